@@ -1,4 +1,4 @@
-//! What can be fuzzed: every preset, and every way in which a generic source verifies.
+//! The fuzz cases: every preset, and every verification scheme of a generic source.
 
 use std::collections::BTreeSet;
 
@@ -15,17 +15,17 @@ use url::form_urlencoded;
 
 use crate::wire::Wire;
 
-/// The clock stands still, so that what was signed stays fresh.
+/// A fixed clock, so that signatures stay within the tolerance.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_779_024_000_000);
 pub(crate) const ORIGIN: &str = "https://hooks.example.com";
 pub(crate) const VERIFY_TOKEN: &str = "fuzz-verify-token-0123456789";
 const SECRET: &str = "fuzz-secret-0123456789abcdef";
-/// 24 bytes in base64, for those who want that.
+/// 24 bytes in base64.
 const WHSEC: &str = "whsec_ZnV6ei1zZWNyZXQtMDEyMzQ1Njc4OWFi";
 const PAYLOADS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/payloads");
 const ID: &str = "fuzz0000000000000001";
 
-/// Ways of a generic source.
+/// Schemes of a generic source.
 fn generic() -> Vec<(&'static str, Value)> {
     vec![
         ("generic-hmac-hex", json!({ "hmac": { "header": "x-signature", "prefix": "sha256=" } })),
@@ -68,7 +68,7 @@ const VARIANTS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Lets everybody in: a run that finds nothing here would find nothing anywhere.
+/// Accepts every request: a run that finds nothing here would find nothing anywhere.
 pub(crate) const BROKEN: &str = "broken";
 
 /// The names of all cases.
@@ -79,13 +79,13 @@ pub(crate) fn names() -> Vec<&'static str> {
     generic().into_iter().map(|(name, _)| name).chain(presets).chain(variants).collect()
 }
 
-/// One way to verify, with requests that it takes.
+/// A verifier with valid requests.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) source: Source,
     pub(crate) seeds: Vec<Seed>,
-    /// Whether the body is part of what is proved.
+    /// Whether the signature covers the body.
     pub(crate) covers_body: bool,
 }
 
@@ -93,9 +93,9 @@ pub(crate) struct Case {
 #[derive(Debug)]
 pub(crate) struct Seed {
     pub(crate) wire: Wire,
-    /// The parts of it that nobody makes without the secret.
+    /// The parts that cannot be made without the secret.
     pub(crate) proofs: Vec<Vec<u8>>,
-    /// Whether we have signed it, so that it must be good to us.
+    /// Whether we signed it, so that it must verify.
     pub(crate) is_ours: bool,
 }
 
@@ -104,7 +104,7 @@ impl Case {
         let variant = VARIANTS.iter().find(|(variant, ..)| *variant == name);
         let preset = variant.map_or(name, |(_, preset, _)| preset);
         let payloads = payloads(preset);
-        // Where we cannot sign, there are only the signatures that came with the payloads.
+        // Where we cannot sign, only the signatures of the payloads are valid.
         let secrets: Vec<&str> = match name {
             "discord" | "paypal" => payloads.iter().flat_map(Payload::secrets).collect(),
             "standard-webhooks" => vec![WHSEC],
@@ -156,7 +156,7 @@ impl Payload {
     fn request(&self) -> Wire {
         let mut headers = HeaderMap::new();
         for (name, value) in self.0["headers"].as_object().into_iter().flatten() {
-            // Nobody has published a signature of PayPal's.
+            // There is no published PayPal signature.
             let value = value.as_str().filter(|value| *value != "(RSA; no vector)");
             insert(&mut headers, name.parse().expect("a name"), value.unwrap_or("AAAA"));
         }
@@ -167,7 +167,7 @@ impl Payload {
     }
 }
 
-/// Those who prove who they are and say nothing about the body.
+/// Whether the signature of a case covers the body.
 fn covers_body(name: &str) -> bool {
     !matches!(
         name,
@@ -183,7 +183,7 @@ fn covers_body(name: &str) -> bool {
     )
 }
 
-/// A sample of a preset with something in its places.
+/// A sample of a preset with its placeholders filled.
 fn unsigned(sample: &SampleEvent) -> Wire {
     let mut headers = HeaderMap::new();
     for (name, value) in sample.headers {
@@ -192,8 +192,8 @@ fn unsigned(sample: &SampleEvent) -> Wire {
     Wire { target: filled(sample.target), headers, body: filled(sample.body).into_bytes() }
 }
 
-/// What of a body is signed. Twilio signs the fields of a form in the order of their names, with
-/// nothing between them: many bodies are the same to it.
+/// The signed part of a body. Twilio signs the sorted form fields without separators, so different
+/// bodies can be equal.
 pub(crate) fn signed_body(name: &str, wire: &Wire) -> Vec<u8> {
     let kind = wire.headers.get("content-type").map(HeaderValue::as_bytes).unwrap_or_default();
     if name != "twilio" || !kind.to_ascii_lowercase().starts_with(b"application/x-www-form") {
@@ -208,7 +208,7 @@ pub(crate) fn signed_body(name: &str, wire: &Wire) -> Vec<u8> {
         .collect()
 }
 
-/// The request with a signature, where we can make one, and as it is otherwise.
+/// The request with a signature, if we can make one.
 fn seed(source: &Source, mut wire: Wire) -> Seed {
     let url = format!("{ORIGIN}/in/in{}", wire.target);
     let outgoing = OutgoingRequest { id: ID, url: &url, headers: &wire.headers, body: &wire.body };
@@ -222,7 +222,7 @@ fn seed(source: &Source, mut wire: Wire) -> Seed {
         proofs.extend(self::proofs(&value));
         insert(&mut wire.headers, name, &value);
     }
-    // A secret in the path comes first, something in the query last.
+    // A secret goes to the start of the path, a query parameter to the end.
     let at = if signed.path.starts_with('/') { 0 } else { wire.target.len() };
     wire.target.insert_str(at, &signed.path);
     Seed { wire, proofs, is_ours: true }
@@ -239,7 +239,7 @@ fn proofs(text: &str) -> impl Iterator<Item = Vec<u8>> {
     words.map(|word| word.to_ascii_lowercase().into_bytes()).filter(|word| word != ID.as_bytes())
 }
 
-/// The sample with something in its places.
+/// Fills the placeholders of a sample.
 fn filled(text: &str) -> String {
     let places = [
         ("{{id}}", ID),
@@ -253,7 +253,6 @@ fn filled(text: &str) -> String {
     places.iter().fold(text.to_owned(), |text, (place, value)| text.replace(place, value))
 }
 
-/// The request as the rules see it.
 pub(crate) fn incoming(wire: &Wire) -> IncomingRequest<'_> {
     let (path, query) = match wire.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),

@@ -1,10 +1,10 @@
-//! Makes up requests and hands them to one verifier, and to whatever reads what it lets through.
+//! Fuzzes one verifier, and the parser of the requests it accepts.
 //!
-//! Three things are findings: a panic; a request that is let in although nobody with the secret made
-//! it; and an event that is not the same event any more when it comes alone.
+//! Findings are: a panic; an accepted request that was not made with the secret; and an event that
+//! parses differently when its split body is sent alone.
 //!
-//! `SUREHOOK_FUZZ_CASE` names the verifier, `list` gives all names. `SUREHOOK_FUZZ_SEEDS` is a folder
-//! into which good requests are written before the start. scripts/fuzz-verifiers does all that.
+//! `SUREHOOK_FUZZ_CASE` names the verifier; `list` prints all names. `SUREHOOK_FUZZ_SEEDS` is a folder
+//! for the valid seed requests. scripts/fuzz-verifiers does all that.
 
 #![no_main]
 
@@ -37,13 +37,13 @@ fuzz_target!(
         let wire = Wire::read(data);
         let request = incoming(&wire);
         if let Ok(verified) = case.source.verifier.verify(&request, NOW) {
-            assert!(is_made_with_the_secret(case, &wire), "let in without the secret");
+            assert!(has_proof_of_secret(case, &wire), "accepted without the secret");
             let _ = case.source.provider.success_reply(&request);
-            read(case, &request, verified);
+            parse_events(case, &request, verified);
         }
-        certified(case, &request);
-        // Strangers do not get this far. It is reached more often this way.
-        read(case, &request, VerifiedRequest { by: "nobody", secret_index: 0 });
+        verify_with_certificates(case, &request);
+        // Parses unverified requests too, to reach the parser more often.
+        parse_events(case, &request, VerifiedRequest { by: "unverified", secret_index: 0 });
         answer_handshake(case, &request);
     }
 );
@@ -61,14 +61,14 @@ fn start() -> Case {
         assert!(verified.is_ok(), "{name} refuses what it signed: {verified:?} {:?}", seed.wire);
     }
     if let Ok(folder) = std::env::var("SUREHOOK_FUZZ_SEEDS") {
-        plant(Path::new(&folder), &case).expect("a folder to write to");
+        write_seeds(Path::new(&folder), &case).expect("a folder to write to");
     }
     case
 }
 
-/// Writes the seeds down. What grew from other seeds is thrown away: it may hold good signatures
-/// that this run knows nothing of.
-fn plant(folder: &Path, case: &Case) -> io::Result<()> {
+/// Writes the seeds. A corpus from other seeds is deleted: it may contain valid signatures that this
+/// run does not know.
+fn write_seeds(folder: &Path, case: &Case) -> io::Result<()> {
     let seeds: Vec<_> = case.seeds.iter().map(|seed| seed.wire.write()).collect();
     let path = |number: usize| folder.join(format!("seed-{number}"));
     let is_same =
@@ -80,10 +80,10 @@ fn plant(folder: &Path, case: &Case) -> io::Result<()> {
     seeds.iter().enumerate().try_for_each(|(number, seed)| fs::write(path(number), seed))
 }
 
-/// Whether the request carries what only somebody with the secret could make, for this body.
-fn is_made_with_the_secret(case: &Case, wire: &Wire) -> bool {
+/// Whether the request contains a proof that requires the secret, for this body.
+fn has_proof_of_secret(case: &Case, wire: &Wire) -> bool {
     let mut text = wire.write();
-    // What stands in the body may be spelled with escapes.
+    // Values in the body may be spelled with escapes.
     if let Ok(body) = serde_json::from_slice::<Value>(&wire.body) {
         text.extend_from_slice(body.to_string().as_bytes());
     }
@@ -99,21 +99,22 @@ fn contains(data: &[u8], part: &[u8]) -> bool {
     data.windows(part.len()).any(|window| window == part)
 }
 
-/// Checks it as a provider's who signs with a certificate. The key of this one was thrown away, so
-/// whatever is let in with it is a finding; the body as a certificate only must do no harm.
-fn certified(case: &Case, request: &IncomingRequest<'_>) {
+/// Verifies with a certificate whose private key was deleted, so an accepted request is a finding. The
+/// body as a certificate must only not panic.
+fn verify_with_certificates(case: &Case, request: &IncomingRequest<'_>) {
     let verifier = &case.source.verifier;
     let Ok(Some(url)) = verifier.certificate_url(request) else { return };
     let host = url.host_str().unwrap_or_default();
-    assert!(host == "paypal.com" || host.ends_with(".paypal.com"), "would ask {url}");
+    assert!(host == "paypal.com" || host.ends_with(".paypal.com"), "would fetch {url}");
     for pem in [include_bytes!("certificate.pem").as_slice(), request.body] {
-        let taken = verifier.verify_with_certificate(request, &Certificate { pem, roots: &[] }, NOW);
-        assert!(taken.is_err() || pem == request.body, "let in without the key");
+        let taken =
+            verifier.verify_with_certificate(request, &Certificate { pem, roots: &[] }, NOW);
+        assert!(taken.is_err() || pem == request.body, "accepted without the key");
     }
 }
 
-/// Reads the events in it. Each must be the same event when it comes alone.
-fn read(case: &Case, request: &IncomingRequest<'_>, verified: VerifiedRequest) {
+/// Parses the events. Each split body must parse as the same event.
+fn parse_events(case: &Case, request: &IncomingRequest<'_>, verified: VerifiedRequest) {
     let ParsedRequest::Events(parts) = case.source.read(request, verified) else { return };
     for part in parts {
         if part.key == EventKey::Rules {
@@ -123,7 +124,7 @@ fn read(case: &Case, request: &IncomingRequest<'_>, verified: VerifiedRequest) {
         let Some(body) = &part.body else { continue };
         let alone = IncomingRequest { body, ..*request };
         let ParsedRequest::Events(again) = case.source.read(&alone, verified) else {
-            panic!("an event turned into a greeting");
+            panic!("an event became a handshake");
         };
         assert_eq!(again.len(), 1, "an event became several: {}", body.escape_ascii());
         assert_eq!(
@@ -135,16 +136,19 @@ fn read(case: &Case, request: &IncomingRequest<'_>, verified: VerifiedRequest) {
     }
 }
 
-/// Asks as a provider does who wants to see who is there. Only the token gives an answer.
+/// Sends the handshake of a provider. Only the right token may be answered.
 fn answer_handshake(case: &Case, request: &IncomingRequest<'_>) {
     let token = case.source.verify_token.as_ref();
     if let Some(Ok(_)) = case.source.provider.answer_handshake(request.query, token) {
         let query = request.query.unwrap_or_default();
-        assert!(unescaped(query).contains(VERIFY_TOKEN), "greeted without the token");
+        assert!(
+            percent_decode(query).contains(VERIFY_TOKEN),
+            "handshake answered without the token"
+        );
     }
 }
 
-fn unescaped(query: &str) -> String {
+fn percent_decode(query: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = query.as_bytes();
     while let Some((first, after)) = rest.split_first() {

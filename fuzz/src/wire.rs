@@ -9,7 +9,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// A request that the fuzzer made up.
+/// A request made by the fuzzer.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire {
     pub(crate) target: String,
@@ -18,7 +18,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Reads what can be read. What no HTTP server would let through is left out.
+    /// Parses leniently; parts that no HTTP server would accept are dropped.
     pub(crate) fn read(data: &[u8]) -> Self {
         let (head, body) = split(data, b"\n\n").unwrap_or((data, b""));
         let (target, lines) = split(head, b"\n").unwrap_or((head, b""));
@@ -30,7 +30,7 @@ impl Wire {
                 headers.append(name, value);
             }
         }
-        // The path and the query of a request are ASCII without blanks.
+        // Path and query are ASCII without spaces.
         let is_sendable = |byte: &u8| byte.is_ascii_graphic() && *byte != b'#';
         let target = target.iter().copied().filter(is_sendable).map(char::from).collect();
         Self { target, headers, body: body.to_vec() }

@@ -1,4 +1,4 @@
-//! A value that is looked for in a body, by where it stands.
+//! Event filters by a value in the body, such as `body.data.object.id=42`.
 
 use std::borrow::Cow;
 
@@ -10,43 +10,39 @@ use crate::{
     key::{JsonPointer, JsonPointerSet, ParseJsonPointerError, scalar_text},
 };
 
-/// The longest value that is looked for.
+/// The longest value to compare.
 pub const VALUE_BYTES_MAX: usize = 1024;
-/// The largest body that is looked into, unpacked too: one question looks into many.
+/// The largest decoded body that is searched: one query reads many bodies.
 pub const BODY_BYTES_MAX: usize = 128 << 10;
 
-/// A place in a body and the text that must stand there.
+/// A path in a body and the text expected there.
 ///
-/// A string is compared by what it says, all else by how it is spelled: `42` is not `42.0`, and of
-/// a number with thirty digits every digit counts.
+/// Strings are compared by content, everything else by spelling: `42` is not `42.0`, and every digit of
+/// a long number counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyValueFilter {
-    at: JsonPointer,
+    pointer: JsonPointer,
     text: String,
 }
 
-/// Why something cannot be looked for.
+/// Why a filter by body value is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBodyValueFilterError {
-    /// The path names no place.
-    #[error("`body.{0}` names no place in a body; write a path such as body.data.object.id")]
+    #[error("`body.{0}` is not a path; write one such as body.data.object.id")]
     Path(String),
-    /// The place is too deep or badly written.
     #[error(transparent)]
-    JsonPointer(#[from] ParseJsonPointerError),
-    /// The value is too long.
-    #[error("a value in a body is looked for by at most {VALUE_BYTES_MAX} bytes")]
+    InvalidPointer(#[from] ParseJsonPointerError),
+    #[error("the value of a body filter is longer than {VALUE_BYTES_MAX} bytes")]
     Long,
 }
 
 impl BodyValueFilter {
-    /// `path` is dotted, such as `data.items.0.id`; one that begins with `/` is a JSON pointer, for
-    /// names that have a dot in them.
+    /// `path` is dotted, such as `data.items.0.id`, or a JSON pointer, for names that contain a dot.
     pub fn new(path: &str, text: &str) -> Result<Self, ParseBodyValueFilterError> {
         if text.len() > VALUE_BYTES_MAX {
             return Err(ParseBodyValueFilterError::Long);
         }
-        let at = if path.starts_with('/') {
+        let pointer = if path.starts_with('/') {
             path.parse()?
         } else if path.is_empty() || path.split('.').any(str::is_empty) {
             return Err(ParseBodyValueFilterError::Path(path.to_owned()));
@@ -54,27 +50,26 @@ impl BodyValueFilter {
             let escaped = path.replace('~', "~0").replace('/', "~1").replace('.', "/");
             format!("/{escaped}").parse()?
         };
-        Ok(Self { at, text: text.to_owned() })
+        Ok(Self { pointer, text: text.to_owned() })
     }
 
-    /// Whether a body has all of these values, unpacked if it is packed and then not larger than
-    /// [`BODY_BYTES_MAX`].
-    pub fn all_match(wanted: &[Self], headers: &HeaderMap, body: &[u8]) -> bool {
+    /// Whether the body, decoded up to [`BODY_BYTES_MAX`], has all of these values.
+    pub fn all_match(filters: &[Self], headers: &HeaderMap, body: &[u8]) -> bool {
         let mut pointers = JsonPointerSet::default();
-        for value in wanted {
-            pointers.push(&value.at);
+        for value in filters {
+            pointers.push(&value.pointer);
         }
-        let plain = inflate::decode_body_within(headers, body, BODY_BYTES_MAX)
+        let decoded = inflate::decode_body_within(headers, body, BODY_BYTES_MAX)
             .unwrap_or(Cow::Borrowed(body));
-        let found = pointers.find(&plain);
-        wanted.iter().zip(found).all(|(value, found)| {
-            found.is_some_and(|found| text_of(found).is_some_and(|text| text == value.text))
+        let found = pointers.find(&decoded);
+        filters.iter().zip(found).all(|(value, found)| {
+            found.is_some_and(|found| value_text(found).is_some_and(|text| text == value.text))
         })
     }
 }
 
-/// What stands there as text; nothing for a list or an object.
-fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
+/// The text of a scalar; `None` for an array or object.
+fn value_text(value: &RawValue) -> Option<Cow<'_, str>> {
     let word = value.get();
     match word {
         "true" | "false" | "null" => Some(Cow::Borrowed(word)),
@@ -87,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_found_by_where_it_stands_and_how_it_is_spelled() {
+    fn value_matches_by_path_and_spelling() {
         let body = br#"{"id":"a.b","n":42,"big":123456789012345678901234567890,"f":1.50,
             "ok":true,"none":null,"data":{"list":[{"id":"x"},{"id":"caf\u00e9"}],"a.b":"dotted"},
             "0":"zero","twice":1,"twice":2,"a/b":"slash","t~":"tilde"}"#;
@@ -128,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_body_is_looked_into_up_to_a_bound() {
+    fn compressed_body_is_searched_up_to_a_limit() {
         use std::io::Write as _;
 
         use flate2::{Compression, write::GzEncoder};
@@ -137,7 +132,7 @@ mod tests {
         let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
         let wanted = [BodyValueFilter::new("n", "42").unwrap()];
         for (bytes, expected) in [(BODY_BYTES_MAX, true), (BODY_BYTES_MAX + 1, false)] {
-            // Numbers, so that it does not unpack to too many times its size.
+            // Numbers, so that the compression ratio stays below the limit.
             let filler: String = (0..bytes).map(|n| format!("{n},")).collect();
             let (head, tail) = (r#"{"n":42,"x":""#, r#""}"#);
             let body = format!("{head}{}{tail}", &filler[..bytes - head.len() - tail.len()]);
@@ -153,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_place_is_refused() {
+    fn invalid_path_is_refused() {
         for path in ["", ".", "a.", ".a", "a..b", "/a~2"] {
             assert!(BodyValueFilter::new(path, "x").is_err(), "case: {path}");
         }

@@ -1,8 +1,7 @@
-//! Unpacks a compressed body so that keys and filters can look into it.
+//! Decodes compressed bodies for key rules and filters.
 //!
-//! The body is stored and forwarded as it came; what is unpacked here is thrown away. A small body
-//! can unpack to a huge one, so both the size and the ratio have a bound, and beyond it there is
-//! simply nothing to be seen.
+//! The body is stored and forwarded unchanged; the decoded form is temporary. Size and compression
+//! ratio are limited (decompression bombs); beyond the limit a body counts as unreadable.
 
 use std::{borrow::Cow, io::Read};
 
@@ -10,19 +9,19 @@ use bytes::Bytes;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use http::{HeaderMap, HeaderValue, header::CONTENT_ENCODING};
 
-/// Ten times the largest body that is taken by default.
-const UNPACKED_BYTES_MAX: usize = 10 << 20;
+/// Ten times the default body limit.
+const DECODED_BYTES_MAX: usize = 10 << 20;
 
-/// JSON shrinks to a tenth or so; a hundredth is a bomb or a body of nothing but zeros.
+/// JSON compresses about tenfold; a hundredfold is a decompression bomb.
 const RATIO_MAX: usize = 100;
 
-/// The body as its sender meant it. Nothing if it is packed in a way that is unknown, too far, or
-/// broken: a checksum that fails, a cut end, or something after it.
+/// The decoded body. `None` if the encoding is unknown, the limit is exceeded, or the data is corrupt:
+/// a wrong checksum, a truncated end, or trailing bytes.
 pub fn decode_body<'b>(headers: &HeaderMap, body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
-    decode_body_within(headers, body, UNPACKED_BYTES_MAX)
+    decode_body_within(headers, body, DECODED_BYTES_MAX)
 }
 
-/// The same for whoever looks at many: nothing also if it unpacks to more than `bytes_max`.
+/// Like [`decode_body`], with a limit of `bytes_max` for the decoded body.
 pub fn decode_body_within<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
@@ -51,32 +50,31 @@ pub fn decode_body_within<'b>(
     }
 }
 
-/// The headers under which the body of a copy is looked into, whose own were not kept.
+/// The headers for decoding the body of a duplicate, whose own headers are not stored.
 ///
-/// They are those of the original, but packed or not as the bytes themselves say. Otherwise a copy that
-/// came packed when the original did not would hide what is in it.
+/// They are those of the original, with `content-encoding` guessed from the bytes. Otherwise a
+/// duplicate that is compressed when the original is not would be unreadable.
 pub fn headers_for_duplicate<'h>(headers: &'h HeaderMap, body: &[u8]) -> Cow<'h, HeaderMap> {
-    let looks = looks_packed(body);
-    match (looks, headers.contains_key(CONTENT_ENCODING)) {
+    match (guess_encoding(body), headers.contains_key(CONTENT_ENCODING)) {
         (Some(encoding), false) => {
-            let mut packed = headers.clone();
-            packed.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
-            Cow::Owned(packed)
+            let mut changed = headers.clone();
+            changed.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+            Cow::Owned(changed)
         }
         (None, true) if std::str::from_utf8(body).is_ok() => {
-            let mut bare = headers.clone();
-            bare.remove(CONTENT_ENCODING);
-            Cow::Owned(bare)
+            let mut changed = headers.clone();
+            changed.remove(CONTENT_ENCODING);
+            Cow::Owned(changed)
         }
         (Some(_), true) | (None, _) => Cow::Borrowed(headers),
     }
 }
 
-/// The encoding of a body that is no text and begins as a packed one does.
-fn looks_packed(body: &[u8]) -> Option<&'static str> {
+/// The encoding of a body that is not text and starts like compressed data.
+fn guess_encoding(body: &[u8]) -> Option<&'static str> {
     let encoding = match body {
         [0x1f, 0x8b, ..] => "gzip",
-        // Deflate in a window of at most 32 KiB, and a checksum over both bytes.
+        // A zlib header: deflate with a window of at most 32 KiB, and a checksum over both bytes.
         [first, second, ..]
             if first & 0x0f == 8
                 && first >> 4 <= 7
@@ -89,8 +87,7 @@ fn looks_packed(body: &[u8]) -> Option<&'static str> {
     std::str::from_utf8(body).is_err().then_some(encoding)
 }
 
-/// Whether a body is certainly not packed as its headers say. Of a way that is unknown here nobody
-/// knows.
+/// Whether a body is certainly not compressed in the way its headers say; `false` for unknown encodings.
 pub fn has_wrong_encoding_header(headers: &HeaderMap, body: &[u8]) -> bool {
     let is_known = |encoding: &HeaderValue| {
         let encoding = encoding.as_bytes().trim_ascii();
@@ -100,48 +97,48 @@ pub fn has_wrong_encoding_header(headers: &HeaderMap, body: &[u8]) -> bool {
     };
     let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
     let is_one = matches!((encodings.next(), encodings.next()), (Some(one), None) if is_known(one));
-    // What begins as it should and is too large to be unpacked may be true.
-    is_one && looks_packed(body).is_none() && decode_body(headers, body).is_none()
+    // A body that starts correctly and is too large to decode may be valid.
+    is_one && guess_encoding(body).is_none() && decode_body(headers, body).is_none()
 }
 
-/// A request as rules read it: unpacked, with headers that say so. Here is what differs from the
-/// request as it came; nothing does if it is not packed, and then it costs nothing.
+/// The decoded form of a compressed request, for rules. Contains only what differs from the request,
+/// so an uncompressed request costs nothing.
 #[derive(Debug)]
 pub struct DecodedRequest {
-    /// The headers without the encoding, if they name one.
-    bare: Option<HeaderMap>,
-    /// The body, if it could be unpacked.
-    unpacked: Option<Vec<u8>>,
+    /// The headers without `content-encoding`, if there was one.
+    headers: Option<HeaderMap>,
+    /// The body, if it could be decoded.
+    body: Option<Vec<u8>>,
 }
 
 impl DecodedRequest {
-    /// Unpacks what is packed.
     pub fn new(headers: &HeaderMap, body: &[u8]) -> Self {
         if !headers.contains_key(CONTENT_ENCODING) {
-            return Self { bare: None, unpacked: None };
+            return Self { headers: None, body: None };
         }
-        let mut bare = headers.clone();
-        bare.remove(CONTENT_ENCODING);
-        let unpacked = match decode_body(headers, body) {
-            Some(Cow::Owned(unpacked)) => Some(unpacked),
+        let decoded = match decode_body(headers, body) {
+            Some(Cow::Owned(decoded)) => Some(decoded),
             Some(Cow::Borrowed(_)) | None => None,
         };
-        Self { bare: Some(bare), unpacked }
+        let mut headers = headers.clone();
+        headers.remove(CONTENT_ENCODING);
+        Self { headers: Some(headers), body: decoded }
     }
 
-    /// The request as one. What cannot be unpacked stays as it came, and rules see nothing in it.
+    /// The headers and body of the whole request. A body that cannot be decoded stays compressed.
     pub fn request<'r>(
         &'r self,
         headers: &'r HeaderMap,
         body: &'r [u8],
     ) -> (&'r HeaderMap, &'r [u8]) {
-        match (&self.bare, &self.unpacked) {
-            (Some(bare), Some(unpacked)) => (bare, unpacked),
+        match (&self.headers, &self.body) {
+            (Some(headers), Some(body)) => (headers, body),
             _ => (headers, body),
         }
     }
 
-    /// One event of it, with its own body if it has one. A part is never packed, whatever the headers of the whole say.
+    /// The headers and body of one event. The body of a part is never compressed, whatever the headers
+    /// of the request say.
     pub fn event<'r>(
         &'r self,
         headers: &'r HeaderMap,
@@ -149,7 +146,7 @@ impl DecodedRequest {
         part: Option<&'r Bytes>,
     ) -> (&'r HeaderMap, &'r [u8]) {
         match part {
-            Some(part) => (self.bare.as_ref().unwrap_or(headers), part),
+            Some(part) => (self.headers.as_ref().unwrap_or(headers), part),
             None => self.request(headers, body),
         }
     }
@@ -157,7 +154,7 @@ impl DecodedRequest {
 
 fn read_bounded(decoder: &mut impl Read, limit: usize) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
-    // One byte more than allowed, to tell "just fits" from "does not".
+    // One byte more than allowed, to notice that the limit is exceeded.
     decoder.take(limit as u64 + 1).read_to_end(&mut plain).ok()?;
     (plain.len() <= limit).then_some(plain)
 }
@@ -185,22 +182,22 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn packed(encoding: &'static str) -> HeaderMap {
+    fn encoded(encoding: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static(encoding))])
     }
 
     #[test]
-    fn a_bound_is_for_what_is_unpacked() {
+    fn limit_applies_to_the_decoded_size() {
         let body = gzip(&[b'a'; 50]);
-        let headers = packed("gzip");
+        let headers = encoded("gzip");
         assert!(decode_body_within(&headers, &body, 50).is_some());
         assert!(decode_body_within(&headers, &body, 49).is_none());
     }
 
     #[test]
-    fn a_copy_is_looked_into_as_it_is_packed_itself() {
+    fn duplicate_is_decoded_by_its_own_bytes() {
         let text = b"{\"token\":\"t\"}";
-        for original in [HeaderMap::new(), packed("gzip")] {
+        for original in [HeaderMap::new(), encoded("gzip")] {
             for body in [text.to_vec(), gzip(text)] {
                 let headers = headers_for_duplicate(&original, &body);
                 assert_eq!(
@@ -213,23 +210,23 @@ mod tests {
         let (none, deflated) = (HeaderMap::new(), zlib(text));
         let headers = headers_for_duplicate(&none, &deflated);
         assert_eq!(decode_body(&headers, &deflated).as_deref(), Some(&text[..]));
-        // What begins as a packed one and is broken cannot be looked into.
+        // A body that starts like gzip and is corrupt cannot be decoded.
         let broken = [&gzip(text)[..20], b"x"].concat();
         assert_eq!(decode_body(&headers_for_duplicate(&none, &broken), &broken), None);
-        // A text that begins so by chance is a text.
+        // A text that starts like zlib by chance stays a text.
         assert_eq!(*headers_for_duplicate(&none, b"x^ is a text"), none);
     }
 
     #[test]
-    fn only_what_is_certainly_not_packed_belies_its_headers() {
+    fn only_certainly_wrong_encoding_header_is_reported() {
         let body = gzip(b"{}");
         for (headers, body, expected) in [
             (HeaderMap::new(), &b"{}"[..], false),
-            (packed("gzip"), b"{}", true),
-            (packed("deflate"), b"{}", true),
-            (packed("gzip"), &body, false),
-            (packed("br"), b"{}", false),
-            (packed("identity"), b"{}", false),
+            (encoded("gzip"), b"{}", true),
+            (encoded("deflate"), b"{}", true),
+            (encoded("gzip"), &body, false),
+            (encoded("br"), b"{}", false),
+            (encoded("identity"), b"{}", false),
         ] {
             assert_eq!(has_wrong_encoding_header(&headers, body), expected, "{headers:?} {body:?}");
         }

@@ -1,41 +1,38 @@
-//! Requests as rules see them: what came in, and what is about to go out.
+//! Incoming requests for verification and parsing, and outgoing requests for signing.
 
 use http::{HeaderMap, header};
 
-/// A request at the door, with what its provider knows of its address.
+/// An incoming request, with the parts of its URL.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingRequest<'r> {
-    /// The name of the source.
+    /// Name of the source.
     pub source: &'r str,
-    /// What follows the source's name in the path, `/` included.
+    /// The rest of the path after the source name, including `/`.
     pub path: &'r str,
-    /// The query without the question mark.
+    /// The query string without `?`.
     pub query: Option<&'r str>,
-    /// The headers.
     pub headers: &'r HeaderMap,
-    /// The body, exactly.
+    /// The raw body.
     pub body: &'r [u8],
-    /// What stands before `/in/` in the address that the provider calls, such as
-    /// `https://hooks.example.com`; not known unless somebody configured it.
+    /// The part of the public URL before `/in/`, such as `https://hooks.example.com`, if configured.
     pub origin: Option<&'r str>,
 }
 
-/// A request that is being made, for schemes that sign.
+/// An outgoing request to sign.
 #[derive(Clone, Copy, Debug)]
 pub struct OutgoingRequest<'r> {
-    /// An id that is the same at every attempt.
+    /// The same at every attempt.
     pub id: &'r str,
-    /// The whole address that is called.
+    /// The full URL.
     pub url: &'r str,
-    /// The headers so far.
     pub headers: &'r HeaderMap,
-    /// The body, exactly.
+    /// The raw body.
     pub body: &'r [u8],
 }
 
 impl IncomingRequest<'_> {
-    /// The addresses that the provider may have called, the likeliest first. A configured origin is
-    /// the only one; without it there is only what the proxies in front of us let through.
+    /// The URLs that the provider may have called, the most likely first. A configured origin gives
+    /// exactly one; otherwise they are derived from the `Host` and forwarding headers.
     pub fn urls(&self) -> Vec<String> {
         let query = self.query.map(|query| format!("?{query}")).unwrap_or_default();
         let target = format!("/in/{}{}{query}", self.source, self.path);
@@ -52,7 +49,7 @@ impl IncomingRequest<'_> {
         schemes.map(|scheme| format!("{scheme}://{host}{target}")).to_vec()
     }
 
-    /// A header as text, if it is there once and is text.
+    /// The value of a header, if it occurs once, is text and is not empty.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         match (values.next(), values.next()) {
@@ -67,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_what_the_provider_called() {
+    fn urls_come_from_origin_or_forwarding_headers() {
         type Case = (
             Option<&'static str>,
             &'static [(&'static str, &'static str)],

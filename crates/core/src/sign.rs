@@ -1,9 +1,7 @@
-//! Signs what is delivered, by Standard Webhooks version 1, so that a destination can tell that
-//! a request is ours, whole and recent.
+//! Signs deliveries by Standard Webhooks version 1.
 //!
-//! The signed text is `{id}.{timestamp}.{body}`, the signature its HMAC-SHA256. A destination
-//! whose secret is being rotated gets one signature for each secret, separated by spaces, and
-//! accepts the request if any of them fits.
+//! The signature is the HMAC-SHA256 of `{id}.{timestamp}.{body}`. While a secret is rotated, the header
+//! has one signature per secret, separated by spaces; the receiver accepts any match.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,24 +10,23 @@ use data_encoding::{BASE64, BASE64_NOPAD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// What a secret begins with in its written form.
+/// Prefix of a signing secret.
 pub const SECRET_PREFIX: &str = "whsec_";
 
-// The bounds of the specification. Less can be guessed, more adds nothing.
+// Limits of the specification.
 const KEY_BYTES_MIN: usize = 24;
 const KEY_BYTES_MAX: usize = 64;
 
 const VERSION_PREFIX: &str = "v1,";
 
-/// A destination's signing secret, ready for use. Does not print.
+/// The signing secret of a destination. Its `Debug` output hides the key.
 #[derive(Clone)]
 pub struct SigningSecret {
-    // The key is absorbed once, here. A signature starts from a copy of this state, which saves
-    // two of the hash blocks that a signature would cost otherwise.
+    // Absorbing the key once saves two hash blocks per signature.
     keyed: Hmac<Sha256>,
 }
 
-/// Why a text is not a signing secret. Never holds any of the text.
+/// Why a text is not a signing secret. Contains nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseSigningSecretError {
     #[error("a signing secret starts with `{SECRET_PREFIX}`")]
@@ -46,18 +43,18 @@ pub enum ParseSigningSecretError {
 impl FromStr for SigningSecret {
     type Err = ParseSigningSecretError;
 
-    /// Reads `whsec_<base64>`. The padding of the base64 may be missing, as some tools omit it.
+    /// Parses `whsec_<base64>`. The padding is optional, because some tools omit it.
     fn from_str(text: &str) -> Result<Self, ParseSigningSecretError> {
         let encoded = text.strip_prefix(SECRET_PREFIX).ok_or(ParseSigningSecretError::Prefix)?;
         let key = decode_key(encoded).ok_or(ParseSigningSecretError::Encoding)?;
         if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
             return Err(ParseSigningSecretError::Length { bytes: key.len() });
         }
-        Ok(Self::of_key(&key))
+        Ok(Self::from_key(&key))
     }
 }
 
-/// The bytes of a key in base64, with or without padding.
+/// Decodes a base64 key, with or without padding.
 pub(crate) fn decode_key(encoded: &str) -> Option<Vec<u8>> {
     BASE64_NOPAD.decode(encoded.trim_end_matches('=').as_bytes()).ok()
 }
@@ -69,20 +66,20 @@ impl fmt::Debug for SigningSecret {
 }
 
 impl SigningSecret {
-    /// A key of any length: what others hand out need not keep to the bounds for ours.
-    pub(crate) fn of_key(key: &[u8]) -> Self {
+    /// Accepts a key of any length, because other issuers ignore the limits of the specification.
+    pub(crate) fn from_key(key: &[u8]) -> Self {
         Self { keyed: Hmac::new_from_slice(key).expect("HMAC takes keys of any length (RFC 2104)") }
     }
 
-    /// Whether a signature was made with this secret.
-    pub(crate) fn fits(&self, signed: [&[u8]; 3], signature: &[u8]) -> bool {
+    /// Whether `signature` was made with this secret.
+    pub(crate) fn matches(&self, signed: [&[u8]; 3], signature: &[u8]) -> bool {
         self.mac(signed).verify_slice(signature).is_ok()
     }
 
     /// The signature of one request: `v1,<base64>`.
     ///
-    /// Neither `id` nor the timestamp holds a dot, or the signed text could be cut in two ways;
-    /// our ids are made of letters, digits and underscores.
+    /// `id` must not contain a dot, or the signed text would be ambiguous; our ids consist of letters,
+    /// digits and underscores.
     pub fn sign(&self, id: &str, timestamp_secs: i64, body: &[u8]) -> String {
         let mut signature = String::with_capacity(SIGNATURE_CHARS);
         self.append_signature(&mut signature, id, &timestamp_secs.to_string(), body);
@@ -95,7 +92,6 @@ impl SigningSecret {
         BASE64.encode_append(&mac.finalize().into_bytes(), to);
     }
 
-    /// Over the id, the timestamp and the body.
     fn mac(&self, [id, timestamp, body]: [&[u8]; 3]) -> Hmac<Sha256> {
         let mut mac = self.keyed.clone();
         for part in [id, b".", timestamp, b".", body] {
@@ -105,10 +101,10 @@ impl SigningSecret {
     }
 }
 
-/// The length of one signature: the version, and 32 bytes in base64.
+/// Length of one signature: the version and 32 bytes in base64.
 const SIGNATURE_CHARS: usize = VERSION_PREFIX.len() + 44;
 
-/// The value of the `webhook-signature` header: a signature for each secret, in their order.
+/// The value of the `webhook-signature` header: one signature per secret, in order.
 pub fn signature_header(
     secrets: &[SigningSecret],
     id: &str,
@@ -132,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    // The example of the specification's own libraries.
+    // Example from the specification's libraries.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const ID: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
     const TIMESTAMP_SECS: i64 = 1_614_265_330;
@@ -148,12 +144,12 @@ mod tests {
     }
 
     #[test]
-    fn the_published_example_is_signed_as_published() {
+    fn published_example_gives_published_signature() {
         assert_eq!(secret(SECRET).sign(ID, TIMESTAMP_SECS, BODY), SIGNATURE);
     }
 
     #[test]
-    fn every_part_of_the_request_is_signed() {
+    fn signature_covers_id_timestamp_and_body() {
         let cases = [
             ("another id", "msg_2", TIMESTAMP_SECS, BODY),
             ("another time", ID, TIMESTAMP_SECS + 1, BODY),
@@ -175,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_secret_the_header_is_empty() {
+    fn header_without_secrets_is_empty() {
         assert_eq!(signature_header(&[], ID, TIMESTAMP_SECS, BODY), "");
     }
 
     #[test]
-    fn a_secret_is_read_strictly() {
+    fn invalid_secrets_are_refused() {
         let no_padding = secret_of(32).trim_end_matches('=').to_owned();
         let cases = [
             ("shortest", secret_of(24), None),
@@ -197,11 +193,7 @@ mod tests {
             ("asymmetric key", "whsk_AAAA".to_owned(), Some(ParseSigningSecretError::Prefix)),
             ("not base64", "whsec_!!!!".to_owned(), Some(ParseSigningSecretError::Encoding)),
             ("URL-safe base64", SECRET.replace('r', "-"), Some(ParseSigningSecretError::Encoding)),
-            (
-                "a line break at the end",
-                format!("{SECRET}\n"),
-                Some(ParseSigningSecretError::Encoding),
-            ),
+            ("trailing line break", format!("{SECRET}\n"), Some(ParseSigningSecretError::Encoding)),
         ];
         for (name, text, expected) in cases {
             assert_eq!(text.parse::<SigningSecret>().err(), expected, "case: {name}");
@@ -209,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_does_not_print() {
+    fn debug_output_hides_the_secret() {
         assert_eq!(format!("{:?}", secret(SECRET)), "SigningSecret(redacted)");
     }
 
     proptest! {
         #[test]
-        fn a_signature_is_always_a_valid_header_value(
+        fn signature_is_always_a_valid_header_value(
             body in prop::collection::vec(any::<u8>(), 0..300), timestamp in any::<i64>(),
         ) {
             let header = signature_header(&[secret(SECRET)], ID, timestamp, &body);

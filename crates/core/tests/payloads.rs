@@ -1,11 +1,7 @@
-//! Every sample of `testdata/payloads` as its preset reads it: the events, kinds, keys and ordering
-//! keys that `INDEX.json` expects, at the time it was signed; and refused when anything is wrong.
+//! Verifies and parses every payload of `testdata/payloads` with its preset and compares kinds, keys and
+//! ordering keys with `INDEX.json`. Negative payloads and other secrets must be refused.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends where something is not as it should be"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -21,17 +17,17 @@ use surehook_core::{
 };
 
 #[derive(Deserialize)]
-struct Index {
-    items: Vec<Item>,
+struct PayloadIndex {
+    items: Vec<IndexItem>,
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct IndexItem {
     file: String,
     provider: String,
     now: i64,
     headers: BTreeMap<String, String>,
-    events: Vec<Expected>,
+    events: Vec<ExpectedEvent>,
     secret: BTreeMap<String, String>,
     query: Option<String>,
     url: Option<String>,
@@ -39,7 +35,7 @@ struct Item {
 }
 
 #[derive(Debug, Deserialize, PartialEq, Eq)]
-struct Expected {
+struct ExpectedEvent {
     kind: String,
     dedup_key: Option<String>,
     ordering_key: Option<String>,
@@ -49,11 +45,11 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/payloads")
 }
 
-fn items(provider: &str) -> Vec<Item> {
+fn items(provider: &str) -> Vec<IndexItem> {
     let index = fs::read_to_string(folder().join("INDEX.json")).unwrap();
-    let index: Index = serde_json::from_str(&index).unwrap();
+    let index: PayloadIndex = serde_json::from_str(&index).unwrap();
     let items = index.items.into_iter().filter(|item| preset(&item.provider) == provider);
-    // The GET that Meta sends first has no body; the door's tests ask it.
+    // Meta's GET handshake has no body; the tests of the server cover it.
     items.filter(|item| item.file != "whatsapp.verify.get.json").collect()
 }
 
@@ -70,7 +66,7 @@ fn preset(name: &str) -> &str {
     }
 }
 
-fn source(item: &Item, secrets: &[&str]) -> Source {
+fn source(item: &IndexItem, secrets: &[&str]) -> Source {
     let origin = item.url.as_ref().map(|url| url.split("/in/").next().unwrap());
     let mut spec = json!({ "name": "s", "provider": preset(&item.provider), "secrets": secrets });
     if let Some(origin) = origin {
@@ -80,8 +76,8 @@ fn source(item: &Item, secrets: &[&str]) -> Source {
     spec.build(SourceId::new(Timestamp::from_millis(1), 1), &|_| None).unwrap()
 }
 
-/// A request as it stands in the index.
-struct Sent {
+/// A request of the index.
+struct IndexedRequest {
     name: String,
     path: String,
     query: Option<String>,
@@ -89,8 +85,8 @@ struct Sent {
     body: Vec<u8>,
 }
 
-impl Sent {
-    fn of(item: &Item) -> Self {
+impl IndexedRequest {
+    fn from_item(item: &IndexItem) -> Self {
         let mut headers = HeaderMap::new();
         for (name, value) in &item.headers {
             headers
@@ -118,9 +114,9 @@ impl Sent {
     }
 }
 
-fn expected(item: &Item) -> Vec<Expected> {
+fn expected(item: &IndexItem) -> Vec<ExpectedEvent> {
     let scoped = |key: &String| key.strip_prefix("generic:").unwrap_or(key).to_owned();
-    let events = item.events.iter().map(|event| Expected {
+    let events = item.events.iter().map(|event| ExpectedEvent {
         kind: event.kind.clone(),
         dedup_key: event.dedup_key.as_ref().map(scoped),
         ordering_key: event.ordering_key.clone(),
@@ -128,7 +124,7 @@ fn expected(item: &Item) -> Vec<Expected> {
     events.collect()
 }
 
-fn told(source: &Source, sent: &Sent, part: &EventPart) -> Expected {
+fn describe(source: &Source, sent: &IndexedRequest, part: &EventPart) -> ExpectedEvent {
     let body = part.body.as_deref().unwrap_or(&sent.body);
     let dedup_key = match &part.key {
         EventKey::Known(key, _) => Some(key.as_str().to_owned()),
@@ -140,7 +136,7 @@ fn told(source: &Source, sent: &Sent, part: &EventPart) -> Expected {
         EventKey::None => None,
     };
     let kind = part.kind.as_ref().map(|kind| kind.as_str().to_owned()).unwrap_or_default();
-    Expected {
+    ExpectedEvent {
         kind,
         dedup_key,
         ordering_key: part.order.as_ref().map(|key| key.as_str().to_owned()),
@@ -148,7 +144,7 @@ fn told(source: &Source, sent: &Sent, part: &EventPart) -> Expected {
 }
 
 /// Checks all samples of one preset.
-fn check(provider: &str) {
+fn check_payloads(provider: &str) {
     assert!(PROVIDERS.iter().any(|known| known.name() == provider), "no preset {provider}");
     let items = items(provider);
     assert!(!items.is_empty(), "no samples of {provider}");
@@ -156,8 +152,8 @@ fn check(provider: &str) {
         let name = item.file.as_str();
         let secrets: Vec<&str> = item.secret.values().map(String::as_str).collect();
         let source = source(&item, &secrets);
-        let sent = Sent::of(&item);
-        // The published vector was signed years before the others.
+        let sent = IndexedRequest::from_item(&item);
+        // The published vector was signed at another time.
         let now = if name.starts_with("standardwebhooks") { 1_614_265_330 } else { item.now };
         let verified =
             source.verifier.verify(&sent.incoming(&source), Timestamp::from_millis(now * 1000));
@@ -166,7 +162,7 @@ fn check(provider: &str) {
             continue;
         }
         let verified = match verified {
-            // There is no published key to make this signature with.
+            // There is no published key for this signature.
             Err(_) if provider == "paypal" => {
                 surehook_core::verify::VerifiedRequest { by: "", secret_index: 0 }
             }
@@ -175,34 +171,36 @@ fn check(provider: &str) {
         match source.read(&sent.incoming(&source), verified) {
             ParsedRequest::Handshake(reply) => {
                 assert_eq!(item.events[0].kind, "challenge", "{name}");
-                let wanted = item.expect_response.as_ref().unwrap();
-                assert_eq!(json!(reply.status.as_u16()), wanted["status"], "{name}");
+                let expected_reply = item.expect_response.as_ref().unwrap();
+                assert_eq!(json!(reply.status.as_u16()), expected_reply["status"], "{name}");
                 assert_eq!(
                     String::from_utf8_lossy(&reply.body),
-                    wanted["body"].as_str().unwrap(),
+                    expected_reply["body"].as_str().unwrap(),
                     "{name}"
                 );
-                if let Some(kind) = wanted["content_type"].as_str() {
+                if let Some(kind) = expected_reply["content_type"].as_str() {
                     assert!(reply.content_type.unwrap().starts_with(kind), "{name}");
                 }
             }
             ParsedRequest::Events(parts) => {
-                let parts: Vec<_> = parts.iter().map(|part| told(&source, &sent, part)).collect();
+                let parts: Vec<_> =
+                    parts.iter().map(|part| describe(&source, &sent, part)).collect();
                 assert_eq!(parts, expected(&item), "{name}");
             }
         }
         // Any other secret is refused.
-        let others: Vec<String> = secrets.iter().map(|secret| wrong(secret)).collect();
+        let others: Vec<String> = secrets.iter().map(|secret| change_secret(secret)).collect();
         let others: Vec<&str> = others.iter().map(String::as_str).collect();
-        let stranger = self::source(&item, &others);
-        let verified =
-            stranger.verifier.verify(&sent.incoming(&stranger), Timestamp::from_millis(now * 1000));
+        let other_source = self::source(&item, &others);
+        let verified = other_source
+            .verifier
+            .verify(&sent.incoming(&other_source), Timestamp::from_millis(now * 1000));
         assert!(verified.is_err(), "{name} must be refused with another secret");
     }
 }
 
-/// A secret of the same form that is another one.
-fn wrong(secret: &str) -> String {
+/// Another secret of the same format.
+fn change_secret(secret: &str) -> String {
     let last = secret.chars().rev().find(char::is_ascii_alphanumeric).unwrap();
     let (at, _) = secret.char_indices().rev().find(|(_, c)| *c == last).unwrap();
     let other = if last == '0' { '1' } else { '0' };
@@ -213,13 +211,13 @@ macro_rules! presets {
     ($($test:ident: $name:literal),* $(,)?) => {
         $(#[test]
         fn $test() {
-            check($name);
+            check_payloads($name);
         })*
 
         #[test]
-        fn no_sample_is_forgotten() {
+        fn every_payload_has_a_test() {
             let index = fs::read_to_string(folder().join("INDEX.json")).unwrap();
-            let index: Index = serde_json::from_str(&index).unwrap();
+            let index: PayloadIndex = serde_json::from_str(&index).unwrap();
             for item in index.items {
                 assert!([$($name),*].contains(&preset(&item.provider)), "{}", item.file);
             }
@@ -228,26 +226,26 @@ macro_rules! presets {
 }
 
 presets! {
-    calendly: "calendly",
-    chatwoot: "chatwoot",
-    discord: "discord",
-    evolution_api: "evolution-api",
-    evolution_go: "evolution-go",
-    github: "github",
-    gitlab: "gitlab",
-    hubspot: "hubspot",
-    linear: "linear",
-    mercado_pago: "mercado-pago",
-    n8n: "n8n",
-    paypal: "paypal",
-    shopify: "shopify",
-    slack: "slack",
-    square: "square",
-    standard_webhooks: "standard-webhooks",
-    stripe: "stripe",
-    telegram: "telegram",
-    twilio: "twilio",
-    typeform: "typeform",
-    whatsapp_cloud: "whatsapp-cloud",
-    zoom: "zoom",
+    calendly_payloads_match_the_index: "calendly",
+    chatwoot_payloads_match_the_index: "chatwoot",
+    discord_payloads_match_the_index: "discord",
+    evolution_api_payloads_match_the_index: "evolution-api",
+    evolution_go_payloads_match_the_index: "evolution-go",
+    github_payloads_match_the_index: "github",
+    gitlab_payloads_match_the_index: "gitlab",
+    hubspot_payloads_match_the_index: "hubspot",
+    linear_payloads_match_the_index: "linear",
+    mercado_pago_payloads_match_the_index: "mercado-pago",
+    n8n_payloads_match_the_index: "n8n",
+    paypal_payloads_match_the_index: "paypal",
+    shopify_payloads_match_the_index: "shopify",
+    slack_payloads_match_the_index: "slack",
+    square_payloads_match_the_index: "square",
+    standard_webhooks_payloads_match_the_index: "standard-webhooks",
+    stripe_payloads_match_the_index: "stripe",
+    telegram_payloads_match_the_index: "telegram",
+    twilio_payloads_match_the_index: "twilio",
+    typeform_payloads_match_the_index: "typeform",
+    whatsapp_cloud_payloads_match_the_index: "whatsapp-cloud",
+    zoom_payloads_match_the_index: "zoom",
 }

@@ -141,7 +141,7 @@ mod tests {
     fn what_cannot_sign_says_why() {
         let cases = [
             ("stripey", "a secret", "`stripey` is not known"),
-            ("generic", "a secret", "must be written out"),
+            ("generic", "a secret", "has no default verification"),
             ("stripe", "env:MISSING", "`MISSING` is not set"),
         ];
         for (provider, secret, expected) in cases {

@@ -1,25 +1,25 @@
-//! Which elements of two lists belong together: what was put in or taken out in the middle must not
-//! make everything behind it look changed.
+//! Alignment of two arrays, so that an insertion or removal in the middle does not make every later
+//! element look changed.
 
-use super::scan;
+use std::ops::Range;
 
-/// Pairs that are tried to find the longest row of elements that both lists have.
+use super::json_scan;
+
+/// The largest table (elements times elements) that the longest common subsequence may take.
 const PAIRS_MAX: usize = 250_000;
 
-/// What became of elements, by their places in both lists.
+/// One step from the first array to the second, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// These two belong together, whether they are equal or not.
+pub(super) enum AlignStep {
+    /// Elements to compare with each other; they may be equal.
     Both(usize, usize),
-    /// Only the first list has it.
     Removed(usize),
-    /// Only the second list has it.
     Added(usize),
 }
 
-/// The steps from one list to the other, and how much work it was to find them. Elements that are
-/// the same letter for letter at both ends are left out.
-pub(super) fn align(before: &[&str], after: &[&str]) -> (Vec<Step>, usize) {
+/// The steps from one array to the other, and the work it took to find them. Identical elements at
+/// both ends are left out.
+pub(super) fn align(before: &[&str], after: &[&str]) -> (Vec<AlignStep>, usize) {
     let alike = |(a, b): &(&&str, &&str)| a == b;
     let head = before.iter().zip(after).take_while(alike).count();
     let (rest, other) = (&before[head..], &after[head..]);
@@ -28,32 +28,32 @@ pub(super) fn align(before: &[&str], after: &[&str]) -> (Vec<Step>, usize) {
     let other = &other[..other.len() - tail];
     let mut steps = Vec::new();
     let (mut at, mut at_other) = (0, 0);
-    let (matched, work) = matches(rest, other);
+    let (matched, work) = common_elements(rest, other);
     for (found, found_other) in matched {
-        gap(&mut steps, head, (at, found), (at_other, found_other));
-        // Also these are compared: a hash may lie.
-        steps.push(Step::Both(head + found, head + found_other));
+        push_gap(&mut steps, head + at..head + found, head + at_other..head + found_other);
+        // These are compared too: equal hashes do not prove equality.
+        steps.push(AlignStep::Both(head + found, head + found_other));
         (at, at_other) = (found + 1, found_other + 1);
     }
-    gap(&mut steps, head, (at, rest.len()), (at_other, other.len()));
+    push_gap(&mut steps, head + at..head + rest.len(), head + at_other..head + other.len());
     (steps, work)
 }
 
-/// What lies between two matches: pairs as far as they go, then the rest of the longer side.
-fn gap(steps: &mut Vec<Step>, head: usize, before: (usize, usize), after: (usize, usize)) {
-    let (many, others) = (before.1 - before.0, after.1 - after.0);
-    let pairs = many.min(others);
-    steps.extend((0..pairs).map(|i| Step::Both(head + before.0 + i, head + after.0 + i)));
-    steps.extend((pairs..many).map(|i| Step::Removed(head + before.0 + i)));
-    steps.extend((pairs..others).map(|i| Step::Added(head + after.0 + i)));
+/// Steps for the elements between two matches: pairs first, then the rest of the longer side.
+fn push_gap(steps: &mut Vec<AlignStep>, before: Range<usize>, after: Range<usize>) {
+    let pairs = before.len().min(after.len());
+    steps.extend((0..pairs).map(|i| AlignStep::Both(before.start + i, after.start + i)));
+    steps.extend((before.start + pairs..before.end).map(AlignStep::Removed));
+    steps.extend((after.start + pairs..after.end).map(AlignStep::Added));
 }
 
-/// The longest row of elements that both have, in order.
-fn matches(before: &[&str], after: &[&str]) -> (Vec<(usize, usize)>, usize) {
+/// The longest common subsequence as pairs of indices, and the work it took.
+fn common_elements(before: &[&str], after: &[&str]) -> (Vec<(usize, usize)>, usize) {
     if before.is_empty() || after.is_empty() {
         return (Vec::new(), 0);
     }
-    let hashed = |list: &[&str]| list.iter().map(|value| scan::hash(value)).collect::<Vec<_>>();
+    let hashed =
+        |list: &[&str]| list.iter().map(|value| json_scan::hash(value)).collect::<Vec<_>>();
     let (a, b) = (hashed(before), hashed(after));
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
     let mut found: Vec<_> = (0..head).map(|i| (i, i)).collect();
@@ -62,7 +62,7 @@ fn matches(before: &[&str], after: &[&str]) -> (Vec<(usize, usize)>, usize) {
     if pairs > PAIRS_MAX {
         return (found, 0);
     }
-    // At i and j: how long a row can be that begins there or later.
+    // longest[i, j] is the length of the longest common subsequence of rest[i..] and other[j..].
     let width = other.len() + 1;
     let mut longest = vec![0_u32; (rest.len() + 1) * width];
     for i in (0..rest.len()).rev() {
@@ -92,9 +92,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_in_or_taken_out_moves_nothing_else() {
-        use Step::{Added, Both, Removed};
-        let cases: [(&[&str], &[&str], &[Step]); 6] = [
+    fn insertion_or_removal_does_not_shift_other_elements() {
+        use AlignStep::{Added, Both, Removed};
+        let cases: [(&[&str], &[&str], &[AlignStep]); 6] = [
             (&["1", "2"], &["1", "2"], &[]),
             (&["1", "2"], &["1", "9", "2"], &[Added(1)]),
             (&["1", "9", "2"], &["1", "2"], &[Removed(1)]),

@@ -1,12 +1,11 @@
-//! What differs between two bodies, for people who look at a duplicate.
+//! The difference between two bodies, shown when a duplicate has a different body.
 //!
-//! JSON is compared by its structure: the order of members and the space between tokens mean
-//! nothing, and a number is the text that it is written as, so that no digit is lost. What is not
-//! JSON is compared by lines, and what is not text by bytes. Everything has a bound; what goes
-//! beyond it is said as [`BodyDiff::truncated`].
+//! JSON is compared by structure: the order of members and white space do not matter, and numbers are
+//! compared by spelling so that no digit is lost. Other texts are compared by lines, everything else
+//! by bytes. All work and output is bounded; [`BodyDiff::truncated`] reports that a limit was hit.
 
 mod align;
-mod scan;
+mod json_scan;
 #[cfg(test)]
 mod tests;
 
@@ -15,33 +14,33 @@ use std::{borrow::Cow, collections::HashMap};
 use data_encoding::HEXLOWER;
 
 use self::{
-    align::{Step, align},
-    scan::{Kind, elements, kind, members},
+    align::{AlignStep, align},
+    json_scan::{JsonShape, elements, json_shape, members},
 };
 
-/// Changes that are told.
+/// The largest number of changes reported.
 pub const CHANGES_MAX: usize = 200;
-/// Characters of each value that are told.
+/// The most characters shown of each value.
 pub const VALUE_CHARS_MAX: usize = 1000;
-/// How deep it is looked for differences.
+/// The deepest level that is searched for differences.
 const DEPTH_MAX: usize = 512;
-/// The longest path that is followed further.
+/// The longest path that is descended into.
 const PATH_BYTES_MAX: usize = 1000;
-/// Bytes that are looked at in all. Each level looks at all that is below it.
+/// The most bytes examined in total. Each level examines everything below it again.
 const WORK_MAX: usize = 256 << 20;
-/// Pairs that wait to be looked at.
+/// The most pending comparisons.
 const TASKS_MAX: usize = 50_000;
-/// Bytes of a body that is no text which are told.
-const RAW_BYTES_TOLD: usize = 32;
+/// The most bytes shown of a body that is not text.
+const RAW_BYTES_SHOWN: usize = 32;
 
-/// As what two bodies were compared.
+/// How two bodies were compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiffFormat {
     /// Both are JSON.
     Json,
-    /// Both are texts.
+    /// Both are text.
     Text,
-    /// One of them is no text.
+    /// At least one is not text.
     Bytes,
 }
 
@@ -56,14 +55,10 @@ impl DiffFormat {
     }
 }
 
-/// What happened to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyChangeKind {
-    /// Only the second body has it.
     Added,
-    /// Only the first body has it.
     Removed,
-    /// Both have it, and not the same.
     Changed,
 }
 
@@ -78,73 +73,67 @@ impl BodyChangeKind {
     }
 }
 
-/// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyChange {
-    /// Where: a JSON pointer (RFC 6901). An index is that of the second body, but for what was
-    /// removed that of the first. In texts it is `line N`, in bytes `byte N`, from 1.
+    /// A JSON pointer (RFC 6901) into the second body, for a removed value into the first. In texts
+    /// it is `line N`, in bytes `byte N`, counted from 1.
     pub path: String,
-    /// What.
     pub kind: BodyChangeKind,
-    /// The value in the first body, as JSON; lines of a text; bytes in hex. A long one is cut and
+    /// The value in the first body: JSON, lines of a text, or bytes in hex. A long value is cut and
     /// ends in `…`.
     pub before: Option<String>,
-    /// The same in the second body.
     pub after: Option<String>,
 }
 
-/// What differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyDiff {
-    /// As what the bodies were compared.
     pub form: DiffFormat,
     /// The first [`CHANGES_MAX`] differences, in the order of the bodies.
     pub changes: Vec<BodyChange>,
-    /// Something was cut: a value, the list, or the search itself.
+    /// A value, the list of changes or the search was cut at a limit.
     pub truncated: bool,
 }
 
-/// Compares two bodies. Without a change they mean the same, whatever their bytes are.
+/// Compares two bodies. JSON bodies without a change are equal in meaning but may differ in bytes.
 pub fn diff(before: &[u8], after: &[u8]) -> BodyDiff {
     match (std::str::from_utf8(before), std::str::from_utf8(after)) {
-        (Ok(before), Ok(after)) => match (scan::json(before), scan::json(after)) {
-            (Some(before), Some(after)) => Search::default().run(before, after),
-            _ => by_lines(before, after),
-        },
-        _ => by_bytes(before, after),
+        (Ok(before), Ok(after)) => {
+            match (json_scan::trimmed_json(before), json_scan::trimmed_json(after)) {
+                (Some(before), Some(after)) => JsonDiff::default().run(before, after),
+                _ => diff_lines(before, after),
+            }
+        }
+        _ => diff_bytes(before, after),
     }
 }
 
-/// What is left to be looked at. On a heap of its own: bodies may be nested deeper than a stack.
-enum Task<'t> {
+/// A pending comparison. Kept on the heap, because bodies may be nested deeper than the stack.
+enum DiffTask<'t> {
     Compare { path: String, depth: usize, before: &'t str, after: &'t str },
-    Tell(BodyChange, bool),
+    Report { change: BodyChange, is_cut: bool },
 }
 
 #[derive(Default)]
-struct Search<'t> {
-    tasks: Vec<Task<'t>>,
+struct JsonDiff<'t> {
+    tasks: Vec<DiffTask<'t>>,
     changes: Vec<BodyChange>,
     truncated: bool,
     work: usize,
 }
 
-impl<'t> Search<'t> {
+impl<'t> JsonDiff<'t> {
     fn run(mut self, before: &'t str, after: &'t str) -> BodyDiff {
-        self.tasks.push(Task::Compare { path: String::new(), depth: 0, before, after });
+        self.tasks.push(DiffTask::Compare { path: String::new(), depth: 0, before, after });
         while let Some(task) = self.tasks.pop() {
             if self.changes.len() == CHANGES_MAX {
                 self.truncated = true;
                 break;
             }
             match task {
-                Task::Compare { path, depth, before, after } => {
+                DiffTask::Compare { path, depth, before, after } => {
                     self.compare(path, depth, before, after);
                 }
-                Task::Tell(change, cut) => {
-                    self.changes.push(change);
-                    self.truncated |= cut;
-                }
+                DiffTask::Report { change, is_cut } => self.push_change(change, is_cut),
             }
         }
         BodyDiff { form: DiffFormat::Json, changes: self.changes, truncated: self.truncated }
@@ -155,61 +144,72 @@ impl<'t> Search<'t> {
             return;
         }
         self.work += before.len() + after.len();
-        let is_too_far = depth == DEPTH_MAX || path.len() > PATH_BYTES_MAX || self.work > WORK_MAX;
-        let below = match (kind(before), kind(after)) {
-            (Kind::Plain, Kind::Plain) if scan::is_same_text(before, after) => return,
-            (Kind::Object, Kind::Object) if !is_too_far => in_objects(&path, depth, before, after),
-            (Kind::Array, Kind::Array) if !is_too_far => self.in_lists(&path, depth, before, after),
+        let is_at_limit = depth == DEPTH_MAX || path.len() > PATH_BYTES_MAX || self.work > WORK_MAX;
+        let below = match (json_shape(before), json_shape(after)) {
+            (JsonShape::Plain, JsonShape::Plain) if json_scan::is_same_string(before, after) => {
+                return;
+            }
+            (JsonShape::Object, JsonShape::Object) if !is_at_limit => {
+                compare_objects(&path, depth, before, after)
+            }
+            (JsonShape::Array, JsonShape::Array) if !is_at_limit => {
+                self.compare_arrays(&path, depth, before, after)
+            }
             _ => None,
         };
         match below.filter(|below| self.tasks.len() + below.len() <= TASKS_MAX) {
-            // The last one is taken first.
+            // Reversed, because tasks are popped from the end.
             Some(below) => self.tasks.extend(below.into_iter().rev()),
             None => {
-                // It could have been told in more detail.
-                self.truncated |= kind(before) == kind(after) && kind(before) != Kind::Plain;
-                let (change, cut) = change(path, Some(before), Some(after));
-                self.changes.push(change);
-                self.truncated |= cut;
+                // The search stopped here although the values could be compared in detail.
+                self.truncated |= json_shape(before) == json_shape(after)
+                    && json_shape(before) != JsonShape::Plain;
+                let (change, is_cut) = change(path, Some(before), Some(after));
+                self.push_change(change, is_cut);
             }
         }
     }
 
-    /// What is to be looked at in two lists; none if they are too large for that.
-    fn in_lists(
+    fn push_change(&mut self, change: BodyChange, is_cut: bool) {
+        self.changes.push(change);
+        self.truncated |= is_cut;
+    }
+
+    /// The comparisons needed for two arrays; `None` if they are too large.
+    fn compare_arrays(
         &mut self,
         path: &str,
         depth: usize,
         before: &'t str,
         after: &'t str,
-    ) -> Option<Vec<Task<'t>>> {
+    ) -> Option<Vec<DiffTask<'t>>> {
         let (old, new) = (elements(before)?, elements(after)?);
         let (steps, work) = align(&old, &new);
         self.work += work;
         let task = |step| match step {
-            Step::Both(a, b) if old[a] == new[b] => None,
-            Step::Both(a, b) => Some(Task::Compare {
+            AlignStep::Both(a, b) if old[a] == new[b] => None,
+            AlignStep::Both(a, b) => Some(DiffTask::Compare {
                 path: format!("{path}/{b}"),
                 depth: depth + 1,
                 before: old[a],
                 after: new[b],
             }),
-            Step::Removed(a) => Some(tell(format!("{path}/{a}"), Some(old[a]), None)),
-            Step::Added(b) => Some(tell(format!("{path}/{b}"), None, Some(new[b]))),
+            AlignStep::Removed(a) => Some(report(format!("{path}/{a}"), Some(old[a]), None)),
+            AlignStep::Added(b) => Some(report(format!("{path}/{b}"), None, Some(new[b]))),
         };
         Some(steps.into_iter().filter_map(task).collect())
     }
 }
 
-/// The same for two objects.
-fn in_objects<'t>(
+/// The comparisons needed for two objects; `None` if they are too large.
+fn compare_objects<'t>(
     path: &str,
     depth: usize,
     before: &'t str,
     after: &'t str,
-) -> Option<Vec<Task<'t>>> {
+) -> Option<Vec<DiffTask<'t>>> {
     let (old, new) = (members(before)?, members(after)?);
-    let place = |name: &str| format!("{path}/{}", escaped(name));
+    let path_of = |name: &str| format!("{path}/{}", escape_pointer_token(name));
     let mut left: HashMap<_, _> =
         new.iter().map(|(member, value)| ((&*member.0, member.1), *value)).collect();
     let mut tasks = Vec::new();
@@ -217,64 +217,62 @@ fn in_objects<'t>(
         match left.remove(&(&**name, *times)) {
             Some(after) if after == *before => {}
             Some(after) => {
-                let (path, depth) = (place(name), depth + 1);
-                tasks.push(Task::Compare { path, depth, before, after });
+                let (path, depth) = (path_of(name), depth + 1);
+                tasks.push(DiffTask::Compare { path, depth, before, after });
             }
-            None => tasks.push(tell(place(name), Some(before), None)),
+            None => tasks.push(report(path_of(name), Some(before), None)),
         }
     }
     let added = new.iter().filter(|(member, _)| left.contains_key(&(&*member.0, member.1)));
-    tasks.extend(added.map(|((name, _), value)| tell(place(name), None, Some(value))));
+    tasks.extend(added.map(|((name, _), value)| report(path_of(name), None, Some(value))));
     Some(tasks)
 }
 
-fn tell<'t>(path: String, before: Option<&str>, after: Option<&str>) -> Task<'t> {
-    let (change, cut) = change(path, before, after);
-    Task::Tell(change, cut)
+fn report<'t>(path: String, before: Option<&str>, after: Option<&str>) -> DiffTask<'t> {
+    let (change, is_cut) = change(path, before, after);
+    DiffTask::Report { change, is_cut }
 }
 
-/// A change within its bounds, and whether something was cut.
+/// A change with values of bounded length, and whether one was cut.
 fn change(path: String, before: Option<&str>, after: Option<&str>) -> (BodyChange, bool) {
     let kind = match (before, after) {
         (None, _) => BodyChangeKind::Added,
         (_, None) => BodyChangeKind::Removed,
         (Some(_), Some(_)) => BodyChangeKind::Changed,
     };
-    let mut cut = false;
-    let mut told = |value: &str| {
+    let mut is_cut = false;
+    let mut shorten = |value: &str| {
         let end = value.char_indices().nth(VALUE_CHARS_MAX).map(|(at, _)| at);
-        cut |= end.is_some();
+        is_cut |= end.is_some();
         end.map_or_else(|| value.to_owned(), |end| format!("{}…", &value[..end]))
     };
-    let (before, after) = (before.map(&mut told), after.map(&mut told));
-    let path = told(&path);
-    (BodyChange { path, kind, before, after }, cut)
+    let (before, after) = (before.map(&mut shorten), after.map(&mut shorten));
+    let path = shorten(&path);
+    (BodyChange { path, kind, before, after }, is_cut)
 }
 
-/// A name within a JSON pointer.
-fn escaped(name: &str) -> Cow<'_, str> {
+fn escape_pointer_token(name: &str) -> Cow<'_, str> {
     match name.contains(['~', '/']) {
         false => Cow::Borrowed(name),
         true => Cow::Owned(name.replace('~', "~0").replace('/', "~1")),
     }
 }
 
-/// How many bytes two bodies have in common at their beginning.
-fn common(before: &[u8], after: &[u8]) -> usize {
+fn common_prefix_len(before: &[u8], after: &[u8]) -> usize {
     before.iter().zip(after).take_while(|(a, b)| a == b).count()
 }
 
-/// The lines between the first and the last that differ, as one change.
-fn by_lines(before: &str, after: &str) -> BodyDiff {
+/// Reports the lines from the first to the last difference as one change.
+fn diff_lines(before: &str, after: &str) -> BodyDiff {
     let (a, b) = (before.as_bytes(), after.as_bytes());
-    let same = common(a, b);
+    let same = common_prefix_len(a, b);
     if same == a.len().max(b.len()) {
         return BodyDiff { form: DiffFormat::Text, changes: Vec::new(), truncated: false };
     }
     let start = a[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (a, b) = (&a[start..], &b[start..]);
     let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
-    // Whole lines only: what is left of the first common one belongs to what differs.
+    // Whole lines only: the rest of a partly equal line belongs to the difference.
     let kept = match a[a.len() - tail..].iter().position(|byte| *byte == b'\n') {
         Some(end) => tail - end - 1,
         None => 0,
@@ -286,19 +284,19 @@ fn by_lines(before: &str, after: &str) -> BodyDiff {
     BodyDiff { form: DiffFormat::Text, changes: vec![change], truncated }
 }
 
-/// The first bytes that differ.
-fn by_bytes(before: &[u8], after: &[u8]) -> BodyDiff {
-    let start = common(before, after);
+/// Reports the first differing bytes as one change.
+fn diff_bytes(before: &[u8], after: &[u8]) -> BodyDiff {
+    let start = common_prefix_len(before, after);
     if start == before.len().max(after.len()) {
         return BodyDiff { form: DiffFormat::Bytes, changes: Vec::new(), truncated: false };
     }
-    let told = |body: &[u8]| {
+    let shown = |body: &[u8]| {
         let rest = &body[start..];
-        let told = &rest[..rest.len().min(RAW_BYTES_TOLD)];
-        (!rest.is_empty()).then(|| HEXLOWER.encode(told))
+        let head = &rest[..rest.len().min(RAW_BYTES_SHOWN)];
+        (!rest.is_empty()).then(|| HEXLOWER.encode(head))
     };
-    let (old, new) = (told(before), told(after));
+    let (old, new) = (shown(before), shown(after));
     let (change, _) = change(format!("byte {}", start + 1), old.as_deref(), new.as_deref());
-    let truncated = before.len().max(after.len()) - start > RAW_BYTES_TOLD;
+    let truncated = before.len().max(after.len()) - start > RAW_BYTES_SHOWN;
     BodyDiff { form: DiffFormat::Bytes, changes: vec![change], truncated }
 }

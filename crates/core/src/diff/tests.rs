@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn told(before: &str, after: &str) -> Vec<String> {
+fn changes(before: &str, after: &str) -> Vec<String> {
     let found = diff(before.as_bytes(), after.as_bytes());
     assert!(!found.truncated, "case: {before} {after}");
     let value = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -13,7 +13,7 @@ fn told(before: &str, after: &str) -> Vec<String> {
 }
 
 #[test]
-fn differences_are_told_with_their_places() {
+fn differences_are_reported_with_their_paths() {
     let cases: [(&str, &str, &[&str]); 16] = [
         (r#"{"a":1,"b":2}"#, "{ \"b\":2,\n\"\\u0061\":1 }", &[]),
         (r#"{"a":1}"#, r#"{"a":1.0}"#, &["changed /a 1>1.0"]),
@@ -41,12 +41,12 @@ fn differences_are_told_with_their_places() {
         ("a\n", "a\nb", &["added line 2 >b"]),
     ];
     for (before, after, expected) in cases {
-        assert_eq!(told(before, after), expected, "case: {before} {after}");
+        assert_eq!(changes(before, after), expected, "case: {before} {after}");
     }
 }
 
 #[test]
-fn what_is_compared_as_what() {
+fn format_is_json_text_or_bytes_by_content() {
     let form = |before: &[u8], after: &[u8]| diff(before, after).form;
     assert_eq!(form(b"{}", b" [1]"), DiffFormat::Json);
     assert_eq!(form(b"{}", b"a=1"), DiffFormat::Text);
@@ -62,15 +62,15 @@ fn what_is_compared_as_what() {
     assert_eq!((found.changes, found.truncated), (vec![expected], false));
 }
 
-/// A string that stands for no text is only the same as itself.
+/// A lone surrogate has no text, so it is equal only to the same spelling.
 #[test]
-fn half_a_pair_is_compared_as_it_is_written() {
-    assert!(told(r#"["\ud800"]"#, r#"[ "\ud800" ]"#).is_empty());
-    assert_eq!(told(r#"["\ud800"]"#, r#"["\ud801"]"#).len(), 1);
+fn lone_surrogate_is_compared_by_its_spelling() {
+    assert!(changes(r#"["\ud800"]"#, r#"[ "\ud800" ]"#).is_empty());
+    assert_eq!(changes(r#"["\ud800"]"#, r#"["\ud801"]"#).len(), 1);
 }
 
 #[test]
-fn nothing_is_told_without_end() {
+fn large_differences_are_truncated() {
     let list = |value: &str| format!("[{}]", vec![value; 1000].join(","));
     let deep = |inner: &str| format!("{}{inner}{}", "[".repeat(100_000), "]".repeat(100_000));
     let wide = |value: &str| format!("[{}0]", format!("{value},").repeat(100_000));
@@ -98,7 +98,7 @@ fn nothing_is_told_without_end() {
     }
 }
 
-/// A value, to be written in many ways.
+/// A JSON value that can be written in two ways.
 #[derive(Clone, Debug, PartialEq)]
 enum Tree {
     Plain(String),
@@ -107,21 +107,21 @@ enum Tree {
 }
 
 impl Tree {
-    /// `turned` writes members the other way round, with space between tokens.
-    fn write(&self, turned: bool) -> String {
-        let space = if turned { " \n" } else { "" };
+    /// `is_reversed` writes members in reverse order, with white space between tokens.
+    fn write(&self, is_reversed: bool) -> String {
+        let space = if is_reversed { " \n" } else { "" };
         match self {
             Self::Plain(token) => token.clone(),
             Self::List(list) => {
-                let parts: Vec<_> = list.iter().map(|value| value.write(turned)).collect();
+                let parts: Vec<_> = list.iter().map(|value| value.write(is_reversed)).collect();
                 format!("[{space}{}{space}]", parts.join(&format!("{space},{space}")))
             }
             Self::Object(members) => {
                 let member = |(name, value): (&String, &Self)| {
-                    format!("{space}\"{name}\"{space}:{space}{}", value.write(turned))
+                    format!("{space}\"{name}\"{space}:{space}{}", value.write(is_reversed))
                 };
                 let mut parts: Vec<_> = members.iter().map(member).collect();
-                if turned {
+                if is_reversed {
                     parts.reverse();
                 }
                 format!("{{{}{space}}}", parts.join(","))
@@ -143,7 +143,7 @@ fn trees() -> impl Strategy<Value = Tree> {
 
 proptest! {
     #[test]
-    fn there_is_a_difference_if_and_only_if_the_values_differ(a in trees(), b in trees()) {
+    fn diff_is_empty_exactly_when_values_are_equal(a in trees(), b in trees()) {
         let (plain, turned) = (a.write(false), a.write(true));
         prop_assert_eq!(diff(plain.as_bytes(), turned.as_bytes()).changes, vec![]);
         let other = diff(plain.as_bytes(), b.write(true).as_bytes());
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_sort_are_compared(a in any::<Vec<u8>>(), b in any::<Vec<u8>>()) {
+    fn arbitrary_bytes_are_compared(a in any::<Vec<u8>>(), b in any::<Vec<u8>>()) {
         let found = diff(&a, &b);
         prop_assert_eq!(diff(&a, &a).changes, vec![]);
         if found.form != DiffFormat::Json {
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn texts_of_any_sort_are_compared(a in "[\\[\\]{}\",:a1\\\\ \n]{0,12}", b in "[ab\n]{0,8}") {
+    fn arbitrary_texts_are_compared(a in "[\\[\\]{}\",:a1\\\\ \n]{0,12}", b in "[ab\n]{0,8}") {
         for other in [&a, &b] {
             let found = diff(a.as_bytes(), other.as_bytes());
             if found.form != DiffFormat::Json {

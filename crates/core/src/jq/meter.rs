@@ -1,11 +1,10 @@
-//! Counts the work that one run of a filter does, and ends the run when it is too much.
+//! Limits on the work and the stack of one filter run.
 //!
-//! jaq has no limit of its own, and a filter cannot be stopped from outside without a thread for
-//! it. So everything that jaq calls of ours counts: [`Terms`], which it asks for each term it
-//! evaluates, and the values, of which each operation charges its cost. At the same occasions the
-//! depth of the stack is looked at. When a budget is spent the run is unwound, which `try` in the
-//! filter cannot catch, and [`within`] reports it. This needs `panic = "unwind"`, which is the
-//! default. The panic hook is not called.
+//! jaq has no limits of its own, and a filter cannot be stopped from outside without a thread per
+//! run. So our callbacks charge a budget: [`MeteredTerms`] for each term that jaq evaluates, and
+//! every operation on a value for its cost. Each charge also checks the depth of the stack. When a
+//! budget is spent, the run is unwound, which `try` in the filter cannot catch, and [`run_metered`]
+//! reports it. This requires `panic = "unwind"`, the default. The panic hook is not called.
 
 use std::{
     cell::Cell,
@@ -14,10 +13,10 @@ use std::{
 
 use jaq_core::{DataT, Lut, data::HasLut};
 
-use super::value::Value;
+use super::value::JqValue;
 
-/// A quarter of what a thread has by default. What the caller uses before, and what unwinding and
-/// destructors use after, fits into the rest many times.
+/// A quarter of a thread's default stack. The rest is ample for the caller, for unwinding and for
+/// destructors.
 const STACK_BYTES_MAX: usize = 512 << 10;
 
 thread_local! {
@@ -25,19 +24,18 @@ thread_local! {
     static STACK_START: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Why a run did not come to its end.
+/// Why a run was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JqStopReason {
-    /// The budget of steps is spent.
     TooMuchWork,
-    /// Calls within calls, or values within values, would exhaust the stack.
+    /// Nested calls or values would exhaust the stack.
     TooDeep,
-    /// jaq panicked: a bug there, which must not take anything else down.
+    /// jaq panicked: a bug there, which must not affect anything else.
     Panicked,
 }
 
-/// Runs `work` with a budget of `steps`.
-pub(super) fn within<T>(steps: u64, work: impl FnOnce() -> T) -> Result<T, JqStopReason> {
+/// Runs `work` with a budget of `steps`, measured from the current stack position.
+pub(super) fn run_metered<T>(steps: u64, work: impl FnOnce() -> T) -> Result<T, JqStopReason> {
     STEPS_LEFT.set(steps);
     STACK_START.set(stack_address());
     // Nothing that `work` leaves half done is used afterwards.
@@ -45,7 +43,7 @@ pub(super) fn within<T>(steps: u64, work: impl FnOnce() -> T) -> Result<T, JqSto
     outcome.map_err(|payload| payload.downcast_ref().copied().unwrap_or(JqStopReason::Panicked))
 }
 
-/// Takes `steps` from the budget, or ends the run.
+/// Takes `steps` from the budget; unwinds the run if the budget or the stack is used up.
 pub(super) fn charge(steps: usize) {
     match STEPS_LEFT.get().checked_sub(steps as u64) {
         Some(left) => STEPS_LEFT.set(left),
@@ -56,34 +54,34 @@ pub(super) fn charge(steps: usize) {
     }
 }
 
-/// Ends the run.
-pub(super) fn stop(why: JqStopReason) -> ! {
+/// Unwinds the run.
+pub(super) fn stop(reason: JqStopReason) -> ! {
     // Destructors run on the way out; a second stop in one of them would abort the process.
     STEPS_LEFT.set(u64::MAX);
     STACK_START.set(stack_address());
-    resume_unwind(Box::new(why))
+    resume_unwind(Box::new(reason))
 }
 
-/// Roughly where the top of the stack is.
+/// The approximate address of the top of the stack.
 fn stack_address() -> usize {
     let here = 0_u8;
     std::ptr::from_ref(&here).addr()
 }
 
-/// What filters are compiled for: our values, and terms that are counted.
-pub(super) struct Data;
+/// The types that filters are compiled for: metered values and metered terms.
+pub(super) struct JqData;
 
-impl DataT for Data {
-    type V<'a> = Value;
-    type Data<'a> = Terms<'a>;
+impl DataT for JqData {
+    type V<'a> = JqValue;
+    type Data<'a> = MeteredTerms<'a>;
 }
 
-/// The terms of a compiled filter. jaq asks for them whenever it evaluates one.
+/// The terms of a compiled filter. jaq calls [`HasLut::lut`] whenever it evaluates one.
 #[derive(Clone)]
-pub(super) struct Terms<'a>(pub(super) &'a Lut<Data>);
+pub(super) struct MeteredTerms<'a>(pub(super) &'a Lut<JqData>);
 
-impl<'a> HasLut<'a, Data> for Terms<'a> {
-    fn lut(&self) -> &'a Lut<Data> {
+impl<'a> HasLut<'a, JqData> for MeteredTerms<'a> {
+    fn lut(&self) -> &'a Lut<JqData> {
         charge(1);
         self.0
     }

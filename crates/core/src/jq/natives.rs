@@ -1,7 +1,7 @@
-//! The filters that are written in Rust: jaq's, without those that look at the world.
+//! The built-in filters: jaq's, without those that reach outside the event.
 //!
-//! A filter sees the event and nothing else. It cannot read the environment, the clock, the time
-//! zone or a file, cannot log, and cannot halt the process.
+//! A filter cannot read the environment, the clock, the time zone or a file, cannot log, and cannot
+//! halt the process.
 
 use std::cmp::Ordering;
 
@@ -15,62 +15,67 @@ use jaq_std::ValT as _;
 
 use super::{
     input::JsonInput,
-    meter::{self, Data},
-    value::{Value, compare, metered},
+    meter::{self, JqData},
+    value::{JqValue, compare, to_json},
 };
 
-/// Native filters of jaq that reach outside. `strptime` is one: a zone's name makes it read files.
-const WORLDLY: [&str; 8] =
+/// jaq's native filters that reach outside. `strptime` reads files if given a time zone name.
+const OUTSIDE_NATIVES: [&str; 8] =
     ["env", "now", "halt", "localtime", "strflocaltime", "strptime", "debug_empty", "stderr_empty"];
 
-/// Native filters of jaq whose time grows with a number they are given. Nobody needs them here.
-const SLOW: [&str; 2] = ["jn", "yn"];
+/// jaq's native filters whose time grows with a numeric argument.
+const SLOW_NATIVES: [&str; 2] = ["jn", "yn"];
 
-/// Definitions of jaq that call one of [`WORLDLY`].
-const WORLDLY_DEFS: [&str; 4] = ["stderr", "debug", "halt", "halt_error"];
+/// jaq's definitions that call one of [`OUTSIDE_NATIVES`].
+const OUTSIDE_DEFINITIONS: [&str; 4] = ["stderr", "debug", "halt", "halt_error"];
 
-/// Native filters that compile a pattern on each call, behind definitions that charge for it.
-const REGEX: [(&str, &str); 3] = [
+/// Native filters that compile a regular expression on each call, and the names under which
+/// definitions call them after charging for it.
+const REGEX_NATIVES: [(&str, &str); 3] = [
     ("matches", "matches_unmetered"),
     ("split_matches", "split_matches_unmetered"),
     ("split_", "split_unmetered"),
 ];
 
-const REGEX_DEFS: &str = r"
+const REGEX_DEFINITIONS: &str = r"
     def matches($re; $flags): charge_regex($re) | matches_unmetered($re; $flags);
     def split_matches($re; $flags): charge_regex($re) | split_matches_unmetered($re; $flags);
     def split_($re; $flags): charge_regex($re) | split_unmetered($re; $flags);
 ";
 
-/// Whether jaq has a filter of this name that is left out on purpose.
-pub(super) fn is_left_out(name: &str) -> bool {
-    WORLDLY.contains(&name) || WORLDLY_DEFS.contains(&name) || name == "input" || name == "inputs"
+/// Whether jaq has a filter of this name that is excluded on purpose.
+pub(super) fn is_excluded(name: &str) -> bool {
+    OUTSIDE_NATIVES.contains(&name)
+        || OUTSIDE_DEFINITIONS.contains(&name)
+        || name == "input"
+        || name == "inputs"
 }
 
 /// The filters that are written in Rust.
-pub(super) fn funs() -> impl Iterator<Item = Fun<Data>> {
+pub(super) fn native_filters() -> impl Iterator<Item = Fun<JqData>> {
     let jaq = jaq_core::funs().chain(jaq_std::funs());
-    let jaq = jaq.filter(|(name, ..)| !WORLDLY.contains(name) && !SLOW.contains(name));
+    let jaq =
+        jaq.filter(|(name, ..)| !OUTSIDE_NATIVES.contains(name) && !SLOW_NATIVES.contains(name));
     let jaq = jaq.map(|(name, args, native)| {
-        let renamed = REGEX.iter().find(|(public, _)| *public == name);
+        let renamed = REGEX_NATIVES.iter().find(|(public, _)| *public == name);
         (renamed.map_or(name, |(_, hidden)| *hidden), args, native)
     });
-    jaq.chain(own().into_iter().map(run::<Data>))
+    jaq.chain(own_native_filters().into_iter().map(run::<JqData>))
 }
 
 /// The filters that are written in jq.
-pub(super) fn defs() -> impl Iterator<Item = Def<&'static str>> {
-    let regex = jaq_core::load::parse(REGEX_DEFS, |parser| parser.defs());
+pub(super) fn jq_definitions() -> impl Iterator<Item = Def<&'static str>> {
+    let regex = jaq_core::load::parse(REGEX_DEFINITIONS, |parser| parser.defs());
     let jaq = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
-    let jaq = jaq.filter(|def| !WORLDLY_DEFS.contains(&def.name));
+    let jaq = jaq.filter(|def| !OUTSIDE_DEFINITIONS.contains(&def.name));
     regex.expect("a test compiles filters that use them").into_iter().chain(jaq)
 }
 
-/// What jaq-json has for its own values, for ours.
-fn own() -> [Filter<RunPtr<Data>>; 8] {
+/// Replacements for the filters that jaq-json has only for its own values.
+fn own_native_filters() -> [Filter<RunPtr<JqData>>; 8] {
     [
         ("fromjson", v(0), |cv| bome(from_json(&cv.1))),
-        ("tojson", v(0), |cv| bome(Ok(Value::scalar(metered(cv.1.val()).into())))),
+        ("tojson", v(0), |cv| bome(Ok(JqValue::scalar(to_json(cv.1.val()).into())))),
         ("length", v(0), |cv| bome(length(&cv.1))),
         ("has", v(1), |cv| unary(cv, |value, name| has(&value, &name))),
         ("contains", v(1), |cv| {
@@ -82,19 +87,19 @@ fn own() -> [Filter<RunPtr<Data>>; 8] {
     ]
 }
 
-fn from_json(text: &Value) -> ValR<Value> {
+fn from_json(text: &JqValue) -> ValR<JqValue> {
     let bytes = text.try_as_utf8_bytes()?;
     // Two bytes of JSON can become a value of fifty.
     meter::charge(bytes.len() / 2);
-    // The same limits as for a body: the text may well be a part of one.
-    JsonInput::parse(bytes).map(|input| Value::from(&input)).map_err(Error::str)
+    // The same limits as for a body: the text may be a part of one.
+    JsonInput::parse(bytes).map(|input| JqValue::from(&input)).map_err(Error::str)
 }
 
-fn length(value: &Value) -> ValR<Value> {
+fn length(value: &JqValue) -> ValR<JqValue> {
     Ok(match value.val() {
         Val::Null => 0_usize.into(),
         Val::Bool(_) => return Err(Error::typ(value.clone(), "something with a length")),
-        Val::Num(_) if *value < Value::from(0_isize) => return -value.clone(),
+        Val::Num(_) if *value < JqValue::from(0_isize) => return -value.clone(),
         Val::Num(_) => value.clone(),
         Val::TStr(bytes) => {
             meter::charge(bytes.len() / 64);
@@ -106,7 +111,7 @@ fn length(value: &Value) -> ValR<Value> {
     })
 }
 
-fn has(value: &Value, name: &Value) -> ValR<Value> {
+fn has(value: &JqValue, name: &JqValue) -> ValR<JqValue> {
     match (value.val(), name.val()) {
         (Val::Obj(entries), name @ Val::TStr(_)) => Ok(entries.contains_key(name).into()),
         (Val::Arr(items), Val::Num(index)) => {
@@ -117,7 +122,7 @@ fn has(value: &Value, name: &Value) -> ValR<Value> {
     }
 }
 
-/// Whether each piece of `part` is somewhere in `whole`, strings by their parts.
+/// jq's `contains`: every part of `part` occurs in `whole`; strings match by substring.
 fn contains(whole: &Val, part: &Val) -> bool {
     meter::charge(1);
     match (whole, part) {
@@ -135,14 +140,14 @@ fn contains(whole: &Val, part: &Val) -> bool {
     }
 }
 
-/// Where `part` begins in `whole`, a string or an array.
-pub(super) fn indices(whole: &Value, part: &Value) -> ValR<Value> {
+/// The positions of `part` in `whole`, a string or an array.
+pub(super) fn indices(whole: &JqValue, part: &JqValue) -> ValR<JqValue> {
     match (whole.val(), part.val()) {
         (Val::TStr(text), Val::TStr(part)) => {
             meter::charge(text.len());
             Ok(text_indices(&String::from_utf8_lossy(text), &String::from_utf8_lossy(part)))
         }
-        (Val::Arr(_), Val::Arr(part)) if part.is_empty() => Ok(Value::from_iter([])),
+        (Val::Arr(_), Val::Arr(part)) if part.is_empty() => Ok(JqValue::from_iter([])),
         (Val::Arr(items), Val::Arr(part)) => {
             let is_equal = |(item, part): (&Val, &Val)| compare(item, part) == Ordering::Equal;
             let windows = items.windows(part.len()).enumerate();
@@ -157,14 +162,14 @@ pub(super) fn indices(whole: &Value, part: &Value) -> ValR<Value> {
     }
 }
 
-/// Positions in characters, as everything in jq.
-fn text_indices(text: &str, part: &str) -> Value {
+/// Positions are counted in characters, as everywhere in jq.
+fn text_indices(text: &str, part: &str) -> JqValue {
     let starts = text.char_indices().enumerate();
     let found = starts.filter(|(_, (byte, _))| !part.is_empty() && text[*byte..].starts_with(part));
     found.map(|(position, _)| position.into()).collect()
 }
 
-fn binary_search(array: &Value, item: &Value) -> ValR<Value> {
+fn binary_search(array: &JqValue, item: &JqValue) -> ValR<JqValue> {
     let Val::Arr(items) = array.val() else {
         return Err(Error::typ(array.clone(), "array"));
     };
@@ -173,16 +178,16 @@ fn binary_search(array: &Value, item: &Value) -> ValR<Value> {
     Ok(found.map_or_else(|index| -1 - position(index), position).into())
 }
 
-/// Charges what a search with this pattern may cost: its states for each byte of the text.
-fn charge_regex(text: Value, pattern: Value) -> ValR<Value> {
-    let length = |value: &Value| value.as_bytes().map_or(0, <[u8]>::len);
+/// Charges the worst case of a search: the states of the pattern for each byte of the text.
+fn charge_regex(text: JqValue, pattern: JqValue) -> ValR<JqValue> {
+    let length = |value: &JqValue| value.as_bytes().map_or(0, <[u8]>::len);
     let states = length(&pattern).saturating_mul(repetitions(pattern.as_bytes().unwrap_or(&[])));
-    // Compiling takes some microseconds, however small the pattern.
+    // Compiling takes some microseconds even for a small pattern.
     meter::charge(100_usize.saturating_add(states.saturating_mul(length(&text) + 1) / 64));
     Ok(text)
 }
 
-/// How many times a pattern may be written out: the product of its counts, as in `(a{5}){3}`.
+/// How many times a pattern is expanded: the product of its repetition counts, as in `(a{5}){3}`.
 fn repetitions(pattern: &[u8]) -> usize {
     let counts = pattern.split(|byte| *byte == b'{').skip(1);
     counts.fold(1_usize, |product, count| {

@@ -1,5 +1,3 @@
-//! What filters answer, what they cannot do, and how bad ones end.
-
 use proptest::prelude::*;
 
 use super::*;
@@ -8,8 +6,8 @@ fn input(json: &str) -> JsonInput {
     JsonInput::parse(json.as_bytes()).unwrap()
 }
 
-fn first(filter: &str, json: &str) -> Result<Option<JqOutput>, JqError> {
-    JqFilter::compile(filter)?.first(&input(json))
+fn first_output(filter: &str, json: &str) -> Result<Option<JqOutput>, JqError> {
+    JqFilter::compile(filter)?.first_output(&input(json))
 }
 
 fn number(text: &str) -> JqOutput {
@@ -25,7 +23,7 @@ fn json(text: &str) -> JqOutput {
 }
 
 #[test]
-fn a_filter_takes_or_leaves_an_event() {
+fn filter_matches_by_truthiness_of_first_output() {
     let event = r#"{"type":"message","data":{"from":"5511","n":3,"tags":["vip"],"text":"Olá 👋"}}"#;
     let cases = [
         (r#".type == "message""#, true),
@@ -46,18 +44,18 @@ fn a_filter_takes_or_leaves_an_event() {
         (r#".type as $t | ["message", "status"] | index($t) != null"#, true),
         (r#".data.from | test("^55[0-9]{2}$")"#, true),
         (r#".data | has("from")"#, true),
-        (r#".data.from? // "nobody" | length == 4"#, true),
+        (r#".data.from? // "none" | length == 4"#, true),
         ("[.. | numbers] | add == 3", true),
         ("def is(t): .type == t; is(\"message\")", true),
     ];
     for (filter, expected) in cases {
-        let taken = JqFilter::compile(filter).unwrap().is_match(&input(event));
-        assert_eq!(taken, Ok(expected), "filter: {filter}");
+        let is_match = JqFilter::compile(filter).unwrap().is_match(&input(event));
+        assert_eq!(is_match, Ok(expected), "filter: {filter}");
     }
 }
 
 #[test]
-fn the_first_output_is_the_result() {
+fn first_output_is_the_result() {
     let cases = [
         (".a", r#"{"a":null}"#, Some(JqOutput::Null)),
         (".a", r#"{"a":true}"#, Some(JqOutput::Bool(true))),
@@ -102,12 +100,12 @@ fn the_first_output_is_the_result() {
         ("group_by(.a) | length", r#"[{"a":1},{"a":2},{"a":1}]"#, Some(number("2"))),
     ];
     for (filter, json, expected) in cases {
-        assert_eq!(first(filter, json), Ok(expected), "{filter} on {json}");
+        assert_eq!(first_output(filter, json), Ok(expected), "{filter} on {json}");
     }
 }
 
 #[test]
-fn numbers_stay_what_they_are() {
+fn numbers_keep_their_spelling_and_precision() {
     let cases = [
         (".id", r#"{"id":9007199254740993}"#, "9007199254740993"),
         (".id", r#"{"id":123456789012345678901234567890}"#, "123456789012345678901234567890"),
@@ -118,14 +116,14 @@ fn numbers_stay_what_they_are() {
         (".id | tonumber", r#"{"id":"18446744073709551616"}"#, "18446744073709551616"),
     ];
     for (filter, json, expected) in cases {
-        assert_eq!(first(filter, json), Ok(Some(number(expected))), "{filter} on {json}");
+        assert_eq!(first_output(filter, json), Ok(Some(number(expected))), "{filter} on {json}");
     }
     let digits = "9".repeat(1000);
-    assert_eq!(first(".", &digits), Ok(Some(number(&digits))));
+    assert_eq!(first_output(".", &digits), Ok(Some(number(&digits))));
 }
 
 #[test]
-fn an_error_of_the_filter_is_told_and_is_not_a_no() {
+fn runtime_error_is_reported_and_is_not_a_false_match() {
     let cases = [
         (".a.b", r#"{"a":"text"}"#, r#"cannot index "text" with "b""#),
         (".[]", "1", "cannot use 1 as iterable (array or object)"),
@@ -141,12 +139,12 @@ fn an_error_of_the_filter_is_told_and_is_not_a_no() {
         assert_eq!(jq.is_match(&input(json)), failed, "{filter} on {json}");
     }
     let long = format!(r#""{}""#, "é".repeat(10_000));
-    let Err(JqError::Runtime { message }) = first(".a", &long) else { panic!("no error") };
+    let Err(JqError::Runtime { message }) = first_output(".a", &long) else { panic!("no error") };
     assert!(message.len() <= 203 && message.ends_with('…'), "{message}");
 }
 
 #[test]
-fn a_malformed_filter_says_where() {
+fn malformed_filter_reports_line_and_column() {
     let cases = [
         (".type ==", "line 1, column 9: expected term, found the end"),
         ("", "line 1, column 1: expected term, found the end"),
@@ -165,7 +163,7 @@ fn a_malformed_filter_says_where() {
 }
 
 #[test]
-fn a_filter_sees_the_event_and_nothing_else() {
+fn filter_cannot_access_anything_outside_the_event() {
     let reaching_out = [
         "env",
         "env.HOME",
@@ -189,21 +187,21 @@ fn a_filter_sees_the_event_and_nothing_else() {
     for filter in ["$ENV", "$ENV.HOME", "input_filename", "get_search_list", "$__prog_args"] {
         assert!(JqFilter::compile(filter).is_err(), "filter: {filter}");
     }
-    // Whoever updates jaq: look at each new name, and add it here or to the ones left out.
-    let mut names: Vec<_> = natives::funs().map(|(name, ..)| name).collect();
+    // When jaq is updated: review each new name, and change the count or exclude it.
+    let mut names: Vec<_> = natives::native_filters().map(|(name, ..)| name).collect();
     names.sort_unstable();
     assert_eq!(names.len(), 104, "{names:?}");
 }
 
-/// Runs a filter with half the stack of a worker thread, so that what passes has room to spare.
-fn on_a_small_stack(filter: &str, json: &str) -> Result<Option<JqOutput>, JqError> {
+/// Runs a filter with half the stack of a worker thread, so that passing leaves a margin.
+fn run_on_small_stack(filter: &str, json: &str) -> Result<Option<JqOutput>, JqError> {
     let (jq, input) = (JqFilter::compile(filter).unwrap(), input(json));
-    let thread = thread::Builder::new().stack_size(1 << 20).spawn(move || jq.first(&input));
+    let thread = thread::Builder::new().stack_size(1 << 20).spawn(move || jq.first_output(&input));
     thread.unwrap().join().unwrap()
 }
 
 #[test]
-fn a_run_without_end_is_ended() {
+fn endless_run_is_stopped_by_step_limit() {
     let cases = [
         ("a loop", "until(false; .)"),
         ("a loop that catches errors", "try until(false; .) catch 1"),
@@ -226,13 +224,13 @@ fn a_run_without_end_is_ended() {
         ("many patterns", r#"[range(.)] | map(tostring | test("a+b"))"#),
     ];
     for (name, filter) in cases {
-        let ended = on_a_small_stack(filter, "100000000");
+        let ended = run_on_small_stack(filter, "100000000");
         assert_eq!(ended, Err(JqError::TooMuchWork), "case: {name}");
     }
 }
 
 #[test]
-fn the_stack_is_never_exhausted() {
+fn deep_recursion_is_stopped_before_stack_overflow() {
     let cases = [
         ("arrays in arrays", "reduce range(100000) as $i (null; [.])"),
         ("objects in objects", "reduce range(100000) as $i (null; {a: .})"),
@@ -241,33 +239,33 @@ fn the_stack_is_never_exhausted() {
         ("a definition that waits for itself", "def f: 1 + f; f"),
     ];
     for (name, filter) in cases {
-        let ended = on_a_small_stack(filter, "null");
+        let ended = run_on_small_stack(filter, "null");
         assert_eq!(ended, Err(JqError::TooDeep), "case: {name}");
     }
-    // Whether these succeed depends on the size of a build's frames. They must only come back.
+    // Whether these succeed depends on the frame size of the build. They must only return.
     let deepest = "[".repeat(128) + &"]".repeat(128);
     let multiplying = "def a(g): g | g; def b(g): a(a(a(g))); def c(g): b(b(b(g))); c(c(c(.)))";
     let recursive = ["tojson", "flatten(200)", "walk(.)", "[..]", "tojson | fromjson", multiplying];
     for filter in recursive {
         for nest in [0, 120] {
             let filter = format!("reduce range({nest}) as $i (.; [.]) | {filter}");
-            drop(on_a_small_stack(&filter, &deepest));
+            drop(run_on_small_stack(&filter, &deepest));
         }
     }
     assert!(matches!(
-        on_a_small_stack("fromjson", &format!("\"{}\"", "[".repeat(100_000))),
+        run_on_small_stack("fromjson", &format!("\"{}\"", "[".repeat(100_000))),
         Err(JqError::Runtime { .. })
     ));
 }
 
 #[test]
-fn definitions_may_call_themselves_within_reason() {
+fn bounded_recursion_is_allowed() {
     let factorial = "def f: if . <= 1 then 1 else . * (. - 1 | f) end; f";
-    assert_eq!(first(factorial, "20"), Ok(Some(number("2432902008176640000"))));
+    assert_eq!(first_output(factorial, "20"), Ok(Some(number("2432902008176640000"))));
 }
 
 #[test]
-fn a_filter_has_a_bound() {
+fn oversized_filter_is_refused() {
     let cases = [
         ("long", ". ".repeat(5000)),
         ("brackets", "[".repeat(101) + &"]".repeat(101)),
@@ -284,7 +282,7 @@ fn a_filter_has_a_bound() {
 }
 
 #[test]
-fn only_json_of_sensible_shape_is_read() {
+fn input_that_is_not_json_or_too_deep_is_refused() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     let cases = [
         ("empty", String::new(), Err("the body is not JSON: EOF")),
@@ -305,7 +303,7 @@ fn only_json_of_sensible_shape_is_read() {
     let identity = JqFilter::compile(".").unwrap();
     for (name, body, expected) in cases {
         let read = JsonInput::parse(body.as_bytes()).map_err(|error| error.to_string());
-        let read = read.map(|input| identity.first(&input));
+        let read = read.map(|input| identity.first_output(&input));
         match (read, expected) {
             (Ok(Ok(Some(JqOutput::Json(found)))), Ok(beginning)) | (Err(found), Err(beginning)) => {
                 assert!(found.starts_with(beginning), "case: {name}: {found}");
@@ -317,27 +315,27 @@ fn only_json_of_sensible_shape_is_read() {
 }
 
 #[test]
-fn a_result_has_a_bound() {
+fn oversized_or_non_utf8_output_is_an_error() {
     let long = |bytes: usize| format!("\"{}\"", "x".repeat(bytes));
-    assert!(matches!(first(".", &long(OUTPUT_BYTES_MAX)), Ok(Some(JqOutput::Text(_)))));
-    assert_eq!(first(".", &long(OUTPUT_BYTES_MAX + 1)), Err(JqError::LongOutput));
+    assert!(matches!(first_output(".", &long(OUTPUT_BYTES_MAX)), Ok(Some(JqOutput::Text(_)))));
+    assert_eq!(first_output(".", &long(OUTPUT_BYTES_MAX + 1)), Err(JqError::LongOutput));
     let not_text = JqError::Runtime { message: "the result is not UTF-8".to_owned() };
-    assert_eq!(first("@base64d", r#""/w==""#), Err(not_text));
+    assert_eq!(first_output("@base64d", r#""/w==""#), Err(not_text));
 }
 
 #[test]
-fn filters_and_inputs_may_be_shared_between_threads() {
+fn filters_and_inputs_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<JqFilter>();
     shared::<JsonInput>();
 }
 
-fn transformed(text: &str, body: &str) -> Result<Option<String>, JqError> {
+fn transform(text: &str, body: &str) -> Result<Option<String>, JqError> {
     JqFilter::compile(text).unwrap().transform(&JsonInput::parse(body.as_bytes()).unwrap())
 }
 
 #[test]
-fn a_transform_gives_its_one_output_as_json() {
+fn transform_returns_its_single_output_as_json() {
     let body =
         r#"{"id":9007199254740993,"big":123456789012345678901234567890,"pi":3.10,"n":"ü","a":[1]}"#;
     for (text, expected) in [
@@ -353,12 +351,12 @@ fn a_transform_gives_its_one_output_as_json() {
         ("select(.id == 1)", None),
         (r#""a\u0000\n""#, Some(r#""a\u0000\n""#)),
     ] {
-        assert_eq!(transformed(text, body), Ok(expected.map(ToOwned::to_owned)), "{text}");
+        assert_eq!(transform(text, body), Ok(expected.map(ToOwned::to_owned)), "{text}");
     }
 }
 
 #[test]
-fn a_transform_that_makes_no_one_body_fails() {
+fn transform_without_single_json_output_fails() {
     for (text, error) in [
         (".a, .a", JqError::ManyOutputs),
         (".a[]", JqError::ManyOutputs),
@@ -370,16 +368,16 @@ fn a_transform_that_makes_no_one_body_fails() {
         (r#"("x" * 2000000)"#, JqError::LongOutput),
         ("reduce range(1000) as $i (.; [.])", JqError::TooDeep),
     ] {
-        assert_eq!(transformed(text, r#"{"a":[1,2]}"#), Err(error), "{text}");
+        assert_eq!(transform(text, r#"{"a":[1,2]}"#), Err(error), "{text}");
     }
-    let failed = transformed(".a.b", r#"{"a":[1,2]}"#);
+    let failed = transform(".a.b", r#"{"a":[1,2]}"#);
     assert!(matches!(failed, Err(JqError::Runtime { .. })), "{failed:?}");
 }
 
 proptest! {
     #[test]
-    fn a_transform_that_changes_nothing_keeps_every_number(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?") {
+    fn identity_transform_keeps_every_number(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?") {
         let body = format!("[{digits}]");
-        prop_assert_eq!(transformed(".", &body), Ok(Some(body)));
+        prop_assert_eq!(transform(".", &body), Ok(Some(body)));
     }
 }

@@ -1,4 +1,4 @@
-//! A key as an index likes it: short, of one length, and spread evenly.
+//! A fixed-length, evenly distributed digest of a key, for indexes.
 
 use std::fmt;
 
@@ -7,35 +7,33 @@ use sha2::{Digest, Sha256};
 use super::DedupKey;
 use crate::ids::SourceId;
 
-/// The first half of the SHA-256 of a source and a key. Two keys with the same digest do not occur:
-/// to find a pair on purpose takes some 2^64 tries, and who could pay for that owns both keys.
+/// The first half of the SHA-256 of a source and a key. Collisions do not occur in practice: finding
+/// one on purpose takes about 2^64 tries, and the attacker would have to own both keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyDigest(u128);
 
 impl KeyDigest {
-    /// The digest of a key within its source.
     pub fn of(source: SourceId, key: &DedupKey) -> Self {
         let mut hasher = Sha256::new();
-        // The source has always 16 bytes, so no other pair gives the same text.
+        // The source id always has 16 bytes, so no other pair gives the same input.
         hasher.update(source.uuid().as_bytes());
         hasher.update(key.as_str());
         let whole: [u8; 32] = hasher.finalize().into();
         Self::from_bytes(std::array::from_fn(|index| whole[index]))
     }
 
-    /// As it is kept; sorts as the number does.
+    /// The stored form; its byte order is the numeric order.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// From what was kept.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
 
-    /// Half of it, where that is enough to spread keys.
+    /// The low half, enough for hash tables and filters.
     pub fn half(self) -> u64 {
-        #[expect(clippy::cast_possible_truncation, reason = "the half is what is asked for")]
+        #[expect(clippy::cast_possible_truncation, reason = "only the low half is wanted")]
         let half = self.0 as u64;
         half
     }
@@ -59,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn source_and_key_both_count() {
+    fn digest_depends_on_source_and_key() {
         let all = [digest(1, "a"), digest(1, "b"), digest(2, "a"), digest(1, "A"), digest(1, "a ")];
         for (index, one) in all.iter().enumerate() {
             assert!(all.iter().skip(index + 1).all(|other| one != other));
@@ -68,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_in_every_version_and_on_every_machine() {
+    fn digest_is_stable_across_versions_and_machines() {
         // printf '\0%.0s' {1..15} | cat - <(printf '\1abc') | sha256sum
         let expected = "KeyDigest(6bd3a516e74196e1d6eecad7e08f100a)";
         assert_eq!(format!("{:?}", digest(1, "abc")), expected);

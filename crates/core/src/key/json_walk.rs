@@ -1,9 +1,8 @@
-//! One pass through a JSON text that picks up what several pointers point at.
+//! Resolves several JSON pointers in one pass over a text.
 //!
-//! The pointers form a small tree. Where the text follows a branch of it, the walk goes in; all
-//! else is skipped by `serde_json` without recursion and without allocation, so neither a million
-//! brackets nor a million names cost more than reading them. The recursion here is as deep as the
-//! longest pointer, never as deep as the text.
+//! The pointers form a tree. The walk descends only along its branches; everything else is skipped by
+//! `serde_json` without recursion or allocation. The recursion is as deep as the longest pointer, never
+//! as deep as the text, so hostile nesting costs no more than reading it.
 
 use std::{borrow::Cow, fmt};
 
@@ -15,34 +14,33 @@ use serde_json::value::RawValue;
 
 use super::JsonPointer;
 
-/// Several pointers, ready to be looked up together.
+/// JSON pointers that are resolved together in one pass.
 #[derive(Debug, Default)]
 pub struct JsonPointerSet {
-    root: Node,
+    root: PointerNode,
     count: usize,
 }
 
-/// A place that a pointer leads to or through.
 #[derive(Debug, Default)]
-struct Node {
+struct PointerNode {
     /// The numbers of the pointers that end here.
     ends: Vec<usize>,
-    branches: Vec<Branch>,
+    branches: Vec<PointerBranch>,
 }
 
 #[derive(Debug)]
-struct Branch {
+struct PointerBranch {
     name: String,
-    /// The name as a position in an array, if it can be one.
+    /// The name as an array index, if it is one.
     index: Option<usize>,
-    node: Node,
+    node: PointerNode,
 }
 
-/// What each pointer points at: the text of a JSON value, by the number of the pointer.
+/// The value of each pointer, by the number of the pointer.
 type Hits<'b> = Vec<Option<&'b RawValue>>;
 
 impl JsonPointerSet {
-    /// Adds a pointer and gives it a number, counted from 0.
+    /// Adds a pointer and returns its number, counted from 0.
     pub fn push(&mut self, pointer: &JsonPointer) -> usize {
         let number = self.count;
         let mut node = &mut self.root;
@@ -54,16 +52,16 @@ impl JsonPointerSet {
         number
     }
 
-    /// For each pointer the string or number it points at, if there is one and the body is JSON.
-    pub fn look_up<'b>(&self, body: &'b [u8]) -> Vec<Option<Cow<'b, str>>> {
+    /// For each pointer its string or number, if there is one and the body is JSON.
+    pub fn find_scalars<'b>(&self, body: &'b [u8]) -> Vec<Option<Cow<'b, str>>> {
         self.find(body).into_iter().map(|hit| hit.and_then(scalar_text)).collect()
     }
 
-    /// For each pointer the value it points at, as it is spelled.
+    /// For each pointer its value, in its spelling.
     pub fn find<'b>(&self, body: &'b [u8]) -> Vec<Option<&'b RawValue>> {
         let mut hits = vec![None; self.count];
-        // Text first: then serde_json need not check each string, and all of it is held to UTF-8.
-        let text = std::str::from_utf8(without_bom(body)).ok();
+        // Checking UTF-8 once is faster than serde_json's check per string, and covers all of it.
+        let text = std::str::from_utf8(strip_bom(body)).ok();
         let walked = text.is_some_and(|text| walk(&self.root, text, &mut hits).is_ok());
         if !walked {
             hits.fill(None);
@@ -72,50 +70,50 @@ impl JsonPointerSet {
     }
 }
 
-/// RFC 8259 lets a reader pass over a byte order mark.
-pub(super) fn without_bom(body: &[u8]) -> &[u8] {
+/// RFC 8259 allows a reader to skip a byte order mark.
+pub(super) fn strip_bom(body: &[u8]) -> &[u8] {
     body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)
 }
 
-fn walk<'b>(node: &Node, text: &'b str, hits: &mut Hits<'b>) -> serde_json::Result<()> {
+fn walk<'b>(node: &PointerNode, text: &'b str, hits: &mut Hits<'b>) -> serde_json::Result<()> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    Step { node, hits }.deserialize(&mut deserializer)?;
+    NodeSeed { node, hits }.deserialize(&mut deserializer)?;
     deserializer.end()
 }
 
-/// The value if it can be a key: a string, or a number as it is spelled.
+/// The content of a string, or a number in its spelling; `None` for other values.
 pub(crate) fn scalar_text(value: &RawValue) -> Option<Cow<'_, str>> {
     let text = value.get();
     match text.as_bytes().first()? {
-        // Nearly every string is there as it is meant.
+        // Most strings have no escapes and need no copy.
         b'"' if !text.contains('\\') => text.get(1..text.len() - 1).map(Cow::Borrowed),
-        b'"' => serde_json::from_str::<Unquoted<'_>>(text).ok().map(|unquoted| unquoted.0),
+        b'"' => serde_json::from_str::<JsonString<'_>>(text).ok().map(|string| string.0),
         b'-' | b'0'..=b'9' => Some(Cow::Borrowed(text)),
         _ => None,
     }
 }
 
 #[derive(serde::Deserialize)]
-struct Unquoted<'b>(#[serde(borrow)] Cow<'b, str>);
+struct JsonString<'b>(#[serde(borrow)] Cow<'b, str>);
 
-impl Node {
+impl PointerNode {
     fn branch(&mut self, name: &str) -> &mut Self {
         let position = self.branches.iter().position(|branch| branch.name == name);
         let position = position.unwrap_or_else(|| {
             let (name, node) = (name.to_owned(), Self::default());
-            self.branches.push(Branch { index: array_index(&name), name, node });
+            self.branches.push(PointerBranch { index: array_index(&name), name, node });
             self.branches.len() - 1
         });
         &mut self.branches[position].node
     }
 
-    /// Forgets what was found here and below: the name came again, and the last one counts.
-    fn forget(&self, hits: &mut Hits<'_>) {
+    /// Clears the values found here and below: of repeated names the last one counts.
+    fn clear(&self, hits: &mut Hits<'_>) {
         for number in &self.ends {
             hits[*number] = None;
         }
         for branch in &self.branches {
-            branch.node.forget(hits);
+            branch.node.clear(hits);
         }
     }
 }
@@ -126,20 +124,20 @@ fn array_index(token: &str) -> Option<usize> {
     token.parse().ok().filter(|_| is_canonical)
 }
 
-/// Reads the value at a node: takes it if a pointer ends here, goes in if one goes on.
-struct Step<'n, 'h, 'b> {
-    node: &'n Node,
+/// Reads the value at a node: keeps it if a pointer ends here, descends if one continues.
+struct NodeSeed<'n, 'h, 'b> {
+    node: &'n PointerNode,
     hits: &'h mut Hits<'b>,
 }
 
-impl<'de> DeserializeSeed<'de> for Step<'_, '_, 'de> {
+impl<'de> DeserializeSeed<'de> for NodeSeed<'_, '_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         let Self { node, hits } = self;
-        node.forget(hits);
+        node.clear(hits);
         if node.ends.is_empty() {
-            return deserializer.deserialize_any(Inside { node, hits });
+            return deserializer.deserialize_any(NodeVisitor { node, hits });
         }
         let value = <&RawValue>::deserialize(deserializer)?;
         for number in &node.ends {
@@ -148,20 +146,20 @@ impl<'de> DeserializeSeed<'de> for Step<'_, '_, 'de> {
         if node.branches.is_empty() {
             return Ok(());
         }
-        // Rare: one pointer ends where another goes on. This part is read a second time.
+        // Rare: one pointer ends where another continues, so this value is read a second time.
         serde_json::Deserializer::from_str(value.get())
-            .deserialize_any(Inside { node, hits })
+            .deserialize_any(NodeVisitor { node, hits })
             .map_err(D::Error::custom)
     }
 }
 
 /// Follows the branches of a node into an object or an array.
-struct Inside<'n, 'h, 'b> {
-    node: &'n Node,
+struct NodeVisitor<'n, 'h, 'b> {
+    node: &'n PointerNode,
     hits: &'h mut Hits<'b>,
 }
 
-impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
+impl<'de> Visitor<'de> for NodeVisitor<'_, '_, 'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -169,9 +167,9 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(followed) = map.next_key_seed(Name(&self.node.branches))? {
+        while let Some(followed) = map.next_key_seed(BranchSeed(&self.node.branches))? {
             match followed {
-                Some(node) => map.next_value_seed(Step { node, hits: self.hits })?,
+                Some(node) => map.next_value_seed(NodeSeed { node, hits: self.hits })?,
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -183,7 +181,7 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
             let mut branches = self.node.branches.iter();
             let item = match branches.find(|branch| branch.index == Some(index)) {
                 Some(branch) => {
-                    items.next_element_seed(Step { node: &branch.node, hits: self.hits })?
+                    items.next_element_seed(NodeSeed { node: &branch.node, hits: self.hits })?
                 }
                 None => items.next_element::<IgnoredAny>()?.map(drop),
             };
@@ -194,7 +192,7 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
         Ok(())
     }
 
-    // A pointer that goes on into one of these leads nowhere.
+    // A pointer cannot continue into a scalar.
     fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }
@@ -215,22 +213,22 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
     }
 }
 
-/// Reads an object's name and tells which branch it follows, without keeping the name.
-struct Name<'n>(&'n [Branch]);
+/// Reads a member's name and returns the branch that it follows, without keeping the name.
+struct BranchSeed<'n>(&'n [PointerBranch]);
 
-impl<'de, 'n> DeserializeSeed<'de> for Name<'n> {
-    type Value = Option<&'n Node>;
+impl<'de, 'n> DeserializeSeed<'de> for BranchSeed<'n> {
+    type Value = Option<&'n PointerNode>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl<'n> Visitor<'_> for Name<'n> {
-    type Value = Option<&'n Node>;
+impl<'n> Visitor<'_> for BranchSeed<'n> {
+    type Value = Option<&'n PointerNode>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object's name")
+        f.write_str("a member name")
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {

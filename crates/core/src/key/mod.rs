@@ -1,19 +1,12 @@
-//! How two requests are known to be one event.
+//! Deduplication keys: within the window of a source, two requests with the same [`DedupKey`] are
+//! duplicates. The first [`KeyRule`] that matches gives the key; without one a request has no key.
 //!
-//! A source has a list of [`KeyRule`]s. The first one that finds a value in the request gives the
-//! [`DedupKey`]; within the source's window a second request with the same key is a duplicate.
-//! Without a hit there is no key, and a request without a key is a duplicate of nothing.
+//! A value is a string, unchanged, or a number in its spelling, so that no large integer is rounded
+//! into another key. Absent, `null`, blank, boolean, array and object values never match: they would
+//! make unrelated events duplicates.
 //!
-//! What counts as a value:
-//! - A string, exactly as it is: no trimming, no case folding, no Unicode normalization.
-//! - A number, exactly as it is spelled in the JSON text, so that no large integer is rounded into
-//!   another one. `1` and `1.0` are two keys; a sender repeats itself byte for byte.
-//! - Nothing else. Absent, `null`, empty, only white space, `true`, `[]` and `{}` are passed over:
-//!   they would make one event of all that have them.
-//!
-//! The body is read once for all pointers, without building a tree (see `json_walk`). If an object has
-//! a name twice, the last one counts, as in most JSON libraries. A body that is not JSON, or not
-//! UTF-8, has no hits. A compressed body is unpacked for this purpose only, and within bounds.
+//! The body is parsed once for all pointers (see `json_walk`). Of repeated names the last one counts.
+//! A body that is not UTF-8 JSON matches nothing. A compressed body is decoded within limits.
 
 mod digest;
 mod json_walk;
@@ -36,18 +29,18 @@ pub use self::{
     rules::{FoundKey, KeyError, KeyRule, KeyRules, ParseKeyRuleError},
 };
 
-/// Longest key that is kept as it is. The databases index keys, and an index likes them short.
+/// Longest key that is stored unchanged. Keys are indexed, so they must be short.
 const KEY_BYTES_MAX: usize = 255;
 
-/// What makes two requests of one source the same event. Never empty, at most 255 bytes.
+/// The key by which duplicates are recognized. Never empty, at most 255 bytes.
 ///
-/// A value that is longer, or that holds a zero byte (which `PostgreSQL` cannot store in text), is
-/// replaced by `sha256:` and the hash of it. `Display` escapes what could forge a line of a log.
+/// A longer value, or one with a zero byte (which `PostgreSQL` cannot store in text), is replaced by
+/// `sha256:` and its hash. `Display` escapes characters that could forge a log line.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DedupKey(Arc<str>);
 
 impl DedupKey {
-    /// The key for `value`; none if it is empty or only white space.
+    /// The key for `value`; `None` if it is blank.
     pub fn new(value: &str) -> Option<Self> {
         if value.trim().is_empty() {
             return None;
@@ -62,7 +55,6 @@ impl DedupKey {
         Self((prefix.to_owned() + &HEXLOWER.encode(&fingerprint(bytes))).into())
     }
 
-    /// The key, as it is stored and compared.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -71,7 +63,7 @@ impl DedupKey {
 impl fmt::Display for DedupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            if c == '\\' || c.is_control() || turns_text(c) {
+            if c == '\\' || c.is_control() || breaks_line_or_direction(c) {
                 write!(f, "{}", c.escape_default())?;
             } else {
                 f.write_char(c)?;
@@ -81,8 +73,8 @@ impl fmt::Display for DedupKey {
     }
 }
 
-/// Line and paragraph separators, and the marks that make text run the other way.
-fn turns_text(c: char) -> bool {
+/// Line and paragraph separators, and marks that change the text direction.
+fn breaks_line_or_direction(c: char) -> bool {
     matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -99,14 +91,14 @@ impl Serialize for DedupKey {
     }
 }
 
-/// SHA-256 of a body: tells whether two requests with one key have the same content.
+/// SHA-256 of a body, to recognize duplicates with a different body.
 pub fn fingerprint(body: &[u8]) -> [u8; 32] {
     Sha256::digest(body).into()
 }
 
-/// The key of a body by its content, for sources that ask for it. It starts with `hash:`.
+/// The key of a body by its content: `hash:` and the SHA-256.
 ///
-/// Two events may well have equal bytes, so it needs a window of minutes, not of days.
+/// Different events may have equal bytes, so it needs a window of minutes, not of days.
 pub fn content_hash_key(body: &[u8]) -> DedupKey {
     DedupKey::hashed("hash:", body)
 }

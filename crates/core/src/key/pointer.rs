@@ -2,16 +2,16 @@
 
 use std::{fmt, str::FromStr};
 
-/// Longer paths than any real payload has; the walk through a body recurses once for each step.
+/// Longer than any real path; the walk through a body recurses once per token.
 const TOKENS_MAX: usize = 32;
 
-/// A place in a JSON document.
+/// A path to a value in a JSON document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPointer(Vec<String>);
 
-/// A text that is no usable JSON pointer.
+/// A text that is not a valid JSON pointer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a JSON pointer; write a path such as /data/id (at most 32 steps)")]
+#[error("`{text}` is not a JSON pointer; write a path such as /data/id (at most 32 segments)")]
 pub struct ParseJsonPointerError {
     text: String,
 }
@@ -35,7 +35,7 @@ impl FromStr for JsonPointer {
     }
 }
 
-/// Undoes `~0` and `~1`. A tilde before anything else is an error.
+/// Decodes `~0` and `~1`; `None` for any other use of a tilde.
 fn unescape(token: &str) -> Option<String> {
     let mut pieces = token.split('~');
     let mut text = pieces.next()?.to_owned();
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointers_read_as_rfc_6901_says() {
+    fn pointers_parse_according_to_rfc_6901() {
         let cases: [(_, _, Option<&[&str]>); 11] = [
             ("whole document", "", Some(&[])),
             ("one step", "/id", Some(&["id"])),

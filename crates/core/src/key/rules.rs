@@ -1,4 +1,4 @@
-//! The rules of a source: where in a request its key is looked for, and in which order.
+//! The key rules of a source: where in a request its key is searched, and in which order.
 
 use std::{borrow::Cow, cell::LazyCell, fmt, str::FromStr, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     jq::{JqError, JqFilter, JqOutput, JsonInput},
 };
 
-/// What well-behaved senders use, the explicit before the incidental.
+/// Where most senders put a key, explicit keys before incidental ones.
 const DEFAULTS: [&str; 9] = [
     "header:idempotency-key",
     "header:webhook-id",
@@ -27,36 +27,25 @@ const DEFAULTS: [&str; 9] = [
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// One place to look for a key. Written `header:NAME`, `pointer:/a/b` or `jq:EXPRESSION`.
+/// Where to look for a key. Written `header:NAME`, `pointer:/a/b` or `jq:EXPRESSION`.
 #[derive(Clone, Debug)]
 pub enum KeyRule {
-    /// The value of a header.
     Header(HeaderName),
-    /// The string or number at a place in the JSON body.
-    JsonPointer(JsonPointer),
+    /// The string or number at a JSON pointer in the body.
+    Pointer(JsonPointer),
     /// The first output of a jq filter on the JSON body, if it is a string or number.
-    JqFilter(Arc<JqFilter>),
+    Jq(Arc<JqFilter>),
 }
 
-/// A text that is no rule.
+/// Why a text is not a key rule.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseKeyRuleError {
-    /// It starts with none of the known kinds.
     #[error("`{rule}` is not a key rule; write header:NAME, pointer:/path or jq:EXPRESSION")]
-    UnknownKind {
-        /// What was written.
-        rule: String,
-    },
-    /// Not the name of a header.
+    UnknownKind { rule: String },
     #[error("`{name}` is not a header name")]
-    InvalidHeader {
-        /// What was written.
-        name: String,
-    },
-    /// Not a JSON pointer.
+    InvalidHeader { name: String },
     #[error(transparent)]
-    ParseJsonPointerError(#[from] ParseJsonPointerError),
-    /// Not a filter.
+    InvalidPointer(#[from] ParseJsonPointerError),
     #[error(transparent)]
     InvalidJq(#[from] JqError),
 }
@@ -70,8 +59,8 @@ impl FromStr for KeyRule {
                 let invalid = |_| ParseKeyRuleError::InvalidHeader { name: name.to_owned() };
                 Ok(Self::Header(name.parse().map_err(invalid)?))
             }
-            Some(("pointer", path)) => Ok(Self::JsonPointer(path.parse()?)),
-            Some(("jq", filter)) => Ok(Self::JqFilter(Arc::new(JqFilter::compile(filter)?))),
+            Some(("pointer", path)) => Ok(Self::Pointer(path.parse()?)),
+            Some(("jq", filter)) => Ok(Self::Jq(Arc::new(JqFilter::compile(filter)?))),
             Some(_) | None => Err(ParseKeyRuleError::UnknownKind { rule: rule.to_owned() }),
         }
     }
@@ -81,8 +70,8 @@ impl fmt::Display for KeyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
-            Self::JsonPointer(pointer) => write!(f, "pointer:{pointer}"),
-            Self::JqFilter(jq) => write!(f, "jq:{}", jq.text()),
+            Self::Pointer(pointer) => write!(f, "pointer:{pointer}"),
+            Self::Jq(jq) => write!(f, "jq:{}", jq.text()),
         }
     }
 }
@@ -103,32 +92,27 @@ impl<'de> Deserialize<'de> for KeyRule {
 /// A key and the rule that found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundKey {
-    /// The key.
     pub key: DedupKey,
     /// The position of the rule; [`KeyRules::rules`] has its text.
     pub rule: usize,
 }
 
-/// Why no key can be told, and the sender must be.
+/// Why a request with ambiguous keys is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Two explicit keys: taking either could swallow an event.
+    /// Two explicit keys: using either could discard an event as a duplicate.
     #[error("the request has more than one `{header}` header")]
-    Repeated {
-        /// The header.
-        header: HeaderName,
-    },
+    Repeated { header: HeaderName },
 }
 
-/// The rules of one source, ready to be used on every request.
+/// The parsed key rules of a source.
 #[derive(Debug)]
 pub struct KeyRules {
     rules: Vec<KeyRule>,
-    /// All the pointers among the rules, numbered in their order.
+    /// The pointers among the rules, in order.
     pointers: JsonPointerSet,
-    /// Nobody has written them: they are the usual ones.
-    are_usual: bool,
-    /// The rules as they are written, cut where they are long; each is kept with many events.
+    are_defaults: bool,
+    /// The text of each rule, truncated; shared by the events that it matched.
     labels: Vec<Arc<str>>,
 }
 
@@ -136,36 +120,35 @@ pub struct KeyRules {
 const LABEL_CHARS_MAX: usize = 64;
 
 impl KeyRules {
-    /// Reads the rules as they are written; without any setting, the usual places are looked at.
-    /// An empty list is a setting too: no request has a key.
+    /// Parses the configured rules; `None` gives the defaults. An empty list means that no request
+    /// has a key.
     pub fn new(written: Option<&[String]>) -> Result<Self, ParseKeyRuleError> {
         let rules: Result<Vec<_>, _> = match written {
             Some(rules) => rules.iter().map(|rule| rule.parse()).collect(),
             None => DEFAULTS.iter().map(|rule| rule.parse()).collect(),
         };
-        Ok(Self { are_usual: written.is_none(), ..Self::from_rules(rules?) })
+        Ok(Self { are_defaults: written.is_none(), ..Self::from_rules(rules?) })
     }
 
-    /// Makes ready rules that were read before.
     pub fn from_rules(rules: Vec<KeyRule>) -> Self {
         let mut pointers = JsonPointerSet::default();
         for rule in &rules {
-            if let KeyRule::JsonPointer(pointer) = rule {
+            if let KeyRule::Pointer(pointer) = rule {
                 pointers.push(pointer);
             }
         }
         let label =
             |rule: &KeyRule| -> String { rule.to_string().chars().take(LABEL_CHARS_MAX).collect() };
         let labels = rules.iter().map(|rule| label(rule).into()).collect();
-        Self { rules, pointers, are_usual: false, labels }
+        Self { rules, pointers, are_defaults: false, labels }
     }
 
-    /// Whether nobody has written any: then a provider's own rule comes first.
+    /// Whether no rules are configured: then the provider's own rule comes first.
     pub fn are_defaults(&self) -> bool {
-        self.are_usual
+        self.are_defaults
     }
 
-    /// A rule by its position, for people.
+    /// The text of a rule for people, by its position.
     pub fn label(&self, rule: usize) -> Option<Arc<str>> {
         self.labels.get(rule).cloned()
     }
@@ -175,29 +158,28 @@ impl KeyRules {
         &self.rules
     }
 
-    /// Looks for the key of a request. The first rule with a hit wins.
-    ///
-    /// A filter that fails on this body is no hit, like a pointer that leads nowhere.
+    /// Finds the key of a request. The first matching rule wins. A filter that fails on this body
+    /// does not match.
     pub fn extract(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<FoundKey>, KeyError> {
-        // Each is worked out when the first rule asks for it: a header often settles the matter.
+        // Computed lazily: often a header matches and the body is never read.
         let plain = LazyCell::new(|| inflate::decode_body(headers, body));
-        let pointed = LazyCell::new(|| {
-            plain.as_deref().map(|body| self.pointers.look_up(body)).unwrap_or_default()
+        let pointer_values = LazyCell::new(|| {
+            plain.as_deref().map(|body| self.pointers.find_scalars(body)).unwrap_or_default()
         });
         let json = LazyCell::new(|| JsonInput::parse(plain.as_deref()?).ok());
         let mut pointer_number = 0;
-        for (rule, place) in self.rules.iter().enumerate() {
-            let key = match place {
+        for (position, rule) in self.rules.iter().enumerate() {
+            let key = match rule {
                 KeyRule::Header(name) => header_key(headers, name)?,
-                KeyRule::JsonPointer(_) => {
-                    let hit = pointed.get(pointer_number).and_then(Option::as_deref);
+                KeyRule::Pointer(_) => {
+                    let hit = pointer_values.get(pointer_number).and_then(Option::as_deref);
                     pointer_number += 1;
                     hit.and_then(DedupKey::new)
                 }
-                KeyRule::JqFilter(jq) => json.as_ref().and_then(|json| jq_key(jq, json)),
+                KeyRule::Jq(jq) => json.as_ref().and_then(|json| jq_key(jq, json)),
             };
             if let Some(key) = key {
-                return Ok(Some(FoundKey { key, rule }));
+                return Ok(Some(FoundKey { key, rule: position }));
             }
         }
         Ok(None)
@@ -211,20 +193,20 @@ fn header_key(headers: &HeaderMap, name: &HeaderName) -> Result<Option<DedupKey>
         if values.next().is_some() {
             return Err(KeyError::Repeated { header: name.clone() });
         }
-        return Ok(DedupKey::new(&unquoted(&text(first))));
+        return Ok(DedupKey::new(&unquote(&header_text(first))));
     }
-    // Two values that differ say nothing. Two that agree were doubled by a proxy.
+    // Equal values were probably doubled by a proxy. Different values are ambiguous.
     if values.any(|value| value != first) {
         return Ok(None);
     }
-    Ok(DedupKey::new(&text(first)))
+    Ok(DedupKey::new(&header_text(first)))
 }
 
-/// The value of a header as text, without the white space around it, which is not part of it.
+/// The value of a header as text, without surrounding white space.
 ///
-/// A value that is not UTF-8 becomes `bytes:` and its bytes, all but plain ASCII written as `%XX`:
-/// two different values must never become the same key, as they would with replacement characters.
-fn text(value: &HeaderValue) -> Cow<'_, str> {
+/// A value that is not UTF-8 becomes `bytes:` and its bytes with everything but printable ASCII as
+/// `%XX`: replacement characters could make two different values the same key.
+fn header_text(value: &HeaderValue) -> Cow<'_, str> {
     let bytes = value.as_bytes().trim_ascii();
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
@@ -239,9 +221,9 @@ fn text(value: &HeaderValue) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// The content of a quoted string (RFC 9651 section 3.3.3), which is how the `Idempotency-Key` draft
-/// wants it; anything else is taken as it is, which is how it is mostly sent.
-fn unquoted(value: &str) -> Cow<'_, str> {
+/// The content of a quoted string (RFC 9651 section 3.3.3), as the `Idempotency-Key` draft requires;
+/// anything else is used unchanged, because most senders do not quote.
+fn unquote(value: &str) -> Cow<'_, str> {
     let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let Some(inner) = inner else { return Cow::Borrowed(value) };
     let mut content = String::with_capacity(inner.len());
@@ -260,7 +242,7 @@ fn unquoted(value: &str) -> Cow<'_, str> {
 }
 
 fn jq_key(jq: &JqFilter, json: &JsonInput) -> Option<DedupKey> {
-    match jq.first(json).ok()?? {
+    match jq.first_output(json).ok()?? {
         JqOutput::Text(text) | JqOutput::Number(text) => DedupKey::new(&text),
         JqOutput::Null | JqOutput::Bool(_) | JqOutput::Json(_) => None,
     }

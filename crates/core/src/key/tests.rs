@@ -1,4 +1,4 @@
-//! Which requests are one event. The numbers B35 to B51 are those of the bad-input catalogue.
+//! Key extraction. The numbers B35 to B51 refer to the bad-input catalogue.
 
 use std::io::Write;
 
@@ -21,7 +21,6 @@ fn rules(written: &[&str]) -> KeyRules {
     KeyRules::new(Some(&written)).unwrap()
 }
 
-/// The key that the rules find, as it is stored.
 fn key(rules: &KeyRules, headers: &HeaderMap, body: &[u8]) -> Option<String> {
     let found = rules.extract(headers, body).unwrap();
     found.map(|found| found.key.as_str().to_owned())
@@ -32,7 +31,7 @@ fn body_key(rule: &str, body: &str) -> Option<String> {
 }
 
 #[test]
-fn the_usual_places_are_looked_at_in_order() {
+fn default_rules_are_tried_in_order() {
     let usual = KeyRules::new(None).unwrap();
     type Sent<'a> = &'a [(&'static str, &'a [u8])];
     let cases: [(_, Sent<'_>, _, _); 13] = [
@@ -51,7 +50,7 @@ fn the_usual_places_are_looked_at_in_order() {
         ("nested key", &[], r#"{"data":{"idempotency_key":"k","messageId":"d"}}"#, Some((7, "k"))),
         ("nested id", &[], r#"{"data":{"messageId":"d"}}"#, Some((8, "d"))),
         ("blank header", &[("idempotency-key", b" ")], r#"{"id":"i"}"#, Some((3, "i"))),
-        ("null goes on", &[], r#"{"id":null,"event_id":"e"}"#, Some((4, "e"))),
+        ("null continues", &[], r#"{"id":null,"event_id":"e"}"#, Some((4, "e"))),
         ("nothing", &[], r#"{"data":{"id":1}}"#, None),
         ("an array", &[], r#"[{"id":1}]"#, None),
     ];
@@ -64,7 +63,7 @@ fn the_usual_places_are_looked_at_in_order() {
 }
 
 #[test]
-fn only_strings_and_numbers_are_keys() {
+fn only_strings_and_numbers_give_keys() {
     let cases = [
         ("string", r#"{"k":"a"}"#, Some("a")),
         ("string as it is", r#"{"k":" a\nB "}"#, Some(" a\nB ")),
@@ -88,13 +87,13 @@ fn only_strings_and_numbers_are_keys() {
     ];
     for (name, body, expected) in cases {
         assert_eq!(body_key("pointer:/k", body).as_deref(), expected, "case: {name}");
-        // A filter has a reader of its own; it must come to the same keys.
+        // A jq filter has another parser, which must give the same keys.
         assert_eq!(body_key("jq:.k", body).as_deref(), expected, "case: {name}, by jq");
     }
 }
 
 #[test]
-fn pointers_lead_through_objects_and_arrays() {
+fn pointers_descend_through_objects_and_arrays() {
     let body = r#"{"entry":[{"id":"first"},{"id":"second","0":"zero"}],"a/b":{"~":"odd"},"":"e"}"#;
     let cases = [
         ("/entry/0/id", Some("first")),
@@ -115,7 +114,7 @@ fn pointers_lead_through_objects_and_arrays() {
         assert_eq!(found.as_deref(), expected, "pointer: {pointer}");
     }
     assert_eq!(body_key("pointer:", r#" "whole" "#).as_deref(), Some("whole"));
-    // One ends where another goes on.
+    // One pointer ends where another continues.
     let through = rules(&["pointer:/data", "pointer:/data/id", "pointer:/data/id/x"]);
     let cases = [
         (r#"{"data":"d"}"#, "d"),
@@ -128,7 +127,7 @@ fn pointers_lead_through_objects_and_arrays() {
 }
 
 #[test]
-fn of_names_that_repeat_the_last_one_counts() {
+fn last_of_repeated_names_counts() {
     let cases = [
         ("twice", "/id", r#"{"id":"a","id":"b"}"#, Some("b")),
         ("the last is no key", "/id", r#"{"id":"a","id":null}"#, None),
@@ -145,7 +144,7 @@ fn of_names_that_repeat_the_last_one_counts() {
 }
 
 #[test]
-fn a_body_that_is_not_json_has_no_hits() {
+fn body_that_is_not_json_has_no_key() {
     let deep = "[".repeat(10_000);
     let deep_beside = format!(r#"{{"deep":{deep}{},"id":"a"}}"#, "]".repeat(10_000));
     let cases = [
@@ -163,7 +162,7 @@ fn a_body_that_is_not_json_has_no_hits() {
     ];
     for (name, body, expected) in cases {
         assert_eq!(body_key("pointer:/id", &body).as_deref(), expected, "case: {name}");
-        // The walk goes in here, and out again.
+        // The walk descends here and returns.
         body_key("pointer:/id/id/0/0", &body);
     }
     let not_utf8 = b"{\"x\":\"\xff\",\"id\":\"a\"}";
@@ -171,7 +170,7 @@ fn a_body_that_is_not_json_has_no_hits() {
 }
 
 #[test]
-fn a_key_is_short_and_storable() {
+fn long_or_unstorable_key_is_hashed() {
     let hashed =
         |value: &str| Some(format!("sha256:{}", HEXLOWER.encode(&fingerprint(value.as_bytes()))));
     let cases = [
@@ -192,7 +191,7 @@ fn a_key_is_short_and_storable() {
 }
 
 #[test]
-fn a_key_cannot_forge_a_line_of_a_log() {
+fn displayed_key_cannot_forge_a_log_line() {
     let key = DedupKey::new("a\r\nERROR \u{1b}[31m\u{202e}\\n é").unwrap();
     assert_eq!(key.to_string(), r"a\r\nERROR \u{1b}[31m\u{202e}\\n é");
     assert_eq!(format!("{key:?}"), r"DedupKey(a\r\nERROR \u{1b}[31m\u{202e}\\n é)");
@@ -200,7 +199,7 @@ fn a_key_cannot_forge_a_line_of_a_log() {
 }
 
 #[test]
-fn an_idempotency_key_may_be_quoted() {
+fn quoted_idempotency_key_is_unquoted() {
     let usual = KeyRules::new(None).unwrap();
     let cases: [(_, &[u8], _); 11] = [
         ("B41 bare", b"8e03978e", Some("8e03978e")),
@@ -219,13 +218,13 @@ fn an_idempotency_key_may_be_quoted() {
         let found = key(&usual, &headers(&[("idempotency-key", value)]), b"");
         assert_eq!(found.as_deref(), expected, "case: {name}");
     }
-    // Quotes belong to the value of every other header.
+    // In every other header the quotes are part of the value.
     let found = key(&usual, &headers(&[("webhook-id", br#""a""#)]), b"");
     assert_eq!(found.as_deref(), Some(r#""a""#));
 }
 
 #[test]
-fn a_header_that_comes_twice_is_no_clear_answer() {
+fn repeated_header_is_refused_or_ignored() {
     let usual = KeyRules::new(None).unwrap();
     // B40
     let twice = headers(&[("idempotency-key", b"a"), ("idempotency-key", b"a")]);
@@ -239,7 +238,7 @@ fn a_header_that_comes_twice_is_no_clear_answer() {
 }
 
 #[test]
-fn a_filter_can_be_a_rule() {
+fn jq_filter_works_as_key_rule() {
     let written = rules(&[r#"jq:"\(.team):\(.event)""#, "jq:.[0].id", "pointer:/id"]);
     let cases = [
         ("joined", r#"{"team":"T1","event":"Ev2"}"#, Some((0, "T1:Ev2"))),
@@ -254,7 +253,7 @@ fn a_filter_can_be_a_rule() {
 }
 
 #[test]
-fn rules_read_as_they_are_written() {
+fn rules_parse_and_round_trip() {
     for text in ["header:x-request-id", "pointer:/data/a~1b", "jq:.a | .b", "pointer:"] {
         let rule: KeyRule = serde_json::from_str(&format!("{text:?}")).unwrap();
         assert_eq!(serde_json::to_string(&rule).unwrap(), format!("{text:?}"));
@@ -286,7 +285,7 @@ fn deflate(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_compressed_body_is_unpacked_within_bounds() {
+fn compressed_body_is_decoded_within_limits() {
     let body = br#"{"id":"a"}"#;
     let padded = |spaces: usize| [body.as_slice(), &vec![b' '; spaces]].concat();
     let broken = |mut bytes: Vec<u8>| {
@@ -320,7 +319,7 @@ fn a_compressed_body_is_unpacked_within_bounds() {
 }
 
 #[test]
-fn a_content_hash_is_told_apart_from_a_key() {
+fn content_hash_key_has_its_own_prefix() {
     let hash = content_hash_key(b"hello");
     let expected = "hash:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     assert_eq!(hash.as_str(), expected);
@@ -346,13 +345,13 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn pointers_find_what_a_tree_would(
+    fn pointers_agree_with_a_parsed_tree(
         value in any_json(),
         paths in prop::collection::vec("(/[ab01]){0,4}", 1..5),
     ) {
         let body = value.to_string();
         for found in Vec::from_iter(paths.iter().map(|path| rules(&[&format!("pointer:{path}")]))) {
-            let KeyRule::JsonPointer(pointer) = &found.rules()[0] else { unreachable!() };
+            let KeyRule::Pointer(pointer) = &found.rules()[0] else { unreachable!() };
             let expected = match value.pointer(&pointer.to_string()) {
                 Some(serde_json::Value::String(text)) => DedupKey::new(text),
                 Some(serde_json::Value::Number(number)) => DedupKey::new(&number.to_string()),
@@ -361,7 +360,7 @@ proptest! {
             let key = found.extract(&HeaderMap::new(), body.as_bytes()).unwrap().map(|f| f.key);
             prop_assert_eq!(key, expected, "{} in {}", pointer, body);
         }
-        // Together they find what the first one that finds anything finds alone.
+        // Together they give the key of the first rule that matches alone.
         let together: Vec<_> = paths.iter().map(|path| format!("pointer:{path}")).collect();
         let alone = together.iter().find_map(|rule| body_key(rule, &body));
         let together = KeyRules::new(Some(&together)).unwrap();
@@ -369,7 +368,7 @@ proptest! {
     }
 
     #[test]
-    fn no_body_makes_the_search_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_body_never_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let all = rules(&["pointer:", "pointer:/a/0", "jq:.a", "header:idempotency-key"]);
         for encoding in ["identity", "gzip", "deflate"] {
             let sent = headers(&[("content-encoding", encoding.as_bytes())]);
@@ -379,7 +378,7 @@ proptest! {
 }
 
 #[test]
-fn a_rule_is_told_in_short() {
+fn rule_labels_are_truncated() {
     let long = format!("jq:.{}", "a".repeat(500));
     let rules = rules(&["header:X-Id", "pointer:/a/b", &long]);
     let labels: Vec<_> = (0..4).map(|rule| rules.label(rule)).collect();

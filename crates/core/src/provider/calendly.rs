@@ -1,8 +1,8 @@
-//! Calendly: a timestamp and a signature in one header; events have no id.
+//! Calendly: timestamp and signature in one header; events have no id.
 
-use std::sync::LazyLock;
-
-use super::{BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent};
+use super::{
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent, fields::body_fields,
+};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -12,35 +12,35 @@ use crate::{
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/event",
-        "/created_at",
-        "/payload/uri",
-        "/payload/scheduled_event/uri",
-        "/payload/event",
-        "/payload/invitee",
-        "/payload/email",
-        "/payload/status",
-        "/created_by",
-        "/payload/text_reminder_number",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        EVENT = "/event",
+        CREATED_AT = "/created_at",
+        URI = "/payload/uri",
+        SCHEDULED_EVENT_URI = "/payload/scheduled_event/uri",
+        PAYLOAD_EVENT = "/payload/event",
+        INVITEE = "/payload/invitee",
+        EMAIL = "/payload/email",
+        STATUS = "/payload/status",
+        CREATED_BY = "/created_by",
+        REMINDER_NUMBER = "/payload/text_reminder_number",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 5] = [
-    (AttributeName::Object, 2),
-    (AttributeName::Email, 6),
-    (AttributeName::ProviderStatus, 7),
-    (AttributeName::Account, 8),
-    (AttributeName::Phone, 9),
+const ATTRIBUTES: [(AttributeName, usize); 5] = [
+    (AttributeName::Object, URI),
+    (AttributeName::Email, EMAIL),
+    (AttributeName::ProviderStatus, STATUS),
+    (AttributeName::Account, CREATED_BY),
+    (AttributeName::Phone, REMINDER_NUMBER),
 ];
 
-/// It goes on for a day, and then never again.
+/// Calendly retries for a day.
 const WINDOW: HumanDuration = HumanDuration::from_secs(2 * 86_400);
 
-/// Calendly advises three minutes. It is not known whether it signs anew when it tries again, and
-/// after a day of refusals the subscription is disabled for good: so it spans its attempts. What
-/// comes twice within it is a duplicate, because keys are remembered for longer.
+/// Calendly advises three minutes. It is undocumented whether retries are signed again, and after a
+/// day of refusals the subscription is disabled, so the tolerance covers all retries. A replayed
+/// request is a duplicate, because keys are remembered longer.
 const TOLERANCE: HumanDuration = HumanDuration::from_secs(25 * 3600);
 
 #[derive(Debug)]
@@ -64,11 +64,13 @@ impl Provider for Calendly {
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        let meeting = [2, 3, 4, 5].into_iter().find_map(|place| scheduled_event(&found[place]));
-        let mut attributes = found.attributes(&ABOUT);
+        let meeting = [URI, SCHEDULED_EVENT_URI, PAYLOAD_EVENT, INVITEE]
+            .into_iter()
+            .find_map(|field| scheduled_event(&found[field]));
+        let mut attributes = found.attributes(&ATTRIBUTES);
         attributes.push_some(AttributeName::Object, meeting);
-        ParsedRequest::one(EventPart {
-            kind: found.get(0).and_then(EventKind::new),
+        ParsedRequest::single(EventPart {
+            kind: found.get(EVENT).and_then(EventKind::new),
             key: key(&found),
             order: meeting.and_then(DedupKey::new),
             attributes,
@@ -90,9 +92,11 @@ impl Provider for Calendly {
 }
 
 fn key(found: &FieldValues<'_>) -> EventKey {
-    match found.key("calendly", &[0, 2, 1]) {
-        // The time is in the body, so equal bytes are the same event.
-        None if found.get(0).is_some() && found.get(1).is_some() => EventKey::ContentHash(WINDOW.0),
+    match found.key("calendly", &[EVENT, URI, CREATED_AT]) {
+        // The body contains the time, so equal bytes are the same event.
+        None if found.get(EVENT).is_some() && found.get(CREATED_AT).is_some() => {
+            EventKey::ContentHash(WINDOW.0)
+        }
         key => EventKey::known(key, "calendly:event:uri:created_at"),
     }
 }
@@ -123,11 +127,11 @@ static SAMPLES: &[SampleEvent] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, told};
+    use super::super::testing::{attribute_pairs, summary};
     use crate::provider::find;
 
     #[test]
-    fn an_invitee_is_a_part_of_one_meeting() {
+    fn invitees_are_ordered_by_meeting() {
         let cases = [
             (
                 "an invitee",
@@ -139,7 +143,7 @@ mod tests {
                 ],
             ),
             (
-                "who did not come",
+                "a no-show",
                 r#"{"event":"invitee_no_show.created","created_at":"T","payload":{"uri":"https://x/invitee_no_shows/NS","invitee":"https://x/scheduled_events/EV/invitees/IN"}}"#,
                 [
                     "invitee_no_show.created",
@@ -157,25 +161,25 @@ mod tests {
                 ],
             ),
             (
-                "no address",
+                "no URI",
                 r#"{"event":"new.kind","created_at":"T","payload":{}}"#,
                 ["new.kind", "content 172800s", "-"],
             ),
             ("no time", r#"{"event":"new.kind","payload":{"uri":"u"}}"#, ["new.kind", "-", "-"]),
             (
-                "no id in the address",
+                "no id in the URI",
                 r#"{"payload":{"uri":"https://x/scheduled_events//"}}"#,
                 ["-", "-", "-"],
             ),
             ("not JSON", "x", ["-", "-", "-"]),
         ];
         for (name, body, expected) in cases {
-            assert_eq!(told("calendly", &[], body), expected, "case: {name}");
+            assert_eq!(summary("calendly", &[], body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn a_meeting_is_found_by_its_invitee() {
+    fn attributes_include_invitee_and_meeting() {
         let body = r#"{"created_by":"https://x/users/A","payload":{"uri":"https://x/scheduled_events/EV/invitees/IN","email":"ana@example.com","status":"canceled"}}"#;
         let expected = [
             "object=https://x/scheduled_events/EV/invitees/IN",
@@ -184,11 +188,11 @@ mod tests {
             "account=https://x/users/A",
             "provider_status=canceled",
         ];
-        assert_eq!(about("calendly", &[], body), expected);
+        assert_eq!(attribute_pairs("calendly", &[], body), expected);
     }
 
     #[test]
-    fn the_tolerance_spans_its_attempts() {
+    fn tolerance_covers_all_attempts() {
         use crate::{request::OutgoingRequest, secret::Secret, time::Timestamp};
         let verifier = find("calendly").unwrap().verifier(vec![Secret::new("key")]).unwrap();
         let none = http::HeaderMap::new();

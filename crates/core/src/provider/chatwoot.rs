@@ -1,8 +1,8 @@
-//! Chatwoot: signed over the time and the body. It sends an event once, whatever we answer.
+//! Chatwoot: signed over timestamp and body. It sends each event once and never retries.
 
 use super::{
     EventKey, EventPart, FieldValues, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
-    fields::places,
+    fields::body_fields,
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
@@ -13,14 +13,14 @@ use crate::{
     verify::{HmacSpec, Verifier, VerifySpec, VerifySpecError},
 };
 
-/// What is refused as too old is never sent again, so a clock may be wrong by this much.
+/// A refused event is never sent again, so clocks may differ by this much.
 const TOLERANCE: HumanDuration = HumanDuration::from_secs(900);
-/// Another one for each job: the same when the job runs again, not the same for two webhooks.
+/// Unique per Chatwoot job: the same if the job runs again, different for two webhooks.
 const DELIVERY: &str = "x-chatwoot-delivery";
 
-places! {
-    /// Of a conversation the id is that of its account. `conversation.messages[0]` is its latest
-    /// message, which need not be the one that the event is about.
+body_fields! {
+    /// `id` of a conversation is unique only within its account. `conversation.messages[0]` is the latest
+    /// message, which may not be the one that the event is about.
     static BODY {
         EVENT = "/event",
         ID = "/id",
@@ -67,7 +67,7 @@ impl Provider for Chatwoot {
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = BODY.read(request.body);
-        ParsedRequest::one(EventPart {
+        ParsedRequest::single(EventPart {
             kind: found.get(EVENT).and_then(EventKind::new),
             key: key(&found, request.header(DELIVERY)),
             order: order(&found),
@@ -76,8 +76,7 @@ impl Provider for Chatwoot {
         })
     }
 
-    /// It does not go on at all; what comes twice comes from two webhooks, or from a job that ran
-    /// again.
+    /// Chatwoot does not retry; duplicates come from two webhooks or from a job that ran twice.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(86_400)
     }
@@ -86,7 +85,7 @@ impl Provider for Chatwoot {
         &["x-chatwoot-signature", "x-chatwoot-timestamp"]
     }
 
-    /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
+    /// Chatwoot sends only once, so a wrong secret must not lose events.
     fn on_refusal(&self) -> RefusalPolicy {
         RefusalPolicy::Keep
     }
@@ -104,7 +103,7 @@ fn is_message(event: &str) -> bool {
     event.starts_with("message_")
 }
 
-/// Whether the conversation's latest message is the one that this is about.
+/// Whether the event is about the latest message of the conversation.
 fn is_latest(found: &FieldValues<'_>) -> bool {
     found.get(ID).is_some() && found.get(ID) == found.get(LATEST_ID)
 }
@@ -119,8 +118,8 @@ fn key(found: &FieldValues<'_>, delivery: Option<&str>) -> EventKey {
         "message_created" | "contact_created" | "inbox_created" => {
             account.zip(found.get(ID)).and_then(|(account, id)| of(account, &[id]))
         }
-        // The version of a message is only known of the latest one. Its status needs no place in the
-        // key: it changes together with the time.
+        // Only the latest message has a version (`updated_at`). The status is not part of the key: it
+        // changes together with the time.
         "message_updated" if is_latest(found) => {
             let message = account.zip(found.get(ID)).zip(found.get(LATEST_UPDATED_AT));
             message.and_then(|((account, id), at)| of(account, &[id, at]))
@@ -206,7 +205,7 @@ static SAMPLES: &[SampleEvent] = &[
 #[cfg(test)]
 mod tests {
     use super::{
-        super::testing::{about, headers, incoming, part, told},
+        super::testing::{attribute_pairs, headers, incoming, part, summary},
         *,
     };
     use crate::{request::OutgoingRequest, time::Timestamp, verify::VerifyError};
@@ -214,8 +213,7 @@ mod tests {
     const NAME: &str = "chatwoot";
 
     #[test]
-    #[expect(clippy::too_many_lines, reason = "a table")]
-    fn each_kind_has_its_key() {
+    fn each_event_kind_has_its_key() {
         let message = |latest: &str| {
             format!(
                 r#""account":{{"id":3}},"id":90,"inbox":{{"id":12}},"source_id":"wamid.x","conversation":{{"id":481,"inbox_id":12,"messages":[{{"id":{latest},"status":"read","updated_at":"T"}}]}}"#
@@ -224,7 +222,7 @@ mod tests {
         let (latest, later) = (message("90"), message("91"));
         let conversation =
             r#""id":481,"inbox_id":12,"status":"open","updated_at":17.02,"messages":[{"id":90}]"#;
-        // What it is, event, body, delivery; key, ordering key.
+        // (name, event, body, delivery header, expected key, expected ordering key)
         let cases: [(&str, &str, &str, &str, &str, &str); 12] = [
             (
                 "a message",
@@ -258,7 +256,7 @@ mod tests {
                 "chatwoot:3:message_updated:90:d",
                 "3:481",
             ),
-            ("nothing to tell versions by", "message_updated", &later, "", "-", "3:481"),
+            ("no version", "message_updated", &later, "", "-", "3:481"),
             (
                 "a conversation",
                 "conversation_created",
@@ -292,7 +290,7 @@ mod tests {
                 "3:77",
             ),
             (
-                "somebody types",
+                "typing",
                 "conversation_typing_on",
                 r#""conversation":{"id":481,"inbox_id":12}"#,
                 "d",
@@ -307,23 +305,23 @@ mod tests {
                 "chatwoot:-:webwidget_triggered:-:d",
                 "-",
             ),
-            ("another one", "new_thing", r#""id":1"#, "", "-", "-"),
+            ("unknown event", "new_thing", r#""id":1"#, "", "-", "-"),
         ];
         for (case, event, body, delivery, expected_key, expected_order) in cases {
             let body = format!(r#"{{{body},"event":"{event}"}}"#);
             let sent = [(DELIVERY, delivery)];
             let sent: &[_] = if delivery.is_empty() { &[] } else { &sent };
-            let told = told(NAME, sent, &body);
+            let told = summary(NAME, sent, &body);
             assert_eq!(told, [event, expected_key, expected_order], "{case}");
         }
         assert_eq!(part(NAME, &[(DELIVERY, "d")], "not json").key, EventKey::None);
     }
 
     #[test]
-    fn attributes_are_those_of_the_message_and_the_contact() {
+    fn attributes_include_message_and_contact() {
         let body = r#"{"account":{"id":3},"id":90,"inbox":{"id":12},"source_id":"wamid.x","event":"message_updated","sender":{"email":"agent@example.com"},"conversation":{"id":481,"meta":{"sender":{"phone_number":"+5511987654321","email":"a@b.c"}},"contact_inbox":{"source_id":"5511987654321"},"status":"open","messages":[{"id":90,"status":"delivered"}]}}"#;
         assert_eq!(
-            about(NAME, &[], body),
+            attribute_pairs(NAME, &[], body),
             [
                 "message_id=90",
                 "message_id=wamid.x",
@@ -338,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_may_be_wrong_by_a_quarter_of_an_hour() {
+    fn timestamp_within_fifteen_minutes_is_accepted() {
         let verifier = Chatwoot.verifier(vec![Secret::new("cwsec_8kQ2mZ")]).unwrap();
         let now = Timestamp::from_millis(1_779_024_000_000);
         let empty = headers(&[]);

@@ -1,17 +1,15 @@
 //! Discord: interactions and webhook events, signed with the application's key pair.
 //!
-//! Discord calls now and then with a signature that is wrong, and takes the address away from an
-//! application that does not answer 401.
-
-use std::sync::LazyLock;
+//! Discord regularly sends invalid signatures on purpose and removes the URL of an application that
+//! does not answer 401.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::{HeaderName, StatusCode};
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 
 use super::{
-    BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply,
-    SampleEvent,
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply, SampleEvent,
+    fields::body_fields,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
@@ -21,70 +19,63 @@ use crate::{
     time::{HumanDuration, Timestamp},
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
-        only_value,
+        single_header,
     },
 };
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-signature-ed25519");
 static TIMESTAMP: HeaderName = HeaderName::from_static("x-signature-timestamp");
 
-/// Bytes of an ed25519 key; a signature has twice as many.
+/// Length of an ed25519 key; a signature is twice as long.
 const KEY_BYTES: usize = 32;
-/// Digits of a time in seconds, from 2001 until 2286.
+/// Digits of a Unix timestamp from 2001 until 2286.
 const TIMESTAMP_BYTES: usize = 10;
 
-/// What a request is, and what it is about.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/type",
-        "/id",
-        "/application_id",
-        "/event/type",
-        "/event/timestamp",
-        "/channel_id",
-        "/member/user/id",
-        "/user/id",
-        "/event/data/user/id",
-        "/event/data/user_id",
-        "/event/data/id",
-        "/guild_id",
-        "/message/id",
-        "/event/data/channel_id",
-    ])
-});
-const TYPE: usize = 0;
-const ID: usize = 1;
-const APPLICATION: usize = 2;
-const EVENT_TYPE: usize = 3;
-const EVENT_TIME: usize = 4;
-const CHANNEL: usize = 5;
-/// The users that an event may be about, before the id of its object.
-const SUBJECTS: [usize; 3] = [8, 9, 10];
+body_fields! {
+    /// What a request is, and what it is about.
+    static FIELDS {
+        TYPE = "/type",
+        ID = "/id",
+        APPLICATION = "/application_id",
+        EVENT_TYPE = "/event/type",
+        EVENT_TIME = "/event/timestamp",
+        CHANNEL = "/channel_id",
+        MEMBER_USER = "/member/user/id",
+        USER = "/user/id",
+        SUBJECT_USER = "/event/data/user/id",
+        SUBJECT_USER_ID = "/event/data/user_id",
+        SUBJECT_ID = "/event/data/id",
+        MESSAGE = "/message/id",
+        EVENT_CHANNEL = "/event/data/channel_id",
+    }
+}
+/// The subject of an event: its user, or else its object.
+const SUBJECTS: [usize; 3] = [SUBJECT_USER, SUBJECT_USER_ID, SUBJECT_ID];
 
-const ABOUT: [(AttributeName, usize); 9] = [
+const ATTRIBUTES: [(AttributeName, usize); 9] = [
     (AttributeName::Account, APPLICATION),
     (AttributeName::Chat, CHANNEL),
-    (AttributeName::User, 6),
-    (AttributeName::User, 7),
-    (AttributeName::User, 8),
-    (AttributeName::User, 9),
-    (AttributeName::Object, 10),
-    (AttributeName::MessageId, 12),
-    (AttributeName::Chat, 13),
+    (AttributeName::User, MEMBER_USER),
+    (AttributeName::User, USER),
+    (AttributeName::User, SUBJECT_USER),
+    (AttributeName::User, SUBJECT_USER_ID),
+    (AttributeName::Object, SUBJECT_ID),
+    (AttributeName::MessageId, MESSAGE),
+    (AttributeName::Chat, EVENT_CHANNEL),
 ];
 
-/// What a request is, by its shape.
+/// The kind of a request, by its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum RequestKind {
     InteractionPing,
     EventPing,
-    Interaction(Interaction),
+    InteractionKind(InteractionKind),
     Event,
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Interaction {
+enum InteractionKind {
     Command,
     Component,
     Autocomplete,
@@ -92,25 +83,27 @@ enum Interaction {
     Other,
 }
 
-impl Form {
-    /// A webhook event has `event`; both kinds have a `type`, and mean different things by it.
+impl RequestKind {
+    /// Webhook events have `event`. Both events and interactions have `type`, with different meanings.
     fn of(found: &FieldValues<'_>) -> Self {
         let is_event = found.get(EVENT_TYPE).is_some() || found.get(EVENT_TIME).is_some();
         match (found.get(TYPE), is_event) {
             (_, true) => Self::Event,
             (Some("0"), false) => Self::EventPing,
             (Some("1"), false) => Self::InteractionPing,
-            (Some("2"), false) => Self::Interaction(Interaction::Command),
-            (Some("3"), false) => Self::Interaction(Interaction::Component),
-            (Some("4"), false) => Self::Interaction(Interaction::Autocomplete),
-            (Some("5"), false) => Self::Interaction(Interaction::Modal),
-            (Some(_), false) if found.get(ID).is_some() => Self::Interaction(Interaction::Other),
+            (Some("2"), false) => Self::InteractionKind(InteractionKind::Command),
+            (Some("3"), false) => Self::InteractionKind(InteractionKind::Component),
+            (Some("4"), false) => Self::InteractionKind(InteractionKind::Autocomplete),
+            (Some("5"), false) => Self::InteractionKind(InteractionKind::Modal),
+            (Some(_), false) if found.get(ID).is_some() => {
+                Self::InteractionKind(InteractionKind::Other)
+            }
             (Some(_) | None, false) => Self::Unknown,
         }
     }
 }
 
-impl Interaction {
+impl InteractionKind {
     fn kind(self) -> &'static str {
         match self {
             Self::Command => "interaction.application_command",
@@ -121,9 +114,9 @@ impl Interaction {
         }
     }
 
-    /// What must be said within three seconds, so that the real answer can follow later with the
-    /// token of the interaction. Suggestions cannot follow later: there are none.
-    fn deferred(self) -> &'static str {
+    /// The reply due within three seconds; the real answer can follow later with the interaction's
+    /// token. Autocomplete choices cannot follow later, so there are none.
+    fn deferred_reply(self) -> &'static str {
         match self {
             Self::Command | Self::Modal | Self::Other => r#"{"type":5}"#,
             Self::Component => r#"{"type":6}"#,
@@ -144,37 +137,41 @@ impl Provider for Discord {
         let mut keys = Vec::with_capacity(secrets.len());
         for (number, secret) in (1..).zip(&secrets) {
             let why = "it must be the public key of the application: 64 hexadecimal digits";
-            keys.push(Key::read(secret).ok_or(VerifySpecError::Secret { number, why })?);
+            keys.push(
+                ApplicationKey::parse(secret).ok_or(VerifySpecError::Secret { number, why })?,
+            );
         }
-        let many = keys.len();
-        Ok(Verifier::own(Box::new(Keys(keys)), many))
+        let count = keys.len();
+        Ok(Verifier::from_scheme(Box::new(Ed25519Scheme(keys)), count))
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        let (kind, key) = match Form::of(&found) {
-            Form::InteractionPing => {
+        let (kind, key) = match RequestKind::of(&found) {
+            RequestKind::InteractionPing => {
                 return ParsedRequest::Handshake(ProviderReply::json(r#"{"type":1}"#));
             }
-            Form::EventPing => {
+            RequestKind::EventPing => {
                 return ParsedRequest::Handshake(ProviderReply::empty(StatusCode::NO_CONTENT));
             }
-            Form::Interaction(interaction) => {
+            RequestKind::InteractionKind(interaction) => {
                 (EventKind::new(interaction.kind()), found.key("discord", &[ID]))
             }
-            Form::Event => (found.get(EVENT_TYPE).and_then(EventKind::new), event_key(&found)),
-            Form::Unknown => (None, None),
+            RequestKind::Event => {
+                (found.get(EVENT_TYPE).and_then(EventKind::new), event_key(&found))
+            }
+            RequestKind::Unknown => (None, None),
         };
-        ParsedRequest::one(EventPart {
+        ParsedRequest::single(EventPart {
             kind,
             key: EventKey::known(key, "discord:id"),
             order: found.get(CHANNEL).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// Events come again for ten minutes, interactions never.
+    /// Events are retried for ten minutes, interactions never.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(86_400)
     }
@@ -183,13 +180,16 @@ impl Provider for Discord {
         &["x-signature-ed25519"]
     }
 
-    /// Any JSON in answer to an interaction is shown to a user or called an error.
+    /// Any other JSON reply to an interaction is shown to the user or treated as an error.
     fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
-        Some(match Form::of(&FIELDS.read(request.body)) {
-            Form::Interaction(interaction) => ProviderReply::json(interaction.deferred()),
-            Form::InteractionPing | Form::EventPing | Form::Event | Form::Unknown => {
-                ProviderReply::empty(StatusCode::NO_CONTENT)
+        Some(match RequestKind::of(&FIELDS.read(request.body)) {
+            RequestKind::InteractionKind(interaction) => {
+                ProviderReply::json(interaction.deferred_reply())
             }
+            RequestKind::InteractionPing
+            | RequestKind::EventPing
+            | RequestKind::Event
+            | RequestKind::Unknown => ProviderReply::empty(StatusCode::NO_CONTENT),
         })
     }
 
@@ -198,7 +198,7 @@ impl Provider for Discord {
     }
 }
 
-/// A webhook event has no id: what happened, when and to whom.
+/// Webhook events have no id, so the key is built from type, time and subject.
 fn event_key(found: &FieldValues<'_>) -> Option<DedupKey> {
     let application = found.get(APPLICATION)?;
     let (kind, time) = (found.get(EVENT_TYPE)?, found.get(EVENT_TIME)?);
@@ -206,16 +206,16 @@ fn event_key(found: &FieldValues<'_>) -> Option<DedupKey> {
     DedupKey::new(&format!("discord:{application}:{kind}:{time}:{subject}"))
 }
 
-/// A key of an application. Discord has the private half; whoever tries things out has a pair of
-/// their own, written as 64 digits of the private and 64 of the public one.
+/// The public key of an application. For tests it can be a key pair, written as 64 hex digits of the
+/// private key followed by 64 of the public key.
 #[derive(Debug)]
-struct Key {
+struct ApplicationKey {
     public: Vec<u8>,
     pair: Option<Ed25519KeyPair>,
 }
 
-impl Key {
-    fn read(secret: &Secret) -> Option<Self> {
+impl ApplicationKey {
+    fn parse(secret: &Secret) -> Option<Self> {
         let bytes = HEXLOWER_PERMISSIVE.decode(secret.expose().trim_ascii()).ok()?;
         match bytes.split_at_checked(KEY_BYTES)? {
             (public, []) => Some(Self { public: public.to_vec(), pair: None }),
@@ -227,33 +227,33 @@ impl Key {
     }
 }
 
-/// The keys of an application, the current one first.
+/// Verifies with the application's keys, the current one first.
 #[derive(Debug)]
-struct Keys(Vec<Key>);
+struct Ed25519Scheme(Vec<ApplicationKey>);
 
-impl VerificationScheme for Keys {
+impl VerificationScheme for Ed25519Scheme {
     fn name(&self) -> &'static str {
         "ed25519"
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
-        let signature = only_value(request.headers, &SIGNATURE, "signature")?
+        let signature = single_header(request.headers, &SIGNATURE, "signature")?
             .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let signature = HEXLOWER_PERMISSIVE
             .decode(signature.as_bytes())
             .ok()
             .filter(|signature| signature.len() == 2 * KEY_BYTES)
             .ok_or(VerifyError::Malformed { part: "signature" })?;
-        let timestamp = only_value(request.headers, &TIMESTAMP, "timestamp")?
+        let timestamp = single_header(request.headers, &TIMESTAMP, "timestamp")?
             .ok_or(VerifyError::MissingTimestamp)?
             .as_bytes();
-        // Nothing stands between the two, so neither may be able to take from the other.
+        // Timestamp and body are joined without a separator, so the length must be fixed.
         let is_time = timestamp.iter().all(u8::is_ascii_digit);
         if !is_time || timestamp.len() != TIMESTAMP_BYTES {
             return Err(VerifyError::Malformed { part: "timestamp" });
         }
         let text = [timestamp, request.body].concat();
-        let fits = |key: &Key| {
+        let fits = |key: &ApplicationKey| {
             UnparsedPublicKey::new(&ED25519, &key.public).verify(&text, &signature).is_ok()
         };
         self.0.iter().position(fits).ok_or(VerifyError::Mismatch)
@@ -265,7 +265,7 @@ impl VerificationScheme for Keys {
         now: Timestamp,
     ) -> Result<RequestSignature, SignError> {
         let pair = self.0.first().and_then(|key| key.pair.as_ref()).ok_or(SignError(
-            "Discord signs with a private key that only Discord has; for a test make a pair and give 64 digits of the private and 64 of the public key as the secret",
+            "only Discord has the private key; for tests, use your own key pair as the secret: 64 hex digits of the private key followed by 64 of the public key",
         ))?;
         let time = now.as_secs().to_string();
         let signature = pair.sign(&[time.as_bytes(), request.body].concat());
@@ -300,26 +300,23 @@ mod tests {
     use data_encoding::HEXLOWER;
     use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
-    use super::super::{
-        testing::{about, told},
-        testing_calls::Call,
-    };
+    use super::super::testing::{TestCall, attribute_pairs, summary};
 
-    fn signed(body: &str) -> Call {
+    fn signed(body: &str) -> TestCall {
         signed_at("1779023999", body)
     }
 
-    fn signed_at(time: &str, body: &str) -> Call {
+    fn signed_at(time: &str, body: &str) -> TestCall {
         let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
         let signature = pair.sign(format!("{time}{body}").as_bytes());
-        Call::new("discord", &HEXLOWER.encode(pair.public_key().as_ref()))
+        TestCall::new("discord", &HEXLOWER.encode(pair.public_key().as_ref()))
             .header("x-signature-ed25519", HEXLOWER.encode(signature.as_ref()))
             .header("x-signature-timestamp", time)
             .body(body)
     }
 
     #[test]
-    fn whoever_does_not_have_the_key_is_refused() {
+    fn request_signed_with_another_key_is_refused() {
         let good = signed(r#"{"type":1}"#);
         let cases = [
             ("good", good.clone(), Ok(0)),
@@ -331,7 +328,11 @@ mod tests {
             ),
             ("no time", good.clone().without("x-signature-timestamp"), Err("missing_timestamp")),
             ("no signature", good.clone().without("x-signature-ed25519"), Err("missing_signature")),
-            ("two signatures", good.clone().again("x-signature-ed25519", "00"), Err("malformed")),
+            (
+                "two signatures",
+                good.clone().add_header("x-signature-ed25519", "00"),
+                Err("malformed"),
+            ),
             ("cut short", good.clone().header("x-signature-ed25519", "00ff"), Err("malformed")),
             ("not hex", good.clone().header("x-signature-ed25519", "zz"), Err("malformed")),
             ("a body that begins in the time", signed_at("{", "}"), Err("malformed")),
@@ -346,7 +347,7 @@ mod tests {
                 signed("999{}").header("x-signature-timestamp", "1779023999999").body("{}"),
                 Err("malformed"),
             ),
-            ("an old key beside it", good.clone().secrets(&[&"0".repeat(64)]), Err("mismatch")),
+            ("another key", good.clone().secrets(&[&"0".repeat(64)]), Err("mismatch")),
         ];
         for (name, call, expected) in cases {
             assert_eq!(call.verify(), expected, "case: {name}");
@@ -356,27 +357,27 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_of_ones_own_signs() {
+    fn own_key_pair_can_sign_tests() {
         let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
         let [seed, public] =
             [&[7; 32][..], pair.public_key().as_ref()].map(|key| HEXLOWER.encode(key));
         let call =
-            Call::new("discord", &format!("{seed}{public}")).at(1_779_023_999_000).body("{}");
+            TestCall::new("discord", &format!("{seed}{public}")).at(1_779_023_999_000).body("{}");
         let signed = call.signed();
         assert_eq!(signed.verify(), Ok(0));
         assert_eq!(signed.secrets(&[&public]).verify(), Ok(0));
     }
 
     #[test]
-    fn what_is_no_public_key_is_refused_when_it_is_configured() {
+    fn invalid_public_key_is_refused_at_configuration() {
         for key in ["", "abc", &"z".repeat(64), &"0".repeat(62), &"0".repeat(66)] {
-            assert!(Call::new("discord", key).verifier().is_none(), "{key}");
+            assert!(TestCall::new("discord", key).verifier().is_none(), "{key}");
         }
-        assert!(Call::new("discord", &format!("{}\n", "Ab".repeat(32))).verifier().is_some());
+        assert!(TestCall::new("discord", &format!("{}\n", "Ab".repeat(32))).verifier().is_some());
     }
 
     #[test]
-    fn each_request_is_answered_as_discord_wants() {
+    fn each_request_kind_gets_its_reply() {
         let json = Some("application/json");
         let cases = [
             ("ping", r#"{"type":1}"#, (200, json, r#"{"type":1}"#)),
@@ -390,7 +391,7 @@ mod tests {
             ),
             ("modal", r#"{"type":5,"id":"1"}"#, (200, json, r#"{"type":5}"#)),
             ("event", r#"{"type":1,"event":{"type":"A","timestamp":"t"}}"#, (204, None, "")),
-            ("something new", "{}", (204, None, "")),
+            ("unknown", "{}", (204, None, "")),
         ];
         for (name, body, (status, kind, text)) in cases {
             let expected = Some((status, kind, text.to_owned()));
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn interactions_have_an_id_and_events_have_a_time() {
+    fn interactions_are_keyed_by_id_and_events_by_time() {
         let cases = [
             (
                 "command",
@@ -429,11 +430,11 @@ mod tests {
             ("not JSON", "x", ["-", "-", "-"]),
         ];
         for (name, body, expected) in cases {
-            assert_eq!(told("discord", &[], body), expected, "case: {name}");
+            assert_eq!(summary("discord", &[], body), expected, "case: {name}");
         }
         let body = r#"{"type":3,"id":"9","application_id":"1","channel_id":"c1","member":{"user":{"id":"u1"}},"message":{"id":"m1"}}"#;
         assert_eq!(
-            about("discord", &[], body),
+            attribute_pairs("discord", &[], body),
             ["message_id=m1", "chat=c1", "user=u1", "account=1"]
         );
     }

@@ -1,11 +1,12 @@
-//! `EvoNexus` triggers: signed over the body; the key is looked for where its own receiver looks.
+//! `EvoNexus` triggers: signed over the body; keys are read from the same fields as its own receiver.
 
 use std::sync::LazyLock;
 
 use super::{
-    BodyFields, EventPart, ParsedRequest, Provider, SampleEvent,
-    n8n::{SIGNATURE_HEADERS, usual_signature},
-    rules::Rules,
+    EventPart, ParsedRequest, Provider, SampleEvent,
+    fields::body_fields,
+    key_rules::PresetKeyRules,
+    n8n::{SIGNATURE_HEADERS, default_signature},
 };
 use crate::{
     attribute::{AttributeName, EventKind},
@@ -14,29 +15,29 @@ use crate::{
     verify::{Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/event_type",
-        "/event",
-        "/messageId",
-        "/data/messageId",
-        "/number",
-        "/data/number",
-        "/data/from",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        EVENT_TYPE = "/event_type",
+        EVENT = "/event",
+        MESSAGE_ID = "/messageId",
+        DATA_MESSAGE_ID = "/data/messageId",
+        NUMBER = "/number",
+        DATA_NUMBER = "/data/number",
+        DATA_FROM = "/data/from",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 5] = [
-    (AttributeName::MessageId, 2),
-    (AttributeName::MessageId, 3),
-    (AttributeName::Phone, 4),
-    (AttributeName::Phone, 5),
-    (AttributeName::Phone, 6),
+const ATTRIBUTES: [(AttributeName, usize); 5] = [
+    (AttributeName::MessageId, MESSAGE_ID),
+    (AttributeName::MessageId, DATA_MESSAGE_ID),
+    (AttributeName::Phone, NUMBER),
+    (AttributeName::Phone, DATA_NUMBER),
+    (AttributeName::Phone, DATA_FROM),
 ];
 
-/// The order of its receiver, after the header that says it plainly.
-static KEYS: LazyLock<Rules> = LazyLock::new(|| {
-    Rules::new(&[
+/// The explicit header first, then the order of its own receiver.
+static KEYS: LazyLock<PresetKeyRules> = LazyLock::new(|| {
+    PresetKeyRules::new(&[
         "header:idempotency-key",
         "pointer:/idempotency_key",
         "pointer:/messageId",
@@ -54,15 +55,15 @@ impl Provider for EvoNexus {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        Verifier::hmac(usual_signature(), secrets)
+        Verifier::hmac(default_signature(), secrets)
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        ParsedRequest::one(EventPart {
-            kind: found.first(&[0, 1]).and_then(EventKind::new),
-            key: KEYS.key(request),
-            attributes: found.attributes(&ABOUT),
+        ParsedRequest::single(EventPart {
+            kind: found.first(&[EVENT_TYPE, EVENT]).and_then(EventKind::new),
+            key: KEYS.extract(request),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
@@ -91,10 +92,10 @@ impl Provider for EvoNexus {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, told};
+    use super::super::testing::{attribute_pairs, summary};
 
     #[test]
-    fn keys_and_kinds_are_found_where_its_receiver_finds_them() {
+    fn keys_and_kinds_follow_the_evonexus_receiver() {
         let cases = [
             (
                 "all of them",
@@ -116,13 +117,16 @@ mod tests {
             ("a list", r#"[{"idempotency_key":"a"}]"#, ["-", "-", "-"]),
         ];
         for (name, body, expected) in cases {
-            assert_eq!(told("evonexus", &[], body), expected, "case: {name}");
+            assert_eq!(summary("evonexus", &[], body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn a_message_is_found_by_its_id_and_sender() {
+    fn attributes_include_message_id_and_sender() {
         let body = r#"{"data":{"messageId":"3EB0","from":"5511987654321@s.whatsapp.net"}}"#;
-        assert_eq!(about("evonexus", &[], body), ["message_id=3EB0", "phone=5511987654321"]);
+        assert_eq!(
+            attribute_pairs("evonexus", &[], body),
+            ["message_id=3EB0", "phone=5511987654321"]
+        );
     }
 }

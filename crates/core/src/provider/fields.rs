@@ -1,4 +1,4 @@
-//! A few places in a JSON body, found in one pass.
+//! Named fields of a JSON body, found in one pass.
 
 use std::{borrow::Cow, ops::Index};
 
@@ -9,84 +9,82 @@ use crate::{
     key::{DedupKey, JsonPointer, JsonPointerSet, scalar_text},
 };
 
-/// Places in a body, as JSON pointers. Made once for a provider and used for every request.
+/// The JSON pointers of the fields that a provider reads, built once and used for every request.
 #[derive(Debug)]
 pub struct BodyFields(JsonPointerSet);
 
-/// What was found in one body, in the order of the places. A string is there as it is, a number as
-/// it is spelled; everything else, and what is empty, is not there.
+/// The fields of one body, in the order of [`BodyFields`]. Strings are unchanged, numbers keep their
+/// spelling; other and blank values count as absent.
 #[derive(Debug)]
-pub struct FieldValues<'b>(Vec<Place<'b>>);
+pub struct FieldValues<'b>(Vec<FieldValue<'b>>);
 
 #[derive(Debug)]
-struct Place<'b> {
+struct FieldValue<'b> {
     raw: Option<&'b RawValue>,
     text: Option<Cow<'b, str>>,
 }
 
 impl BodyFields {
-    /// The places, each `/a/b`.
-    ///
     /// # Panics
-    /// If one is no JSON pointer: they are written in the code, and a test reads them all.
-    pub fn new(places: &[&str]) -> Self {
+    /// If one is not a JSON pointer: they are constants, and tests parse them all.
+    pub fn new(fields: &[&str]) -> Self {
         let mut pointers = JsonPointerSet::default();
-        for place in places {
-            let pointer: JsonPointer = place.parse().expect("a JSON pointer");
+        for field in fields {
+            let pointer: JsonPointer = field.parse().expect("a JSON pointer");
             pointers.push(&pointer);
         }
         Self(pointers)
     }
 
-    /// Reads a body. One that is not JSON has nothing in it.
+    /// Reads a body. One that is not JSON has no fields.
     pub fn read<'b>(&self, body: &'b [u8]) -> FieldValues<'b> {
-        let place = |raw: Option<&'b RawValue>| Place {
+        let field = |raw: Option<&'b RawValue>| FieldValue {
             raw,
             text: raw.and_then(scalar_text).filter(|text| !text.trim().is_empty()),
         };
-        FieldValues(self.0.find(body).into_iter().map(place).collect())
+        FieldValues(self.0.find(body).into_iter().map(field).collect())
     }
 }
 
 impl<'b> FieldValues<'b> {
-    /// The text at a place, by its number.
-    pub fn get(&self, place: usize) -> Option<&str> {
-        self.0.get(place).and_then(|place| place.text.as_deref())
+    /// The text of a field, by its number.
+    pub fn get(&self, field: usize) -> Option<&str> {
+        self.0.get(field).and_then(|field| field.text.as_deref())
     }
 
-    /// The JSON at a place, as it is spelled; `null` is nothing.
-    pub fn raw(&self, place: usize) -> Option<&'b str> {
-        let raw = self.0.get(place).and_then(|place| place.raw);
+    /// The JSON of a field in its spelling; `None` for `null`.
+    pub fn raw(&self, field: usize) -> Option<&'b str> {
+        let raw = self.0.get(field).and_then(|field| field.raw);
         raw.map(RawValue::get).filter(|text| *text != "null")
     }
 
-    /// Whether it says `true` at a place.
-    pub fn is_true(&self, place: usize) -> bool {
-        self.raw(place) == Some("true")
+    /// Whether a field is `true`.
+    pub fn is_true(&self, field: usize) -> bool {
+        self.raw(field) == Some("true")
     }
 
-    /// The text at the first of these places that has one.
-    pub fn first(&self, places: &[usize]) -> Option<&str> {
-        places.iter().find_map(|place| self.get(*place))
+    /// The text of the first of these fields that has one.
+    pub fn first(&self, fields: &[usize]) -> Option<&str> {
+        fields.iter().find_map(|field| self.get(*field))
     }
 
-    /// What was found at these places, to find the event by.
-    pub fn attributes(&self, places: &[(AttributeName, usize)]) -> Attributes {
+    /// The search attributes from these fields.
+    pub fn attributes(&self, fields: &[(AttributeName, usize)]) -> Attributes {
         let mut attributes = Attributes::default();
-        for (name, place) in places {
-            attributes.push_some(*name, self.get(*place));
+        for (name, field) in fields {
+            attributes.push_some(*name, self.get(*field));
         }
         attributes
     }
 
-    /// A key of all these parts, joined by colons; none if one is missing.
-    pub fn key(&self, prefix: &str, places: &[usize]) -> Option<DedupKey> {
+    /// A key of the prefix and these fields, joined by colons; `None` if one is missing.
+    pub fn key(&self, prefix: &str, fields: &[usize]) -> Option<DedupKey> {
         let mut key = prefix.to_owned();
-        for place in places {
+        for field in fields {
             if !key.is_empty() {
                 key.push(':');
             }
-            key.push_str(self.get(*place)?);
+            key.push_str(self.get(*field)?);
         }
         DedupKey::new(&key)
     }
@@ -95,34 +93,34 @@ impl<'b> FieldValues<'b> {
 impl Index<usize> for FieldValues<'_> {
     type Output = str;
 
-    /// The text at a place; empty if there is none.
-    fn index(&self, place: usize) -> &str {
-        self.get(place).unwrap_or_default()
+    /// The text of a field; empty if there is none.
+    fn index(&self, field: usize) -> &str {
+        self.get(field).unwrap_or_default()
     }
 }
 
-/// Gives the places of a body names: a static [`BodyFields`], and the number of each place as a constant.
-macro_rules! places {
-    ($(#[$about:meta])* static $fields:ident { $($place:ident = $pointer:literal,)+ }) => {
+/// Declares a static [`BodyFields`] and a constant with the number of each field.
+macro_rules! body_fields {
+    ($(#[$about:meta])* static $fields:ident { $($field:ident = $pointer:literal,)+ }) => {
         $(#[$about])*
         static $fields: std::sync::LazyLock<$crate::provider::BodyFields> =
             std::sync::LazyLock::new(|| $crate::provider::BodyFields::new(&[$($pointer),+]));
-        $crate::provider::fields::places!(@number 0; $($place)+);
+        $crate::provider::fields::body_fields!(@number 0; $($field)+);
     };
-    (@number $number:expr; $place:ident $($rest:ident)*) => {
-        const $place: usize = $number;
-        $crate::provider::fields::places!(@number $number + 1; $($rest)*);
+    (@number $number:expr; $field:ident $($rest:ident)*) => {
+        const $field: usize = $number;
+        $crate::provider::fields::body_fields!(@number $number + 1; $($rest)*);
     };
     (@number $number:expr;) => {};
 }
-pub(crate) use places;
+pub(crate) use body_fields;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn places_are_found_as_they_are_spelled() {
+    fn fields_keep_their_spelling() {
         let fields = BodyFields::new(&["/id", "/data/object/id", "/n", "/none"]);
         let found =
             fields.read(br#"{"id":"e1","n":820982911946154500,"data":{"object":{"id":" "}}}"#);
@@ -138,7 +136,7 @@ mod tests {
         assert_eq!(about.iter().collect::<Vec<_>>(), [(AttributeName::Object, "e1")]);
     }
 
-    places! {
+    body_fields! {
         static NAMED {
             ID = "/id",
             FLAG = "/flag",
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn places_have_names() {
+    fn fields_have_names() {
         let found = NAMED.read(br#"{"list":[1, 2],"flag":true,"id":"a\u0062"}"#);
         assert_eq!((found.get(ID), found.get(FLAG), found.get(LIST)), (Some("ab"), None, None));
         assert_eq!((found.raw(LIST), found.raw(ID)), (Some("[1, 2]"), Some(r#""a\u0062""#)));

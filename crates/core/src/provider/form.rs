@@ -1,4 +1,4 @@
-//! Bodies as a web form has them: `a=1&b=2`.
+//! URL-encoded forms: `a=1&b=2`.
 
 use std::borrow::Cow;
 
@@ -14,15 +14,15 @@ pub(super) fn is_form(request: &IncomingRequest<'_>) -> bool {
     kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
-/// A field of a form, if it is there and not blank. Of several the first counts.
+/// The first field of this name, if it is not blank.
 pub(super) fn field<'b>(body: &'b [u8], name: &str) -> Option<Cow<'b, str>> {
     let mut fields = form_urlencoded::parse(body);
     let (_, value) = fields.find(|(field, _)| field == name)?;
     Some(value).filter(|value| !value.trim().is_empty())
 }
 
-/// The JSON of a request: its body, or what stands in the field `payload` of a form.
-pub(super) fn json<'b>(request: &IncomingRequest<'b>) -> Cow<'b, [u8]> {
+/// The JSON of a request: its body, or the field `payload` of a form.
+pub(super) fn payload_json<'b>(request: &IncomingRequest<'b>) -> Cow<'b, [u8]> {
     if !is_form(request) {
         return Cow::Borrowed(request.body);
     }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_json_is_found_where_the_type_of_the_body_says() {
+    fn json_is_read_from_body_or_form_payload() {
         let cases: [(_, &[u8], &[u8]); 6] = [
             ("application/json", b"payload=%7B%7D", b"payload=%7B%7D"),
             ("application/x-www-form-urlencoded", b"a=1&payload=%7B%22b%22%3A1%7D", b"{\"b\":1}"),
@@ -60,7 +60,7 @@ mod tests {
                 body,
                 origin: None,
             };
-            assert_eq!(json(&request).as_ref(), expected, "{kind} {body:?}");
+            assert_eq!(payload_json(&request).as_ref(), expected, "{kind} {body:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `generic`: whoever has no preset. How requests are verified must be written out.
+//! `generic`: for senders without a preset. The source must set `verify`.
 
 use super::{EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
@@ -16,11 +16,11 @@ impl Provider for Generic {
     }
 
     fn verifier(&self, _: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        Err(VerifySpecError::NoUsualWay)
+        Err(VerifySpecError::NoDefaultScheme)
     }
 
     fn parse_request(&self, _: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        ParsedRequest::one(EventPart::default())
+        ParsedRequest::single(EventPart::default())
     }
 
     fn samples(&self) -> &'static [SampleEvent] {

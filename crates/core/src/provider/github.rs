@@ -1,9 +1,8 @@
-//! GitHub: signed over the raw body, which may be a form; what an event is stands in headers.
-
-use std::sync::LazyLock;
+//! GitHub: signed over the raw body, which may be a form; event and delivery id are in headers.
 
 use super::{
-    BodyFields, EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, form,
+    EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, fields::body_fields,
+    form,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
@@ -15,30 +14,30 @@ use crate::{
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/repository/full_name",
-        "/organization/login",
-        "/sender/login",
-        "/action",
-        "/pull_request/number",
-        "/issue/number",
-        "/after",
-        "/workflow_run/id",
-        "/release/tag_name",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        REPOSITORY = "/repository/full_name",
+        ORGANIZATION = "/organization/login",
+        SENDER = "/sender/login",
+        ACTION = "/action",
+        PULL_REQUEST = "/pull_request/number",
+        ISSUE = "/issue/number",
+        AFTER = "/after",
+        WORKFLOW_RUN = "/workflow_run/id",
+        RELEASE_TAG = "/release/tag_name",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 9] = [
-    (AttributeName::Account, 0),
-    (AttributeName::Account, 1),
-    (AttributeName::User, 2),
-    (AttributeName::ProviderStatus, 3),
-    (AttributeName::Object, 4),
-    (AttributeName::Object, 5),
-    (AttributeName::Object, 6),
-    (AttributeName::Object, 7),
-    (AttributeName::Object, 8),
+const ATTRIBUTES: [(AttributeName, usize); 9] = [
+    (AttributeName::Account, REPOSITORY),
+    (AttributeName::Account, ORGANIZATION),
+    (AttributeName::User, SENDER),
+    (AttributeName::ProviderStatus, ACTION),
+    (AttributeName::Object, PULL_REQUEST),
+    (AttributeName::Object, ISSUE),
+    (AttributeName::Object, AFTER),
+    (AttributeName::Object, WORKFLOW_RUN),
+    (AttributeName::Object, RELEASE_TAG),
 ];
 
 #[derive(Debug)]
@@ -49,7 +48,7 @@ impl Provider for Github {
         "github"
     }
 
-    /// The older `X-Hub-Signature` with SHA-1 is not looked at.
+    /// The older `X-Hub-Signature` with SHA-1 is ignored.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let spec =
             HmacSpec { prefix: "sha256=".to_owned(), ..HmacSpec::new("x-hub-signature-256") };
@@ -57,23 +56,23 @@ impl Provider for Github {
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let json = form::json(request);
+        let json = form::payload_json(request);
         let found = FIELDS.read(&json);
         let kind = request.header("x-github-event");
         let delivery = request.header("x-github-delivery");
         let key = delivery.and_then(|id| DedupKey::new(&format!("github:{id}")));
-        ParsedRequest::one(EventPart {
+        ParsedRequest::single(EventPart {
             kind: kind.and_then(EventKind::new),
             key: EventKey::known(key, "github:x-github-delivery"),
-            order: found.first(&[0, 1]).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
-            // It comes once, when the webhook is made, and says nothing that anybody waits for.
+            order: found.first(&[REPOSITORY, ORGANIZATION]).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
+            // Sent once, when the webhook is created.
             is_ping: kind == Some("ping"),
             ..EventPart::default()
         })
     }
 
-    /// It never sends again by itself. People can, for three days.
+    /// GitHub does not retry; people can redeliver for three days.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(4 * 86_400)
     }
@@ -86,7 +85,7 @@ impl Provider for Github {
         &["x-hub-signature-256", "x-hub-signature"]
     }
 
-    /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
+    /// GitHub does not retry, so a wrong secret must not lose events.
     fn on_refusal(&self) -> RefusalPolicy {
         RefusalPolicy::Keep
     }
@@ -127,12 +126,12 @@ static SAMPLES: &[SampleEvent] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, part, told, verify};
+    use super::super::testing::{attribute_pairs, part, summary, verify};
 
     const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
     #[test]
-    fn the_published_vector_is_accepted() {
+    fn published_vector_is_accepted() {
         let signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
         let secret = "It's a Secret to Everybody";
         let check = |name, value: &str, body| {
@@ -141,13 +140,13 @@ mod tests {
         assert_eq!(check("x-hub-signature-256", signature, "Hello, World!"), Some("hmac-sha256"));
         assert_eq!(check("x-hub-signature-256", signature, "Hello, World?"), None);
         assert_eq!(check("x-hub-signature-256", &signature[7..], "Hello, World!"), None);
-        // SHA-1 of the same, right and not enough.
+        // The correct SHA-1 signature is not enough.
         let old = "sha1=01dc10d0c83e72ed246219cdd91669667fe2ca59";
         assert_eq!(check("x-hub-signature", old, "Hello, World!"), None);
     }
 
     #[test]
-    fn kind_and_key_come_from_headers_and_the_order_from_the_body() {
+    fn kind_and_key_come_from_headers_and_order_from_body() {
         let event = ("x-github-event", "issues");
         let delivery = ("x-github-delivery", "d-1");
         let repository = r#"{"action":"opened","repository":{"full_name":"acme/gw"}}"#;
@@ -172,23 +171,23 @@ mod tests {
             ("nothing", &[], "Hello, World!", ["-", "-", "-"]),
         ];
         for (name, headers, body, expected) in cases {
-            assert_eq!(told("github", headers, body), expected, "case: {name}");
+            assert_eq!(summary("github", headers, body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn only_a_ping_is_a_ping() {
+    fn only_ping_event_is_a_ping() {
         for (event, expected) in [("ping", true), ("push", false), ("Ping", false)] {
             assert_eq!(part("github", &[("x-github-event", event)], "{}").is_ping, expected);
         }
     }
 
     #[test]
-    fn an_event_is_found_by_repository_sender_and_number() {
+    fn attributes_include_repository_sender_and_number() {
         let body = r#"{"action":"closed","pull_request":{"number":7},"sender":{"login":"ana"},
             "repository":{"full_name":"acme/gw"},"organization":{"login":"acme"}}"#;
         let expected =
             ["object=7", "user=ana", "account=acme/gw", "account=acme", "provider_status=closed"];
-        assert_eq!(about("github", &[], body), expected);
+        assert_eq!(attribute_pairs("github", &[], body), expected);
     }
 }

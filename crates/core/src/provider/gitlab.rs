@@ -1,11 +1,9 @@
-//! GitLab: a token in a header, or the newer signatures of Standard Webhooks.
+//! GitLab: a token in a header, or signatures by Standard Webhooks.
 
 mod scheme;
 
-use std::sync::LazyLock;
-
 use self::scheme::GitlabScheme;
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -16,33 +14,33 @@ use crate::{
     verify::{Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/object_kind",
-        "/event_name",
-        "/project_id",
-        "/project/id",
-        "/group_id",
-        "/project/path_with_namespace",
-        "/user_username",
-        "/user/username",
-        "/object_attributes/iid",
-        "/object_attributes/id",
-        "/after",
-        "/object_attributes/action",
-        "/object_attributes/status",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        OBJECT_KIND = "/object_kind",
+        EVENT_NAME = "/event_name",
+        PROJECT_ID = "/project_id",
+        PROJECT = "/project/id",
+        GROUP_ID = "/group_id",
+        PROJECT_PATH = "/project/path_with_namespace",
+        USERNAME = "/user_username",
+        USER = "/user/username",
+        OBJECT_IID = "/object_attributes/iid",
+        OBJECT_ID = "/object_attributes/id",
+        AFTER = "/after",
+        ACTION = "/object_attributes/action",
+        STATUS = "/object_attributes/status",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 8] = [
-    (AttributeName::Account, 5),
-    (AttributeName::User, 6),
-    (AttributeName::User, 7),
-    (AttributeName::Object, 8),
-    (AttributeName::Object, 9),
-    (AttributeName::Object, 10),
-    (AttributeName::ProviderStatus, 11),
-    (AttributeName::ProviderStatus, 12),
+const ATTRIBUTES: [(AttributeName, usize); 8] = [
+    (AttributeName::Account, PROJECT_PATH),
+    (AttributeName::User, USERNAME),
+    (AttributeName::User, USER),
+    (AttributeName::Object, OBJECT_IID),
+    (AttributeName::Object, OBJECT_ID),
+    (AttributeName::Object, AFTER),
+    (AttributeName::ProviderStatus, ACTION),
+    (AttributeName::ProviderStatus, STATUS),
 ];
 
 #[derive(Debug)]
@@ -58,26 +56,26 @@ impl Provider for Gitlab {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let many = secrets.len();
-        Ok(Verifier::own(Box::new(GitlabScheme::new(secrets)?), many))
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(GitlabScheme::new(secrets)?), count))
     }
 
-    /// `X-Gitlab-Event-UUID` is no key: webhooks that set off one another share it.
+    /// `X-Gitlab-Event-UUID` is not a key: webhooks that trigger each other share it.
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        // They are the same; only the first is signed.
+        // Both have the same value; only `webhook-id` is signed.
         let id = request.header("webhook-id").or_else(|| request.header("idempotency-key"));
         let key = id.and_then(|id| DedupKey::new(&format!("gitlab:{id}")));
-        ParsedRequest::one(EventPart {
-            kind: found.first(&[0, 1]).and_then(EventKind::new),
+        ParsedRequest::single(EventPart {
+            kind: found.first(&[OBJECT_KIND, EVENT_NAME]).and_then(EventKind::new),
             key: EventKey::known(key, "gitlab:idempotency-key"),
-            order: found.first(&[2, 3, 4]).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
+            order: found.first(&[PROJECT_ID, PROJECT, GROUP_ID]).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// It tries again for minutes; people can for two days.
+    /// GitLab retries for minutes; people can resend for two days.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(4 * 86_400)
     }
@@ -124,10 +122,10 @@ static SAMPLES: &[SampleEvent] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, told};
+    use super::super::testing::{attribute_pairs, summary};
 
     #[test]
-    fn a_delivery_is_told_apart_by_the_header_that_stays_the_same() {
+    fn key_is_the_delivery_header_that_stays_the_same() {
         let key = ("idempotency-key", "k-1");
         let id = ("webhook-id", "k-2");
         let uuid = ("x-gitlab-event-uuid", "u-1");
@@ -139,23 +137,23 @@ mod tests {
         let cases: [(_, &[_], _, _); 7] = [
             ("a push", &[key, uuid], push, ["push", "gitlab:k-1", "15"]),
             ("signed", &[key, id], push, ["push", "gitlab:k-2", "15"]),
-            ("another place", &[key], request, ["merge_request", "gitlab:k-1", "15"]),
-            ("of the system", &[key], system, ["project_create", "gitlab:k-1", "74"]),
-            ("of a group", &[key], group, ["subgroup_create", "gitlab:k-1", "10"]),
-            ("old", &[uuid], push, ["push", "-", "15"]),
+            ("project in another field", &[key], request, ["merge_request", "gitlab:k-1", "15"]),
+            ("system hook", &[key], system, ["project_create", "gitlab:k-1", "74"]),
+            ("group hook", &[key], group, ["subgroup_create", "gitlab:k-1", "10"]),
+            ("old version", &[uuid], push, ["push", "-", "15"]),
             ("not JSON", &[key], "x", ["-", "gitlab:k-1", "-"]),
         ];
         for (name, headers, body, expected) in cases {
-            assert_eq!(told("gitlab", headers, body), expected, "case: {name}");
+            assert_eq!(summary("gitlab", headers, body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn a_merge_request_is_found_by_project_user_and_number() {
+    fn attributes_include_project_user_and_number() {
         let body = r#"{"user":{"username":"ana"},"project":{"path_with_namespace":"acme/gw"},
             "object_attributes":{"id":99,"iid":1,"action":"open"}}"#;
         let expected =
             ["object=1", "object=99", "user=ana", "account=acme/gw", "provider_status=open"];
-        assert_eq!(about("gitlab", &[], body), expected);
+        assert_eq!(attribute_pairs("gitlab", &[], body), expected);
     }
 }

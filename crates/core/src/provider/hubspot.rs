@@ -1,6 +1,4 @@
-//! `HubSpot`: a list of up to a hundred events, signed over method, address, body and time (version 3).
-
-use std::sync::LazyLock;
+//! `HubSpot`: up to a hundred events per request, signed over method, URL, body and time (version 3).
 
 use data_encoding::BASE64;
 use hmac::{Hmac, KeyInit, Mac};
@@ -8,7 +6,8 @@ use http::HeaderName;
 use sha2::Sha256;
 
 use super::{
-    BodyFields, EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, list,
+    EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, fields::body_fields,
+    raw_json,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
@@ -18,18 +17,18 @@ use crate::{
     time::Timestamp,
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
-        only_value, parse_timestamp,
+        parse_timestamp, single_header,
     },
 };
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-hubspot-signature-v3");
 static TIMESTAMP: HeaderName = HeaderName::from_static("x-hubspot-request-timestamp");
 
-/// How far the timestamp may be from now, in either direction.
+/// Largest allowed difference between the timestamp and now, in either direction.
 const TOLERANCE_MILLIS: u64 = 300_000;
 
-/// What `HubSpot` writes out in the address before it signs it.
-const DECODED: [(&str, char); 12] = [
+/// Characters that `HubSpot` decodes in the URL before signing.
+const DECODED_CHARACTERS: [(&str, char); 12] = [
     ("3A", ':'),
     ("2F", '/'),
     ("3F", '?'),
@@ -44,33 +43,32 @@ const DECODED: [(&str, char); 12] = [
     ("3B", ';'),
 ];
 
-/// What one event is, and what it is about.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/portalId",
-        "/subscriptionId",
-        "/eventId",
-        "/occurredAt",
-        "/subscriptionType",
-        "/objectId",
-        "/fromObjectId",
-        "/primaryObjectId",
-        "/toObjectId",
-        "/newObjectId",
-        "/sourceId",
-        "/messageId",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        PORTAL_ID = "/portalId",
+        SUBSCRIPTION_ID = "/subscriptionId",
+        EVENT_ID = "/eventId",
+        OCCURRED_AT = "/occurredAt",
+        SUBSCRIPTION_TYPE = "/subscriptionType",
+        OBJECT_ID = "/objectId",
+        FROM_OBJECT_ID = "/fromObjectId",
+        PRIMARY_OBJECT_ID = "/primaryObjectId",
+        TO_OBJECT_ID = "/toObjectId",
+        NEW_OBJECT_ID = "/newObjectId",
+        SOURCE_ID = "/sourceId",
+        MESSAGE_ID = "/messageId",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 8] = [
-    (AttributeName::Account, 0),
-    (AttributeName::Object, 5),
-    (AttributeName::Object, 6),
-    (AttributeName::Object, 7),
-    (AttributeName::Object, 8),
-    (AttributeName::Object, 9),
-    (AttributeName::User, 10),
-    (AttributeName::MessageId, 11),
+const ATTRIBUTES: [(AttributeName, usize); 8] = [
+    (AttributeName::Account, PORTAL_ID),
+    (AttributeName::Object, OBJECT_ID),
+    (AttributeName::Object, FROM_OBJECT_ID),
+    (AttributeName::Object, PRIMARY_OBJECT_ID),
+    (AttributeName::Object, TO_OBJECT_ID),
+    (AttributeName::Object, NEW_OBJECT_ID),
+    (AttributeName::User, SOURCE_ID),
+    (AttributeName::MessageId, MESSAGE_ID),
 ];
 
 #[derive(Debug)]
@@ -82,15 +80,17 @@ impl Provider for Hubspot {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let many = secrets.len();
-        Ok(Verifier::own(Box::new(VersionThree { secrets }), many))
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(HubspotV3Scheme { secrets }), count))
     }
 
-    /// Anything but a list is one event without a key: workflows send the object itself.
+    /// Anything but an array is one event without a key: workflows send a single object.
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        match list::split(request.body, read_one) {
+        match raw_json::split_array(request.body, parse_event) {
             Some(parts) => ParsedRequest::Events(parts),
-            None => ParsedRequest::one(EventPart { key: EventKey::None, ..EventPart::default() }),
+            None => {
+                ParsedRequest::single(EventPart { key: EventKey::None, ..EventPart::default() })
+            }
         }
     }
 
@@ -98,7 +98,7 @@ impl Provider for Hubspot {
         &["x-hubspot-signature-v3", "x-hubspot-signature"]
     }
 
-    /// It does not send again what was answered with 401.
+    /// `HubSpot` does not retry after 401.
     fn on_refusal(&self) -> RefusalPolicy {
         RefusalPolicy::Quarantine
     }
@@ -108,27 +108,31 @@ impl Provider for Hubspot {
     }
 }
 
-/// `eventId` alone is not unique, and `attemptNumber` is another one at each attempt.
-fn read_one(item: &[u8]) -> EventPart {
+/// `eventId` alone is not unique, and `attemptNumber` differs at each attempt.
+fn parse_event(item: &[u8]) -> EventPart {
     let found = FIELDS.read(item);
-    let object = found.first(&[5, 6, 7]);
-    let order = found.get(0).zip(object).map(|(portal, object)| format!("{portal}:{object}"));
+    let object = found.first(&[OBJECT_ID, FROM_OBJECT_ID, PRIMARY_OBJECT_ID]);
+    let order =
+        found.get(PORTAL_ID).zip(object).map(|(portal, object)| format!("{portal}:{object}"));
     EventPart {
-        kind: found.get(4).and_then(EventKind::new),
-        key: EventKey::known(found.key("hubspot", &[0, 1, 2, 3]), "hubspot:eventId"),
+        kind: found.get(SUBSCRIPTION_TYPE).and_then(EventKind::new),
+        key: EventKey::known(
+            found.key("hubspot", &[PORTAL_ID, SUBSCRIPTION_ID, EVENT_ID, OCCURRED_AT]),
+            "hubspot:eventId",
+        ),
         order: order.and_then(|order| DedupKey::new(&order)),
-        attributes: found.attributes(&ABOUT),
+        attributes: found.attributes(&ATTRIBUTES),
         ..EventPart::default()
     }
 }
 
-/// The third version of `HubSpot`'s signatures, with the client secret of an app.
+/// Version 3 of `HubSpot`'s signatures, with the client secret of an app.
 #[derive(Debug)]
-struct VersionThree {
+struct HubspotV3Scheme {
     secrets: Vec<Secret>,
 }
 
-impl VerificationScheme for VersionThree {
+impl VerificationScheme for HubspotV3Scheme {
     fn name(&self) -> &'static str {
         "hubspot-v3"
     }
@@ -138,12 +142,12 @@ impl VerificationScheme for VersionThree {
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
-        let signature = only_value(request.headers, &SIGNATURE, "signature")?
+        let signature = single_header(request.headers, &SIGNATURE, "signature")?
             .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let signature = BASE64
             .decode(signature.as_bytes())
             .map_err(|_| VerifyError::Malformed { part: "signature" })?;
-        let timestamp = only_value(request.headers, &TIMESTAMP, "timestamp")?
+        let timestamp = single_header(request.headers, &TIMESTAMP, "timestamp")?
             .ok_or(VerifyError::MissingTimestamp)?
             .as_bytes();
         let signed_at =
@@ -153,10 +157,10 @@ impl VerificationScheme for VersionThree {
         }
         let urls = request.urls();
         if urls.is_empty() {
-            return Err(VerifyError::UnknownAddress);
+            return Err(VerifyError::UnknownUrl);
         }
         let fits = |secret: &Secret| {
-            urls.iter().flat_map(|url| spellings(url)).any(|url| {
+            urls.iter().flat_map(|url| url_spellings(url)).any(|url| {
                 mac(secret, &url, request.body, timestamp).verify_slice(&signature).is_ok()
             })
         };
@@ -170,7 +174,7 @@ impl VerificationScheme for VersionThree {
     ) -> Result<RequestSignature, SignError> {
         let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
         let timestamp = now.as_millis().to_string();
-        let mac = mac(secret, &decoded(request.url), request.body, timestamp.as_bytes());
+        let mac = mac(secret, &decode_url(request.url), request.body, timestamp.as_bytes());
         Ok(RequestSignature::headers(vec![
             (SIGNATURE.clone(), BASE64.encode(&mac.finalize().into_bytes())),
             (TIMESTAMP.clone(), timestamp),
@@ -178,7 +182,7 @@ impl VerificationScheme for VersionThree {
     }
 }
 
-/// The door takes nothing but POST.
+/// The method is always POST, because no other one is accepted.
 fn mac(secret: &Secret, url: &str, body: &[u8], timestamp: &[u8]) -> Hmac<Sha256> {
     let mut mac =
         Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)");
@@ -188,19 +192,19 @@ fn mac(secret: &Secret, url: &str, body: &[u8], timestamp: &[u8]) -> Hmac<Sha256
     mac
 }
 
-/// The address as `HubSpot` documents it, and as it is: its own libraries sign the latter.
-fn spellings(url: &str) -> Vec<String> {
-    let decoded = decoded(url);
+/// The URL decoded as `HubSpot` documents it, and unchanged, as its libraries sign it.
+fn url_spellings(url: &str) -> Vec<String> {
+    let decoded = decode_url(url);
     if decoded == url { vec![decoded] } else { vec![decoded, url.to_owned()] }
 }
 
-fn decoded(url: &str) -> String {
+fn decode_url(url: &str) -> String {
     let mut text = String::with_capacity(url.len());
     let mut rest = url;
     while let Some((before, after)) = rest.split_once('%') {
         text.push_str(before);
         let code = after.get(..2).unwrap_or_default();
-        match DECODED.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)) {
+        match DECODED_CHARACTERS.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)) {
             Some((_, char)) => {
                 text.push(*char);
                 rest = &after[2..];
@@ -237,19 +241,22 @@ const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{ParsedRequest, testing::about, testing_calls::Call},
-        decoded,
+        super::{
+            ParsedRequest,
+            testing::{TestCall, attribute_pairs},
+        },
+        decode_url,
     };
 
     const URL: &str = "https://gw.test/in/hubspot/1";
     const NOW: i64 = 1_779_024_000_000;
 
-    fn call() -> Call {
-        Call::new("hubspot", "hs-client-secret").url(URL).at(NOW).body("[]").signed()
+    fn call() -> TestCall {
+        TestCall::new("hubspot", "hs-client-secret").url(URL).at(NOW).body("[]").signed()
     }
 
     #[test]
-    fn method_address_body_and_time_are_signed() {
+    fn signature_covers_method_url_body_and_time() {
         let signature = "x-hubspot-signature-v3";
         let time = "x-hubspot-request-timestamp";
         let cases = [
@@ -260,7 +267,7 @@ mod tests {
             ("in seconds", call().header(time, "1779024000"), Err("stale")),
             ("another time", call().header(time, "1779024000001"), Err("mismatch")),
             ("no time", call().without(time), Err("missing_timestamp")),
-            ("no time that is one", call().header(time, "soon"), Err("malformed")),
+            ("invalid time", call().header(time, "soon"), Err("malformed")),
             ("another address", call().url("https://gw.test/in/hubspot/2"), Err("mismatch")),
             ("a query", call().url(format!("{URL}?a=1")), Err("mismatch")),
             ("another body", call().body("[{}]"), Err("mismatch")),
@@ -273,7 +280,7 @@ mod tests {
                 Err("missing_signature"),
             ),
             ("hex", call().header(signature, "0123zz"), Err("malformed")),
-            ("two", call().again(signature, "AAAA"), Err("malformed")),
+            ("two", call().add_header(signature, "AAAA"), Err("malformed")),
         ];
         for (name, call, expected) in cases {
             assert_eq!(call.verify(), expected, "case: {name}");
@@ -286,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_signed_with_some_characters_written_out() {
+    fn url_is_signed_with_some_characters_decoded() {
         let cases = [
             ("https://a.test/in/s", "https://a.test/in/s"),
             ("/p?u=a%3Ab%2Fc%3fd%40e%21%24%27%28%29%2a%2C%3B", "/p?u=a:b/c?d@e!$'()*,;"),
@@ -297,7 +304,7 @@ mod tests {
             ("/p?u=%253A", "/p?u=%253A"),
         ];
         for (url, expected) in cases {
-            assert_eq!(decoded(url), expected);
+            assert_eq!(decode_url(url), expected);
         }
         let signed = call().url("https://gw.test/in/hubspot?to=a:b").signed();
         let called = signed.url("https://gw.test/in/hubspot?to=a%3Ab");
@@ -305,10 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn each_item_is_an_event() {
+    fn each_array_item_is_an_event() {
         let one = r#"{"eventId":1,"subscriptionId":2,"portalId":3,"occurredAt":4,"objectId":5,"subscriptionType":"deal.creation"}"#;
         let association = r#"{"eventId":1,"subscriptionId":2,"portalId":3,"occurredAt":5,"fromObjectId":6,"toObjectId":7,"subscriptionType":"contact.associationChange"}"#;
-        let keys = |body: &str| match call().body(body).read() {
+        let keys = |body: &str| match call().body(body).parse() {
             ParsedRequest::Events(parts) => parts
                 .iter()
                 .map(|part| {
@@ -317,7 +324,7 @@ mod tests {
                     format!("{kind} {:?} {order} {}", part.key, part.body.is_some())
                 })
                 .collect::<Vec<_>>(),
-            ParsedRequest::Handshake(_) => panic!("no greeting"),
+            ParsedRequest::Handshake(_) => panic!("unexpected handshake"),
         };
         let first = |alone: bool| {
             format!(
@@ -332,6 +339,6 @@ mod tests {
         assert_eq!(keys(one), ["- None - false"], "a workflow sends no list");
         assert_eq!(keys("not JSON"), ["- None - false"]);
         let expected = ["object=5", "account=3"];
-        assert_eq!(about("hubspot", &[], &format!("[{one}]")), expected);
+        assert_eq!(attribute_pairs("hubspot", &[], &format!("[{one}]")), expected);
     }
 }

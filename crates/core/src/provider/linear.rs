@@ -1,8 +1,6 @@
-//! Linear: signed over the raw body without a timestamp; the delivery has an id in a header.
+//! Linear: signed over the raw body without a timestamp; the delivery id is in a header.
 
-use std::sync::LazyLock;
-
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -12,27 +10,27 @@ use crate::{
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-/// `webhookId` is not among them: it is the id of the webhook, the same in all of its events.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/type",
-        "/action",
-        "/data/id",
-        "/data/identifier",
-        "/data/issueId",
-        "/actor/id",
-        "/actor/email",
-        "/organizationId",
-    ])
-});
+body_fields! {
+    /// `webhookId` is not used: it is the same in all events of a webhook.
+    static FIELDS {
+        TYPE = "/type",
+        ACTION = "/action",
+        DATA_ID = "/data/id",
+        IDENTIFIER = "/data/identifier",
+        ISSUE_ID = "/data/issueId",
+        ACTOR_ID = "/actor/id",
+        ACTOR_EMAIL = "/actor/email",
+        ORGANIZATION_ID = "/organizationId",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 6] = [
-    (AttributeName::Object, 2),
-    (AttributeName::Object, 3),
-    (AttributeName::Object, 4),
-    (AttributeName::User, 5),
-    (AttributeName::Email, 6),
-    (AttributeName::Account, 7),
+const ATTRIBUTES: [(AttributeName, usize); 6] = [
+    (AttributeName::Object, DATA_ID),
+    (AttributeName::Object, IDENTIFIER),
+    (AttributeName::Object, ISSUE_ID),
+    (AttributeName::User, ACTOR_ID),
+    (AttributeName::Email, ACTOR_EMAIL),
+    (AttributeName::Account, ORGANIZATION_ID),
 ];
 
 #[derive(Debug)]
@@ -43,30 +41,30 @@ impl Provider for Linear {
         "linear"
     }
 
-    /// Nothing is refused for its age: it is not known whether `webhookTimestamp` is fresh when
-    /// Linear sends again after an hour or six, and what is sent twice has the same delivery id.
+    /// Age is not checked: it is undocumented whether `webhookTimestamp` is renewed when Linear retries
+    /// after one and six hours, and a replayed request has the same delivery id.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         Verifier::hmac(HmacSpec::new("linear-signature"), secrets)
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        let kind = match (found.get(0), found.get(1)) {
+        let kind = match (found.get(TYPE), found.get(ACTION)) {
             (Some(thing), Some(action)) => EventKind::new(&format!("{thing}.{action}")),
             (thing, _) => thing.or_else(|| request.header("linear-event")).and_then(EventKind::new),
         };
         let delivery = request.header("linear-delivery");
         let key = delivery.and_then(|id| DedupKey::new(&format!("linear:{id}")));
-        ParsedRequest::one(EventPart {
+        ParsedRequest::single(EventPart {
             kind,
             key: EventKey::known(key, "linear:linear-delivery"),
-            order: found.get(2).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
+            order: found.get(DATA_ID).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// The last of its three tries comes seven hours after the first.
+    /// The last of three attempts comes seven hours after the first.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(86_400)
     }
@@ -102,10 +100,10 @@ static SAMPLES: &[SampleEvent] =
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, told, verify};
+    use super::super::testing::{attribute_pairs, summary, verify};
 
     #[test]
-    fn a_delivery_is_told_apart_by_its_header_and_never_by_the_webhook() {
+    fn key_is_the_delivery_header_and_never_the_webhook_id() {
         let delivery = ("linear-delivery", "d-1");
         let event = ("linear-event", "Issue");
         let issue = r#"{"action":"update","type":"Issue","data":{"id":"i-1"},"webhookId":"w-1"}"#;
@@ -117,12 +115,12 @@ mod tests {
             ("not JSON", &[delivery], "x", ["-", "linear:d-1", "-"]),
         ];
         for (name, headers, body, expected) in cases {
-            assert_eq!(told("linear", headers, body), expected, "case: {name}");
+            assert_eq!(summary("linear", headers, body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn age_is_no_reason_and_another_header_no_signature() {
+    fn old_request_is_accepted_and_other_header_is_ignored() {
         // HMAC-SHA256 of the body with the key "secret".
         let body = r#"{"webhookTimestamp":1}"#;
         let signature = "ddfc0e40f5cd54cef793e9ebca5bc71d37ef21a6d14c6a3e7b41fce90a27bfdd";
@@ -134,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_is_found_by_its_issue_and_author() {
+    fn attributes_include_issue_and_author() {
         let body = r#"{"data":{"id":"c-1","issueId":"i-1"},"actor":{"id":"u-1","email":"ana@example.com"},"organizationId":"o-1"}"#;
         let expected =
             ["object=c-1", "object=i-1", "email=ana@example.com", "user=u-1", "account=o-1"];
-        assert_eq!(about("linear", &[], body), expected);
+        assert_eq!(attribute_pairs("linear", &[], body), expected);
     }
 }

@@ -1,10 +1,9 @@
-//! Mercado Pago: what is signed is a line of the address, an id and a time. The body is not.
+//! Mercado Pago: signs a manifest of the id in the URL, a request id and a time, but not the body.
 //!
-//! So whoever sees one of its requests can send another body with it. All that can be held on to is
-//! the id in the address: the body must name the same, and the receiver is to ask Mercado Pago for
-//! the thing itself.
+//! A captured request can be resent with another body, so only the id in the URL can be trusted: the
+//! body must have the same id, and the receiver should fetch the object from Mercado Pago.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::borrow::Cow;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit, Mac};
@@ -12,7 +11,9 @@ use http::HeaderName;
 use sha2::Sha256;
 use url::form_urlencoded;
 
-use super::{BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent};
+use super::{
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent, fields::body_fields,
+};
 use crate::{
     attribute::{AttributeName, EventKind},
     inflate,
@@ -22,33 +23,25 @@ use crate::{
     time::{HumanDuration, Timestamp},
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
-        only_value,
+        single_header,
     },
 };
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What a notification is, and what it is about.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/id",
-        "/user_id",
-        "/action",
-        "/type",
-        "/data/id",
-        "/topic",
-        "/application_id",
-    ])
-});
-const ID: usize = 0;
-const USER: usize = 1;
-const ACTION: usize = 2;
-const TYPE: usize = 3;
-const DATA_ID: usize = 4;
-const TOPIC: usize = 5;
+body_fields! {
+    static FIELDS {
+        ID = "/id",
+        USER = "/user_id",
+        ACTION = "/action",
+        TYPE = "/type",
+        DATA_ID = "/data/id",
+        TOPIC = "/topic",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 2] =
+const ATTRIBUTES: [(AttributeName, usize); 2] =
     [(AttributeName::Account, USER), (AttributeName::Object, DATA_ID)];
 
 #[derive(Debug)]
@@ -60,22 +53,22 @@ impl Provider for MercadoPago {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let many = secrets.len();
-        Ok(Verifier::own(Box::new(Manifest { secrets }), many))
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(ManifestScheme { secrets }), count))
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        ParsedRequest::one(EventPart {
+        ParsedRequest::single(EventPart {
             kind: found.first(&[ACTION, TYPE, TOPIC]).and_then(EventKind::new),
             key: EventKey::known(key(&found), "mercadopago:id"),
             order: order(&found),
-            attributes: found.attributes(&ABOUT),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// It waits longer and longer between its attempts, up to four days.
+    /// The intervals between attempts grow up to four days.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(21 * 86_400)
     }
@@ -89,7 +82,7 @@ impl Provider for MercadoPago {
     }
 }
 
-/// Several notifications are about one payment, and have ids of their own.
+/// Several notifications about one payment have different ids.
 fn key(found: &FieldValues<'_>) -> Option<DedupKey> {
     let user = found.get(USER).unwrap_or("-");
     let action = found.first(&[ACTION, TYPE])?;
@@ -101,36 +94,36 @@ fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
     DedupKey::new(&format!("{}:{}", found.get(TYPE)?, found.get(DATA_ID)?))
 }
 
-/// The line that is signed, with the secret of an application.
+/// Verifies the signed manifest with the secret of an application.
 #[derive(Debug)]
-struct Manifest {
+struct ManifestScheme {
     secrets: Vec<Secret>,
 }
 
-impl VerificationScheme for Manifest {
+impl VerificationScheme for ManifestScheme {
     fn name(&self) -> &'static str {
         "mercado-pago"
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
-        let header = only_value(request.headers, &SIGNATURE, "signature")?
+        let header = single_header(request.headers, &SIGNATURE, "signature")?
             .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?
             .to_str()
             .map_err(|_| VerifyError::Malformed { part: "signature" })?;
-        let (timestamp, signature) = read_signature(header)?;
-        let request_id = only_value(request.headers, &REQUEST_ID, "id")?
+        let (timestamp, signature) = parse_signature(header)?;
+        let request_id = single_header(request.headers, &REQUEST_ID, "id")?
             .map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part: "id" }))
             .transpose()?;
         let about = signed_id(request.query)?;
-        let lines: Vec<_> = spellings(about.as_deref())
+        let lines: Vec<_> = id_spellings(about.as_deref())
             .into_iter()
-            .map(|about| line(about.as_deref(), request_id, timestamp))
+            .map(|about| manifest(about.as_deref(), request_id, timestamp))
             .collect();
         let fits = |secret: &Secret| {
             lines.iter().any(|line| mac(secret, line).verify_slice(&signature).is_ok())
         };
         let fitting = self.secrets.iter().position(fits).ok_or(VerifyError::Mismatch)?;
-        check_body(request, about.as_deref())?;
+        check_body_id(request, about.as_deref())?;
         Ok(fitting)
     }
 
@@ -141,10 +134,10 @@ impl VerificationScheme for Manifest {
     ) -> Result<RequestSignature, SignError> {
         let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
         let query = request.url.split_once('?').map(|(_, query)| query);
-        let about = signed_id(query).map_err(|_| SignError("the address has `data.id` twice"))?;
-        let about = spellings(about.as_deref()).into_iter().next().flatten();
+        let about = signed_id(query).map_err(|_| SignError("the URL has `data.id` twice"))?;
+        let about = id_spellings(about.as_deref()).into_iter().next().flatten();
         let timestamp = now.as_millis().to_string();
-        let line = line(about.as_deref(), Some(request.id), &timestamp);
+        let line = manifest(about.as_deref(), Some(request.id), &timestamp);
         let signature = HEXLOWER.encode(&mac(secret, &line).finalize().into_bytes());
         Ok(RequestSignature::headers(vec![
             (SIGNATURE.clone(), format!("ts={timestamp},v1={signature}")),
@@ -153,8 +146,8 @@ impl VerificationScheme for Manifest {
     }
 }
 
-/// `ts=…,v1=…`, each once.
-fn read_signature(header: &str) -> Result<(&str, Vec<u8>), VerifyError> {
+/// Parses `ts=…,v1=…`; each may occur once.
+fn parse_signature(header: &str) -> Result<(&str, Vec<u8>), VerifyError> {
     let malformed = |part| VerifyError::Malformed { part };
     let (mut timestamp, mut signature) = (None, None);
     for (name, value) in header.split(',').filter_map(|pair| pair.split_once('=')) {
@@ -176,7 +169,7 @@ fn read_signature(header: &str) -> Result<(&str, Vec<u8>), VerifyError> {
     if is_number { Ok((timestamp, signature)) } else { Err(malformed("timestamp")) }
 }
 
-/// What the address says that the notification is about.
+/// `data.id` in the query: the id of the object.
 fn signed_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, VerifyError> {
     let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     let mut ids = pairs.filter(|(name, _)| name == "data.id").map(|(_, value)| value);
@@ -186,16 +179,15 @@ fn signed_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, VerifyError> {
     }
 }
 
-/// An id of letters and digits is signed in small letters. Whether that goes for others too is not
-/// documented, so both are tried.
-fn spellings(id: Option<&str>) -> Vec<Option<String>> {
+/// Alphanumeric ids are signed in lower case. This is undocumented for other ids, so both are tried.
+fn id_spellings(id: Option<&str>) -> Vec<Option<String>> {
     let Some(id) = id else { return vec![None] };
     let small = id.to_ascii_lowercase();
     if small == id { vec![Some(small)] } else { vec![Some(small), Some(id.to_owned())] }
 }
 
-/// What is not in the request is left out of the line.
-fn line(about: Option<&str>, request_id: Option<&str>, timestamp: &str) -> String {
+/// The signed text; parts that the request lacks are left out.
+fn manifest(about: Option<&str>, request_id: Option<&str>, timestamp: &str) -> String {
     let mut line = String::new();
     for (name, value) in [("id", about), ("request-id", request_id), ("ts", Some(timestamp))] {
         if let Some(value) = value {
@@ -212,8 +204,8 @@ fn mac(secret: &Secret, line: &str) -> Hmac<Sha256> {
     mac
 }
 
-/// The body is not signed: if it names a thing, that must be the one in the address, which is.
-fn check_body(request: &IncomingRequest<'_>, about: Option<&str>) -> Result<(), VerifyError> {
+/// The body is not signed, so an id in it must equal the signed id in the URL.
+fn check_body_id(request: &IncomingRequest<'_>, about: Option<&str>) -> Result<(), VerifyError> {
     let plain = inflate::decode_body(request.headers, request.body);
     let found = FIELDS.read(plain.as_deref().unwrap_or(request.body));
     match found.get(DATA_ID) {
@@ -247,24 +239,21 @@ static SAMPLES: &[SampleEvent] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        testing::{about, told},
-        testing_calls::Call,
-    };
+    use super::super::testing::{TestCall, attribute_pairs, summary};
 
     const URL: &str = "https://gw.test/in/mp?data.id=42&type=payment";
     const BODY: &str =
         r#"{"id":7,"type":"payment","user_id":9,"action":"payment.updated","data":{"id":"42"}}"#;
 
-    fn call() -> Call {
-        Call::new("mercado-pago", "mp_secret_5d1f")
+    fn call() -> TestCall {
+        TestCall::new("mercado-pago", "mp_secret_5d1f")
             .at(1_779_024_000_000)
             .url(URL)
             .body(BODY)
             .signed()
     }
 
-    /// The header over a line, as Mercado Pago would make it.
+    /// The signature header over a manifest.
     fn over(line: &str) -> String {
         let mac = super::mac(&crate::secret::Secret::new("mp_secret_5d1f"), line);
         let hex = data_encoding::HEXLOWER.encode(&hmac::Mac::finalize(mac).into_bytes());
@@ -272,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_in_the_address_is_signed_and_the_body_must_name_it() {
+    fn url_id_is_signed_and_must_match_the_body() {
         let signature = "x-signature";
         let cases = [
             ("good", call(), Ok(0)),
@@ -306,12 +295,12 @@ mod tests {
         for (name, call, expected) in cases {
             assert_eq!(call.verify(), expected, "case: {name}");
         }
-        // The body is not signed; what is, must not change by a bit.
+        // The body is not signed; everything else must match exactly.
         call().body("").assert_every_bit_counts(&["x-request-id"]);
     }
 
     #[test]
-    fn what_is_missing_is_left_out_of_the_line() {
+    fn missing_parts_are_left_out_of_the_manifest() {
         let signature = "x-signature";
         let letters = "https://gw.test/in/mp?type=order&data.id=ORD01ABC";
         let letters_body = r#"{"data":{"id":"ORD01ABC"}}"#;
@@ -330,7 +319,7 @@ mod tests {
                 Ok(0),
             ),
             (
-                "letters are signed small",
+                "letters are signed in lower case",
                 call()
                     .url(letters)
                     .body(letters_body)
@@ -375,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_body_is_looked_into_as_well() {
+    fn compressed_body_is_checked_too() {
         use std::io::Write as _;
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packed.write_all(BODY.replace("42", "43").as_bytes()).unwrap();
@@ -384,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn notifications_of_one_payment_are_told_apart() {
+    fn notifications_of_one_payment_have_different_keys() {
         let cases = [
             (
                 "usual",
@@ -409,8 +398,8 @@ mod tests {
             ("not JSON", "x", ["-", "-", "-"]),
         ];
         for (name, body, expected) in cases {
-            assert_eq!(told("mercado-pago", &[], body), expected, "case: {name}");
+            assert_eq!(summary("mercado-pago", &[], body), expected, "case: {name}");
         }
-        assert_eq!(about("mercado-pago", &[], BODY), ["object=42", "account=9"]);
+        assert_eq!(attribute_pairs("mercado-pago", &[], BODY), ["object=42", "account=9"]);
     }
 }

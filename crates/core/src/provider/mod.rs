@@ -1,15 +1,11 @@
-//! What the webhooks of each provider are like: how they are verified, split and told apart, and how
-//! the provider wants to be answered.
+//! Provider presets: verification, splitting, keys and replies of each provider's webhooks.
 //!
-//! A [`Provider`] is a small value without state, one for each preset that `provider = "…"` can name.
-//! A new one is a module of its own and a line in [`PROVIDERS`].
-//!
-//! What holds for all:
-//! - The signature is checked over the raw bytes before anything is read ([`Provider::verifier`]).
-//! - Whatever cannot be read as the provider writes it is still one event, whole and without a key.
-//!   Nothing that was signed is lost because its shape is new.
-//! - The body of an event that came with others is an envelope of the same shape with that event
-//!   alone; the body of one that came alone is what came, byte for byte.
+//! A [`Provider`] has no state; a new one is a module and a line in [`PROVIDERS`]. What must hold:
+//! - The signature is verified over the raw bytes before anything is parsed.
+//! - A body of unknown shape is still one event, unchanged and without a key, so that nothing that
+//!   was signed is lost.
+//! - A request with several events is split into envelopes of the same shape with one event each; a
+//!   single event keeps the body byte for byte.
 
 mod calendly;
 mod chatwoot;
@@ -23,14 +19,12 @@ mod generic;
 mod github;
 mod gitlab;
 mod hubspot;
+mod key_rules;
 mod linear;
-mod list;
 mod mercado_pago;
 mod n8n;
-mod part;
 mod paypal;
-mod pieces;
-mod rules;
+mod raw_json;
 mod secret_path;
 mod shopify;
 mod slack;
@@ -41,25 +35,24 @@ mod telegram;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
-mod testing_calls;
-#[cfg(test)]
 mod tests;
 mod twilio;
 mod typeform;
 mod whatsapp_cloud;
 mod zoom;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
+use bytes::Bytes;
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::{
-    fields::{BodyFields, FieldValues},
-    part::{EventKey, EventPart, ParsedRequest, ProviderReply, SampleEvent},
-};
+pub use self::fields::{BodyFields, FieldValues};
 use crate::{
+    attribute::{Attributes, EventKind},
     channel::MessageStatusUpdate,
+    key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
     source::DEDUP_WINDOW,
@@ -67,7 +60,7 @@ use crate::{
     verify::{Verifier, VerifyError, VerifySpecError},
 };
 
-/// Every preset, by the names that people see. A new provider is one line here.
+/// Every preset, sorted by name.
 pub static PROVIDERS: &[&dyn Provider] = &[
     &calendly::Calendly,
     &chatwoot::Chatwoot,
@@ -95,17 +88,16 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &zoom::Zoom,
 ];
 
-/// The provider of that name.
+/// The provider with this name.
 pub fn find(name: &str) -> Option<&'static dyn Provider> {
     PROVIDERS.iter().copied().find(|provider| provider.name() == name)
 }
 
-/// The names of all, for people.
 pub fn preset_names() -> Vec<&'static str> {
     PROVIDERS.iter().map(|provider| provider.name()).collect()
 }
 
-/// Whether a header holds a provider's signature over a body: it says nothing about another one.
+/// Whether a header contains a provider's signature, which is invalid for any other body.
 pub fn is_signature_header(name: &str) -> bool {
     let of = |provider: &&dyn Provider| {
         provider.signature_headers().iter().any(|header| header.eq_ignore_ascii_case(name))
@@ -113,58 +105,56 @@ pub fn is_signature_header(name: &str) -> bool {
     PROVIDERS.iter().any(of)
 }
 
-/// What happens to a request whose signature is wrong.
+/// What happens to a request that fails verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalPolicy {
-    /// It is answered with 401; the provider sends it again.
+    /// Answer 401; the provider retries.
     Unauthorized,
-    /// It is answered with 401 too, and kept aside if it shows a credential: this provider does not
-    /// go on sending, whatever it is answered.
+    /// Answer 401, and quarantine the request if it carries credentials: this provider does not
+    /// retry.
     Keep,
-    /// It is answered with 503 and kept aside, because this provider never sends again what was
-    /// answered with 401.
+    /// Answer 503 and quarantine the request: this provider never retries after 401.
     Quarantine,
 }
 
-/// What one provider's webhooks are like.
+/// The webhooks of one provider.
 pub trait Provider: fmt::Debug + Send + Sync {
-    /// How it is called in settings, such as `whatsapp-cloud`.
+    /// The name in settings, such as `whatsapp-cloud`.
     fn name(&self) -> &'static str;
 
-    /// What checks its requests, unless the source has a `verify` of its own. `secrets` has the
-    /// current one first and is never empty.
+    /// The verifier of its requests, unless the source sets `verify`. `secrets` has the current one
+    /// first and is never empty.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError>;
 
-    /// Reads a request that was verified; `secret` is the one that fitted.
+    /// Parses a verified request; `secret` is the one that matched.
     fn parse_request(
         &self,
         request: &IncomingRequest<'_>,
         secret: Option<&Secret>,
     ) -> ParsedRequest;
 
-    /// How long its keys are remembered: longer than it goes on sending.
+    /// How long keys are remembered: longer than the provider retries.
     fn dedup_window(&self) -> HumanDuration {
         DEDUP_WINDOW
     }
 
-    /// The largest body that it sends, if that is more than the server's limit.
+    /// The largest body that it sends, if larger than the server's default limit.
     fn max_body_bytes(&self) -> Option<usize> {
         None
     }
 
-    /// The headers that hold its signature. They do not travel with a body that they do not fit.
+    /// The signature headers. They are not forwarded with a changed body.
     fn signature_headers(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The header in which its requests may carry the secret itself. It ends here: destinations do
-    /// not get it.
+    /// The header that may contain the secret itself. It is never forwarded.
     fn secret_header(&self) -> Option<&'static str> {
         None
     }
 
-    /// Answers its GET, if it sends one to see who is there.
+    /// Answers the GET request with which the provider verifies the URL, if it sends one.
     fn answer_handshake(
         &self,
         _query: Option<&str>,
@@ -173,28 +163,28 @@ pub trait Provider: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What it is told when everything is on the disk, if our usual answer would do harm there.
+    /// The reply after the events are stored, if the default reply would cause harm.
     fn success_reply(&self, _request: &IncomingRequest<'_>) -> Option<ProviderReply> {
         None
     }
 
-    /// Whether its statuses name the sends of ours that they are about: then they are believed.
+    /// Whether its message statuses carry our delivery ids, so that they can confirm deliveries.
     fn echoes_delivery_ids(&self) -> bool {
         false
     }
 
-    /// What happens to a request whose signature is wrong.
+    /// What happens to a request that fails verification.
     fn on_refusal(&self) -> RefusalPolicy {
         RefusalPolicy::Unauthorized
     }
 
-    /// What an event of this kind tells about a message that we sent, if it is about one: `status` is
-    /// what the provider says of the thing.
+    /// The status of a sent message that an event reports, if it reports one; `status` is the
+    /// `provider_status` attribute.
     fn message_status(&self, _kind: &str, _status: Option<&str>) -> Option<MessageStatusUpdate> {
         None
     }
 
-    /// Why a message that we sent failed, in the words of the provider, if the event says so.
+    /// Why a sent message failed, in the provider's words, if the event says so.
     fn failure_reason(&self, _body: &[u8]) -> Option<String> {
         None
     }
@@ -203,4 +193,97 @@ pub trait Provider: fmt::Debug + Send + Sync {
     fn samples(&self) -> &'static [SampleEvent] {
         &[]
     }
+}
+
+/// The content of a verified request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ParsedRequest {
+    /// A handshake, which is answered immediately and not stored.
+    Handshake(ProviderReply),
+    /// The events in order; may be empty.
+    Events(Vec<EventPart>),
+}
+
+impl ParsedRequest {
+    pub fn single(part: EventPart) -> Self {
+        Self::Events(vec![part])
+    }
+}
+
+/// One event of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventPart {
+    /// The body; `None` means the body of the request, byte for byte.
+    pub body: Option<Bytes>,
+    pub kind: Option<EventKind>,
+    pub key: EventKey,
+    /// Ordering key: events with the same one are delivered in order.
+    pub order: Option<DedupKey>,
+    /// Search attributes.
+    pub attributes: Attributes,
+    /// A ping is stored but not delivered.
+    pub is_ping: bool,
+}
+
+/// How duplicates of an event are recognized.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EventKey {
+    /// By the key rules of the source, or the default rules.
+    #[default]
+    Rules,
+    /// By this key; the text describes where it comes from.
+    Known(DedupKey, &'static str),
+    /// By the hash of the body within this window: equal bytes later are another event.
+    ContentHash(Duration),
+    /// Duplicates are not recognized.
+    None,
+}
+
+impl EventKey {
+    pub fn known(key: Option<DedupKey>, from: &'static str) -> Self {
+        key.map_or(Self::None, |key| Self::Known(key, from))
+    }
+}
+
+/// A reply in the form that the provider expects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderReply {
+    pub status: StatusCode,
+    /// `None` for an empty body.
+    pub content_type: Option<&'static str>,
+    pub body: Bytes,
+}
+
+impl ProviderReply {
+    pub fn empty(status: StatusCode) -> Self {
+        Self { status, content_type: None, body: Bytes::new() }
+    }
+
+    /// Status 200 with a text.
+    pub fn text(body: impl Into<Bytes>) -> Self {
+        let content_type = Some("text/plain; charset=utf-8");
+        Self { status: StatusCode::OK, content_type, body: body.into() }
+    }
+
+    /// Status 200 with JSON.
+    pub fn json(body: impl Into<Bytes>) -> Self {
+        let content_type = Some("application/json");
+        Self { status: StatusCode::OK, content_type, body: body.into() }
+    }
+}
+
+/// A realistic event for `surehook send-test`.
+///
+/// Its texts may contain `{{id}}` (letters and digits, different in every event), `{{number}}` (digits
+/// without a leading zero, different in every event), `{{uuid}}`, `{{phone}}` (a mobile number),
+/// `{{now}}` (seconds since 1970), `{{now_ms}}` and `{{now_iso}}`.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleEvent {
+    /// The event kind.
+    pub kind: &'static str,
+    /// Headers besides the signature.
+    pub headers: &'static [(&'static str, &'static str)],
+    /// Path suffix and query.
+    pub target: &'static str,
+    pub body: &'static str,
 }

@@ -1,9 +1,11 @@
-//! n8n: signs nothing by itself. A workflow that signs with a Crypto node is checked here; for a
-//! static header `verify` must be written out.
+//! n8n: does not sign by itself. This verifies workflows that sign with a Crypto node; for a static
+//! header the source must set `verify`.
 
 use std::sync::LazyLock;
 
-use super::{BodyFields, EventPart, ParsedRequest, Provider, SampleEvent, rules::Rules};
+use super::{
+    EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields, key_rules::PresetKeyRules,
+};
 use crate::{
     attribute::{AttributeName, EventKind},
     request::IncomingRequest,
@@ -11,30 +13,29 @@ use crate::{
     verify::{HeaderNames, HmacSpec, Verifier, VerifySpecError},
 };
 
-/// Where a workflow says what happened, and to whom.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/event",
-        "/event_type",
-        "/type",
-        "/messageId",
-        "/data/messageId",
-        "/number",
-        "/data/number",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        EVENT = "/event",
+        EVENT_TYPE = "/event_type",
+        TYPE = "/type",
+        MESSAGE_ID = "/messageId",
+        DATA_MESSAGE_ID = "/data/messageId",
+        NUMBER = "/number",
+        DATA_NUMBER = "/data/number",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 4] = [
-    (AttributeName::MessageId, 3),
-    (AttributeName::MessageId, 4),
-    (AttributeName::Phone, 5),
-    (AttributeName::Phone, 6),
+const ATTRIBUTES: [(AttributeName, usize); 4] = [
+    (AttributeName::MessageId, MESSAGE_ID),
+    (AttributeName::MessageId, DATA_MESSAGE_ID),
+    (AttributeName::Phone, NUMBER),
+    (AttributeName::Phone, DATA_NUMBER),
 ];
 
-/// What a workflow sets on purpose. `/id` is not there: it is often that of a customer or a row,
-/// and every change of it would look like a duplicate.
-static KEYS: LazyLock<Rules> = LazyLock::new(|| {
-    Rules::new(&[
+/// Explicit keys only. `/id` is often that of a customer or row, whose changes would look like
+/// duplicates.
+static KEYS: LazyLock<PresetKeyRules> = LazyLock::new(|| {
+    PresetKeyRules::new(&[
         "header:idempotency-key",
         "header:webhook-id",
         "header:x-event-id",
@@ -55,15 +56,15 @@ impl Provider for N8n {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        Verifier::hmac(usual_signature(), secrets)
+        Verifier::hmac(default_signature(), secrets)
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        ParsedRequest::one(EventPart {
-            kind: found.first(&[0, 1, 2]).and_then(EventKind::new),
-            key: KEYS.key(request),
-            attributes: found.attributes(&ABOUT),
+        ParsedRequest::single(EventPart {
+            kind: found.first(&[EVENT, EVENT_TYPE, TYPE]).and_then(EventKind::new),
+            key: KEYS.extract(request),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
@@ -84,8 +85,8 @@ impl Provider for N8n {
 
 pub(super) const SIGNATURE_HEADERS: &[&str] = &["x-webhook-signature", "x-signature"];
 
-/// Hex of SHA-256 over the body, in either header, with `sha256=` or without.
-pub(super) fn usual_signature() -> HmacSpec {
+/// SHA-256 over the body in hex, in either header, with or without `sha256=`.
+pub(super) fn default_signature() -> HmacSpec {
     let names = SIGNATURE_HEADERS.iter().map(|name| (*name).to_owned()).collect();
     HmacSpec {
         header: HeaderNames::Several(names),
@@ -97,10 +98,10 @@ pub(super) fn usual_signature() -> HmacSpec {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{told, verify};
+    use super::super::testing::{summary, verify};
 
     #[test]
-    fn a_key_is_what_the_workflow_set_on_purpose() {
+    fn key_is_only_taken_from_explicit_fields() {
         let header = ("idempotency-key", "h-1");
         let quoted = ("idempotency-key", "\"h-1\"");
         let cases: [(_, &[_], _, _); 9] = [
@@ -125,12 +126,12 @@ mod tests {
             ("not JSON", &[], "x", ["-", "-", "-"]),
         ];
         for (name, headers, body, expected) in cases {
-            assert_eq!(told("n8n", headers, body), expected, "case: {name}");
+            assert_eq!(summary("n8n", headers, body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn only_a_signature_will_do() {
+    fn only_a_valid_signature_is_accepted() {
         // HMAC-SHA256 of `{}` with the key `secret`.
         let hex = "77325902caca812dc259733aacd046b73817372c777b8d95b402647474516e13";
         let prefixed = format!("sha256={hex}");

@@ -1,19 +1,16 @@
 //! `PayPal`: signed with a certificate that it serves itself.
 //!
-//! The request names the address of the certificate, so that address is looked at before anything
-//! is fetched from it: whoever could choose it could sign whatever he likes, and make us call
-//! whomever he likes.
+//! The request contains the URL of the certificate, which must be `PayPal`'s: otherwise a sender could
+//! sign with its own certificate and make us call any server.
 
 #[cfg(test)]
 mod tests;
-
-use std::sync::LazyLock;
 
 use data_encoding::BASE64;
 use http::{HeaderMap, HeaderName};
 use url::{Host, Url};
 
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -22,7 +19,7 @@ use crate::{
     time::{HumanDuration, Timestamp},
     verify::{
         Certificate, RequestSignature, SignError, VerificationScheme, Verifier, VerifyError,
-        VerifySpecError, only_value,
+        VerifySpecError, single_header,
     },
 };
 
@@ -32,47 +29,45 @@ static SIGNATURE: HeaderName = HeaderName::from_static("paypal-transmission-sig"
 static ALGORITHM: HeaderName = HeaderName::from_static("paypal-auth-algo");
 static CERTIFICATE: HeaderName = HeaderName::from_static("paypal-cert-url");
 
-/// The only algorithm that there is.
+/// The only supported algorithm.
 const RSA_SHA256: &str = "SHA256withRSA";
-/// Where `PayPal` serves its certificates.
 const DOMAIN: &str = "paypal.com";
 const CERTIFICATES: &str = "/v1/notifications/certs/";
-/// The address of a certificate has about 80 characters.
+/// Certificate URLs have about 80 characters.
 const URL_BYTES_MAX: usize = 256;
-/// What its simulator signs with: everybody's webhook.
+/// The webhook id of `PayPal`'s simulator, which anyone can use.
 const SIMULATOR: &[u8] = b"WEBHOOK_ID";
 
-/// What an event is, and what it is about.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/id",
-        "/event_type",
-        "/resource/id",
-        "/resource/status",
-        "/resource/state",
-        "/resource/supplementary_data/related_ids/order_id",
-        "/resource/payer/email_address",
-        "/resource/subscriber/email_address",
-        "/resource/payee/merchant_id",
-        "/resource/custom_id",
-        "/resource/invoice_id",
-        "/resource/billing_agreement_id",
-        "/resource/dispute_id",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        EVENT_ID = "/id",
+        EVENT_TYPE = "/event_type",
+        RESOURCE_ID = "/resource/id",
+        STATUS = "/resource/status",
+        STATE = "/resource/state",
+        ORDER_ID = "/resource/supplementary_data/related_ids/order_id",
+        PAYER_EMAIL = "/resource/payer/email_address",
+        SUBSCRIBER_EMAIL = "/resource/subscriber/email_address",
+        MERCHANT_ID = "/resource/payee/merchant_id",
+        CUSTOM_ID = "/resource/custom_id",
+        INVOICE_ID = "/resource/invoice_id",
+        BILLING_AGREEMENT_ID = "/resource/billing_agreement_id",
+        DISPUTE_ID = "/resource/dispute_id",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 11] = [
-    (AttributeName::Object, 2),
-    (AttributeName::ProviderStatus, 3),
-    (AttributeName::ProviderStatus, 4),
-    (AttributeName::Object, 5),
-    (AttributeName::Email, 6),
-    (AttributeName::Email, 7),
-    (AttributeName::Account, 8),
-    (AttributeName::Object, 9),
-    (AttributeName::Object, 10),
-    (AttributeName::Object, 11),
-    (AttributeName::Object, 12),
+const ATTRIBUTES: [(AttributeName, usize); 11] = [
+    (AttributeName::Object, RESOURCE_ID),
+    (AttributeName::ProviderStatus, STATUS),
+    (AttributeName::ProviderStatus, STATE),
+    (AttributeName::Object, ORDER_ID),
+    (AttributeName::Email, PAYER_EMAIL),
+    (AttributeName::Email, SUBSCRIBER_EMAIL),
+    (AttributeName::Account, MERCHANT_ID),
+    (AttributeName::Object, CUSTOM_ID),
+    (AttributeName::Object, INVOICE_ID),
+    (AttributeName::Object, BILLING_AGREEMENT_ID),
+    (AttributeName::Object, DISPUTE_ID),
 ];
 
 #[derive(Debug)]
@@ -83,38 +78,38 @@ impl Provider for Paypal {
         "paypal"
     }
 
-    /// The secrets are the ids of webhooks: part of what is signed.
+    /// The secrets are webhook ids, which are part of the signed text.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let mut warnings = Vec::new();
         for (number, secret) in (1..).zip(&secrets) {
             let id = secret.expose();
             if id.is_empty() || !id.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
             {
-                let why = "it must be the id of the webhook, letters and digits as PayPal shows it";
+                let why = "it must be the webhook id: letters and digits, as shown by PayPal";
                 return Err(VerifySpecError::Secret { number, why });
             }
             if id == SIMULATOR {
                 warnings.push(format!(
-                    "secret {number} is that of PayPal's simulator: everybody can send with it"
+                    "secret {number} is the id of PayPal's simulator: anyone can send with it"
                 ));
             }
         }
-        let many = secrets.len();
-        Ok(Verifier::own(Box::new(WebhookIds(secrets)), many).warning(warnings))
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(PaypalScheme(secrets)), count).with_warnings(warnings))
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        ParsedRequest::one(EventPart {
-            kind: found.get(1).and_then(EventKind::new),
-            key: EventKey::known(found.key("paypal", &[0]), "paypal:id"),
-            order: found.first(&[2, 12]).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
+        ParsedRequest::single(EventPart {
+            kind: found.get(EVENT_TYPE).and_then(EventKind::new),
+            key: EventKey::known(found.key("paypal", &[EVENT_ID]), "paypal:id"),
+            order: found.first(&[RESOURCE_ID, DISPUTE_ID]).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// It tries 25 times within three days.
+    /// `PayPal` sends up to 25 times within three days.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(5 * 86_400)
     }
@@ -128,26 +123,26 @@ impl Provider for Paypal {
     }
 }
 
-/// The ids of webhooks, the current one first.
+/// Verifies with the webhook ids, the current one first.
 #[derive(Debug)]
-struct WebhookIds(Vec<Secret>);
+struct PaypalScheme(Vec<Secret>);
 
-impl VerificationScheme for WebhookIds {
+impl VerificationScheme for PaypalScheme {
     fn name(&self) -> &'static str {
         "paypal"
     }
 
-    /// Nothing is fetched for a request that lacks what is needed besides.
+    /// Fails before anything is fetched if the request lacks another header.
     fn certificate_url(&self, request: &IncomingRequest<'_>) -> Result<Option<Url>, VerifyError> {
-        Transmission::of(request.headers)?;
-        let text = text(request.headers, &CERTIFICATE, "certificate")?
-            .ok_or(VerifyError::UntrustedCertificate("the request does not say where it is"))?;
-        let elsewhere = VerifyError::UntrustedCertificate("its address is not one of PayPal's");
-        certificate_at(text).map(Some).ok_or(elsewhere)
+        TransmissionHeaders::of(request.headers)?;
+        let text = header_text(request.headers, &CERTIFICATE, "certificate")?
+            .ok_or(VerifyError::UntrustedCertificate("the request has no certificate URL"))?;
+        let foreign_url = VerifyError::UntrustedCertificate("its URL does not belong to PayPal");
+        parse_certificate_url(text).map(Some).ok_or(foreign_url)
     }
 
     fn verify(&self, _: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
-        Err(VerifyError::UntrustedCertificate("it is not at hand"))
+        Err(VerifyError::UntrustedCertificate("it was not fetched"))
     }
 
     fn verify_with_certificate(
@@ -156,17 +151,16 @@ impl VerificationScheme for WebhookIds {
         certificate: &Certificate<'_>,
         now: Timestamp,
     ) -> Result<usize, VerifyError> {
-        let transmission = Transmission::of(request.headers)?;
-        let mut why = VerifyError::Mismatch;
+        let transmission = TransmissionHeaders::of(request.headers)?;
+        let mut error = VerifyError::Mismatch;
         for (index, webhook) in self.0.iter().enumerate() {
-            let text = transmission.text(webhook, request.body);
-            let signed = (text.as_slice(), transmission.signature.as_slice());
-            match certificate.check(is_paypal, signed, now) {
+            let text = transmission.signed_text(webhook, request.body);
+            match certificate.verify_signature(is_paypal, &text, &transmission.signature, now) {
                 Ok(()) => return Ok(index),
-                Err(refused) => why = refused,
+                Err(refusal) => error = refusal,
             }
         }
-        Err(why)
+        Err(error)
     }
 
     fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
@@ -174,26 +168,27 @@ impl VerificationScheme for WebhookIds {
     }
 }
 
-/// What stands in the headers.
-struct Transmission<'h> {
+/// The signed headers.
+struct TransmissionHeaders<'h> {
     id: &'h str,
     time: &'h str,
     signature: Vec<u8>,
 }
 
-impl<'h> Transmission<'h> {
+impl<'h> TransmissionHeaders<'h> {
     fn of(headers: &'h HeaderMap) -> Result<Self, VerifyError> {
         let malformed = |part| VerifyError::Malformed { part };
-        let signature = text(headers, &SIGNATURE, "signature")?
+        let signature = header_text(headers, &SIGNATURE, "signature")?
             .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let signature = BASE64.decode(signature.as_bytes()).map_err(|_| malformed("signature"))?;
-        let algorithm = text(headers, &ALGORITHM, "signature")?.unwrap_or(RSA_SHA256);
+        let algorithm = header_text(headers, &ALGORITHM, "signature")?.unwrap_or(RSA_SHA256);
         if !algorithm.eq_ignore_ascii_case(RSA_SHA256) {
             return Err(malformed("signature"));
         }
-        let id = text(headers, &ID, "id")?.ok_or(VerifyError::MissingId)?;
-        let time = text(headers, &TIME, "timestamp")?.ok_or(VerifyError::MissingTimestamp)?;
-        // The line that is signed could be cut elsewhere.
+        let id = header_text(headers, &ID, "id")?.ok_or(VerifyError::MissingId)?;
+        let time =
+            header_text(headers, &TIME, "timestamp")?.ok_or(VerifyError::MissingTimestamp)?;
+        // A separator in a part would make the signed text ambiguous.
         if id.contains('|') {
             return Err(malformed("id"));
         }
@@ -203,8 +198,8 @@ impl<'h> Transmission<'h> {
         Ok(Self { id, time, signature })
     }
 
-    /// The line that is signed. Of the body it holds a checksum, of 32 bits.
-    fn text(&self, webhook: &Secret, body: &[u8]) -> Vec<u8> {
+    /// The signed text. Of the body it contains only a 32-bit checksum.
+    fn signed_text(&self, webhook: &Secret, body: &[u8]) -> Vec<u8> {
         let checksum = crc32fast::hash(body).to_string();
         let parts =
             [self.id.as_bytes(), self.time.as_bytes(), webhook.expose(), checksum.as_bytes()];
@@ -212,31 +207,31 @@ impl<'h> Transmission<'h> {
     }
 }
 
-fn text<'h>(
+fn header_text<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
     part: &'static str,
 ) -> Result<Option<&'h str>, VerifyError> {
-    let value = only_value(headers, name, part)?;
+    let value = single_header(headers, name, part)?;
     value.map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part })).transpose()
 }
 
-/// The address of a certificate, if it is one of `PayPal`'s. Anything but its plainest spelling is
-/// not: no port, no user, no query, nothing that is read in two ways.
-fn certificate_at(text: &str) -> Option<Url> {
+/// The URL of a certificate, if it is `PayPal`'s. Only the plainest spelling is accepted: no port, no
+/// user, no query, nothing ambiguous.
+fn parse_certificate_url(text: &str) -> Option<Url> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
     if text.len() > URL_BYTES_MAX || !text.bytes().all(is_plain) {
         return None;
     }
     let url = Url::parse(text).ok()?;
     let is_paypal = matches!(url.host()?, Host::Domain(host) if is_paypal(host));
-    // As it is written, it is what it was read as: there is nothing more in it.
+    // The parsed URL equals the text, so nothing was normalized or dropped.
     let is_whole = url.as_str() == text && text.matches(':').count() == 1;
     let is_good = url.scheme() == "https" && is_paypal && is_whole;
     (is_good && url.path().starts_with(CERTIFICATES)).then_some(url)
 }
 
-/// Whether a name is `PayPal`'s: the domain itself, or one below it.
+/// Whether a host is `PayPal`'s domain or a subdomain.
 fn is_paypal(name: &str) -> bool {
     name.strip_suffix(DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }

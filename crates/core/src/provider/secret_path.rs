@@ -1,45 +1,47 @@
-//! A secret that stands first in the path, for senders that have nothing else to show.
+//! A secret as the first path segment, for senders that can configure only a URL.
 
 use crate::{
     redact,
     secret::Secret,
-    verify::{SignError, matching_secret},
+    verify::{SignError, find_matching_secret},
 };
 
-/// The position of the secret that the path begins with, and what follows it.
-pub(super) fn take<'p>(secrets: &[Secret], path: &'p str) -> Option<(usize, &'p str)> {
+/// The position of the secret in the first path segment, and the rest of the path.
+pub(super) fn split_secret<'p>(secrets: &[Secret], path: &'p str) -> Option<(usize, &'p str)> {
     let path = path.strip_prefix('/')?;
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-    matching_secret(secrets, first.as_bytes()).map(|index| (index, rest))
+    find_matching_secret(secrets, first.as_bytes()).map(|index| (index, rest))
 }
 
-/// Whether the path begins with what may be meant as a secret.
-pub(super) fn is_shown(path: &str) -> bool {
+/// Whether the first path segment may be meant as a secret.
+pub(super) fn has_candidate(path: &str) -> bool {
     let first = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
     !first.is_empty() && !redact::is_event_name(first)
 }
 
-/// The path that begins with the first secret.
-pub(super) fn put(secrets: &[Secret]) -> Result<String, SignError> {
-    secrets.first().and_then(in_path).map(|secret| format!("/{secret}")).ok_or(SignError(
-        "the secret cannot stand in an address; make one of letters, digits, `-` and `_`",
-    ))
+/// The path with the first secret.
+pub(super) fn path_with_secret(secrets: &[Secret]) -> Result<String, SignError> {
+    secrets
+        .first()
+        .and_then(url_safe_text)
+        .map(|secret| format!("/{secret}"))
+        .ok_or(SignError("the secret cannot be part of a URL; use letters, digits, `-` and `_`"))
 }
 
-/// What is said of secrets that no address can hold, so that they never fit there.
+/// Warnings about secrets that can never match in a URL.
 pub(super) fn warnings(secrets: &[Secret]) -> Vec<String> {
-    let numbered = (1..).zip(secrets).filter(|(_, secret)| in_path(secret).is_none());
+    let numbered = (1..).zip(secrets).filter(|(_, secret)| url_safe_text(secret).is_none());
     let warning = |(number, _)| {
         format!(
-            "secret {number} cannot stand in an address, and a request that has it there is refused; \
-             make one of letters, digits, `-` and `_`, such as `openssl rand -hex 32` does"
+            "secret {number} cannot be part of a URL, so requests with it in the path are refused; use \
+             letters, digits, `-` and `_`, for example from `openssl rand -hex 32`"
         )
     };
     numbered.map(warning).collect()
 }
 
-/// A secret that is the same in an address: base64 with its `/`, `+` and `=` is not.
-fn in_path(secret: &Secret) -> Option<&str> {
+/// The secret as text, if it needs no escaping in a URL: base64 with `/`, `+` and `=` does.
+fn url_safe_text(secret: &Secret) -> Option<&str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let text = std::str::from_utf8(secret.expose()).ok()?;
     (!text.is_empty() && text.bytes().all(is_plain)).then_some(text)
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_segment_counts_and_it_counts_whole() {
+    fn secret_must_be_the_whole_first_path_segment() {
         let secrets = [Secret::new("new"), Secret::new("old")];
         let cases = [
             ("/new", Some((0, ""))),
@@ -64,7 +66,7 @@ mod tests {
             ("/messages-upsert/new", None),
         ];
         for (path, expected) in cases {
-            assert_eq!(take(&secrets, path), expected, "{path}");
+            assert_eq!(split_secret(&secrets, path), expected, "{path}");
         }
         for (path, expected) in [
             ("", false),
@@ -73,12 +75,12 @@ mod tests {
             ("/x/call", true),
             ("/messages-upsert", false),
         ] {
-            assert_eq!(is_shown(path), expected, "{path}");
+            assert_eq!(has_candidate(path), expected, "{path}");
         }
-        assert_eq!(put(&secrets).as_deref(), Ok("/new"));
+        assert_eq!(path_with_secret(&secrets).as_deref(), Ok("/new"));
         assert!(warnings(&secrets).is_empty());
         for bad in ["a/b", "a b", "ç", "a?b", "YQ==", "a+b", ""] {
-            assert!(put(&[Secret::new(bad)]).is_err(), "{bad}");
+            assert!(path_with_secret(&[Secret::new(bad)]).is_err(), "{bad}");
             assert_eq!(warnings(&[Secret::new(bad)]).len(), 1, "{bad}");
         }
     }

@@ -1,8 +1,6 @@
-//! Shopify: signed over the raw body in base64; what an event is stands in headers.
+//! Shopify: signed over the raw body, in base64; topic and ids are in headers.
 
-use std::sync::LazyLock;
-
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -12,33 +10,33 @@ use crate::{
     verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
-/// Ids are read as they are spelled: some are too large for a floating-point number.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/id",
-        "/inventory_item_id",
-        "/customer/id",
-        "/order_id",
-        "/order_number",
-        "/email",
-        "/customer/email",
-        "/phone",
-        "/customer/phone",
-        "/financial_status",
-    ])
-});
+body_fields! {
+    /// Ids keep their spelling: some are too large for a floating-point number.
+    static FIELDS {
+        ID = "/id",
+        INVENTORY_ITEM_ID = "/inventory_item_id",
+        CUSTOMER_ID = "/customer/id",
+        ORDER_ID = "/order_id",
+        ORDER_NUMBER = "/order_number",
+        EMAIL = "/email",
+        CUSTOMER_EMAIL = "/customer/email",
+        PHONE = "/phone",
+        CUSTOMER_PHONE = "/customer/phone",
+        FINANCIAL_STATUS = "/financial_status",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 10] = [
-    (AttributeName::Object, 0),
-    (AttributeName::Object, 1),
-    (AttributeName::User, 2),
-    (AttributeName::Object, 3),
-    (AttributeName::Object, 4),
-    (AttributeName::Email, 5),
-    (AttributeName::Email, 6),
-    (AttributeName::Phone, 7),
-    (AttributeName::Phone, 8),
-    (AttributeName::ProviderStatus, 9),
+const ATTRIBUTES: [(AttributeName, usize); 10] = [
+    (AttributeName::Object, ID),
+    (AttributeName::Object, INVENTORY_ITEM_ID),
+    (AttributeName::User, CUSTOMER_ID),
+    (AttributeName::Object, ORDER_ID),
+    (AttributeName::Object, ORDER_NUMBER),
+    (AttributeName::Email, EMAIL),
+    (AttributeName::Email, CUSTOMER_EMAIL),
+    (AttributeName::Phone, PHONE),
+    (AttributeName::Phone, CUSTOMER_PHONE),
+    (AttributeName::ProviderStatus, FINANCIAL_STATUS),
 ];
 
 #[derive(Debug)]
@@ -57,25 +55,25 @@ impl Provider for Shopify {
         Verifier::hmac(spec, secrets)
     }
 
-    /// `X-Shopify-Event-Id` is no key: all topics that one action causes share it.
+    /// `X-Shopify-Event-Id` is not a key: all topics caused by one action share it.
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
         let shop = request.header("x-shopify-shop-domain");
         let of_shop =
             |prefix: &str, id: Option<&str>| DedupKey::new(&format!("{prefix}{}:{}", shop?, id?));
         let key = of_shop("shopify:", request.header("x-shopify-webhook-id"));
-        let mut attributes = found.attributes(&ABOUT);
+        let mut attributes = found.attributes(&ATTRIBUTES);
         attributes.push_some(AttributeName::Account, shop);
-        ParsedRequest::one(EventPart {
+        ParsedRequest::single(EventPart {
             kind: request.header("x-shopify-topic").and_then(EventKind::new),
             key: EventKey::known(key, "shopify:x-shopify-webhook-id"),
-            order: of_shop("", found.first(&[0, 1, 2])),
+            order: of_shop("", found.first(&[ID, INVENTORY_ITEM_ID, CUSTOMER_ID])),
             attributes,
             ..EventPart::default()
         })
     }
 
-    /// Eight tries in four hours; older versions went on for two days.
+    /// Eight attempts in four hours; older API versions retry for two days.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(3 * 86_400)
     }
@@ -120,7 +118,7 @@ static SAMPLES: &[SampleEvent] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, told};
+    use super::super::testing::{attribute_pairs, summary};
 
     const SHOP: (&str, &str) = ("x-shopify-shop-domain", "a.myshopify.com");
     const WEBHOOK: (&str, &str) = ("x-shopify-webhook-id", "w-1");
@@ -128,7 +126,7 @@ mod tests {
     const EVENT: (&str, &str) = ("x-shopify-event-id", "e-1");
 
     #[test]
-    fn keys_are_of_one_shop_and_ids_are_not_rounded() {
+    fn keys_are_per_shop_and_ids_are_not_rounded() {
         let key = "shopify:a.myshopify.com:w-1";
         let cases: [(_, &[_], _, _); 6] = [
             (
@@ -154,12 +152,12 @@ mod tests {
             ("not JSON", &[SHOP, WEBHOOK], "x", ["-", key, "-"]),
         ];
         for (name, headers, body, expected) in cases {
-            assert_eq!(told("shopify", headers, body), expected, "case: {name}");
+            assert_eq!(summary("shopify", headers, body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn an_order_is_found_by_its_customer() {
+    fn attributes_include_order_and_customer() {
         let body = r#"{"id":1,"order_number":9999,"email":"ana@example.com","phone":"+5511987654321",
             "financial_status":"paid","customer":{"id":7,"email":"ana@example.com"}}"#;
         let expected = [
@@ -171,6 +169,6 @@ mod tests {
             "account=a.myshopify.com",
             "provider_status=paid",
         ];
-        assert_eq!(about("shopify", &[SHOP], body), expected);
+        assert_eq!(attribute_pairs("shopify", &[SHOP], body), expected);
     }
 }

@@ -3,13 +3,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::LazyLock;
-
 use http::StatusCode;
 
 use super::{
-    BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply,
-    SampleEvent, form,
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply, SampleEvent,
+    fields::body_fields, form,
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
@@ -20,74 +18,73 @@ use crate::{
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-/// What an event of the Events API has.
-static EVENT: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/type",
-        "/challenge",
-        "/event_id",
-        "/team_id",
-        "/enterprise_id",
-        "/api_app_id",
-        "/event/type",
-        // A channel that was made or renamed is an object.
-        "/event/channel",
-        "/event/channel/id",
-        "/event/channel_id",
-        "/event/item/channel",
-        "/event/user",
-        "/event/user/id",
-        "/event/user_id",
-        "/event/ts",
-        "/event/item/ts",
-        "/event/message/ts",
-        "/event/thread_ts",
-    ])
-});
+body_fields! {
+    /// Fields of the Events API.
+    static EVENT {
+        TYPE = "/type",
+        CHALLENGE = "/challenge",
+        EVENT_ID = "/event_id",
+        TEAM_ID = "/team_id",
+        ENTERPRISE_ID = "/enterprise_id",
+        API_APP_ID = "/api_app_id",
+        EVENT_TYPE = "/event/type",
+        CHANNEL = "/event/channel",
+        CHANNEL_OBJECT_ID = "/event/channel/id",
+        CHANNEL_ID = "/event/channel_id",
+        ITEM_CHANNEL = "/event/item/channel",
+        USER = "/event/user",
+        USER_OBJECT_ID = "/event/user/id",
+        USER_ID = "/event/user_id",
+        TS = "/event/ts",
+        ITEM_TS = "/event/item/ts",
+        MESSAGE_TS = "/event/message/ts",
+        THREAD_TS = "/event/thread_ts",
+    }
+}
 
-const EVENT_ABOUT: [(AttributeName, usize); 13] = [
-    (AttributeName::Account, 3),
-    (AttributeName::Account, 4),
-    (AttributeName::Chat, 7),
-    (AttributeName::Chat, 8),
-    (AttributeName::Chat, 9),
-    (AttributeName::Chat, 10),
-    (AttributeName::User, 11),
-    (AttributeName::User, 12),
-    (AttributeName::User, 13),
-    (AttributeName::MessageId, 14),
-    (AttributeName::MessageId, 15),
-    (AttributeName::MessageId, 16),
-    (AttributeName::Conversation, 17),
+const EVENT_ATTRIBUTES: [(AttributeName, usize); 13] = [
+    (AttributeName::Account, TEAM_ID),
+    (AttributeName::Account, ENTERPRISE_ID),
+    (AttributeName::Chat, CHANNEL),
+    (AttributeName::Chat, CHANNEL_OBJECT_ID),
+    (AttributeName::Chat, CHANNEL_ID),
+    (AttributeName::Chat, ITEM_CHANNEL),
+    (AttributeName::User, USER),
+    (AttributeName::User, USER_OBJECT_ID),
+    (AttributeName::User, USER_ID),
+    (AttributeName::MessageId, TS),
+    (AttributeName::MessageId, ITEM_TS),
+    (AttributeName::MessageId, MESSAGE_TS),
+    (AttributeName::Conversation, THREAD_TS),
 ];
 
-/// What the JSON in `payload=` has when somebody pressed a button or sent a form of a view.
-static INTERACTION: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/type",
-        "/trigger_id",
-        "/team/id",
-        "/enterprise/id",
-        "/channel/id",
-        "/container/channel_id",
-        "/user/id",
-        "/container/message_ts",
-        "/message/thread_ts",
-        "/view/callback_id",
-        "/callback_id",
-    ])
-});
+body_fields! {
+    /// Fields of the JSON in `payload=` of interactions such as buttons and views.
+    static INTERACTION {
+        INTERACTION_TYPE = "/type",
+        TRIGGER_ID = "/trigger_id",
+        INTERACTION_TEAM = "/team/id",
+        INTERACTION_ENTERPRISE = "/enterprise/id",
+        INTERACTION_CHANNEL = "/channel/id",
+        CONTAINER_CHANNEL = "/container/channel_id",
+        INTERACTION_USER = "/user/id",
+        CONTAINER_MESSAGE = "/container/message_ts",
+        INTERACTION_THREAD = "/message/thread_ts",
+        VIEW_CALLBACK = "/view/callback_id",
+        CALLBACK = "/callback_id",
+    }
+}
 
-const INTERACTION_ABOUT: [(AttributeName, usize); 9] = [
-    (AttributeName::Account, 2),
-    (AttributeName::Account, 3),
-    (AttributeName::Chat, 4),
-    (AttributeName::Chat, 5),
-    (AttributeName::User, 6),
-    (AttributeName::MessageId, 7),
-    (AttributeName::Conversation, 8),
-    (AttributeName::Object, 9),
-    (AttributeName::Object, 10),
+const INTERACTION_ATTRIBUTES: [(AttributeName, usize); 9] = [
+    (AttributeName::Account, INTERACTION_TEAM),
+    (AttributeName::Account, INTERACTION_ENTERPRISE),
+    (AttributeName::Chat, INTERACTION_CHANNEL),
+    (AttributeName::Chat, CONTAINER_CHANNEL),
+    (AttributeName::User, INTERACTION_USER),
+    (AttributeName::MessageId, CONTAINER_MESSAGE),
+    (AttributeName::Conversation, INTERACTION_THREAD),
+    (AttributeName::Object, VIEW_CALLBACK),
+    (AttributeName::Object, CALLBACK),
 ];
 
 #[derive(Debug)]
@@ -108,17 +105,21 @@ impl Provider for Slack {
         Verifier::hmac(spec, secrets)
     }
 
-    /// A request with `X-Slack-Retry-Num` is read like any other: the first one may never have
-    /// arrived, and if it has, the key says so.
+    /// A retry (`X-Slack-Retry-Num`) is parsed like any other request: the first attempt may never have
+    /// arrived, and if it has, the key shows the duplicate.
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         if !form::is_form(request) {
-            return event(request.body);
+            return parse_event(request.body);
         }
-        let json = form::json(request);
-        ParsedRequest::one(if json.is_empty() { command(request.body) } else { interaction(&json) })
+        let json = form::payload_json(request);
+        ParsedRequest::single(if json.is_empty() {
+            parse_command(request.body)
+        } else {
+            parse_interaction(&json)
+        })
     }
 
-    /// It ends after six minutes; with delayed events it goes on for a day.
+    /// Slack retries for six minutes; with delayed events for a day.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(2 * 86_400)
     }
@@ -127,7 +128,7 @@ impl Provider for Slack {
         &["x-slack-signature", "x-slack-request-timestamp"]
     }
 
-    /// Empty: what a slash command is answered with is shown to whoever typed it.
+    /// Empty, because the reply to a slash command is shown to its user.
     fn success_reply(&self, _: &IncomingRequest<'_>) -> Option<ProviderReply> {
         Some(ProviderReply::empty(StatusCode::OK))
     }
@@ -137,46 +138,53 @@ impl Provider for Slack {
     }
 }
 
-fn event(body: &[u8]) -> ParsedRequest {
+fn parse_event(body: &[u8]) -> ParsedRequest {
     let found = EVENT.read(body);
-    if let (Some("url_verification"), Some(challenge)) = (found.get(0), found.get(1)) {
+    if let (Some("url_verification"), Some(challenge)) = (found.get(TYPE), found.get(CHALLENGE)) {
         return ParsedRequest::Handshake(ProviderReply::text(challenge.to_owned()));
     }
-    let kind = match (found.get(0), found.get(6)) {
+    let kind = match (found.get(TYPE), found.get(EVENT_TYPE)) {
         (Some(outer), Some(inner)) => EventKind::new(&format!("{outer}.{inner}")),
         (outer, _) => outer.and_then(EventKind::new),
     };
-    let scope = [3, 4, 5].into_iter().find(|place| found.get(*place).is_some());
-    let key = scope.and_then(|scope| found.key("slack", &[scope, 2]));
-    ParsedRequest::one(EventPart {
+    let scope =
+        [TEAM_ID, ENTERPRISE_ID, API_APP_ID].into_iter().find(|field| found.get(*field).is_some());
+    let key = scope.and_then(|scope| found.key("slack", &[scope, EVENT_ID]));
+    ParsedRequest::single(EventPart {
         kind,
         key: EventKey::known(key, "slack:event_id"),
-        order: scope.and_then(|scope| line(&found, scope, &[7, 8, 9, 10])),
-        attributes: found.attributes(&EVENT_ABOUT),
+        order: scope.and_then(|scope| {
+            order_key(&found, scope, &[CHANNEL, CHANNEL_OBJECT_ID, CHANNEL_ID, ITEM_CHANNEL])
+        }),
+        attributes: found.attributes(&EVENT_ATTRIBUTES),
         ..EventPart::default()
     })
 }
 
-fn interaction(json: &[u8]) -> EventPart {
+fn parse_interaction(json: &[u8]) -> EventPart {
     let found = INTERACTION.read(json);
-    let scope = [2, 3].into_iter().find(|place| found.get(*place).is_some());
-    let key = scope.and_then(|scope| found.key("slack", &[scope, 1]));
+    let scope = [INTERACTION_TEAM, INTERACTION_ENTERPRISE]
+        .into_iter()
+        .find(|field| found.get(*field).is_some());
+    let key = scope.and_then(|scope| found.key("slack", &[scope, TRIGGER_ID]));
     EventPart {
-        kind: found.get(0).and_then(EventKind::new),
+        kind: found.get(INTERACTION_TYPE).and_then(EventKind::new),
         key: EventKey::known(key, "slack:trigger_id"),
-        order: scope.and_then(|scope| line(&found, scope, &[4, 5, 6])),
-        attributes: found.attributes(&INTERACTION_ABOUT),
+        order: scope.and_then(|scope| {
+            order_key(&found, scope, &[INTERACTION_CHANNEL, CONTAINER_CHANNEL, INTERACTION_USER])
+        }),
+        attributes: found.attributes(&INTERACTION_ATTRIBUTES),
         ..EventPart::default()
     }
 }
 
-/// The workspace and the first of these places.
-fn line(found: &FieldValues<'_>, scope: usize, places: &[usize]) -> Option<DedupKey> {
-    let place = places.iter().copied().find(|place| found.get(*place).is_some())?;
-    found.key("", &[scope, place])
+/// A key of the workspace and the first of these fields that is present.
+fn order_key(found: &FieldValues<'_>, scope: usize, fields: &[usize]) -> Option<DedupKey> {
+    let field = fields.iter().copied().find(|field| found.get(*field).is_some())?;
+    found.key("", &[scope, field])
 }
 
-fn command(form: &[u8]) -> EventPart {
+fn parse_command(form: &[u8]) -> EventPart {
     let get = |name| form::field(form, name);
     if get("ssl_check").is_some() {
         let kind = EventKind::new("ssl_check");

@@ -1,8 +1,6 @@
-//! Square: a keyed hash over the address that it called and the body.
+//! Square: HMAC over the URL and the body.
 
-use std::sync::LazyLock;
-
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -12,33 +10,33 @@ use crate::{
     verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
-/// What an event is, and what it is about. The object stands under its own type.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/merchant_id",
-        "/event_id",
-        "/type",
-        "/data/id",
-        "/data/object/payment/status",
-        "/data/object/payment/order_id",
-        "/data/object/payment/customer_id",
-        "/data/object/refund/status",
-        "/data/object/refund/payment_id",
-        "/data/object/invoice/status",
-        "/data/object/order_updated/state",
-    ])
-});
+body_fields! {
+    /// The object is nested under the name of its type.
+    static FIELDS {
+        MERCHANT_ID = "/merchant_id",
+        EVENT_ID = "/event_id",
+        TYPE = "/type",
+        DATA_ID = "/data/id",
+        PAYMENT_STATUS = "/data/object/payment/status",
+        PAYMENT_ORDER_ID = "/data/object/payment/order_id",
+        PAYMENT_CUSTOMER_ID = "/data/object/payment/customer_id",
+        REFUND_STATUS = "/data/object/refund/status",
+        REFUND_PAYMENT_ID = "/data/object/refund/payment_id",
+        INVOICE_STATUS = "/data/object/invoice/status",
+        ORDER_STATE = "/data/object/order_updated/state",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 9] = [
-    (AttributeName::Account, 0),
-    (AttributeName::Object, 3),
-    (AttributeName::ProviderStatus, 4),
-    (AttributeName::Object, 5),
-    (AttributeName::User, 6),
-    (AttributeName::ProviderStatus, 7),
-    (AttributeName::Object, 8),
-    (AttributeName::ProviderStatus, 9),
-    (AttributeName::ProviderStatus, 10),
+const ATTRIBUTES: [(AttributeName, usize); 9] = [
+    (AttributeName::Account, MERCHANT_ID),
+    (AttributeName::Object, DATA_ID),
+    (AttributeName::ProviderStatus, PAYMENT_STATUS),
+    (AttributeName::Object, PAYMENT_ORDER_ID),
+    (AttributeName::User, PAYMENT_CUSTOMER_ID),
+    (AttributeName::ProviderStatus, REFUND_STATUS),
+    (AttributeName::Object, REFUND_PAYMENT_ID),
+    (AttributeName::ProviderStatus, INVOICE_STATUS),
+    (AttributeName::ProviderStatus, ORDER_STATE),
 ];
 
 #[derive(Debug)]
@@ -49,7 +47,7 @@ impl Provider for Square {
         "square"
     }
 
-    /// The address is signed as it stands in the subscription, byte for byte.
+    /// The URL is signed exactly as configured in the subscription.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let spec = HmacSpec {
             template: "{url}{body}".to_owned(),
@@ -61,16 +59,16 @@ impl Provider for Square {
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        ParsedRequest::one(EventPart {
-            kind: found.get(2).and_then(EventKind::new),
-            key: EventKey::known(found.key("square", &[0, 1]), "square:event_id"),
-            order: found.get(3).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
+        ParsedRequest::single(EventPart {
+            kind: found.get(TYPE).and_then(EventKind::new),
+            key: EventKey::known(found.key("square", &[MERCHANT_ID, EVENT_ID]), "square:event_id"),
+            order: found.get(DATA_ID).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// It goes on for a day.
+    /// Square retries for a day.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(3 * 86_400)
     }
@@ -106,19 +104,19 @@ const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        testing::{about, told},
-        testing_calls::Call,
-    };
+    use super::super::testing::{TestCall, attribute_pairs, summary};
 
     const URL: &str = "https://gw.test/in/square/1";
 
-    fn call() -> Call {
-        Call::new("square", "sq-signature-key-1234").url(URL).body("{\"event_id\":\"e1\"}").signed()
+    fn call() -> TestCall {
+        TestCall::new("square", "sq-signature-key-1234")
+            .url(URL)
+            .body("{\"event_id\":\"e1\"}")
+            .signed()
     }
 
     #[test]
-    fn the_address_is_part_of_what_is_signed() {
+    fn signature_covers_the_url() {
         let cases = [
             ("the same", URL, Ok(0)),
             ("a slash more", "https://gw.test/in/square/1/", Err("mismatch")),
@@ -131,13 +129,13 @@ mod tests {
         }
         let mut guessing = call().header("host", "gw.test");
         guessing.knows_origin = false;
-        assert_eq!(guessing.verify(), Ok(0), "the address is what the host says");
+        assert_eq!(guessing.verify(), Ok(0), "the URL comes from the Host header");
         assert_eq!(guessing.without("host").verify(), Err("unknown_address"));
         call().assert_every_bit_counts(&["x-square-hmacsha256-signature"]);
     }
 
     #[test]
-    fn events_are_told_apart_within_their_merchant() {
+    fn keys_are_per_merchant() {
         let cases = [
             (
                 "usual",
@@ -149,11 +147,11 @@ mod tests {
             ("not JSON", "x", ["-", "-", "-"]),
         ];
         for (name, body, expected) in cases {
-            assert_eq!(told("square", &[], body), expected, "case: {name}");
+            assert_eq!(summary("square", &[], body), expected, "case: {name}");
         }
         let body = r#"{"merchant_id":"M1","data":{"id":"p1","object":{"payment":{"id":"p1","status":"COMPLETED","order_id":"o1","customer_id":"c1"}}}}"#;
         let expected =
             ["object=p1", "object=o1", "user=c1", "account=M1", "provider_status=COMPLETED"];
-        assert_eq!(about("square", &[], body), expected);
+        assert_eq!(attribute_pairs("square", &[], body), expected);
     }
 }

@@ -1,10 +1,10 @@
-//! Standard Webhooks: whoever signs by that specification, also under the names of Svix.
+//! Standard Webhooks: senders that sign by the specification, also with the header names of Svix.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -13,17 +13,23 @@ use crate::{
     time::HumanDuration,
     verify::{
         Verifier, VerifySpecError,
-        standard::{SIGNATURE_HEADERS, StandardWebhooks as VerificationScheme, message_id},
+        standard::{SIGNATURE_HEADERS, StandardWebhooksScheme, message_id},
     },
 };
 
-/// What the specification recommends a body to have, and what others call the same.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&["/type", "/event_type", "/event", "/data/id", "/data/status"])
-});
+body_fields! {
+    /// Fields that the specification recommends, and common alternatives.
+    static FIELDS {
+        TYPE = "/type",
+        EVENT_TYPE = "/event_type",
+        EVENT = "/event",
+        DATA_ID = "/data/id",
+        DATA_STATUS = "/data/status",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 2] =
-    [(AttributeName::Object, 3), (AttributeName::ProviderStatus, 4)];
+const ATTRIBUTES: [(AttributeName, usize); 2] =
+    [(AttributeName::Object, DATA_ID), (AttributeName::ProviderStatus, DATA_STATUS)];
 
 #[derive(Debug)]
 pub(super) struct StandardWebhooks;
@@ -34,29 +40,29 @@ impl Provider for StandardWebhooks {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let scheme = VerificationScheme::new(&secrets)?;
+        let scheme = StandardWebhooksScheme::new(&secrets)?;
         let warnings = scheme.warnings();
-        Ok(Verifier::own(Box::new(scheme), secrets.len()).warning(warnings))
+        Ok(Verifier::from_scheme(Box::new(scheme), secrets.len()).with_warnings(warnings))
     }
 
-    /// The id is the same over all attempts, and it is signed.
+    /// The message id is the same for all attempts, and it is signed.
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        let kind = match found.first(&[0, 1, 2]) {
+        let kind = match found.first(&[TYPE, EVENT_TYPE, EVENT]) {
             Some(kind) => EventKind::new(kind),
             None => only_member(request.body).as_deref().and_then(EventKind::new),
         };
         let key =
             message_id(request).and_then(|id| DedupKey::new(&format!("standardwebhooks:{id}")));
-        ParsedRequest::one(EventPart {
+        ParsedRequest::single(EventPart {
             kind,
             key: EventKey::known(key, "webhook-id"),
-            attributes: found.attributes(&ABOUT),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// The schedule of the specification ends after three days.
+    /// The retry schedule of the specification ends after three days.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(5 * 86_400)
     }
@@ -70,9 +76,9 @@ impl Provider for StandardWebhooks {
     }
 }
 
-/// The name of the only member of an object: `{"ping":…}` says what it is without a `type`.
+/// The name of a single member, as in `{"ping":…}`, which has no `type`.
 fn only_member(body: &[u8]) -> Option<String> {
-    // Longer ones are not worth a second look.
+    // Larger bodies are not worth a second parse.
     if body.len() > 64 * 1024 {
         return None;
     }
@@ -101,16 +107,13 @@ static SAMPLES: &[SampleEvent] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        testing::{Headers, about, told},
-        testing_calls::Call,
-    };
+    use super::super::testing::{Headers, TestCall, attribute_pairs, summary};
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const PAIR: &str = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==";
 
     #[test]
-    fn the_signed_id_is_the_key() {
+    fn signed_message_id_is_the_key() {
         let signed = [("webhook-id", "m1"), ("webhook-signature", "v1,")];
         let svix = [("svix-id", "m1"), ("svix-signature", "v1,")];
         let both = [("svix-id", "m2"), ("webhook-id", "m1"), ("webhook-signature", "v1,")];
@@ -128,18 +131,22 @@ mod tests {
             ("not JSON", &signed, "test", ["-", "standardwebhooks:m1", "-"]),
         ];
         for (name, pairs, body, expected) in cases {
-            assert_eq!(told("standard-webhooks", pairs, body), expected, "case: {name}");
+            assert_eq!(summary("standard-webhooks", pairs, body), expected, "case: {name}");
         }
         let body = r#"{"data":{"id":"inv_1","status":"paid"}}"#;
-        assert_eq!(about("standard-webhooks", &[], body), ["object=inv_1", "provider_status=paid"]);
+        assert_eq!(
+            attribute_pairs("standard-webhooks", &[], body),
+            ["object=inv_1", "provider_status=paid"]
+        );
     }
 
     #[test]
-    fn every_bit_counts() {
+    fn any_flipped_bit_is_refused() {
         let parts = ["webhook-id", "webhook-timestamp", "webhook-signature"];
-        let call = Call::new("standard-webhooks", SECRET).at(1_614_265_330_000).body("{\"a\":1}");
+        let call =
+            TestCall::new("standard-webhooks", SECRET).at(1_614_265_330_000).body("{\"a\":1}");
         call.signed().assert_every_bit_counts(&parts);
-        let call = Call::new("standard-webhooks", PAIR).at(1_614_265_330_000).body("{\"a\":1}");
+        let call = TestCall::new("standard-webhooks", PAIR).at(1_614_265_330_000).body("{\"a\":1}");
         call.signed().assert_every_bit_counts(&parts);
     }
 }

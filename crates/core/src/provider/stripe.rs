@@ -1,8 +1,6 @@
-//! Stripe: a timestamp and one or more signatures in one header; the event has an id.
+//! Stripe: timestamp and signatures in one header; events have an id.
 
-use std::sync::LazyLock;
-
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -12,37 +10,37 @@ use crate::{
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-/// What an event is, and what it is about. A "thin" event has only the id of its object.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/id",
-        "/type",
-        "/data/object/id",
-        "/related_object/id",
-        "/account",
-        "/data/object/status",
-        "/data/object/customer",
-        "/data/object/payment_intent",
-        "/data/object/customer_email",
-        "/data/object/receipt_email",
-        "/data/object/customer_details/email",
-        "/data/object/email",
-        "/data/object/last_payment_error/code",
-    ])
-});
+body_fields! {
+    /// A thin event has only the id of its object.
+    static FIELDS {
+        ID = "/id",
+        TYPE = "/type",
+        OBJECT_ID = "/data/object/id",
+        RELATED_OBJECT_ID = "/related_object/id",
+        ACCOUNT = "/account",
+        STATUS = "/data/object/status",
+        CUSTOMER = "/data/object/customer",
+        PAYMENT_INTENT = "/data/object/payment_intent",
+        CUSTOMER_EMAIL = "/data/object/customer_email",
+        RECEIPT_EMAIL = "/data/object/receipt_email",
+        CUSTOMER_DETAILS_EMAIL = "/data/object/customer_details/email",
+        EMAIL = "/data/object/email",
+        PAYMENT_ERROR_CODE = "/data/object/last_payment_error/code",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 11] = [
-    (AttributeName::Object, 2),
-    (AttributeName::Object, 3),
-    (AttributeName::Account, 4),
-    (AttributeName::ProviderStatus, 5),
-    (AttributeName::User, 6),
-    (AttributeName::Object, 7),
-    (AttributeName::Email, 8),
-    (AttributeName::Email, 9),
-    (AttributeName::Email, 10),
-    (AttributeName::Email, 11),
-    (AttributeName::Error, 12),
+const ATTRIBUTES: [(AttributeName, usize); 11] = [
+    (AttributeName::Object, OBJECT_ID),
+    (AttributeName::Object, RELATED_OBJECT_ID),
+    (AttributeName::Account, ACCOUNT),
+    (AttributeName::ProviderStatus, STATUS),
+    (AttributeName::User, CUSTOMER),
+    (AttributeName::Object, PAYMENT_INTENT),
+    (AttributeName::Email, CUSTOMER_EMAIL),
+    (AttributeName::Email, RECEIPT_EMAIL),
+    (AttributeName::Email, CUSTOMER_DETAILS_EMAIL),
+    (AttributeName::Email, EMAIL),
+    (AttributeName::Error, PAYMENT_ERROR_CODE),
 ];
 
 #[derive(Debug)]
@@ -53,8 +51,8 @@ impl Provider for Stripe {
         "stripe"
     }
 
-    /// The key is the whole `whsec_…` as it is written, unlike with Standard Webhooks. Of several
-    /// `v1` any may fit; `v0` is for tests of theirs and is not looked at.
+    /// The key is the whole text `whsec_…`, unlike with Standard Webhooks. Any of several `v1`
+    /// signatures may match; `v0` is only for Stripe's tests and is ignored.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let spec = HmacSpec {
             template: "{timestamp}.{body}".to_owned(),
@@ -67,16 +65,16 @@ impl Provider for Stripe {
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        ParsedRequest::one(EventPart {
-            kind: found.get(1).and_then(EventKind::new),
-            key: EventKey::known(found.key("stripe", &[0]), "stripe:id"),
-            order: found.first(&[2, 3]).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
+        ParsedRequest::single(EventPart {
+            kind: found.get(TYPE).and_then(EventKind::new),
+            key: EventKey::known(found.key("stripe", &[ID]), "stripe:id"),
+            order: found.first(&[OBJECT_ID, RELATED_OBJECT_ID]).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// It goes on for three days.
+    /// Stripe retries for three days.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(4 * 86_400)
     }
@@ -122,11 +120,11 @@ const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, told, verify};
+    use super::super::testing::{attribute_pairs, summary, verify};
     use crate::verify::VerifyError;
 
     #[test]
-    fn events_are_told_apart_by_their_ids_alone() {
+    fn key_is_the_event_id() {
         let cases = [
             (
                 "usual",
@@ -134,7 +132,7 @@ mod tests {
                 ["charge.refunded", "stripe:evt_1", "ch_1"],
             ),
             (
-                "an invoice that is only foreseen has no id",
+                "an upcoming invoice has no id",
                 r#"{"id":"evt_2","type":"invoice.upcoming","data":{"object":{"object":"invoice"}}}"#,
                 ["invoice.upcoming", "stripe:evt_2", "-"],
             ),
@@ -148,12 +146,12 @@ mod tests {
             ("a list", r#"[{"id":"evt_1"}]"#, ["-", "-", "-"]),
         ];
         for (name, body, expected) in cases {
-            assert_eq!(told("stripe", &[], body), expected, "case: {name}");
+            assert_eq!(summary("stripe", &[], body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn a_payment_is_found_by_customer_account_and_error() {
+    fn attributes_include_customer_account_and_error() {
         let body = r#"{"id":"evt_1","account":"acct_1","data":{"object":{"id":"ch_1","status":"failed",
             "customer":"cus_1","payment_intent":"pi_1","receipt_email":"Ana@example.com",
             "last_payment_error":{"code":"card_declined"}}}}"#;
@@ -166,14 +164,14 @@ mod tests {
             "account=acct_1",
             "provider_status=failed",
         ];
-        assert_eq!(about("stripe", &[], body), expected);
-        // A customer that was expanded is an object and no id.
+        assert_eq!(attribute_pairs("stripe", &[], body), expected);
+        // An expanded customer is an object, not an id.
         let body = r#"{"data":{"object":{"customer":{"id":"cus_1"}}}}"#;
-        assert!(about("stripe", &[], body).is_empty());
+        assert!(attribute_pairs("stripe", &[], body).is_empty());
     }
 
     #[test]
-    fn any_current_signature_will_do_and_no_test_signature() {
+    fn any_v1_signature_is_accepted_and_v0_is_ignored() {
         // HMAC-SHA256 of `1000.{}` with the key `whsec_test`, and another one.
         let real = "291d03e2e8ca99ce6b2dd4a86974b888822bbc53e44c7c5718da223c4c86d444";
         let other = "292d03e2e8ca99ce6b2dd4a86974b888822bbc53e44c7c5728da223c4c86d444";

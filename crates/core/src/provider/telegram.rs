@@ -1,10 +1,10 @@
-//! Telegram bots: a token in a header; each update has a number and one thing in it.
+//! Telegram bots: a token in a header; each update has a number and one object.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -15,38 +15,38 @@ use crate::{
 };
 
 const SECRET_TOKEN: &str = "x-telegram-bot-api-secret-token";
-/// What Telegram takes as a token.
+/// The limit for secret tokens.
 const SECRET_BYTES_MAX: usize = 256;
 
-/// What the thing in an update may have.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/chat/id",
-        "/message/chat/id",
-        "/user_chat_id",
-        "/from/id",
-        "/user/id",
-        "/voter_chat/id",
-        "/message_id",
-        "/message/message_id",
-        "/from/username",
-        "/user/username",
-        "/message_thread_id",
-        "/id",
-    ])
-});
+body_fields! {
+    /// Fields of the object in an update.
+    static FIELDS {
+        CHAT_ID = "/chat/id",
+        MESSAGE_CHAT_ID = "/message/chat/id",
+        USER_CHAT_ID = "/user_chat_id",
+        FROM_ID = "/from/id",
+        USER_ID = "/user/id",
+        VOTER_CHAT_ID = "/voter_chat/id",
+        MESSAGE_ID = "/message_id",
+        NESTED_MESSAGE_ID = "/message/message_id",
+        FROM_USERNAME = "/from/username",
+        USER_USERNAME = "/user/username",
+        THREAD_ID = "/message_thread_id",
+        ID = "/id",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 10] = [
-    (AttributeName::Chat, 0),
-    (AttributeName::Chat, 1),
-    (AttributeName::Chat, 5),
-    (AttributeName::User, 3),
-    (AttributeName::User, 4),
-    (AttributeName::MessageId, 6),
-    (AttributeName::MessageId, 7),
-    (AttributeName::User, 8),
-    (AttributeName::User, 9),
-    (AttributeName::Conversation, 10),
+const ATTRIBUTES: [(AttributeName, usize); 10] = [
+    (AttributeName::Chat, CHAT_ID),
+    (AttributeName::Chat, MESSAGE_CHAT_ID),
+    (AttributeName::Chat, VOTER_CHAT_ID),
+    (AttributeName::User, FROM_ID),
+    (AttributeName::User, USER_ID),
+    (AttributeName::MessageId, MESSAGE_ID),
+    (AttributeName::MessageId, NESTED_MESSAGE_ID),
+    (AttributeName::User, FROM_USERNAME),
+    (AttributeName::User, USER_USERNAME),
+    (AttributeName::Conversation, THREAD_ID),
 ];
 
 #[derive(Debug)]
@@ -63,21 +63,21 @@ impl Provider for Telegram {
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         if let Some(index) = secrets.iter().position(|secret| !is_secret_token(secret.expose())) {
-            let why = "a secret token of Telegram has 1 to 256 letters, digits, `_` and `-`";
+            let why = "a Telegram secret token has 1 to 256 letters, digits, `_` and `-`";
             return Err(VerifySpecError::Secret { number: index + 1, why });
         }
         Verifier::new(&VerifySpec::Token { header: SECRET_TOKEN.to_owned() }, secrets)
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        ParsedRequest::one(
-            update(request.body)
+        ParsedRequest::single(
+            parse_update(request.body)
                 .unwrap_or(EventPart { key: EventKey::None, ..EventPart::default() }),
         )
     }
 
-    /// It keeps updates for a day. After a quiet week their numbers start anew, so they must not be
-    /// remembered for as long as that.
+    /// Telegram keeps updates for a day. After a week without updates the numbers restart, so they must
+    /// be forgotten before that.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(2 * 86_400)
     }
@@ -92,20 +92,22 @@ fn is_secret_token(bytes: &[u8]) -> bool {
     (1..=SECRET_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(is_usual)
 }
 
-/// An update is its number and one more field, whose name is the kind; new kinds are read alike.
-fn update(body: &[u8]) -> Option<EventPart> {
+/// An update has a number and one object, whose name is the kind.
+fn parse_update(body: &[u8]) -> Option<EventPart> {
     let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body).ok()?;
     let number = fields.get("update_id").map(|value| value.get());
     let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let key = number.and_then(|number| DedupKey::new(&format!("telegram:{number}")));
-    let thing = fields.iter().find(|(_, value)| value.get().starts_with('{'));
-    let found = FIELDS.read(thing.map_or("", |(_, value)| value.get()).as_bytes());
+    let object = fields.iter().find(|(_, value)| value.get().starts_with('{'));
+    let found = FIELDS.read(object.map_or("", |(_, value)| value.get()).as_bytes());
     Some(EventPart {
-        kind: thing.and_then(|(name, _)| EventKind::new(name)),
+        kind: object.and_then(|(name, _)| EventKind::new(name)),
         key: EventKey::known(key, "telegram:update_id"),
-        // Where there is no chat, it is about somebody; a poll only has an id.
-        order: found.first(&[0, 1, 2, 5, 3, 4, 11]).and_then(DedupKey::new),
-        attributes: found.attributes(&ABOUT),
+        // Without a chat, the user; a poll has only an id.
+        order: found
+            .first(&[CHAT_ID, MESSAGE_CHAT_ID, USER_CHAT_ID, VOTER_CHAT_ID, FROM_ID, USER_ID, ID])
+            .and_then(DedupKey::new),
+        attributes: found.attributes(&ATTRIBUTES),
         ..EventPart::default()
     })
 }
@@ -131,11 +133,11 @@ static SAMPLES: &[SampleEvent] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, told, verify};
+    use super::super::testing::{attribute_pairs, summary, verify};
     use crate::{provider::find, secret::Secret};
 
     #[test]
-    fn an_update_is_named_after_what_is_in_it() {
+    fn update_kind_is_the_name_of_its_object() {
         let cases = [
             (
                 "a message in a group",
@@ -163,7 +165,7 @@ mod tests {
                 ["poll_answer", "telegram:11", "5"],
             ),
             (
-                "a kind of tomorrow",
+                "unknown kind",
                 r#"{"update_id":12,"hologram":{"chat":{"id":6}}}"#,
                 ["hologram", "telegram:12", "6"],
             ),
@@ -173,25 +175,25 @@ mod tests {
             ("not JSON", "x", ["-", "-", "-"]),
         ];
         for (name, body, expected) in cases {
-            assert_eq!(told("telegram", &[], body), expected, "case: {name}");
+            assert_eq!(summary("telegram", &[], body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn a_message_is_found_by_chat_user_and_id() {
+    fn attributes_include_chat_user_and_message_id() {
         let body = r#"{"update_id":7,"message":{"message_id":1365,"from":{"id":5,"username":"ana"},"chat":{"id":6},"message_thread_id":3}}"#;
         let expected = ["message_id=1365", "conversation=3", "chat=6", "user=5", "user=ana"];
-        assert_eq!(about("telegram", &[], body), expected);
+        assert_eq!(attribute_pairs("telegram", &[], body), expected);
     }
 
     #[test]
-    fn the_token_must_be_one_and_fit() {
+    fn secret_token_must_be_valid_and_match() {
         let check = |value: &str| {
             let headers = [("x-telegram-bot-api-secret-token", value)];
             verify("telegram", &["tg_SECRET-1"], &headers, "{}", 0).is_ok()
         };
         assert_eq!([check("tg_SECRET-1"), check("tg_SECRET-2"), check("")], [true, false, false]);
-        // The token of the bot itself, put here by mistake.
+        // A bot token used as the secret by mistake.
         for (secret, expected) in [("a", true), ("123:ABC", false), ("a b", false)] {
             let verifier = find("telegram").unwrap().verifier(vec![Secret::new(secret)]);
             assert_eq!(verifier.is_ok(), expected, "{secret}");

@@ -1,4 +1,4 @@
-//! What holds for every preset.
+//! Properties of every preset.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_779_024_000_000);
 const ORIGIN: &str = "https://gw.test";
 const STANDARD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// Secrets for presets that do not take any text, and presets with several ways to sign.
+/// Secrets for presets that require a format or have several schemes.
 const SECRETS: &[(&str, &[&str])] = &[
     ("discord", &["3f48c86836f8b4b5eea14c1900ba46d1a527fe19a98da5ba55934315f8a6e283"]),
     ("evolution-go", &["9f3c1a7e5b2d4f60"]),
@@ -30,10 +30,10 @@ const SECRETS: &[(&str, &[&str])] = &[
     ("standard-webhooks", &[STANDARD]),
     ("telegram", &["tg_SECRET-1"]),
 ];
-/// For all others.
+/// The secret for all others.
 const SECRET: &str = "a secret of 24 letters..";
 
-/// Presets, with the secret where that matters, whose requests prove nothing about their bodies.
+/// Presets whose signature does not cover the body, with the secret where that matters.
 const BODY_NOT_SIGNED: &[(&str, Option<&str>)] = &[
     ("evolution-api", None),
     ("evolution-go", None),
@@ -53,7 +53,7 @@ fn is_body_signed(preset: &str, secret: &str) -> bool {
 }
 
 /// A sample with all its placeholders filled.
-fn filled(text: &str) -> String {
+fn fill_placeholders(text: &str) -> String {
     text.replace("{{id}}", "4fQz81kD")
         .replace("{{number}}", "731550812")
         .replace("{{uuid}}", "0b8d5c6f-f8d0-4518-954d-4dd8b7b30f09")
@@ -63,29 +63,29 @@ fn filled(text: &str) -> String {
         .replace("{{now_iso}}", "2026-05-17T13:20:00.000Z")
 }
 
-/// A request as a preset's own verifier signs it.
+/// A sample signed by the preset's own verifier.
 #[derive(Clone, Debug)]
-struct Sent {
+struct SignedSample {
     path: String,
     query: Option<String>,
     headers: HeaderMap,
     body: Vec<u8>,
-    /// The headers that the signature is in.
+    /// The signature headers.
     signature: Vec<HeaderName>,
-    /// How much of the path is the signature.
+    /// The length of the secret in the path.
     signed_path: usize,
 }
 
-impl Sent {
-    /// The sample, signed; `None` if nobody but the provider can sign.
+impl SignedSample {
+    /// Signs a sample; `None` if only the provider can sign.
     fn new(verifier: &Verifier, sample: &SampleEvent) -> Option<Self> {
         let pairs: Vec<(&str, String)> =
-            sample.headers.iter().map(|(name, value)| (*name, filled(value))).collect();
+            sample.headers.iter().map(|(name, value)| (*name, fill_placeholders(value))).collect();
         let pairs: Vec<(&str, &str)> =
             pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let mut headers = headers(&pairs);
-        let body = filled(sample.body).into_bytes();
-        let target = filled(sample.target);
+        let body = fill_placeholders(sample.body).into_bytes();
+        let target = fill_placeholders(sample.target);
         let url = format!("{ORIGIN}/in/s{target}");
         let outgoing = OutgoingRequest { id: "msg_1", url: &url, headers: &headers, body: &body };
         let signed = verifier.sign(&outgoing, NOW).ok()?;
@@ -112,13 +112,13 @@ impl Sent {
         }
     }
 
-    fn passes(&self, verifier: &Verifier) -> bool {
+    fn is_accepted(&self, verifier: &Verifier) -> bool {
         verifier.verify(&self.incoming(), NOW).is_ok()
     }
 }
 
 #[test]
-fn the_header_with_the_secret_is_known_without_the_secret() {
+fn secret_header_of_provider_matches_its_verifier() {
     for provider in PROVIDERS {
         let secret = "0123456789abcdef0123456789abcdef";
         let Ok(verifier) = verifier(*provider, secret.as_bytes()) else { continue };
@@ -128,7 +128,7 @@ fn the_header_with_the_secret_is_known_without_the_secret() {
 }
 
 #[test]
-fn what_is_signed_over_the_address_needs_it() {
+fn scheme_that_covers_the_url_warns_without_public_url() {
     for (provider, more, expected) in [
         ("twilio", "", 1),
         ("square", "", 1),
@@ -150,13 +150,13 @@ fn verifier(provider: &dyn Provider, secret: &[u8]) -> Result<Verifier, VerifySp
     provider.verifier(vec![Secret::new(secret)])
 }
 
-fn flipped(bytes: &[u8], bit: usize) -> Vec<u8> {
+fn flip_bit(bytes: &[u8], bit: usize) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[bit / 8] ^= 1 << (bit % 8);
     bytes
 }
 
-/// A hexadecimal signature is the same in either case.
+/// Whether only the case of a hexadecimal signature differs.
 fn is_same_hex(one: &[u8], other: &[u8]) -> bool {
     let tail = one.rsplit(|byte| !byte.is_ascii_hexdigit()).next().unwrap_or_default();
     tail.len() >= 40 && one.eq_ignore_ascii_case(other) && {
@@ -165,26 +165,28 @@ fn is_same_hex(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// So is the word before a token (RFC 9110 section 11.1).
+/// Whether only the case of the authentication scheme differs (RFC 9110 section 11.1).
 fn is_same_scheme(one: &[u8], other: &[u8]) -> bool {
     let rest = |value: &[u8]| value.strip_prefix(b"Bearer ").map(<[u8]>::len);
     let begin = rest(one).map_or(0, |rest| one.len() - rest);
     one[..begin].eq_ignore_ascii_case(&other[..begin]) && one[begin..] == other[begin..]
 }
 
-/// Twilio signs what a form says, and `%2b` says what `%2B` says.
+/// Twilio signs decoded form fields, so `%2b` and `%2B` are equal.
 fn is_same_form(preset: &str, one: &[u8], other: &[u8]) -> bool {
     let read = |body| form_urlencoded::parse(body).eq(form_urlencoded::parse(one));
     preset == "twilio" && read(other)
 }
 
-/// Every signed sample of every preset, with what checks it.
-fn for_each_signed(mut check: impl FnMut(&'static dyn Provider, &'static str, &Verifier, Sent)) {
+/// Calls `check` with every signed sample of every preset.
+fn for_each_signed(
+    mut check: impl FnMut(&'static dyn Provider, &'static str, &Verifier, SignedSample),
+) {
     for provider in PROVIDERS.iter().copied() {
         for secret in secrets(provider.name()) {
             let Ok(verifier) = verifier(provider, secret.as_bytes()) else { continue };
             for sample in provider.samples() {
-                let Some(sent) = Sent::new(&verifier, sample) else { continue };
+                let Some(sent) = SignedSample::new(&verifier, sample) else { continue };
                 check(provider, secret, &verifier, sent);
             }
         }
@@ -192,7 +194,7 @@ fn for_each_signed(mut check: impl FnMut(&'static dyn Provider, &'static str, &V
 }
 
 #[test]
-fn each_name_is_one_provider() {
+fn provider_names_are_unique_and_valid() {
     let names: HashSet<_> = PROVIDERS.iter().map(|provider| provider.name()).collect();
     assert_eq!(names.len(), PROVIDERS.len());
     for name in names {
@@ -204,10 +206,10 @@ fn each_name_is_one_provider() {
 }
 
 #[test]
-fn each_sample_is_signed_accepted_and_read_as_its_kind() {
+fn each_sample_verifies_and_parses_as_its_kind() {
     let mut seen = HashSet::new();
     for_each_signed(|provider, secret, verifier, sent| {
-        assert!(sent.passes(verifier), "{} refuses {sent:?}", provider.name());
+        assert!(sent.is_accepted(verifier), "{} refuses {sent:?}", provider.name());
         seen.insert((provider.name(), secret));
     });
     for provider in PROVIDERS {
@@ -223,15 +225,16 @@ fn each_sample_is_signed_accepted_and_read_as_its_kind() {
     assert!(seen.len() >= 13, "only {seen:?} can sign");
 }
 
-/// The kind that is written with a sample is the kind that is read, and no placeholder is left.
+/// The declared kind of a sample must be the parsed kind, and every placeholder must be known.
 fn check_sample(provider: &dyn Provider, sample: &SampleEvent) {
     let name = provider.name();
-    let body = filled(sample.body);
+    let body = fill_placeholders(sample.body);
     assert!(!body.contains("{{"), "{name} {}: an unknown placeholder", sample.kind);
-    let pairs: Vec<_> = sample.headers.iter().map(|(name, value)| (*name, filled(value))).collect();
+    let pairs: Vec<_> =
+        sample.headers.iter().map(|(name, value)| (*name, fill_placeholders(value))).collect();
     let pairs: Vec<_> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let headers = headers(&pairs);
-    let target = filled(sample.target);
+    let target = fill_placeholders(sample.target);
     let (path, query) = target.split_once('?').map_or((&*target, None), |(p, q)| (p, Some(q)));
     let request = IncomingRequest {
         source: "s",
@@ -246,7 +249,7 @@ fn check_sample(provider: &dyn Provider, sample: &SampleEvent) {
         return;
     };
     let is_batch = sample.kind == "batch" && parts.len() > 1;
-    // The generic source has no kinds of its own.
+    // The generic preset has no kinds.
     let kind = |part: &EventPart| part.kind.as_ref().map(|kind| kind.as_str().to_owned());
     let has_kind = name == "generic"
         || is_batch
@@ -255,7 +258,7 @@ fn check_sample(provider: &dyn Provider, sample: &SampleEvent) {
 }
 
 #[test]
-fn garbage_is_read_as_one_event_or_none_and_never_panics() {
+fn garbage_is_at_most_one_event_and_never_panics() {
     let bodies: [&[u8]; 8] = [
         b"",
         b"\xff\xfe",
@@ -286,7 +289,7 @@ fn garbage_is_read_as_one_event_or_none_and_never_panics() {
     }
 }
 
-/// Every bit of every signature and secret, one at a time.
+/// Flips every bit of every signature and secret, one at a time.
 #[test]
 fn any_changed_bit_of_signature_or_secret_is_refused() {
     for_each_signed(|provider, secret, verifier, sent| {
@@ -294,33 +297,33 @@ fn any_changed_bit_of_signature_or_secret_is_refused() {
         for header in &sent.signature {
             let value = sent.headers[header].as_bytes();
             for bit in 0..value.len() * 8 {
-                let other = flipped(value, bit);
+                let other = flip_bit(value, bit);
                 let Ok(changed) = HeaderValue::from_bytes(&other) else { continue };
-                // White space at the ends never reaches us.
+                // The server trims white space around header values.
                 let is_same = is_same_hex(value, &other) || is_same_scheme(value, &other);
                 if is_same || other.trim_ascii() != other {
                     continue;
                 }
                 let mut sent = sent.clone();
                 sent.headers.insert(header.clone(), changed);
-                assert!(!sent.passes(verifier), "{name} {header}: bit {bit} {other:?}");
+                assert!(!sent.is_accepted(verifier), "{name} {header}: bit {bit} {other:?}");
             }
         }
         for bit in 0..sent.signed_path * 8 {
-            let Ok(path) = String::from_utf8(flipped(sent.path.as_bytes(), bit)) else { continue };
-            let sent = Sent { path, ..sent.clone() };
-            assert!(!sent.passes(verifier), "{name} path: bit {bit} {}", sent.path);
+            let Ok(path) = String::from_utf8(flip_bit(sent.path.as_bytes(), bit)) else { continue };
+            let sent = SignedSample { path, ..sent.clone() };
+            assert!(!sent.is_accepted(verifier), "{name} path: bit {bit} {}", sent.path);
         }
         for bit in 0..secret.len() * 8 {
-            let other = flipped(secret.as_bytes(), bit);
-            if let Ok(stranger) = self::verifier(provider, &other) {
-                assert!(!sent.passes(&stranger), "{name} secret: bit {bit}");
+            let other = flip_bit(secret.as_bytes(), bit);
+            if let Ok(other_verifier) = self::verifier(provider, &other) {
+                assert!(!sent.is_accepted(&other_verifier), "{name} secret: bit {bit}");
             }
         }
     });
 }
 
-/// Any bit of any body; which one is left to chance, for there are many.
+/// Flips a random bit of every body, because there are too many to try them all.
 #[test]
 fn any_changed_bit_of_a_body_is_refused() {
     proptest!(|(at in any::<prop::sample::Index>())| {
@@ -329,12 +332,12 @@ fn any_changed_bit_of_a_body_is_refused() {
             if !is_body_signed(provider.name(), secret) || result.is_err() {
                 return;
             }
-            let other = flipped(&sent.body, at.index(sent.body.len() * 8));
+            let other = flip_bit(&sent.body, at.index(sent.body.len() * 8));
             if is_same_form(provider.name(), &sent.body, &other) {
                 return;
             }
             sent.body = other;
-            if sent.passes(verifier) {
+            if sent.is_accepted(verifier) {
                 let name = provider.name();
                 result = Err(TestCaseError::fail(format!("{name} accepts {sent:?}")));
             }
@@ -344,18 +347,18 @@ fn any_changed_bit_of_a_body_is_refused() {
 }
 
 #[test]
-fn the_list_of_bodies_that_are_not_signed_is_true() {
+fn unsigned_bodies_are_listed_correctly() {
     for_each_signed(|provider, secret, verifier, mut sent| {
         let name = provider.name();
         if !is_body_signed(name, secret) && name != "mercado-pago" {
             sent.body.push(b' ');
-            assert!(sent.passes(verifier), "{name} signs bodies after all");
+            assert!(sent.is_accepted(verifier), "{name} signs bodies after all");
         }
     });
 }
 
 #[test]
-fn statuses_say_what_became_of_a_message() {
+fn message_status_is_derived_from_kind_and_status() {
     let cases = [
         ("whatsapp-cloud", "status.sent", None, Some(MessageStatusUpdate::Sent)),
         (
@@ -400,6 +403,6 @@ fn statuses_say_what_became_of_a_message() {
         assert_eq!(told, expected, "case: {provider} {kind} {status:?}");
     }
     let failed = br#"{"entry":[{"changes":[{"value":{"statuses":[{"errors":[{"code":131026,"title":"Message undeliverable"}]}]}}]}]}"#;
-    let complaint = find("whatsapp-cloud").unwrap().failure_reason(failed);
-    assert_eq!(complaint.as_deref(), Some("Message undeliverable"));
+    let reason = find("whatsapp-cloud").unwrap().failure_reason(failed);
+    assert_eq!(reason.as_deref(), Some("Message undeliverable"));
 }

@@ -1,18 +1,18 @@
-//! Twilio: messages, calls and what becomes of them, as web forms; other products send JSON.
+//! Twilio: messages, calls and their statuses as web forms; other products send JSON.
 
 mod scheme;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::borrow::Cow;
 
 use http::StatusCode;
 use url::form_urlencoded;
 
-use self::scheme::AuthTokens;
+use self::scheme::TwilioScheme;
 use super::{
-    BodyFields, EventKey, EventPart, ParsedRequest, Provider, ProviderReply, RefusalPolicy,
-    SampleEvent, form, list,
+    EventKey, EventPart, ParsedRequest, Provider, ProviderReply, RefusalPolicy, SampleEvent,
+    fields::body_fields, form, raw_json,
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
@@ -24,28 +24,28 @@ use crate::{
     verify::{Verifier, VerifySpecError},
 };
 
-/// The same at every attempt of one request.
+/// The same for all attempts of one request.
 const TOKEN: &str = "i-twilio-idempotency-token";
 
-/// An event of Event Streams.
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/id",
-        "/type",
-        "/data/accountSid",
-        "/data/messageSid",
-        "/data/to",
-        "/data/from",
-        "/data/messageStatus",
-    ])
-});
+body_fields! {
+    /// Fields of Event Streams.
+    static FIELDS {
+        ID = "/id",
+        TYPE = "/type",
+        ACCOUNT_SID = "/data/accountSid",
+        MESSAGE_SID = "/data/messageSid",
+        TO = "/data/to",
+        FROM = "/data/from",
+        MESSAGE_STATUS = "/data/messageStatus",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 5] = [
-    (AttributeName::Account, 2),
-    (AttributeName::MessageId, 3),
-    (AttributeName::Phone, 4),
-    (AttributeName::Phone, 5),
-    (AttributeName::ProviderStatus, 6),
+const ATTRIBUTES: [(AttributeName, usize); 5] = [
+    (AttributeName::Account, ACCOUNT_SID),
+    (AttributeName::MessageId, MESSAGE_SID),
+    (AttributeName::Phone, TO),
+    (AttributeName::Phone, FROM),
+    (AttributeName::ProviderStatus, MESSAGE_STATUS),
 ];
 
 #[derive(Debug)]
@@ -57,22 +57,22 @@ impl Provider for Twilio {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let many = secrets.len();
-        Ok(Verifier::own(Box::new(AuthTokens(secrets)), many))
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(TwilioScheme(secrets)), count))
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         if form::is_form(request) {
-            return ParsedRequest::one(Form::of(request.body).part(request));
+            return ParsedRequest::single(TwilioForm::of(request.body).part(request));
         }
-        let parts = list::split(request.body, read_streamed).unwrap_or_else(|| {
-            let key = EventKey::known(by_token(request, None), TOKEN);
+        let parts = raw_json::split_array(request.body, parse_stream_event).unwrap_or_else(|| {
+            let key = EventKey::known(token_key(request, None), TOKEN);
             vec![EventPart { key, ..EventPart::default() }]
         });
         ParsedRequest::Events(parts)
     }
 
-    /// It tries once more, or as often as the address says, within minutes.
+    /// Twilio retries once, or as configured in the URL, within minutes.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(2 * 86_400)
     }
@@ -81,11 +81,11 @@ impl Provider for Twilio {
         &["x-twilio-signature"]
     }
 
-    /// Any text in answer to a message is sent to whoever wrote it, and a call is ended with an
-    /// error by what is no `TwiML`. `TwiML` without a word in it does nothing.
+    /// A text reply to a message would be sent to its author, and a reply to a call that is not `TwiML`
+    /// ends it with an error. Empty `TwiML` does nothing.
     fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
         let wants_twiml =
-            form::is_form(request) && Form::of(request.body).get("EventType").is_none();
+            form::is_form(request) && TwilioForm::of(request.body).get("EventType").is_none();
         Some(if wants_twiml {
             ProviderReply { content_type: Some("text/xml"), ..ProviderReply::text("<Response/>") }
         } else {
@@ -93,7 +93,7 @@ impl Provider for Twilio {
         })
     }
 
-    /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
+    /// Twilio hardly retries, so a wrong secret must not lose events.
     fn on_refusal(&self) -> RefusalPolicy {
         RefusalPolicy::Keep
     }
@@ -108,9 +108,9 @@ impl Provider for Twilio {
 }
 
 /// The fields of a form.
-struct Form<'b>(Vec<(Cow<'b, str>, Cow<'b, str>)>);
+struct TwilioForm<'b>(Vec<(Cow<'b, str>, Cow<'b, str>)>);
 
-impl<'b> Form<'b> {
+impl<'b> TwilioForm<'b> {
     fn of(body: &'b [u8]) -> Self {
         Self(form_urlencoded::parse(body).collect())
     }
@@ -122,11 +122,11 @@ impl<'b> Form<'b> {
 
     fn part(&self, request: &IncomingRequest<'_>) -> EventPart {
         let account = self.get("AccountSid");
-        // Conversations and others say what happened, and name a message that it happened to.
+        // Conversations and other products send an event type and the message it is about.
         if let Some(event) = self.get("EventType") {
             return EventPart {
                 kind: EventKind::new(event),
-                key: EventKey::known(by_token(request, account), TOKEN),
+                key: EventKey::known(token_key(request, account), TOKEN),
                 order: self.get("ConversationSid").and_then(DedupKey::new),
                 attributes: self.attributes(self.get("Author")),
                 ..EventPart::default()
@@ -139,13 +139,13 @@ impl<'b> Form<'b> {
             return self.call(request, account, call);
         }
         EventPart {
-            key: EventKey::known(by_token(request, account), TOKEN),
+            key: EventKey::known(token_key(request, account), TOKEN),
             attributes: self.attributes(None),
             ..EventPart::default()
         }
     }
 
-    /// One that came in, or what became of one that was sent.
+    /// An incoming message, or the status of a sent one.
     fn message(&self, account: Option<&str>, message: &str) -> EventPart {
         let status = self.get("MessageStatus").or_else(|| self.get("SmsStatus"));
         let status = status.filter(|status| !matches!(*status, "received" | "receiving"));
@@ -165,8 +165,8 @@ impl<'b> Form<'b> {
         }
     }
 
-    /// A call asks again and again in one state, for example after each digit: only the reports have
-    /// a number.
+    /// A call sends several requests in one state, for example after each digit; only status callbacks
+    /// have a sequence number.
     fn call(&self, request: &IncomingRequest<'_>, account: Option<&str>, call: &str) -> EventPart {
         let status = self.get("CallStatus");
         let other = match self.get("Direction") {
@@ -177,7 +177,7 @@ impl<'b> Form<'b> {
         let numbered = numbered.and_then(|((account, status), number)| {
             DedupKey::new(&format!("twilio:{account}:{call}:{status}:{number}"))
         });
-        let key = numbered.or_else(|| by_token(request, account));
+        let key = numbered.or_else(|| token_key(request, account));
         EventPart {
             kind: status.and_then(|status| EventKind::new(&format!("call.{status}"))),
             key: EventKey::known(key, "twilio:CallSid"),
@@ -205,20 +205,20 @@ impl<'b> Form<'b> {
     }
 }
 
-/// Whatever has nothing of its own to be known by: the token of the request.
-fn by_token(request: &IncomingRequest<'_>, account: Option<&str>) -> Option<DedupKey> {
+/// The key of a request without an id of its own: its idempotency token.
+fn token_key(request: &IncomingRequest<'_>, account: Option<&str>) -> Option<DedupKey> {
     let token = request.header(TOKEN)?;
     DedupKey::new(&format!("twilio:{}:{token}", account.unwrap_or("-")))
 }
 
-/// An item of the lists that Event Streams sends.
-fn read_streamed(item: &[u8]) -> EventPart {
+/// Parses an item of an Event Streams array.
+fn parse_stream_event(item: &[u8]) -> EventPart {
     let found = FIELDS.read(item);
     EventPart {
-        kind: found.get(1).and_then(EventKind::new),
-        key: EventKey::known(found.key("twilio", &[0]), "twilio:id"),
-        order: found.first(&[3]).and_then(DedupKey::new),
-        attributes: found.attributes(&ABOUT),
+        kind: found.get(TYPE).and_then(EventKind::new),
+        key: EventKey::known(found.key("twilio", &[ID]), "twilio:id"),
+        order: found.first(&[MESSAGE_SID]).and_then(DedupKey::new),
+        attributes: found.attributes(&ATTRIBUTES),
         ..EventPart::default()
     }
 }

@@ -1,8 +1,6 @@
-//! Typeform: looks like GitHub's signature, and is written in base64.
+//! Typeform: like GitHub's signature, but in base64.
 
-use std::sync::LazyLock;
-
-use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -12,22 +10,22 @@ use crate::{
     verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/event_id",
-        "/event_type",
-        "/form_response/form_id",
-        "/form_response/token",
-        "/form_response/hidden/email",
-        "/form_response/hidden/user_id",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        EVENT_ID = "/event_id",
+        EVENT_TYPE = "/event_type",
+        FORM_ID = "/form_response/form_id",
+        RESPONSE_TOKEN = "/form_response/token",
+        HIDDEN_EMAIL = "/form_response/hidden/email",
+        HIDDEN_USER_ID = "/form_response/hidden/user_id",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 4] = [
-    (AttributeName::Account, 2),
-    (AttributeName::Object, 3),
-    (AttributeName::Email, 4),
-    (AttributeName::User, 5),
+const ATTRIBUTES: [(AttributeName, usize); 4] = [
+    (AttributeName::Account, FORM_ID),
+    (AttributeName::Object, RESPONSE_TOKEN),
+    (AttributeName::Email, HIDDEN_EMAIL),
+    (AttributeName::User, HIDDEN_USER_ID),
 ];
 
 #[derive(Debug)]
@@ -49,16 +47,16 @@ impl Provider for Typeform {
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        ParsedRequest::one(EventPart {
-            kind: found.get(1).and_then(EventKind::new),
-            key: EventKey::known(found.key("typeform", &[0]), "typeform:event_id"),
-            order: found.get(2).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
+        ParsedRequest::single(EventPart {
+            kind: found.get(EVENT_TYPE).and_then(EventKind::new),
+            key: EventKey::known(found.key("typeform", &[EVENT_ID]), "typeform:event_id"),
+            order: found.get(FORM_ID).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
             ..EventPart::default()
         })
     }
 
-    /// It goes on for ten hours.
+    /// Typeform retries for ten hours.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(2 * 86_400)
     }
@@ -79,22 +77,22 @@ impl Provider for Typeform {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, told, verify};
+    use super::super::testing::{attribute_pairs, summary, verify};
 
     #[test]
-    fn a_response_is_told_apart_by_its_event_and_not_by_its_form() {
+    fn key_is_the_event_id_and_not_the_form_id() {
         let body = r#"{"event_id":"E1","event_type":"form_response","form_response":{"form_id":"F1","token":"t1","hidden":{"email":"ana@example.com"}}}"#;
-        assert_eq!(told("typeform", &[], body), ["form_response", "typeform:E1", "F1"]);
+        assert_eq!(summary("typeform", &[], body), ["form_response", "typeform:E1", "F1"]);
         assert_eq!(
-            about("typeform", &[], body),
+            attribute_pairs("typeform", &[], body),
             ["object=t1", "email=ana@example.com", "account=F1"]
         );
-        assert_eq!(told("typeform", &[], r#"{"event_type":"x"}"#), ["x", "-", "-"]);
-        assert_eq!(told("typeform", &[], "x"), ["-", "-", "-"]);
+        assert_eq!(summary("typeform", &[], r#"{"event_type":"x"}"#), ["x", "-", "-"]);
+        assert_eq!(summary("typeform", &[], "x"), ["-", "-", "-"]);
     }
 
     #[test]
-    fn the_signature_is_base64_and_nothing_else() {
+    fn signature_must_be_base64() {
         // HMAC-SHA256 of `{}` with the key `secret`, in both spellings.
         let base64 = "sha256=dzJZAsrKgS3CWXM6rNBGtzgXNyx3e42VtAJkdHRRbhM=";
         let hex = "sha256=77325902caca812dc259733aacd046b73817372c777b8d95b402647474516e13";

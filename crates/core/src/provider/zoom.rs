@@ -1,6 +1,4 @@
-//! Zoom: signed with a timestamp; asks again and again whether the address is still ours.
-
-use std::sync::LazyLock;
+//! Zoom: signed with a timestamp; revalidates the URL regularly.
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
@@ -8,8 +6,8 @@ use serde::Serialize;
 use sha2::Sha256;
 
 use super::{
-    BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply,
-    SampleEvent,
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply, SampleEvent,
+    fields::body_fields,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
@@ -20,36 +18,36 @@ use crate::{
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
-    BodyFields::new(&[
-        "/event",
-        "/event_ts",
-        "/payload/plainToken",
-        "/payload/object/uuid",
-        "/payload/object/id",
-        "/payload/object/participant/participant_uuid",
-        "/payload/object/participant/user_id",
-        "/payload/account_id",
-        "/payload/object/host_id",
-        "/payload/operator_id",
-        "/payload/object/participant/email",
-        "/payload/operator",
-    ])
-});
+body_fields! {
+    static FIELDS {
+        EVENT = "/event",
+        EVENT_TS = "/event_ts",
+        PLAIN_TOKEN = "/payload/plainToken",
+        OBJECT_UUID = "/payload/object/uuid",
+        OBJECT_ID = "/payload/object/id",
+        PARTICIPANT_UUID = "/payload/object/participant/participant_uuid",
+        PARTICIPANT_USER_ID = "/payload/object/participant/user_id",
+        ACCOUNT_ID = "/payload/account_id",
+        HOST_ID = "/payload/object/host_id",
+        OPERATOR_ID = "/payload/operator_id",
+        PARTICIPANT_EMAIL = "/payload/object/participant/email",
+        OPERATOR = "/payload/operator",
+    }
+}
 
-const ABOUT: [(AttributeName, usize); 9] = [
-    (AttributeName::Object, 3),
-    (AttributeName::Object, 4),
-    (AttributeName::User, 5),
-    (AttributeName::User, 6),
-    (AttributeName::Account, 7),
-    (AttributeName::User, 8),
-    (AttributeName::User, 9),
-    (AttributeName::Email, 10),
-    (AttributeName::Email, 11),
+const ATTRIBUTES: [(AttributeName, usize); 9] = [
+    (AttributeName::Object, OBJECT_UUID),
+    (AttributeName::Object, OBJECT_ID),
+    (AttributeName::User, PARTICIPANT_UUID),
+    (AttributeName::User, PARTICIPANT_USER_ID),
+    (AttributeName::Account, ACCOUNT_ID),
+    (AttributeName::User, HOST_ID),
+    (AttributeName::User, OPERATOR_ID),
+    (AttributeName::Email, PARTICIPANT_EMAIL),
+    (AttributeName::Email, OPERATOR),
 ];
 
-/// It sends again for two hours and a bit.
+/// Zoom retries for a little over two hours.
 const WINDOW: HumanDuration = HumanDuration::from_secs(86_400);
 
 #[derive(Debug)]
@@ -60,9 +58,9 @@ impl Provider for Zoom {
         "zoom"
     }
 
-    /// The tolerance spans its retries, because it is not known whether they are signed anew.
-    /// Nothing is lost by it: the key is made of the signed body, so that whatever is sent once
-    /// more is a duplicate for longer than it is let in.
+    /// The tolerance covers the retries, because it is undocumented whether they are signed again. That
+    /// is safe: the key comes from the signed body and is remembered longer than the tolerance, so a
+    /// replayed request is a duplicate.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let spec = HmacSpec {
             prefix: "v0=".to_owned(),
@@ -80,16 +78,16 @@ impl Provider for Zoom {
         secret: Option<&Secret>,
     ) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        let is_question = found.get(0) == Some("endpoint.url_validation");
-        if is_question && let (Some(token), Some(secret)) = (found.get(2), secret) {
-            return ParsedRequest::Handshake(validation(token, secret));
+        let is_url_validation = found.get(EVENT) == Some("endpoint.url_validation");
+        if is_url_validation && let (Some(token), Some(secret)) = (found.get(PLAIN_TOKEN), secret) {
+            return ParsedRequest::Handshake(validation_reply(token, secret));
         }
-        ParsedRequest::one(EventPart {
-            kind: found.get(0).and_then(EventKind::new),
+        ParsedRequest::single(EventPart {
+            kind: found.get(EVENT).and_then(EventKind::new),
             key: key(&found),
-            order: found.first(&[4, 3]).and_then(DedupKey::new),
-            attributes: found.attributes(&ABOUT),
-            is_ping: is_question,
+            order: found.first(&[OBJECT_ID, OBJECT_UUID]).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
+            is_ping: is_url_validation,
             ..EventPart::default()
         })
     }
@@ -107,35 +105,39 @@ impl Provider for Zoom {
     }
 }
 
-/// Events have no id. Two people may join a meeting in one millisecond, so they are part of the
-/// key; and since the time is in the body, equal bytes are the same event.
+/// Events have no id. Two participants may join in the same millisecond, so they are part of the key.
+/// The body contains the time, so equal bytes are the same event.
 fn key(found: &FieldValues<'_>) -> EventKey {
-    if found.get(0).is_none() || found.get(1).is_none() {
+    if found.get(EVENT).is_none() || found.get(EVENT_TS).is_none() {
         return EventKey::None;
     }
-    let mut places = vec![0, 1];
-    match [3, 4].into_iter().find(|place| found.get(*place).is_some()) {
-        Some(object) => places.push(object),
+    let mut fields = vec![EVENT, EVENT_TS];
+    match [OBJECT_UUID, OBJECT_ID].into_iter().find(|field| found.get(*field).is_some()) {
+        Some(object) => fields.push(object),
         None => return EventKey::ContentHash(WINDOW.0),
     }
-    places.extend([5, 6].into_iter().find(|place| found.get(*place).is_some()));
-    EventKey::known(found.key("zoom", &places), "zoom:event:event_ts:object")
+    fields.extend(
+        [PARTICIPANT_UUID, PARTICIPANT_USER_ID]
+            .into_iter()
+            .find(|field| found.get(*field).is_some()),
+    );
+    EventKey::known(found.key("zoom", &fields), "zoom:event:event_ts:object")
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Validation<'t> {
+struct ValidationReply<'t> {
     plain_token: &'t str,
     encrypted_token: String,
 }
 
-/// Proves that we know the secret.
-fn validation(plain_token: &str, secret: &Secret) -> ProviderReply {
+/// Proves knowledge of the secret.
+fn validation_reply(plain_token: &str, secret: &Secret) -> ProviderReply {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose())
         .expect("HMAC takes keys of any length (RFC 2104)");
     mac.update(plain_token.as_bytes());
     let encrypted_token = HEXLOWER.encode(&mac.finalize().into_bytes());
-    let answer = Validation { plain_token, encrypted_token };
+    let answer = ValidationReply { plain_token, encrypted_token };
     ProviderReply::json(serde_json::to_vec(&answer).unwrap_or_default())
 }
 
@@ -160,11 +162,11 @@ static SAMPLES: &[SampleEvent] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{about, incoming, part, read, told, verify};
+    use super::super::testing::{attribute_pairs, incoming, parse, part, summary, verify};
     use super::*;
 
     #[test]
-    fn events_without_an_id_get_one_of_what_they_have() {
+    fn key_is_built_from_event_time_and_object() {
         let cases = [
             (
                 "a meeting",
@@ -172,12 +174,12 @@ mod tests {
                 ["meeting.started", "zoom:meeting.started:5:u==", "123"],
             ),
             (
-                "somebody in it",
+                "a participant",
                 r#"{"event":"meeting.participant_joined","event_ts":5,"payload":{"object":{"uuid":"u==","id":123,"participant":{"user_id":"16","participant_uuid":"p1"}}}}"#,
                 ["meeting.participant_joined", "zoom:meeting.participant_joined:5:u==:p1", "123"],
             ),
             (
-                "somebody else in the same millisecond",
+                "another participant in the same millisecond",
                 r#"{"event":"meeting.participant_joined","event_ts":5,"payload":{"object":{"uuid":"u==","id":123,"participant":{"user_id":"17"}}}}"#,
                 ["meeting.participant_joined", "zoom:meeting.participant_joined:5:u==:17", "123"],
             ),
@@ -187,7 +189,7 @@ mod tests {
                 ["user.created", "zoom:user.created:5:z8", "z8"],
             ),
             (
-                "nothing to name it by",
+                "no object",
                 r#"{"event":"app_deauthorized","event_ts":5,"payload":{"account_id":"a"}}"#,
                 ["app_deauthorized", "content 86400s", "-"],
             ),
@@ -199,15 +201,15 @@ mod tests {
             ("not JSON", "x", ["-", "-", "-"]),
         ];
         for (name, body, expected) in cases {
-            assert_eq!(told("zoom", &[], body), expected, "case: {name}");
+            assert_eq!(summary("zoom", &[], body), expected, "case: {name}");
         }
     }
 
     #[test]
-    fn the_question_is_answered_with_the_secret_that_fitted() {
+    fn url_validation_is_answered_with_the_matching_secret() {
         let body = r#"{"event":"endpoint.url_validation","payload":{"plainToken":"qgg8vlvZRS6UYooatFL8Aw"}}"#;
-        let ParsedRequest::Handshake(reply) = read("zoom", &[], body) else {
-            panic!("no greeting")
+        let ParsedRequest::Handshake(reply) = parse("zoom", &[], body) else {
+            panic!("no handshake")
         };
         let expected = concat!(
             r#"{"plainToken":"qgg8vlvZRS6UYooatFL8Aw","encryptedToken":""#,
@@ -215,7 +217,7 @@ mod tests {
         );
         assert_eq!(String::from_utf8_lossy(&reply.body), expected);
         assert_eq!((reply.status.as_u16(), reply.content_type), (200, Some("application/json")));
-        // Without a secret there is no proof, and it is kept like a ping.
+        // Without a secret there is no proof, so it is stored like a ping.
         let headers = http::HeaderMap::new();
         let request = incoming(&headers, body);
         let ParsedRequest::Events(parts) = Zoom.parse_request(&request, None) else {
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_sends_again_is_let_in_and_no_longer() {
+    fn retries_are_accepted_within_the_tolerance() {
         let at = ("x-zm-request-timestamp", "1000");
         let mut mac = Hmac::<Sha256>::new_from_slice(b"s").unwrap();
         mac.update(b"v0:1000:{}");
@@ -238,9 +240,9 @@ mod tests {
     }
 
     #[test]
-    fn a_meeting_is_found_by_its_ids_and_people() {
+    fn attributes_include_meeting_ids_and_people() {
         let body = r#"{"event":"meeting.started","payload":{"account_id":"a","operator":"ana@example.com","object":{"uuid":"u==","id":"123","host_id":"h"}}}"#;
         let expected = ["object=u==", "object=123", "email=ana@example.com", "user=h", "account=a"];
-        assert_eq!(about("zoom", &[], body), expected);
+        assert_eq!(attribute_pairs("zoom", &[], body), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates that a provider signs its requests with.
+//! Signatures by a certificate that the provider publishes.
 
 use std::time::Duration;
 
@@ -10,28 +10,29 @@ use webpki::{
 use super::VerifyError;
 use crate::time::Timestamp;
 
-/// A chain has three or four. More only serve to make us work.
+/// A chain has three or four certificates. More would only make us compute.
 const CERTIFICATES_MAX: usize = 8;
 
-/// A certificate that was fetched from its provider, and whom we trust.
+/// A certificate fetched from its provider, with the trusted roots.
 #[derive(Clone, Copy, Debug)]
 pub struct Certificate<'c> {
-    /// The certificate in PEM, and perhaps those of its issuers.
+    /// The certificate in PEM, possibly with those of its issuers.
     pub pem: &'c [u8],
-    /// Who may be at the end of a chain.
+    /// Trust anchors.
     pub roots: &'c [TrustAnchor<'static>],
 }
 
 impl Certificate<'_> {
-    /// Checks that `signature` over `text` was made with RSA and SHA-256 by the holder of the
-    /// certificate for a name that `is_wanted`, and that the certificate is good now.
+    /// Verifies the RSA-SHA-256 `signature` over `text` with the certificate for a name that
+    /// `is_expected_name` accepts, and that the certificate is valid now.
     ///
-    /// Where the issuers are served with it, they must lead to a root. A certificate that stands
-    /// alone cannot be followed: it is as good as the connection that it came through.
-    pub(crate) fn check(
+    /// If issuers are served with it, the chain must lead to a root. A lone certificate cannot be
+    /// traced to a root: it is as trustworthy as the TLS connection it was fetched over.
+    pub(crate) fn verify_signature(
         &self,
-        is_wanted: impl Fn(&str) -> bool,
-        (text, signature): (&[u8], &[u8]),
+        is_expected_name: impl Fn(&str) -> bool,
+        text: &[u8],
+        signature: &[u8],
         now: Timestamp,
     ) -> Result<(), VerifyError> {
         let all = CertificateDer::pem_slice_iter(self.pem)
@@ -41,17 +42,17 @@ impl Certificate<'_> {
         if all.len() > CERTIFICATES_MAX {
             return Err(VerifyError::UntrustedCertificate("its chain is too long"));
         }
-        let wanted = all.iter().enumerate().find_map(|(place, der)| {
+        let expected = all.iter().enumerate().find_map(|(position, der)| {
             let certificate = EndEntityCert::try_from(der).ok()?;
-            let is_it = certificate.valid_dns_names().any(&is_wanted);
-            is_it.then_some((place, certificate))
+            let is_expected = certificate.valid_dns_names().any(&is_expected_name);
+            is_expected.then_some((position, certificate))
         });
-        let (place, certificate) =
-            wanted.ok_or(VerifyError::UntrustedCertificate("it is for another name"))?;
+        let (position, certificate) =
+            expected.ok_or(VerifyError::UntrustedCertificate("it is for another name"))?;
         let issuers: Vec<_> = all
             .iter()
             .enumerate()
-            .filter(|(other, _)| *other != place)
+            .filter(|(other, _)| *other != position)
             .map(|(_, der)| der.clone())
             .collect();
         let millis = u64::try_from(now.as_millis()).unwrap_or_default();
@@ -66,7 +67,7 @@ impl Certificate<'_> {
         );
         match path {
             Ok(_) => {}
-            // All but the issuer was good, the time among it.
+            // Everything but the issuer was checked, including the validity period.
             Err(Error::UnknownIssuer) if issuers.is_empty() => {}
             Err(Error::CertExpired { .. } | Error::CertNotValidYet { .. }) => {
                 return Err(VerifyError::UntrustedCertificate("it is not valid at this time"));

@@ -1,29 +1,21 @@
-//! Checks that a request really comes from the source it claims to come from.
+//! Verification that a request comes from the source it claims to come from.
 //!
-//! Here is what a *generic* source can be set up with; providers with a scheme of their own build
-//! on the same parts ([`VerificationScheme`]). A [`VerifySpec`] is what is written in the configuration, a
-//! [`Verifier`] is what is meant: header names parsed, the template cut into parts, the keys of the HMAC already
-//! mixed in, so that a request costs one pass over its body for each secret.
-//!
-//! What holds:
-//! - The raw bytes are checked, as they came. Nothing is parsed or written anew before.
-//! - It fails closed: whatever is missing, doubtful or malformed is [`VerifyError`].
+//! A [`VerifySpec`] is written in the configuration; a [`Verifier`] is ready to use, with the secrets
+//! already absorbed. Providers add their own [`VerificationScheme`]s. What must hold:
+//! - The raw bytes are verified, before anything is parsed.
+//! - It fails closed: anything missing, ambiguous or malformed is a [`VerifyError`].
 //! - Signatures and passwords are compared in constant time and in full length.
-//! - Every secret is tried, the current one first; [`VerifiedRequest::secret_index`] says which it was, so
-//!   that an operator can see when the previous one is no longer in use.
-//! - No error holds a secret or the signature that would have been right.
+//! - Every secret is tried, the current one first; [`VerifiedRequest::secret_index`] shows when the
+//!   previous one is no longer in use.
+//! - No error contains a secret or the expected signature.
 
-mod basic;
-mod candidates;
 mod certificate;
+mod credentials;
 pub mod diagnosis;
 mod hmac;
-mod spec;
 pub(crate) mod standard;
-mod template;
 #[cfg(test)]
 mod tests;
-mod token;
 
 use std::{fmt, sync::Arc};
 
@@ -32,10 +24,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use url::Url;
 
-pub(crate) use self::candidates::CANDIDATES_MAX;
 pub use self::certificate::Certificate;
-pub(crate) use self::hmac::parse_timestamp;
-pub use self::spec::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
+pub(crate) use self::hmac::{CANDIDATES_MAX, parse_timestamp};
+pub use self::hmac::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
 use crate::{
     object,
     request::{IncomingRequest, OutgoingRequest},
@@ -43,25 +34,25 @@ use crate::{
     time::Timestamp,
 };
 
-/// How requests of a generic source are checked, as it is written in the configuration.
+/// How requests of a source are verified, as written in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum VerifySpec {
-    /// Not at all: whoever knows the address may send.
+    /// No verification: anyone who knows the URL can send.
     #[default]
     None,
-    /// By a keyed hash over the body.
+    /// An HMAC over the body.
     Hmac(#[serde(deserialize_with = "crate::object::required")] Box<HmacSpec>),
-    /// By a header that holds the secret itself.
+    /// A header that contains the secret itself.
     #[serde(deserialize_with = "token_fields")]
     Token {
-        /// The header. In `authorization` the secret may follow `Bearer `.
+        /// Header name. In `authorization` the secret may follow `Bearer `.
         header: String,
     },
-    /// By user and password (RFC 7617); the secret is the password.
+    /// HTTP basic authentication (RFC 7617); the secret is the password.
     #[serde(deserialize_with = "basic_fields")]
     Basic {
-        /// The user.
+        /// User name.
         user: String,
     },
 }
@@ -84,65 +75,47 @@ fn basic_fields<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> 
     object::required(from).map(|Fields { user }| user)
 }
 
-/// Why a [`VerifySpec`] makes no sense.
+/// Why a [`VerifySpec`] is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifySpecError {
-    /// Something is to be checked, and there is nothing to check it with.
     #[error("`verify` needs at least one secret; set `secrets`, or write `verify = \"none\"`")]
     NoSecret,
-    /// Secrets that would never be looked at: more likely a forgotten `verify`.
+    /// Secrets that would never be used: most likely a forgotten `verify`.
     #[error("`secrets` are set but `verify` is \"none\"; choose hmac, token or basic")]
     UnusedSecrets,
-    /// Not the name of a header.
     #[error("`{name}` is not a header name")]
-    InvalidHeader {
-        /// What was written.
-        name: String,
-    },
+    InvalidHeader { name: String },
     /// `header = []`.
     #[error("`header` names no header")]
     NoHeader,
-    /// `template` has `{something}` that means nothing.
     #[error(
         "`template` has the unknown placeholder `{{{name}}}`; known are body, timestamp, id, url"
     )]
-    UnknownPlaceholder {
-        /// What stands between the braces.
-        name: String,
-    },
-    /// `template` has an opening brace that is never closed.
+    UnknownPlaceholder { name: String },
     #[error("`template` has a `{{` without its `}}`")]
     UnclosedPlaceholder,
     /// A signature that does not cover the body proves nothing about it.
     #[error("`template` has no `{{body}}`; the signature would not cover the body")]
     NoBody,
-    /// `{timestamp}` without a place to take it from.
     #[error("`template` has `{{timestamp}}`; set `timestamp_header` or `timestamp_param`")]
     NoTimestamp,
-    /// `{id}` without a place to take it from.
     #[error("`template` has `{{id}}`; set `id_header`")]
     NoId,
-    /// Two places for one timestamp.
     #[error("`timestamp_header` and `timestamp_param` are both set; keep one")]
     TwoTimestamps,
     /// Parameters are read only where the signature is one of them.
     #[error("`timestamp_param` needs `signature_param`, the name of the signature in that header")]
     NoSignatureParam,
-    /// A parameter's name that could never be met.
-    #[error("`{name}` cannot be a parameter's name; leave out spaces, commas and equals signs")]
-    InvalidParam {
-        /// What was written.
-        name: String,
-    },
-    /// A provider without a preset for it.
-    #[error("`verify` must be written out for this provider")]
-    NoUsualWay,
-    /// A secret that cannot be one of this provider's. Says nothing of the secret itself.
+    #[error("`{name}` is not a parameter name; leave out spaces, commas and equals signs")]
+    InvalidParam { name: String },
+    /// The provider has no default scheme.
+    #[error("this provider has no default verification; set `verify`")]
+    NoDefaultScheme,
+    /// Not a valid secret of this provider. The message contains nothing of the secret.
     #[error("secret {number}: {why}")]
     Secret {
-        /// Which one, counted from 1.
+        /// Position, counted from 1.
         number: usize,
-        /// What is wrong with it, and what it looks like.
         why: &'static str,
     },
     /// RFC 7617 ends the user at the first colon.
@@ -150,68 +123,55 @@ pub enum VerifySpecError {
     InvalidUser,
 }
 
-/// A request that was checked.
+/// The result of a successful verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifiedRequest {
-    /// The rule that let it in: `none`, `hmac-sha256`, `token`, `basic`, …
+    /// Name of the scheme: `none`, `hmac-sha256`, `token`, `basic`, …
     pub by: &'static str,
-    /// Which secret fitted: 0 is the current one, the others are previous.
+    /// Position of the matching secret: 0 is the current one, the others are previous ones.
     pub secret_index: usize,
 }
 
-/// Why a request is not let in.
+/// Why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// The header with the signature is missing or empty.
-    #[error("the header `{header}` with the signature is missing")]
+    #[error("the signature header `{header}` is missing")]
     MissingSignature {
-        /// The header, the first one if several would do.
+        /// The first one if several are accepted.
         header: HeaderName,
     },
-    /// The timestamp that belongs to the signature is missing.
     #[error("the timestamp of the signature is missing")]
     MissingTimestamp,
-    /// The id that belongs to the signature is missing.
     #[error("the id of the signature is missing")]
     MissingId,
-    /// The token, or user and password, are missing.
-    #[error("the header `{header}` with the credentials is missing")]
-    MissingCredentials {
-        /// The header.
-        header: HeaderName,
-    },
-    /// The secret is nowhere in the request.
-    #[error("the secret is missing: it stands neither in the address nor in the body")]
+    #[error("the credentials header `{header}` is missing")]
+    MissingCredentials { header: HeaderName },
+    #[error("the secret is missing: it is neither in the URL nor in the body")]
     MissingSecret,
-    /// Something is there and cannot be read, or is there twice.
+    /// A part cannot be decoded or occurs twice.
     #[error("the {part} of the request is malformed")]
     Malformed {
         /// `signature`, `timestamp`, `id`, `credentials` or `handshake`.
         part: &'static str,
     },
-    /// Rotation needs two signatures; a long list is an attempt to make us work.
-    #[error("the request has more than {} signatures", candidates::CANDIDATES_MAX)]
+    #[error("the request has more than {CANDIDATES_MAX} signatures")]
     TooManySignatures,
-    /// Signed too long ago, or in the future.
     #[error("the timestamp of the signature is outside the tolerance")]
     Stale,
-    /// The signature covers the address that was called, and that is not known.
-    #[error("the address that the sender called is not known; set `public_url`")]
-    UnknownAddress,
-    /// The provider asks who we are, and the source does not know the answer.
-    #[error("the source has no `verify_token`; set it to the one that is entered at the provider")]
+    /// The signature covers the URL, and there is neither a `public_url` nor a `Host` header.
+    #[error("the URL that the sender called is unknown; set `public_url`")]
+    UnknownUrl,
+    #[error("the source has no `verify_token`; set it to the token entered at the provider")]
     NoVerifyToken,
-    /// The certificate that the request was signed with is not the provider's.
     #[error("the certificate of the signature cannot be trusted: {0}")]
     UntrustedCertificate(&'static str),
-    /// Well-formed, and wrong.
-    #[error("the signature or password is not made with a secret of this source")]
+    #[error("the signature or password does not match any secret of this source")]
     Mismatch,
 }
 
 impl VerifyError {
-    /// Whether the request shows nothing that could prove anything: anybody can send such a one,
-    /// and no secret that is mended lets it in.
+    /// Whether the request carries no credentials at all: anyone can send it, and fixing a secret
+    /// would not make it valid.
     pub fn has_no_credentials(&self) -> bool {
         matches!(
             self,
@@ -219,7 +179,7 @@ impl VerifyError {
         )
     }
 
-    /// A stable name for metrics and the API.
+    /// A stable code for metrics and the API.
     pub fn code(&self) -> &'static str {
         match self {
             Self::MissingSignature { .. } => "missing_signature",
@@ -229,7 +189,7 @@ impl VerifyError {
             Self::Malformed { .. } => "malformed",
             Self::TooManySignatures => "too_many_signatures",
             Self::Stale => "stale",
-            Self::UnknownAddress => "unknown_address",
+            Self::UnknownUrl => "unknown_address",
             Self::NoVerifyToken => "no_verify_token",
             Self::UntrustedCertificate(_) => "untrusted_certificate",
             Self::Mismatch => "mismatch",
@@ -237,17 +197,15 @@ impl VerifyError {
     }
 }
 
-/// What was made to let a request pass.
+/// The headers and the path suffix that make a request pass verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSignature {
-    /// Headers to set.
     pub headers: Vec<(HeaderName, String)>,
-    /// What is to be added to the path of the source, for senders that have only their address.
+    /// Suffix for the path of the source, for senders that can configure only a URL.
     pub path: String,
 }
 
 impl RequestSignature {
-    /// Headers alone.
     pub fn headers(headers: Vec<(HeaderName, String)>) -> Self {
         Self { headers, path: String::new() }
     }
@@ -258,28 +216,28 @@ impl RequestSignature {
 #[error("{0}")]
 pub struct SignError(pub &'static str);
 
-/// One way to check requests, with its secrets at hand.
+/// A way to verify requests, with its secrets.
 pub trait VerificationScheme: fmt::Debug + Send + Sync {
-    /// A word for it, such as `hmac-sha256`.
+    /// A stable name, such as `hmac-sha256`.
     fn name(&self) -> &'static str;
 
-    /// The position of the secret that the request was made with.
+    /// The position of the secret that the request was signed with.
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError>;
 
-    /// What makes a request pass [`Self::verify`], made with the first secret.
+    /// Signs a request with the first secret, so that it passes [`Self::verify`].
     fn sign(
         &self,
         request: &OutgoingRequest<'_>,
         now: Timestamp,
     ) -> Result<RequestSignature, SignError>;
 
-    /// Where the certificate is that the request was signed with, if that must be fetched first.
-    /// Then [`Self::verify_with_certificate`] takes the place of [`Self::verify`].
+    /// The URL of the signing certificate, if one must be fetched first. Then
+    /// [`Self::verify_with_certificate`] replaces [`Self::verify`].
     fn certificate_url(&self, _: &IncomingRequest<'_>) -> Result<Option<Url>, VerifyError> {
         Ok(None)
     }
 
-    /// The position of the secret, checked with the certificate that was fetched.
+    /// Like [`Self::verify`], with the fetched certificate.
     fn verify_with_certificate(
         &self,
         request: &IncomingRequest<'_>,
@@ -289,27 +247,27 @@ pub trait VerificationScheme: fmt::Debug + Send + Sync {
         self.verify(request, now)
     }
 
-    /// The header that holds the secret itself, which nobody must be shown.
+    /// The header that contains the secret itself and must never be shown.
     fn secret_header(&self) -> Option<&HeaderName> {
         None
     }
 
-    /// Whether the signature covers the address that was called, so that this must be known.
+    /// Whether the signature covers the URL, which must then be known.
     fn covers_url(&self) -> bool {
         false
     }
 
-    /// The path without the secret that may stand at its beginning; `None` if it holds none.
+    /// The path without a leading secret; `None` if there is none.
     fn path_without_secret<'p>(&self, _path: &'p str) -> Option<&'p str> {
         None
     }
 }
 
-/// Lets everybody in.
+/// Accepts every request.
 #[derive(Debug)]
-struct Open;
+struct NoVerification;
 
-impl VerificationScheme for Open {
+impl VerificationScheme for NoVerification {
     fn name(&self) -> &'static str {
         UNVERIFIED
     }
@@ -323,20 +281,20 @@ impl VerificationScheme for Open {
     }
 }
 
-/// How it is told that nothing was checked.
+/// Name of the scheme that verifies nothing.
 pub const UNVERIFIED: &str = "none";
 
-/// A [`VerificationScheme`] ready to check requests, and how its outcome is told.
+/// A [`VerificationScheme`] with its warnings and the labels of its secrets.
 #[derive(Debug)]
 pub struct Verifier {
     scheme: Box<dyn VerificationScheme>,
     warnings: Vec<String>,
-    /// How each secret is named in the story of an event; written once, used for every request.
+    /// How the timeline of an event names each secret; shared by all requests.
     labels: Vec<Arc<str>>,
 }
 
 impl Verifier {
-    /// Checks the settings and makes ready. `secrets` has the current one first.
+    /// Validates the settings. `secrets` has the current one first.
     pub fn new(spec: &VerifySpec, secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
         if *spec == VerifySpec::None && !secrets.is_empty() {
             return Err(VerifySpecError::UnusedSecrets);
@@ -344,30 +302,31 @@ impl Verifier {
         if *spec != VerifySpec::None && secrets.is_empty() {
             return Err(VerifySpecError::NoSecret);
         }
-        let many = secrets.len();
+        let count = secrets.len();
         Ok(match spec {
-            VerifySpec::None => Self::own(Box::new(Open), many),
+            VerifySpec::None => Self::from_scheme(Box::new(NoVerification), count),
             VerifySpec::Hmac(spec) => {
-                let warnings = spec::warnings(spec, &secrets);
+                let warnings = hmac::warnings(spec, &secrets);
                 let scheme = Box::new(hmac::HmacVerifier::new(spec, &secrets)?);
-                Self { warnings, ..Self::own(scheme, many) }
+                Self { warnings, ..Self::from_scheme(scheme, count) }
             }
-            VerifySpec::Token { header } => {
-                Self::own(Box::new(token::TokenVerifier::new(header, secrets)?), many)
-            }
+            VerifySpec::Token { header } => Self::from_scheme(
+                Box::new(credentials::TokenVerifier::new(header, secrets)?),
+                count,
+            ),
             VerifySpec::Basic { user } => {
-                Self::own(Box::new(basic::BasicVerifier::new(user, secrets)?), many)
+                Self::from_scheme(Box::new(credentials::BasicVerifier::new(user, secrets)?), count)
             }
         })
     }
 
-    /// A provider that signs with a keyed hash.
+    /// A verifier for an HMAC scheme.
     pub fn hmac(spec: HmacSpec, secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
         Self::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
     }
 
-    /// A scheme of a provider's own, which has so many secrets.
-    pub fn own(scheme: Box<dyn VerificationScheme>, secrets: usize) -> Self {
+    /// A verifier for a scheme with `secrets` secrets.
+    pub fn from_scheme(scheme: Box<dyn VerificationScheme>, secrets: usize) -> Self {
         let by = scheme.name();
         let label = |number| match secrets {
             0 | 1 => by.into(),
@@ -377,44 +336,43 @@ impl Verifier {
         Self { scheme, warnings: Vec::new(), labels }
     }
 
-    /// The same, with what is not wise about its settings.
-    pub(crate) fn warning(mut self, warnings: Vec<String>) -> Self {
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings = warnings;
         self
     }
 
-    /// What a check came to, for people: `hmac-sha256 secret 1 of 2`.
+    /// A label for people: `hmac-sha256 secret 1 of 2`.
     pub fn label(&self, verified: VerifiedRequest) -> Option<Arc<str>> {
         self.labels.get(verified.secret_index).cloned()
     }
 
-    /// A word for how it checks.
+    /// The stable name of the scheme.
     pub fn name(&self) -> &'static str {
         self.scheme.name()
     }
 
-    /// What works and is still not wise, in sentences for the operator.
+    /// Warnings for the operator about weak settings.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Whether the signature covers the address that was called, so that this must be known.
+    /// Whether the signature covers the URL, which must then be known.
     pub fn covers_url(&self) -> bool {
         self.scheme.covers_url()
     }
 
-    /// The header that holds the secret itself, which nobody must be shown.
+    /// The header that contains the secret itself and must never be shown.
     pub fn secret_header(&self) -> Option<&HeaderName> {
         self.scheme.secret_header()
     }
 
-    /// The path without the secret that may stand at its beginning; `None` if it holds none.
+    /// The path without a leading secret; `None` if there is none.
     pub fn path_without_secret<'p>(&self, path: &'p str) -> Option<&'p str> {
         self.scheme.path_without_secret(path)
     }
 
-    /// What makes a request pass [`Self::verify`], made with the first secret: what the sender of a
-    /// test needs, and a destination that expects the provider's own signature.
+    /// Signs a request with the first secret, so that it passes [`Self::verify`]. For test events and
+    /// for destinations that expect the provider's signature.
     pub fn sign(
         &self,
         request: &OutgoingRequest<'_>,
@@ -423,7 +381,7 @@ impl Verifier {
         self.scheme.sign(request, now)
     }
 
-    /// Checks one request. `now` is compared with its timestamp, if the scheme has one.
+    /// Verifies a request. `now` is compared with its timestamp, if the scheme has one.
     pub fn verify(
         &self,
         request: &IncomingRequest<'_>,
@@ -433,8 +391,8 @@ impl Verifier {
         Ok(VerifiedRequest { by: self.scheme.name(), secret_index })
     }
 
-    /// Where the certificate is that the request was signed with, if that must be fetched first. It
-    /// is the provider's address, whatever the request says.
+    /// The URL of the signing certificate, if one must be fetched first. It always belongs to the
+    /// provider, whatever the request contains.
     pub fn certificate_url(
         &self,
         request: &IncomingRequest<'_>,
@@ -442,7 +400,7 @@ impl Verifier {
         self.scheme.certificate_url(request)
     }
 
-    /// Checks one request with the certificate that was fetched for it.
+    /// Verifies a request with the certificate fetched for it.
     pub fn verify_with_certificate(
         &self,
         request: &IncomingRequest<'_>,
@@ -454,12 +412,12 @@ impl Verifier {
     }
 }
 
-pub(crate) fn header_name(name: &str) -> Result<HeaderName, VerifySpecError> {
+pub(crate) fn parse_header_name(name: &str) -> Result<HeaderName, VerifySpecError> {
     name.parse().map_err(|_| VerifySpecError::InvalidHeader { name: name.to_owned() })
 }
 
-/// A header that may stand there once at most: of two, nobody knows which one was meant.
-pub(crate) fn only_value<'h>(
+/// A header that may occur at most once: with two, it is unclear which one counts.
+pub(crate) fn single_header<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
     part: &'static str,
@@ -471,8 +429,8 @@ pub(crate) fn only_value<'h>(
     }
 }
 
-/// The position of the secret that `candidate` is. All are tried, whatever the first ones say.
-pub(crate) fn matching_secret(secrets: &[Secret], candidate: &[u8]) -> Option<usize> {
+/// The position of the secret equal to `candidate`. All are compared, to take constant time.
+pub(crate) fn find_matching_secret(secrets: &[Secret], candidate: &[u8]) -> Option<usize> {
     let mut found = None;
     for (index, secret) in secrets.iter().enumerate() {
         if secret.matches(candidate) {
@@ -482,8 +440,8 @@ pub(crate) fn matching_secret(secrets: &[Secret], candidate: &[u8]) -> Option<us
     found
 }
 
-/// What follows an authentication scheme's name and its spaces (RFC 9110 section 11.4).
-pub(crate) fn after_scheme<'h>(value: &'h [u8], scheme: &str) -> Option<&'h [u8]> {
+/// The credentials after the name of an authentication scheme (RFC 9110 section 11.4).
+pub(crate) fn strip_auth_scheme<'h>(value: &'h [u8], scheme: &str) -> Option<&'h [u8]> {
     let (name, rest) = value.split_at_checked(scheme.len())?;
     if !name.eq_ignore_ascii_case(scheme.as_bytes()) || !rest.starts_with(b" ") {
         return None;

@@ -1,8 +1,7 @@
-//! Verification by Standard Webhooks, with secrets that both sides know (`v1`) and with key pairs
-//! (`v1a`).
+//! Verification by Standard Webhooks, with shared secrets (`v1`) and with key pairs (`v1a`).
 //!
-//! The signed text is `{id}.{timestamp}.{body}`. The header holds any number of signatures, each
-//! with its version before it; one that fits is enough. Versions that are not known are passed over.
+//! The signed text is `{id}.{timestamp}.{body}`. The header contains signatures prefixed with their
+//! version; one match is enough, and unknown versions are ignored.
 
 use std::fmt;
 
@@ -11,8 +10,8 @@ use http::{HeaderMap, HeaderName};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::{
-    RequestSignature, SignError, VerificationScheme, VerifyError, VerifySpecError,
-    candidates::CANDIDATES_MAX, only_value, parse_timestamp,
+    CANDIDATES_MAX, RequestSignature, SignError, VerificationScheme, VerifyError, VerifySpecError,
+    parse_timestamp, single_header,
 };
 use crate::{
     request::{IncomingRequest, OutgoingRequest},
@@ -21,72 +20,79 @@ use crate::{
     time::Timestamp,
 };
 
-/// What a public key begins with in its written form.
+/// Prefix of a public key.
 const PUBLIC_PREFIX: &str = "whpk_";
-/// What a private key begins with in its written form.
+/// Prefix of a private key.
 const PRIVATE_PREFIX: &str = "whsk_";
 
-/// How far the timestamp may be from now, in either direction.
+/// Largest allowed difference between the timestamp and now, in either direction.
 const TOLERANCE_SECS: u64 = 300;
-/// A shorter secret can be guessed. Some hand them out, so it is not an error.
+/// Shorter secrets can be guessed. Some senders issue them, so they only give a warning.
 const KEY_BYTES_ADVISED: usize = 24;
-/// Bytes of an ed25519 key, public or private; a private one is often written with the public one
-/// behind it.
+/// Length of an ed25519 key, public or private. A private key is often followed by its public key.
 const ED25519_BYTES: usize = 32;
 
 const SYMMETRIC: &[u8] = b"v1";
 const ASYMMETRIC: &[u8] = b"v1a";
 
-/// The headers, by the names of the specification and by those of Svix, which it grew out of.
-const FAMILIES: [Family; 2] = [
-    Family { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" },
-    Family { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" },
+/// Header names of the specification, and of Svix, from which it originated.
+const HEADER_FAMILIES: [HeaderFamily; 2] = [
+    HeaderFamily {
+        id: "webhook-id",
+        timestamp: "webhook-timestamp",
+        signature: "webhook-signature",
+    },
+    HeaderFamily { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" },
 ];
 
-/// Every header that holds a signature, and what else of Svix would be taken for a part of ours:
-/// its libraries look for each of its headers first.
-pub(crate) const SIGNATURE_HEADERS: [&str; 4] =
-    [FAMILIES[0].signature, FAMILIES[1].signature, FAMILIES[1].id, FAMILIES[1].timestamp];
+/// Every signature header, and the other headers of Svix: its libraries prefer each of them over
+/// ours, so none may be forwarded with a changed body.
+pub(crate) const SIGNATURE_HEADERS: [&str; 4] = [
+    HEADER_FAMILIES[0].signature,
+    HEADER_FAMILIES[1].signature,
+    HEADER_FAMILIES[1].id,
+    HEADER_FAMILIES[1].timestamp,
+];
 
 #[derive(Debug)]
-struct Family {
+struct HeaderFamily {
     id: &'static str,
     timestamp: &'static str,
     signature: &'static str,
 }
 
-impl Family {
-    /// The one that a request is signed in.
+impl HeaderFamily {
+    /// The family in which a request is signed.
     fn of(headers: &HeaderMap) -> Option<&'static Self> {
         let is_signed =
             |family: &&Self| headers.get(family.signature).is_some_and(|value| !value.is_empty());
-        FAMILIES.iter().find(is_signed)
+        HEADER_FAMILIES.iter().find(is_signed)
     }
 }
 
-/// The id of a request that is signed this way.
+/// The message id of a signed request.
 pub(crate) fn message_id<'r>(request: &IncomingRequest<'r>) -> Option<&'r str> {
-    let name = Family::of(request.headers)?.id;
+    let name = HeaderFamily::of(request.headers)?.id;
     request.headers.get(name)?.to_str().ok().filter(|id| !id.trim().is_empty())
 }
 
-/// One way to tell who signed.
-enum Key {
+/// A key that verifies signatures.
+enum VerificationKey {
     Shared(SigningSecret),
     Public(Vec<u8>),
-    /// Nobody needs it to check requests; whoever has it can make them.
+    /// A private key, which only tests need: it can also create signatures.
     Pair(Ed25519KeyPair),
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for VerificationKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(•••)")
+        f.write_str("VerificationKey(•••)")
     }
 }
 
-impl Key {
-    /// Reads one secret; also says what is not wise about it.
-    fn read(secret: &Secret) -> Result<(Self, Option<String>), &'static str> {
+impl VerificationKey {
+    /// Parses one secret, with a warning if it is weak.
+    fn parse(secret: &Secret) -> Result<(Self, Option<String>), &'static str> {
         let text = str::from_utf8(secret.expose()).map_err(|_| "it is not text")?.trim();
         if let Some(encoded) = text.strip_prefix(SECRET_PREFIX) {
             let key = decode_key(encoded).ok_or("what follows `whsec_` is not base64")?;
@@ -95,9 +101,9 @@ impl Key {
                 return Err("nothing follows `whsec_`");
             }
             let warning = (length < KEY_BYTES_ADVISED).then(|| {
-                format!("has {length} bytes; use at least {KEY_BYTES_ADVISED}, it can be guessed")
+                format!("has {length} bytes and can be guessed; use at least {KEY_BYTES_ADVISED}")
             });
-            return Ok((Self::Shared(SigningSecret::of_key(&key)), warning));
+            return Ok((Self::Shared(SigningSecret::from_key(&key)), warning));
         }
         if let Some(encoded) = text.strip_prefix(PUBLIC_PREFIX) {
             let key = decode_key(encoded).ok_or("what follows `whpk_` is not base64")?;
@@ -114,9 +120,9 @@ impl Key {
         Err("it must start with `whsec_` (a shared secret) or `whpk_` (a public key)")
     }
 
-    fn fits(&self, version: &[u8], signed: [&[u8]; 3], signature: &[u8]) -> bool {
+    fn matches(&self, version: &[u8], signed: [&[u8]; 3], signature: &[u8]) -> bool {
         match self {
-            Self::Shared(secret) => version == SYMMETRIC && secret.fits(signed, signature),
+            Self::Shared(secret) => version == SYMMETRIC && secret.matches(signed, signature),
             Self::Public(key) => version == ASYMMETRIC && is_signed_by(key, signed, signature),
             Self::Pair(pair) => {
                 version == ASYMMETRIC && is_signed_by(pair.public_key().as_ref(), signed, signature)
@@ -125,72 +131,73 @@ impl Key {
     }
 }
 
-/// The private key alone, or followed by the public one, which must belong to it.
+/// A key pair from the private key alone, or followed by its public key.
 fn key_pair(bytes: &[u8]) -> Result<Ed25519KeyPair, &'static str> {
     let pair = match bytes.split_at_checked(ED25519_BYTES) {
         Some((seed, [])) => Ed25519KeyPair::from_seed_unchecked(seed),
         Some((seed, public)) => Ed25519KeyPair::from_seed_and_public_key(seed, public),
         None => return Err("what follows `whsk_` is shorter than an ed25519 key"),
     };
-    pair.map_err(|_| "what follows `whsk_` is no ed25519 key, or its two halves do not fit")
+    pair.map_err(|_| "what follows `whsk_` is no ed25519 key, or its two halves do not match")
 }
 
 fn is_signed_by(public_key: &[u8], signed: [&[u8]; 3], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, public_key).verify(&signed.join(&b'.'), signature).is_ok()
 }
 
-/// Checks requests that are signed by Standard Webhooks.
+/// Verifies requests that are signed by Standard Webhooks.
 #[derive(Debug)]
-pub(crate) struct StandardWebhooks {
-    keys: Vec<Key>,
+pub(crate) struct StandardWebhooksScheme {
+    keys: Vec<VerificationKey>,
     warnings: Vec<String>,
 }
 
-impl StandardWebhooks {
-    /// Reads the secrets, the current one first: `whsec_…`, `whpk_…`, or for tests `whsk_…`.
+impl StandardWebhooksScheme {
+    /// Parses the secrets, the current one first: `whsec_…`, `whpk_…`, or for tests `whsk_…`.
     pub(crate) fn new(secrets: &[Secret]) -> Result<Self, VerifySpecError> {
         let mut keys = Vec::with_capacity(secrets.len());
         let mut warnings = Vec::new();
         for (number, secret) in (1..).zip(secrets) {
-            let read = Key::read(secret);
-            let (key, warning) = read.map_err(|why| VerifySpecError::Secret { number, why })?;
+            let parsed = VerificationKey::parse(secret);
+            let (key, warning) = parsed.map_err(|why| VerifySpecError::Secret { number, why })?;
             keys.push(key);
             warnings.extend(warning.map(|warning| format!("secret {number} {warning}")));
         }
         Ok(Self { keys, warnings })
     }
 
-    /// What works and is still not wise, in sentences for the operator.
+    /// Warnings for the operator about weak secrets.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
 }
 
-impl VerificationScheme for StandardWebhooks {
+impl VerificationScheme for StandardWebhooksScheme {
     fn name(&self) -> &'static str {
         "standard-webhooks"
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let missing = || VerifyError::MissingSignature {
-            header: HeaderName::from_static(FAMILIES[0].signature),
+            header: HeaderName::from_static(HEADER_FAMILIES[0].signature),
         };
-        let family = Family::of(request.headers).ok_or_else(missing)?;
+        let family = HeaderFamily::of(request.headers).ok_or_else(missing)?;
         let candidates = candidates(request.headers, family)?;
-        // Before the hashing: a stale request should cost nothing.
-        let timestamp = only(request.headers, family.timestamp, "timestamp")?
+        // Checked before hashing, so that a stale request costs little.
+        let timestamp = single_header_bytes(request.headers, family.timestamp, "timestamp")?
             .ok_or(VerifyError::MissingTimestamp)?;
         check_age(timestamp, now)?;
-        let id = only(request.headers, family.id, "id")?.ok_or(VerifyError::MissingId)?;
-        // A dot in it would let the same signature stand for another cut of the same bytes.
+        let id =
+            single_header_bytes(request.headers, family.id, "id")?.ok_or(VerifyError::MissingId)?;
+        // A dot in the id would make one signature valid for two requests.
         if id.contains(&b'.') {
             return Err(VerifyError::Malformed { part: "id" });
         }
         let signed = [id, timestamp, request.body];
-        let fits = |key: &Key| {
-            candidates.iter().any(|(version, signature)| key.fits(version, signed, signature))
+        let has_match = |key: &VerificationKey| {
+            candidates.iter().any(|(version, signature)| key.matches(version, signed, signature))
         };
-        self.keys.iter().position(fits).ok_or(VerifyError::Mismatch)
+        self.keys.iter().position(has_match).ok_or(VerifyError::Mismatch)
     }
 
     fn sign(
@@ -200,18 +207,20 @@ impl VerificationScheme for StandardWebhooks {
     ) -> Result<RequestSignature, SignError> {
         let timestamp = now.as_secs().to_string();
         let signature = match self.keys.first() {
-            Some(Key::Shared(secret)) => secret.sign(request.id, now.as_secs(), request.body),
-            Some(Key::Pair(pair)) => {
+            Some(VerificationKey::Shared(secret)) => {
+                secret.sign(request.id, now.as_secs(), request.body)
+            }
+            Some(VerificationKey::Pair(pair)) => {
                 let text = [request.id.as_bytes(), timestamp.as_bytes(), request.body].join(&b'.');
                 format!("v1a,{}", BASE64.encode(pair.sign(&text).as_ref()))
             }
-            Some(Key::Public(_)) | None => {
+            Some(VerificationKey::Public(_)) | None => {
                 return Err(SignError(
-                    "a public key cannot sign; give the secret (`whsec_…`) or the private key (`whsk_…`)",
+                    "a public key cannot sign; use the secret (`whsec_…`) or the private key (`whsk_…`)",
                 ));
             }
         };
-        let [family, _] = &FAMILIES;
+        let [family, _] = &HEADER_FAMILIES;
         let name = HeaderName::from_static;
         Ok(RequestSignature::headers(vec![
             (name(family.id), request.id.to_owned()),
@@ -221,23 +230,22 @@ impl VerificationScheme for StandardWebhooks {
     }
 }
 
-fn only<'h>(
+fn single_header_bytes<'h>(
     headers: &'h HeaderMap,
     name: &'static str,
     part: &'static str,
 ) -> Result<Option<&'h [u8]>, VerifyError> {
-    let value = only_value(headers, &HeaderName::from_static(name), part)?;
+    let value = single_header(headers, &HeaderName::from_static(name), part)?;
     Ok(value.map(http::HeaderValue::as_bytes))
 }
 
-/// A version and a signature.
-type Candidate<'h> = (&'h [u8], Vec<u8>);
+/// A version and a decoded signature.
+type VersionedSignature<'h> = (&'h [u8], Vec<u8>);
 
-/// The signatures of a request, each with its version.
 fn candidates<'h>(
     headers: &'h HeaderMap,
-    family: &Family,
-) -> Result<Vec<Candidate<'h>>, VerifyError> {
+    family: &HeaderFamily,
+) -> Result<Vec<VersionedSignature<'h>>, VerifyError> {
     let values = headers.get_all(family.signature).iter();
     let words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What is let in and what is not. The numbers B57 to B70 are those of the bad-input catalogue.
+//! Verification of generic schemes. The numbers B57 to B70 refer to the bad-input catalogue.
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXUPPER};
 use hmac::{Hmac, KeyInit, Mac};
@@ -46,7 +46,6 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-/// What a request looks like to a scheme that reads headers and body.
 fn incoming<'r>(headers: &'r HeaderMap, body: &'r [u8]) -> IncomingRequest<'r> {
     IncomingRequest { source: "s", path: "", query: None, headers, body, origin: None }
 }
@@ -61,7 +60,7 @@ impl Verifier {
         self.verify(&incoming(headers, body), now)
     }
 
-    fn made(&self, id: &str, body: &[u8]) -> Vec<(HeaderName, String)> {
+    fn sign_headers(&self, id: &str, body: &[u8]) -> Vec<(HeaderName, String)> {
         let request = OutgoingRequest { id, url: "", headers: &HeaderMap::new(), body };
         self.sign(&request, at(NOW)).unwrap().headers
     }
@@ -102,13 +101,13 @@ fn stripe() -> Verifier {
     verifier(spec, &[SECRET])
 }
 
-/// The code of the refusal, or the rule that let the request in.
+/// The error code, or the name of the scheme that verified the request.
 fn outcome(result: &Result<VerifiedRequest, VerifyError>) -> &'static str {
     result.as_ref().map_or_else(VerifyError::code, |verified| verified.by)
 }
 
 #[test]
-fn the_vectors_that_github_and_slack_publish_are_let_in() {
+fn published_github_and_slack_vectors_verify() {
     let signature = format!("sha256={GITHUB}");
     let github = github().check(&headers(&[("X-Sig", &signature)]), BODY, at(NOW));
     let sent = [("x-slack-signature", SLACK), ("x-slack-request-timestamp", "1531420618")];
@@ -119,7 +118,7 @@ fn the_vectors_that_github_and_slack_publish_are_let_in() {
 }
 
 #[test]
-fn only_the_whole_signature_is_let_in() {
+fn only_the_complete_signature_verifies() {
     let cases = [
         ("right", format!("sha256={GITHUB}"), "hmac-sha256"),
         ("B57 empty", String::new(), "missing_signature"),
@@ -140,18 +139,18 @@ fn only_the_whole_signature_is_let_in() {
     }
     // B57
     assert_eq!(outcome(&github().check(&headers(&[]), BODY, at(NOW))), "missing_signature");
-    // B62: what a JSON library would write is not what was signed.
+    // B62: reserialized JSON is not the signed text.
     let signature = format!("sha256={}", HEXLOWER.encode(&sha256(SECRET, &[br#"{"a":1}"#])));
     let result = github().check(&headers(&[("x-sig", &signature)]), br#"{"a": 1}"#, at(NOW));
     assert_eq!(outcome(&result), "mismatch");
 }
 
 #[test]
-fn base64_is_accepted_in_its_one_spelling() {
+fn base64_is_accepted_only_in_canonical_form() {
     let right = sha256(SECRET, &[BODY]);
     let standard = BASE64.encode(&right);
     let url = BASE64URL_NOPAD.encode(&right);
-    // The last character before the padding holds two bits that mean nothing; all must be zero.
+    // The last character before the padding has two unused bits, which must be zero.
     let loose = standard.replace("c=", "d=");
     assert_ne!(loose, standard);
     let cases = [
@@ -177,7 +176,7 @@ fn base64_is_accepted_in_its_one_spelling() {
 }
 
 #[test]
-fn every_algorithm_is_known_by_its_published_vector() {
+fn every_algorithm_matches_its_published_vector() {
     // RFC 2202 and RFC 4231, test case 2: key "Jefe".
     let body = b"what do ya want for nothing?";
     let cases = [
@@ -198,7 +197,7 @@ fn every_algorithm_is_known_by_its_published_vector() {
 }
 
 #[test]
-fn a_timestamp_must_be_near_and_plain() {
+fn timestamp_must_be_digits_within_tolerance() {
     let cases = [
         ("B61 now", "1531420618", "hmac-sha256"),
         ("B61 300 s old", "1531420318", "hmac-sha256"),
@@ -219,7 +218,7 @@ fn a_timestamp_must_be_near_and_plain() {
         let signed = sha256(SLACK_SECRET, &[b"v0:", timestamp.as_bytes(), b":", BODY]);
         let signature = format!("v0={}", HEXLOWER.encode(&signed));
         let sent = [("x-slack-signature", &*signature), ("x-slack-request-timestamp", timestamp)];
-        // Late in the second: a fraction must not turn the last allowed second away.
+        // Late in the second: a fraction must not exclude the last allowed second.
         let now = Timestamp::from_millis(NOW * 1000 + 999);
         let result = slack().check(&headers(&sent), BODY, now);
         assert_eq!(outcome(&result), expected, "case: {name}");
@@ -227,7 +226,7 @@ fn a_timestamp_must_be_near_and_plain() {
 }
 
 #[test]
-fn a_timestamp_belongs_to_its_signature() {
+fn timestamp_is_covered_by_the_signature() {
     let time = "x-slack-request-timestamp";
     let cases = [
         ("B63 changed", vec![("x-slack-signature", SLACK), (time, "1531420619")], "mismatch"),
@@ -242,7 +241,7 @@ fn a_timestamp_belongs_to_its_signature() {
         let result = slack().check(&headers(&sent), SLACK_BODY.as_bytes(), at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
-    // B64: within the tolerance the same request is let in again; the dedup key catches it.
+    // B64: within the tolerance the same request verifies again; deduplication catches it.
     let sent = headers(&[("x-slack-signature", SLACK), (time, "1531420618")]);
     for _ in 0..2 {
         assert!(slack().check(&sent, SLACK_BODY.as_bytes(), at(NOW + 60)).is_ok());
@@ -250,7 +249,7 @@ fn a_timestamp_belongs_to_its_signature() {
 }
 
 #[test]
-fn milliseconds_are_counted_as_such() {
+fn millisecond_timestamps_are_compared_in_milliseconds() {
     let spec = HmacSpec {
         template: "{timestamp}{body}".to_owned(),
         timestamp_header: Some("x-time".to_owned()),
@@ -267,7 +266,7 @@ fn milliseconds_are_counted_as_such() {
 }
 
 #[test]
-fn signature_and_timestamp_may_be_parameters_of_one_header() {
+fn signature_and_timestamp_can_be_parameters_of_one_header() {
     let right = HEXLOWER.encode(&sha256(SECRET, &[b"1531420618.", BODY]));
     let wrong = "0".repeat(64);
     let many = |count: usize| {
@@ -294,7 +293,7 @@ fn signature_and_timestamp_may_be_parameters_of_one_header() {
 }
 
 #[test]
-fn an_id_is_signed_too_and_cannot_shift_the_parts() {
+fn id_is_signed_and_cannot_shift_the_signed_parts() {
     let spec = HmacSpec {
         template: "{id}.{timestamp}.{body}".to_owned(),
         timestamp_header: Some("x-time".to_owned()),
@@ -318,7 +317,7 @@ fn an_id_is_signed_too_and_cannot_shift_the_parts() {
 }
 
 #[test]
-fn the_first_header_that_is_present_is_used() {
+fn first_present_signature_header_is_used() {
     let spec = HmacSpec {
         header: HeaderNames::Several(vec!["x-webhook-signature".into(), "x-signature".into()]),
         prefix: "sha256=".to_owned(),
@@ -343,7 +342,7 @@ fn the_first_header_that_is_present_is_used() {
 }
 
 #[test]
-fn a_previous_secret_is_let_in_and_named_until_it_is_removed() {
+fn previous_secret_verifies_with_its_index_until_removed() {
     let sent = headers(&[("x-sig", GITHUB)]);
     let cases: [(_, &[&str], _); 3] = [
         ("B70 current", &[SECRET, "the one before"], Ok(0)),
@@ -357,7 +356,7 @@ fn a_previous_secret_is_let_in_and_named_until_it_is_removed() {
 }
 
 #[test]
-fn a_token_must_be_equal() {
+fn token_must_match_exactly() {
     let spec = VerifySpec::Token { header: "X-Gitlab-Token".to_owned() };
     let secrets = vec![Secret::new("new"), Secret::new("old")];
     let verifier = Verifier::new(&spec, secrets).unwrap();
@@ -380,7 +379,7 @@ fn a_token_must_be_equal() {
 }
 
 #[test]
-fn a_bearer_token_may_stand_in_authorization() {
+fn bearer_token_is_accepted_in_authorization_header() {
     let spec = VerifySpec::Token { header: "Authorization".to_owned() };
     let verifier = Verifier::new(&spec, vec![Secret::new("Bearertoken")]).unwrap();
     let cases = [
@@ -397,7 +396,7 @@ fn a_bearer_token_may_stand_in_authorization() {
 }
 
 #[test]
-fn user_and_password_must_both_be_right() {
+fn basic_auth_requires_user_and_password() {
     let spec = VerifySpec::Basic { user: "bob".to_owned() };
     let verifier = Verifier::new(&spec, vec![Secret::new("pass:word")]).unwrap();
     let encoded = |text: &str| format!("Basic {}", BASE64.encode(text.as_bytes()));
@@ -421,7 +420,7 @@ fn user_and_password_must_both_be_right() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_told_apart() {
+fn each_invalid_setting_has_its_own_error() {
     let hmac = |fields: &str| format!(r#"{{"hmac":{{"header":"x-sig"{fields}}}}}"#);
     let placeholder = |name: &str| E::UnknownPlaceholder { name: name.to_owned() };
     let cases = [
@@ -461,7 +460,7 @@ fn settings_that_make_no_sense_are_told_apart() {
 }
 
 #[test]
-fn settings_read_as_they_are_documented() {
+fn documented_settings_parse_and_round_trip() {
     let written = r#"{"hmac":{"header":"x-signature","prefix":"sha256=","encoding":"hex",
         "algorithm":"sha256","template":"{body}","timestamp_header":"x-timestamp",
         "timestamp_unit":"s","tolerance":"5m","id_header":"x-id"}}"#;
@@ -482,7 +481,7 @@ fn settings_read_as_they_are_documented() {
 }
 
 #[test]
-fn what_is_not_wise_is_said() {
+fn weak_settings_give_warnings() {
     let spec = HmacSpec {
         timestamp_header: Some("x-time".to_owned()),
         id_header: Some("x-id".to_owned()),
@@ -490,15 +489,15 @@ fn what_is_not_wise_is_said() {
     };
     assert!(github().warnings().is_empty());
 
-    let said = verifier(spec, &[SECRET, "fifteen bytes.."]);
+    let weak = verifier(spec, &[SECRET, "fifteen bytes.."]);
     // B69
-    assert!(said.warnings()[0].starts_with("secret 2 has 15 bytes"), "{:?}", said.warnings());
-    assert!(said.warnings()[1].contains("timestamp"), "{:?}", said.warnings());
-    assert!(said.warnings()[2].contains("`id_header`"), "{:?}", said.warnings());
+    assert!(weak.warnings()[0].starts_with("secret 2 has 15 bytes"), "{:?}", weak.warnings());
+    assert!(weak.warnings()[1].contains("timestamp"), "{:?}", weak.warnings());
+    assert!(weak.warnings()[2].contains("`id_header`"), "{:?}", weak.warnings());
 }
 
 #[test]
-fn nothing_that_is_printed_holds_a_secret() {
+fn debug_output_contains_no_secret() {
     let verifiers = [
         github(),
         Verifier::new(
@@ -544,13 +543,13 @@ proptest! {
             1 => flip(&mut signature, bit),
             _ => flip(&mut own_secret, bit),
         }
-        // RFC 2104 pads a key with zero bytes, so a key that ends in them has more than one name;
-        // one flipped bit cannot make another.
+        // RFC 2104 pads a key with zero bytes, so keys that differ only in trailing zeros are equal;
+        // one flipped bit cannot produce such a pair.
         prop_assert!(!check(&sent_body, &signature, &own_secret));
     }
 
     #[test]
-    fn no_header_makes_verification_panic(value in prop::collection::vec(any::<u8>(), 0..100)) {
+    fn arbitrary_header_never_panics(value in prop::collection::vec(any::<u8>(), 0..100)) {
         let Ok(value) = HeaderValue::from_bytes(&value) else { return Ok(()) };
         let mut sent = HeaderMap::new();
         for name in ["x-sig", "stripe-signature", "x-slack-signature", "x-slack-request-timestamp"] {
@@ -562,7 +561,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_signed_for_a_test_is_let_in(
+    fn generated_signature_verifies(
         algorithm in prop_oneof![
             Just(HmacAlgorithm::Sha1), Just(HmacAlgorithm::Sha256), Just(HmacAlgorithm::Sha512)
         ],
@@ -599,18 +598,18 @@ proptest! {
         spec.template = template;
         let verifier = verifier(spec, &[SECRET]);
 
-        let made = verifier.made("test_1", &body);
+        let signed = verifier.sign_headers("test_1", &body);
 
         let pairs: Vec<(&str, &str)> =
-            made.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            signed.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let verified = verifier.check(&headers(&pairs), &body, at(NOW));
-        prop_assert!(verified.is_ok(), "{made:?}: {verified:?}");
+        prop_assert!(verified.is_ok(), "{signed:?}: {verified:?}");
     }
 }
 
 #[test]
-fn a_test_is_signed_as_github_and_the_plain_schemes_want_it() {
-    let (name, value) = &github().made("", BODY)[0];
+fn generated_signature_matches_github_and_simple_schemes() {
+    let (name, value) = &github().sign_headers("", BODY)[0];
     assert_eq!((name.as_str(), value.as_str()), ("x-sig", &*format!("sha256={GITHUB}")));
     let specs = [
         VerifySpec::Token { header: "x-token".to_owned() },
@@ -621,16 +620,16 @@ fn a_test_is_signed_as_github_and_the_plain_schemes_want_it() {
     for spec in specs {
         let secrets = if spec == VerifySpec::None { vec![] } else { vec![Secret::new(SECRET)] };
         let verifier = Verifier::new(&spec, secrets).unwrap();
-        let made = verifier.made("", BODY);
+        let signed = verifier.sign_headers("", BODY);
         let pairs: Vec<(&str, &str)> =
-            made.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            signed.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let verified = verifier.check(&headers(&pairs), BODY, at(NOW));
         assert!(verified.is_ok(), "case: {spec:?}: {verified:?}");
     }
 }
 
 #[test]
-fn a_check_is_told_with_the_secret_that_fitted() {
+fn label_names_the_matching_secret() {
     let token = |secrets: &[&str]| {
         let spec = VerifySpec::Token { header: "x-token".to_owned() };
         Verifier::new(&spec, secrets.iter().map(|text| Secret::new(*text)).collect()).unwrap()

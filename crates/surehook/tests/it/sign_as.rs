@@ -100,7 +100,7 @@ async fn what_cannot_be_signed_is_refused_when_it_is_configured() {
     let gateway = Gateway::start().await;
     let cases: [(Value, &str); 5] = [
         (json!({ "provider": "stripey", "secret": "s" }), "`stripey` is not known"),
-        (json!({ "provider": "generic", "secret": "s" }), "must be written out"),
+        (json!({ "provider": "generic", "secret": "s" }), "has no default verification"),
         (json!({ "provider": "stripe", "secret": "env:NOT_SET" }), "`NOT_SET` is not set"),
         (json!({ "provider": "stripe" }), "secret"),
         (json!({ "provider": "stripe", "secret": "s", "x": 1 }), "x"),

@@ -1,9 +1,9 @@
-//! Evolution API (the Node one): nothing signs the body, so a request shows that it knows a secret.
+//! Evolution API (the Node.js server): the body is not signed; a request carries a shared secret.
 //!
-//! It sends an event up to ten times over half an hour, but never again after 400, 401, 403, 404 or
-//! 422. What cannot be verified is therefore kept aside and answered with 503.
+//! It sends an event up to ten times within half an hour, but does not retry after 400, 401, 403, 404
+//! or 422. Requests that cannot be verified are therefore quarantined and answered with 503.
 
-mod proof;
+mod scheme;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +11,7 @@ use data_encoding::HEXLOWER;
 
 use super::{
     EventKey, EventPart, FieldValues, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
-    fields::places, secret_path,
+    fields::body_fields, secret_path,
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
@@ -23,8 +23,8 @@ use crate::{
     verify::{Verifier, VerifySpecError},
 };
 
-places! {
-    /// `keyId` is the message of an update; `messageId` beside it is a number of their database.
+body_fields! {
+    /// `keyId` is the id of an updated message; `messageId` next to it is a database id.
     static BODY {
         EVENT = "/event",
         INSTANCE = "/instance",
@@ -51,14 +51,14 @@ places! {
     }
 }
 
-places! {
-    /// Apart from the others: bodies may be large, and this is rarely asked for.
+body_fields! {
+    /// Read separately: bodies may be large, and this is rarely needed.
     static DATA {
         ALL_DATA = "/data",
     }
 }
 
-/// The chat that an event is of.
+/// The chat of an event.
 const CHAT: [usize; 2] = [KEY_JID, JID];
 
 #[derive(Debug)]
@@ -70,17 +70,18 @@ impl Provider for EvolutionApi {
     }
 
     fn secret_header(&self) -> Option<&'static str> {
-        Some(proof::APIKEY)
+        Some(scheme::APIKEY)
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let (many, warnings) = (secrets.len(), secret_path::warnings(&secrets));
-        Ok(Verifier::own(Box::new(proof::Proof::new(secrets)), many).warning(warnings))
+        let (count, warnings) = (secrets.len(), secret_path::warnings(&secrets));
+        Ok(Verifier::from_scheme(Box::new(scheme::SharedSecretScheme::new(secrets)), count)
+            .with_warnings(warnings))
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = BODY.read(request.body);
-        ParsedRequest::one(EventPart {
+        ParsedRequest::single(EventPart {
             kind: found.get(EVENT).and_then(EventKind::new),
             key: key(&found, request.body),
             order: order(&found),
@@ -89,7 +90,7 @@ impl Provider for EvolutionApi {
         })
     }
 
-    /// Media may stand in the body.
+    /// Bodies may contain media.
     fn max_body_bytes(&self) -> Option<usize> {
         Some(BODY_BYTES_CEILING)
     }
@@ -107,13 +108,13 @@ impl Provider for EvolutionApi {
     }
 }
 
-/// Ids are only unique within a chat, and one id comes with several events.
+/// Ids are unique only within a chat, and several events share one id.
 fn key(found: &FieldValues<'_>, body: &[u8]) -> EventKey {
     let (Some(instance), Some(event)) = (found.get(INSTANCE), found.get(EVENT)) else {
         return EventKey::None;
     };
     let parts = match event {
-        // Many, and only the last one says anything.
+        // Frequent, and only the latest one matters.
         "presence.update" => return EventKey::None,
         "messages.upsert" => {
             let direction = if found.is_true(KEY_FROM_ME) { "out" } else { "in" };
@@ -121,11 +122,14 @@ fn key(found: &FieldValues<'_>, body: &[u8]) -> EventKey {
         }
         // Each vote in a poll is an update with the same id and status.
         "messages.update" if found.raw(POLL).is_none() => {
-            let whom = found.get(PARTICIPANT).unwrap_or("-");
-            found.get(UPDATE_ID).zip(found.get(STATUS)).map(|(id, status)| vec![id, status, whom])
+            let participant = found.get(PARTICIPANT).unwrap_or("-");
+            found
+                .get(UPDATE_ID)
+                .zip(found.get(STATUS))
+                .map(|(id, status)| vec![id, status, participant])
         }
         "send.message" => found.get(KEY_ID).map(|id| vec![id]),
-        // The id is that of the message as it was first, so it may be edited again.
+        // The id is that of the original message, which may be edited again.
         "messages.edited" | "send.message.update" => {
             let at = found.get(EDITED_AT).or(found.raw(EDITED_AT));
             found.get(KEY_ID).zip(at).map(|(id, at)| vec![id, at])
@@ -146,7 +150,7 @@ fn key(found: &FieldValues<'_>, body: &[u8]) -> EventKey {
     }
 }
 
-/// Without an id there is the time at which the body was made, once for all attempts.
+/// The key of an event without an id: `date_time`, which is the same for all attempts, and a hash.
 fn by_content(instance: &str, event: &str, found: &FieldValues<'_>, body: &[u8]) -> EventKey {
     let at = found.get(DATE_TIME).unwrap_or("-");
     let data = DATA.read(body).raw(ALL_DATA).unwrap_or("null");

@@ -3,7 +3,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::{
-    super::testing::{about, headers, incoming, part, told},
+    super::testing::{attribute_pairs, headers, incoming, part, summary},
     *,
 };
 use crate::{time::Timestamp, verify::VerifyError};
@@ -17,8 +17,7 @@ fn body(event: &str, data: &str) -> String {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn each_kind_has_its_key() {
+fn each_event_kind_has_its_key() {
     let by_content = |event: &str, data: &str| {
         let hash = HEXLOWER.encode(&fingerprint(data.as_bytes()));
         format!("evolution_api:i:{event}:T:{hash}")
@@ -26,7 +25,7 @@ fn each_kind_has_its_key() {
     let polled =
         r#"{"keyId":"k","status":"READ","remoteJid":"c@g.us","pollUpdates":[{"name":"a"}]}"#;
     let contacts = r#"[{"remoteJid":"1@s.whatsapp.net"},{"remoteJid":"2@s.whatsapp.net"}]"#;
-    // What it is, event, data; key, ordering key.
+    // (name, event, data, expected key, expected ordering key)
     let cases: [(&str, &str, &str, &str, &str); 14] = [
         (
             "a message to us",
@@ -106,11 +105,11 @@ fn each_kind_has_its_key() {
             &by_content("contacts.upsert", contacts),
             "i",
         ),
-        ("presence is not told apart", "presence.update", r#"{"id":"c@g.us"}"#, "-", "i"),
+        ("presence has no key", "presence.update", r#"{"id":"c@g.us"}"#, "-", "i"),
         ("no data", "qrcode.updated", "null", &by_content("qrcode.updated", "null"), "i"),
     ];
     for (case, event, data, expected_key, expected_order) in cases {
-        let told = told(NAME, &[], &body(event, data));
+        let told = summary(NAME, &[], &body(event, data));
         assert_eq!(told, [event, expected_key, expected_order], "{case}");
     }
     for odd in ["not json", "[]", r#"{"event":"error","data":{}}"#] {
@@ -120,9 +119,9 @@ fn each_kind_has_its_key() {
 }
 
 #[test]
-fn attributes_know_both_addresses_of_a_person() {
+fn attributes_include_both_addresses_of_a_person() {
     let data = r#"{"key":{"remoteJid":"234@lid","senderPn":"5511987654321@s.whatsapp.net","fromMe":false,"id":"m"},"contextInfo":{"stanzaId":"q"},"status":"DELIVERY_ACK"}"#;
-    let about = about(NAME, &[], &body("messages.upsert", data));
+    let about = attribute_pairs(NAME, &[], &body("messages.upsert", data));
     assert_eq!(
         about,
         [
@@ -146,12 +145,12 @@ fn token(header: &str, claims: &str, secret: &str) -> String {
 type Case<'c> = (&'c str, &'c str, Vec<(&'c str, &'c str)>, i64, Result<usize, VerifyError>);
 
 #[test]
-fn there_are_three_ways_to_show_a_secret() {
+fn secret_is_accepted_in_jwt_header_or_path() {
     let hs256 = r#"{"alg":"HS256","typ":"JWT"}"#;
     let good = r#"{"exp":1779024000}"#;
     let malformed = || Err(VerifyError::Malformed { part: "credentials" });
     let missing = || Err(VerifyError::MissingCredentials { header: http::header::AUTHORIZATION });
-    // What it is, path, headers, seconds since the token ended; what comes of it.
+    // (name, path, headers, seconds since the token expired, expected result)
     let jwt = token(hs256, good, SECRET);
     let old = token(hs256, good, "old");
     let none = token(r#"{"alg":"none"}"#, good, SECRET);
@@ -165,7 +164,7 @@ fn there_are_three_ways_to_show_a_secret() {
         ("a token with the secret before", "/messages-upsert", authorized(&old), 0, Ok(1)),
         ("the last attempt of all", "", authorized(&jwt), 1800, Ok(0)),
         ("too late", "", authorized(&jwt), 1801, Err(VerifyError::Stale)),
-        ("somebody else's token", "", authorized(&other), 0, Err(VerifyError::Mismatch)),
+        ("a token with another secret", "", authorized(&other), 0, Err(VerifyError::Mismatch)),
         ("a token that needs no secret", "", authorized(&none), 0, malformed()),
         ("a token without an end", "", authorized(&endless), 0, malformed()),
         ("no token", "", authorized("Bearer x.y"), 0, malformed()),

@@ -1,7 +1,7 @@
-//! Evolution Go: no signature, no headers; a receipt may be for many messages.
+//! Evolution Go: no signature and no headers; a receipt may be for several messages.
 //!
-//! A request shows the secret as the first part of its path, or has as `instanceToken` in its body
-//! one of the secrets. Neither says anything about the rest of the body.
+//! A request carries the secret as the first path segment, or as `instanceToken` in its body. Neither
+//! covers the rest of the body.
 
 mod receipt;
 #[cfg(test)]
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{
     EventKey, EventPart, FieldValues, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
-    fields::places, secret_path,
+    fields::body_fields, secret_path,
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
@@ -23,14 +23,14 @@ use crate::{
     time::{HumanDuration, Timestamp},
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
-        matching_secret,
+        find_matching_secret,
     },
 };
 
-/// Its five attempts are over by then. Whoever connects again later says the same in every byte.
+/// Its five attempts end within this time. A later reconnect sends the same bytes and is another event.
 const CONTENT_WINDOW: Duration = Duration::from_secs(180);
 
-places! {
+body_fields! {
     static BODY {
         EVENT = "/event",
         INSTANCE_ID = "/instanceId",
@@ -57,7 +57,7 @@ places! {
     }
 }
 
-places! {
+body_fields! {
     static TOKEN {
         INSTANCE_TOKEN = "/instanceToken",
     }
@@ -72,8 +72,9 @@ impl Provider for EvolutionGo {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let (many, warnings) = (secrets.len(), secret_path::warnings(&secrets));
-        Ok(Verifier::own(Box::new(PathOrToken { secrets }), many).warning(warnings))
+        let (count, warnings) = (secrets.len(), secret_path::warnings(&secrets));
+        Ok(Verifier::from_scheme(Box::new(PathOrTokenScheme { secrets }), count)
+            .with_warnings(warnings))
     }
 
     fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
@@ -86,37 +87,36 @@ impl Provider for EvolutionGo {
             ..EventPart::default()
         };
         match found.get(EVENT) {
-            Some("Message") => ParsedRequest::one(message(&found, part)),
+            Some("Message") => ParsedRequest::single(message(&found, part)),
             Some("SendMessage") => {
                 let key = found.get(ID).and_then(|id| key(&found, "SendMessage", &[id]));
-                ParsedRequest::one(EventPart { key: known(key), ..part })
+                ParsedRequest::single(EventPart { key: known(key), ..part })
             }
             Some("Receipt") => ParsedRequest::Events(receipt::parts(&found, &part, request.body)),
-            // Somebody who types again does so in the same bytes.
+            // Repeated presence updates have the same bytes.
             Some("Presence" | "ChatPresence") | None => {
-                ParsedRequest::one(EventPart { key: EventKey::None, ..part })
+                ParsedRequest::single(EventPart { key: EventKey::None, ..part })
             }
-            Some(_) => ParsedRequest::one(part),
+            Some(_) => ParsedRequest::single(part),
         }
     }
 
-    /// Its attempts are over after three minutes. Messages come again later too: with every new
-    /// connection it is told what it missed.
+    /// Attempts end after three minutes, but after each reconnect WhatsApp sends missed messages again.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(86_400)
     }
 
-    /// Media may stand in the body.
+    /// Bodies may contain media.
     fn max_body_bytes(&self) -> Option<usize> {
         Some(BODY_BYTES_CEILING)
     }
 
-    /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
+    /// Evolution Go hardly retries, so a wrong secret must not lose events.
     fn on_refusal(&self) -> RefusalPolicy {
         RefusalPolicy::Keep
     }
 
-    /// `ReadSelf` and others are about our own devices.
+    /// `ReadSelf` and others concern the account's own devices.
     fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
         MessageStatusUpdate::from_word(kind.strip_prefix("Receipt.")?)
     }
@@ -135,7 +135,7 @@ fn key(found: &FieldValues<'_>, event: &str, parts: &[&str]) -> Option<DedupKey>
     DedupKey::new(&format!("evolution_go:{instance}:{event}:{}", parts.join(":")))
 }
 
-/// By what is known of it, or else by its content.
+/// The known key, or else the content hash.
 fn known(key: Option<DedupKey>) -> EventKey {
     key.map_or(EventKey::ContentHash(CONTENT_WINDOW), |key| EventKey::Known(key, "evolution-go:id"))
 }
@@ -148,7 +148,7 @@ fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
     }
 }
 
-/// A message that can be seen once comes as a placeholder first, and may follow with the same id.
+/// A view-once message comes as a placeholder first and may follow with the same id.
 fn message(found: &FieldValues<'_>, part: EventPart) -> EventPart {
     let is_unavailable = found.is_true(IS_UNAVAILABLE);
     let edit = found.get(EDIT).unwrap_or_default();
@@ -168,7 +168,7 @@ fn message(found: &FieldValues<'_>, part: EventPart) -> EventPart {
 
 fn attributes(found: &FieldValues<'_>) -> Attributes {
     let mut attributes = Attributes::default();
-    // Of what we sent, the sender is ourselves.
+    // The sender of a message from the account is the account itself.
     let senders: &[usize] =
         if found.is_true(IS_FROM_ME) { &[] } else { &[INFO_SENDER, INFO_SENDER_ALT] };
     for place in [&[INFO_CHAT, CHAT, SENDER, SENDER_ALT, PRESENT], senders].concat() {
@@ -190,40 +190,40 @@ fn attributes(found: &FieldValues<'_>) -> Attributes {
     attributes
 }
 
-/// Looks for a secret in the path, and then in the body.
+/// Accepts a secret in the path or in the body.
 #[derive(Debug)]
-struct PathOrToken {
+struct PathOrTokenScheme {
     secrets: Vec<Secret>,
 }
 
-impl VerificationScheme for PathOrToken {
+impl VerificationScheme for PathOrTokenScheme {
     fn name(&self) -> &'static str {
         "shared-secret"
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
-        if let Some((index, _)) = secret_path::take(&self.secrets, request.path) {
+        if let Some((index, _)) = secret_path::split_secret(&self.secrets, request.path) {
             return Ok(index);
         }
         let found = TOKEN.read(request.body);
         match found.get(INSTANCE_TOKEN) {
             Some(token) => {
-                matching_secret(&self.secrets, token.as_bytes()).ok_or(VerifyError::Mismatch)
+                find_matching_secret(&self.secrets, token.as_bytes()).ok_or(VerifyError::Mismatch)
             }
-            None if secret_path::is_shown(request.path) => Err(VerifyError::Mismatch),
+            None if secret_path::has_candidate(request.path) => Err(VerifyError::Mismatch),
             None => Err(VerifyError::MissingSecret),
         }
     }
 
     fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
         Ok(RequestSignature {
-            path: secret_path::put(&self.secrets)?,
+            path: secret_path::path_with_secret(&self.secrets)?,
             ..RequestSignature::default()
         })
     }
 
     fn path_without_secret<'p>(&self, path: &'p str) -> Option<&'p str> {
-        secret_path::take(&self.secrets, path).map(|(_, rest)| rest)
+        secret_path::split_secret(&self.secrets, path).map(|(_, rest)| rest)
     }
 }
 
@@ -244,7 +244,7 @@ static SAMPLES: &[SampleEvent] = &[
     sample!("Message.edit", "message_edit"),
     sample!("SendMessage", "send_message"),
     sample!("Receipt.Delivered", "receipt_delivered"),
-    // Three events: a receipt for each message.
+    // Three events: one receipt per message.
     sample!("Receipt.Read", "receipt_read"),
     sample!("Connected", "connected"),
 ];

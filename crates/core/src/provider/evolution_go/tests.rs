@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::{
     super::{
-        pieces::PARTS_MAX,
-        testing::{about, headers, incoming, part, parts, told, told_of},
+        raw_json::EVENTS_MAX,
+        testing::{attribute_pairs, event_summary, headers, incoming, part, parts, summary},
     },
     *,
 };
@@ -17,7 +17,7 @@ fn body(event: &str, data: &str, more: &str) -> String {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn each_kind_has_its_key() {
+fn each_event_kind_has_its_key() {
     let hash = "content 180s";
     let info = |rest: &str| {
         format!(r#"{{"Info":{{"Chat":"c@g.us","ID":"m","IsFromMe":false,"Sender":"p@lid",{rest}"#)
@@ -27,7 +27,7 @@ fn each_kind_has_its_key() {
     let revoke = info(r#""Edit":"7"}"#);
     let by_admin = info(r#""Edit":"8"}"#);
     let once = info(r#""Edit":""},"IsUnavailable":true,"UnavailableType":"view_once""#);
-    // What it is, event, data, what stands beside; kind, key, ordering key.
+    // (name, event, data, other members, expected kind, expected key, expected ordering key)
     let cases: [(&str, &str, &str, &str, &str, &str, &str); 17] = [
         (
             "a message",
@@ -149,7 +149,7 @@ fn each_kind_has_its_key() {
         ),
         ("a call", "CallOffer", r#"{"CallID":"x""#, "", "CallOffer", hash, "i"),
         (
-            "somebody types",
+            "typing",
             "ChatPresence",
             r#"{"Chat":"c@g.us","State":"composing""#,
             "",
@@ -157,11 +157,11 @@ fn each_kind_has_its_key() {
             "-",
             "i:c@g.us",
         ),
-        ("somebody is there", "Presence", r#"{"From":"p@lid""#, "", "Presence", "-", "i:p@lid"),
+        ("presence", "Presence", r#"{"From":"p@lid""#, "", "Presence", "-", "i:p@lid"),
     ];
     for (case, event, data, more, expected_kind, expected_key, expected_order) in cases {
         let body = body(event, &format!("{data}}}"), more);
-        let told = told(NAME, &[], &body);
+        let told = summary(NAME, &[], &body);
         assert_eq!(told, [expected_kind, expected_key, expected_order], "{case}");
         assert_eq!(part(NAME, &[], &body).body, None, "{case}");
     }
@@ -172,7 +172,7 @@ fn each_kind_has_its_key() {
 }
 
 #[test]
-fn a_receipt_for_many_is_one_for_each() {
+fn receipt_for_several_messages_is_split() {
     let text = |ids: &str| {
         format!(
             r#"{{"data":{{"Chat":"c@g.us","MessageIDs":[{ids}],"Sender":"p@lid","x":1.0}},"event":"Receipt","instanceId":"i","state":"Read","\u00e9":"\/"}}"#
@@ -182,7 +182,7 @@ fn a_receipt_for_many_is_one_for_each() {
     let told: Vec<_> = parts
         .iter()
         .map(|part| {
-            let [_, key, _] = told_of(part);
+            let [_, key, _] = event_summary(part);
             (key, String::from_utf8(part.body.clone().unwrap().to_vec()).unwrap())
         })
         .collect();
@@ -198,7 +198,7 @@ fn a_receipt_for_many_is_one_for_each() {
 }
 
 #[test]
-fn a_receipt_for_too_many_stays_whole() {
+fn receipt_for_too_many_messages_is_not_split() {
     let of = |many: usize| {
         let ids = vec![r#""a""#; many].join(",");
         let body = format!(
@@ -206,21 +206,21 @@ fn a_receipt_for_too_many_stays_whole() {
         );
         parts(NAME, &[], &body)
     };
-    assert_eq!(of(PARTS_MAX).len(), PARTS_MAX);
-    let whole = of(PARTS_MAX + 1);
+    assert_eq!(of(EVENTS_MAX).len(), EVENTS_MAX);
+    let whole = of(EVENTS_MAX + 1);
     assert_eq!((whole.len(), &whole[0].body), (1, &None));
     assert!(matches!(whole[0].key, EventKey::ContentHash(_)), "{:?}", whole[0].key);
 }
 
 #[test]
-fn our_own_number_is_not_the_other_party() {
+fn own_number_is_not_an_attribute() {
     let data = r#"{"Info":{"Chat":"5511987654321@s.whatsapp.net","Sender":"551140028922:12@s.whatsapp.net","IsFromMe":true,"ID":"m"}}"#;
-    let about = about(NAME, &[], &body("SendMessage", data, ""));
+    let about = attribute_pairs(NAME, &[], &body("SendMessage", data, ""));
     assert_eq!(about, ["message_id=m", "phone=5511987654321", "account=i"]);
 }
 
 #[test]
-fn a_secret_stands_in_the_path_or_the_body() {
+fn secret_is_accepted_in_path_or_body() {
     let verifier = EvolutionGo.verifier(["url", "token"].map(Secret::new).to_vec()).unwrap();
     let with = |token: &str| format!(r#"{{"instanceToken":{token}}}"#);
     let missing = || Err(VerifyError::MissingSecret);
@@ -249,10 +249,10 @@ fn a_secret_stands_in_the_path_or_the_body() {
 }
 
 proptest! {
-    /// Nothing covers the body, so only the secret can be wrong: in the path, in the body, or here.
+    /// The body is not signed, so only the secret can be wrong: in the path, in the body, or configured.
     #[test]
-    fn one_changed_bit_is_refused(secret in "[a-zA-Z0-9]{1,40}", bit in any::<usize>(), place in 0..3_usize) {
-        let is_let_in = |own: &[u8], path: &[u8], token: &[u8]| {
+    fn flipped_bit_is_refused(secret in "[a-zA-Z0-9]{1,40}", bit in any::<usize>(), place in 0..3_usize) {
+        let is_accepted = |own: &[u8], path: &[u8], token: &[u8]| {
             let verifier = EvolutionGo.verifier(vec![Secret::new(own)]).unwrap();
             let empty = headers(&[]);
             let path = String::from_utf8_lossy(path);
@@ -262,11 +262,11 @@ proptest! {
         };
         let path = format!("/{secret}").into_bytes();
         let (mut own, mut path, mut token) = (secret.clone().into_bytes(), path, secret.into_bytes());
-        prop_assert!(is_let_in(&own, &path, b"") && is_let_in(&own, b"", &token));
+        prop_assert!(is_accepted(&own, &path, b"") && is_accepted(&own, b"", &token));
         let changed = [&mut own, &mut path, &mut token].into_iter().nth(place).unwrap();
         let bit = bit % (changed.len() * 8);
         changed[bit / 8] ^= 1 << (bit % 8);
-        prop_assert!(place == 2 || !is_let_in(&own, &path, b""));
-        prop_assert!(place == 1 || !is_let_in(&own, b"", &token));
+        prop_assert!(place == 2 || !is_accepted(&own, &path, b""));
+        prop_assert!(place == 1 || !is_accepted(&own, b"", &token));
     }
 }

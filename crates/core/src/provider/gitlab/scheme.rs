@@ -1,4 +1,4 @@
-//! How GitLab proves itself: a secret token that is sent as it is, a signing token, or both.
+//! GitLab verification: a secret token in a header, a signing token, or both.
 
 use http::{HeaderMap, HeaderName};
 use subtle::ConstantTimeEq;
@@ -10,7 +10,7 @@ use crate::{
     time::Timestamp,
     verify::{
         CANDIDATES_MAX, RequestSignature, SignError, VerificationScheme, VerifyError,
-        VerifySpecError, only_value,
+        VerifySpecError, single_header,
     },
 };
 
@@ -21,36 +21,37 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TOLERANCE_SECS: u64 = 300;
 
-/// A secret, by what it looks like.
+/// A secret, recognized by its prefix.
 #[derive(Debug)]
-enum Kind {
-    /// Anything: it comes in a header, and proves nothing about the body.
+enum GitlabSecret {
+    /// Sent in a header; proves nothing about the body.
     Token(Secret),
-    /// `whsec_…`: the body is signed with it.
+    /// `whsec_…`: signs the body.
     Signing(SigningSecret),
 }
 
-/// Takes either. If a request is signed and there is a signing token, the signature decides: a
-/// token beside it would let a changed body pass.
+/// Accepts either. If the request is signed and there is a signing token, only the signature counts:
+/// otherwise a valid token would allow a changed body.
 #[derive(Debug)]
-pub(super) struct GitlabScheme(Vec<Kind>);
+pub(super) struct GitlabScheme(Vec<GitlabSecret>);
 
 impl GitlabScheme {
     pub(super) fn new(secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
-        let kinds = secrets.into_iter().enumerate().map(|(index, secret)| kind(index + 1, secret));
+        let kinds =
+            secrets.into_iter().enumerate().map(|(index, secret)| parse_secret(index + 1, secret));
         Ok(Self(kinds.collect::<Result<_, _>>()?))
     }
 
     fn has_tokens(&self) -> bool {
-        self.0.iter().any(|kind| matches!(kind, Kind::Token(_)))
+        self.0.iter().any(|kind| matches!(kind, GitlabSecret::Token(_)))
     }
 
     fn has_signing_tokens(&self) -> bool {
-        self.0.iter().any(|kind| matches!(kind, Kind::Signing(_)))
+        self.0.iter().any(|kind| matches!(kind, GitlabSecret::Signing(_)))
     }
 
-    /// All are tried, whatever the first ones say.
-    fn position(&self, fits: impl Fn(&Kind) -> bool) -> Result<usize, VerifyError> {
+    /// Checks all secrets, to take constant time.
+    fn position(&self, fits: impl Fn(&GitlabSecret) -> bool) -> Result<usize, VerifyError> {
         let mut found = None;
         for (index, kind) in self.0.iter().enumerate() {
             if fits(kind) {
@@ -60,21 +61,21 @@ impl GitlabScheme {
         found.ok_or(VerifyError::Mismatch)
     }
 
-    fn by_token(&self, headers: &HeaderMap) -> Result<usize, VerifyError> {
-        let token = only_value(headers, &TOKEN_HEADER, "credentials")?
+    fn verify_token(&self, headers: &HeaderMap) -> Result<usize, VerifyError> {
+        let token = single_header(headers, &TOKEN_HEADER, "credentials")?
             .ok_or(VerifyError::MissingCredentials { header: TOKEN_HEADER.clone() })?;
         self.position(
-            |kind| matches!(kind, Kind::Token(secret) if secret.matches(token.as_bytes())),
+            |kind| matches!(kind, GitlabSecret::Token(secret) if secret.matches(token.as_bytes())),
         )
     }
 
-    fn by_signature(
+    fn verify_signature(
         &self,
         request: &IncomingRequest<'_>,
         now: Timestamp,
     ) -> Result<usize, VerifyError> {
         let text = |name: &HeaderName, part| {
-            let value = only_value(request.headers, name, part)?;
+            let value = single_header(request.headers, name, part)?;
             value
                 .map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part }))
                 .transpose()
@@ -88,7 +89,7 @@ impl GitlabScheme {
             return Err(VerifyError::Stale);
         }
         let id = text(&ID, "id")?.ok_or(VerifyError::MissingId)?;
-        // A dot would let the same signature stand for another cut of the same bytes.
+        // A dot in the id would make one signature valid for two requests.
         if id.contains('.') {
             return Err(VerifyError::Malformed { part: "id" });
         }
@@ -96,7 +97,7 @@ impl GitlabScheme {
             return Err(VerifyError::TooManySignatures);
         }
         self.position(|kind| {
-            let Kind::Signing(secret) = kind else { return false };
+            let GitlabSecret::Signing(secret) = kind else { return false };
             let right = secret.sign(id, seconds, request.body);
             let fits = |one: &str| bool::from(one.as_bytes().ct_eq(right.as_bytes()));
             signatures.split(' ').any(fits)
@@ -104,16 +105,16 @@ impl GitlabScheme {
     }
 }
 
-fn kind(number: usize, secret: Secret) -> Result<Kind, VerifySpecError> {
+fn parse_secret(number: usize, secret: Secret) -> Result<GitlabSecret, VerifySpecError> {
     let text = std::str::from_utf8(secret.expose()).ok();
     let Some(text) = text.filter(|text| text.starts_with(SECRET_PREFIX)) else {
-        return Ok(Kind::Token(secret));
+        return Ok(GitlabSecret::Token(secret));
     };
     let why = "a signing token is `whsec_` and the base64 of 24 to 64 bytes";
-    text.parse().map(Kind::Signing).map_err(|_| VerifySpecError::Secret { number, why })
+    text.parse().map(GitlabSecret::Signing).map_err(|_| VerifySpecError::Secret { number, why })
 }
 
-/// Only the usual spelling of a number: the signature is over the spelling.
+/// Accepts only the canonical spelling, because the signature covers the spelling.
 fn parse_seconds(text: &str) -> Option<i64> {
     text.parse::<i64>().ok().filter(|seconds| *seconds >= 0 && seconds.to_string() == text)
 }
@@ -130,9 +131,9 @@ impl VerificationScheme for GitlabScheme {
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let is_signed = request.headers.contains_key(SIGNATURE);
         if self.has_signing_tokens() && (is_signed || !self.has_tokens()) {
-            return self.by_signature(request, now);
+            return self.verify_signature(request, now);
         }
-        self.by_token(request.headers)
+        self.verify_token(request.headers)
     }
 
     fn sign(
@@ -142,10 +143,10 @@ impl VerificationScheme for GitlabScheme {
     ) -> Result<RequestSignature, SignError> {
         let headers = match self.0.first() {
             None => Vec::new(),
-            Some(Kind::Token(secret)) => {
+            Some(GitlabSecret::Token(secret)) => {
                 vec![(TOKEN_HEADER.clone(), String::from_utf8_lossy(secret.expose()).into_owned())]
             }
-            Some(Kind::Signing(secret)) => vec![
+            Some(GitlabSecret::Signing(secret)) => vec![
                 (ID, request.id.to_owned()),
                 (TIMESTAMP, now.as_secs().to_string()),
                 (SIGNATURE, secret.sign(request.id, now.as_secs(), request.body)),
@@ -164,7 +165,7 @@ mod tests {
     use super::super::super::testing::verify;
     use crate::{provider::find, secret::Secret, verify::VerifySpecError};
 
-    // The published example of Standard Webhooks.
+    // Published example of Standard Webhooks.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const BODY: &str = r#"{"test": 2432232314}"#;
     const NOW: i64 = 1_614_265_330;
@@ -184,7 +185,7 @@ mod tests {
     const OTHER: (&str, &str) = ("x-gitlab-token", "other");
 
     #[test]
-    fn a_token_or_a_signature_lets_a_request_in() {
+    fn token_or_signature_is_accepted() {
         let both = ["plain", SECRET];
         type Case<'t> =
             (&'t str, &'t [&'t str], &'t [(&'t str, &'t str)], Result<usize, &'static str>);
@@ -194,7 +195,7 @@ mod tests {
             ("another token", &["plain"], &[OTHER], Err("mismatch")),
             ("no token", &["plain"], &[], Err("missing_credentials")),
             ("two tokens", &["plain"], &[TOKEN, OTHER], Err("malformed")),
-            ("signed, and nobody knows the key", &["plain"], &[TOKEN, ID, AT, SIGNATURE], Ok(0)),
+            ("signed, without a signing token", &["plain"], &[TOKEN, ID, AT, SIGNATURE], Ok(0)),
             ("signature", &[SECRET], &[ID, AT, SIGNATURE], Ok(0)),
             ("one of several", &[SECRET], &[ID, AT, TWO], Ok(0)),
             ("too many", &[SECRET], &[ID, AT, ELEVEN], Err("too_many_signatures")),
@@ -209,7 +210,7 @@ mod tests {
             ),
             ("a token is not enough", &[SECRET], &[TOKEN], Err("missing_signature")),
             (
-                "the signing token in the open",
+                "the signing token as a token",
                 &[SECRET],
                 &[("x-gitlab-token", SECRET)],
                 Err("missing_signature"),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_signing_token_is_told_and_not_taken_for_a_token() {
+    fn malformed_signing_token_is_refused_at_configuration() {
         let secrets = vec![Secret::new("plain"), Secret::new("whsec_short")];
         let error = find("gitlab").unwrap().verifier(secrets).unwrap_err();
         assert!(matches!(error, VerifySpecError::Secret { number: 2, .. }), "{error}");

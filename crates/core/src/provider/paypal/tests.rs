@@ -8,11 +8,8 @@ use ring::{
 use rustls_pki_types::{CertificateDer, TrustAnchor, pem::PemObject};
 
 use super::{
-    super::{
-        testing::{about, told},
-        testing_calls::Call,
-    },
-    certificate_at,
+    super::testing::{TestCall, attribute_pairs, summary},
+    parse_certificate_url,
 };
 use crate::{time::Timestamp, verify::Certificate};
 
@@ -24,7 +21,7 @@ const LEAF: &[u8] = include_bytes!("../../../../../testdata/paypal/leaf.pem");
 const OTHER_NAME: &[u8] = include_bytes!("../../../../../testdata/paypal/other-name.pem");
 const ROOT: &[u8] = include_bytes!("../../../../../testdata/paypal/root.pem");
 const KEY: &[u8] = include_bytes!("../../../../../testdata/paypal/signing-key.pk8");
-/// 2027, and 2150, when the certificates are no longer valid.
+/// 2027, and 2150, when the certificates have expired.
 const NOW: i64 = 1_800_000_000_000;
 const LATER: i64 = 5_700_000_000_000;
 
@@ -33,12 +30,12 @@ static ROOTS: LazyLock<Vec<TrustAnchor<'static>>> = LazyLock::new(|| {
     vec![webpki::anchor_from_trusted_cert(&root).unwrap().to_owned()]
 });
 
-fn call(body: &str) -> Call {
+fn call(body: &str) -> TestCall {
     let line = format!("t1|2026-05-17T13:19:58Z|{WEBHOOK}|{}", crc32fast::hash(body.as_bytes()));
     let pair = RsaKeyPair::from_pkcs8(KEY).unwrap();
     let mut signature = vec![0; pair.public().modulus_len()];
     pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), line.as_bytes(), &mut signature).unwrap();
-    Call::new("paypal", WEBHOOK)
+    TestCall::new("paypal", WEBHOOK)
         .header("paypal-transmission-id", "t1")
         .header("paypal-transmission-time", "2026-05-17T13:19:58Z")
         .header("paypal-auth-algo", "SHA256withRSA")
@@ -48,13 +45,13 @@ fn call(body: &str) -> Call {
 }
 
 fn verify(
-    call: &Call,
+    call: &TestCall,
     pem: &[u8],
     roots: &[TrustAnchor<'static>],
     now: i64,
 ) -> Result<usize, String> {
     let verifier = call.verifier().ok_or("secret")?;
-    call.with(|request| {
+    call.with_request(|request| {
         let url = verifier.certificate_url(request).map_err(|refused| refused.code().to_owned())?;
         assert!(url.is_some());
         let certificate = Certificate { pem, roots };
@@ -68,7 +65,7 @@ fn verify(
 }
 
 #[test]
-fn what_is_signed_with_the_certificate_is_let_in() {
+fn request_signed_with_the_certificate_is_accepted() {
     let good = call("{}");
     let id = "paypal-transmission-id";
     let time = "paypal-transmission-time";
@@ -82,9 +79,9 @@ fn what_is_signed_with_the_certificate_is_let_in() {
         ("another time", good.clone().header(time, "2026-05-17T13:19:59Z"), Err("mismatch")),
         ("no id", good.clone().without(id), Err("missing_id")),
         ("no time", good.clone().without(time), Err("missing_timestamp")),
-        ("two ids", good.clone().again(id, "t1"), Err("malformed")),
-        ("an id with a line in it", good.clone().header(id, "t1|2026"), Err("malformed")),
-        ("a time with a line in it", good.clone().header(time, "a|b"), Err("malformed")),
+        ("two ids", good.clone().add_header(id, "t1"), Err("malformed")),
+        ("an id with a separator", good.clone().header(id, "t1|2026"), Err("malformed")),
+        ("a time with a separator", good.clone().header(time, "a|b"), Err("malformed")),
         ("no signature", good.clone().without(signature), Err("missing_signature")),
         ("not base64", good.clone().header(signature, "(RSA)"), Err("malformed")),
         ("cut short", good.clone().header(signature, "AAAA"), Err("mismatch")),
@@ -92,7 +89,7 @@ fn what_is_signed_with_the_certificate_is_let_in() {
         ("no algorithm", good.clone().without("paypal-auth-algo"), Ok(0)),
         ("no certificate", good.clone().without("paypal-cert-url"), Err("untrusted_certificate")),
         (
-            "a certificate of somebody else",
+            "a foreign certificate",
             good.clone().header("paypal-cert-url", "https://evil.test/v1/notifications/certs/C"),
             Err("untrusted_certificate"),
         ),
@@ -106,7 +103,7 @@ fn what_is_signed_with_the_certificate_is_let_in() {
 }
 
 #[test]
-fn the_certificate_must_be_paypals_and_good_now() {
+fn certificate_must_be_paypals_and_valid_now() {
     let twice = [LEAF, LEAF].concat();
     let long = LEAF.repeat(9);
     type Roots<'t> = &'t [TrustAnchor<'static>];
@@ -115,7 +112,7 @@ fn the_certificate_must_be_paypals_and_good_now() {
         ("chain to a root", CHAIN, &ROOTS, NOW, Ok(0)),
         ("alone, as the connection was PayPal's", LEAF, &ROOTS, NOW, Ok(0)),
         ("a chain to nowhere", CHAIN, &[], NOW, Err("issuer")),
-        ("a chain that is none", &twice, &ROOTS, NOW, Err("issuer")),
+        ("a repeated leaf", &twice, &ROOTS, NOW, Err("issuer")),
         ("for another name", OTHER_NAME, &ROOTS, NOW, Err("another name")),
         ("no longer valid", CHAIN, &ROOTS, LATER, Err("at this time")),
         ("alone and no longer valid", LEAF, &ROOTS, LATER, Err("at this time")),
@@ -134,14 +131,14 @@ fn the_certificate_must_be_paypals_and_good_now() {
 }
 
 #[test]
-fn only_paypals_own_addresses_are_called() {
+fn only_paypal_certificate_urls_are_accepted() {
     let good = [
         CERT_URL,
         "https://api.sandbox.paypal.com/v1/notifications/certs/CERT-1",
         "https://paypal.com/v1/notifications/certs/CERT-1",
     ];
     for url in good {
-        assert_eq!(certificate_at(url).map(String::from).as_deref(), Some(url));
+        assert_eq!(parse_certificate_url(url).map(String::from).as_deref(), Some(url));
     }
     let path = "/v1/notifications/certs/CERT-1";
     let bad = [
@@ -178,12 +175,12 @@ fn only_paypals_own_addresses_are_called() {
         String::new(),
     ];
     for url in bad {
-        assert_eq!(certificate_at(&url), None, "{url}");
+        assert_eq!(parse_certificate_url(&url), None, "{url}");
     }
 }
 
 #[test]
-fn every_bit_counts() {
+fn any_flipped_bit_is_refused() {
     let good = call(r#"{"id":"WH-1"}"#);
     assert_eq!(verify(&good, LEAF, &[], NOW), Ok(0));
     for at in 0..good.body.len() * 8 {
@@ -213,7 +210,7 @@ fn every_bit_counts() {
 }
 
 #[test]
-fn events_have_ids() {
+fn key_is_the_paypal_event_id() {
     let cases = [
         (
             "usual",
@@ -229,18 +226,18 @@ fn events_have_ids() {
         ("not JSON", "x", ["-", "-", "-"]),
     ];
     for (name, body, expected) in cases {
-        assert_eq!(told("paypal", &[], body), expected, "case: {name}");
+        assert_eq!(summary("paypal", &[], body), expected, "case: {name}");
     }
     let body = r#"{"resource":{"id":"R1","status":"COMPLETED","payer":{"email_address":"a@example.com"}}}"#;
     let expected = ["object=R1", "email=a@example.com", "provider_status=COMPLETED"];
-    assert_eq!(about("paypal", &[], body), expected);
+    assert_eq!(attribute_pairs("paypal", &[], body), expected);
 }
 
 #[test]
-fn what_is_no_id_of_a_webhook_is_refused_when_it_is_configured() {
+fn invalid_webhook_id_is_refused_at_configuration() {
     for id in ["", "a|b", "WH 1", "9XL90610J3647323C\n"] {
-        assert!(Call::new("paypal", id).verifier().is_none(), "{id:?}");
+        assert!(TestCall::new("paypal", id).verifier().is_none(), "{id:?}");
     }
-    assert_eq!(Call::new("paypal", "WEBHOOK_ID").verifier().unwrap().warnings().len(), 1);
-    assert!(Call::new("paypal", WEBHOOK).verifier().unwrap().warnings().is_empty());
+    assert_eq!(TestCall::new("paypal", "WEBHOOK_ID").verifier().unwrap().warnings().len(), 1);
+    assert!(TestCall::new("paypal", WEBHOOK).verifier().unwrap().warnings().is_empty());
 }

@@ -1,5 +1,5 @@
 use super::{
-    super::testing::{about, headers, incoming, part, read, told, verify},
+    super::testing::{attribute_pairs, headers, incoming, parse, part, summary, verify},
     *,
 };
 use crate::verify::VerifyError;
@@ -8,7 +8,7 @@ const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded")
 const COMMAND: &str = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
 
 #[test]
-fn the_published_vector_is_accepted_while_it_is_fresh() {
+fn published_vector_is_accepted_within_tolerance() {
     let secret = "8f742231b10e8888abcd99yyyzzz85a5";
     let at = ("x-slack-request-timestamp", "1531420618");
     let signature = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
@@ -29,7 +29,7 @@ fn the_published_vector_is_accepted_while_it_is_fresh() {
 }
 
 #[test]
-fn each_sort_of_request_has_a_kind_a_key_and_a_line() {
+fn each_request_kind_has_kind_key_and_order() {
     let block = |json: &str| {
         format!(
             "payload={}",
@@ -87,8 +87,8 @@ fn each_sort_of_request_has_a_kind_a_key_and_a_line() {
         ("a button", &[FORM], &button, ["block_actions", "slack:T1:1.2", "T1:C1"]),
         ("a view", &[FORM], &view, ["view_submission", "slack:T1:1.3", "T1:U1"]),
         ("a view that was closed", &[FORM], &closed, ["view_closed", "-", "T1:U1"]),
-        ("an odd form", &[FORM], "a=1", ["-", "-", "-"]),
-        ("a form with an odd payload", &[FORM], "payload=x", ["-", "-", "-"]),
+        ("an unknown form", &[FORM], "a=1", ["-", "-", "-"]),
+        ("a form with an invalid payload", &[FORM], "payload=x", ["-", "-", "-"]),
         (
             "a challenge without one",
             &[],
@@ -97,34 +97,34 @@ fn each_sort_of_request_has_a_kind_a_key_and_a_line() {
         ),
     ];
     for (name, headers, body, expected) in cases {
-        assert_eq!(told("slack", headers, body), expected, "case: {name}");
+        assert_eq!(summary("slack", headers, body), expected, "case: {name}");
     }
 }
 
 #[test]
-fn a_second_try_is_read_like_the_first() {
+fn retry_is_parsed_like_the_first_attempt() {
     let body =
         r#"{"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"message"}}"#;
     let again = [("x-slack-retry-num", "1"), ("x-slack-retry-reason", "http_timeout")];
-    assert_eq!(read("slack", &again, body), read("slack", &[], body));
+    assert_eq!(parse("slack", &again, body), parse("slack", &[], body));
     assert!(!part("slack", &again, body).is_ping);
 }
 
 #[test]
-fn a_challenge_is_given_back_and_everything_else_gets_nothing() {
+fn challenge_is_echoed_and_other_replies_are_empty() {
     let body = r#"{"type":"url_verification","challenge":"abc"}"#;
-    assert_eq!(read("slack", &[], body), ParsedRequest::Handshake(ProviderReply::text("abc")));
+    assert_eq!(parse("slack", &[], body), ParsedRequest::Handshake(ProviderReply::text("abc")));
     let answer = Slack.success_reply(&incoming(&headers(&[FORM]), COMMAND)).unwrap();
     assert_eq!((answer.status.as_u16(), answer.body.len()), (200, 0));
     assert!(part("slack", &[FORM], "ssl_check=1&token=x").is_ping);
 }
 
 #[test]
-fn a_message_is_found_by_channel_user_thread_and_time() {
+fn attributes_include_channel_user_thread_and_time() {
     let body = r#"{"type":"event_callback","team_id":"T1","event":{"type":"message","channel":"C1","user":"U1","ts":"2.5","thread_ts":"1.5"}}"#;
     let expected = ["message_id=2.5", "conversation=1.5", "chat=C1", "user=U1", "account=T1"];
-    assert_eq!(about("slack", &[], body), expected);
+    assert_eq!(attribute_pairs("slack", &[], body), expected);
     let expected =
         ["object=/webhook-collect", "chat=G8PSS9T3V", "user=U2CERLKJA", "account=T1DC2JH3J"];
-    assert_eq!(about("slack", &[FORM], COMMAND), expected);
+    assert_eq!(attribute_pairs("slack", &[FORM], COMMAND), expected);
 }

@@ -1,4 +1,4 @@
-//! How Twilio signs: the address, followed by the names and values of the form.
+//! Twilio signatures: the URL followed by the sorted names and values of the form.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,18 +14,18 @@ use crate::{
     request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
-    verify::{RequestSignature, SignError, VerificationScheme, VerifyError, only_value},
+    verify::{RequestSignature, SignError, VerificationScheme, VerifyError, single_header},
 };
 
 pub(super) static SIGNATURE: HeaderName = HeaderName::from_static("x-twilio-signature");
-/// Where the hash of a body stands that is no form.
+/// Query parameter with the hash of a body that is not a form.
 const BODY_HASH: &str = "bodySHA256";
 
-/// The auth tokens of an account, the current one first.
+/// Verifies with the auth tokens of an account, the current one first.
 #[derive(Debug)]
-pub(super) struct AuthTokens(pub(super) Vec<Secret>);
+pub(super) struct TwilioScheme(pub(super) Vec<Secret>);
 
-impl VerificationScheme for AuthTokens {
+impl VerificationScheme for TwilioScheme {
     fn name(&self) -> &'static str {
         "twilio"
     }
@@ -35,20 +35,20 @@ impl VerificationScheme for AuthTokens {
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
-        let signature = only_value(request.headers, &SIGNATURE, "signature")?
+        let signature = single_header(request.headers, &SIGNATURE, "signature")?
             .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let signature = BASE64
             .decode(signature.as_bytes())
             .map_err(|_| VerifyError::Malformed { part: "signature" })?;
         let fields = if form::is_form(request) {
-            fields(request.body)
+            sorted_fields(request.body)
         } else {
-            check_hash(request.query, request.body)?;
+            check_body_hash(request.query, request.body)?;
             String::new()
         };
         let urls = request.urls();
         if urls.is_empty() {
-            return Err(VerifyError::UnknownAddress);
+            return Err(VerifyError::UnknownUrl);
         }
         let fits = |secret: &Secret| {
             urls.iter()
@@ -65,9 +65,9 @@ impl VerificationScheme for AuthTokens {
     ) -> Result<RequestSignature, SignError> {
         let secret = self.0.first().ok_or(SignError("there is no secret to sign with"))?;
         let (fields, path) = if is_form(request.headers) {
-            (fields(request.body), String::new())
+            (sorted_fields(request.body), String::new())
         } else {
-            (String::new(), hash_for(request))
+            (String::new(), missing_hash_param(request))
         };
         let mac = mac(secret, &format!("{}{path}", request.url), &fields);
         let signature = BASE64.encode(&mac.finalize().into_bytes());
@@ -81,10 +81,10 @@ fn is_form(headers: &HeaderMap) -> bool {
     form::is_form(&request)
 }
 
-/// What the address lacks to cover a body that is no form.
-fn hash_for(request: &OutgoingRequest<'_>) -> String {
+/// The query parameter that the URL lacks to cover a body that is not a form.
+fn missing_hash_param(request: &OutgoingRequest<'_>) -> String {
     let query = request.url.split_once('?').map(|(_, query)| query);
-    if request.body.is_empty() || check_hash(query, request.body).is_ok() {
+    if request.body.is_empty() || check_body_hash(query, request.body).is_ok() {
         return String::new();
     }
     let sign = if query.is_some() { '&' } else { '?' };
@@ -99,9 +99,9 @@ fn mac(secret: &Secret, url: &str, fields: &str) -> Hmac<Sha1> {
     mac
 }
 
-/// The fields of a form in the order of their names, nothing between them. Of a name that is there
-/// several times, each value counts once, in order.
-fn fields(body: &[u8]) -> String {
+/// The fields of a form sorted by name, without separators. Repeated names are sorted by value, and
+/// equal pairs count once.
+fn sorted_fields(body: &[u8]) -> String {
     let mut sorted: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for (name, value) in form_urlencoded::parse(body) {
         sorted.entry(name).or_default().insert(value);
@@ -116,8 +116,8 @@ fn fields(body: &[u8]) -> String {
     text
 }
 
-/// A body that is no form is covered by its hash, which is part of the address.
-fn check_hash(query: Option<&str>, body: &[u8]) -> Result<(), VerifyError> {
+/// A body that is not a form is covered by its hash in the URL.
+fn check_body_hash(query: Option<&str>, body: &[u8]) -> Result<(), VerifyError> {
     let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     let Some((_, hash)) = pairs.find(|(name, _)| name == BODY_HASH) else {
         return if body.is_empty() {
@@ -132,12 +132,12 @@ fn check_hash(query: Option<&str>, body: &[u8]) -> Result<(), VerifyError> {
     if hash == Sha256::digest(body)[..] { Ok(()) } else { Err(VerifyError::Mismatch) }
 }
 
-/// Some products of Twilio sign the usual port with the address, others leave any port out.
+/// Some Twilio products sign the URL with the default port, others without any port.
 pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
     let mut spellings = vec![url.to_owned()];
     let Some((scheme, rest)) = url.split_once("://") else { return spellings };
     let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    // The colons of an IPv6 address stand in brackets.
+    // The colons of an IPv6 address are in brackets.
     let after_bracket = host.rfind(']').map_or(0, |bracket| bracket + 1);
     spellings.push(match host[after_bracket..].rfind(':') {
         Some(colon) => format!("{scheme}://{}{target}", &host[..after_bracket + colon]),

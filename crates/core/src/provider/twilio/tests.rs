@@ -1,8 +1,5 @@
 use super::{
-    super::{
-        testing::{about, told},
-        testing_calls::Call,
-    },
+    super::testing::{TestCall, attribute_pairs, summary},
     scheme::with_and_without_port,
 };
 use crate::provider::ParsedRequest;
@@ -10,23 +7,23 @@ use crate::provider::ParsedRequest;
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded; charset=utf-8");
 const SIGNATURE: &str = "x-twilio-signature";
 
-/// The example of Twilio's own pages, whose address is not one of ours.
+/// Example from Twilio's documentation.
 #[test]
-fn the_published_example_is_signed_as_published() {
+fn published_example_gives_published_signature() {
     let body = "CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&From=%2B14158675309&To=%2B18005551212";
-    let call = Call::new("twilio", "12345").header(FORM.0, FORM.1).body(body);
+    let call = TestCall::new("twilio", "12345").header(FORM.0, FORM.1).body(body);
     let signed = call.url("https://mycompany.com/myapp.php?foo=1&bar=2").signature().unwrap();
     assert_eq!(signed.headers[0].1, "RSOYDt4T1cUTdK1PDd93/VVr8B8=");
     assert_eq!(signed.path, "");
 }
 
-fn call(body: &str) -> Call {
-    let call = Call::new("twilio", "12345678901234567890123456789012").header(FORM.0, FORM.1);
+fn call(body: &str) -> TestCall {
+    let call = TestCall::new("twilio", "12345678901234567890123456789012").header(FORM.0, FORM.1);
     call.url("https://gw.test/in/twilio?conn=1").body(body).signed()
 }
 
 #[test]
-fn the_fields_are_signed_in_the_order_of_their_names() {
+fn form_fields_are_signed_sorted_by_name() {
     let base = call("b=2&a=1&A=0");
     let cases = [
         ("the same", base.clone(), Ok(0)),
@@ -43,13 +40,13 @@ fn the_fields_are_signed_in_the_order_of_their_names() {
         ("no query", base.clone().url("https://gw.test/in/twilio"), Err("mismatch")),
         ("another path", base.clone().url("https://gw.test/in/twilio/x?conn=1"), Err("mismatch")),
         ("no signature", base.clone().without(SIGNATURE), Err("missing_signature")),
-        ("two signatures", base.clone().again(SIGNATURE, "AAAA"), Err("malformed")),
+        ("two signatures", base.clone().add_header(SIGNATURE, "AAAA"), Err("malformed")),
         ("not base64", base.clone().header(SIGNATURE, "%%"), Err("malformed")),
         ("cut short", base.clone().header(SIGNATURE, "AAAA"), Err("mismatch")),
         ("another token", base.clone().secrets(&["x"]), Err("mismatch")),
         ("the second token", base.secrets(&["x", "12345678901234567890123456789012"]), Ok(1)),
         (
-            "a form that says it is none is not covered",
+            "a form with another content type is not covered",
             call("b=2&a=1&A=0").header("content-type", "application/json"),
             Err("malformed"),
         ),
@@ -62,7 +59,7 @@ fn the_fields_are_signed_in_the_order_of_their_names() {
 }
 
 #[test]
-fn the_address_may_have_its_port_or_not() {
+fn url_is_accepted_with_and_without_port() {
     let cases = [
         ("https://gw.test/in/s", "https://gw.test:443/in/s"),
         ("http://gw.test/in/s?a=b:1", "http://gw.test:80/in/s?a=b:1"),
@@ -88,8 +85,8 @@ fn the_address_may_have_its_port_or_not() {
 }
 
 #[test]
-fn a_body_that_is_no_form_is_covered_by_its_hash_in_the_address() {
-    let json = Call::new("twilio", "t").header("content-type", "application/json").body("{}");
+fn json_body_is_covered_by_the_hash_in_the_url() {
+    let json = TestCall::new("twilio", "t").header("content-type", "application/json").body("{}");
     let hash = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
     let path = json.signature().unwrap().path;
     assert_eq!(path, format!("?bodySHA256={hash}"));
@@ -102,7 +99,7 @@ fn a_body_that_is_no_form_is_covered_by_its_hash_in_the_address() {
         ("another hash", signed.body("[]").url(url.replace("44136", "44137")), Err("mismatch")),
         ("no hash", json.clone().body("").signed().body("{}"), Err("malformed")),
         (
-            "no hash that is one",
+            "invalid hash",
             json.clone().url("https://gw.test/in/s?bodySHA256=x").header(SIGNATURE, "AAAA"),
             Err("malformed"),
         ),
@@ -118,7 +115,7 @@ fn a_body_that_is_no_form_is_covered_by_its_hash_in_the_address() {
 }
 
 #[test]
-fn messages_calls_and_events_are_told_apart() {
+fn messages_calls_and_events_have_their_own_keys() {
     let token = ("i-twilio-idempotency-token", "t1");
     let cases: [(&str, &str, [&str; 3]); 13] = [
         (
@@ -168,29 +165,29 @@ fn messages_calls_and_events_are_told_apart() {
         ),
     ];
     for (name, body, expected) in cases {
-        assert_eq!(told("twilio", &[FORM, token], body), expected, "case: {name}");
+        assert_eq!(summary("twilio", &[FORM, token], body), expected, "case: {name}");
     }
     let digits = "CallSid=CA1&AccountSid=AC1&CallStatus=in-progress&Digits=1";
     assert_eq!(
-        told("twilio", &[FORM], digits),
+        summary("twilio", &[FORM], digits),
         ["call.in-progress", "-", "CA1"],
         "no token, no key"
     );
     let json = [("content-type", "application/json"), token];
-    assert_eq!(told("twilio", &json, r#"{"id":"1"}"#), ["-", "twilio:-:t1", "-"]);
+    assert_eq!(summary("twilio", &json, r#"{"id":"1"}"#), ["-", "twilio:-:t1", "-"]);
     let streamed =
         r#"[{"id":"EZ1","type":"com.twilio.messaging.message.sent","data":{"messageSid":"SM1"}}]"#;
     let expected = ["com.twilio.messaging.message.sent", "twilio:EZ1", "SM1"];
-    assert_eq!(told("twilio", &json, streamed), expected);
+    assert_eq!(summary("twilio", &json, streamed), expected);
     let two =
         call("").header("content-type", "application/json").body(r#"[{"id":"1"},{"id":"2"}]"#);
-    assert!(matches!(two.read(), ParsedRequest::Events(parts) if parts.len() == 2));
+    assert!(matches!(two.parse(), ParsedRequest::Events(parts) if parts.len() == 2));
 }
 
 #[test]
-fn an_event_is_found_by_both_sides_and_the_error() {
+fn attributes_include_both_parties_and_the_error() {
     let body = "MessageSid=SM1&AccountSid=AC1&MessageStatus=failed&ErrorCode=63016&From=whatsapp%3A%2B1415&To=whatsapp%3A%2B5511987654321";
-    let found = about("twilio", &[FORM], body);
+    let found = attribute_pairs("twilio", &[FORM], body);
     for expected in ["message_id=SM1", "provider_status=failed", "error=63016", "account=AC1"] {
         assert!(found.iter().any(|one| one == expected), "{expected}: {found:?}");
     }
@@ -201,7 +198,7 @@ fn an_event_is_found_by_both_sides_and_the_error() {
 }
 
 #[test]
-fn nothing_is_said_to_whoever_wrote() {
+fn reply_never_sends_text_to_the_sender() {
     let twiml = Some((200, Some("text/xml"), "<Response/>".to_owned()));
     let nothing = Some((200, None, String::new()));
     assert_eq!(call("MessageSid=SM1").reply(), twiml);

@@ -1,4 +1,4 @@
-//! The envelope around everything that Meta sends, taken apart in one pass.
+//! The envelope of Meta's webhooks, parsed in one pass.
 //!
 //! ```text
 //! {object, entry: [{id, time?, changes: [{field, value: {metadata, contacts?, messages? …}}]}]}
@@ -7,34 +7,34 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::super::pieces::{Object, Opened, list};
+use super::super::raw_json::{NestedMember, RawObject, json_array};
 
-pub(super) type Root<'b> = Object<'b, Vec<Entry<'b>>>;
-pub(super) type Entry<'b> = Object<'b, Vec<Change<'b>>>;
-pub(super) type Value<'b> = Object<'b, Items<'b>>;
+pub(super) type EnvelopeRoot<'b> = RawObject<'b, Vec<EnvelopeEntry<'b>>>;
+pub(super) type EnvelopeEntry<'b> = RawObject<'b, Vec<EnvelopeChange<'b>>>;
+pub(super) type EnvelopeValue<'b> = RawObject<'b, EventList<'b>>;
 
-/// A change, as it is spelled and taken apart.
-pub(super) struct Change<'b> {
+/// A change, as text and parsed.
+pub(super) struct EnvelopeChange<'b> {
     pub(super) text: &'b str,
-    /// None if something in it is not what it should be. The others need not suffer for that.
-    pub(super) object: Option<Object<'b, Value<'b>>>,
+    /// `None` if the change is malformed. Other changes are not affected.
+    pub(super) object: Option<RawObject<'b, EnvelopeValue<'b>>>,
 }
 
-impl<'de> Deserialize<'de> for Change<'de> {
+impl<'de> Deserialize<'de> for EnvelopeChange<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <&RawValue>::deserialize(deserializer)?.get();
         Ok(Self { text, object: serde_json::from_str(text).ok() })
     }
 }
 
-/// A list in a value: events, or the contacts that belong to them.
+/// An array in a value: events or contacts.
 #[derive(Deserialize)]
-pub(super) struct Items<'b>(#[serde(borrow)] pub(super) Vec<&'b RawValue>);
+pub(super) struct EventList<'b>(#[serde(borrow)] pub(super) Vec<&'b RawValue>);
 
-/// Who the events of a value are from or for.
+/// The senders and recipients of the events in a value.
 pub(super) const CONTACTS: &str = r#""contacts""#;
 
-/// The lists in a value that hold events. `errors` is the last one: see [`event_lists`].
+/// The arrays in a value that contain events. For `errors` see [`event_lists`].
 const EVENT_LISTS: [&str; 10] = [
     r#""messages""#,
     r#""statuses""#,
@@ -50,94 +50,89 @@ const EVENT_LISTS: [&str; 10] = [
 const ERRORS: &str = r#""errors""#;
 const CALLS: &str = r#""calls""#;
 
-impl<'b> Opened<'b> for Vec<Entry<'b>> {
-    fn is_called(name: &str) -> bool {
+impl<'b> NestedMember<'b> for Vec<EnvelopeEntry<'b>> {
+    fn has_name(name: &str) -> bool {
         name == r#""entry""#
     }
 }
 
-impl<'b> Opened<'b> for Vec<Change<'b>> {
-    fn is_called(name: &str) -> bool {
+impl<'b> NestedMember<'b> for Vec<EnvelopeChange<'b>> {
+    fn has_name(name: &str) -> bool {
         name == r#""changes""#
     }
 }
 
-impl<'b> Opened<'b> for Value<'b> {
-    fn is_called(name: &str) -> bool {
+impl<'b> NestedMember<'b> for EnvelopeValue<'b> {
+    fn has_name(name: &str) -> bool {
         name == r#""value""#
     }
 }
 
-impl<'b> Opened<'b> for Items<'b> {
-    fn is_called(name: &str) -> bool {
+impl<'b> NestedMember<'b> for EventList<'b> {
+    fn has_name(name: &str) -> bool {
         name == CONTACTS || EVENT_LISTS.contains(&name)
     }
 }
 
-/// The lists of events in a value, by their position and name. Errors beside calls say why these
+/// The event arrays of a value, with position and name. Errors next to calls explain why the calls
 /// ended, so they stay with them.
 pub(super) fn event_lists<'v, 'b>(
-    value: &'v Value<'b>,
-) -> impl Iterator<Item = (usize, &'b str, &'v Items<'b>)> {
-    let has_calls = value.opened().any(|(_, name, _)| name == CALLS);
-    value.opened().filter(move |(_, name, _)| is_event_list(name, has_calls))
+    value: &'v EnvelopeValue<'b>,
+) -> impl Iterator<Item = (usize, &'b str, &'v EventList<'b>)> {
+    let has_calls = value.nested().any(|(_, name, _)| name == CALLS);
+    value.nested().filter(move |(_, name, _)| is_event_list(name, has_calls))
 }
 
 fn is_event_list(name: &str, has_calls: bool) -> bool {
     name != CONTACTS && !(name == ERRORS && has_calls)
 }
 
-/// Where a change stands.
+/// The path to a change in the envelope.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'e, 'b> {
-    pub(super) root: &'e Root<'b>,
-    /// The position of the list that the entry is in; in the same way with the others.
+pub(super) struct ChangeLocation<'e, 'b> {
+    pub(super) root: &'e EnvelopeRoot<'b>,
+    /// The position of the array that contains the entry; `changes_at` likewise.
     pub(super) entries_at: usize,
-    pub(super) entry: &'e Entry<'b>,
+    pub(super) entry: &'e EnvelopeEntry<'b>,
     pub(super) changes_at: usize,
 }
 
-impl Place<'_, '_> {
-    /// The envelope with this as its only change.
+impl ChangeLocation<'_, '_> {
+    /// The envelope with a single change.
     pub(super) fn envelope(&self, change: &str) -> String {
-        let changes = list([change].into_iter());
+        let changes = json_array([change].into_iter());
         let entry = self.entry.rewrite(&[(self.changes_at, &changes)]);
-        let entries = list([entry.as_str()].into_iter());
+        let entries = json_array([entry.as_str()].into_iter());
         self.root.rewrite(&[(self.entries_at, &entries)])
     }
 }
 
-/// Where an event stands: a change, and the way to it.
+/// The path to the value of a change.
 #[derive(Clone, Copy)]
-pub(super) struct Spot<'e, 'b> {
-    pub(super) place: Place<'e, 'b>,
-    pub(super) change: &'e Object<'b, Value<'b>>,
+pub(super) struct EventLocation<'e, 'b> {
+    pub(super) change_location: ChangeLocation<'e, 'b>,
+    pub(super) change: &'e RawObject<'b, EnvelopeValue<'b>>,
     pub(super) value_at: usize,
-    pub(super) value: &'e Value<'b>,
+    pub(super) value: &'e EnvelopeValue<'b>,
 }
 
-impl Spot<'_, '_> {
-    /// The envelope with this as its only value.
+impl EventLocation<'_, '_> {
+    /// The envelope with a single value.
     pub(super) fn envelope(&self, value: &str) -> String {
-        self.place.envelope(&self.change.rewrite(&[(self.value_at, value)]))
+        self.change_location.envelope(&self.change.rewrite(&[(self.value_at, value)]))
     }
 
-    /// The text of a value with this event alone, and of the contacts only those at these
-    /// positions.
-    pub(super) fn value_with(
-        &self,
-        (events_at, event): (usize, &str),
-        contacts: &[usize],
-    ) -> String {
-        let has_calls = self.value.opened().any(|(_, name, _)| name == CALLS);
-        let kept = self.value.opened().filter_map(|(at, name, items)| {
-            let all = || list(items.0.iter().map(|item| item.get()));
+    /// The text of the value with a single event, and only the contacts at these positions.
+    pub(super) fn value_with(&self, events_at: usize, event: &str, contacts: &[usize]) -> String {
+        let has_calls = self.value.nested().any(|(_, name, _)| name == CALLS);
+        let kept = self.value.nested().filter_map(|(at, name, items)| {
+            let all = || json_array(items.0.iter().map(|item| item.get()));
             if at == events_at {
-                Some((at, list([event].into_iter())))
+                Some((at, json_array([event].into_iter())))
             } else if name == CONTACTS {
                 let own = contacts.iter().filter_map(|at| items.0.get(*at));
-                let own = list(own.map(|item| item.get()));
-                // None that fits: better all of them than a message without a name.
+                let own = json_array(own.map(|item| item.get()));
+                // Without a match all contacts are kept, so that no message loses its name.
                 Some((at, if contacts.is_empty() { all() } else { own }))
             } else {
                 (!is_event_list(name, has_calls)).then(|| (at, all()))
@@ -146,15 +141,15 @@ impl Spot<'_, '_> {
         rewrite(self.value, kept)
     }
 
-    /// The text of the whole value.
+    /// The text of the complete value.
     pub(super) fn whole_value(&self) -> String {
-        let all = self.value.opened();
-        let all = all.map(|(at, _, items)| (at, list(items.0.iter().map(|item| item.get()))));
+        let all = self.value.nested();
+        let all = all.map(|(at, _, items)| (at, json_array(items.0.iter().map(|item| item.get()))));
         rewrite(self.value, all)
     }
 }
 
-fn rewrite(value: &Value<'_>, lists: impl Iterator<Item = (usize, String)>) -> String {
+fn rewrite(value: &EnvelopeValue<'_>, lists: impl Iterator<Item = (usize, String)>) -> String {
     let lists: Vec<_> = lists.collect();
     let lists: Vec<_> = lists.iter().map(|(at, text)| (*at, text.as_str())).collect();
     value.rewrite(&lists)

@@ -1,23 +1,23 @@
-//! What each thing that Meta tells of is, by what it is told apart, and what it is found by.
+//! Kind, key, ordering key and attributes of each event from Meta.
 
 use std::{borrow::Cow, time::Duration};
 
 use data_encoding::HEXLOWER;
 
 use super::{
-    super::{EventKey, EventPart, FieldValues, fields::places},
-    envelope::{Entry, Spot},
+    super::{EventKey, EventPart, FieldValues, fields::body_fields},
+    envelope::{EnvelopeEntry, EventLocation},
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::{DedupKey, fingerprint, scalar_text},
 };
 
-/// Errors that belong to no message say the same each time; later it is another one.
+/// Errors without a message have equal bytes; after this time they are another event.
 const ERROR_WINDOW: Duration = Duration::from_secs(600);
 
-places! {
-    /// What messages, statuses, echoes and calls have.
+body_fields! {
+    /// Fields of messages, statuses, echoes and calls.
     static ITEM {
         ID = "/id",
         TYPE = "/type",
@@ -46,55 +46,55 @@ places! {
     }
 }
 
-places! {
+body_fields! {
     static METADATA {
         PHONE_NUMBER_ID = "/phone_number_id",
         DISPLAY_PHONE_NUMBER = "/display_phone_number",
     }
 }
 
-places! {
+body_fields! {
     static CHANGE {
         FIELD = "/field",
     }
 }
 
-/// Somebody who wrote. With a username there may be no phone number at all.
+/// The sender. With a username there may be no phone number.
 const SENDER: [usize; 3] = [FROM, FROM_USER_ID, FROM_PARENT_USER_ID];
 const RECEIVER: [usize; 3] = [TO, TO_USER_ID, TO_PARENT_USER_ID];
 const RECIPIENT: [usize; 3] = [RECIPIENT_ID, RECIPIENT_USER_ID, RECIPIENT_PARENT_USER_ID];
 const PARTICIPANT: [usize; 2] = [PARTICIPANT_ID, PARTICIPANT_USER_ID];
 
-/// Reads one event of a list.
+/// Reads the fields of one event.
 pub(super) fn read_item(item: &str) -> FieldValues<'_> {
     ITEM.read(item.as_bytes())
 }
 
-/// Whom an event is from or for.
+/// The ids of the sender and recipients of an event.
 pub(super) fn parties<'f>(item: &'f FieldValues<'_>) -> impl Iterator<Item = &'f str> {
-    let places = [&SENDER[..], &RECEIVER, &RECIPIENT, &PARTICIPANT].into_iter().flatten();
-    places.filter_map(|place| item.get(*place))
+    let fields = [&SENDER[..], &RECEIVER, &RECIPIENT, &PARTICIPANT].into_iter().flatten();
+    fields.filter_map(|field| item.get(*field))
 }
 
-/// What all events of a change have in common.
-pub(super) struct Scope<'b> {
+/// The values that all events of a change share.
+pub(super) struct ChangeScope<'b> {
     field: Option<Cow<'b, str>>,
     waba: Option<Cow<'b, str>>,
     time: Option<Cow<'b, str>>,
     metadata: Option<FieldValues<'b>>,
 }
 
-impl<'b> Scope<'b> {
-    pub(super) fn of(spot: &Spot<'_, 'b>) -> Self {
-        let metadata = spot.value.get(r#""metadata""#);
+impl<'b> ChangeScope<'b> {
+    pub(super) fn of(location: &EventLocation<'_, 'b>) -> Self {
+        let metadata = location.value.get(r#""metadata""#);
         Self {
-            field: spot.change.get(r#""field""#).and_then(scalar_text),
+            field: location.change.get(r#""field""#).and_then(scalar_text),
             metadata: metadata.map(|metadata| METADATA.read(metadata.get().as_bytes())),
-            ..Self::of_entry(spot.place.entry)
+            ..Self::of_entry(location.change_location.entry)
         }
     }
 
-    fn of_entry(entry: &Entry<'b>) -> Self {
+    fn of_entry(entry: &EnvelopeEntry<'b>) -> Self {
         Self {
             field: None,
             waba: entry.get(r#""id""#).and_then(scalar_text),
@@ -103,8 +103,8 @@ impl<'b> Scope<'b> {
         }
     }
 
-    /// A change that cannot be taken apart: one event, told apart by all that it holds.
-    pub(super) fn odd(entry: &Entry<'b>, change: &'b str) -> EventPart {
+    /// A malformed change is one event, keyed by its content.
+    pub(super) fn malformed_change(entry: &EnvelopeEntry<'b>, change: &'b str) -> EventPart {
         let found = CHANGE.read(change.as_bytes());
         let field = found.get(FIELD).map(|field| Cow::Owned(field.to_owned()));
         let scope = Self { field, ..Self::of_entry(entry) };
@@ -125,7 +125,7 @@ impl<'b> Scope<'b> {
         self.waba.as_deref().unwrap_or("-")
     }
 
-    /// The number that it concerns; what concerns the whole account has none.
+    /// The phone number id, or the account id for changes of the whole account.
     fn number(&self) -> &str {
         let number = self.metadata.as_ref().and_then(|metadata| metadata.get(PHONE_NUMBER_ID));
         number.unwrap_or_else(|| self.waba())
@@ -152,20 +152,20 @@ impl<'b> Scope<'b> {
         DedupKey::new(&format!("whatsapp:{}:{}", self.number(), parts.join(":")))
     }
 
-    /// The key of what has no id: it holds what makes it differ from others, so its hash does.
+    /// The key of an event without an id: the hash of its text.
     fn hashed(&self, word: &str, text: &str) -> EventKey {
         let key = self.key(&[word, "sha256", &sha256(text)]);
         EventKey::known(key, "whatsapp:sha256")
     }
 
-    /// The key of a whole change, with the time at which it was told.
+    /// The key of a whole change: its time and the hash of its text.
     fn content(&self, event: Option<&str>, text: &str) -> EventKey {
         let (event, time) = (event.unwrap_or("-"), self.time.as_deref().unwrap_or("-"));
         let key = self.key(&[self.field(), event, time, "sha256", &sha256(text)]);
         EventKey::known(key, "whatsapp:sha256")
     }
 
-    /// One event of a list.
+    /// The event of one array item.
     pub(super) fn part(&self, name: &str, text: &str, item: &FieldValues<'_>) -> EventPart {
         let is_call = item.get(TYPE) == Some("call");
         let mut part = match (self.field(), name) {
@@ -199,7 +199,7 @@ impl<'b> Scope<'b> {
             Some("unsupported") => "message.unsupported",
             Some(_) | None => "message",
         };
-        // Of a reaction too: the message that it is about has another id.
+        // Also for a reaction, which has its own id.
         let key = match item.get(ID) {
             Some(id) => EventKey::known(self.key(&["message", id]), "whatsapp:messages.id"),
             None => self.hashed("message", text),
@@ -208,7 +208,7 @@ impl<'b> Scope<'b> {
         EventPart { kind: EventKind::new(kind), key, order, ..EventPart::default() }
     }
 
-    /// What a person wrote on the phone of a number that is on the phone and here.
+    /// A message written in the WhatsApp Business app of a number that is also on the API.
     fn echo(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
         let key = match item.get(ID) {
             Some(id) => EventKey::known(self.key(&["echo", id]), "whatsapp:message_echoes.id"),
@@ -218,13 +218,12 @@ impl<'b> Scope<'b> {
         EventPart { kind: EventKind::new("echo"), key, order, ..EventPart::default() }
     }
 
-    /// What became of a message that we sent: its id comes once for each status, and in a group
-    /// once for each member.
+    /// The status of a sent message. The id repeats for each status, and in a group for each member.
     fn status(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
-        let whom = item.first(&PARTICIPANT);
+        let participant = item.first(&PARTICIPANT);
         let is_group = item.get(RECIPIENT_TYPE) == Some("group");
-        let key = match (item.get(ID), item.get(STATUS), whom.or(item.first(&RECIPIENT))) {
-            (Some(id), Some(status), Some(recipient)) if whom.is_some() || !is_group => {
+        let key = match (item.get(ID), item.get(STATUS), participant.or(item.first(&RECIPIENT))) {
+            (Some(id), Some(status), Some(recipient)) if participant.is_some() || !is_group => {
                 let key = self.key(&["status", id, status, recipient]);
                 EventKey::known(key, "whatsapp:statuses.id")
             }
@@ -239,17 +238,17 @@ impl<'b> Scope<'b> {
         }
     }
 
-    /// A call, or the status of one; `what` says what happened to it.
-    fn call(&self, text: &str, item: &FieldValues<'_>, what: usize) -> EventPart {
-        let key = match (item.get(ID), item.get(what)) {
-            (Some(id), Some(what)) => {
-                EventKey::known(self.key(&["call", id, what]), "whatsapp:calls.id")
+    /// A call or its status; `event` is the field that says what happened.
+    fn call(&self, text: &str, item: &FieldValues<'_>, event: usize) -> EventPart {
+        let key = match (item.get(ID), item.get(event)) {
+            (Some(id), Some(event)) => {
+                EventKey::known(self.key(&["call", id, event]), "whatsapp:calls.id")
             }
             _ => self.hashed("call", text),
         };
-        let what = item.get(what).unwrap_or("unknown");
+        let event = item.get(event).unwrap_or("unknown");
         EventPart {
-            kind: EventKind::new(&format!("call.{what}")),
+            kind: EventKind::new(&format!("call.{event}")),
             key,
             order: self.order(item.get(ID)),
             ..EventPart::default()
@@ -258,7 +257,7 @@ impl<'b> Scope<'b> {
 
     fn item_attributes(&self, item: &FieldValues<'_>) -> Attributes {
         let mut attributes = self.attributes();
-        for (name, place) in [
+        for (name, field) in [
             (AttributeName::MessageId, ID),
             (AttributeName::MessageId, CONTEXT_ID),
             (AttributeName::MessageId, REACTED_TO),
@@ -278,14 +277,14 @@ impl<'b> Scope<'b> {
             (AttributeName::Error, CODE),
             (AttributeName::Object, CALLBACK_DATA),
         ] {
-            attributes.push_some(name, item.get(place));
+            attributes.push_some(name, item.get(field));
         }
         attributes
     }
 
-    /// A change without a list of events: something about the account or a template.
-    pub(super) fn change(&self, spot: &Spot<'_, 'b>) -> EventPart {
-        let text = |name| spot.value.get(name).and_then(scalar_text);
+    /// A change without events: about the account or a template.
+    pub(super) fn change(&self, location: &EventLocation<'_, 'b>) -> EventPart {
+        let text = |name| location.value.get(name).and_then(scalar_text);
         let event = text(r#""event""#);
         let template = text(r#""message_template_id""#);
         let language = text(r#""message_template_language""#);
@@ -301,11 +300,11 @@ impl<'b> Scope<'b> {
                 Some(event),
                 Some(time),
             ) => {
-                // The same template may be approved again after a pause; only the time differs.
+                // A template may be approved again after a pause; only the time differs.
                 let key = self.key(&["tmpl", template, language, event, time]);
                 EventKey::known(key, "whatsapp:message_template_id")
             }
-            (_, _, _, event, _) => self.content(event.as_deref(), &spot.whole_value()),
+            (_, _, _, event, _) => self.content(event.as_deref(), &location.whole_value()),
         };
         let order = self.order(template.as_deref());
         EventPart {

@@ -1,12 +1,11 @@
-//! WhatsApp Cloud API of Meta: signed over the body, up to a thousand events in a request, and asked
-//! with a GET before it begins.
+//! Meta's WhatsApp Cloud API: signed over the body, up to a thousand events per request, with a GET
+//! handshake.
 //!
-//! Meta groups events anew when it sends them again, and sends them again to every app of an account
-//! when one of them fails. So each event has a key of its own, whatever it came with.
+//! Meta regroups events when it retries, and retries for every app of an account when one app fails.
+//! So each event has its own key, independent of the request.
 
 mod envelope;
 mod keys;
-mod samples;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -22,7 +21,7 @@ use crate::{
     verify::{HmacSpec, Verifier, VerifyError, VerifySpec, VerifySpecError},
 };
 
-/// Meta's challenge is a number. What we are told to say stays short.
+/// Meta's challenge is a short number; longer texts are not echoed.
 const CHALLENGE_BYTES_MAX: usize = 512;
 
 #[derive(Debug)]
@@ -33,8 +32,7 @@ impl Provider for WhatsAppCloud {
         "whatsapp-cloud"
     }
 
-    /// The key is the app secret. The bytes count as they came, escapes and all: written anew they
-    /// would pass until the first `é`.
+    /// The key is the app secret. The raw bytes are signed, including escapes.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let spec =
             HmacSpec { prefix: "sha256=".to_owned(), ..HmacSpec::new("x-hub-signature-256") };
@@ -45,12 +43,12 @@ impl Provider for WhatsAppCloud {
         ParsedRequest::Events(split::parts(request.body))
     }
 
-    /// It goes on for seven days.
+    /// Meta retries for seven days.
     fn dedup_window(&self) -> HumanDuration {
         HumanDuration::from_secs(8 * 86_400)
     }
 
-    /// They say up to three megabytes.
+    /// Meta documents up to three megabytes.
     fn max_body_bytes(&self) -> Option<usize> {
         Some(4 << 20)
     }
@@ -64,8 +62,8 @@ impl Provider for WhatsAppCloud {
         query: Option<&str>,
         verify_token: Option<&Secret>,
     ) -> Option<Result<ProviderReply, VerifyError>> {
-        let asked = Asked::read(query?)?;
-        Some(asked.answer(verify_token))
+        let handshake = HandshakeQuery::parse(query?)?;
+        Some(handshake.answer(verify_token))
     }
 
     fn echoes_delivery_ids(&self) -> bool {
@@ -84,39 +82,40 @@ impl Provider for WhatsAppCloud {
     }
 
     fn samples(&self) -> &'static [SampleEvent] {
-        samples::SAMPLES
+        SAMPLES
     }
 }
 
-/// What Meta asks when an address is entered or changed there.
+/// The query of the handshake that Meta sends when a URL is configured.
 #[derive(Default)]
-struct Asked {
+struct HandshakeQuery {
     mode: Option<String>,
     token: Option<String>,
     challenge: Option<String>,
-    is_doubtful: bool,
+    has_repeated_param: bool,
 }
 
-impl Asked {
-    /// Nothing if it is no question of Meta's at all.
-    fn read(query: &str) -> Option<Self> {
-        let mut asked = Self::default();
+impl HandshakeQuery {
+    /// `None` if the query has no handshake parameter.
+    fn parse(query: &str) -> Option<Self> {
+        let mut handshake = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let place = match &*name {
-                "hub.mode" => &mut asked.mode,
-                "hub.verify_token" => &mut asked.token,
-                "hub.challenge" => &mut asked.challenge,
+            let param = match &*name {
+                "hub.mode" => &mut handshake.mode,
+                "hub.verify_token" => &mut handshake.token,
+                "hub.challenge" => &mut handshake.challenge,
                 _ => continue,
             };
-            asked.is_doubtful |= place.replace(value.into_owned()).is_some();
+            handshake.has_repeated_param |= param.replace(value.into_owned()).is_some();
         }
-        let is_asked = asked.mode.is_some() || asked.token.is_some() || asked.challenge.is_some();
-        is_asked.then_some(asked)
+        let is_handshake =
+            handshake.mode.is_some() || handshake.token.is_some() || handshake.challenge.is_some();
+        is_handshake.then_some(handshake)
     }
 
     fn answer(self, verify_token: Option<&Secret>) -> Result<ProviderReply, VerifyError> {
         let malformed = VerifyError::Malformed { part: "handshake" };
-        let (Some("subscribe"), false) = (self.mode.as_deref(), self.is_doubtful) else {
+        let (Some("subscribe"), false) = (self.mode.as_deref(), self.has_repeated_param) else {
             return Err(malformed);
         };
         let expected = verify_token.ok_or(VerifyError::NoVerifyToken)?;
@@ -129,3 +128,31 @@ impl Asked {
         challenge.map(ProviderReply::text).ok_or(malformed)
     }
 }
+
+macro_rules! sample {
+    ($kind:literal, $file:literal) => {
+        SampleEvent {
+            kind: $kind,
+            headers: &[("content-type", "application/json"), ("user-agent", "facebookexternalua")],
+            target: "",
+            body: include_str!(concat!("../samples/whatsapp_cloud/", $file, ".json")),
+        }
+    };
+}
+
+static SAMPLES: &[SampleEvent] = &[
+    sample!("message", "text"),
+    sample!("message", "image"),
+    sample!("message", "audio"),
+    sample!("message", "button_reply"),
+    sample!("message.reaction", "reaction"),
+    sample!("message.system", "system"),
+    sample!("message.unsupported", "unsupported"),
+    sample!("status.sent", "sent"),
+    sample!("status.delivered", "delivered"),
+    sample!("status.read", "read"),
+    sample!("status.failed", "failed"),
+    sample!("message_template_status_update", "template"),
+    // Six events: two messages, three statuses, and a message of another account.
+    sample!("batch", "batch"),
+];

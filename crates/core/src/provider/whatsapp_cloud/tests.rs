@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::Value as Json;
 
 use super::{
     super::{
         EventPart,
-        pieces::PARTS_MAX,
-        testing::{parts, told_of},
+        raw_json::EVENTS_MAX,
+        testing::{event_summary, parts},
     },
     *,
 };
@@ -21,19 +21,19 @@ fn change(field: &str, value: &str) -> String {
     )
 }
 
-/// The same about the number `P`.
+/// An envelope with one change of the number `P`.
 fn about_number(field: &str, lists: &str) -> String {
     change(field, &format!(r#"{{"metadata":{{"phone_number_id":"P"}},{lists}}}"#))
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn each_kind_has_its_key() {
+fn each_event_kind_has_its_key() {
     let hash = |word: &str, text: &str| {
         let hash = data_encoding::HEXLOWER.encode(&crate::key::fingerprint(text.as_bytes()));
         format!("whatsapp:{word}:sha256:{hash}")
     };
-    // What it is, the field, what is in the value; kind, key, ordering key.
+    // (name, field, arrays of the value, expected kind, expected key, expected ordering key)
     let cases: [(&str, &str, &str, &str, &str, &str); 18] = [
         (
             "a text",
@@ -76,7 +76,7 @@ fn each_kind_has_its_key() {
             "P:US.ENT.1",
         ),
         (
-            "nobody",
+            "no sender",
             "messages",
             r#""messages":[{"id":"m"}]"#,
             "message",
@@ -140,7 +140,7 @@ fn each_kind_has_its_key() {
             "P:c",
         ),
         (
-            "an error of nobody",
+            "an error without a message",
             "messages",
             r#""errors":[{"code":130429}]"#,
             "error",
@@ -156,7 +156,7 @@ fn each_kind_has_its_key() {
             "P:55",
         ),
         (
-            "a group's status of nobody known",
+            "a group status without a participant",
             "messages",
             r#""statuses":[{"id":"m","status":"read","recipient_type":"group","recipient_id":"G"}]"#,
             "status.read",
@@ -187,20 +187,20 @@ fn each_kind_has_its_key() {
         let parts = parts(NAME, &[], &about_number(field, lists));
         assert_eq!(parts.len(), 1, "{case}");
         let part = &parts[0];
-        assert_eq!(part.body, None, "{case}: alone, it stays as it came");
-        assert_eq!(told_of(part), [expected_kind, expected_key, expected_order], "{case}");
+        assert_eq!(part.body, None, "{case}: a single event keeps the body");
+        assert_eq!(event_summary(part), [expected_kind, expected_key, expected_order], "{case}");
     }
 }
 
 #[test]
-fn what_concerns_the_account_is_told_apart_by_content_and_time() {
+fn account_changes_are_keyed_by_content_and_time() {
     let body = |time: &str, value: &str| {
         let body = change("account_update", value);
         body.replace(r#""id":"W","#, &format!(r#""id":"W",{time}"#))
     };
     let key_of = |body: &str| {
         let parts = parts(NAME, &[], body);
-        let [kind, key, order] = told_of(&parts[0]);
+        let [kind, key, order] = event_summary(&parts[0]);
         assert_eq!((parts.len(), &*kind, &*order), (1, "account_update", "W"));
         key
     };
@@ -214,12 +214,12 @@ fn what_concerns_the_account_is_told_apart_by_content_and_time() {
 }
 
 #[test]
-fn what_is_not_as_expected_is_one_event_all_the_same() {
+fn unexpected_body_is_one_event() {
     let week = "content 691200s";
     let whatsapp = "whatsapp_business_account";
     let cases = [
         ("not JSON", "hello", "-", "-"),
-        ("not UTF-8 in spirit", "\u{feff}{}", "-", "-"),
+        ("a byte order mark", "\u{feff}{}", "-", "-"),
         ("a list", "[]", "-", "-"),
         (
             "an entry that is no object",
@@ -240,24 +240,24 @@ fn what_is_not_as_expected_is_one_event_all_the_same() {
     for (case, body, expected_kind, expected_key) in cases {
         let parts = parts(NAME, &[], body);
         assert_eq!(parts.len(), 1, "{case}");
-        assert_eq!(told_of(&parts[0]), [expected_kind, expected_key, "-"], "{case}");
+        assert_eq!(event_summary(&parts[0]), [expected_kind, expected_key, "-"], "{case}");
         assert_eq!(parts[0].body, None, "{case}");
     }
-    // A value without any event is told as what it is.
+    // A value without events is one event of its field.
     let parts = parts(NAME, &[], &about_number("messages", r#""messages":[]"#));
-    let [kind, key, _] = told_of(&parts[0]);
+    let [kind, key, _] = event_summary(&parts[0]);
     assert_eq!((parts.len(), &*kind), (1, "messages"));
     assert!(key.starts_with("whatsapp:P:messages:-:-:sha256:"), "{key}");
-    // And so is a change without a value.
+    // So is a change without a value.
     let odd = r#"{"object":"whatsapp_business_account","entry":[{"changes":[{}]}]}"#;
     let parts = super::super::testing::parts(NAME, &[], odd);
-    let [kind, key, _] = told_of(&parts[0]);
+    let [kind, key, _] = event_summary(&parts[0]);
     assert_eq!((parts.len(), &*kind, &parts[0].body), (1, "unknown", &None));
     assert!(key.starts_with("whatsapp:-:unknown:-:-:sha256:"), "{key}");
 }
 
 #[test]
-fn a_part_is_an_envelope_with_one_event_and_its_contacts() {
+fn split_body_is_an_envelope_with_one_event_and_its_contacts() {
     let body = r#"{"object":"whatsapp_business_account", "x":1.50, "entry":[{"id":"W","time":7,"changes":[{"value":{"messaging_product":"whatsapp","metadata":{"phone_number_id":"P"},
         "contacts":[{"wa_id":"1","profile":{"name":"Jo\u00e3o"}},{"user_id":"BR.2"},{"wa_id":"3"}],
         "messages":[{"from":"1","id":"a","text":{"body":"\/ \u00e9"}},{"from_user_id":"BR.2","id":"b"},{"from":"9","id":"c"}],"statuses":[{"id":"s","status":"sent","recipient_id":"3"}],"new":{"n":1e400}},"field":"messages","v":[ 1 ]}]}]}"#;
@@ -286,7 +286,7 @@ fn a_part_is_an_envelope_with_one_event_and_its_contacts() {
         .map(|part| std::str::from_utf8(part.body.as_ref().unwrap()).unwrap())
         .collect();
     assert_eq!(bodies, expected);
-    // What was cut out is read as the same event.
+    // A split body parses as the same event.
     for part in &parts {
         let alone = split::parts(part.body.as_ref().unwrap());
         assert_eq!(alone.len(), 1);
@@ -295,7 +295,7 @@ fn a_part_is_an_envelope_with_one_event_and_its_contacts() {
 }
 
 #[test]
-fn the_errors_of_a_call_stay_with_it() {
+fn call_errors_stay_with_the_call() {
     let body = about_number(
         "calls",
         r#""calls":[{"id":"c","event":"terminate"},{"id":"d","event":"terminate"}],"errors":[{"code":138000}]"#,
@@ -303,24 +303,24 @@ fn the_errors_of_a_call_stay_with_it() {
     let parts = parts(NAME, &[], &body);
     assert_eq!(parts.len(), 2);
     for part in parts {
-        let body: Value = serde_json::from_slice(&part.body.unwrap()).unwrap();
+        let body: Json = serde_json::from_slice(&part.body.unwrap()).unwrap();
         assert_eq!(body.pointer("/entry/0/changes/0/value/errors/0/code"), Some(&138_000.into()));
     }
 }
 
 #[test]
-fn a_request_that_would_grow_without_bound_stays_whole() {
+fn request_that_would_grow_too_large_is_not_split() {
     let filler = "x".repeat(1 << 20);
     let messages = vec![r#"{"id":"m"}"#; 100].join(",");
     let body = about_number("messages", &format!(r#""filler":"{filler}","messages":[{messages}]"#));
     let parts = parts(NAME, &[], &body);
-    let [_, key, _] = told_of(&parts[0]);
+    let [_, key, _] = event_summary(&parts[0]);
     assert_eq!((parts.len(), &*key), (1, "content 691200s"));
 }
 
 #[test]
-fn a_request_of_too_many_events_stays_whole() {
-    for (many, expected) in [(PARTS_MAX, PARTS_MAX), (PARTS_MAX + 1, 1)] {
+fn request_with_too_many_events_is_not_split() {
+    for (many, expected) in [(EVENTS_MAX, EVENTS_MAX), (EVENTS_MAX + 1, 1)] {
         let messages = vec!["1"; many].join(",");
         let body = about_number("messages", &format!(r#""messages":[{messages}]"#));
         assert_eq!(parts(NAME, &[], &body).len(), expected);
@@ -331,47 +331,47 @@ fn a_request_of_too_many_events_stays_whole() {
         let parts = parts(NAME, &[], &body);
         assert_eq!(parts.len(), expected);
         if expected == 1 {
-            assert_eq!(told_of(&parts[0])[1], "content 691200s");
+            assert_eq!(event_summary(&parts[0])[1], "content 691200s");
         }
     }
 }
 
 #[test]
-fn what_is_no_list_spoils_only_its_own_change() {
+fn malformed_list_affects_only_its_own_change() {
     let good = |id: &str, more: &str| {
         format!(
             r#"{{"field":"messages","value":{{"metadata":{{"phone_number_id":"P"}},{more}"messages":[{{"from":"55","id":"{id}","type":"text"}}]}}}}"#
         )
     };
-    let told = |changes: &str| {
+    let split_keys = |changes: &str| {
         let body = format!(
             r#"{{"object":"whatsapp_business_account","entry":[{{"id":"W","changes":[{changes}]}},{{"id":"W","changes":[{}]}}]}}"#,
             good("last", "")
         );
         let parts = parts(NAME, &[], &body);
         for part in &parts {
-            serde_json::from_slice::<Value>(part.body.as_ref().unwrap()).unwrap();
+            serde_json::from_slice::<Json>(part.body.as_ref().unwrap()).unwrap();
         }
-        let keys = parts.iter().map(|part| told_of(part)[1].clone());
+        let keys = parts.iter().map(|part| event_summary(part)[1].clone());
         (keys.collect::<Vec<_>>(), parts)
     };
     let last = "whatsapp:P:message:last";
-    // Nothing is nothing, and stays where it is.
-    let (keys, parts) = told(&good("m", r#""statuses":null,"contacts":null,"#));
+    // `null` is no event and is kept.
+    let (keys, parts) = split_keys(&good("m", r#""statuses":null,"contacts":null,"#));
     assert_eq!(keys, ["whatsapp:P:message:m", last]);
     assert!(
         String::from_utf8_lossy(parts[0].body.as_ref().unwrap()).contains(r#""statuses":null"#)
     );
-    let (keys, _) = told(r#"{"field":"messages","value":{"messages":null}}"#);
+    let (keys, _) = split_keys(r#"{"field":"messages","value":{"messages":null}}"#);
     assert!(keys[0].starts_with("whatsapp:W:messages:-:-:sha256:"), "{keys:?}");
     assert_eq!(keys[1], last);
-    // Another type keeps its change whole.
+    // Another type makes its change one event.
     for odd in [
         r#"{"field":"messages","value":{"statuses":{"id":"s"},"messages":[{"id":"a"},{"id":"b"}]}}"#.to_owned(),
         r#"{"field":"messages","value":[1,2]}"#.to_owned(),
         r#"{"field":"messages","value":null}"#.to_owned(),
     ] {
-        let (keys, parts) = told(&format!("{},{odd}", good("m", "")));
+        let (keys, parts) = split_keys(&format!("{},{odd}", good("m", "")));
         assert_eq!(keys.len(), 3, "{odd} {keys:?}");
         assert_eq!((&*keys[0], &*keys[2]), ("whatsapp:P:message:m", last), "{odd}");
         assert!(keys[1].starts_with("whatsapp:W:messages:"), "{odd} {keys:?}");
@@ -381,7 +381,7 @@ fn what_is_no_list_spoils_only_its_own_change() {
 }
 
 #[test]
-fn attributes_find_both_parties_and_the_error() {
+fn attributes_include_recipient_and_error() {
     let body = about_number(
         "messages",
         r#""statuses":[{"id":"m","status":"failed","recipient_id":"5511987654321","recipient_user_id":"BR.1","conversation":{"id":"cv"},"biz_opaque_callback_data":"order-1","errors":[{"code":131026}]}]"#,
@@ -394,7 +394,7 @@ fn attributes_find_both_parties_and_the_error() {
 }
 
 #[test]
-fn metas_question_is_answered_to_those_who_know_the_token() {
+fn handshake_is_answered_only_with_the_right_token() {
     let token = Secret::new("tok-ç-123");
     let ask = |query: Option<&str>| WhatsAppCloud.answer_handshake(query, Some(&token));
     let good = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
@@ -431,10 +431,10 @@ fn metas_question_is_answered_to_those_who_know_the_token() {
     assert_eq!(ask(Some("utm=1")), None);
 }
 
-/// What a redelivery may group anew: the account, the number, and an event of it with its list.
-type Told = (u8, u8, &'static str, String);
+/// An event of a batch: account, number, array name and item.
+type BatchEvent = (u8, u8, &'static str, String);
 
-fn told() -> impl Strategy<Value = Told> {
+fn batch_event() -> impl Strategy<Value = BatchEvent> {
     let status = prop::sample::select(vec!["sent", "delivered", "read", "failed"]);
     let message = (0..6_u8, 0..4_u8).prop_map(|(id, from)| {
         (
@@ -449,13 +449,13 @@ fn told() -> impl Strategy<Value = Told> {
         .prop_map(|(waba, number, (list, item))| (waba, number, list, item))
 }
 
-/// The number, the name of the list, and what is in it.
+/// Number, array name and items.
 type Change<'t> = (u8, &'t str, Vec<&'t str>);
 
-/// A request with these events, each in a change and an entry with its neighbours as `joins` says.
-fn batch(told: &[Told], joins: &[bool]) -> String {
+/// A request with these events, grouped into changes and entries by `joins`.
+fn batch(events: &[BatchEvent], joins: &[bool]) -> String {
     let mut entries: Vec<(u8, Vec<Change<'_>>)> = Vec::new();
-    for (index, (waba, number, list, item)) in told.iter().enumerate() {
+    for (index, (waba, number, list, item)) in events.iter().enumerate() {
         let join = joins.get(index).copied().unwrap_or_default();
         let entry = match entries.last_mut() {
             Some(last) if join && last.0 == *waba => last,
@@ -483,17 +483,17 @@ fn batch(told: &[Told], joins: &[bool]) -> String {
     format!(r#"{{"object":"whatsapp_business_account","entry":[{entries}]}}"#)
 }
 
-/// Each event by its key, with its content.
+/// The content of each event by its key.
 fn by_key(bodies: &[String]) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for body in bodies {
         for part in parts(NAME, &[], body) {
             let text = part.body.as_deref().unwrap_or(body.as_bytes());
-            let text: Value = serde_json::from_slice(text).unwrap();
+            let text: Json = serde_json::from_slice(text).unwrap();
             let value = text.pointer("/entry/0/changes/0/value").unwrap();
             let event = value.get("messages").or(value.get("statuses")).unwrap();
             assert_eq!(event.as_array().unwrap().len(), 1);
-            let [_, key, _] = told_of(&part);
+            let [_, key, _] = event_summary(&part);
             all.insert(key, format!("{} {event}", text["entry"][0]["id"]));
         }
     }
@@ -502,30 +502,30 @@ fn by_key(bodies: &[String]) -> BTreeMap<String, String> {
 
 proptest! {
     #[test]
-    fn a_batch_that_is_grouped_anew_has_the_same_events(
-        told in prop::collection::vec(told(), 1..20),
+    fn regrouped_batch_has_the_same_events(
+        events in prop::collection::vec(batch_event(), 1..20),
         joins in prop::collection::vec(any::<bool>(), 20),
         other_joins in prop::collection::vec(any::<bool>(), 20),
         cut in any::<prop::sample::Index>(),
         rotation in any::<prop::sample::Index>(),
     ) {
-        // The same wamid in two accounts is another event only if the number differs.
-        let told: Vec<Told> = told.into_iter().map(|(_, number, list, item)| (number, number, list, item)).collect();
-        let whole = batch(&told, &joins);
-        prop_assert_eq!(parts(NAME, &[], &whole).len(), told.len());
-        let mut turned = told.clone();
-        turned.rotate_left(rotation.index(told.len()));
+        // The same message id in two accounts is another event only if the number differs.
+        let events: Vec<BatchEvent> = events.into_iter().map(|(_, number, list, item)| (number, number, list, item)).collect();
+        let whole = batch(&events, &joins);
+        prop_assert_eq!(parts(NAME, &[], &whole).len(), events.len());
+        let mut turned = events.clone();
+        turned.rotate_left(rotation.index(events.len()));
         let (one, other) = turned.split_at(cut.index(turned.len()));
         let again: Vec<String> = [one, other]
             .iter()
-            .filter(|told| !told.is_empty())
-            .map(|told| batch(told, &other_joins))
+            .filter(|events| !events.is_empty())
+            .map(|events| batch(events, &other_joins))
             .collect();
         prop_assert_eq!(
             by_key(&[whole]).into_keys().collect::<Vec<_>>(),
             by_key(&again).into_keys().collect::<Vec<_>>()
         );
-        let alone: Vec<String> = told.iter().map(|one| batch(std::slice::from_ref(one), &[])).collect();
-        prop_assert_eq!(by_key(&[batch(&told, &joins)]), by_key(&alone));
+        let alone: Vec<String> = events.iter().map(|one| batch(std::slice::from_ref(one), &[])).collect();
+        prop_assert_eq!(by_key(&[batch(&events, &joins)]), by_key(&alone));
     }
 }

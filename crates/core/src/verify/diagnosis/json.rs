@@ -1,20 +1,20 @@
-//! The same JSON as other programs write it. The order of members and the spelling of numbers stay.
+//! Respells JSON as common serializers do. The order of members and the spelling of numbers stay.
 
 use serde::de::IgnoredAny;
 
-/// Each way to write it, and what it is called; nothing if it is not JSON.
+/// Each spelling with its description; empty if the body is not JSON.
 pub(super) fn spellings(body: &[u8]) -> Vec<(&'static str, String)> {
     let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
         return Vec::new();
     }
-    let compact = respaced(text, &Spaces::None);
-    let spaced = respaced(text, &Spaces::AfterMarks);
-    let plain = in_letters(&compact);
+    let compact = respace(text, &JsonSpacing::None);
+    let spaced = respace(text, &JsonSpacing::AfterSeparators);
+    let plain = unescape_characters(&compact);
     vec![
-        ("with two spaces of indentation", respaced(text, &Spaces::Indented)),
-        ("in ASCII, without spaces", in_ascii(&compact)),
-        ("in ASCII, with a space after each comma and colon", in_ascii(&spaced)),
+        ("with two spaces of indentation", respace(text, &JsonSpacing::Indented)),
+        ("in ASCII, without spaces", escape_non_ascii(&compact)),
+        ("in ASCII, with a space after each comma and colon", escape_non_ascii(&spaced)),
         ("slashes escaped, without spaces", compact.replace("\\/", "/").replace('/', "\\/")),
         ("nothing escaped that need not be, without spaces", plain),
         ("without spaces", compact),
@@ -22,14 +22,14 @@ pub(super) fn spellings(body: &[u8]) -> Vec<(&'static str, String)> {
     ]
 }
 
-enum Spaces {
+enum JsonSpacing {
     None,
-    AfterMarks,
+    AfterSeparators,
     Indented,
 }
 
-/// Writes the spaces between the words anew.
-fn respaced(text: &str, spaces: &Spaces) -> String {
+/// Replaces the white space between tokens.
+fn respace(text: &str, spaces: &JsonSpacing) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let (mut in_string, mut escaped, mut depth) = (false, false, 0_usize);
     let mut letters = text.chars().peekable();
@@ -48,7 +48,7 @@ fn respaced(text: &str, spaces: &Spaces) -> String {
             continue;
         }
         let indent = |out: &mut String, depth: usize| {
-            if matches!(spaces, Spaces::Indented) {
+            if matches!(spaces, JsonSpacing::Indented) {
                 out.push('\n');
                 out.push_str(&"  ".repeat(depth));
             }
@@ -71,14 +71,14 @@ fn respaced(text: &str, spaces: &Spaces) -> String {
             }
             ',' => {
                 out.push(letter);
-                if matches!(spaces, Spaces::AfterMarks) {
+                if matches!(spaces, JsonSpacing::AfterSeparators) {
                     out.push(' ');
                 }
                 indent(&mut out, depth);
             }
             ':' => {
                 out.push(letter);
-                if !matches!(spaces, Spaces::None) {
+                if !matches!(spaces, JsonSpacing::None) {
                     out.push(' ');
                 }
             }
@@ -91,8 +91,8 @@ fn respaced(text: &str, spaces: &Spaces) -> String {
     out
 }
 
-/// Letters beyond ASCII as `\u`.
-fn in_ascii(json: &str) -> String {
+/// Escapes non-ASCII characters as `\u`.
+fn escape_non_ascii(json: &str) -> String {
     let mut ascii = String::with_capacity(json.len());
     for letter in json.chars() {
         if letter.is_ascii() {
@@ -106,8 +106,8 @@ fn in_ascii(json: &str) -> String {
     ascii
 }
 
-/// `\u` and `\/` as the letters that they are, where those may stand.
-fn in_letters(json: &str) -> String {
+/// Unescapes `\/` and the `\u` escapes of non-ASCII characters.
+fn unescape_characters(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
     while let Some(at) = rest.find('\\') {
@@ -118,7 +118,7 @@ fn in_letters(json: &str) -> String {
                 out.push('/');
                 2
             }
-            Some(b'u') => match letter(rest) {
+            Some(b'u') => match decode_escape(rest) {
                 Some((letter, long)) => {
                     out.push(letter);
                     long
@@ -139,8 +139,8 @@ fn in_letters(json: &str) -> String {
     out
 }
 
-/// The letter that an escape at the beginning stands for, and how long the escape is.
-fn letter(text: &str) -> Option<(char, usize)> {
+/// The non-ASCII character of a `\u` escape at the start, and the length of the escape.
+fn decode_escape(text: &str) -> Option<(char, usize)> {
     let unit = |at: usize| u16::from_str_radix(text.get(at..at + 4)?, 16).ok();
     let first = unit(2)?;
     let is_pair = (0xd800..0xdc00).contains(&first) && text.get(6..8) == Some("\\u");
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_json_is_spelled_in_other_ways() {
+    fn json_is_respelled_in_common_ways() {
         let body = "{ \"z\" : [1.50,{ },[ ]],\n\"a\": \"x, \\u00e9\\ud83d\\ude00 \\/ \\\" \\n\" }";
         let found = spellings(body.as_bytes());
         let get = |name: &str| found.iter().find(|(other, _)| *other == name).unwrap().1.as_str();

@@ -1,6 +1,6 @@
-//! Why a signature does not fit: the mistakes that people make, tried one after the other.
+//! Finds out why a signature does not match, by trying common mistakes one after the other.
 //!
-//! Only for whoever debugs with the secret at hand. The door never does this.
+//! Only for `surehook verify`, where the operator has the secret. Incoming requests never use it.
 
 mod json;
 
@@ -11,13 +11,13 @@ use http::{HeaderMap, HeaderValue};
 use super::{Verifier, VerifySpecError};
 use crate::{request::IncomingRequest, secret::Secret, time::Timestamp};
 
-/// Makes a verifier with these secrets.
+/// Builds a verifier with the given secrets.
 pub type VerifierFactory<'b> = dyn Fn(Vec<Secret>) -> Result<Verifier, VerifySpecError> + 'b;
 
-/// A request that would fit, and what was changed to get there.
+/// A change to the request or the secrets that would explain the mismatch.
 #[derive(Clone, Default)]
-struct Variant {
-    said: String,
+struct RequestVariant {
+    description: String,
     secrets: Option<Vec<Secret>>,
     body: Option<Bytes>,
     headers: Option<HeaderMap>,
@@ -26,14 +26,14 @@ struct Variant {
     drops_query: bool,
 }
 
-/// Says which one common mistake explains that `request` is refused; nothing if none does.
+/// Describes the common mistake that explains why `request` is refused, if there is one.
 pub fn find_cause(
     build: &VerifierFactory<'_>,
     secrets: &[Secret],
     request: &IncomingRequest<'_>,
     now: Timestamp,
 ) -> Option<String> {
-    let fits = |variant: &Variant, at: Timestamp| {
+    let matches = |variant: &RequestVariant, at: Timestamp| {
         let secrets = variant.secrets.clone().unwrap_or_else(|| secrets.to_vec());
         let Ok(verifier) = build(secrets) else { return false };
         let changed = IncomingRequest {
@@ -46,48 +46,49 @@ pub fn find_cause(
         };
         verifier.verify(&changed, at).is_ok()
     };
-    let mut variants = vec![Variant::default()];
-    variants.extend(of_secrets(secrets));
-    variants.extend(of_body(request.body));
-    variants.extend(of_headers(request.headers));
-    variants.extend(of_address(request));
+    let mut variants = vec![RequestVariant::default()];
+    variants.extend(secret_variants(secrets));
+    variants.extend(body_variants(request.body));
+    variants.extend(signature_variants(request.headers));
+    variants.extend(url_variants(request));
     let mut times = vec![now];
-    times.extend(times_in(request));
+    times.extend(find_timestamps(request));
     for at in times {
         for variant in &variants {
-            if fits(variant, at) {
-                return Some(tell(variant, at, now));
+            if matches(variant, at) {
+                return Some(describe(variant, at, now));
             }
         }
     }
     None
 }
 
-fn tell(variant: &Variant, at: Timestamp, now: Timestamp) -> String {
+fn describe(variant: &RequestVariant, at: Timestamp, now: Timestamp) -> String {
     let old = (at != now).then(|| {
-        let (apart, way) = if at < now { (now.since(at), "old") } else { (at.since(now), "ahead") };
+        let (difference, direction) =
+            if at < now { (now.since(at), "old") } else { (at.since(now), "ahead") };
         format!(
-            "it was signed at {at}, {} s {way}: compare the clocks, or give --now",
-            apart.as_secs()
+            "it was signed at {at}, {} s {direction}: compare the clocks, or pass --now",
+            difference.as_secs()
         )
     });
-    match (variant.said.as_str(), old) {
-        ("", Some(old)) => format!("the signature itself fits; {old}"),
-        (said, Some(old)) => format!("it fits {said}; and {old}"),
-        (said, None) => format!("it fits {said}"),
+    match (variant.description.as_str(), old) {
+        ("", Some(old)) => format!("the signature matches, but {old}"),
+        (description, Some(old)) => format!("the signature matches {description}; also, {old}"),
+        (description, None) => format!("the signature matches {description}"),
     }
 }
 
-/// The secret was copied with something too much or too little, or is written in another way.
-fn of_secrets(secrets: &[Secret]) -> Vec<Variant> {
+/// The secret was copied with extra or missing characters, or in another encoding.
+fn secret_variants(secrets: &[Secret]) -> Vec<RequestVariant> {
     let text = |secret: &Secret| std::str::from_utf8(secret.expose()).ok().map(str::to_owned);
-    let each = |said: &str, change: &dyn Fn(&str) -> Option<Vec<u8>>| {
+    let each = |description: &str, change: &dyn Fn(&str) -> Option<Vec<u8>>| {
         let changed: Vec<Secret> =
             secrets.iter().filter_map(|secret| change(&text(secret)?).map(Secret::new)).collect();
-        (!changed.is_empty()).then(|| Variant {
-            said: said.to_owned(),
+        (!changed.is_empty()).then(|| RequestVariant {
+            description: description.to_owned(),
             secrets: Some(changed),
-            ..Variant::default()
+            ..RequestVariant::default()
         })
     };
     let bare = |secret: &str| secret.split_once('_').map_or(secret, |(_, rest)| rest).to_owned();
@@ -95,7 +96,7 @@ fn of_secrets(secrets: &[Secret]) -> Vec<Variant> {
         let text = text.trim().trim_end_matches('=');
         BASE64_NOPAD.decode(text.as_bytes()).or_else(|_| BASE64URL_NOPAD.decode(text.as_bytes()))
     };
-    let tries: [Option<Variant>; 8] = [
+    let tries: [Option<RequestVariant>; 8] = [
         each("the secret without the spaces or the newline around it", &|secret| {
             (secret.trim() != secret).then(|| secret.trim().into())
         }),
@@ -114,22 +115,22 @@ fn of_secrets(secrets: &[Secret]) -> Vec<Variant> {
         each("the secret encoded as base64", &|secret| {
             Some(BASE64.encode(secret.as_bytes()).into())
         }),
-        each("the secret without what stands before its `_`", &|secret| {
+        each("the secret without the prefix before its `_`", &|secret| {
             secret.contains('_').then(|| bare(secret).into())
         }),
-        each("the secret without what stands before its `_`, decoded from base64", &|secret| {
+        each("the secret without the prefix before its `_`, decoded from base64", &|secret| {
             secret.contains('_').then(|| base64(&bare(secret)).ok()).flatten()
         }),
     ];
     tries.into_iter().flatten().collect()
 }
 
-/// The body is not what was signed, byte for byte.
-fn of_body(body: &[u8]) -> Vec<Variant> {
-    let variant = |said: &str, body: Vec<u8>| Variant {
-        said: said.to_owned(),
+/// The body differs from the signed bytes.
+fn body_variants(body: &[u8]) -> Vec<RequestVariant> {
+    let variant = |description: &str, body: Vec<u8>| RequestVariant {
+        description: description.to_owned(),
         body: Some(body.into()),
-        ..Variant::default()
+        ..RequestVariant::default()
     };
     let mut variants = vec![
         variant("the body without the spaces or the newline around it: something added them", {
@@ -149,18 +150,18 @@ fn of_body(body: &[u8]) -> Vec<Variant> {
         }));
     }
     for (how, text) in json::spellings(body) {
-        let said = format!(
-            "the body parsed and written again ({how}): sign and send the same bytes, exactly as \
-             they came"
+        let description = format!(
+            "the body parsed and serialized again ({how}): sign and forward the exact bytes that \
+             were received"
         );
-        variants.push(variant(&said, text.into()));
+        variants.push(variant(&description, text.into()));
     }
     variants.retain(|variant| variant.body.as_deref() != Some(body));
     variants
 }
 
-/// The signature is written in another way than the scheme says.
-fn of_headers(headers: &HeaderMap) -> Vec<Variant> {
+/// The signature is in another encoding or has another prefix than the scheme expects.
+fn signature_variants(headers: &HeaderMap) -> Vec<RequestVariant> {
     let mut variants = Vec::new();
     for (name, value) in headers {
         let Ok(text) = value.to_str() else { continue };
@@ -169,48 +170,58 @@ fn of_headers(headers: &HeaderMap) -> Vec<Variant> {
         let base64 = BASE64.decode(bare.as_bytes()).ok().filter(|bytes| is_digest(bytes));
         let mut tries = Vec::new();
         if let Some(bytes) = &hex {
-            tries.push(("in base64; it came in hex", format!("{prefix}{}", BASE64.encode(bytes))));
+            tries.push((
+                "in base64; it was sent in hex",
+                format!("{prefix}{}", BASE64.encode(bytes)),
+            ));
             if prefix.is_empty() {
-                tries.push(("with `sha256=` before it", format!("sha256={bare}")));
+                tries.push(("with the prefix `sha256=`", format!("sha256={bare}")));
             }
         }
         if let Some(bytes) = &base64 {
-            tries
-                .push(("in hex; it came in base64", format!("{prefix}{}", HEXLOWER.encode(bytes))));
+            tries.push((
+                "in hex; it was sent in base64",
+                format!("{prefix}{}", HEXLOWER.encode(bytes)),
+            ));
         }
         if !prefix.is_empty() && (hex.is_some() || base64.is_some()) {
-            tries.push(("without what stands before it", bare.to_owned()));
+            tries.push(("without its prefix", bare.to_owned()));
         }
         if text.trim_matches(['"', '\'', ' ']) != text {
             tries.push(("without quotes", text.trim_matches(['"', '\'', ' ']).to_owned()));
         }
-        for (said, text) in tries {
+        for (change, text) in tries {
             let Ok(value) = HeaderValue::from_str(&text) else { continue };
             let mut changed = headers.clone();
             changed.insert(name.clone(), value);
-            let said = format!("the signature of `{name}` {said}");
-            variants.push(Variant { said, headers: Some(changed), ..Variant::default() });
+            let description = format!("as `{name}` {change}");
+            variants.push(RequestVariant {
+                description,
+                headers: Some(changed),
+                ..RequestVariant::default()
+            });
         }
     }
     variants
 }
 
-/// `sha256=` or `v1,` and what follows.
+/// Splits off a prefix such as `sha256=` or `v1,`.
 fn split_prefix(text: &str) -> (&str, &str) {
     let end = text.find(['=', ',']).filter(|end| *end < 8 && *end + 1 < text.len());
     end.map_or(("", text), |end| text.split_at(end + 1))
 }
 
-/// As long as SHA-1, SHA-256 or SHA-512.
+/// Whether the length is that of SHA-1, SHA-256 or SHA-512.
 fn is_digest(bytes: &[u8]) -> bool {
     matches!(bytes.len(), 20 | 32 | 64)
 }
 
-/// The sender called another address than we know of.
-fn of_address(request: &IncomingRequest<'_>) -> Vec<Variant> {
+/// The sender called another URL than the configured one.
+fn url_variants(request: &IncomingRequest<'_>) -> Vec<RequestVariant> {
     let mut variants = Vec::new();
-    let mut add = |said: &str, change: &dyn Fn(&mut Variant)| {
-        let mut variant = Variant { said: said.to_owned(), ..Variant::default() };
+    let mut add = |description: &str, change: &dyn Fn(&mut RequestVariant)| {
+        let mut variant =
+            RequestVariant { description: description.to_owned(), ..RequestVariant::default() };
         change(&mut variant);
         variants.push(variant);
     };
@@ -221,26 +232,26 @@ fn of_address(request: &IncomingRequest<'_>) -> Vec<Variant> {
             _ => None,
         };
         if let Some((scheme, origin)) = other {
-            let said = format!("an address that begins with {scheme}: set `public_url`");
-            add(&said, &|variant| variant.origin = Some(origin.clone()));
+            let description = format!("a URL that begins with {scheme}: set `public_url`");
+            add(&description, &|variant| variant.origin = Some(origin.clone()));
         }
     }
-    add("the address with a slash at its end", &|variant| {
+    add("the URL with a trailing slash", &|variant| {
         variant.path = Some(format!("{}/", request.path));
     });
     if let Some(bare) = request.path.strip_suffix('/') {
-        add("the address without the slash at its end", &|variant| {
+        add("the URL without the trailing slash", &|variant| {
             variant.path = Some(bare.to_owned());
         });
     }
     if request.query.is_some() {
-        add("the address without its query", &|variant| variant.drops_query = true);
+        add("the URL without its query", &|variant| variant.drops_query = true);
     }
     variants
 }
 
-/// Times that stand in the headers or the body: of an old request, its own is one of them.
-fn times_in(request: &IncomingRequest<'_>) -> Vec<Timestamp> {
+/// Timestamps in the headers or the body; the time of signing may be one of them.
+fn find_timestamps(request: &IncomingRequest<'_>) -> Vec<Timestamp> {
     let mut times = Vec::new();
     let texts = request.headers.values().filter_map(|value| value.to_str().ok());
     let body = std::str::from_utf8(request.body).unwrap_or_default();
@@ -276,15 +287,15 @@ mod tests {
         Verifier::new(&VerifySpec::Hmac(Box::new(HmacSpec::new("x-sig"))), secrets)
     }
 
-    /// What is found when `signed` was signed with `with`, and `came` is checked with `ours`.
-    fn found(with: &str, ours: &str, signed: &str, came: &str) -> Option<String> {
+    /// The cause found when `signed` was signed with `with`, and `received` is verified with `ours`.
+    fn cause(with: &str, ours: &str, signed: &str, received: &str) -> Option<String> {
         let headers = HeaderMap::new();
         let outgoing =
             OutgoingRequest { id: "", url: "", headers: &headers, body: signed.as_bytes() };
-        let made = plain(vec![Secret::new(with)]).unwrap().sign(&outgoing, NOW).unwrap();
-        let (name, value) = &made.headers[0];
+        let signature = plain(vec![Secret::new(with)]).unwrap().sign(&outgoing, NOW).unwrap();
+        let (name, value) = &signature.headers[0];
         let headers = HeaderMap::from_iter([(name.clone(), value.parse().unwrap())]);
-        find_cause(&plain, &[Secret::new(ours)], &incoming(&headers, came.as_bytes()), NOW)
+        find_cause(&plain, &[Secret::new(ours)], &incoming(&headers, received.as_bytes()), NOW)
     }
 
     fn incoming<'r>(headers: &'r HeaderMap, body: &'r [u8]) -> IncomingRequest<'r> {
@@ -292,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_mistakes_are_named() {
+    fn common_mistakes_are_recognized() {
         let encoded = BASE64.encode(SECRET.as_bytes());
         let prefixed = format!("whsec_{encoded}");
         let cases = [
@@ -317,48 +328,61 @@ mod tests {
             (SECRET, SECRET, "{\"a\":\"\\u00e9\"}", r#"{"a":"é"}"#, "in ASCII"),
             (SECRET, "something else", "{}", "{}", ""),
         ];
-        for (with, ours, signed, came, expected) in cases {
-            let told = found(with, ours, signed, came).unwrap_or_default();
-            assert!(told.contains(expected), "case: {signed:?} {came:?}: {told}");
-            assert_eq!(told.is_empty(), expected.is_empty(), "case: {signed:?}: {told}");
-            assert!(!told.contains("a secret of"), "{told}");
+        for (with, ours, signed, received, expected) in cases {
+            let description = cause(with, ours, signed, received).unwrap_or_default();
+            assert!(description.contains(expected), "case: {signed:?} {received:?}: {description}");
+            assert_eq!(
+                description.is_empty(),
+                expected.is_empty(),
+                "case: {signed:?}: {description}"
+            );
+            assert!(!description.contains("a secret of"), "{description}");
         }
     }
 
     #[test]
-    fn an_old_signature_says_how_old_it_is() {
+    fn stale_signature_is_reported_with_its_age() {
         let provider = provider::find("stripe").unwrap();
         let build = |secrets: Vec<Secret>| provider.verifier(secrets);
         let headers = HeaderMap::new();
         let outgoing = OutgoingRequest { id: "", url: "", headers: &headers, body: b"{}" };
-        let made = build(vec![Secret::new(SECRET)]).unwrap().sign(&outgoing, NOW).unwrap();
-        let (name, value) = &made.headers[0];
+        let signature = build(vec![Secret::new(SECRET)]).unwrap().sign(&outgoing, NOW).unwrap();
+        let (name, value) = &signature.headers[0];
         let headers = HeaderMap::from_iter([(name.clone(), value.parse().unwrap())]);
         let later = Timestamp::from_millis(NOW.as_millis() + 7_200_000);
 
-        let told = find_cause(&build, &[Secret::new(SECRET)], &incoming(&headers, b"{}"), later);
+        let description =
+            find_cause(&build, &[Secret::new(SECRET)], &incoming(&headers, b"{}"), later);
 
-        assert!(told.as_ref().is_some_and(|told| told.contains("7200 s old")), "{told:?}");
+        assert!(
+            description.as_ref().is_some_and(|description| description.contains("7200 s old")),
+            "{description:?}"
+        );
     }
 
     #[test]
-    fn a_signature_in_another_encoding_is_recognised() {
+    fn signature_in_another_encoding_is_recognized() {
         let base64 = |secrets: Vec<Secret>| {
             let spec = HmacSpec { encoding: SignatureEncoding::Base64, ..HmacSpec::new("x-sig") };
             Verifier::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
         };
         let headers = HeaderMap::new();
         let outgoing = OutgoingRequest { id: "", url: "", headers: &headers, body: b"{}" };
-        let made = plain(vec![Secret::new(SECRET)]).unwrap().sign(&outgoing, NOW).unwrap();
-        let hex = &made.headers[0].1;
+        let signature = plain(vec![Secret::new(SECRET)]).unwrap().sign(&outgoing, NOW).unwrap();
+        let hex = &signature.headers[0].1;
         for value in [hex.clone(), format!("sha256={hex}")] {
             let headers = HeaderMap::from_iter([(
                 http::HeaderName::from_static("x-sig"),
                 value.parse().unwrap(),
             )]);
-            let told = find_cause(&base64, &[Secret::new(SECRET)], &incoming(&headers, b"{}"), NOW);
-            let told = told.unwrap_or_default();
-            assert_eq!(told.contains("in base64"), !value.contains('='), "{value}: {told}");
+            let description =
+                find_cause(&base64, &[Secret::new(SECRET)], &incoming(&headers, b"{}"), NOW);
+            let description = description.unwrap_or_default();
+            assert_eq!(
+                description.contains("in base64"),
+                !value.contains('='),
+                "{value}: {description}"
+            );
         }
     }
 }

@@ -2,7 +2,7 @@ use http::HeaderValue;
 
 use super::*;
 
-// The examples of the specification's own libraries, and of the server of Svix.
+// Examples from the specification's libraries and from the Svix server.
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const PUBLIC: &str = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=";
 const PRIVATE: &str =
@@ -16,9 +16,9 @@ const V1: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
 const V1A: &str =
     "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg==";
 
-fn scheme(secrets: &[&str]) -> StandardWebhooks {
+fn scheme(secrets: &[&str]) -> StandardWebhooksScheme {
     let secrets: Vec<_> = secrets.iter().map(|secret| Secret::new(*secret)).collect();
-    StandardWebhooks::new(&secrets).unwrap()
+    StandardWebhooksScheme::new(&secrets).unwrap()
 }
 
 fn verify(
@@ -38,7 +38,7 @@ fn verify(
 }
 
 #[test]
-fn signatures_are_checked_as_published() {
+fn published_signatures_verify() {
     let long = ["v1,AAAA"; 11].join(" ");
     let cases = [
         ("shared secret", &[SECRET][..], V1.to_owned(), Ok(0)),
@@ -81,7 +81,7 @@ fn signatures_are_checked_as_published() {
 }
 
 #[test]
-fn everything_that_is_signed_must_be_there_once_and_fit() {
+fn each_signed_part_must_be_present_once_and_match() {
     let id = ("webhook-id", ID);
     let time = ("webhook-timestamp", "1614265330");
     let signature = ("webhook-signature", V1);
@@ -121,7 +121,7 @@ fn everything_that_is_signed_must_be_there_once_and_fit() {
             Err("malformed"),
         ),
         (
-            "the id of the other family is not signed",
+            "the id of the other header family is not signed",
             &[("svix-id", ID), time, signature],
             BODY,
             SECS,
@@ -136,21 +136,21 @@ fn everything_that_is_signed_must_be_there_once_and_fit() {
 }
 
 #[test]
-fn what_is_no_secret_is_refused_when_it_is_configured() {
+fn invalid_secret_is_refused_at_configuration() {
     let cases = [
         ("no prefix", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "it must start with `whsec_`"),
         ("that of Stripe", "whsec_test_0a1b", "not base64"),
         ("empty", "whsec_", "nothing follows"),
         ("a short public key", "whpk_AAAA", "32 bytes"),
         ("a short private key", "whsk_AAAA", "shorter than"),
-        ("two halves of different keys", &PRIVATE.replace("VKIDi", "VKIDj"), "do not fit"),
+        ("two halves of different keys", &PRIVATE.replace("VKIDi", "VKIDj"), "do not match"),
     ];
     for (name, secret, why) in cases {
         let secrets = [Secret::new(SECRET), Secret::new(secret)];
-        let error = StandardWebhooks::new(&secrets).unwrap_err().to_string();
+        let error = StandardWebhooksScheme::new(&secrets).unwrap_err().to_string();
         assert!(error.starts_with("secret 2: ") && error.contains(why), "case: {name}: {error}");
     }
-    // Whoever reads it from a file may have taken the line break along.
+    // A secret read from a file may end in a line break.
     assert!(scheme(&[&format!("{SECRET}\n")]).warnings().is_empty());
     assert_eq!(scheme(&["whsec_AAAA"]).warnings().len(), 1);
     assert_eq!(scheme(&[PRIVATE]).warnings().len(), 1);
@@ -158,7 +158,7 @@ fn what_is_no_secret_is_refused_when_it_is_configured() {
 }
 
 #[test]
-fn what_is_signed_for_a_test_is_as_published() {
+fn generated_signature_equals_published_one() {
     let headers = HeaderMap::new();
     let request = OutgoingRequest { id: ID, url: "", headers: &headers, body: BODY };
     for (secret, expected) in [(SECRET, V1), (PRIVATE, V1A), (SEED, V1A)] {

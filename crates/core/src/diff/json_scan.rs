@@ -1,5 +1,5 @@
-//! Walks over texts that are known to be JSON, one level at a time and without recursion. Nothing is
-//! read into numbers: a token stays the text that it was.
+//! Scans valid JSON text one level at a time, without recursion. Tokens keep their spelling; numbers
+//! are never parsed.
 
 use std::{
     borrow::Cow,
@@ -7,54 +7,53 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-/// Members or elements of one level that are looked at.
+/// The most members or elements of one level.
 const CHILDREN_MAX: usize = 50_000;
-/// How deep a value is looked into when it is hashed. What lies deeper counts as alike.
+/// The deepest level that a hash covers. Deeper values count as equal.
 const HASHED_DEPTH_MAX: usize = 512;
 
-/// What a value is, by its first letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum JsonShape {
     Object,
     Array,
     Plain,
 }
 
-pub(super) fn kind(value: &str) -> Kind {
+pub(super) fn json_shape(value: &str) -> JsonShape {
     match value.as_bytes().first() {
-        Some(b'{') => Kind::Object,
-        Some(b'[') => Kind::Array,
-        _ => Kind::Plain,
+        Some(b'{') => JsonShape::Object,
+        Some(b'[') => JsonShape::Array,
+        _ => JsonShape::Plain,
     }
 }
 
-/// A text as JSON, without the space around it.
-pub(super) fn json(text: &str) -> Option<&str> {
-    // It keeps no values and does not recurse.
+/// The text without surrounding white space, if it is valid JSON.
+pub(super) fn trimmed_json(text: &str) -> Option<&str> {
+    // `IgnoredAny` keeps no values and does not recurse.
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok().map(|_| text.trim_ascii())
 }
 
-/// What a string means; none if it is no string, or one that no text can hold.
-fn text(token: &str) -> Option<Cow<'_, str>> {
+/// The content of a JSON string; `None` for other tokens and for lone surrogates.
+fn decode_string(token: &str) -> Option<Cow<'_, str>> {
     match token.contains('\\') {
         false => Some(Cow::Borrowed(token.strip_prefix('"')?.strip_suffix('"')?)),
         true => serde_json::from_str(token).ok().map(Cow::Owned),
     }
 }
 
-/// Whether both are strings that mean the same, such as `"a"` and `"\u0061"`.
-pub(super) fn is_same_text(one: &str, other: &str) -> bool {
-    matches!((text(one), text(other)), (Some(one), Some(other)) if one == other)
+/// Whether both are strings of equal content, such as `"a"` and `"\u0061"`.
+pub(super) fn is_same_string(one: &str, other: &str) -> bool {
+    matches!((decode_string(one), decode_string(other)), (Some(one), Some(other)) if one == other)
 }
 
-fn meaning(token: &str) -> Cow<'_, str> {
-    text(token).unwrap_or(Cow::Borrowed(token))
+fn decoded_token(token: &str) -> Cow<'_, str> {
+    decode_string(token).unwrap_or(Cow::Borrowed(token))
 }
 
-/// The elements of a list; none if there are too many.
+/// The elements of an array; `None` if there are too many.
 pub(super) fn elements(list: &str) -> Option<Vec<&str>> {
     let mut found = Vec::new();
-    let mut at = next(list, 1);
+    let mut at = next_value(list, 1);
     while at < list.len() {
         let end = value_end(list, at);
         if end == at {
@@ -64,18 +63,18 @@ pub(super) fn elements(list: &str) -> Option<Vec<&str>> {
             return None;
         }
         found.push(&list[at..end]);
-        at = next(list, end);
+        at = next_value(list, end);
     }
     Some(found)
 }
 
-/// A name, and how often it stood in the object before: one that is written twice is two members.
-pub(super) type Member<'t> = (Cow<'t, str>, usize);
+/// A member's name and how often it occurred before: a repeated name makes two members.
+pub(super) type MemberName<'t> = (Cow<'t, str>, usize);
 
-/// The members of an object in their order; none if there are too many.
-pub(super) fn members(object: &str) -> Option<Vec<(Member<'_>, &str)>> {
+/// The members of an object in order; `None` if there are too many.
+pub(super) fn members(object: &str) -> Option<Vec<(MemberName<'_>, &str)>> {
     let mut parts = Vec::new();
-    let mut at = next(object, 1);
+    let mut at = next_value(object, 1);
     while at < object.len() {
         let end = value_end(object, at);
         if end == at {
@@ -85,11 +84,11 @@ pub(super) fn members(object: &str) -> Option<Vec<(Member<'_>, &str)>> {
             return None;
         }
         parts.push(&object[at..end]);
-        at = next(object, end);
+        at = next_value(object, end);
     }
     let mut seen: HashMap<Cow<'_, str>, usize> = HashMap::new();
     let pairs = parts.chunks_exact(2).map(|pair| {
-        let name = meaning(pair[0]);
+        let name = decoded_token(pair[0]);
         let times = seen.entry(name.clone()).or_default();
         *times += 1;
         ((name, *times - 1), pair[1])
@@ -97,13 +96,13 @@ pub(super) fn members(object: &str) -> Option<Vec<(Member<'_>, &str)>> {
     Some(pairs.collect())
 }
 
-/// Where the next value begins; a closing bracket is the end.
-fn next(text: &str, from: usize) -> usize {
+/// The start of the next value, or of the closing bracket.
+fn next_value(text: &str, from: usize) -> usize {
     let is_between = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':');
     from + text.as_bytes()[from..].iter().take_while(|byte| is_between(byte)).count()
 }
 
-/// Where the value ends that begins here. `start` itself if there is none.
+/// The end of the value at `start`; `start` itself if there is none.
 fn value_end(text: &str, start: usize) -> usize {
     let bytes = text.as_bytes();
     let (mut at, mut depth) = (start, 0_usize);
@@ -148,22 +147,22 @@ fn hash_of(parts: &[u64], text: &str) -> u64 {
     hasher.finish()
 }
 
-/// An object or list that is being hashed.
+/// An object or array that is being hashed.
 #[derive(Default)]
-struct Open {
+struct OpenContainer {
     is_object: bool,
-    /// The name that waits for its value.
+    /// The hash of a member's name, until its value is read.
     name: Option<u64>,
     sum: u64,
 }
 
-impl Open {
-    fn take(&mut self, value: u64) {
+impl OpenContainer {
+    fn add(&mut self, value: u64) {
         if !self.is_object {
             self.sum = hash_of(&[self.sum, value], "");
             return;
         }
-        // The order of members means nothing, so their sum has none.
+        // A sum does not depend on the order of the members.
         match self.name.take() {
             None => self.name = Some(value),
             Some(name) => self.sum = self.sum.wrapping_add(hash_of(&[name, value], "")),
@@ -171,10 +170,10 @@ impl Open {
     }
 }
 
-/// Values that mean the same have the same hash. Those that do not almost never have.
+/// A hash that is equal for values of equal meaning; others almost never collide.
 pub(super) fn hash(value: &str) -> u64 {
     let bytes = value.as_bytes();
-    let mut open = vec![Open::default()];
+    let mut open = vec![OpenContainer::default()];
     let mut at = 0;
     while at < bytes.len() {
         let done = match bytes[at] {
@@ -183,7 +182,10 @@ pub(super) fn hash(value: &str) -> u64 {
                 continue;
             }
             b'{' | b'[' if open.len() <= HASHED_DEPTH_MAX => {
-                open.push(Open { is_object: bytes[at] == b'{', ..Open::default() });
+                open.push(OpenContainer {
+                    is_object: bytes[at] == b'{',
+                    ..OpenContainer::default()
+                });
                 at += 1;
                 continue;
             }
@@ -200,7 +202,7 @@ pub(super) fn hash(value: &str) -> u64 {
                 let end = string_end(bytes, at);
                 let token = &value[at..end];
                 at = end;
-                hash_of(&[], &meaning(token))
+                hash_of(&[], &decoded_token(token))
             }
             _ => {
                 let end = value_end(value, at);
@@ -209,8 +211,8 @@ pub(super) fn hash(value: &str) -> u64 {
                 hash_of(&[0], token)
             }
         };
-        if let Some(around) = open.last_mut() {
-            around.take(done);
+        if let Some(parent) = open.last_mut() {
+            parent.add(done);
         }
     }
     open.first().map_or(0, |root| root.sum)
@@ -221,8 +223,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_cut_where_it_should_be() {
-        let list = json(" [1, \"a,]\\\"\" ,[2,[3]], {\"a\":[]},-1.0e5 , null] ").unwrap();
+    fn elements_and_members_are_split_at_one_level() {
+        let list = trimmed_json(" [1, \"a,]\\\"\" ,[2,[3]], {\"a\":[]},-1.0e5 , null] ").unwrap();
         let expected = ["1", r#""a,]\"""#, "[2,[3]]", r#"{"a":[]}"#, "-1.0e5", "null"];
         assert_eq!(elements(list).unwrap(), expected);
         assert_eq!(elements("[]").unwrap(), Vec::<&str>::new());
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_same_has_the_same_hash() {
+    fn equal_json_values_have_equal_hashes() {
         let same = [
             (r#"{"a":1,"b":[true,null]}"#, "{ \"b\": [true, null],\n \"\\u0061\": 1 }"),
             ("[]", "[ ]"),
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_not_looked_at() {
+    fn array_with_too_many_elements_is_not_split() {
         let list = format!("[{}1]", "1,".repeat(CHILDREN_MAX));
         assert_eq!(elements(&list), None);
     }

@@ -1,8 +1,8 @@
-//! How a request of Evolution API shows that it knows a secret: a token (JWT) made with it, the
-//! secret itself in the header `apikey`, or as the first part of the path.
+//! Verification of Evolution API by a shared secret: a JWT signed with it, or the secret itself in the
+//! header `apikey` or as the first path segment.
 //!
-//! A global webhook sends no headers, so it has only the path. None of the three says anything about
-//! the body: whoever sees a request can send another body with the same proof.
+//! A global webhook sends no headers, so it can only use the path. None of the three covers the body:
+//! a captured request can be resent with another body.
 
 use data_encoding::BASE64URL_NOPAD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,44 +16,44 @@ use crate::{
     secret::Secret,
     time::Timestamp,
     verify::{
-        RequestSignature, SignError, VerificationScheme, VerifyError, after_scheme,
-        matching_secret, only_value,
+        RequestSignature, SignError, VerificationScheme, VerifyError, find_matching_secret,
+        single_header, strip_auth_scheme,
     },
 };
 
-/// The header that an instance is told to send.
+/// The header that an instance can be configured to send.
 pub(super) const APIKEY: &str = "apikey";
-/// How long a token of theirs is good.
+/// Lifetime of a token.
 const LIFETIME_SECS: i64 = 600;
-/// A token is made once for all attempts, and the last attempt comes half an hour later.
+/// A token is created once for all attempts, and the last attempt comes half an hour later.
 const LEEWAY_SECS: i64 = 1800;
 
 const JWT_HEADER: &[u8] = br#"{"alg":"HS256","typ":"JWT"}"#;
 
 #[derive(Debug)]
-pub(super) struct Proof {
+pub(super) struct SharedSecretScheme {
     secrets: Vec<Secret>,
     apikey: HeaderName,
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct JwtHeader {
     alg: String,
 }
 
 #[derive(Deserialize)]
-struct Claims {
+struct JwtClaims {
     exp: i64,
 }
 
-impl Proof {
+impl SharedSecretScheme {
     pub(super) fn new(secrets: Vec<Secret>) -> Self {
         Self { secrets, apikey: HeaderName::from_static(APIKEY) }
     }
 
-    /// Checks `header.claims.signature` (RFC 7515). Only HS256: a token says itself how it is made, and
-    /// must not be believed.
-    fn check_token(&self, token: &[u8], now: Timestamp) -> Result<usize, VerifyError> {
+    /// Verifies `header.claims.signature` (RFC 7515). Accepts only HS256, because the algorithm named in
+    /// a token cannot be trusted.
+    fn verify_jwt(&self, token: &[u8], now: Timestamp) -> Result<usize, VerifyError> {
         let malformed = || VerifyError::Malformed { part: "credentials" };
         let mut dots = token.iter().enumerate().filter(|(_, byte)| **byte == b'.');
         let (Some((first, _)), Some((second, _)), None) = (dots.next(), dots.next(), dots.next())
@@ -62,18 +62,18 @@ impl Proof {
         };
         let decode = |text: &[u8]| BASE64URL_NOPAD.decode(text).map_err(|_| malformed());
         let header = decode(&token[..first])?;
-        let header: Header = serde_json::from_slice(&header).map_err(|_| malformed())?;
+        let header: JwtHeader = serde_json::from_slice(&header).map_err(|_| malformed())?;
         if header.alg != "HS256" {
             return Err(malformed());
         }
         let signature = decode(&token[second + 1..])?;
         let is_signed = |secret: &Secret| {
-            let mac = keyed(secret).chain_update(&token[..second]);
+            let mac = new_mac(secret).chain_update(&token[..second]);
             mac.verify_slice(&signature).is_ok()
         };
         let index = self.secrets.iter().position(is_signed).ok_or(VerifyError::Mismatch)?;
         let claims = decode(&token[first + 1..second])?;
-        let claims: Claims = serde_json::from_slice(&claims).map_err(|_| malformed())?;
+        let claims: JwtClaims = serde_json::from_slice(&claims).map_err(|_| malformed())?;
         if now.as_secs() > claims.exp.saturating_add(LEEWAY_SECS) {
             return Err(VerifyError::Stale);
         }
@@ -81,30 +81,30 @@ impl Proof {
     }
 }
 
-fn keyed(secret: &Secret) -> Hmac<Sha256> {
+fn new_mac(secret: &Secret) -> Hmac<Sha256> {
     Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)")
 }
 
-impl VerificationScheme for Proof {
+impl VerificationScheme for SharedSecretScheme {
     fn name(&self) -> &'static str {
         "shared-secret"
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
-        if let Some((index, _)) = secret_path::take(&self.secrets, request.path) {
+        if let Some((index, _)) = secret_path::split_secret(&self.secrets, request.path) {
             return Ok(index);
         }
-        let apikey = only_value(request.headers, &self.apikey, "credentials")?;
-        let known = apikey.and_then(|value| matching_secret(&self.secrets, value.as_bytes()));
+        let apikey = single_header(request.headers, &self.apikey, "credentials")?;
+        let known = apikey.and_then(|value| find_matching_secret(&self.secrets, value.as_bytes()));
         if let Some(index) = known {
             return Ok(index);
         }
-        match only_value(request.headers, &AUTHORIZATION, "credentials")? {
-            Some(value) => match after_scheme(value.as_bytes(), "bearer") {
-                Some(token) => self.check_token(token, now),
+        match single_header(request.headers, &AUTHORIZATION, "credentials")? {
+            Some(value) => match strip_auth_scheme(value.as_bytes(), "bearer") {
+                Some(token) => self.verify_jwt(token, now),
                 None => Err(VerifyError::Malformed { part: "credentials" }),
             },
-            None if apikey.is_some() || secret_path::is_shown(request.path) => {
+            None if apikey.is_some() || secret_path::has_candidate(request.path) => {
                 Err(VerifyError::Mismatch)
             }
             None => Err(VerifyError::MissingCredentials { header: AUTHORIZATION }),
@@ -118,7 +118,7 @@ impl VerificationScheme for Proof {
             format!(r#"{{"iat":{from},"exp":{until},"app":"evolution","action":"webhook"}}"#);
         let encode = |bytes: &[u8]| BASE64URL_NOPAD.encode(bytes);
         let signed = format!("{}.{}", encode(JWT_HEADER), encode(claims.as_bytes()));
-        let signature = keyed(secret).chain_update(&signed).finalize().into_bytes();
+        let signature = new_mac(secret).chain_update(&signed).finalize().into_bytes();
         let value = format!("Bearer {signed}.{}", encode(&signature));
         Ok(RequestSignature::headers(vec![(AUTHORIZATION, value)]))
     }
@@ -128,6 +128,6 @@ impl VerificationScheme for Proof {
     }
 
     fn path_without_secret<'p>(&self, path: &'p str) -> Option<&'p str> {
-        secret_path::take(&self.secrets, path).map(|(_, rest)| rest)
+        secret_path::split_secret(&self.secrets, path).map(|(_, rest)| rest)
     }
 }

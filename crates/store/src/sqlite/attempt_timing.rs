@@ -1,20 +1,20 @@
-//! The stages of an attempt and why the next one is when it is, in one column: each column that is
-//! added to a STRICT table makes SQLite read all of it.
+//! Encodes the stages of an attempt and the reason of the next due time in one text column: adding
+//! a column to a STRICT table makes SQLite read the whole table.
 
 use std::{fmt::Write as _, time::Duration};
 
 use surehook_core::delivery::{AttemptTiming, ScheduleReason};
 
-use super::claims::millis;
+use super::claims::duration_millis;
 
-/// As it is kept; nothing if nothing is known.
+/// `None` if nothing is known.
 pub(super) fn encode(timing: AttemptTiming, why_then: Option<ScheduleReason>) -> Option<String> {
     if timing == AttemptTiming::default() && why_then.is_none() {
         return None;
     }
     let AttemptTiming { dns, connect, tls, first_byte, reused } = timing;
     let mut text = String::with_capacity(40);
-    for number in [dns, connect, tls, first_byte].map(|span| span.map(millis)) {
+    for number in [dns, connect, tls, first_byte].map(|span| span.map(duration_millis)) {
         // Writing to a string does not fail.
         let _ = number.map(|number| write!(text, "{number}"));
         text.push(',');
@@ -25,7 +25,7 @@ pub(super) fn encode(timing: AttemptTiming, why_then: Option<ScheduleReason>) ->
     Some(text)
 }
 
-/// Reads what [`encode`] wrote; nothing if it did not.
+/// Reads what [`encode`] wrote; `None` if the text is damaged.
 pub(super) fn decode(text: &str) -> Option<(AttemptTiming, Option<ScheduleReason>)> {
     let parts: Vec<&str> = text.split(',').collect();
     let [dns, connect, tls, first_byte, reused, why_then] = parts[..] else { return None };
@@ -48,7 +48,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     text.parse().ok().map(Duration::from_millis)
 }
 
-/// What is empty is not known; what cannot be read is damaged.
+/// An empty text is unknown; an unreadable one is an error.
 fn parse_optional<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Result<Option<T>, ()> {
     if text.is_empty() { Ok(None) } else { read(text).map(Some).ok_or(()) }
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_packed_is_unpacked() {
+    fn encoded_timing_is_decoded() {
         let ms = |millis| Some(Duration::from_millis(millis));
         let full = AttemptTiming {
             dns: ms(0),
@@ -75,9 +75,9 @@ mod tests {
             (reused, None, Some(",,,7,1,")),
             (AttemptTiming::default(), Some(ScheduleReason::Backoff), Some(",,,,,backoff")),
         ] {
-            let kept = encode(timing, why_then);
-            assert_eq!(kept.as_deref(), text);
-            let read = kept.map_or(Some((timing, why_then)), |kept| decode(&kept));
+            let encoded = encode(timing, why_then);
+            assert_eq!(encoded.as_deref(), text);
+            let read = encoded.map_or(Some((timing, why_then)), |encoded| decode(&encoded));
             assert_eq!(read, Some((timing, why_then)));
         }
         for wrong in ["", "1,2,3,4,0", "1,2,3,4,0,backoff,", "x,,,,,", ",,,,2,", ",,,,,whim"] {

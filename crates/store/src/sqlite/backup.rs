@@ -1,8 +1,8 @@
-//! A copy of the whole database as it was at one moment, made while the gateway goes on.
+//! Backup: a consistent copy of the whole database, made while the gateway runs.
 //!
-//! One read transaction holds that moment for as long as the copying takes. It keeps the writer
-//! from nothing; it only keeps the log from beginning anew, so the log grows by what is written
-//! meanwhile. The copy gets its name last: a file under that name is whole and was checked.
+//! One read transaction holds the snapshot while it is copied. It does not block the writer; it
+//! only keeps the log from being reset, so the log grows meanwhile. The copy gets its final name
+//! last: a file of that name is complete and was checked.
 
 use std::{
     fs::{self, File},
@@ -18,63 +18,46 @@ use rusqlite::{
 
 use super::{
     DATABASE, OpenError, folder,
-    inspect::{self, open_existing, schema_version},
+    inspect::{self, open_existing, read_schema_version},
 };
 
-/// Pages that are copied between two looks at whether to go on: 4 MiB.
+/// Pages copied between two progress reports: 4 MiB.
 const STEP_PAGES: i32 = 1024;
 
-/// What is in a database, enough to see that two hold the same.
+/// Counts that show whether two databases hold the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatabaseContents {
-    /// Events.
     pub events: u64,
-    /// Deliveries.
     pub deliveries: u64,
-    /// Deliveries that have not ended; they are due when a gateway starts on this.
+    /// Deliveries that have not ended; due when a gateway starts on this database.
     pub waiting: u64,
-    /// Of these, the ones that were being tried at that moment.
+    /// Those of `waiting` that were being attempted at the time of the snapshot.
     pub in_flight: u64,
-    /// The version of the schema.
+    /// Schema version.
     pub schema: usize,
 }
 
-/// Why there is no copy.
+/// Why no backup was made.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The database cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// SQLite could not copy or read.
-    #[error("the database cannot be copied: {0}")]
+    #[error("cannot copy the database: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A file could not be written.
     #[error("{}: {source}", path.display())]
-    File {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file is damaged.
+    File { path: PathBuf, source: io::Error },
     #[error("{} is damaged: {fault}", path.display())]
-    Damaged {
-        /// Which one.
-        path: PathBuf,
-        /// What is wrong with it.
-        fault: String,
-    },
-    /// The copy does not hold what the original holds.
-    #[error("the copy does not hold what the original does: {0:?} instead of {1:?}")]
+    Damaged { path: PathBuf, fault: String },
+    #[error("the copy differs from the original: {0:?} instead of {1:?}")]
     ContentsDiffer(Box<DatabaseContents>, Box<DatabaseContents>),
-    /// Whoever asked for it has stopped it.
-    #[error("stopped before the copy was whole; nothing was left behind")]
+    /// The caller stopped it.
+    #[error("stopped before the copy was complete; no file was written")]
     Stopped,
 }
 
-/// Copies the database in `data` to `to`, which must not be there yet in name: it is written
-/// under another one, synced and checked first. `progress` hears pages done and pages in all,
-/// and may stop it.
+/// Copies the database in `data` to the file `to`. The copy is written to a temporary name, synced
+/// and checked before it is renamed. `progress` gets the copied and the total pages, and can stop
+/// it.
 pub fn backup(
     data: &Path,
     to: &Path,
@@ -87,7 +70,7 @@ pub fn backup(
         Ok(contents)
     });
     if result.is_err() {
-        // Nothing is left of a copy that is not whole; the first error is the one to tell.
+        // A partial copy is useless; the first error is the one to report.
         let _gone = fs::remove_file(&part);
     }
     result
@@ -100,15 +83,15 @@ fn copy_to(
 ) -> Result<DatabaseContents, BackupError> {
     let file_error = |source| BackupError::File { path: part.to_owned(), source };
     let source = open_existing(&data.join(DATABASE))?;
-    // The first read fixes the moment; all that follow see the same one until the end.
+    // The first read fixes the snapshot for the whole transaction.
     source.execute_batch("BEGIN")?;
     let expected = count_contents(&source)?;
     create_private_file(part).map_err(file_error)?;
     let mut copy = Connection::open(part)?;
-    // Nobody sees the copy before it is whole and synced, so a journal for it would be waste.
+    // The copy is used only once it is complete and synced, so it needs no journal.
     copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
     copy_pages(&source, &mut copy, progress)?;
-    // One file that can be carried away: without this it would still want a log beside it.
+    // Makes the copy a single file: otherwise it would expect a log next to it.
     copy.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
     copy.close().map_err(|(_, error)| error)?;
     File::open(part).and_then(|file| file.sync_all()).map_err(file_error)?;
@@ -139,7 +122,7 @@ fn copy_pages(
     }
 }
 
-/// Checks a database that nobody has open, and says what is in it. Leaves nothing beside it.
+/// Checks a database that no process has open, and returns its counts. Leaves no side files.
 pub fn check_database(file: &Path) -> Result<DatabaseContents, BackupError> {
     if !file.is_file() {
         return Err(OpenError::Missing(file.to_owned()).into());
@@ -147,7 +130,7 @@ pub fn check_database(file: &Path) -> Result<DatabaseContents, BackupError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
     super::schema::check_application_id(&connection, file)?;
-    let faults = inspect::faults(&connection)?;
+    let faults = inspect::find_faults(&connection)?;
     match faults.first() {
         Some(fault) => Err(BackupError::Damaged { path: file.to_owned(), fault: fault.clone() }),
         None => count_contents(&connection),
@@ -161,11 +144,10 @@ fn count_contents(connection: &Connection) -> Result<DatabaseContents, BackupErr
         deliveries: count("SELECT count(*) FROM deliveries")?,
         waiting: count("SELECT count(*) FROM deliveries WHERE ended_at IS NULL")?,
         in_flight: count("SELECT count(*) FROM deliveries WHERE lease_until IS NOT NULL")?,
-        schema: schema_version(connection)?,
+        schema: read_schema_version(connection)?,
     })
 }
 
-/// The same name with something after it.
 fn with_suffix(file: &Path, end: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".");
@@ -173,7 +155,7 @@ fn with_suffix(file: &Path, end: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// What is inside are other people's messages: only the owner may look.
+/// The database contains other people's messages: only the owner may read it.
 pub(super) fn create_private_file(file: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.create(true).write(true).truncate(true);
@@ -182,7 +164,7 @@ pub(super) fn create_private_file(file: &Path) -> io::Result<File> {
     options.open(file)
 }
 
-/// Gives a synced file its name, so that the name survives a power cut too.
+/// Renames a synced file so that the new name survives a power failure.
 pub(super) fn rename_durably(part: &Path, to: &Path) -> io::Result<()> {
     fs::rename(part, to)?;
     match to.parent().filter(|parent| !parent.as_os_str().is_empty()) {

@@ -1,8 +1,8 @@
-//! What the store remembers outside the file: committed keys, sightings to be written, counts.
+//! State in memory: keys of committed events, unwritten sightings of duplicates, counts.
 //!
-//! The key cache may say "that is stored"; it never says "that is not". An entry is made only after
-//! the commit that stored its event, and taken away when a delivery of the event dies, so that a
-//! duplicate of a dead event always reaches the file and can revive it.
+//! The key cache can prove that an event is stored, never that it is not. A key enters only after
+//! the commit that stored its event, and is removed when a delivery of the event dies: a duplicate
+//! of a dead event must reach the database, where it can revive it.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use surehook_core::{
 
 use super::recent_keys::RecentKeyMap;
 
-/// The first bytes of a body's fingerprint: enough to tell it from another one with the same key.
+/// The first bytes of a body's fingerprint: enough to tell bodies with the same key apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ShortFingerprint([u8; 8]);
 
@@ -37,7 +37,7 @@ impl ShortFingerprint {
     }
 }
 
-/// A committed event, as a key finds it.
+/// The event that holds a dedup key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyEntry {
     pub(super) event: EventId,
@@ -45,18 +45,17 @@ pub(super) struct KeyEntry {
     pub(super) expires_at: Timestamp,
 }
 
-/// How often an event came again since the last write, and when.
+/// Duplicates of one event seen since the last write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DuplicateSightings {
-    /// Where it came again.
     pub(super) source: Option<SourceId>,
     pub(super) count: u64,
-    /// The first ones.
+    /// Of the first sightings only; see [`SIGHTING_TIMES_MAX`].
     pub(super) times: Vec<Timestamp>,
     pub(super) last: Timestamp,
 }
 
-/// The times of this many sightings are kept between two writes; the count is always exact.
+/// Number of sightings between two writes whose times are stored; the count is always exact.
 const SIGHTING_TIMES_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -64,11 +63,11 @@ pub(super) struct StoreCache {
     keys: Cache<KeyDigest, KeyEntry>,
     sightings: Mutex<HashMap<EventId, DuplicateSightings>>,
     counts: Mutex<StoreCounts>,
-    /// The keys that are not in their index yet, unless this only looks beside a writer.
+    /// Unset in a store that is opened read-only.
     recent_keys: OnceLock<RecentKeyMap>,
 }
 
-/// A panic while one of these is held cannot leave it half changed in a way that matters.
+/// A panic while a lock is held cannot leave these half changed in a way that matters.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

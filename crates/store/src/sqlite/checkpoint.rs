@@ -1,15 +1,13 @@
-//! Copies the log back into the database file, beside the writer.
+//! Checkpoints: copies the write-ahead log into the database file, next to the writer.
 //!
-//! SQLite would do this within a commit every now and then, and everybody who waits for that commit
-//! would wait for it too: some ten milliseconds of copying and syncing. So a thread of its own does
-//! the copying, as often as needed until only little is left, and then the writer does that rest
-//! between two commits. It must be the writer: the log begins anew only when nothing is left to
-//! copy at the moment a transaction begins.
+//! SQLite would do this during some commits, and delay all callers waiting for them by about ten
+//! milliseconds. So a separate thread copies most of the log, and the writer copies the small rest
+//! between two commits. It must be the writer: the log is reset only if nothing is left to copy
+//! when a transaction begins.
 //!
-//! A copy for which there is no room, or that another is in the way of, is tried again. Any other
-//! error is the end: what was copied may not be on the disk although SQLite has counted it as copied,
-//! and a later copy would let the log begin anew over the only good one. The log as it stands is
-//! whole; the next start copies all of it again.
+//! A copy that fails for lack of space, or because of a reader, is tried again. Any other error is
+//! final: pages that SQLite counts as copied may not be on disk, and a later copy would let the log
+//! overwrite the only good ones. The log itself is intact; the next start copies all of it again.
 
 use std::{
     path::Path,
@@ -25,27 +23,25 @@ use rusqlite::{Connection, ErrorCode, config::DbConfig};
 
 use super::schema;
 
-/// Pages in the log at which copying begins: 32 MiB, or 16 in a file with small pages. Three times as
-/// many made no difference that stood out from the noise of the machine.
+/// Log size in pages at which copying starts: 32 MiB, or 16 MiB in a file with small pages. Three
+/// times as many made no measurable difference.
 const START_PAGES: usize = 4000;
-/// Pages that the writer may copy itself: few enough that nobody should notice.
+/// Pages that the writer may copy itself without a noticeable delay.
 const REMAINING_PAGES_MAX: usize = 400;
-/// Rounds of copying before the rest is left to the writer, however much it is.
+/// Rounds of copying before the rest is left to the writer, however large it is.
 const ROUNDS_MAX: usize = 5;
-/// The wait after a copy that failed, and after one that a reader was in the way of.
+/// Pause after a failed copy, and after one that a reader blocked.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const READER_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whose turn it is.
+/// Who copies next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CheckpointTurn {
-    /// Nobody's: there is little to copy.
+    /// There is little to copy.
     Idle,
-    /// The thread copies.
     Thread,
     /// The writer copies the rest.
     Writer,
-    /// It is over.
     Closed,
 }
 
@@ -54,7 +50,7 @@ struct CheckpointState {
     changed: Condvar,
     /// Pages in the log after the last commit.
     pages: AtomicUsize,
-    /// Why nothing may be copied any more.
+    /// The error after which nothing may be copied any more.
     failed: Mutex<Option<String>>,
 }
 
@@ -67,7 +63,7 @@ impl CheckpointState {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes the turn on, unless it is over.
+    /// Passes the turn on, unless the checkpointer is closed.
     fn hand_over(&self, to: CheckpointTurn) {
         let mut turn = self.turn();
         if *turn != CheckpointTurn::Closed {
@@ -78,7 +74,7 @@ impl CheckpointState {
 }
 
 impl CheckpointState {
-    /// Waits a while, or until it is over; then nobody has the turn.
+    /// Pauses, or until closed; then the turn is idle.
     fn pause(&self, pause: Duration) {
         let is_open = |turn: &mut CheckpointTurn| *turn != CheckpointTurn::Closed;
         drop(self.changed.wait_timeout_while(self.turn(), pause, is_open));
@@ -93,7 +89,7 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts the thread and takes the copying over from `writer`.
+    /// Starts the thread and disables the automatic checkpoints of `writer`.
     pub(super) fn start(file: &Path, writer: &mut Connection) -> rusqlite::Result<Self> {
         let state = Arc::new(CheckpointState {
             turn: Mutex::new(CheckpointTurn::Idle),
@@ -120,7 +116,7 @@ impl Checkpointer {
         Ok(Self { state, thread: Some(thread) })
     }
 
-    /// To be called after each commit, once everybody was answered. An error means that the store
+    /// Called after each commit, once all callers have their answer. An error means that the store
     /// has failed.
     pub(super) fn after_commit(&self, writer: &Connection) -> Result<(), String> {
         let turn = *self.state.turn();
@@ -132,7 +128,7 @@ impl Checkpointer {
                 match checkpoint(writer) {
                     Ok(_) => {}
                     Err(error) if is_retryable(&error) => {
-                        tracing::warn!(%error, "could not copy the rest of the log; trying again");
+                        tracing::warn!(%error, "could not checkpoint the rest of the log; trying again");
                     }
                     Err(error) => return Err(error.to_string()),
                 }
@@ -153,7 +149,7 @@ impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.state.hand_over(CheckpointTurn::Closed);
         if let Some(thread) = self.thread.take() {
-            // It holds nothing that could be lost.
+            // The thread holds nothing that could be lost.
             let _panicked = thread.join();
         }
     }
@@ -173,7 +169,7 @@ fn run(connection: &Connection, state: &CheckpointState) {
             Ok(CheckpointTurn::Idle) => state.pause(READER_PAUSE),
             Ok(next) => state.hand_over(next),
             Err(error) if is_retryable(&error) => {
-                tracing::warn!(%error, "could not copy the log into the database; trying again");
+                tracing::warn!(%error, "could not checkpoint the log; trying again");
                 state.pause(RETRY_PAUSE);
             }
             Err(error) => {
@@ -184,7 +180,7 @@ fn run(connection: &Connection, state: &CheckpointState) {
     }
 }
 
-/// Whether a copy that failed can be tried again: nothing was counted that is not there.
+/// Whether a failed copy can be tried again: no page was counted as copied that is not.
 fn is_retryable(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -192,7 +188,7 @@ fn is_retryable(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Copies until little is left: the log grows meanwhile, but not as fast. Says whose turn is next.
+/// Copies until little is left: the log grows meanwhile, but more slowly. Returns who copies next.
 fn checkpoint_most(
     connection: &Connection,
     state: &CheckpointState,
@@ -205,7 +201,7 @@ fn checkpoint_most(
             return Ok(CheckpointTurn::Writer);
         }
         if before == Some(copied) {
-            // A reader still needs the rest; it must not become the writer's work.
+            // A reader still needs the rest, so the writer could not copy it either.
             return Ok(CheckpointTurn::Idle);
         }
         before = Some(copied);
@@ -213,14 +209,14 @@ fn checkpoint_most(
     Ok(CheckpointTurn::Writer)
 }
 
-/// Keeps SQLite from copying the log when the last connection is closed.
+/// Prevents the checkpoint that SQLite makes when the last connection is closed.
 pub(super) fn disable_checkpoint_on_close(connection: &Connection) {
     if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-        tracing::error!(%error, "could not switch the last copy of the log off");
+        tracing::error!(%error, "could not disable the checkpoint on close");
     }
 }
 
-/// Copies what no reader still needs in the log; says how many of its pages are copied in all.
+/// Copies what no reader needs any more; returns how many pages of the log are copied in total.
 fn checkpoint(connection: &Connection) -> rusqlite::Result<usize> {
     let copied: i64 =
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(2))?;

@@ -1,4 +1,4 @@
-//! Claims, leases and settlements.
+//! Claims, leases and settlements of deliveries.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// A claim ends with the body that reaches this, so that many large ones do not fill the memory.
+/// A claim ends with the body that exceeds this, so that large bodies do not fill the memory.
 const CLAIM_BYTES_MAX: usize = 4 << 20;
 
 const DUE: &str = "
@@ -39,7 +39,6 @@ const DUE: &str = "
       FROM deliveries
      WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3";
 
-/// A row of [`DUE`].
 struct DueDeliveryRow {
     id: DeliveryId,
     event: EventId,
@@ -50,8 +49,8 @@ struct DueDeliveryRow {
     ordered: bool,
 }
 
-// Input::Claim
-// One row at a time: UPDATE … RETURNING has no order, and does not tell the state before.
+// `DeliveryTransition::Claim`. One row at a time: UPDATE … RETURNING has no order, and does not
+// return the previous state.
 const CLAIM: &str = "
     UPDATE deliveries
        SET state = 'in_flight', due_at = NULL, lease_token = ?2, lease_until = ?3
@@ -68,10 +67,10 @@ pub(super) fn claim_due(
         return Ok(ClaimBatch::default());
     };
     let due = find_due(tx.connection, seq, now, limit)?;
-    claim_rows(tx, (destination, seq), due, now, lease)
+    claim_rows(tx, destination, seq, due, now, lease)
 }
 
-/// See `DeliveryStore::claim_next`.
+/// Implements `DeliveryStore::claim_next`.
 pub(super) fn claim_next(
     tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
@@ -84,15 +83,15 @@ pub(super) fn claim_next(
     let first: Vec<DueDeliveryRow> = tx
         .connection
         .prepare_cached(NEXT)?
-        .query_map(params![seq, now.as_millis(), NEXT_SCAN_MAX], due_row)?
+        .query_map(params![seq, now.as_millis(), NEXT_SCAN_MAX], read_due)?
         .collect::<Result<_, _>>()?;
-    claim_rows(tx, (destination, seq), first, now, lease)
+    claim_rows(tx, destination, seq, first, now, lease)
 }
 
-/// How many that wait are looked at for one that may be tried now.
+/// Waiting deliveries to look through for one that may be attempted now.
 const NEXT_SCAN_MAX: usize = 1000;
 
-// What is due comes first, so that the bound is for what is not due yet.
+// Due deliveries come first, so that the limit applies to those that are not due yet.
 const NEXT: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
       FROM (SELECT * FROM deliveries
@@ -106,7 +105,8 @@ const NEXT: &str = "
 
 fn claim_rows(
     tx: &mut WriteTransaction<'_, '_>,
-    (destination, seq): (DestinationId, i64),
+    destination: DestinationId,
+    seq: i64,
     due: Vec<DueDeliveryRow>,
     now: Timestamp,
     lease: Lease,
@@ -142,7 +142,7 @@ fn claim_rows(
                     ordered: row.ordered,
                 });
             }
-            // Sending something else than what came would be worse than not sending.
+            // Sending a damaged body would be worse than sending none.
             None => {
                 bury_damaged(tx, &row, seq, now)?;
                 claims.damaged.push(row.id);
@@ -160,11 +160,11 @@ fn find_due(
 ) -> rusqlite::Result<Vec<DueDeliveryRow>> {
     connection
         .prepare_cached(DUE)?
-        .query_map(params![seq, now.as_millis(), limit], due_row)?
+        .query_map(params![seq, now.as_millis(), limit], read_due)?
         .collect()
 }
 
-fn due_row(row: &Row<'_>) -> rusqlite::Result<DueDeliveryRow> {
+fn read_due(row: &Row<'_>) -> rusqlite::Result<DueDeliveryRow> {
     Ok(DueDeliveryRow {
         id: id(row, 0)?,
         event: id(row, 1)?,
@@ -187,13 +187,12 @@ struct DeliveryContent {
     source: Name,
     key: Option<DedupKey>,
     received_at: Timestamp,
-    /// What is sent.
     payload: Payload,
-    /// The route whose transform is to be run on it before.
+    /// The route whose transform must run on the payload before it is sent.
     transform: Option<RouteId>,
 }
 
-/// `None` if the body is gone or damaged.
+/// `None` if the body is missing or damaged.
 fn load_content(
     connection: &Connection,
     event: EventId,
@@ -219,7 +218,7 @@ fn load_content(
     Ok(sent.map(|(payload, transform)| DeliveryContent { payload, transform, ..content }))
 }
 
-// Input::Bury
+// `DeliveryTransition::Bury`
 const BURY_DAMAGED: &str = "
     UPDATE deliveries
        SET state = 'dead', reason = 'unrecoverable', ended_at = ?2,
@@ -233,7 +232,7 @@ fn bury_damaged(
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     let delivery = row.id;
-    tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is given up");
+    tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is dead");
     tx.connection
         .prepare_cached(BURY_DAMAGED)?
         .execute(params![blob(delivery), now.as_millis()])?;
@@ -253,7 +252,7 @@ fn bury_damaged(
         detail: Value::Null,
     };
     decisions::insert(tx.connection, &decision)?;
-    forget_cached_key(tx, delivery)
+    uncache_key_of(tx, delivery)
 }
 
 const NEXT_DUE: &str = "
@@ -270,14 +269,14 @@ pub(super) fn next_due(
         .query_row(params![blob(destination)], |row| super::row::optional_time(row, 0))
 }
 
-// Input::Succeed, Input::Retry and Input::Bury, by what is bound.
+// `DeliveryTransition::Succeed`, `Retry` or `Bury`, depending on the values.
 const SETTLE: &str = "
     UPDATE deliveries
        SET state = ?3, due_at = ?4, ended_at = ?5, reason = ?6, attempts = attempts + 1,
            throttled = throttled + ?7, lease_token = NULL, lease_until = NULL
      WHERE id = ?1 AND lease_token = ?2";
 
-/// See `DeliveryStore::settle`.
+/// Implements `DeliveryStore::settle`.
 pub(super) fn settle(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
@@ -295,13 +294,13 @@ fn settle_with_status(
     let Some(received) = statuses::find_stored(tx, settlement.delivery)? else {
         return record_settlement(tx, settlement, DeathCause::of_attempt);
     };
-    let next = received.said.after(settlement.attempt.class, settlement.next);
+    let next = received.status.after(settlement.attempt.class, settlement.next);
     let why_then = match next == settlement.next {
         true => settlement.why_then,
         false => next.due_at().map(|_| ScheduleReason::StatusFailed),
     };
     let overruled = Settlement { next, why_then, ..settlement.clone() };
-    // What a status said of it is what it died of, unless the attempt had killed it anyway.
+    // The status is the cause of death, unless the attempt alone would have ended the delivery.
     let status_reason = next.reason().filter(|_| next != settlement.next);
     let settled = record_settlement(tx, &overruled, |attempt| {
         status_reason.map_or_else(|| DeathCause::of_attempt(attempt), DeathCause::told)
@@ -323,7 +322,7 @@ fn record_settlement(
     settlement: &Settlement,
     cause_of_death: impl FnOnce(&AttemptRecord) -> DeathCause,
 ) -> rusqlite::Result<SettleResult> {
-    // A destination that was deleted took all claims with it.
+    // Deleting a destination ended all its claims.
     let Some(destination) = tx.row_numbers.destinations.get(&settlement.destination).copied()
     else {
         return Ok(SettleResult::LeaseLost);
@@ -365,7 +364,7 @@ fn record_settlement(
             tx,
             &DeadDelivery { delivery, destination, cause, reason, at },
         )?;
-        forget_cached_key(tx, settlement.delivery)?;
+        uncache_key_of(tx, settlement.delivery)?;
     }
     if settlement.ordered && ended_at.is_some() {
         ordering_queue::release_next(tx, settlement.delivery, settlement.at)?;
@@ -374,11 +373,11 @@ fn record_settlement(
 }
 
 fn count_attempt(tx: &mut WriteTransaction<'_, '_>, destination: i64, settlement: &Settlement) {
-    let tally = tx.counts.rollups.bucket(SubjectSeq::Destination(destination), settlement.at);
-    tally.add(RollupMetric::attempt(settlement.attempt.class), 1);
-    tally.attempt_time.record(settlement.attempt.took);
+    let bucket = tx.counts.rollups.bucket(SubjectSeq::Destination(destination), settlement.at);
+    bucket.add(RollupMetric::attempt(settlement.attempt.class), 1);
+    bucket.attempt_time.record(settlement.attempt.took);
     if settlement.next == NextStep::Succeeded {
-        tally.latency.record(settlement.at.since(settlement.created_at));
+        bucket.latency.record(settlement.at.since(settlement.created_at));
     }
 }
 
@@ -398,7 +397,7 @@ fn insert_attempt(
         attempt.number,
         blob(attempt.id),
         attempt.started_at.as_millis(),
-        millis(attempt.took),
+        duration_millis(attempt.took),
         attempt.status,
         attempt.failure.map(surehook_core::delivery::AttemptFailure::as_str),
         attempt.class.map(FailureClass::as_str),
@@ -415,8 +414,8 @@ fn insert_attempt(
     Ok(())
 }
 
-/// A span as it is kept.
-pub(super) fn millis(span: Duration) -> u64 {
+/// A duration as it is stored.
+pub(super) fn duration_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX >> 1)
 }
 
@@ -425,8 +424,9 @@ const KEY_OF_DELIVERY: &str = "
       JOIN events e ON e.id = d.event_id JOIN sources s ON s.seq = e.source
      WHERE d.id = ?1 AND e.key IS NOT NULL";
 
-/// A duplicate of an event with a dead delivery must reach the file, where it can revive it.
-pub(super) fn forget_cached_key(
+/// Removes the key of a dead delivery's event from the cache: a duplicate of the event must reach
+/// the database, where it can revive it.
+pub(super) fn uncache_key_of(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
 ) -> rusqlite::Result<()> {
@@ -441,7 +441,7 @@ pub(super) fn forget_cached_key(
     Ok(())
 }
 
-// Input::Renew
+// `DeliveryTransition::Renew`
 const RENEW: &str = "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
 
 pub(super) fn renew(
@@ -456,13 +456,13 @@ pub(super) fn renew(
     Ok(())
 }
 
-// Input::Release
+// `DeliveryTransition::Release`
 const RELEASE: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?3, lease_token = NULL, lease_until = NULL
      WHERE id = ?1 AND lease_token = ?2";
 
-/// See `DeliveryStore::release`.
+/// Implements `DeliveryStore::release`.
 pub(super) fn release(
     tx: &mut WriteTransaction<'_, '_>,
     held: &[HeldClaim],
@@ -484,14 +484,14 @@ pub(super) fn release(
     statuses::apply_stored(tx)
 }
 
-// Input::Release
+// `DeliveryTransition::Release`
 const RELEASE_EXPIRED: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, lease_token = NULL, lease_until = NULL
      WHERE lease_until <= ?1
     RETURNING destination";
 
-/// See `DeliveryStore::release_expired`.
+/// Implements `DeliveryStore::release_expired`.
 pub(super) fn release_expired(
     tx: &mut WriteTransaction<'_, '_>,
     now: Timestamp,
@@ -501,19 +501,20 @@ pub(super) fn release_expired(
     Ok(touched.map(|(id, _)| *id).collect())
 }
 
-/// Deals with what the process before us held when it ended; says how many deliveries that were.
+/// Ends all claims of the previous process; returns how many.
 pub(super) fn release_all(
     tx: &mut WriteTransaction<'_, '_>,
     now: Timestamp,
 ) -> rusqlite::Result<usize> {
-    // Every lease is below the end of time: all of them were held by a process that is gone.
+    // Every lease ends before this.
     let end_of_time = Timestamp::from_millis(i64::MAX);
     let destinations = end_claims(tx, EventDecisionKind::Recovered, end_of_time, now)?;
     Ok(destinations.len())
 }
 
-/// Ends the claims whose lease runs out by `until`: carries wills out, and makes all others due
-/// again, for which `kind` says why. Says to which destinations they go, by their row numbers.
+/// Ends the claims whose lease expires by `until`: settles those with a crash outcome and releases
+/// the others, with `kind` as the recorded reason. Returns the row number of each delivery's
+/// destination.
 fn end_claims(
     tx: &mut WriteTransaction<'_, '_>,
     kind: EventDecisionKind,

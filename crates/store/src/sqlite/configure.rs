@@ -1,4 +1,4 @@
-//! Sources, destinations and routes: what people write.
+//! Writes the configuration: sources, destinations and routes.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
@@ -16,7 +16,6 @@ use super::{
     writer::{RowNumbers, WriteTransaction},
 };
 
-/// Row numbers of all that is not deleted.
 pub(super) fn load_row_numbers(connection: &Connection) -> rusqlite::Result<RowNumbers> {
     let sources = connection
         .prepare_cached("SELECT id, seq FROM sources WHERE deleted_at IS NULL")?
@@ -29,7 +28,7 @@ pub(super) fn load_row_numbers(connection: &Connection) -> rusqlite::Result<RowN
     Ok(RowNumbers { sources, destinations })
 }
 
-/// See `AdminStore::apply_changes`.
+/// Implements `AdminStore::change`.
 pub(super) fn apply_changes(
     tx: &mut WriteTransaction<'_, '_>,
     changes: &[ConfigChange],
@@ -56,7 +55,7 @@ fn json<T: serde::Serialize>(spec: &T) -> rusqlite::Result<String> {
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
-// A deleted one that is put again begins anew under its old id, with its history.
+// A deleted source that is put again starts over under its old id, with its history.
 const PUT_SOURCE: &str = "
     INSERT INTO sources (id, name, spec, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
     ON CONFLICT (id) DO UPDATE
@@ -73,8 +72,8 @@ fn put_source(
     tx.connection.execute(PUT_SOURCE, values)?;
     if let Some(header) = spec.token_header() {
         let header = header.to_ascii_lowercase();
-        let keep = "INSERT OR IGNORE INTO token_headers (name) VALUES (?1)";
-        tx.connection.execute(keep, params![header])?;
+        let insert_header = "INSERT OR IGNORE INTO token_headers (name) VALUES (?1)";
+        tx.connection.execute(insert_header, params![header])?;
     }
     Ok(())
 }
@@ -94,11 +93,11 @@ fn put_destination(
     deleted_destinations::cancel_all(tx, id)?;
     let values = params![blob(id), spec.name.as_str(), json(spec)?, now.as_millis()];
     tx.connection.execute(PUT_DESTINATION, values)?;
-    // Without an order nobody would ever be asked whose turn it is.
+    // Without ordering, nothing would ever release the held deliveries.
     if spec.order.is_none() { ordering_queue::release_all(tx, id, now) } else { Ok(()) }
 }
 
-// Routes point at rows, not at names: renaming an end does not cut them.
+// Routes refer to rows, not names, so they survive renames.
 const PUT_ROUTE: &str = "
     INSERT INTO routes (id, source, destination, filter, created_at, updated_at, transform)
     SELECT ?1, s.seq, t.seq, ?4, ?5, ?5, ?6 FROM sources s, destinations t
@@ -127,8 +126,8 @@ fn put_route(
     }
 }
 
-/// The row number of something that is not deleted. The names in memory do not know yet what an
-/// earlier change of the same list has made.
+/// The row number of a source or destination that is not deleted. Not from `tx.row_numbers`, which
+/// does not contain what an earlier change of the same list has added.
 fn find_live_seq<K: IdKind>(
     tx: &WriteTransaction<'_, '_>,
     find: &str,
@@ -155,7 +154,7 @@ fn delete_source(
 
 const LIVE_DESTINATION: &str = "SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL";
 
-/// Takes a destination away. What is owed to it is cancelled; see `deleted_destinations`.
+/// Deletes a destination. Its pending deliveries are cancelled; see `deleted_destinations`.
 fn delete_destination(
     tx: &mut WriteTransaction<'_, '_>,
     id: DestinationId,

@@ -1,7 +1,7 @@
-//! Exact sums, moved in the same transaction as what they count.
+//! Exact totals, updated in the same transaction as the rows they count.
 //!
-//! A count over millions of rows is too slow for a dashboard, and a count kept only in memory is
-//! wrong after a crash. So each batch carries its changes and writes them once, at its end.
+//! Counting millions of rows is too slow for a dashboard, and a count in memory alone is wrong
+//! after a crash. So each batch collects its changes and writes them once, at its end.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use surehook_core::{
 
 use super::rollups::{PendingRollups, SubjectSeq};
 
-/// What a batch changes.
+/// The changes of one batch.
 #[derive(Debug, Default)]
 pub(super) struct CountChanges {
     changes: BTreeMap<String, i64>,
@@ -25,7 +25,7 @@ pub(super) struct CountChanges {
     pub(super) rollups: PendingRollups,
 }
 
-/// Sums without a further name.
+/// Counters that have no label.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
     Events,
@@ -48,7 +48,6 @@ impl CountChanges {
         self.counters[sum as usize] += amount;
     }
 
-    /// Counts a delivery out of one status and into another.
     pub(super) fn count_move(&mut self, from: Option<DeliveryStatus>, to: Option<DeliveryStatus>) {
         self.count_moves(from, to, 1);
     }
@@ -68,7 +67,7 @@ impl CountChanges {
         }
     }
 
-    /// Counts a delivery to `destination` that died.
+    /// Counts a delivery that died.
     pub(super) fn count_death(&mut self, reason: DeadReason, destination: i64, at: Timestamp) {
         self.rollups
             .bucket(SubjectSeq::Destination(destination), at)
@@ -77,7 +76,7 @@ impl CountChanges {
         self.change_dead_count(reason, 1);
     }
 
-    /// Changes how many are dead now.
+    /// Changes the number of deliveries that are dead now.
     pub(super) fn change_dead_count(&mut self, reason: DeadReason, amount: i64) {
         *self.changes.entry(format!("dead:{}", reason.as_str())).or_default() += amount;
     }
@@ -96,7 +95,6 @@ impl CountChanges {
         counters.chain(status).chain(named).filter(|(_, change)| *change != 0)
     }
 
-    /// Writes the changes into the transaction.
     pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
         for (name, change) in self.changed_counters() {
             add_to_counter(connection, &name, change)?;
@@ -104,7 +102,6 @@ impl CountChanges {
         self.rollups.insert(connection)
     }
 
-    /// Adds the changes to what is shown.
     pub(super) fn apply(&self, counts: &mut StoreCounts) {
         for (name, change) in self.changed_counters() {
             add_to_counts(counts, &name, change);
@@ -113,7 +110,7 @@ impl CountChanges {
 }
 
 // Not an upsert: SQLite checks the constraint on the row that would be inserted, and a change may
-// be below zero where the sum is not.
+// be negative where the total is not.
 const ADD_TO_COUNTER: &str = "UPDATE counters SET value = value + ?2 WHERE name = ?1";
 const INSERT_COUNTER: &str = "INSERT INTO counters (name, value) VALUES (?1, ?2)";
 
@@ -124,7 +121,6 @@ fn add_to_counter(connection: &Connection, name: &str, change: i64) -> rusqlite:
     Ok(())
 }
 
-/// Reads all sums.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<StoreCounts> {
     let mut counts = StoreCounts::default();
     let mut statement = connection.prepare("SELECT name, value FROM counters")?;

@@ -1,8 +1,8 @@
-//! What holds if nothing more is heard of an attempt: written before it, carried out when its claim
-//! ends without a word.
+//! Crash outcomes: how to settle an attempt if the process crashes during it. Stored before the
+//! attempt, applied when its claim ends without a settlement.
 //!
-//! A will counts only as long as the delivery has the lease under which it was left. So one that is
-//! left over does no harm; it is removed to keep the table as small as what is under way.
+//! A crash outcome is valid only while the delivery has the lease under which it was stored. A
+//! stale row is harmless; it is removed to keep the table small.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use surehook_core::{
 use super::{
     claims, decisions,
     read::collect_rows,
-    row::{blob, corrupt_value, id, next, time, word},
+    row::{blob, corrupt_value, id, next, parse_text, time},
     writer::WriteTransaction,
 };
 
@@ -30,7 +30,7 @@ const RECORD: &str = "
     SELECT id, lease_token, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
       FROM deliveries WHERE id = ?1 AND lease_token = ?2";
 
-/// See `DeliveryStore::leave_will`.
+/// Implements `DeliveryStore::leave_will`.
 pub(super) fn record(
     tx: &mut WriteTransaction<'_, '_>,
     outcome: &Settlement,
@@ -45,7 +45,7 @@ pub(super) fn record(
         blob(attempt.id),
         attempt.number,
         attempt.started_at.as_millis(),
-        claims::millis(attempt.took),
+        claims::duration_millis(attempt.took),
         attempt.failure.map(AttemptFailure::as_str),
         attempt.class.map(FailureClass::as_str),
         attempt.detail,
@@ -63,7 +63,7 @@ pub(super) fn record(
     Ok(SettleResult::Recorded)
 }
 
-/// Removes the will of a delivery whose claim has ended.
+/// Removes the crash outcome of a delivery whose claim has ended.
 pub(super) fn remove(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
@@ -75,7 +75,7 @@ pub(super) fn remove(
     Ok(())
 }
 
-// Those under way are few, and those with a will are not more.
+// Few deliveries are in flight, and no more have a crash outcome.
 const EXPIRED: &str = "
     SELECT w.delivery_id, t.id, d.created_at, w.lease_token, w.attempt_id, w.number, w.started_at,
            w.took_ms, w.failure, w.class, w.detail, w.next, w.due_at, w.reason, w.sent_id,
@@ -84,7 +84,8 @@ const EXPIRED: &str = "
       JOIN destinations t ON t.seq = d.destination
      WHERE d.lease_until <= ?1";
 
-/// Settles those whose lease has run out by `until` as their will says; says which.
+/// Settles the deliveries whose lease has expired by `until` with their crash outcome; returns
+/// them.
 pub(super) fn settle_expired(
     tx: &mut WriteTransaction<'_, '_>,
     until: Timestamp,
@@ -93,11 +94,12 @@ pub(super) fn settle_expired(
     if !tx.hints.crash_outcomes {
         return Ok(Vec::new());
     }
-    let expired =
-        collect_rows(tx.connection, EXPIRED, params![until.as_millis()], |row| outcome(row, now))?;
+    let expired = collect_rows(tx.connection, EXPIRED, params![until.as_millis()], |row| {
+        read_outcome(row, now)
+    })?;
     let mut settled = Vec::with_capacity(expired.len());
     for (event, outcome) in expired {
-        // One whose destination was deleted has nothing to be settled, and is left to be cancelled.
+        // The destination was deleted: the delivery is cancelled instead.
         if claims::settle(tx, &outcome)? == SettleResult::LeaseLost {
             remove(tx, outcome.delivery)?;
             continue;
@@ -115,7 +117,7 @@ pub(super) fn settle_expired(
     Ok(settled)
 }
 
-fn outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)> {
+fn read_outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)> {
     let attempt = AttemptRecord {
         id: id(row, 4)?,
         number: row.get(5)?,
@@ -123,8 +125,8 @@ fn outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settleme
         took: Duration::from_millis(row.get(7)?),
         timing: AttemptTiming::default(),
         status: None,
-        failure: word(row, 8, AttemptFailure::from_word)?,
-        class: word(row, 9, FailureClass::from_word)?,
+        failure: parse_text(row, 8, AttemptFailure::from_word)?,
+        class: parse_text(row, 9, FailureClass::from_word)?,
         detail: row.get(10)?,
         response: Vec::new(),
     };
@@ -139,7 +141,7 @@ fn outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settleme
         at: now,
         attempt,
         next,
-        why_then: word(row, 18, ScheduleReason::from_word)?,
+        why_then: parse_text(row, 18, ScheduleReason::from_word)?,
         ordered: row.get(16)?,
         sent: day.map(|day| SentMessage { id: sent_id, day }),
     };

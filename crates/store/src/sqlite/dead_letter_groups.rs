@@ -1,7 +1,8 @@
-//! Dead letters by what they died of: each knows its group, and each group how many are dead now.
+//! Dead letters grouped by cause: each dead delivery refers to its group, each group counts its
+//! deliveries.
 //!
-//! Both move in the transaction of the delivery's own move, through [`add_delivery`] and [`remove_delivery`] alone. A
-//! group that nobody is in any more goes with the last one.
+//! Both change in the transaction that moves the delivery, only through [`add_delivery`] and
+//! [`remove_delivery`]. A group without deliveries is deleted.
 
 use rusqlite::{
     Connection, OptionalExtension, Row, ToSql,
@@ -21,7 +22,7 @@ use surehook_core::{
 use uuid::Uuid;
 
 use super::{
-    row::{blob, corrupt_value, id, reason, time, word},
+    row::{blob, corrupt_value, id, parse_text, reason, time},
     writer::WriteTransaction,
 };
 
@@ -41,7 +42,7 @@ const SET_GROUP: &str = "UPDATE deliveries SET dead_group = ?2 WHERE id = ?1";
 /// A delivery that has just died.
 pub(super) struct DeadDelivery<'a> {
     pub(super) delivery: DeliveryId,
-    /// The row number of its destination.
+    /// Row number.
     pub(super) destination: i64,
     pub(super) cause: &'a DeathCause,
     pub(super) reason: DeadReason,
@@ -50,7 +51,6 @@ pub(super) struct DeadDelivery<'a> {
 
 const DESTINATION_ID: &str = "SELECT id FROM destinations WHERE seq = ?1";
 
-/// Puts a delivery that has just died into its group.
 pub(super) fn add_delivery(
     tx: &WriteTransaction<'_, '_>,
     death: &DeadDelivery<'_>,
@@ -61,12 +61,12 @@ pub(super) fn add_delivery(
         .prepare_cached(DESTINATION_ID)?
         .query_row(params![destination], |row| id(row, 0))?;
     let group = blob(cause.group(destination_id));
-    let known: Option<i64> = tx
+    let existing: Option<i64> = tx
         .connection
         .prepare_cached(ADD_TO_GROUP)?
         .query_row(params![group, reason.as_str(), at.as_millis()], |row| row.get(0))
         .optional()?;
-    let seq = match known {
+    let seq = match existing {
         Some(seq) => seq,
         None => tx.connection.prepare_cached(INSERT_GROUP)?.query_row(
             params![
@@ -92,7 +92,7 @@ const SUBTRACT_FROM_GROUP: &str =
     "UPDATE dead_groups SET count = count - 1 WHERE seq = ?1 RETURNING count";
 const DELETE_GROUP: &str = "DELETE FROM dead_groups WHERE seq = ?1";
 
-/// Takes a delivery that is not dead any more, or is about to be removed, out of its group.
+/// Removes a delivery that is no longer dead, or is about to be deleted, from its group.
 pub(super) fn remove_delivery(
     tx: &WriteTransaction<'_, '_>,
     delivery: DeliveryId,
@@ -112,10 +112,10 @@ pub(super) fn remove_delivery(
     Ok(())
 }
 
-/// Groups that one page looks at where not every one is wanted.
+/// Groups read for one page if not all of them match.
 const SCAN_MAX: usize = 500;
 
-/// See `AdminStore::dead_groups`.
+/// Implements `AdminStore::dead_groups`.
 pub(super) fn list(
     connection: &Connection,
     filter: DeadLetterGroupFilter,
@@ -132,7 +132,7 @@ pub(super) fn list(
     {
         looks += 1;
         last = Some(DeadLetterGroupCursor { last_seen: time(row, 9)?, id: id(row, 0)? });
-        if row.get("wanted")? {
+        if row.get("matches")? {
             rows.push(read_group(row)?);
         }
     }
@@ -167,7 +167,7 @@ fn build_query(
         narrow +=
             &format!(" AND (g.last_seen, g.id) < ({last_seen}, {})", bind(Box::new(blob(id))));
     }
-    let wanted = match filter.source {
+    let matches = match filter.source {
         None => "true".to_owned(),
         Some(source) => {
             let source = bind(Box::new(blob(source)));
@@ -180,11 +180,12 @@ fn build_query(
         }
     };
     let limit = bind(Box::new(i64::try_from(scan_max).unwrap_or(i64::MAX)));
-    // The newest is looked up, not kept: it may stop being dead while others of its group stay.
+    // The newest delivery is looked up, not stored: it may be replayed while others of its group
+    // stay.
     let sql = format!(
         "SELECT g.id, t.id, g.class, g.code, g.failure, g.reason, g.shape, g.count, g.first_seen,
                 g.last_seen, d.id, d.event_id, a.detail,
-                substr(a.response, 1, {SAMPLE_BYTES_MAX}), {wanted} AS wanted
+                substr(a.response, 1, {SAMPLE_BYTES_MAX}), {matches} AS matches
            FROM dead_groups g CROSS JOIN destinations t ON t.seq = g.destination
                 CROSS JOIN deliveries d
                   ON d.id = (SELECT max(n.id) FROM deliveries n WHERE n.dead_group = g.seq)
@@ -199,9 +200,9 @@ fn read_group(row: &Row<'_>) -> rusqlite::Result<DeadLetterGroup> {
         id: id(row, 0)?,
         destination: id(row, 1)?,
         cause: DeathCause {
-            class: word(row, 2, FailureClass::from_word)?,
+            class: parse_text(row, 2, FailureClass::from_word)?,
             code: row.get(3)?,
-            failure: word(row, 4, AttemptFailure::from_word)?,
+            failure: parse_text(row, 4, AttemptFailure::from_word)?,
             shape: row.get(6)?,
         },
         reason: reason(row, 5)?.ok_or_else(|| corrupt_value(5, "NULL"))?,
@@ -213,11 +214,12 @@ fn read_group(row: &Row<'_>) -> rusqlite::Result<DeadLetterGroup> {
     })
 }
 
-/// What the migration needs that makes groups of those who were dead before there were any.
+/// Functions for the migration that groups existing dead letters.
 ///
-/// - `dead_shape(reason, class, status, failure, detail, response)`: the shape of what it died of; all
-///   but the reason are those of its last attempt, or null.
-/// - `dead_group(destination, class, status, failure, shape)`: the id of its group.
+/// - `dead_shape(reason, class, status, failure, detail, response)`: the shape of the cause; all
+///   but the
+///   reason are those of the last attempt, or null.
+/// - `dead_group(destination, class, status, failure, shape)`: the id of the group.
 pub(super) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("dead_shape", 6, flags, |call| {
@@ -256,11 +258,11 @@ mod tests {
     use super::{super::schema::query_plan, *};
 
     #[test]
-    fn no_list_of_groups_reads_a_table_or_sorts() {
+    fn no_group_list_scans_a_table_or_sorts() {
         let nil = Uuid::nil();
         let destination = Some(DestinationId::from_uuid(nil));
         let source = Some(SourceId::from_uuid(nil));
-        let place = DeadLetterGroupCursor {
+        let cursor = DeadLetterGroupCursor {
             last_seen: Timestamp::from_millis(1),
             id: GroupId::from_uuid(nil),
         };
@@ -270,10 +272,13 @@ mod tests {
             (DeadLetterGroupFilter { destination, ..all }, "dead_groups_by_destination"),
             (DeadLetterGroupFilter { source, ..all }, "dead_groups_by_time"),
             (DeadLetterGroupFilter { destination, source, ..all }, "dead_groups_by_destination"),
-            (DeadLetterGroupFilter { id: Some(place.id), ..all }, "sqlite_autoindex_dead_groups_1"),
+            (
+                DeadLetterGroupFilter { id: Some(cursor.id), ..all },
+                "sqlite_autoindex_dead_groups_1",
+            ),
         ];
         for (filter, index) in cases {
-            for after in [None, Some(place)] {
+            for after in [None, Some(cursor)] {
                 let steps = query_plan(&build_query(filter, after, 10).0);
                 assert!(steps[0].contains(index), "{filter:?} {steps:#?}");
                 let is_cheap = |step: &String| {

@@ -1,6 +1,7 @@
-//! Decisions that have rows of their own: what happens to an event later and is no attempt.
+//! Decisions: what happened to an event after it was received, other than attempts.
 //!
-//! Steps that move many deliveries at once write theirs with one statement; see [`insert_for_deliveries`].
+//! Steps that move many deliveries at once insert theirs with one statement; see
+//! [`insert_for_deliveries`].
 
 use rusqlite::{Connection, params};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use surehook_core::{
 
 use super::row::{blob, corrupt_value, id, optional_id, time};
 
-/// Rows kept for each event and kind: what repeats without end must not grow without end.
+/// Rows per event and kind, so that endless repetitions do not grow the table.
 const ROWS_PER_KIND_MAX: u32 = 100;
 
 const INSERT: &str = "
@@ -21,7 +22,7 @@ const INSERT: &str = "
      WHERE (SELECT count(*) FROM decisions WHERE event_id = ?1 AND kind = ?4) < ?6
        AND EXISTS (SELECT 1 FROM events WHERE id = ?1)";
 
-/// Writes one down, within the transaction of what it tells about.
+/// Inserts a decision in the transaction that carries it out.
 pub(super) fn insert(connection: &Connection, decision: &EventDecision) -> rusqlite::Result<()> {
     let detail = (!decision.detail.is_null()).then(|| decision.detail.to_string());
     connection.prepare_cached(INSERT)?.execute(params![
@@ -35,8 +36,8 @@ pub(super) fn insert(connection: &Connection, decision: &EventDecision) -> rusql
     Ok(())
 }
 
-/// Writes one down for each delivery `d` that fits `condition`, a condition with `?1`. To be called
-/// before they are moved.
+/// Inserts a decision for each delivery `d` that matches `condition`, which uses `?1`. Called
+/// before the deliveries are moved.
 pub(super) fn insert_for_deliveries(
     connection: &Connection,
     kind: EventDecisionKind,
@@ -58,7 +59,6 @@ pub(super) fn insert_for_deliveries(
 const OF_EVENT: &str = "
     SELECT event_id, delivery_id, at, kind, detail FROM decisions WHERE event_id = ?1 ORDER BY seq";
 
-/// All that were kept of an event, in the order in which they were made.
 pub(super) fn list_for_event(
     connection: &Connection,
     event: EventId,

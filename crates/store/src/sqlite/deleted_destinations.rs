@@ -1,10 +1,10 @@
-//! What is still owed to a destination that was deleted: cancelled a slice at a time.
+//! Cancels the pending deliveries of deleted destinations, a slice at a time.
 //!
-//! The deletion itself takes the destination out of the names, after which nothing is made for it,
-//! claimed or settled, and cancels the first slice. A note in `meta` says that there may be more; it
-//! goes with the last slice, so that a restart in between goes on.
+//! The deletion removes the destination from the row numbers, after which nothing is inserted,
+//! claimed or settled for it, and cancels the first slice. A marker in `meta` says that there may
+//! be more; it is removed with the last slice, so that a restart in between continues.
 //!
-//! Whenever its slice comes, a delivery has ended when its destination was deleted.
+//! Whenever its slice is processed, a delivery ends at the time its destination was deleted.
 
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
@@ -22,17 +22,16 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Deliveries in a slice: as many as a slice of retention looks at.
-const PER_SLICE: usize = 200;
+/// Deliveries per slice: as many as retention removes at once.
+const DELIVERIES_PER_SLICE: usize = 200;
 
-/// A delivery that is to be cancelled.
 struct PendingDelivery {
     id: DeliveryId,
     event: EventId,
     status: DeliveryStatus,
 }
 
-// A walk over what all lanes have in their hands.
+// Reads the in-flight deliveries of all destinations.
 const IN_FLIGHT: &str = "
     SELECT id, event_id, state FROM deliveries INDEXED BY deliveries_leased
      WHERE lease_until IS NOT NULL AND destination = ?1 LIMIT ?2";
@@ -46,12 +45,12 @@ const ORDERED: &str = "
 const INSERT_MARKER: &str =
     "INSERT OR REPLACE INTO meta (name, value) VALUES ('deleted:' || ?1, ?1)";
 const DELETE_MARKER: &str = "DELETE FROM meta WHERE name = 'deleted:' || ?1";
-// The character after the colon is the semicolon.
+// ';' is the character after ':'.
 const NEXT_MARKED: &str = "
     SELECT t.seq, t.deleted_at FROM meta m JOIN destinations t ON t.seq = m.value
      WHERE m.name > 'deleted:' AND m.name < 'deleted;' LIMIT 1";
 
-/// Begins with a destination that was deleted at `at`.
+/// Cancels the first slice of a destination that was deleted at `at`.
 pub(super) fn start_cancelling(
     tx: &mut WriteTransaction<'_, '_>,
     destination: i64,
@@ -62,7 +61,7 @@ pub(super) fn start_cancelling(
     Ok(())
 }
 
-/// See `AdminStore::cancel_for_deleted`.
+/// Implements `AdminStore::cancel_for_deleted`.
 pub(super) fn cancel_next_slice(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
     let next: Option<(i64, Timestamp)> = tx
         .connection
@@ -71,15 +70,15 @@ pub(super) fn cancel_next_slice(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::
         .optional()?;
     let Some((destination, at)) = next else { return Ok(false) };
     cancel_slice(tx, [WAITING, ORDERED, IN_FLIGHT], destination, at)?;
-    // Another one may have been deleted too; the next call knows.
+    // Another destination may have been deleted too; the next call finds it.
     Ok(true)
 }
 
 const DELETED_AT: &str = "
     SELECT seq, deleted_at FROM destinations WHERE id = ?1 AND deleted_at IS NOT NULL";
 
-/// Cancels the rest at once if the destination is put again: it begins anew, and must not get what
-/// it was owed before. New destinations have new ids, so this is rare.
+/// Cancels all the rest at once when a deleted destination is put again: it starts over and must
+/// not get old deliveries. This is rare, because new destinations have new ids.
 pub(super) fn cancel_all(
     tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
@@ -94,33 +93,33 @@ pub(super) fn cancel_all(
     Ok(())
 }
 
-/// Cancels one slice of what is found in these ways, the first ones first; says whether there may be
-/// more.
+/// Cancels one slice of the deliveries found by these queries, in this order; returns whether there
+/// may be more.
 fn cancel_slice(
     tx: &mut WriteTransaction<'_, '_>,
     queries: [&str; 3],
     destination: i64,
     at: Timestamp,
 ) -> rusqlite::Result<bool> {
-    let mut left = PER_SLICE;
+    let mut remaining = DELIVERIES_PER_SLICE;
     for find in queries {
-        if left > 0 {
-            left -= cancel_found(tx, find, destination, at, left)?;
+        if remaining > 0 {
+            remaining -= cancel_found(tx, find, destination, at, remaining)?;
         }
     }
-    if left > 0 {
+    if remaining > 0 {
         tx.connection.prepare_cached(DELETE_MARKER)?.execute(params![destination])?;
     }
-    Ok(left == 0)
+    Ok(remaining == 0)
 }
 
-// Input::Cancel
+// `DeliveryTransition::Cancel`
 const CANCEL: &str = "
     UPDATE deliveries
        SET state = 'cancelled', ended_at = ?2, due_at = NULL, lease_token = NULL, lease_until = NULL
      WHERE id = ?1";
 
-/// Cancels up to `limit` of those that `find` finds; says how many.
+/// Cancels up to `limit` deliveries found by `find`; returns how many.
 fn cancel_found(
     tx: &mut WriteTransaction<'_, '_>,
     find: &str,
@@ -131,7 +130,7 @@ fn cancel_found(
     let found: Vec<PendingDelivery> = tx
         .connection
         .prepare_cached(find)?
-        .query_map(params![destination, limit], pending_delivery)?
+        .query_map(params![destination, limit], read_pending)?
         .collect::<Result<_, _>>()?;
     let mut cancel = tx.connection.prepare_cached(CANCEL)?;
     for delivery in &found {
@@ -152,7 +151,7 @@ fn cancel_found(
     Ok(found.len())
 }
 
-fn pending_delivery(row: &Row<'_>) -> rusqlite::Result<PendingDelivery> {
+fn read_pending(row: &Row<'_>) -> rusqlite::Result<PendingDelivery> {
     Ok(PendingDelivery { id: id(row, 0)?, event: id(row, 1)?, status: status(row, 2)? })
 }
 
@@ -161,7 +160,7 @@ mod tests {
     use super::{super::schema::query_plan, *};
 
     #[test]
-    fn a_slice_reads_only_what_it_cancels() {
+    fn slice_reads_only_deliveries_it_cancels() {
         let cases = [
             (WAITING, "SEARCH deliveries USING INDEX deliveries_due (destination=? AND due_at>?)"),
             (

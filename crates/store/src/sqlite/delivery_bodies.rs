@@ -1,4 +1,4 @@
-//! Bodies of deliveries that are not those of their events: what a route's transform made.
+//! Bodies of deliveries that differ from the event's body: the results of route transforms.
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -13,7 +13,7 @@ use super::{
     writer::WriteTransaction,
 };
 
-// A delivery to a destination that was removed a moment ago was not written, and needs no body.
+// A delivery to a destination that was just deleted was not inserted, and needs no body.
 const INSERT: &str = "
     INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint)
     SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM deliveries WHERE id = ?1)";
@@ -36,7 +36,7 @@ const COPY_BODY: &str = "
     INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint)
     SELECT ?2, route_id, body, fingerprint FROM delivery_bodies WHERE delivery_id = ?1";
 
-/// What takes over from a delivery sends what that one sent.
+/// A replayed delivery sends the same body as the original one.
 pub(super) fn copy_body(
     tx: &mut WriteTransaction<'_, '_>,
     old: DeliveryId,
@@ -49,8 +49,8 @@ pub(super) fn copy_body(
 const FIND: &str = "
     SELECT route_id, body, fingerprint FROM delivery_bodies WHERE delivery_id = ?1";
 
-/// What a delivery sends, given the event's payload; and the route whose transform is to be run
-/// before. `None` if the stored body is damaged.
+/// The payload that a delivery sends, and the route whose transform must run first. `None` if the
+/// stored body is damaged.
 pub(super) fn load_for_delivery(
     connection: &Connection,
     delivery: DeliveryId,
@@ -71,7 +71,7 @@ pub(super) fn load_for_delivery(
     })
 }
 
-/// See `AdminStore::delivery_body`.
+/// Implements `AdminStore::delivery_body`.
 pub(super) fn find_body(
     connection: &Connection,
     delivery: DeliveryId,

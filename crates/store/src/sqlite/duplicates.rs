@@ -1,4 +1,5 @@
-//! Duplicates one by one: what is kept of each, and those of which a person says that they are none.
+//! Duplicates of events: counting and listing sightings, and marking duplicates that are delivered
+//! anyway.
 
 use std::collections::HashMap;
 
@@ -34,9 +35,10 @@ const COUNT_SIGHTINGS: &str = "
 const INSERT_SIGHTING: &str = "
     INSERT INTO duplicates (event_id, seen_at, body, body_removed) VALUES (?1, ?2, ?3, ?4)";
 
-/// Counts sightings and keeps the times of the first ones; `body` belongs to the first.
+/// Counts sightings and stores the first ones as rows; `body` belongs to the first.
 ///
-/// Those that memory answered are written later than they were seen, and perhaps after others.
+/// Sightings answered from the cache are written later than they were seen, possibly after newer
+/// ones.
 pub(super) fn record_sightings(
     tx: &mut WriteTransaction<'_, '_>,
     event: EventId,
@@ -45,8 +47,8 @@ pub(super) fn record_sightings(
 ) -> rusqlite::Result<()> {
     tx.counts.add(Counter::Duplicates, i64::try_from(seen.count).unwrap_or(i64::MAX));
     if let Some(source) = seen.source.map_or(Ok(None), |source| find_source_seq(tx, source))? {
-        let tally = tx.counts.rollups.bucket(SubjectSeq::Source(source), seen.last);
-        tally.add(RollupMetric::Duplicates, seen.count);
+        let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), seen.last);
+        bucket.add(RollupMetric::Duplicates, seen.count);
     }
     let counted: Option<(u64, bool)> = tx
         .connection
@@ -55,14 +57,14 @@ pub(super) fn record_sightings(
             Ok((row.get(0)?, row.get(1)?))
         })
         .optional()?;
-    // The event itself may be past its retention while its key is not.
+    // The event may be removed by retention while its key is still valid.
     let Some((total, body_removed)) = counted else { return Ok(()) };
     if total <= SIGHTING_ROWS_MAX
         || (body.is_some() && count_differing(tx, event)? < SIGHTING_ROWS_MAX)
     {
         for (index, seen_at) in seen.times.iter().enumerate() {
             let body = body.filter(|_| index == 0);
-            // With the original's body gone, that of a copy must not outlive it.
+            // The body of a duplicate must not outlive the removed original.
             tx.connection.prepare_cached(INSERT_SIGHTING)?.execute(params![
                 blob(event),
                 seen_at.as_millis(),
@@ -74,7 +76,7 @@ pub(super) fn record_sightings(
     Ok(())
 }
 
-/// The row number of a source that may have been deleted since.
+/// The row number of a source that may be deleted.
 fn find_source_seq(
     tx: &WriteTransaction<'_, '_>,
     source: SourceId,
@@ -91,12 +93,12 @@ fn find_source_seq(
 const COUNT_DIFFERING: &str = "
     SELECT count(*) FROM duplicates WHERE event_id = ?1 AND (body IS NOT NULL OR body_removed)";
 
-/// Many harmless repeats must not hide one that differs.
+/// Counted separately, so that many identical duplicates do not crowd out one that differs.
 fn count_differing(tx: &WriteTransaction<'_, '_>, event: EventId) -> rusqlite::Result<u64> {
     tx.connection.prepare_cached(COUNT_DIFFERING)?.query_row(params![blob(event)], |row| row.get(0))
 }
 
-/// Writes the sightings that memory has answered since the last time.
+/// Writes the sightings that were answered from the cache since the last write.
 pub(super) fn write_sightings(
     tx: &mut WriteTransaction<'_, '_>,
     sightings: &HashMap<EventId, DuplicateSightings>,
@@ -126,10 +128,9 @@ const LENGTHS: &str = "
      WHERE event_id = ?1 ORDER BY seq";
 const BODY: &str = "SELECT body FROM duplicates WHERE seq = ?1";
 
-/// All that are kept of an event, in the order in which they were seen. One that memory answered is
-/// written later than it was seen; its number is that of the writing, which never changes. Bodies
-/// are read as long as they fit into [`EVENT_DUPLICATE_BYTES_MAX`]: whoever sends can make them many and
-/// large.
+/// All stored duplicates of an event in the order in which they were seen. Their numbers follow the
+/// order in which they were written, and never change. Bodies are read up to
+/// [`EVENT_DUPLICATE_BYTES_MAX`] in total: a sender can make them many and large.
 pub(super) fn list_for_event(
     connection: &Connection,
     event: EventId,
@@ -178,7 +179,7 @@ fn find_seq(connection: &Connection, duplicate: DuplicateId) -> rusqlite::Result
         .optional()
 }
 
-/// See `AdminStore::duplicate`.
+/// Implements `AdminStore::duplicate`.
 pub(super) fn find(
     connection: &Connection,
     id: DuplicateId,
@@ -207,13 +208,13 @@ pub(super) fn find(
 const DELIVERED_AS: &str = "SELECT delivered_as FROM duplicates WHERE seq = ?1";
 const SET_DELIVERED_AS: &str = "UPDATE duplicates SET delivered_as = ?2 WHERE seq = ?1";
 
-/// Notes that a copy becomes this event; or says which one it became before.
+/// Marks a duplicate as delivered as this event; returns the event if it was delivered before.
 pub(super) fn mark_delivered(
     tx: &WriteTransaction<'_, '_>,
     event: &NewEvent,
     duplicate: DuplicateId,
 ) -> rusqlite::Result<Option<EventId>> {
-    // It went with its event meanwhile: nothing is admitted.
+    // The duplicate was removed with its event: the new event is not inserted.
     let seq = find_seq(tx.connection, duplicate)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     let before: Option<EventId> = tx
         .connection
@@ -225,7 +226,7 @@ pub(super) fn mark_delivered(
     Ok(before)
 }
 
-/// Writes it down in both stories. To be called when both events are there.
+/// Records the decision for both events, which must exist.
 pub(super) fn record_decisions(
     tx: &WriteTransaction<'_, '_>,
     event: &NewEvent,

@@ -1,4 +1,4 @@
-//! The data folder: made for its owner alone, locked by the one process that writes.
+//! The data folder: readable by its owner only, locked by the process that writes.
 
 use std::{
     fs::{self, File},
@@ -9,10 +9,10 @@ use std::{
 use super::OpenError;
 
 const LOCK: &str = "lock";
-/// Stands in a folder whose database is being replaced; see `restore`.
+/// Exists while the database in the folder is being replaced; see `restore`.
 pub(super) const RESTORE_MARKER: &str = "restore-in-progress";
 
-/// Makes the folder if it is not there, and keeps everybody else from writing in it.
+/// Creates the folder if it does not exist, and locks it against other writers.
 pub(super) fn lock(folder: &Path) -> Result<File, OpenError> {
     let folder_error = |error| OpenError::Folder(folder.to_owned(), error);
     create_private_folder(folder).map_err(folder_error)?;
@@ -30,7 +30,7 @@ pub(super) fn lock(folder: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// What is inside are other people's messages: only the owner may look.
+/// The folder contains other people's messages: only the owner may read it.
 fn create_private_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -42,7 +42,8 @@ fn create_private_folder(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Whether somebody holds the lock. Shared, so that two who look do not take each other for it.
+/// Whether a process holds the lock. Uses a shared lock, so that two such checks do not block each
+/// other.
 pub(super) fn is_locked(folder: &Path) -> bool {
     let Ok(lock) = File::open(folder.join(LOCK)) else { return false };
     matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
@@ -52,7 +53,7 @@ pub(super) fn is_restore_interrupted(folder: &Path) -> bool {
     folder.join(RESTORE_MARKER).exists()
 }
 
-/// Makes names that were made, moved or removed in `folder` survive a power cut.
+/// Makes created, renamed and removed files in `folder` survive a power failure.
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

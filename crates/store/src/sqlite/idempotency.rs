@@ -1,4 +1,4 @@
-//! Answers that are kept with an `Idempotency-Key`; see `surehook_core::idempotency`.
+//! Responses stored for an `Idempotency-Key`; see `surehook_core::idempotency`.
 
 use rusqlite::{OptionalExtension, Row, params};
 use surehook_core::{
@@ -14,7 +14,6 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Rows that one step removes.
 const PRUNED_AT_ONCE: usize = 256;
 
 struct StoredKey {
@@ -45,7 +44,7 @@ fn read_key(row: &Row<'_>) -> rusqlite::Result<StoredKey> {
     })
 }
 
-// The two ends of the primary key: nothing is counted.
+// From both ends of the primary key, without counting rows.
 const SEQ_SPAN: &str = "
     SELECT coalesce((SELECT max(seq) FROM idempotency_results)
                     - (SELECT min(seq) FROM idempotency_results) + 1, 0)";
@@ -54,7 +53,7 @@ const CLAIM: &str = "
     INSERT INTO idempotency_results (scope, key, request, seed, created_at)
     VALUES (?1, ?2, ?3, ?4, ?5)";
 
-/// See `IdempotencyStore::claim_key`.
+/// Implements `IdempotencyStore::claim_key`.
 pub(super) fn claim_key(
     tx: &mut WriteTransaction<'_, '_>,
     key: &IdempotencyKey,
@@ -76,7 +75,7 @@ pub(super) fn claim_key(
         Some(StoredKey { answer: None, wish, .. }) => return Ok(IdempotencyClaim::Pending(wish)),
         None => {}
     }
-    // Whoever adds removes: the table shrinks by itself however fast it grows.
+    // Every insert prunes, so that the table cannot outgrow the pruning.
     prune_keys(tx, before)?;
     let span: u64 = tx.connection.prepare_cached(SEQ_SPAN)?.query_row([], |row| row.get(0))?;
     if span >= KEYS_MAX {
@@ -103,7 +102,7 @@ const STORE_RESPONSE: &str = "
     UPDATE idempotency_results SET status = ?3, headers = ?4, body = ?5
      WHERE scope = ?1 AND key = ?2";
 
-/// See `IdempotencyStore::keep_answer`.
+/// Implements `IdempotencyStore::keep_answer`.
 pub(super) fn store_response(
     tx: &mut WriteTransaction<'_, '_>,
     key: &IdempotencyKey,
@@ -119,7 +118,7 @@ pub(super) fn store_response(
 const RELEASE_KEY: &str = "
     DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2 AND status IS NULL";
 
-/// See `IdempotencyStore::give_key_back`.
+/// Implements `IdempotencyStore::give_key_back`.
 pub(super) fn release_key(
     tx: &mut WriteTransaction<'_, '_>,
     key: &IdempotencyKey,
@@ -128,14 +127,13 @@ pub(super) fn release_key(
     Ok(())
 }
 
-// The oldest rows stand first; the first that is too young ends the slice, give or take a step of
-// the clock.
+// The oldest rows come first; the clock may have gone back, so this can miss a few.
 const PRUNE: &str = "
     DELETE FROM idempotency_results WHERE seq IN (
         SELECT seq FROM (SELECT seq, created_at FROM idempotency_results ORDER BY seq LIMIT ?2)
          WHERE created_at <= ?1)";
 
-/// See `IdempotencyStore::forget_keys`.
+/// Implements `IdempotencyStore::forget_keys`.
 pub(super) fn prune_keys(
     tx: &mut WriteTransaction<'_, '_>,
     before: Timestamp,

@@ -1,4 +1,5 @@
-//! Taking events in: the key decides, and what it decides is written in the same transaction.
+//! Stores received events: the dedup key decides between a new event and a duplicate, in one
+//! transaction.
 
 use rusqlite::params;
 use surehook_core::{
@@ -24,7 +25,7 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Admits the events of one request, in order.
+/// Inserts the events of one request in order; called by `IngestStore::admit`.
 pub(super) fn insert_events(
     tx: &mut WriteTransaction<'_, '_>,
     events: &[NewEvent],
@@ -42,12 +43,12 @@ fn insert_unless_duplicate(
     event: &NewEvent,
     terms: &EventTerms,
 ) -> rusqlite::Result<AdmitResult> {
-    // First of all: what is not admitted stays where it is.
+    // Checked first: an event that is not inserted must change nothing.
     let Some(source) = tx.row_numbers.sources.get(&event.source).copied() else {
         return Ok(AdmitResult::SourceGone);
     };
     match event.releases {
-        // Somebody else released or discarded it.
+        // Another request has released or discarded it in the meantime.
         Some(QuarantineRelease::Request(request)) if !quarantine::remove(tx, request)? => {
             return Err(rusqlite::Error::QueryReturnedNoRows);
         }
@@ -56,10 +57,10 @@ fn insert_unless_duplicate(
         }
         Some(QuarantineRelease::Request(_)) | None => {}
     }
-    if let Some(copy) = event.copy_of
-        && let Some(before) = duplicates::mark_delivered(tx, event, copy)?
+    if let Some(duplicate) = event.copy_of
+        && let Some(event_before) = duplicates::mark_delivered(tx, event, duplicate)?
     {
-        return Ok(AdmitResult::DeliveredBefore(before));
+        return Ok(AdmitResult::DeliveredBefore(event_before));
     }
     if let Some(claim) = &event.key {
         let key = KeyDigest::of(event.source, &claim.key);
@@ -86,8 +87,8 @@ fn insert_unless_duplicate(
             held.push(delivery.id);
         }
     }
-    if let Some(copy) = event.copy_of {
-        duplicates::record_decisions(tx, event, copy)?;
+    if let Some(duplicate) = event.copy_of {
+        duplicates::record_decisions(tx, event, duplicate)?;
     }
     for body in &event.bodies {
         delivery_bodies::insert(tx, body)?;
@@ -99,7 +100,6 @@ fn insert_unless_duplicate(
     Ok(AdmitResult::Accepted { held, confirmed })
 }
 
-/// The event that holds a key.
 fn find_original_event(
     tx: &mut WriteTransaction<'_, '_>,
     key: KeyDigest,
@@ -112,7 +112,7 @@ fn find_original_event(
         return Ok(None);
     }
     match key_index::find_in_index(tx.sql, key)? {
-        // Its time has passed and retention has not been here yet: it makes room for the new one.
+        // An expired key that is not pruned yet makes room for the new one.
         Some(expired) if expired.expires_at <= now => {
             key_index::remove_from_index(tx.sql, key)?;
             Ok(None)
@@ -185,13 +185,14 @@ const INSERT_DELIVERY: &str = "
                             lease_token, lease_until, not_before)
     VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9)";
 
-/// Writes a delivery; says whether it gives its place back: it is held, or owed no more.
+/// Inserts a delivery; returns whether the lane's slot is free again, because the delivery is held
+/// or was not inserted.
 fn insert_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     event: &NewEvent,
     delivery: &NewDelivery,
 ) -> rusqlite::Result<bool> {
-    // A destination that was removed a moment ago is owed nothing.
+    // The destination was just deleted.
     let Some(destination) = tx.row_numbers.destinations.get(&delivery.destination) else {
         return Ok(true);
     };
@@ -199,7 +200,8 @@ fn insert_delivery(
         if delivery.claim.is_some() { DeliveryStatus::InFlight } else { DeliveryStatus::Pending };
     let first_at = (event.received_at + delivery.delay).as_millis();
     let due_at = delivery.claim.is_none().then_some(first_at);
-    // Input::Claim, within the birth: what a lane has room for never waits in the file.
+    // `DeliveryTransition::Claim` at creation: a delivery that a lane has room for is never
+    // pending.
     tx.sql.get(INSERT_DELIVERY)?.execute(params![
         blob(delivery.id),
         blob(event.id),
@@ -220,7 +222,7 @@ const INSERT_ORDERED_DELIVERY: &str = "
                             lease_token, lease_until, order_key, order_seq, not_before)
     VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// The same for a delivery with an ordering key.
+/// Like [`insert_delivery`], for a delivery with an ordering key.
 fn insert_ordered_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     event: &NewEvent,
@@ -232,7 +234,7 @@ fn insert_ordered_delivery(
     };
     let position = ordering_queue::append(tx, destination, key.as_str())?;
     let claim = delivery.claim.filter(|_| position.is_first);
-    // Input::Hold or Input::Claim, within the birth.
+    // `DeliveryTransition::Hold` or `Claim` at creation.
     let status = match claim {
         Some(_) => DeliveryStatus::InFlight,
         None if position.is_first => DeliveryStatus::Pending,

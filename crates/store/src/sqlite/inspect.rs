@@ -1,7 +1,7 @@
-//! The data folder for whoever only looks: beside a gateway that runs, or when none does.
+//! Read-only access to a data folder, whether or not a gateway runs on it.
 //!
-//! No lock is taken and nothing is changed, so nobody is kept from anything. SQLite may leave its
-//! two side files (`-wal`, `-shm`) behind; the next start takes them over.
+//! Takes no lock and changes nothing. SQLite may leave its two side files (`-wal`, `-shm`) behind;
+//! the next start reuses them.
 
 use std::{
     fs,
@@ -22,11 +22,11 @@ use super::{
 };
 
 impl SqliteStore {
-    /// Opens what is in `data` to look at it. Every step that would write is refused.
+    /// Opens the store in `data` for reading. Every write is refused.
     pub fn open_read_only(data: &Path) -> Result<Self, OpenError> {
         let file = data.join(DATABASE);
         let connection = open_existing(&file)?;
-        let (found, known) = (schema_version(&connection)?, MIGRATIONS.len());
+        let (found, known) = (read_schema_version(&connection)?, MIGRATIONS.len());
         if found != known {
             return Err(OpenError::wrong_version(found, known));
         }
@@ -43,7 +43,6 @@ impl SqliteStore {
     }
 }
 
-/// Opens a database of ours for reading.
 pub(super) fn open_existing(file: &Path) -> Result<Connection, OpenError> {
     if !file.is_file() {
         return Err(OpenError::Missing(file.to_owned()));
@@ -53,35 +52,34 @@ pub(super) fn open_existing(file: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-pub(super) fn schema_version(connection: &Connection) -> Result<usize, OpenError> {
+pub(super) fn read_schema_version(connection: &Connection) -> Result<usize, OpenError> {
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(usize::try_from(found).unwrap_or(0))
 }
 
-/// What a look at a data folder tells.
+/// The state of a data folder.
 #[derive(Clone, Debug)]
 pub struct FolderInspection {
-    /// The database file.
     pub file: PathBuf,
     pub schema_version: usize,
     /// The schema version that this program supports.
     pub known_schema_version: usize,
-    /// What SQLite found wrong; empty when all is well.
+    /// What SQLite found wrong; empty if the database is intact.
     pub faults: Vec<String>,
     pub database_bytes: u64,
     pub wal_bytes: u64,
-    /// When the newest event came in.
+    /// When the newest event was received.
     pub newest_event: Option<Timestamp>,
-    /// A process has the folder open.
+    /// Whether a process has the folder open.
     pub in_use: bool,
-    /// A restore was begun here and did not end.
+    /// Whether a restore into the folder was interrupted.
     pub restore_interrupted: bool,
 }
 
-/// How many faults are told; one is enough to act.
+/// One fault is enough to act on.
 const FAULTS_MAX: usize = 10;
 
-/// Looks at what is in `data`, and checks all of it.
+/// Checks the database in `data` and reports its state.
 pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
     let file = data.join(DATABASE);
     let connection = open_existing(&file)?;
@@ -90,9 +88,9 @@ pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
     let newest_event =
         connection.query_row(newest, [], |row| row.get(0)).ok().map(Timestamp::from_millis);
     Ok(FolderInspection {
-        schema_version: schema_version(&connection)?,
+        schema_version: read_schema_version(&connection)?,
         known_schema_version: MIGRATIONS.len(),
-        faults: faults(&connection)?,
+        faults: find_faults(&connection)?,
         database_bytes: file_bytes(&file),
         wal_bytes: file_bytes(&file.with_extension("db-wal")),
         newest_event,
@@ -102,8 +100,8 @@ pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
     })
 }
 
-/// What `PRAGMA quick_check` has to say.
-pub(super) fn faults(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+/// Runs `PRAGMA quick_check`.
+pub(super) fn find_faults(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut check = connection.prepare(&format!("PRAGMA quick_check({FAULTS_MAX})"))?;
     let lines: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(lines.into_iter().filter(|line| line != "ok").collect())

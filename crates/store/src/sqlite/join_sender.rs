@@ -1,4 +1,5 @@
-//! A sender that came again and waits: finds what is owed, and hurries it up.
+//! A duplicate whose sender waits for the result: finds the delivery to wait for, and makes it due
+//! at once.
 
 use rusqlite::{OptionalExtension, params};
 use serde_json::Value;
@@ -13,11 +14,11 @@ use surehook_core::{
 
 use super::{
     decisions, replay,
-    row::{blob, id, optional_time, reason, status, word},
+    row::{blob, id, optional_time, parse_text, reason, status},
     writer::WriteTransaction,
 };
 
-/// The delivery that counts: whatever was replayed has handed its turn on.
+/// The delivery to wait for; replayed deliveries are represented by their replay.
 struct JoinTarget {
     delivery: DeliveryId,
     status: DeliveryStatus,
@@ -34,15 +35,15 @@ const FIND_TARGET: &str = "
 const EVENT_EXISTS: &str = "SELECT 1 FROM events WHERE id = ?1";
 const HAS_BODY: &str = "SELECT 1 FROM events WHERE id = ?1 AND payload IS NOT NULL";
 
-/// See `IngestStore::join_delivery`.
+/// Implements `IngestStore::join`.
 pub(super) fn join_delivery(
     tx: &mut WriteTransaction<'_, '_>,
-    wish: &JoinRequest,
+    request: &JoinRequest,
 ) -> rusqlite::Result<JoinResult> {
     let target = tx
         .connection
         .prepare_cached(FIND_TARGET)?
-        .query_row(params![blob(wish.event), blob(wish.destination)], |row| {
+        .query_row(params![blob(request.event), blob(request.destination)], |row| {
             Ok(JoinTarget {
                 delivery: id(row, 0)?,
                 status: status(row, 1)?,
@@ -53,14 +54,14 @@ pub(super) fn join_delivery(
         })
         .optional()?;
     let Some(target) = target else {
-        let known =
-            tx.connection.prepare_cached(EVENT_EXISTS)?.exists(params![blob(wish.event)])?;
-        return Ok(if known { JoinResult::NotOwed } else { JoinResult::Forgotten });
+        let exists =
+            tx.connection.prepare_cached(EVENT_EXISTS)?.exists(params![blob(request.event)])?;
+        return Ok(if exists { JoinResult::NotOwed } else { JoinResult::Forgotten });
     };
     let JoinTarget { delivery, attempts, .. } = target;
-    let is_deleted = !tx.row_numbers.destinations.contains_key(&wish.destination);
+    let is_deleted = !tx.row_numbers.destinations.contains_key(&request.destination);
     match target.status {
-        // Its slice has not come yet, but nobody will try it.
+        // It is still to be cancelled, but will not be attempted.
         DeliveryStatus::Pending
         | DeliveryStatus::InFlight
         | DeliveryStatus::Held
@@ -72,50 +73,50 @@ pub(super) fn join_delivery(
         DeliveryStatus::Pending | DeliveryStatus::InFlight | DeliveryStatus::Held => {
             Ok(JoinResult::Underway { delivery, attempts, due: Vec::new() })
         }
-        DeliveryStatus::Scheduled => join_scheduled(tx, wish, &target),
+        DeliveryStatus::Scheduled => join_scheduled(tx, request, &target),
         DeliveryStatus::Succeeded => {
             last_attempt_result(tx, delivery, NextStep::Succeeded).map(JoinResult::Ended)
         }
-        DeliveryStatus::Dead => join_dead(tx, wish, &target),
+        DeliveryStatus::Dead => join_dead(tx, request, &target),
         DeliveryStatus::Cancelled | DeliveryStatus::Replayed => Ok(JoinResult::Cancelled),
     }
 }
 
-/// Hurries up what waits for its next attempt; but not against the wish of the destination, and not
-/// while a word may come that it has arrived. The sender is told so instead.
+/// Makes a scheduled retry due now, unless the destination asked to wait or a status may still
+/// report that the message arrived. Then the sender gets the last result instead.
 fn join_scheduled(
     tx: &WriteTransaction<'_, '_>,
-    wish: &JoinRequest,
+    request: &JoinRequest,
     target: &JoinTarget,
 ) -> rusqlite::Result<JoinResult> {
-    let due_at = target.due_at.unwrap_or(wish.now);
+    let due_at = target.due_at.unwrap_or(request.now);
     let last = last_attempt_result(tx, target.delivery, NextStep::RetryAt(due_at))?;
     let must_wait = matches!(last.class, Some(FailureClass::Throttled | FailureClass::Ambiguous));
-    if must_wait && due_at > wish.now {
+    if must_wait && due_at > request.now {
         return Ok(JoinResult::Ended(last));
     }
-    make_due_now(tx, wish, target.delivery)?;
+    make_due_now(tx, request, target.delivery)?;
     let (delivery, attempts) = (target.delivery, target.attempts);
-    Ok(JoinResult::Underway { delivery, attempts, due: vec![wish.destination] })
+    Ok(JoinResult::Underway { delivery, attempts, due: vec![request.destination] })
 }
 
-// Not a move: it stays scheduled, for now.
+// Not a state transition: it stays scheduled, for now.
 const MAKE_DUE_NOW: &str = "
     UPDATE deliveries SET due_at = ?2 WHERE id = ?1 AND state = 'scheduled' AND due_at > ?2";
 
 fn make_due_now(
     tx: &WriteTransaction<'_, '_>,
-    wish: &JoinRequest,
+    request: &JoinRequest,
     delivery: DeliveryId,
 ) -> rusqlite::Result<()> {
-    let now = wish.now.as_millis();
+    let now = request.now.as_millis();
     let changed =
         tx.connection.prepare_cached(MAKE_DUE_NOW)?.execute(params![blob(delivery), now])?;
     if changed > 0 {
         let decision = EventDecision {
-            event: wish.event,
+            event: request.event,
             delivery: Some(delivery),
-            at: wish.now,
+            at: request.now,
             kind: EventDecisionKind::Hastened,
             detail: Value::Null,
         };
@@ -126,26 +127,26 @@ fn make_due_now(
 
 fn join_dead(
     tx: &mut WriteTransaction<'_, '_>,
-    wish: &JoinRequest,
+    request: &JoinRequest,
     target: &JoinTarget,
 ) -> rusqlite::Result<JoinResult> {
     let reason = target.reason.unwrap_or(DeadReason::Unrecoverable);
-    if wish.revive && is_revivable(reason) {
-        let due = replay::revive_event(tx, wish.event, wish.request, wish.now)?;
+    if request.revive && is_revivable(reason) {
+        let due = replay::revive_event(tx, request.event, request.request, request.now)?;
         let due = if due.is_empty() {
-            replay::revive_delivery(tx, target.delivery, wish.request, wish.now)?
+            replay::revive_delivery(tx, target.delivery, request.request, request.now)?
         } else {
             due
         };
-        let delivery = replay::derive_delivery_id(target.delivery, wish.request, wish.now);
-        if due.contains(&wish.destination) {
+        let delivery = replay::derive_delivery_id(target.delivery, request.request, request.now);
+        if due.contains(&request.destination) {
             return Ok(JoinResult::Underway { delivery, attempts: 0, due });
         }
-        // To ask the sender for another try would be to ask for ever.
-        if !tx.connection.prepare_cached(HAS_BODY)?.exists(params![blob(wish.event)])? {
+        // Without a body no retry can succeed, so the sender must not be asked to retry.
+        if !tx.connection.prepare_cached(HAS_BODY)?.exists(params![blob(request.event)])? {
             return Ok(JoinResult::Forgotten);
         }
-        // The destination is gone, and the end is the end.
+        // The destination is deleted: the last result is final.
     }
     last_attempt_result(tx, target.delivery, NextStep::Dead(reason)).map(JoinResult::Ended)
 }
@@ -153,7 +154,6 @@ fn join_dead(
 const LAST_ATTEMPT: &str = "
     SELECT class, response FROM attempts WHERE delivery_id = ?1 ORDER BY number DESC LIMIT 1";
 
-/// What is kept of the latest attempt.
 fn last_attempt_result(
     tx: &WriteTransaction<'_, '_>,
     delivery: DeliveryId,
@@ -164,10 +164,10 @@ fn last_attempt_result(
         .prepare_cached(LAST_ATTEMPT)?
         .query_row(params![blob(delivery)], |row| {
             let response: Option<Vec<u8>> = row.get(1)?;
-            Ok((word(row, 0, FailureClass::from_word)?, response.unwrap_or_default()))
+            Ok((parse_text(row, 0, FailureClass::from_word)?, response.unwrap_or_default()))
         })
         .optional()?;
-    // Attempts may be removed before their delivery; that it ended, and how, is still known.
+    // Attempts may be pruned before their delivery, whose end is still known.
     let (class, response) = last.unwrap_or_default();
     Ok(SyncResult { next, class, response })
 }

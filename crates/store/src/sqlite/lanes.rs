@@ -1,4 +1,4 @@
-//! What lanes keep over a restart, and what follows from it for what is shown.
+//! The saved state of lanes, and the displayed status of the deliveries they hold.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Whether a row of `lane_states l` holds what waits for its destination; `SavedLaneState::is_holding` is the
-/// twin.
+/// Whether the lane in row `lane_states l` holds its pending deliveries. Must agree with
+/// `SavedLaneState::holds`.
 macro_rules! is_holding {
     () => {
         "(l.paused_at IS NOT NULL OR l.circuit = 'open' OR l.circuit = 'half_open')"
     };
 }
 
-/// Whether a delivery `d` is held back by its destination.
+/// Whether a delivery `d` is held by its lane.
 macro_rules! is_held_by_lane {
     () => {
         concat!(
@@ -35,7 +35,7 @@ macro_rules! is_held_by_lane {
     };
 }
 
-/// The status that a delivery `d` is shown with.
+/// The status with which a delivery `d` is displayed.
 macro_rules! displayed_status {
     () => {
         concat!("iif(", $crate::sqlite::lanes::is_held_by_lane!(), ", 'held', d.state)")
@@ -50,13 +50,13 @@ const SAVE: &str = "
             open_until, cool_until, drain_rate, drain_until)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
-/// See `DeliveryStore::save_lane`.
+/// Implements `DeliveryStore::save_lane`.
 pub(super) fn save(
     tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
     state: &SavedLaneState,
 ) -> rusqlite::Result<()> {
-    // A destination that was removed a moment ago has no lane.
+    // The destination was just deleted.
     let Some(seq) = tx.row_numbers.destinations.get(&destination) else { return Ok(()) };
     if *state == SavedLaneState::default() {
         tx.connection
@@ -91,7 +91,7 @@ const LANES: &str = "
       FROM lane_states l JOIN destinations t ON t.seq = l.destination
      WHERE t.deleted_at IS NULL";
 
-/// See `DeliveryStore::load_all`.
+/// Implements `DeliveryStore::lanes`.
 pub(super) fn load_all(
     connection: &Connection,
 ) -> rusqlite::Result<BTreeMap<DestinationId, SavedLaneState>> {
@@ -125,7 +125,7 @@ const COUNT_HELD: &str = concat!(
     " GROUP BY d.state"
 );
 
-/// See `AdminStore::count_held`.
+/// Implements `AdminStore::held_back`.
 pub(super) fn count_held(
     connection: &Connection,
 ) -> rusqlite::Result<BTreeMap<DeliveryStatus, u64>> {

@@ -1,9 +1,9 @@
-//! Lists, newest first, page by page; those of events are in `list_events`.
+//! Lists of deliveries, newest first, in pages, and the query builder of all lists.
 //!
-//! A list is narrowed in two ways. What an index serves (the time, the source, the destination, the
-//! event, what is dead, of which group, what waits, a kind or an attribute) is found without looking at anything else. Everything else is
-//! asked of each row on the way, newest first, and a page gives up after [`SCAN_MAX`] rows: it may
-//! be short, and says where the next one goes on.
+//! Conditions that an index serves (time, source, destination, event, dead, group, pending, kind,
+//! attribute) narrow the rows that are read. Other conditions are checked on each row, newest
+//! first, and a page ends after [`SCAN_MAX`] rows: it may be short, and returns where the next one
+//! continues.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use super::{
     row::{self, DELIVERY_COLUMNS, blob, hex_json_list, id},
 };
 
-/// Rows that a page looks at, at most.
+/// Rows read for one page.
 pub(super) const SCAN_MAX: usize = 10_000;
 
 /// A range of ids: below `top`, from `bottom` on.
@@ -62,22 +62,21 @@ pub(super) struct ListTable<'a> {
     pub(super) order_by: &'a str,
 }
 
-/// A query that is being put together.
-pub(super) struct ListQuery {
-    /// The ids of the list: before the first, and from the second on.
+/// A list query under construction.
+pub(super) struct SqlListQuery {
     pub(super) range: IdRange,
-    /// What an index serves.
+    /// Conditions that an index serves.
     narrow: String,
-    /// What is asked of each row.
+    /// Conditions checked on each row.
     row_filter: String,
     pub(super) values: Vec<Value>,
     pub(super) scan_max: usize,
-    /// Whoever reads the rows may not want all of them.
+    /// The caller filters rows as well.
     pub(super) has_row_filter: bool,
 }
 
-impl ListQuery {
-    /// Before `page`, and within the times.
+impl SqlListQuery {
+    /// The rows after `page.after`, within a time span.
     pub(super) fn for_page<K: IdKind>(
         page: PageRequest<Id<K>>,
         since: Option<Timestamp>,
@@ -115,20 +114,20 @@ impl ListQuery {
         self.filter_rows_bound(&clause);
     }
 
-    /// Wants something whose values are in their places.
+    /// Adds a condition whose values are already bound.
     pub(super) fn filter_rows_bound(&mut self, clause: &str) {
         let and = if self.row_filter.is_empty() { "" } else { " AND " };
         self.row_filter = format!("{}{and}{clause}", self.row_filter);
     }
 
-    /// `columns` begin with the id; `from` names the tables.
+    /// `columns` must begin with the id.
     pub(super) fn select(&self, columns: &str, from: &str) -> String {
         let row_filter = if self.row_filter.is_empty() { "1" } else { &self.row_filter };
         let narrow = &self.narrow;
-        format!("SELECT {columns}, coalesce({row_filter}, 0) AS wanted FROM {from} WHERE {narrow}")
+        format!("SELECT {columns}, coalesce({row_filter}, 0) AS matches FROM {from} WHERE {narrow}")
     }
 
-    /// Runs it. `read` says nothing of a row that it does not want after all.
+    /// Runs the query. `read` returns `None` for a row that the caller filters out.
     pub(super) fn run<R, K: IdKind>(
         mut self,
         connection: &Connection,
@@ -136,7 +135,7 @@ impl ListQuery {
         page: PageRequest<Id<K>>,
         read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<R>>,
     ) -> rusqlite::Result<ListPage<R, Id<K>>> {
-        // Where every row is wanted, the page itself is the bound.
+        // Without a row filter, the page size is the limit.
         let returns_all = self.row_filter.is_empty() && !self.has_row_filter;
         let scan_max = if returns_all { page.limit } else { self.scan_max };
         let limit = self.bind("{}", i64::try_from(scan_max).unwrap_or(i64::MAX));
@@ -150,7 +149,7 @@ impl ListQuery {
         {
             looks += 1;
             last = Some(id(row, 0)?);
-            if row.get("wanted")? {
+            if row.get("matches")? {
                 rows.extend(read(row)?);
             }
         }
@@ -163,7 +162,7 @@ const FROM_EVENTS: &str = "json_each(?1) j
     CROSS JOIN deliveries d INDEXED BY deliveries_by_event ON d.event_id = unhex(j.value)
     JOIN destinations t ON t.seq = d.destination";
 
-/// See `AdminStore::list_for_events`.
+/// Implements `AdminStore::deliveries_of`.
 pub(super) fn list_for_events(
     connection: &Connection,
     events: &[EventId],
@@ -178,7 +177,7 @@ pub(super) fn delivery_query() -> String {
     format!("SELECT {DELIVERY_COLUMNS} FROM {FROM_EVENTS} ORDER BY d.id")
 }
 
-/// The smallest id of the millisecond that `id` is of.
+/// The smallest id of the same millisecond.
 pub(super) fn first_id_of_millisecond(mut id: [u8; 16]) -> [u8; 16] {
     id[6..].fill(0);
     id
@@ -186,13 +185,13 @@ pub(super) fn first_id_of_millisecond(mut id: [u8; 16]) -> [u8; 16] {
 
 pub(super) const SOURCE_SEQ: &str = "(SELECT seq FROM sources WHERE id = {})";
 
-/// See `AdminStore::list_deliveries`.
+/// Implements `AdminStore::deliveries`.
 pub(super) fn list_deliveries(
     connection: &Connection,
     filter: DeliveryFilter,
     page: PageRequest<DeliveryId>,
 ) -> rusqlite::Result<ListPage<DeliveryRow, DeliveryId>> {
-    let mut query = ListQuery::for_page(page, filter.since, filter.until, "d.id");
+    let mut query = SqlListQuery::for_page(page, filter.since, filter.until, "d.id");
     if let Some(destination) = filter.destination {
         let clause = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
         query.narrow(clause, blob(destination).to_vec());
@@ -205,7 +204,7 @@ pub(super) fn list_deliveries(
         query.narrow("d.event_id = {}", blob(event).to_vec());
     }
     let index = match (filter.group, filter.status) {
-        // All of them are dead. Spelled out, because left alone SQLite may take another index.
+        // INDEXED BY: SQLite may choose a worse index.
         (Some(_), None | Some(DeliveryStatus::Dead)) => "INDEXED BY deliveries_by_group",
         (_, Some(status)) => narrow_by_status(&mut query, status, connection)?,
         (None, None) => "",
@@ -234,7 +233,7 @@ pub(super) fn list_deliveries(
     query.run(connection, table, page, |found| row::delivery(found).map(Some))
 }
 
-// Of the last attempt of a delivery `d`.
+// A condition on the last attempt of a delivery `d`.
 macro_rules! last_attempt {
     ($clause:literal) => {
         concat!(
@@ -251,8 +250,8 @@ pub(super) const LAST_HAS_CODE_TO: &str = last_attempt!("a.status <= {}");
 
 pub(super) const HAS_DISPLAYED_STATUS: &str = concat!(displayed_status!(), " = {}");
 
-// Each part by the index that holds it: what waits for its turn, and what waits for a destination
-// that is paused or left alone.
+// Each part by its own index: deliveries held by their ordering queue, and those held by a lane
+// that is paused or whose circuit is open.
 pub(super) const HELD: &str = concat!(
     "SELECT id FROM deliveries INDEXED BY deliveries_line
       WHERE order_key IS NOT NULL AND ended_at IS NULL AND state = 'held'
@@ -263,18 +262,19 @@ pub(super) const HELD: &str = concat!(
     is_holding!()
 );
 
-/// Narrows by status; says which index `SQLite` must take.
+/// Narrows by status; returns the index that SQLite must use.
 ///
-/// What waits or runs has an index, but not in the order of the list. While there are few, all of
-/// them are looked at and sorted; when there are many, they are among the newest rows anyway.
+/// Unfinished deliveries have an index, but not in list order. A small number of them is read and
+/// sorted; a large number is among the newest rows anyway.
 fn narrow_by_status(
-    query: &mut ListQuery,
+    query: &mut SqlListQuery,
     status: DeliveryStatus,
     connection: &Connection,
 ) -> rusqlite::Result<&'static str> {
     let word = status.as_str().to_owned();
     let (index, probe, narrow) = match status {
-        // Spelled out, because a partial index is only used for the words it was made with.
+        // The literal is needed: SQLite uses a partial index only for a condition with the same
+        // literal.
         DeliveryStatus::Dead => {
             query.narrow("d.state = 'dead' AND d.state = {}", word);
             return Ok("");

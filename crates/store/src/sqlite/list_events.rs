@@ -28,14 +28,14 @@ use super::{
     lanes::displayed_status,
     list::{
         HAS_DISPLAYED_STATUS, HELD, LAST_HAS_CLASS, LAST_HAS_CODE_FROM, LAST_HAS_CODE_TO,
-        ListQuery, ListTable, SCAN_MAX, SOURCE_SEQ,
+        ListTable, SCAN_MAX, SOURCE_SEQ, SqlListQuery,
     },
     recent_keys::{self, RecentKeyMap},
     row::{self, EVENT_COLUMNS, blob, hex_json_list, id},
     search_terms::{find_events_with_each_term, find_events_with_term},
 };
 
-/// Rows that a page looks at where bodies are looked into, at most.
+/// Rows read for one page if bodies are searched.
 const BODY_SCAN_MAX: usize = 500;
 
 const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
@@ -43,7 +43,7 @@ const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
 const EVENT_TABLE: ListTable<'_> =
     ListTable { columns: EVENT_COLUMNS, from: EVENTS, order_by: "e.id" };
 
-/// See `AdminStore::list_events`.
+/// Implements `AdminStore::events`.
 pub(super) fn list_events(
     connection: &Connection,
     recent_keys: Option<&RecentKeyMap>,
@@ -64,7 +64,7 @@ pub(super) fn list_events(
     Ok(listed)
 }
 
-/// See `AdminStore::events_with_each`.
+/// Implements `AdminStore::events_with_each`.
 pub(super) fn list_with_each(
     connection: &Connection,
     wanted: &[AttributeFilter],
@@ -94,13 +94,13 @@ pub(super) fn list_with_each(
     Ok(split.collect())
 }
 
-fn build_query(filter: &EventFilter, page: PageRequest<EventId>) -> ListQuery {
-    let mut query = ListQuery::for_page(page, filter.since, filter.until, "e.id");
+fn build_query(filter: &EventFilter, page: PageRequest<EventId>) -> SqlListQuery {
+    let mut query = SqlListQuery::for_page(page, filter.since, filter.until, "e.id");
     if let Some(source) = filter.source {
         query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
     }
     filter_by_delivery(&mut query, filter.owes);
-    // What is masked is not looked for by SQL: how many rows a page looked at would tell of it.
+    // Masked text is not searched by SQL: the number of rows read would reveal it.
     if let Some(text) = filter.search.as_ref().filter(|_| filter.masked_by.is_none()) {
         query.scan_max = BODY_SCAN_MAX;
         let clause = format!(
@@ -117,24 +117,24 @@ fn build_query(filter: &EventFilter, page: PageRequest<EventId>) -> ListQuery {
     query
 }
 
-/// One delivery must be all that is wanted. By the event, whatever else could be used: `SQLite` does
-/// not know that a destination may have millions.
-fn filter_by_delivery(query: &mut ListQuery, owes: EventDeliveryFilter) {
+/// All conditions must hold for the same delivery. Searched by event: SQLite does not know that a
+/// destination may have millions of deliveries.
+fn filter_by_delivery(query: &mut SqlListQuery, delivery: EventDeliveryFilter) {
     let mut clauses = vec!["d.event_id = e.id".to_owned()];
     let mut and = |clause: &str, value: Value| clauses.push(query.bind(clause, value));
-    if let Some(status) = owes.status {
+    if let Some(status) = delivery.status {
         and(HAS_DISPLAYED_STATUS, status.as_str().to_owned().into());
     }
-    if let Some(destination) = owes.destination {
+    if let Some(destination) = delivery.destination {
         and(IS_TO, blob(destination).to_vec().into());
     }
-    if let Some(reason) = owes.reason {
+    if let Some(reason) = delivery.reason {
         and("d.reason = {}", reason.as_str().to_owned().into());
     }
-    if let Some(class) = owes.class {
+    if let Some(class) = delivery.class {
         and(LAST_HAS_CLASS, class.as_str().to_owned().into());
     }
-    if let Some((low, high)) = owes.code.map(StatusPattern::range) {
+    if let Some((low, high)) = delivery.code.map(StatusPattern::range) {
         and(LAST_HAS_CODE_FROM, i64::from(low).into());
         and(LAST_HAS_CODE_TO, i64::from(high).into());
     }
@@ -148,10 +148,9 @@ fn filter_by_delivery(query: &mut ListQuery, owes: EventDeliveryFilter) {
 
 const IS_TO: &str = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
 
-/// Runs a query over the only events that can be meant. Each is looked up by itself, so that only as
-/// many are looked at as the page needs.
+/// Runs a query on candidates. Each is looked up separately, and only as many as the page needs.
 fn run_on_candidates(
-    mut query: ListQuery,
+    mut query: SqlListQuery,
     connection: &Connection,
     events: Vec<EventId>,
     page: PageRequest<EventId>,
@@ -173,7 +172,7 @@ fn run_on_candidates(
         }
         let found = lookup
             .query_row(params_from_iter(&query.values), |row| {
-                if row.get("wanted")? { read(row) } else { Ok(None) }
+                if row.get("matches")? { read(row) } else { Ok(None) }
             })
             .optional()?
             .flatten();
@@ -191,9 +190,8 @@ const COUNT_DELIVERIES: &str = concat!(
        GROUP BY 1, 2"
 );
 
-/// Counts the deliveries of all events of a page, in one query.
 fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlite::Result<()> {
-    // Each once: an event may be there for several reasons.
+    // An event can be listed more than once.
     let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
     let mut count = connection.prepare_cached(COUNT_DELIVERIES)?;
     let mut rows = count.query([hex_json_list(ids.iter().map(|id| &id[..]))])?;
@@ -208,15 +206,15 @@ fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlit
     Ok(())
 }
 
-/// The only events that can be meant, newest first, if something finds few: as many as the page may
-/// look at, within its range.
+/// The only events that can match, newest first and within the range of the page, if a filter
+/// matches few; `None` otherwise.
 pub(super) fn find_candidates(
     connection: &Connection,
     recent_keys: Option<&RecentKeyMap>,
     filter: &EventFilter,
-    query: &ListQuery,
+    query: &SqlListQuery,
 ) -> rusqlite::Result<Option<Vec<EventId>>> {
-    // A key says more than any term: one event of a source has it.
+    // A key is more selective than any term: at most one event per source has it.
     let found = if let Some(key) = &filter.key {
         find_by_key(connection, recent_keys, filter.source, key)?
     } else if let Some(term) = filter.term() {
@@ -234,14 +232,14 @@ pub(super) fn find_candidates(
 
 const ALL_SOURCES: &str = "SELECT id FROM sources";
 
-/// The events that have a key now: of one source, or of each.
+/// The events that hold a key now: of one source, or of all.
 fn find_by_key(
     connection: &Connection,
     recent_keys: Option<&RecentKeyMap>,
     source: Option<SourceId>,
     key: &str,
 ) -> rusqlite::Result<BTreeSet<EventId>> {
-    // What cannot be a key is nobody's.
+    // An invalid key belongs to no event.
     let Some(key) = DedupKey::new(key) else { return Ok(BTreeSet::new()) };
     let sources: Vec<SourceId> = match source {
         Some(source) => vec![source],
@@ -251,7 +249,7 @@ fn find_by_key(
         }
     };
     let digests: Vec<_> = sources.iter().map(|source| KeyDigest::of(*source, &key)).collect();
-    // Fresh ones first: what is folded meanwhile is found in the index.
+    // Recent keys first: a key that is merged meanwhile is then found in the index.
     let mut found = find_recent_by_key(connection, recent_keys, &digests)?;
     for digest in digests {
         if let Entry::Vacant(place) = found.entry(digest)
@@ -272,21 +270,21 @@ fn find_recent_by_key(
         let entry = |digest: &KeyDigest| Some((*digest, recent_keys.find_event(*digest)?));
         return Ok(digests.iter().filter_map(entry).collect());
     }
-    // Whoever looks beside a writer has only the packs, which have no index: one look for all sources.
+    // A read-only store has only the batches, which have no index: one scan for all sources.
     let mut found = HashMap::new();
     recent_keys::read_batches(connection, |_, key, entry| {
         if digests.contains(&key) {
-            // The later one has the key now.
+            // The later batch wins.
             found.insert(key, entry.event);
         }
     })?;
     Ok(found)
 }
 
-/// Deliveries that an index finds; whether there are few is asked of the index alone.
+/// A set of deliveries that an index finds. Whether it is small is determined from the index alone.
 struct DeliveryProbe {
     from: String,
-    /// What the destination is, where it says which are meant.
+    /// The destination, if it selects the deliveries.
     value: Option<Vec<u8>>,
 }
 
@@ -320,7 +318,7 @@ impl DeliveryProbe {
         format!("SELECT d.event_id FROM {}", self.from)
     }
 
-    /// Says something if there are too many.
+    /// Returns a row if there are too many.
     fn too_many_query(&self) -> String {
         format!("SELECT 1 FROM {} LIMIT 1 OFFSET {SCAN_MAX}", self.from)
     }
@@ -336,14 +334,14 @@ impl DeliveryProbe {
     }
 }
 
-/// The events whose deliveries can be meant, if there are few of those.
+/// The events of the deliveries that can match, if there are few.
 fn find_by_deliveries(
     connection: &Connection,
-    owes: EventDeliveryFilter,
+    delivery: EventDeliveryFilter,
 ) -> rusqlite::Result<Option<BTreeSet<EventId>>> {
     let probes = [
-        owes.status.and_then(DeliveryProbe::for_status),
-        owes.destination.map(DeliveryProbe::for_destination),
+        delivery.status.and_then(DeliveryProbe::for_status),
+        delivery.destination.map(DeliveryProbe::for_destination),
     ];
     for probe in probes.into_iter().flatten() {
         if let Some(found) = probe.find_if_few(connection)? {
@@ -353,15 +351,15 @@ fn find_by_deliveries(
     Ok(None)
 }
 
-/// Larger bodies are not looked into.
+/// Larger bodies are not searched.
 pub(super) const BODY_BYTES_SEARCHED: u64 = 128 * 1024;
 
 pub(super) const BODY: &str = "
     SELECT p.headers, p.body FROM events e JOIN payloads p ON p.seq = e.payload
      WHERE e.id = ?1 AND e.body_bytes <= ?2";
 
-/// Whether an event has the values and the text that are wanted. Without masks, the text was looked
-/// for by the query itself.
+/// Whether an event has the requested body values and text. Unmasked text is searched by the query
+/// itself.
 pub(super) fn matches_body(
     connection: &Connection,
     filter: &EventFilter,
@@ -384,7 +382,7 @@ pub(super) fn matches_body(
                     let names = configuration.secret_names(event.source);
                     match redact::mask_body(&headers, stored, &names) {
                         Ok(shown) => shown.body,
-                        // Nothing of it is shown, so nothing in it is found.
+                        // A body that is not displayed cannot be searched.
                         Err(_) => return Ok(false),
                     }
                 }
@@ -398,7 +396,7 @@ pub(super) fn matches_body(
     Ok(found.unwrap_or(false))
 }
 
-/// As text, whose search is linear whatever somebody looks for.
+/// The search in a string takes linear time for any text.
 fn contains_text(body: &[u8], text: &str) -> bool {
     String::from_utf8_lossy(body).contains(text)
 }
@@ -433,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_walks_the_events_in_order_and_asks_each_by_its_own_rows() {
+    fn page_reads_events_in_order_and_deliveries_by_event() {
         let at = Timestamp::from_millis(1);
         let of_source = EventFilter { source: Some(SourceId::new(at, 1)), ..everything() };
         for (filter, walk) in [
@@ -453,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_may_be_meant_is_looked_up_by_its_id() {
+    fn candidate_is_looked_up_by_its_id() {
         let mut query = build_query(&everything(), page());
         let by_id = query.bind("e.id = {}", Value::Null);
         let steps = query_plan(&format!("{} AND {by_id}", query.select(EVENT_COLUMNS, EVENTS)));
@@ -461,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deliveries_of_many_events_are_found_by_their_events() {
+    fn deliveries_of_many_events_are_found_by_event() {
         let steps = query_plan(&super::super::list::delivery_query());
         let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
         assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
@@ -470,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_are_counted_by_their_events() {
+    fn deliveries_are_counted_by_event() {
         let steps = query_plan(COUNT_DELIVERIES);
         let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
         assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
@@ -478,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_there_are_few_is_asked_of_an_index() {
+    fn delivery_probes_use_an_index() {
         let to = DeliveryProbe::for_destination(DestinationId::new(Timestamp::from_millis(1), 1));
         for (probe, index) in [
             (DeliveryProbe::for_status(DeliveryStatus::Dead).unwrap(), "deliveries_dead"),

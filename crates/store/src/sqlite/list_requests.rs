@@ -1,6 +1,6 @@
-//! Everything that came to the door, merged of three lists: events, sightings of duplicates, and the
-//! sample of what was refused. Each is read in its own order from where the page before left it, so
-//! that nothing is written for it and nothing is left out or told twice.
+//! All received requests, merged from three lists: events, sightings of duplicates, and sampled
+//! refused requests. Each list is read in its own order from where the previous page ended, so that
+//! the merge stores nothing, and skips and repeats nothing.
 
 use std::{
     cell::RefCell,
@@ -21,50 +21,50 @@ use surehook_core::{
 };
 
 use super::{
-    list::{ListQuery, ListTable, SCAN_MAX, SOURCE_SEQ, first_id_of_millisecond},
+    list::{ListTable, SCAN_MAX, SOURCE_SEQ, SqlListQuery, first_id_of_millisecond},
     refused,
     row::{blob, id, time},
 };
 
-/// Sightings that were answered from memory are written a moment later, in any order, and later
-/// still when the disk was full. Beyond this nobody looks for one that is out of order.
+/// Sightings answered from the cache are written a moment later, in any order, and much later if
+/// the disk was full. Sightings that are later than this are not looked for.
 const WRITE_DELAY_MAX: Duration = Duration::from_secs(3600);
 
-/// What was read of one of the lists.
+/// The part of one list that was read for a page.
 struct MergeInput<I> {
     rows: VecDeque<(I, ReceivedRequest)>,
-    /// Where it stopped to look, and the time there; `None` at its end.
-    rest: Option<(I, Timestamp)>,
+    /// The last row that was read, and its time; `None` at the end of the list.
+    last_read: Option<(I, Timestamp)>,
     looks: usize,
 }
 
 impl<I: Copy> MergeInput<I> {
     fn empty() -> Self {
-        Self { rows: VecDeque::new(), rest: None, looks: 0 }
+        Self { rows: VecDeque::new(), last_read: None, looks: 0 }
     }
 
-    /// The time of what is next, and whether it is there. Of what was not looked at only the time
-    /// is known.
+    /// The time of the next request, and whether it was read. Behind the last row only a bound of
+    /// the time is known.
     fn peek(&self) -> Option<(Timestamp, bool)> {
-        let front = self.rows.front().map(|(_, arrival)| (arrival.at(), true));
-        front.or(self.rest.map(|(_, at)| (at, false)))
+        let front = self.rows.front().map(|(_, request)| (request.at(), true));
+        front.or(self.last_read.map(|(_, at)| (at, false)))
     }
 
-    fn take(&mut self, reached: &mut ListPosition<I>) -> Option<ReceivedRequest> {
-        let (id, arrival) = self.rows.pop_front()?;
-        *reached = ListPosition::After(id);
-        Some(arrival)
+    fn take(&mut self, position: &mut ListPosition<I>) -> Option<ReceivedRequest> {
+        let (id, request) = self.rows.pop_front()?;
+        *position = ListPosition::After(id);
+        Some(request)
     }
 
-    /// Goes on after all that was looked at, if all of it was taken.
-    fn finish(&self, reached: &mut ListPosition<I>) {
+    /// Advances the position behind all rows that were read, if all of them were returned.
+    fn finish(&self, position: &mut ListPosition<I>) {
         if self.rows.is_empty() {
-            *reached = self.rest.map_or(ListPosition::End, |(id, _)| ListPosition::After(id));
+            *position = self.last_read.map_or(ListPosition::End, |(id, _)| ListPosition::After(id));
         }
     }
 }
 
-/// See `AdminStore::list_requests`.
+/// Implements `AdminStore::arrivals`.
 pub(super) fn list_requests(
     connection: &Connection,
     filter: &RequestFilter,
@@ -80,7 +80,7 @@ pub(super) fn list_requests(
     while rows.len() < limit {
         let heads = [accepted.peek(), duplicate.peek(), refused.peek()];
         let newest = heads.iter().enumerate().filter_map(|(part, head)| Some(((*head)?, part)));
-        // Beyond what was not looked at there may be something newer than all the rest.
+        // An unread request may be newer than all the others.
         let Some(((_, true), part)) = newest.max() else { break };
         rows.extend(match part {
             0 => accepted.take(&mut cursor.accepted),
@@ -106,11 +106,11 @@ const ACCEPTED_TABLE: ListTable<'_> =
 
 const OF_MILLISECOND: &str = "SELECT id, request_id FROM events WHERE id BETWEEN ?1 AND ?2";
 
-/// The requests of one millisecond: of each how many events there are, and the newest of them.
+/// The requests of one millisecond: for each its number of events and the newest of them.
 ///
-/// All events of a request have the same time, and so ids that begin alike; those of several requests
-/// may lie between each other. They are read once for all of them, so that a request with thousands of
-/// events costs each of these events one look more, not thousands.
+/// All events of a request have the same time, and so ids with the same prefix, possibly
+/// interleaved with those of other requests. They are read once per millisecond, so that a request
+/// with thousands of events costs one more lookup per event, not thousands.
 #[derive(Default)]
 struct MillisecondRequests {
     first: [u8; 16],
@@ -118,9 +118,9 @@ struct MillisecondRequests {
 }
 
 impl MillisecondRequests {
-    /// Whether an event stands for its request, and for how many then. Of a request with several
-    /// events the last stands for all.
-    fn represented(
+    /// The number of events of the request, if `event` is its newest one, which represents it in
+    /// the list.
+    fn count_if_representative(
         &mut self,
         connection: &Connection,
         event: EventId,
@@ -153,21 +153,22 @@ impl MillisecondRequests {
 fn read_accepted(
     connection: &Connection,
     filter: &RequestFilter,
-    reached: ListPosition<EventId>,
+    position: ListPosition<EventId>,
     limit: usize,
 ) -> rusqlite::Result<MergeInput<EventId>> {
     let is_unknown_source = matches!(filter.source, Some((_, None)));
-    if reached == ListPosition::End || !filter.wants(RequestOutcome::Accepted) || is_unknown_source
+    if position == ListPosition::End || !filter.wants(RequestOutcome::Accepted) || is_unknown_source
     {
         return Ok(MergeInput::empty());
     }
-    let page = PageRequest { after: reached.after(), limit };
+    let page = PageRequest { after: position.after(), limit };
     let query = build_accepted_query(filter, page);
     let millisecond = RefCell::new(MillisecondRequests::default());
     let found = query.run(connection, ACCEPTED_TABLE, page, |row| {
         let event: EventId = id(row, 0)?;
         let request: RequestId = id(row, 1)?;
-        let represented = millisecond.borrow_mut().represented(connection, event, request)?;
+        let represented =
+            millisecond.borrow_mut().count_if_representative(connection, event, request)?;
         let Some(events) = represented else { return Ok(None) };
         Ok(Some(AcceptedRequest {
             request,
@@ -181,14 +182,14 @@ fn read_accepted(
             remote: row.get(7)?,
         }))
     })?;
-    let rest = found.next.map(|event| (event, event.at()));
+    let last_read = found.next.map(|event| (event, event.at()));
     let rows =
         found.rows.into_iter().map(|row| (row.event, ReceivedRequest::Accepted(row))).collect();
-    Ok(MergeInput { rows, rest, looks: found.looks })
+    Ok(MergeInput { rows, last_read, looks: found.looks })
 }
 
-fn build_accepted_query(filter: &RequestFilter, page: PageRequest<EventId>) -> ListQuery {
-    let mut query = ListQuery::for_page(page, filter.since, filter.until, "e.id");
+fn build_accepted_query(filter: &RequestFilter, page: PageRequest<EventId>) -> SqlListQuery {
+    let mut query = SqlListQuery::for_page(page, filter.since, filter.until, "e.id");
     query.has_row_filter = true;
     if let Some((_, Some(source))) = filter.source {
         query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
@@ -209,32 +210,32 @@ const SIGHTINGS: &str = "
 fn read_duplicates(
     connection: &Connection,
     filter: &RequestFilter,
-    reached: ListPosition<i64>,
+    position: ListPosition<i64>,
     limit: usize,
 ) -> rusqlite::Result<MergeInput<i64>> {
-    if reached == ListPosition::End || !filter.wants(RequestOutcome::Duplicate) {
+    if position == ListPosition::End || !filter.wants(RequestOutcome::Duplicate) {
         return Ok(MergeInput::empty());
     }
     let mut part = MergeInput::empty();
     let mut statement = connection.prepare_cached(SIGHTINGS)?;
-    let before = reached.after().unwrap_or(i64::MAX);
+    let before = position.after().unwrap_or(i64::MAX);
     let mut found = statement.query(params![before, SCAN_MAX])?;
     let mut last = None;
     while part.rows.len() < limit
         && let Some(row) = found.next()?
     {
-        let sighted = read_duplicate(row)?;
+        let duplicate = read_duplicate(row)?;
         part.looks += 1;
-        last = Some((sighted.number, sighted.at));
-        if filter.since.is_some_and(|since| sighted.at + WRITE_DELAY_MAX < since) {
+        last = Some((duplicate.number, duplicate.at));
+        if filter.since.is_some_and(|since| duplicate.at + WRITE_DELAY_MAX < since) {
             return Ok(part);
         }
-        if matches(filter, &sighted) {
-            part.rows.push_back((sighted.number, ReceivedRequest::Duplicate(sighted)));
+        if matches(filter, &duplicate) {
+            part.rows.push_back((duplicate.number, ReceivedRequest::Duplicate(duplicate)));
         }
     }
     if part.rows.len() == limit || part.looks == SCAN_MAX {
-        part.rest = last;
+        part.last_read = last;
     }
     Ok(part)
 }
@@ -250,21 +251,21 @@ fn read_duplicate(row: &Row<'_>) -> rusqlite::Result<DuplicateRequest> {
     })
 }
 
-fn matches(filter: &RequestFilter, sighted: &DuplicateRequest) -> bool {
-    let is_of = |wanted: &(String, Option<SourceId>)| wanted.1 == Some(sighted.source);
+fn matches(filter: &RequestFilter, duplicate: &DuplicateRequest) -> bool {
+    let is_of = |wanted: &(String, Option<SourceId>)| wanted.1 == Some(duplicate.source);
     filter.source.as_ref().is_none_or(is_of)
-        && filter.not_of != Some(sighted.source)
-        && filter.since.is_none_or(|since| sighted.at >= since)
-        && filter.until.is_none_or(|until| sighted.at < until)
+        && filter.not_of != Some(duplicate.source)
+        && filter.since.is_none_or(|since| duplicate.at >= since)
+        && filter.until.is_none_or(|until| duplicate.at < until)
 }
 
 fn read_refused(
     connection: &Connection,
     filter: &RequestFilter,
-    reached: ListPosition<RequestId>,
+    position: ListPosition<RequestId>,
     limit: usize,
 ) -> rusqlite::Result<MergeInput<RequestId>> {
-    if reached == ListPosition::End || !filter.wants(RequestOutcome::Refused) {
+    if position == ListPosition::End || !filter.wants(RequestOutcome::Refused) {
         return Ok(MergeInput::empty());
     }
     let wanted = RefusedFilter {
@@ -273,12 +274,12 @@ fn read_refused(
         since: filter.since,
         until: filter.until,
     };
-    let rows = refused::list(connection, &wanted, PageRequest { after: reached.after(), limit })?;
-    let rest = rows.last().filter(|_| rows.len() == limit).map(|row| (row.id, row.at));
+    let rows = refused::list(connection, &wanted, PageRequest { after: position.after(), limit })?;
+    let last_read = rows.last().filter(|_| rows.len() == limit).map(|row| (row.id, row.at));
     let looks = rows.len();
     let rows =
         rows.into_iter().map(|row| (row.id, ReceivedRequest::Refused(Box::new(row)))).collect();
-    Ok(MergeInput { rows, rest, looks })
+    Ok(MergeInput { rows, last_read, looks })
 }
 
 #[cfg(test)]
@@ -286,7 +287,7 @@ mod tests {
     use super::{super::schema::query_plan, *};
 
     #[test]
-    fn each_list_is_read_in_its_own_order() {
+    fn each_list_is_read_in_its_own_order_without_sorting() {
         let page = PageRequest { after: None, limit: 50 };
         let at = Timestamp::from_millis(1);
         let of_one = RequestFilter {

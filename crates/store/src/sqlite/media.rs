@@ -1,4 +1,4 @@
-//! What is known of the files that lie in the bucket; see `surehook_core::media`.
+//! Metadata of media files in the bucket; see `surehook_core::media`.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -16,7 +16,6 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Rows that a slice of retention removes.
 const REMOVED_PER_SLICE: usize = 200;
 
 #[async_trait]
@@ -41,13 +40,13 @@ impl MediaStore for SqliteStore {
         if is_recorded || upload.is_none() {
             return Ok(upload);
         }
-        // It may have been forgotten in between.
+        // The file may have been removed in between.
         let is_there = self.writer.write(move |tx| record_use(tx, id, now)).await?;
         Ok(upload.filter(|_| is_there))
     }
 }
 
-// A wish that is carried out again has the same id and says the same.
+// A repeated request has the same id and the same content.
 const INSERT: &str = "
     INSERT INTO media (id, bucket, key, kind, mime_type, size, filename, created_at, used_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
@@ -67,7 +66,7 @@ fn insert(tx: &mut WriteTransaction<'_, '_>, upload: &StoredMedia) -> rusqlite::
     Ok(())
 }
 
-/// Whether a use at `now` needs no row of its own, because one was written down not long ago.
+/// Whether a use was recorded so recently that one at `now` needs no write.
 fn is_recorded(connection: &Connection, media: MediaId, now: Timestamp) -> rusqlite::Result<bool> {
     let since = (now - USE_RECORD_INTERVAL).as_millis();
     connection
@@ -75,10 +74,10 @@ fn is_recorded(connection: &Connection, media: MediaId, now: Timestamp) -> rusql
         .exists(params![blob(media), since])
 }
 
-// A clock that went back takes no time away.
+// max(): the clock may have gone back.
 const RECORD_USE: &str = "UPDATE media SET used_at = max(used_at, ?2) WHERE id = ?1";
 
-/// Says whether there is such a file.
+/// Returns whether the file exists.
 fn record_use(
     tx: &mut WriteTransaction<'_, '_>,
     media: MediaId,
@@ -94,7 +93,7 @@ const REMOVE_UNUSED: &str = "
     DELETE FROM media WHERE id IN
         (SELECT id FROM media WHERE used_at < ?1 ORDER BY used_at LIMIT ?2)";
 
-/// Forgets a slice of what nobody can need any more; says whether there is more.
+/// Removes a slice of the files that are no longer needed; returns whether there are more.
 pub(super) fn prune(tx: &WriteTransaction<'_, '_>, now: Timestamp) -> rusqlite::Result<bool> {
     let oldest: Option<EventId> =
         tx.connection.prepare_cached(OLDEST_EVENT)?.query_row([], |row| id(row, 0)).optional()?;
@@ -130,7 +129,7 @@ mod tests {
     use super::{super::schema::query_plan, *};
 
     #[test]
-    fn a_slice_reads_no_whole_table() {
+    fn slice_scans_no_whole_table() {
         for sql in [REMOVE_UNUSED, OLDEST_EVENT] {
             let steps = query_plan(sql);
             let scans = steps.iter().filter(|step| step.contains("SCAN media"));

@@ -309,8 +309,8 @@ impl IngestStore for SqliteStore {
         self.writer.write_bounded(move |tx| ingest::insert_events(tx, &events, &terms)).await
     }
 
-    async fn join(&self, wish: JoinRequest) -> Result<JoinResult, StoreError> {
-        self.writer.write(move |tx| join_sender::join_delivery(tx, &wish)).await
+    async fn join(&self, request: JoinRequest) -> Result<JoinResult, StoreError> {
+        self.writer.write(move |tx| join_sender::join_delivery(tx, &request)).await
     }
 }
 
@@ -343,8 +343,8 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| claims::settle(tx, &settlement)).await
     }
 
-    async fn leave_will(&self, will: Settlement) -> Result<SettleResult, StoreError> {
-        self.writer.write(move |tx| crash_outcomes::record(tx, &will)).await
+    async fn leave_will(&self, outcome: Settlement) -> Result<SettleResult, StoreError> {
+        self.writer.write(move |tx| crash_outcomes::record(tx, &outcome)).await
     }
 
     async fn sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {
@@ -468,8 +468,11 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| read::find_event_row(connection, id)).await
     }
 
-    async fn duplicate(&self, copy: DuplicateId) -> Result<Option<DuplicateDetail>, StoreError> {
-        self.readers.read(move |connection| duplicates::find(connection, copy)).await
+    async fn duplicate(
+        &self,
+        duplicate: DuplicateId,
+    ) -> Result<Option<DuplicateDetail>, StoreError> {
+        self.readers.read(move |connection| duplicates::find(connection, duplicate)).await
     }
 
     async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {
@@ -641,10 +644,10 @@ impl IdempotencyStore for SqliteStore {
     async fn claim_key(
         &self,
         key: IdempotencyKey,
-        request: [u8; 32],
-        wish: IdempotentRequest,
+        fingerprint: [u8; 32],
+        request: IdempotentRequest,
     ) -> Result<IdempotencyClaim, StoreError> {
-        self.writer.write(move |tx| idempotency::claim_key(tx, &key, &request, wish)).await
+        self.writer.write(move |tx| idempotency::claim_key(tx, &key, &fingerprint, request)).await
     }
 
     async fn keep_answer(

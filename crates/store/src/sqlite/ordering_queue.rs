@@ -1,8 +1,8 @@
-//! Deliveries that must arrive one after the other: who waits for whom, and whose turn it is.
+//! Ordering queues: deliveries that must be sent one after the other.
 //!
-//! Of all unfinished deliveries of a destination with the same ordering key, the one with the lowest
-//! number stands first; the others are `held`. Whatever ends the first one makes the next one due in
-//! the same transaction, so that there is no moment at which a held delivery has nobody before it.
+//! Of all unfinished deliveries of a destination with the same ordering key, the one with the
+//! lowest number is first; the others are `held`. Whatever ends the first one makes the next one
+//! due in the same transaction, so that no held delivery is ever without one before it.
 
 use rusqlite::{OptionalExtension, params};
 use serde_json::Value;
@@ -20,15 +20,14 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// A place in a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuePosition {
     pub(super) seq: i64,
-    /// Nobody stands before it.
+    /// No unfinished delivery is before it.
     pub(super) is_first: bool,
 }
 
-// A number once given is never given again, also not after a restart.
+// Numbers are never reused, not even after a restart.
 const NEXT_SEQ: &str =
     "UPDATE counters SET value = value + 1 WHERE name = 'order_seq' RETURNING value";
 
@@ -36,7 +35,7 @@ const HAS_UNFINISHED: &str = "
     SELECT EXISTS (SELECT 1 FROM deliveries
                     WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL)";
 
-/// Gives a delivery that is about to be born the last place in the line of its key.
+/// Appends a new delivery to the queue of its key.
 pub(super) fn append(
     tx: &mut WriteTransaction<'_, '_>,
     destination: i64,
@@ -51,7 +50,7 @@ pub(super) fn append(
 const QUEUE_OF: &str =
     "SELECT destination, order_key FROM deliveries WHERE id = ?1 AND order_key IS NOT NULL";
 
-// Input::TurnCame
+// `DeliveryTransition::TurnCame`
 const RELEASE_NEXT: &str = "
     UPDATE deliveries SET state = 'pending', due_at = max(?3, coalesce(not_before, created_at))
      WHERE state = 'held' AND id =
@@ -59,7 +58,7 @@ const RELEASE_NEXT: &str = "
              WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL
              ORDER BY order_seq LIMIT 1)";
 
-/// A delivery has ended: if it had an ordering key, the turn of the next one has come.
+/// Makes the next delivery due after one with an ordering key has ended.
 pub(super) fn release_next(
     tx: &mut WriteTransaction<'_, '_>,
     ended: DeliveryId,
@@ -76,13 +75,13 @@ pub(super) fn release_next(
     Ok(())
 }
 
-// Input::TurnCame
+// `DeliveryTransition::TurnCame`
 const RELEASE_ALL: &str = "
     UPDATE deliveries SET state = 'pending', due_at = max(?2, coalesce(not_before, created_at))
      WHERE state = 'held' AND order_key IS NOT NULL AND ended_at IS NULL
        AND destination = (SELECT seq FROM destinations WHERE id = ?1)";
 
-/// The order of a destination is given up: nobody waits for anybody.
+/// Makes all held deliveries due after the ordering of a destination was removed.
 pub(super) fn release_all(
     tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
@@ -98,11 +97,11 @@ const FIND: &str = "
     SELECT d.state, t.id, d.event_id FROM deliveries d JOIN destinations t ON t.seq = d.destination
      WHERE d.id = ?1";
 
-// Input::Cancel
+// `DeliveryTransition::Cancel`
 const CANCEL: &str =
     "UPDATE deliveries SET state = 'cancelled', ended_at = ?2, due_at = NULL WHERE id = ?1";
 
-/// See `AdminStore::cancel`.
+/// Implements `AdminStore::cancel`.
 pub(super) fn cancel(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,

@@ -1,12 +1,11 @@
 //! Statements of the writer, prepared once.
 //!
-//! rusqlite's own cache finds a statement by hashing its text, which for the few statements that run
-//! for every event took some three percent of the writer's time in a profile. Here they are found by where their text
-//! stands in the program.
+//! rusqlite's own cache finds a statement by the hash of its text, which took about three percent
+//! of the writer's time for the few statements that run for every event. Here they are found by the
+//! address of their text.
 
 use rusqlite::{Connection, Statement};
 
-/// The statements that have been used on a connection.
 pub(super) struct PreparedStatements<'c> {
     connection: &'c Connection,
     statements: Vec<(&'static str, Statement<'c>)>,
@@ -17,7 +16,7 @@ impl<'c> PreparedStatements<'c> {
         Self { connection, statements: Vec::new() }
     }
 
-    /// The statement for `sql`. There are some twenty, so looking at each is the fastest way.
+    /// The statement for `sql`. There are about twenty, so a linear search is the fastest.
     pub(super) fn get(&mut self, sql: &'static str) -> rusqlite::Result<&mut Statement<'c>> {
         let found = self.statements.iter().position(|(text, _)| std::ptr::eq(*text, sql));
         let index = match found {

@@ -133,24 +133,24 @@ impl PruneTarget {
         }
     }
 
-    fn retention(self, keep: &RetentionPolicy) -> Duration {
+    fn retention(self, policy: &RetentionPolicy) -> Duration {
         match self {
-            Self::Events => keep.events,
-            Self::Bodies => keep.bodies,
-            Self::Attempts => keep.attempts,
+            Self::Events => policy.events,
+            Self::Bodies => policy.bodies,
+            Self::Attempts => policy.attempts,
         }
     }
 
     /// Whether this expires before the event itself.
-    fn is_needed(self, keep: &RetentionPolicy) -> bool {
-        self == Self::Events || self.retention(keep) < keep.events
+    fn is_needed(self, policy: &RetentionPolicy) -> bool {
+        self == Self::Events || self.retention(policy) < policy.events
     }
 
-    fn is_expired(self, due: ExpiredParts) -> bool {
+    fn is_expired(self, expired: ExpiredParts) -> bool {
         match self {
-            Self::Events => due.event,
-            Self::Bodies => due.body,
-            Self::Attempts => due.attempts,
+            Self::Events => expired.event,
+            Self::Bodies => expired.body,
+            Self::Attempts => expired.attempts,
         }
     }
 }
@@ -240,10 +240,10 @@ impl PruneSlice {
             None => Ok(RetentionSpec::default()),
             Some(json) => serde_json::from_str(json),
         };
-        let keep = spec.map(|spec: RetentionSpec| spec.keep(self.events_kept));
+        let policy = spec.map(|spec: RetentionSpec| spec.keep(self.events_kept));
         Ok((
             source,
-            keep.unwrap_or_else(|error| {
+            policy.unwrap_or_else(|error| {
                 tracing::error!(source, %error, "cannot read the retention of a source; keeping all its data");
                 KEEP_FOREVER
             }),
@@ -276,10 +276,10 @@ impl PruneSlice {
                 .prepare_cached(SOURCE_AFTER)?
                 .query_row(params![tx.prune_progress.source], |row| self.read_retention(row))
                 .optional()?;
-            let Some((source, keep)) = next else { return Ok(true) };
+            let Some((source, policy)) = next else { return Ok(true) };
             for target in PruneTarget::ALL {
-                if target.is_needed(&keep) {
-                    if !self.prune_source(tx, source, &keep, target)? {
+                if target.is_needed(&policy) {
+                    if !self.prune_source(tx, source, &policy, target)? {
                         return Ok(false);
                     }
                 } else {
@@ -335,11 +335,11 @@ impl PruneSlice {
         &mut self,
         tx: &mut WriteTransaction<'_, '_>,
         source: i64,
-        keep: &RetentionPolicy,
+        policy: &RetentionPolicy,
         target: PruneTarget,
     ) -> rusqlite::Result<bool> {
         // Ids begin with their time.
-        let cutoff = EventId::new(self.now - target.retention(keep), 0);
+        let cutoff = EventId::new(self.now - target.retention(policy), 0);
         let after = read_cursor(tx, source, target)?;
         let limit = self.budget.steps;
         let events: Vec<OldEvent> = tx
@@ -355,7 +355,7 @@ impl PruneSlice {
                 is_done = false;
                 break;
             }
-            self.prune_event(tx, event, keep, target)?;
+            self.prune_event(tx, event, policy, target)?;
             last = Some(event.id);
         }
         if let Some(last) = last {
@@ -374,42 +374,42 @@ impl PruneSlice {
         &mut self,
         tx: &mut WriteTransaction<'_, '_>,
         event: &OldEvent,
-        keep: &RetentionPolicy,
+        policy: &RetentionPolicy,
         target: PruneTarget,
     ) -> rusqlite::Result<()> {
-        let due = keep.due(event.received_at, event.standing, self.now);
-        if !target.is_expired(due) {
+        let expired = policy.due(event.received_at, event.standing, self.now);
+        if !target.is_expired(expired) {
             self.budget.spend_steps(1);
             return self.defer(tx, event);
         }
-        let only = ExpiredParts {
-            event: due.event,
+        let removed = ExpiredParts {
+            event: expired.event,
             body: target == PruneTarget::Bodies,
             attempts: target == PruneTarget::Attempts,
         };
-        self.erase(tx, event, only)
+        self.erase(tx, event, removed)
     }
 
     fn erase(
         &mut self,
         tx: &mut WriteTransaction<'_, '_>,
         event: &OldEvent,
-        due: ExpiredParts,
+        expired: ExpiredParts,
     ) -> rusqlite::Result<()> {
         self.budget.spend_steps(1);
-        if due.event {
+        if expired.event {
             self.pruned.events += 1;
             let erased = erase_event(tx, event.id, event.payload)?;
             self.budget.spend_bytes(event.body_bytes + erased.derived_bytes);
             self.budget.spend_steps(erased.term_rows);
             return Ok(());
         }
-        if let Some(payload) = event.payload.filter(|_| due.body) {
+        if let Some(payload) = event.payload.filter(|_| expired.body) {
             self.pruned.bodies += 1;
             let derived_bytes = erase_body(tx, event.id, payload)?;
             self.budget.spend_bytes(event.body_bytes + derived_bytes);
         }
-        if due.attempts {
+        if expired.attempts {
             let attempts = erase_attempts(tx, event.id)?;
             self.pruned.attempts += attempts;
             self.budget.spend_steps(attempts);
@@ -444,7 +444,7 @@ type DeferredEvent = (EventId, Option<(i64, OldEvent)>);
 
 /// The retention of a source and the cursors of its walks, in the order of [`PruneTarget::ALL`].
 struct SourceRetention {
-    keep: RetentionPolicy,
+    policy: RetentionPolicy,
     cursors: [[u8; 16]; 3],
 }
 
@@ -462,7 +462,7 @@ impl PruneSlice {
                 None => true,
                 Some((source, event)) => {
                     let retention = match sources.entry(*source) {
-                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Occupied(entry) => entry.into_mut(),
                         Entry::Vacant(new) => new.insert(self.load_retention(tx, *source)?),
                     };
                     self.prune_all_expired(tx, event, retention)?
@@ -493,15 +493,15 @@ impl PruneSlice {
         tx: &WriteTransaction<'_, '_>,
         source: i64,
     ) -> rusqlite::Result<SourceRetention> {
-        let mut find = tx.connection.prepare_cached(SOURCE)?;
-        let (_, keep) = find.query_row(params![source], |row| self.read_retention(row))?;
+        let mut statement = tx.connection.prepare_cached(SOURCE)?;
+        let (_, policy) = statement.query_row(params![source], |row| self.read_retention(row))?;
         let cursor = |target| read_cursor(tx, source, target);
         let cursors = [
             cursor(PruneTarget::Events)?,
             cursor(PruneTarget::Bodies)?,
             cursor(PruneTarget::Attempts)?,
         ];
-        Ok(SourceRetention { keep, cursors })
+        Ok(SourceRetention { policy, cursors })
     }
 
     /// Removes all expired parts of an event; returns whether the walks will remove the rest.
@@ -511,10 +511,11 @@ impl PruneSlice {
         event: &OldEvent,
         retention: &SourceRetention,
     ) -> rusqlite::Result<bool> {
-        let due = retention.keep.due(event.received_at, event.standing, self.now);
-        self.erase(tx, event, due)?;
+        let expired = retention.policy.due(event.received_at, event.standing, self.now);
+        self.erase(tx, event, expired)?;
         let [events, bodies, attempts] = retention.cursors.map(|cursor| blob(event.id) > cursor);
-        let is_done = due.event || (events && (bodies || due.body) && (attempts || due.attempts));
+        let is_done =
+            expired.event || (events && (bodies || expired.body) && (attempts || expired.attempts));
         if !is_done {
             self.defer(tx, event)?;
         }

@@ -1,4 +1,4 @@
-//! Requests that were not let in and are kept whole.
+//! Quarantine: refused requests that are stored completely.
 
 use std::{
     collections::HashSet,
@@ -20,10 +20,9 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Old ones removed at a time.
 const PER_SLICE: usize = 200;
 
-// The headers of the last time stay: they hold its signature and its time.
+// The headers of the latest request are kept: they have its signature and timestamp.
 const UPSERT: &str = "
     INSERT INTO quarantine (id, source_id, fingerprint, received_at, seen_at, times, code, method,
                             path, query, remote, headers, body_bytes, body)
@@ -34,20 +33,20 @@ const UPSERT: &str = "
      WHERE is_stranger OR excluded.code NOT IN ('missing_signature', 'missing_credentials')
     RETURNING id";
 
-// A stranger that sends the same bytes takes no signature away.
+// An unsigned request with the same bytes must not replace the signature.
 const COUNT_AGAIN: &str = "
     UPDATE quarantine SET times = times + ?3 WHERE source_id = ?1 AND fingerprint = ?2
     RETURNING id";
 
-/// See `QuarantineStore::quarantine`.
+/// Implements `QuarantineStore::quarantine`.
 pub(super) fn insert(
     tx: &mut WriteTransaction<'_, '_>,
     request: &QuarantinedRequest,
     bytes_max: u64,
 ) -> rusqlite::Result<QuarantineResult> {
     let fingerprint = request.fingerprint();
-    let mut keep = tx.connection.prepare_cached(UPSERT)?;
-    let kept: Option<RequestId> = keep
+    let mut upsert = tx.connection.prepare_cached(UPSERT)?;
+    let stored: Option<RequestId> = upsert
         .query_row(
             params![
                 blob(request.id),
@@ -68,8 +67,8 @@ pub(super) fn insert(
             |row| id(row, 0),
         )
         .optional()?;
-    let kept = match kept {
-        Some(kept) => kept,
+    let stored = match stored {
+        Some(stored) => stored,
         None => tx
             .connection
             .prepare_cached(COUNT_AGAIN)?
@@ -77,7 +76,7 @@ pub(super) fn insert(
                 id(row, 0)
             })?,
     };
-    evict(tx, request.source, kept, bytes_max)
+    evict(tx, request.source, stored, bytes_max)
 }
 
 const EVICT_OLDEST: &str = "
@@ -86,26 +85,26 @@ const EVICT_OLDEST: &str = "
           ORDER BY is_stranger DESC, id LIMIT 1)
     RETURNING id";
 
-/// Removes what a source has too much: what strangers sent first, the oldest first. The newest one
-/// stays, unless it is a stranger's and would cost one that is not.
+/// Removes requests of a source beyond its limits: unsigned ones first, then the oldest. The newest
+/// one stays, unless it is unsigned and would displace a signed one.
 fn evict(
     tx: &WriteTransaction<'_, '_>,
     source: SourceId,
     newest: RequestId,
     bytes_max: u64,
 ) -> rusqlite::Result<QuarantineResult> {
-    let mut kept = QuarantineResult { id: Some(newest), pushed_out: 0 };
+    let mut stored = QuarantineResult { id: Some(newest), pushed_out: 0 };
     while is_over_limit(tx.connection, source, bytes_max)? {
         let mut evict = tx.connection.prepare_cached(EVICT_OLDEST)?;
         let removed: Option<RequestId> =
             evict.query_row(params![blob(source), blob(newest)], |row| id(row, 0)).optional()?;
         match removed {
             None => break,
-            Some(removed) if removed == newest => kept.id = None,
-            Some(_) => kept.pushed_out += 1,
+            Some(removed) if removed == newest => stored.id = None,
+            Some(_) => stored.pushed_out += 1,
         }
     }
-    Ok(kept)
+    Ok(stored)
 }
 
 fn is_over_limit(
@@ -141,14 +140,14 @@ fn read_request(row: &Row<'_>) -> rusqlite::Result<QuarantinedRequest> {
     })
 }
 
-/// See `QuarantineStore::quarantined`.
+/// Implements `QuarantineStore::quarantined`.
 pub(super) fn list(
     connection: &Connection,
     source: Option<SourceId>,
     page: PageRequest<RequestId>,
 ) -> rusqlite::Result<Vec<QuarantinedRequest>> {
     let before = page.after.map_or([0xff; 16], blob);
-    // Two statements, so that each has its index.
+    // Two statements, so that each uses its index.
     let of_one = if source.is_some() { "source_id = ?3 AND" } else { "?3 IS NULL AND" };
     let sql = format!(
         "SELECT {COLUMNS} FROM quarantine WHERE {of_one} id < ?1 ORDER BY id DESC LIMIT ?2"
@@ -159,7 +158,7 @@ pub(super) fn list(
         .collect()
 }
 
-/// See `QuarantineStore::quarantine_line`.
+/// Implements `QuarantineStore::quarantine_line`.
 pub(super) fn list_oldest_first(
     connection: &Connection,
     source: SourceId,
@@ -174,7 +173,7 @@ pub(super) fn list_oldest_first(
         .collect()
 }
 
-/// See `QuarantineStore::quarantined_request`.
+/// Implements `QuarantineStore::quarantined_request`.
 pub(super) fn find(
     connection: &Connection,
     request: RequestId,
@@ -187,13 +186,12 @@ pub(super) fn find(
     connection.prepare_cached(&sql)?.query_row(params![blob(request)], with_body).optional()
 }
 
-/// Takes one out; `false` if it is not there.
+/// Removes a request; returns whether it existed.
 pub(super) fn remove(tx: &WriteTransaction<'_, '_>, request: RequestId) -> rusqlite::Result<bool> {
     let sql = "DELETE FROM quarantine WHERE id = ?1";
     Ok(tx.connection.prepare_cached(sql)?.execute(params![blob(request)])? > 0)
 }
 
-/// Takes out the one of these bytes, if it is there.
 pub(super) fn remove_by_fingerprint(
     tx: &WriteTransaction<'_, '_>,
     source: SourceId,
@@ -204,8 +202,8 @@ pub(super) fn remove_by_fingerprint(
     Ok(())
 }
 
-/// The sources that have any. Nobody may think that a source has none when it has some, so that
-/// only the writer changes this; one too many costs a look.
+/// The sources that have quarantined requests. A source may be listed in excess, which costs a
+/// lookup, but must not be missing; so only the writer changes this.
 #[derive(Debug, Default)]
 pub(super) struct QuarantineSources(RwLock<HashSet<SourceId>>);
 
@@ -218,7 +216,6 @@ impl QuarantineSources {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(source);
     }
 
-    /// Looks again who has any.
     pub(super) fn reload(&self, connection: &Connection) -> rusqlite::Result<()> {
         let sources = connection
             .prepare_cached("SELECT source_id FROM quarantine_totals WHERE many > 0")?
@@ -229,7 +226,7 @@ impl QuarantineSources {
     }
 }
 
-/// Removes a slice of those that came last before a time.
+/// Removes a slice of the requests last seen before a time.
 pub(super) fn prune(tx: &WriteTransaction<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
     tx.connection
         .prepare_cached(

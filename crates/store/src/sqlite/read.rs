@@ -1,4 +1,4 @@
-//! Lookups, on connections that can only look. Lists are in `list`.
+//! Lookups on read-only connections. Lists are in `list`.
 
 use std::{
     collections::BTreeMap,
@@ -31,10 +31,10 @@ use super::{
     schema,
 };
 
-/// Readers at the same time. Each may keep the log from being reset, so they are few.
+/// Concurrent readers. Each may keep the log from being reset, so they are few.
 const READERS_MAX: usize = 4;
 
-/// A few read-only connections, opened when first needed.
+/// Read-only connections, opened when first needed.
 pub(super) struct ReadPool {
     file: PathBuf,
     idle: Arc<Mutex<Vec<Connection>>>,
@@ -67,8 +67,8 @@ impl ReadPool {
         let (idle, file) = (Arc::clone(&self.idle), self.file.clone());
         let work = move || {
             let _place = permit;
-            let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let connection = kept.map_or_else(|| schema::open_reader(&file), Ok)?;
+            let pooled = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = pooled.map_or_else(|| schema::open_reader(&file), Ok)?;
             let answer = query(&connection);
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             answer
@@ -118,7 +118,7 @@ const PAST_SOURCES: &str = "
        AND (spec ->> '$.redact' IS NOT NULL OR spec ->> '$.strip_secrets')
      ORDER BY id";
 
-fn load_past(connection: &Connection) -> rusqlite::Result<PastConfiguration> {
+fn load_past_configuration(connection: &Connection) -> rusqlite::Result<PastConfiguration> {
     let token_headers = collect_rows(connection, TOKEN_HEADERS, [], |row| row.get(0))?;
     let sources = collect_rows(connection, PAST_SOURCES, [], |row| {
         let (name, redact): (String, Option<String>) = (row.get(1)?, row.get(2)?);
@@ -156,11 +156,11 @@ pub(super) fn load_configuration(connection: &Connection) -> rusqlite::Result<Co
                 updated_at: time(row, 5)?,
             })
         })?,
-        past: load_past(connection)?,
+        past: load_past_configuration(connection)?,
     })
 }
 
-/// See `AdminStore::find_event_row`.
+/// Implements `AdminStore::event_row`.
 pub(super) fn find_event_row(
     connection: &Connection,
     event: EventId,
@@ -181,7 +181,7 @@ pub(super) fn find_event(
            FROM events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
-    // The body (column 16) is skipped: it has its own call.
+    // The body (column 16) is not read; see [`find_payload`].
     let found = connection
         .prepare_cached(&sql)?
         .query_row(params![blob(id)], |found| {
@@ -220,7 +220,7 @@ fn read_unrouted_routes(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Un
 }
 
 fn list_attempts(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<AttemptRow>> {
-    // The answers' bodies would make the story long, and are told with each delivery.
+    // Without response bodies, which are long and shown with each delivery.
     let columns = ATTEMPT_COLUMNS.replace("a.response", "NULL");
     let sql = format!(
         "SELECT {columns} FROM deliveries d JOIN attempts a ON a.delivery_id = d.id

@@ -1,4 +1,4 @@
-//! The sample of requests that were not let in.
+//! Sampled refused requests.
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -16,7 +16,6 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Old ones removed at a time.
 const PER_SLICE: usize = 200;
 
 const INSERT: &str = "
@@ -24,13 +23,13 @@ const INSERT: &str = "
            (id, source, at, code, status, method, path, query, remote, headers, body_bytes, body)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
-// `IS`, because a request without a source has none in common with the others of its kind.
+// `IS`, because the source may be NULL.
 const EVICT_OLDEST: &str = "
     DELETE FROM refused_requests WHERE id IN (
         SELECT id FROM refused_requests WHERE source IS ?1 AND code = ?2
          ORDER BY id DESC LIMIT -1 OFFSET ?3)";
 
-/// See `AdminStore::keep_refused`.
+/// Implements `AdminStore::keep_refused`.
 pub(super) fn insert(
     tx: &mut WriteTransaction<'_, '_>,
     refused: &[RefusedRequest],
@@ -79,7 +78,7 @@ fn read_request(row: &Row<'_>) -> rusqlite::Result<RefusedRequest> {
     })
 }
 
-/// See `AdminStore::refused`. The whole table is small.
+/// Implements `AdminStore::refused`. The whole table is small.
 pub(super) fn list(
     connection: &Connection,
     filter: &RefusedFilter,
@@ -100,7 +99,7 @@ pub(super) fn list(
         .collect()
 }
 
-/// See `AdminStore::refused_request`.
+/// Implements `AdminStore::refused_request`.
 pub(super) fn find(
     connection: &Connection,
     request: RequestId,
@@ -109,13 +108,13 @@ pub(super) fn find(
     connection.prepare_cached(&sql)?.query_row(params![blob(request)], read_request).optional()
 }
 
-/// Removes a slice of those that came before a time.
+/// Removes a slice of the requests received before a time.
 pub(super) fn prune(tx: &WriteTransaction<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
-    let border = RequestId::new(before, 0);
+    let cutoff = RequestId::new(before, 0);
     tx.connection
         .prepare_cached(
             "DELETE FROM refused_requests WHERE id IN
                  (SELECT id FROM refused_requests WHERE id < ?1 ORDER BY id LIMIT ?2)",
         )?
-        .execute(params![blob(border), PER_SLICE])
+        .execute(params![blob(cutoff), PER_SLICE])
 }

@@ -1,7 +1,6 @@
-//! Delivering again on purpose: replays that people ask for, one by one or in bulk, and revivals by
-//! a duplicate.
+//! Replays: by a person one by one, by a job, or by a duplicate that revives a dead event.
 //!
-//! All make a new delivery that names the old one. The event's key plays no part.
+//! All insert a new delivery that refers to the old one. The dedup key plays no part.
 
 use rusqlite::{OptionalExtension, params};
 use serde_json::json;
@@ -21,11 +20,11 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// What a replay has to know of the delivery it starts from.
+/// What a replay needs to know of the old delivery.
 struct ReplayCandidate {
     event: EventId,
     destination: DestinationId,
-    /// The row number of the destination, and the ordering key.
+    /// Row number of the destination, and the ordering key.
     ordering: (i64, Option<String>),
     status: DeliveryStatus,
     reason: Option<DeadReason>,
@@ -50,7 +49,7 @@ fn find_candidate(
         .prepare_cached(FIND_CANDIDATE)?
         .query_row(params![blob(delivery)], |row| {
             let cause: String = row.get(3)?;
-            // A delivery that is itself a replay counts from its birth.
+            // A delivery that is itself a replay counts from its creation.
             let created_by_replay = if cause == "replay" { Some(time(row, 4)?) } else { None };
             Ok(ReplayCandidate {
                 event: id(row, 8)?,
@@ -66,7 +65,7 @@ fn find_candidate(
         .optional()
 }
 
-/// See `AdminStore::replay_delivery`.
+/// Implements `AdminStore::replay`.
 pub(super) fn replay_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     old: DeliveryId,
@@ -93,13 +92,14 @@ pub(super) fn replay_delivery(
     Ok(ReplayResult::Created { delivery: new, destination: found.destination })
 }
 
-/// Delivers once more for a job, or says why not. A job may follow right after another replay: it
-/// was asked for with its count before the eyes, and jobs that overlap do not run side by side.
-/// What was dead when the job took it and has arrived after all is left alone.
-pub(super) fn redeliver(
+/// Replays a delivery for a job, or returns why not. Unlike single replays a job has no minimum
+/// interval: its size was confirmed, and overlapping jobs do not run concurrently. A delivery that
+/// was dead when selected and has succeeded since is skipped.
+pub(super) fn replay_for_job(
     tx: &mut WriteTransaction<'_, '_>,
     old: DeliveryId,
-    (job, spec): (ReplayId, &ReplaySpec),
+    job: ReplayId,
+    spec: &ReplaySpec,
     now: Timestamp,
 ) -> rusqlite::Result<Result<DeliveryId, SkipReason>> {
     let Some(found) = find_candidate(tx, old)? else { return Ok(Err(SkipReason::EventGone)) };
@@ -128,14 +128,14 @@ const INSERT_DELIVERY: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
     VALUES (?1, ?2, ?3, 'pending', 'replay', ?4, ?4)";
 
-/// What a route would have made of the event is made at the attempt: the original is not for a
-/// destination whose route transforms it.
+/// The transform runs at the attempt: a destination whose route transforms events must not get the
+/// original.
 const INSERT_PENDING_TRANSFORM: &str = "
     INSERT INTO delivery_bodies (delivery_id, route_id)
     SELECT ?1, r.id FROM routes r JOIN events e ON e.source = r.source
      WHERE e.id = ?2 AND r.destination = ?3 AND r.transform IS NOT NULL ORDER BY r.seq LIMIT 1";
 
-/// Delivers an event to a destination (by its row number) that has never got it, or says why not.
+/// Delivers an event to a destination (by row number) that never got it, or returns why not.
 pub(super) fn deliver_missing(
     tx: &mut WriteTransaction<'_, '_>,
     event: EventId,
@@ -180,7 +180,7 @@ pub(super) fn deliver_missing(
 const IS_REPLAY_OF: &str =
     "SELECT EXISTS (SELECT 1 FROM deliveries WHERE id = ?2 AND replay_of = ?1)";
 
-/// Whether this very wish was granted before.
+/// Whether the same request was carried out before.
 fn is_replay_of(
     tx: &WriteTransaction<'_, '_>,
     old: DeliveryId,
@@ -191,7 +191,7 @@ fn is_replay_of(
         .query_row(params![blob(old), blob(new)], |row| row.get(0))
 }
 
-/// Which delivery hands over to which.
+/// An old delivery and the new one that replaces it.
 struct Replacement {
     old: DeliveryId,
     new: DeliveryId,
@@ -199,7 +199,6 @@ struct Replacement {
     now: Timestamp,
 }
 
-/// Who wanted it.
 #[derive(Clone, Copy)]
 enum ReplacementCause {
     Replay,
@@ -222,7 +221,7 @@ impl ReplacementCause {
     }
 }
 
-// Input::Replay
+// `DeliveryTransition::Replay`
 const MARK_REPLAYED: &str = "
     UPDATE deliveries SET state = 'replayed', replayed_by = ?2, replayed_at = ?3
      WHERE id = ?1 AND state IN ('dead', 'succeeded')";
@@ -240,7 +239,7 @@ fn replace_delivery(
 ) -> rusqlite::Result<()> {
     let Replacement { old, new, cause, now } = replacement;
     let now = now.as_millis();
-    // What was ordered is ordered again, behind all that wait by now.
+    // An ordered delivery goes to the end of its queue.
     let position = match &found.ordering {
         (destination, Some(key)) => Some(ordering_queue::append(tx, *destination, key)?),
         (_, None) => None,
@@ -278,8 +277,8 @@ fn replace_delivery(
 const LATEST_DELIVERIES: &str =
     "SELECT id, state FROM deliveries WHERE event_id = ?1 AND state <> 'replayed'";
 
-/// Delivers an event again if all its deliveries are dead, but for what may have arrived; says to
-/// which destinations.
+/// Replays all deliveries of an event if all are dead, except those that may have arrived; returns
+/// their destinations.
 pub(super) fn revive_event(
     tx: &mut WriteTransaction<'_, '_>,
     event: EventId,
@@ -301,8 +300,9 @@ pub(super) fn revive_event(
     Ok(revived)
 }
 
-/// Delivers one dead delivery again, as [`derive_delivery_id`]; says where it goes, if that is possible. One that
-/// may have arrived is left to a person: whoever comes again does not know more than we do.
+/// Replays a dead delivery under [`derive_delivery_id`]; returns its destination if that is
+/// possible. A delivery that may have arrived is left to a person: the repeated request does not
+/// tell more.
 pub(super) fn revive_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     old: DeliveryId,
@@ -321,8 +321,8 @@ pub(super) fn revive_delivery(
     Ok(vec![found.destination])
 }
 
-/// A new id that needs no dice: what it comes after and what asked for it (the request of a revival,
-/// or a job) are unique together.
+/// Derives the id of a new delivery without randomness: the old id together with the id of the
+/// request or job is unique.
 pub(super) fn derive_delivery_id<O: IdKind, W: IdKind>(
     old: Id<O>,
     who: Id<W>,
@@ -339,7 +339,6 @@ pub(super) fn derive_delivery_id<O: IdKind, W: IdKind>(
 const HAS_DEAD: &str =
     "SELECT EXISTS (SELECT 1 FROM deliveries WHERE event_id = ?1 AND state = 'dead')";
 
-/// Whether any delivery of the event is dead.
 pub(super) fn has_dead_delivery(
     tx: &WriteTransaction<'_, '_>,
     event: EventId,

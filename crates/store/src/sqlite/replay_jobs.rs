@@ -28,7 +28,6 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Items that are removed at a time.
 const ITEMS_PER_SLICE: usize = 1000;
 
 #[async_trait]
@@ -47,7 +46,7 @@ impl ReplayStore for SqliteStore {
     }
 
     async fn select_replay(&self, id: ReplayId) -> Result<SelectionReport, StoreError> {
-        // Looked for beside the writer, which only writes down what was found.
+        // A reader scans, so that the writer only inserts the result.
         let found = self
             .readers
             .read(move |connection| replay_selection::scan_next(connection, id))
@@ -101,7 +100,6 @@ impl ReplayStore for SqliteStore {
     }
 }
 
-/// What every step needs to know of a job.
 pub(super) struct ReplayJob {
     pub(super) seq: i64,
     pub(super) spec: ReplaySpec,
@@ -172,7 +170,7 @@ fn create_job(
 
 const SET_STATE: &str = "UPDATE replays SET state = ?2, ended_at = ?3 WHERE seq = ?1";
 
-/// Moves a job as the law says; `None` if the law says no.
+/// Applies a state transition; returns `None` if it is not allowed.
 pub(super) fn apply_transition(
     connection: &Connection,
     job: &ReplayJob,
@@ -214,7 +212,7 @@ fn find_replay(connection: &Connection, id: ReplayId) -> rusqlite::Result<Option
     let sql = format!("{ROWS} WHERE id = ?1");
     let found =
         connection.prepare_cached(&sql)?.query_row(params![blob(id)], read_replay).optional()?;
-    found.map(|found| with_progress(connection, found)).transpose()
+    found.map(|(seq, replay)| add_progress(connection, seq, replay)).transpose()
 }
 
 fn list_replays(
@@ -227,7 +225,7 @@ fn list_replays(
         .prepare_cached(&sql)?
         .query_map(params![border, page.limit], read_replay)?
         .collect::<Result<_, _>>()?;
-    rows.into_iter().map(|row| with_progress(connection, row)).collect()
+    rows.into_iter().map(|(seq, replay)| add_progress(connection, seq, replay)).collect()
 }
 
 const LANES: &str = "
@@ -237,9 +235,10 @@ const COUNTS: &str = "
     SELECT t.id, c.outcome, c.many
       FROM replay_counts c JOIN destinations t ON t.seq = c.destination WHERE c.replay = ?1";
 
-fn with_progress(
+fn add_progress(
     connection: &Connection,
-    (seq, mut replay): (i64, ReplayRow),
+    seq: i64,
+    mut replay: ReplayRow,
 ) -> rusqlite::Result<ReplayRow> {
     replay.by_destination = connection
         .prepare_cached(LANES)?
@@ -300,10 +299,8 @@ fn prune_finished(tx: &mut WriteTransaction<'_, '_>, before: Timestamp) -> rusql
     Ok(true)
 }
 
-/// Ends that one step counts.
 const ENDED_MAX: usize = 500;
 
-/// What is asked of a step.
 #[derive(Clone, Copy)]
 pub(super) struct AdvanceStep {
     pub(super) id: ReplayId,
@@ -312,14 +309,13 @@ pub(super) struct AdvanceStep {
     pub(super) now: Timestamp,
 }
 
-/// An item of a job, by its place.
 #[derive(Clone, Copy)]
 struct ItemPosition {
     destination: i64,
     number: i64,
 }
 
-/// A job's part for one destination.
+/// The items of a job for one destination.
 struct ReplayLane {
     destination: i64,
     id: DestinationId,
@@ -329,14 +325,14 @@ struct ReplayLane {
 }
 
 impl ReplayLane {
-    /// How many more it may be handed now.
+    /// How many more items may be dispatched now.
     fn room(&self, open_max: u64) -> usize {
         let room = (self.selected - self.taken).min(open_max.saturating_sub(self.open));
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 }
 
-/// What a look found.
+/// The result of the scan on a reader.
 pub(super) struct AdvanceScan {
     state: ReplayState,
     ended: Vec<(ItemPosition, ReplayItemOutcome)>,
@@ -351,7 +347,7 @@ impl AdvanceScan {
         !self.ended.is_empty() || self.can_dispatch || is_finished
     }
 
-    /// The answer when there is nothing to write.
+    /// The report if there is nothing to write.
     pub(super) fn unchanged_report(&self) -> AdvanceReport {
         AdvanceReport {
             state: self.state,
@@ -395,7 +391,7 @@ pub(super) fn scan_items(
     }))
 }
 
-/// What a delivery that has ended came to. One that was replayed later counts as what it was.
+/// The outcome of an ended delivery. One that was replayed later keeps its outcome.
 fn item_outcome(word: Option<&str>, died: bool) -> rusqlite::Result<ReplayItemOutcome> {
     let Some(word) = word else { return Ok(ReplayItemOutcome::Skipped(SkipReason::Forgotten)) };
     match DeliveryStatus::from_word(word) {
@@ -420,7 +416,7 @@ const LANES_BY_TAKEN: &str = "
       FROM replay_lanes l JOIN destinations t ON t.seq = l.destination
      WHERE l.replay = ?1 ORDER BY l.taken, l.destination";
 
-/// All lanes, the one that got least first.
+/// All lanes, the one with the fewest taken items first.
 fn load_lanes(connection: &Connection, job: &ReplayJob) -> rusqlite::Result<Vec<ReplayLane>> {
     connection
         .prepare_cached(LANES_BY_TAKEN)?
@@ -492,7 +488,7 @@ fn record_ended(
     let mut end = connection.prepare_cached(SET_OUTCOME)?;
     for (position, outcome) in &scan.ended {
         let values = params![job.seq, position.destination, position.number, outcome.as_str()];
-        // Two that look at the same time see the same; the first one counts it.
+        // Concurrent scans find the same items; the first one counts them.
         if end.execute(values)? == 0 {
             continue;
         }
@@ -511,7 +507,7 @@ const SET_DISPATCHED: &str = "
     UPDATE replay_items SET new_delivery = ?4, outcome = ?5
      WHERE replay = ?1 AND destination = ?2 AND number = ?3";
 
-/// Hands out the next `share` items of a lane; says why some of them did not become deliveries.
+/// Dispatches the next `share` items of a lane; returns why some were skipped.
 fn dispatch(
     tx: &mut WriteTransaction<'_, '_>,
     job: &ReplayJob,
@@ -529,7 +525,7 @@ fn dispatch(
     let mut skipped = Vec::new();
     for (number, event, old) in items {
         let new = match old {
-            Some(old) => replay::redeliver(tx, old, (step.id, &job.spec), step.now)?,
+            Some(old) => replay::replay_for_job(tx, old, step.id, &job.spec, step.now)?,
             None => replay::deliver_missing(tx, event, lane.destination, step.id, step.now)?,
         };
         let (new, skip) = match new {
@@ -554,7 +550,7 @@ const ADD_COUNT: &str = "
     INSERT INTO replay_counts (replay, destination, outcome, many) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (replay, destination, outcome) DO UPDATE SET many = many + excluded.many";
 
-/// Writes the sums; gives them back over all destinations.
+/// Adds to the outcome counts; returns their sums over all destinations.
 fn add_outcome_counts(
     connection: &Connection,
     job: &ReplayJob,

@@ -26,11 +26,11 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Rows that one look goes through.
+/// Rows read by one scan.
 const SCAN_MAX: usize = 5000;
-/// Rows that one transaction writes down: a few milliseconds of the writer's time.
+/// Items inserted by one transaction: a few milliseconds of the writer's time.
 const ITEMS_PER_SLICE: usize = 200;
-/// Looks of a preview: it goes through so many rows and then says that there may be more.
+/// Scans of a preview, after which it reports that there may be more.
 const fn preview_scans_max(depth: PreviewDepth) -> usize {
     match depth {
         PreviewDepth::Quick => 4,
@@ -40,37 +40,35 @@ const fn preview_scans_max(depth: PreviewDepth) -> usize {
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// Something that a job takes.
 struct SelectedItem {
     event: EventId,
     delivery: Option<DeliveryId>,
-    /// The row number of the destination.
+    /// Row number.
     destination: i64,
     destination_id: DestinationId,
     received_at: Timestamp,
 }
 
-/// A part of the walk.
 struct SelectionScan {
     found: Vec<SelectedItem>,
-    /// Where it goes on; `None` at the end.
+    /// Where to continue; `None` at the end.
     cursor: Option<[u8; 16]>,
 }
 
-/// A slice, to be written down.
+/// Scanned items, to be inserted.
 pub(super) struct SelectionSlice {
     id: ReplayId,
     from: Option<[u8; 16]>,
     scan: SelectionScan,
 }
 
-/// Before everything that a job could take. Ids begin with the time, and nothing is delivered
-/// before it was received.
+/// A cursor before everything that a job can select. Ids begin with their time, and no delivery is
+/// older than its event.
 pub(super) fn first_cursor(spec: &ReplaySpec) -> [u8; 16] {
     spec.filter.since.map_or([0; 16], |since| blob(EventId::new(since - TICK, u128::MAX)))
 }
 
-/// Looks for the next slice; `None` if there is no such job.
+/// Scans for the next slice; returns `None` if the job does not exist.
 pub(super) fn scan_next(
     connection: &Connection,
     id: ReplayId,
@@ -79,7 +77,7 @@ pub(super) fn scan_next(
     let ReplayJob { spec, state, created_at, cursor, .. } = job;
     let scan = match (state, cursor) {
         (ReplayState::Selecting, Some(cursor)) => {
-            table(connection, &spec, created_at, cursor, ITEMS_PER_SLICE)?
+            scan_rows(connection, &spec, created_at, cursor, ITEMS_PER_SLICE)?
         }
         (ReplayState::Selecting, None)
         | (
@@ -90,7 +88,6 @@ pub(super) fn scan_next(
     Ok(Some(SelectionSlice { id, from: cursor, scan }))
 }
 
-/// The question of a walk: its text, and what is bound.
 struct SelectionQuery {
     sql: String,
     values: Vec<Box<dyn ToSql>>,
@@ -98,7 +95,7 @@ struct SelectionQuery {
 }
 
 impl SelectionQuery {
-    /// Binds a value; gives its name in the text.
+    /// Binds a value; returns its placeholder.
     fn bind(&mut self, value: impl ToSql + 'static) -> String {
         self.values.push(Box::new(value));
         format!("?{}", self.values.len())
@@ -109,8 +106,8 @@ impl SelectionQuery {
     }
 }
 
-/// Goes through at most [`SCAN_MAX`] rows after `cursor`, until `limit` are found.
-fn table(
+/// Reads at most [`SCAN_MAX`] rows after `cursor`, until `limit` items match.
+fn scan_rows(
     connection: &Connection,
     spec: &ReplaySpec,
     created_at: Timestamp,
@@ -127,9 +124,9 @@ fn table(
     let values = query.values.iter().map(|value| &**value);
     let mut rows = statement.query(params_from_iter(values))?;
     let mut scan = SelectionScan { found: Vec::new(), cursor: None };
-    let mut looked = 0;
+    let mut scanned = 0;
     while let Some(row) = rows.next()? {
-        looked += 1;
+        scanned += 1;
         if row.get::<_, Option<bool>>(6)? == Some(true) {
             scan.found.push(SelectedItem {
                 event: id(row, 1)?,
@@ -139,7 +136,7 @@ fn table(
                 received_at: time(row, 5)?,
             });
         }
-        if looked == SCAN_MAX || scan.found.len() == limit {
+        if scanned == SCAN_MAX || scan.found.len() == limit {
             scan.cursor = Some(row.get(0)?);
             break;
         }
@@ -147,17 +144,18 @@ fn table(
     Ok(scan)
 }
 
-/// Deliveries that have ended. What the filter says is asked of each row that is looked at, not of
-/// the walk, so that the number of rows is bounded and not the number of matches.
+/// Ended deliveries. The filter is a column of the result, not a condition of the scan, so that the
+/// number of rows read is limited, not the number of matches.
 fn delivery_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) -> SelectionQuery {
     let mut query = SelectionQuery { sql: String::new(), values: Vec::new(), filters: Vec::new() };
     let filter = &spec.filter;
-    let (after, upper_bound) = (query.bind(cursor), upper_bound(&mut query, created_at));
+    let (after, upper_bound) = (query.bind(cursor), bind_upper_bound(&mut query, created_at));
     let to = filter.destination.map(|to| {
         let to = query.bind(blob(to));
         format!("d.destination = (SELECT seq FROM destinations WHERE id = {to})")
     });
-    // The dead, and each group of them, have an index of their own; what succeeded is found by destination, or among all.
+    // Dead deliveries and their groups have an index; succeeded ones are found by destination or by
+    // a full scan.
     let only_dead = !spec.takes(DeliveryStatus::Succeeded);
     let group = filter.group.map(|group| {
         let group = query.bind(blob(group));
@@ -182,8 +180,8 @@ fn delivery_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) ->
         .map(|status| format!("d.state = '{}'", status.as_str()))
         .collect();
     query.filter(format!("({})", statuses.join(" OR ")));
-    let frozen = query.bind(created_at.as_millis());
-    query.filter(format!("d.ended_at <= {frozen}"));
+    let created = query.bind(created_at.as_millis());
+    query.filter(format!("d.ended_at <= {created}"));
     if let Some(reason) = filter.reason.map(DeadReason::as_str) {
         let reason = query.bind(reason);
         query.filter(format!("d.reason = {reason}"));
@@ -208,14 +206,14 @@ fn delivery_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) ->
     query
 }
 
-/// Events that the destination has no delivery of.
+/// Events without a delivery to the destination.
 fn event_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) -> SelectionQuery {
     let mut query = SelectionQuery { sql: String::new(), values: Vec::new(), filters: Vec::new() };
-    let (after, upper_bound) = (query.bind(cursor), upper_bound(&mut query, created_at));
+    let (after, upper_bound) = (query.bind(cursor), bind_upper_bound(&mut query, created_at));
     let to = query.bind(spec.to.map(blob));
-    let frozen = query.bind(created_at.as_millis());
-    query.filter(format!("e.received_at <= {frozen}"));
-    // An event has few deliveries, a destination has many: left alone, SQLite may take the latter.
+    let created = query.bind(created_at.as_millis());
+    query.filter(format!("e.received_at <= {created}"));
+    // INDEXED BY: an event has few deliveries, a destination has many.
     query.filter(
         "NOT EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event
                       WHERE d.event_id = e.id AND d.destination = t.seq)",
@@ -242,12 +240,12 @@ fn event_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) -> Se
     query
 }
 
-/// The first id after the moment the job was made.
-fn upper_bound(query: &mut SelectionQuery, created_at: Timestamp) -> String {
+/// Binds the first id after the creation of the job.
+fn bind_upper_bound(query: &mut SelectionQuery, created_at: Timestamp) -> String {
     query.bind(blob(EventId::new(created_at + TICK, 0)))
 }
 
-/// What the filter says of events; `searched` are the texts that a search looks at.
+/// Adds the conditions on events; `searched` are the columns that a text search covers.
 fn filter_events(query: &mut SelectionQuery, spec: &ReplaySpec, searched: &[&str]) {
     let filter = &spec.filter;
     if let Some(source) = filter.source {
@@ -274,13 +272,14 @@ fn filter_events(query: &mut SelectionQuery, spec: &ReplaySpec, searched: &[&str
         let text = query.bind(text.clone());
         let found: Vec<String> = searched
             .iter()
-            .map(|place| format!("instr(lower(coalesce({place}, '')), lower({text})) > 0"))
+            .map(|column| format!("instr(lower(coalesce({column}, '')), lower({text})) > 0"))
             .collect();
         query.filter(format!("({})", found.join(" OR ")));
     }
 }
 
-const LANE: &str = "SELECT selected FROM replay_lanes WHERE replay = ?1 AND destination = ?2";
+const LANE_SELECTED: &str =
+    "SELECT selected FROM replay_lanes WHERE replay = ?1 AND destination = ?2";
 const ADD_LANE: &str = "INSERT INTO replay_lanes (replay, destination) VALUES (?1, ?2)";
 const SET_LANE: &str =
     "UPDATE replay_lanes SET selected = ?3 WHERE replay = ?1 AND destination = ?2";
@@ -288,10 +287,11 @@ const ADD_ITEM: &str = "
     INSERT INTO replay_items (replay, destination, number, event_id, delivery_id)
     VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (replay, event_id, destination) DO NOTHING";
-const SELECTED: &str = "SELECT coalesce(sum(selected), 0) FROM replay_lanes WHERE replay = ?1";
+const COUNT_SELECTED: &str =
+    "SELECT coalesce(sum(selected), 0) FROM replay_lanes WHERE replay = ?1";
 const SET_CURSOR: &str = "UPDATE replays SET cursor = ?2 WHERE seq = ?1";
 
-/// Writes a slice down, if the job is still where it was looked for.
+/// Inserts a slice, unless the job has moved on since the scan.
 pub(super) fn insert_slice(
     tx: &mut WriteTransaction<'_, '_>,
     slice: &SelectionSlice,
@@ -302,9 +302,12 @@ pub(super) fn insert_slice(
     if job.state != ReplayState::Selecting || job.cursor != slice.from {
         return Ok(SelectionReport::Now(job.state));
     }
-    let already: u64 =
-        tx.connection.prepare_cached(SELECTED)?.query_row(params![job.seq], |row| row.get(0))?;
-    let room = usize::try_from(REPLAY_ITEMS_MAX.saturating_sub(already)).unwrap_or(usize::MAX);
+    let selected_before: u64 = tx
+        .connection
+        .prepare_cached(COUNT_SELECTED)?
+        .query_row(params![job.seq], |row| row.get(0))?;
+    let room =
+        usize::try_from(REPLAY_ITEMS_MAX.saturating_sub(selected_before)).unwrap_or(usize::MAX);
     let mut lanes: BTreeMap<i64, u64> = BTreeMap::new();
     for found in slice.scan.found.iter().take(room) {
         let selected = match lanes.get(&found.destination) {
@@ -334,14 +337,14 @@ pub(super) fn insert_slice(
     Ok(SelectionReport::Now(state.unwrap_or(job.state)))
 }
 
-/// How many were selected for a destination; makes its lane if it is the first.
+/// How many items a destination has; inserts its lane if there is none.
 fn find_or_insert_lane(
     connection: &Connection,
     replay: i64,
     destination: i64,
 ) -> rusqlite::Result<u64> {
     let found = connection
-        .prepare_cached(LANE)?
+        .prepare_cached(LANE_SELECTED)?
         .query_row(params![replay, destination], |row| row.get(0))
         .optional()?;
     match found {
@@ -353,7 +356,8 @@ fn find_or_insert_lane(
     }
 }
 
-/// See `ReplayStore::preview_replay`. Each look is a read of its own: none holds the log for long.
+/// Implements `ReplayStore::preview_replay`. Each scan is a separate read, so that none keeps the
+/// log from being reset for long.
 pub(super) async fn preview_selection(
     readers: &ReadPool,
     spec: ReplaySpec,
@@ -363,9 +367,9 @@ pub(super) async fn preview_selection(
     let mut preview = ReplayPreview::default();
     let mut cursor = first_cursor(&spec);
     for _ in 0..preview_scans_max(depth) {
-        let asked = spec.clone();
+        let scanned_spec = spec.clone();
         let scan = readers
-            .read(move |connection| table(connection, &asked, now, cursor, usize::MAX))
+            .read(move |connection| scan_rows(connection, &scanned_spec, now, cursor, usize::MAX))
             .await?;
         for found in scan.found {
             preview.count += 1;

@@ -1,15 +1,15 @@
-//! Counts by time: noted with each transaction, sorted into buckets every few seconds.
+//! Counts by time: collected with each transaction, added to buckets every few seconds.
 //!
 //! ```text
-//!  a batch ──► Facts in memory ──► one row of rollup_facts, in the batch's transaction
-//!                                    │  roll_up, every few seconds, in a transaction of its own
+//!  a batch ──► PendingRollups ──► one row of rollup_facts, in the batch's transaction
+//!                                    │  roll_up, every few seconds, in its own transaction
 //!                                    ▼
 //!                                  rollups: 10 s, 1 min, 1 h of each source and destination
 //! ```
 //!
-//! A bucket of each of a hundred destinations, changed in every batch, would cost more than the
-//! deliveries themselves; one row does not. It is taken away in the transaction that adds it to the
-//! buckets, so a crash loses nothing and doubles nothing. Who asks sees both.
+//! Updating the buckets of a hundred destinations in every batch would cost more than the
+//! deliveries themselves; one row does not. The row is removed in the transaction that adds it to
+//! the buckets, so a crash neither loses nor doubles it. Queries read both.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// Rows of facts in a slice; a few seconds of work at the highest rate.
+/// Rows of `rollup_facts` per slice; a few seconds of traffic at the highest rate.
 const ROWS_PER_SLICE: usize = 1000;
-/// A slice ends with the row of facts that reaches so many buckets of ten seconds. Each is read
-/// and written three times, at some 5 µs.
+/// A slice ends with the row that reaches this many ten-second buckets. Each is read and written
+/// three times, at about 5 µs.
 const BUCKETS_PER_SLICE: usize = 300;
 
-/// Whose tally: a source or a destination, by its row number.
+/// A source or destination, by row number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SubjectSeq {
     Source(i64),
@@ -55,27 +55,26 @@ impl SubjectSeq {
     }
 }
 
-/// What was counted in each ten seconds.
+/// Counts by ten-second bucket.
 #[derive(Debug, Default)]
 pub(super) struct PendingRollups(BTreeMap<(SubjectSeq, Timestamp), RollupCounts>);
 
 impl PendingRollups {
-    /// The tally that holds what happens at `at`.
     pub(super) fn bucket(&mut self, subject: SubjectSeq, at: Timestamp) -> &mut RollupCounts {
         self.0.entry((subject, BucketWidth::TenSeconds.start(at))).or_default()
     }
 
-    fn write(&self, to: &mut Vec<u8>) {
-        for ((subject, start), tally) in &self.0 {
+    fn encode(&self, to: &mut Vec<u8>) {
+        for ((subject, start), counts) in &self.0 {
             to.push(matches!(subject, SubjectSeq::Destination(_)).into());
             write_varint(subject.seq().cast_unsigned(), to);
             write_varint(start.as_millis().cast_unsigned(), to);
-            tally.write(to);
+            counts.write(to);
         }
     }
 
-    /// Adds what a row of facts says.
-    fn read(&mut self, mut from: &[u8]) -> Result<(), DecodeRollupError> {
+    /// Adds the counts of an encoded row.
+    fn decode_and_add(&mut self, mut from: &[u8]) -> Result<(), DecodeRollupError> {
         while let Some((kind, rest)) = from.split_first() {
             from = rest;
             let seq = read_varint(&mut from)?.cast_signed();
@@ -90,36 +89,36 @@ impl PendingRollups {
         Ok(())
     }
 
-    /// Keeps the facts of a batch in its transaction.
+    /// Inserts the counts of a batch in its transaction.
     pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
         if self.0.is_empty() {
             return Ok(());
         }
         let mut pending = Vec::with_capacity(64 * self.0.len());
-        self.write(&mut pending);
-        let keep = "INSERT INTO rollup_facts (facts) VALUES (?1)";
-        connection.prepare_cached(keep)?.execute(params![pending])?;
+        self.encode(&mut pending);
+        let sql = "INSERT INTO rollup_facts (facts) VALUES (?1)";
+        connection.prepare_cached(sql)?.execute(params![pending])?;
         Ok(())
     }
 }
 
 fn damaged_counts(_: DecodeRollupError) -> rusqlite::Error {
-    corrupt_value(0, "a tally that cannot be read")
+    corrupt_value(0, "counts that cannot be decoded")
 }
 
 const NEXT_PENDING: &str = "SELECT seq, facts FROM rollup_facts ORDER BY seq LIMIT ?1";
 
-/// See `AdminStore::roll_up`.
+/// Implements `AdminStore::roll_up`.
 pub(super) fn roll_up(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
     let mut pending = PendingRollups::default();
     let mut last = None;
-    let mut taken = 0;
+    let mut rows_read = 0;
     let mut statement = tx.connection.prepare_cached(NEXT_PENDING)?;
     let mut rows = statement.query(params![ROWS_PER_SLICE])?;
     while let Some(row) = rows.next()? {
-        pending.read(row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
+        pending.decode_and_add(row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
         last = Some(row.get::<_, i64>(0)?);
-        taken += 1;
+        rows_read += 1;
         if pending.0.len() >= BUCKETS_PER_SLICE {
             break;
         }
@@ -127,11 +126,11 @@ pub(super) fn roll_up(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<boo
     drop(rows);
     let Some(last) = last else { return Ok(false) };
     add_to_buckets(tx.connection, &pending)?;
-    // A number may be used again after this: whatever has it then is new.
+    // A row number may be reused after this, for a new row.
     tx.connection
         .prepare_cached("DELETE FROM rollup_facts WHERE seq <= ?1")?
         .execute(params![last])?;
-    Ok(taken == ROWS_PER_SLICE || pending.0.len() >= BUCKETS_PER_SLICE)
+    Ok(rows_read == ROWS_PER_SLICE || pending.0.len() >= BUCKETS_PER_SLICE)
 }
 
 const FIND_BUCKET: &str = "
@@ -146,16 +145,16 @@ fn add_to_buckets(connection: &Connection, pending: &PendingRollups) -> rusqlite
     let mut bytes = Vec::new();
     for width in BucketWidth::ALL {
         let mut buckets: BTreeMap<(SubjectSeq, Timestamp), RollupCounts> = BTreeMap::new();
-        for ((subject, start), tally) in &pending.0 {
-            buckets.entry((*subject, width.start(*start))).or_default().merge(tally);
+        for ((subject, start), counts) in &pending.0 {
+            buckets.entry((*subject, width.start(*start))).or_default().merge(counts);
         }
-        for ((subject, start), mut tally) in buckets {
+        for ((subject, start), mut counts) in buckets {
             let (kind, seq, start) = (subject.kind(), subject.seq(), start.as_millis());
             if let Some(stored) = find_bucket(&mut find, width, subject, start)? {
-                tally.merge(&stored);
+                counts.merge(&stored);
             }
             bytes.clear();
-            tally.write(&mut bytes);
+            counts.write(&mut bytes);
             put.execute(params![width.secs(), kind, seq, start, bytes])?;
         }
     }
@@ -174,7 +173,7 @@ fn find_bucket(
     .optional()
 }
 
-// Up to the first one that is beyond the limit, if there are so many.
+// Up to the first one beyond the limit, if there are so many.
 const PRUNE_BUCKETS: &str = "
     DELETE FROM rollups
      WHERE width = ?1 AND kind = ?2 AND subject = ?3
@@ -182,8 +181,8 @@ const PRUNE_BUCKETS: &str = "
                               WHERE width = ?1 AND kind = ?2 AND subject = ?3 AND start < ?4
                               ORDER BY start LIMIT 1 OFFSET ?5), ?4)";
 
-/// Removes buckets of a subject whose time has passed, the oldest first and no more than `limit`;
-/// says how many.
+/// Removes expired buckets of a source or destination, oldest first and at most `limit`; returns
+/// how many.
 pub(super) fn prune_buckets(
     connection: &Connection,
     subject: SubjectSeq,
@@ -200,7 +199,7 @@ pub(super) fn prune_buckets(
     Ok(removed)
 }
 
-// One walk through the buckets of each subject: without that order all of a width would be read.
+// CROSS JOIN: one range per subject; in the other order SQLite would read all buckets of a width.
 const OF_SOURCES: &str = "
     SELECT r.start, r.tally FROM sources s CROSS JOIN rollups r
         ON r.width = ?1 AND r.kind = 'source' AND r.subject = s.seq
@@ -212,12 +211,12 @@ const OF_DESTINATIONS: &str = "
        AND r.start >= ?2 AND r.start < ?3
      WHERE ?4 IS NULL OR t.seq = ?4";
 
-/// See `AdminStore::query_buckets`.
+/// Implements `AdminStore::rollups`.
 pub(super) fn query_buckets(
     connection: &Connection,
     query: RollupQuery,
 ) -> rusqlite::Result<Vec<(Timestamp, RollupCounts)>> {
-    // One look at both tables: facts must not move from one to the other in between.
+    // One snapshot of both tables: no row may move from one to the other in between.
     let snapshot = connection.unchecked_transaction()?;
     let only = match query.whose {
         RollupSubject::Source(None) | RollupSubject::Destination(None) => None,
@@ -226,7 +225,7 @@ pub(super) fn query_buckets(
             Some(find_seq(&snapshot, "destinations", blob(id))?)
         }
     };
-    // An id that nobody has is that of a subject without a past.
+    // An unknown id has no counts.
     let Some(only) = only.map_or(Some(None), |seq| seq.map(Some)) else { return Ok(Vec::new()) };
     let mut buckets: BTreeMap<Timestamp, RollupCounts> = BTreeMap::new();
     let sql = match query.whose {
@@ -237,10 +236,10 @@ pub(super) fn query_buckets(
     let mut statement = snapshot.prepare_cached(sql)?;
     let mut rows = statement.query(params![query.width.secs(), since, until, only])?;
     while let Some(row) = rows.next()? {
-        let tally = RollupCounts::read(&mut row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
-        buckets.entry(time(row, 0)?).or_default().merge(&tally);
+        let counts = RollupCounts::read(&mut row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
+        buckets.entry(time(row, 0)?).or_default().merge(&counts);
     }
-    for ((subject, start), tally) in read_pending(&snapshot)?.0 {
+    for ((subject, start), counts) in read_pending(&snapshot)?.0 {
         let start = query.width.start(start);
         let is_of_kind = match (query.whose, subject) {
             (RollupSubject::Source(_), SubjectSeq::Source(_))
@@ -250,19 +249,19 @@ pub(super) fn query_buckets(
         };
         let is_wanted = is_of_kind && only.is_none_or(|only| only == subject.seq());
         if is_wanted && (query.since..query.until).contains(&start) {
-            buckets.entry(start).or_default().merge(&tally);
+            buckets.entry(start).or_default().merge(&counts);
         }
     }
     Ok(buckets.into_iter().collect())
 }
 
-/// What was counted and is not in its buckets yet.
+/// The counts that are not in buckets yet.
 fn read_pending(connection: &Connection) -> rusqlite::Result<PendingRollups> {
     let mut pending = PendingRollups::default();
     let mut statement = connection.prepare_cached("SELECT facts FROM rollup_facts")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        pending.read(row.get_ref(0)?.as_blob()?).map_err(damaged_counts)?;
+        pending.decode_and_add(row.get_ref(0)?.as_blob()?).map_err(damaged_counts)?;
     }
     Ok(pending)
 }
@@ -279,7 +278,7 @@ mod tests {
     use super::{super::schema::query_plan, *};
 
     #[test]
-    fn buckets_are_found_by_their_key() {
+    fn buckets_are_found_by_primary_key() {
         let of_subject = "(width=? AND kind=? AND subject=?";
         for (name, sql) in [("find", FIND_BUCKET), ("expire", PRUNE_BUCKETS)] {
             let steps = query_plan(sql);
@@ -290,7 +289,7 @@ mod tests {
         }
         for (name, sql) in [("sources", OF_SOURCES), ("destinations", OF_DESTINATIONS)] {
             let steps = query_plan(sql);
-            // All that is configured, and for each of it a range of its buckets.
+            // All sources or destinations, and for each a range of its buckets.
             assert!(steps[0].starts_with("SCAN"), "case: {name}: {steps:#?}");
             let range = format!("SEARCH r USING PRIMARY KEY {of_subject} AND start>? AND start<?)");
             assert_eq!(steps[1..], [range], "case: {name}");
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_read_as_they_were_written() {
+    fn pending_rollups_are_decoded_as_encoded() {
         let at = Timestamp::from_millis(1_800_000_004_321);
         let mut pending = PendingRollups::default();
         pending
@@ -309,16 +308,16 @@ mod tests {
             .latency
             .record(std::time::Duration::from_millis(20));
         let mut bytes = Vec::new();
-        pending.write(&mut bytes);
+        pending.encode(&mut bytes);
 
         let mut twice = PendingRollups::default();
-        twice.read(&bytes).unwrap();
+        twice.decode_and_add(&bytes).unwrap();
         assert_eq!(twice.0, pending.0);
-        twice.read(&bytes).unwrap();
+        twice.decode_and_add(&bytes).unwrap();
 
         let accepted = surehook_core::rollup::RollupMetric::Accepted;
         assert_eq!(twice.bucket(SubjectSeq::Source(7), at).get(accepted), 6);
-        assert_eq!(twice.read(&[2]), Err(DecodeRollupError));
-        assert_eq!(twice.read(&bytes[..bytes.len() - 1]), Err(DecodeRollupError));
+        assert_eq!(twice.decode_and_add(&[2]), Err(DecodeRollupError));
+        assert_eq!(twice.decode_and_add(&bytes[..bytes.len() - 1]), Err(DecodeRollupError));
     }
 }

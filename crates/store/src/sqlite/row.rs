@@ -1,4 +1,4 @@
-//! Rows to domain types, checked on the way out as the schema checks on the way in.
+//! Conversions from rows to domain types, with checks that match those of the schema.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{attempt_timing, lanes::displayed_status};
 
-/// A value that the schema should have kept out.
+/// A value that the schema should have rejected.
 pub(super) fn corrupt_value(column: usize, what: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.to_owned().into())
 }
@@ -39,7 +39,7 @@ pub(super) fn blob<K: IdKind>(id: Id<K>) -> [u8; 16] {
     id.uuid().into_bytes()
 }
 
-/// Bytes as a list that `json_each` and `unhex` read.
+/// A JSON list of hex strings, for `json_each` and `unhex`.
 pub(super) fn hex_json_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
     let quoted: Vec<String> =
         all.map(|bytes| format!("\"{}\"", data_encoding::HEXLOWER.encode(bytes))).collect();
@@ -59,8 +59,8 @@ pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
     text.parse().map_err(|_| corrupt_value(column, &text))
 }
 
-/// A text that must mean something.
-pub(super) fn word<T>(
+/// Parses a text column; NULL is `None`.
+pub(super) fn parse_text<T>(
     row: &Row<'_>,
     column: usize,
     parse: impl Fn(&str) -> Option<T>,
@@ -72,11 +72,11 @@ pub(super) fn word<T>(
 }
 
 pub(super) fn status(row: &Row<'_>, column: usize) -> rusqlite::Result<DeliveryStatus> {
-    word(row, column, DeliveryStatus::from_word)?.ok_or_else(|| corrupt_value(column, "NULL"))
+    parse_text(row, column, DeliveryStatus::from_word)?.ok_or_else(|| corrupt_value(column, "NULL"))
 }
 
 pub(super) fn reason(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<DeadReason>> {
-    word(row, column, DeadReason::from_word)
+    parse_text(row, column, DeadReason::from_word)
 }
 
 /// Columns of [`payload`], from `payloads p` and `events e`.
@@ -116,9 +116,9 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
         duplicates: row.get(6)?,
         last_duplicate_at: optional_time(row, 7)?,
         body_removed: row.get(8)?,
-        kind: word(row, 9, EventKind::new)?,
+        kind: parse_text(row, 9, EventKind::new)?,
         attributes: attributes(row, 10)?,
-        // Whoever shows it counts them.
+        // Filled in by the caller.
         deliveries: BTreeMap::new(),
     })
 }
@@ -127,14 +127,14 @@ fn attributes(row: &Row<'_>, column: usize) -> rusqlite::Result<Attributes> {
     let Some(json) = row.get_ref(column)?.as_str_or_null()? else {
         return Ok(Attributes::default());
     };
-    // Without the text, which may hold a phone number and would be logged.
+    // Without the value, which may contain a phone number and would be logged.
     Attributes::from_json(json).map_err(|_| corrupt_value(column, "attributes"))
 }
 
 /// Columns of [`delivery`], from `deliveries d JOIN destinations t`.
 ///
-/// What is held back by its destination is shown as held; the row itself does not change, since a
-/// pause is a fact about a destination, not about a million deliveries.
+/// A delivery held by its lane is displayed as held; its row does not change, since a pause is a
+/// fact about the destination, not about a million deliveries.
 pub(super) const DELIVERY_COLUMNS: &str = concat!(
     "d.id, d.event_id, t.id, ",
     displayed_status!(),
@@ -168,7 +168,7 @@ pub(super) const ATTEMPT_COLUMNS: &str = "a.number, a.id, a.started_at, a.took_m
     coalesce(d.reason, 'ambiguous'), a.timing";
 
 pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
-    let (timing, why_then) = word(row, 13, attempt_timing::decode)?.unwrap_or_default();
+    let (timing, why_then) = parse_text(row, 13, attempt_timing::decode)?.unwrap_or_default();
     let attempt = AttemptRecord {
         number: row.get(0)?,
         id: id(row, 1)?,
@@ -176,8 +176,8 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
         took: Duration::from_millis(row.get(3)?),
         timing,
         status: row.get(4)?,
-        failure: word(row, 5, AttemptFailure::from_word)?,
-        class: word(row, 6, FailureClass::from_word)?,
+        failure: parse_text(row, 5, AttemptFailure::from_word)?,
+        class: parse_text(row, 6, FailureClass::from_word)?,
         detail: row.get(7)?,
         response: row.get::<_, Option<Vec<u8>>>(8)?.unwrap_or_default(),
     };
@@ -185,8 +185,9 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
     Ok(AttemptRow { delivery, attempt, next, why_then })
 }
 
-/// The word, the time and the reason. That of an attempt is its delivery's, which is that of the last;
-/// what was dead and has none any more was `ambiguous`, and has arrived after all.
+/// Reads the next step from three columns: name, due time and reason. An attempt has the reason of
+/// its delivery, whose last attempt it is; if that has none any more it was `ambiguous`, and has
+/// arrived after all.
 pub(super) fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<NextStep>> {
     let Some(word) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
     let found = match word.as_str() {

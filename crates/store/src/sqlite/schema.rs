@@ -1,4 +1,4 @@
-//! Opening the file: settings that durability rests on, and migrations, forward only.
+//! Opens the file: settings required for durability, and forward-only migrations.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{OpenError, dead_letter_groups, key_index};
 
-/// Every migration, in order. One that has been released is never edited.
+/// All migrations in order. A released one is never edited.
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
     include_str!("../../migrations/sqlite/0002_keys_by_digest.sql"),
@@ -40,23 +40,24 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0022_key_blocks.sql"),
 ];
 
-/// "srhk": tells our files from others'.
+/// "srhk": distinguishes our files from others.
 const APPLICATION_ID: i32 = 0x7372_686b;
 
-/// Before this, two connections could corrupt the log when one of them reset it.
+/// In older versions, two connections could corrupt the log when one of them reset it.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
-/// Opens the one connection that writes.
+/// Opens the connection of the writer.
 pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     if rusqlite::version_number() < SQLITE_VERSION_MIN {
         return Err(OpenError::OldSqlite(rusqlite::version()));
     }
     let mut connection = Connection::open(file)?;
     check_application_id(&connection, file)?;
-    // FULL: the log is synced at every commit, which is what an answer of 200 promises.
-    // mmap off: an I/O error on a mapped page would be a signal, not an error.
-    // A small cache: SQLite walks all of it at most commits, and the system caches the pages too.
-    // Larger pages: fewer writes of an event and its body. Only a new file takes that.
+    // FULL: the log is synced at every commit, as the answer 200 promises.
+    // mmap off: an I/O error on a mapped page would raise a signal instead of an error.
+    // A small cache: SQLite scans all of it in most commits, and the system caches the pages as
+    // well.
+    // Large pages: fewer writes per event and body. Applies to new files only.
     connection.execute_batch(
         "PRAGMA page_size = 8192;
          PRAGMA journal_mode = WAL;
@@ -80,7 +81,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Opens the connection that copies the log into the database; see `checkpoint`.
+/// Opens the connection that copies the log; see `checkpoint`.
 pub(super) fn open_checkpointer(file: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
     connection.execute_batch(
@@ -92,7 +93,6 @@ pub(super) fn open_checkpointer(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Opens a connection that can only look.
 pub(super) fn open_reader(file: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
@@ -126,7 +126,7 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
     let done = usize::try_from(found).unwrap_or(0);
     add_functions(connection)?;
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(done) {
-        // Each in its own transaction: one that fails leaves the version before it usable.
+        // Each in its own transaction: after a failure the previous version is still usable.
         let tx = connection.transaction()?;
         tx.execute_batch(sql)?;
         tx.pragma_update(None, "user_version", index + 1)?;
@@ -136,7 +136,7 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// What migrations need and SQLite does not have.
+/// SQL functions that the migrations use.
 fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     connection.create_scalar_function(
         "key_digest",
@@ -157,7 +157,7 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     dead_letter_groups::add_functions(connection)
 }
 
-/// How `SQLite` would carry out a statement, in an empty file.
+/// The query plan of a statement in an empty database.
 #[cfg(test)]
 pub(super) fn query_plan(sql: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What was sent: how services call it, and how much of it on each day.
+//! Sent messages: their ids at the provider, and how many were sent per day.
 
 use std::ops::RangeInclusive;
 
@@ -21,7 +21,7 @@ const COUNT_SENT: &str = "
     INSERT INTO sends_by_day (destination, day, sent) VALUES (?1, ?2, 1)
     ON CONFLICT DO UPDATE SET sent = sent + 1";
 
-/// Keeps that a message of `delivery` was sent to a destination (by its row number).
+/// Records that a message of `delivery` was sent to a destination (by row number).
 pub(super) fn record_sent(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
@@ -33,18 +33,18 @@ pub(super) fn record_sent(
     sent.id.as_deref().map_or(Ok(()), |sent_id| record_sent_id(tx, delivery, sent_id, at))
 }
 
-// Should it be sent again after all, the statuses that come are about the last one.
+// If the message is sent again, later statuses refer to the last one.
 const SET_SENT_ID: &str = "
     INSERT OR REPLACE INTO sends (delivery_id, sent_id, sent_at) VALUES (?1, ?2, ?3)";
 
-/// Keeps what the service calls the message of a delivery.
+/// Stores the provider's id of the message of a delivery.
 pub(super) fn record_sent_id(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
     sent_id: &str,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
-    // A service that sends an empty name sends none.
+    // An empty id is none.
     if !sent_id.is_empty() {
         tx.sql.get(SET_SENT_ID)?.execute(params![blob(delivery), sent_id, at.as_millis()])?;
     }
@@ -56,7 +56,7 @@ const BELONGS_TO_OTHER_DELIVERY: &str = "
                     WHERE s.sent_id = ?2 AND s.delivery_id <> ?1
                       AND d.event_id = (SELECT event_id FROM deliveries WHERE id = ?1))";
 
-/// Whether the service's name belongs to a message of another delivery of the same event.
+/// Whether the id belongs to a message of another delivery of the same event.
 pub(super) fn belongs_to_other_delivery(
     tx: &WriteTransaction<'_, '_>,
     delivery: DeliveryId,
@@ -71,7 +71,7 @@ const SENT_ON: &str = "
     SELECT s.sent FROM destinations t JOIN sends_by_day s ON s.destination = t.seq
      WHERE t.id = ?1 AND s.day = ?2";
 
-/// See `DeliveryStore::count_sent_on`.
+/// Implements `DeliveryStore::sent_on`.
 pub(super) fn count_sent_on(
     connection: &Connection,
     destination: DestinationId,
@@ -88,7 +88,7 @@ const BY_DAY: &str = "
     SELECT t.id, s.day, s.sent FROM destinations t JOIN sends_by_day s ON s.destination = t.seq
      WHERE t.deleted_at IS NULL AND s.day BETWEEN ?1 AND ?2 ORDER BY s.day, t.id";
 
-/// See `AdminStore::sent_by_day`.
+/// Implements `AdminStore::sent_by_day`.
 pub(super) fn list_by_day(
     connection: &Connection,
     days: &RangeInclusive<i32>,
@@ -100,7 +100,7 @@ pub(super) fn list_by_day(
 
 const PRUNE_DAYS: &str = "DELETE FROM sends_by_day WHERE destination = ?1 AND day < ?2";
 
-/// Removes the days of a destination that are long past: of each it has one row.
+/// Removes the counts of old days, of which each has one row.
 pub(super) fn prune_days(
     connection: &Connection,
     destination: i64,
@@ -116,7 +116,7 @@ mod tests {
     use super::{super::schema::query_plan, *};
 
     #[test]
-    fn days_and_names_are_found_by_their_indexes() {
+    fn days_and_message_ids_are_found_by_index() {
         for sql in [SENT_ON, PRUNE_DAYS, BELONGS_TO_OTHER_DELIVERY] {
             let steps = query_plan(sql);
             assert!(steps.iter().all(|step| !step.starts_with("SCAN s")), "{sql}: {steps:#?}");

@@ -1,5 +1,5 @@
-//! What a status says of a message that we sent: heard at once by a delivery that waits, and after the
-//! attempt by one that is under way.
+//! Provider statuses of sent messages: applied at once to a pending delivery, and after the attempt
+//! to one that is in flight.
 
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::json;
@@ -24,14 +24,14 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// What a status said, and which.
+/// A status and what it refers to.
 pub(super) struct ReceivedStatus {
-    /// The event that the status is; that which it is about, if its own answer came late.
+    /// The event that carried the status; for a late answer, the event it is about.
     status_event: EventId,
     at: Timestamp,
     sent_id: Option<String>,
-    pub(super) said: ProviderStatus,
-    /// Of which event.
+    pub(super) status: ProviderStatus,
+    /// The event whose delivery the status is about.
     about_event: EventId,
 }
 
@@ -39,24 +39,23 @@ pub(super) struct ReceivedStatus {
 struct StatusTarget {
     id: DeliveryId,
     event: EventId,
-    /// The row number.
+    /// Row number.
     destination: i64,
     status: DeliveryStatus,
     reason: Option<DeadReason>,
     attempts: u32,
     created_at: Timestamp,
-    /// What it took over from.
     replay_of: Option<DeliveryId>,
 }
 
-/// Columns of [`target`], from `deliveries d`.
+/// Columns of [`read_target`], from `deliveries d`.
 macro_rules! target_columns {
     () => {
         "d.id, d.event_id, d.destination, d.state, d.reason, d.attempts, d.created_at, d.replay_of"
     };
 }
 
-fn target(row: &Row<'_>) -> rusqlite::Result<StatusTarget> {
+fn read_target(row: &Row<'_>) -> rusqlite::Result<StatusTarget> {
     Ok(StatusTarget {
         id: id(row, 0)?,
         event: id(row, 1)?,
@@ -70,15 +69,15 @@ fn target(row: &Row<'_>) -> rusqlite::Result<StatusTarget> {
 }
 
 impl StatusTarget {
-    /// Whether what a status says can be about it, and moves it. That is so for what waits if it was
-    /// sent before, or if `was_sent` says so; and what was given up because nobody knew whether it
-    /// arrived has arrived after all.
-    fn is_movable_by(&self, said: ProviderStatus, was_sent: bool) -> bool {
+    /// Whether a status can be about this delivery and move it. A waiting delivery must have been
+    /// sent before, by its own attempts or as `was_sent` says. One that is dead because its outcome
+    /// was ambiguous can only succeed.
+    fn is_movable_by(&self, status: ProviderStatus, was_sent: bool) -> bool {
         match self.status {
             DeliveryStatus::Pending | DeliveryStatus::Scheduled => self.attempts > 0 || was_sent,
-            DeliveryStatus::Held => was_sent && said == ProviderStatus::Sent,
+            DeliveryStatus::Held => was_sent && status == ProviderStatus::Sent,
             DeliveryStatus::Dead => {
-                self.reason == Some(DeadReason::Ambiguous) && said == ProviderStatus::Sent
+                self.reason == Some(DeadReason::Ambiguous) && status == ProviderStatus::Sent
             }
             DeliveryStatus::InFlight
             | DeliveryStatus::Succeeded
@@ -96,7 +95,8 @@ const LATEST_DELIVERY: &str = concat!(
        ORDER BY d.id DESC LIMIT 1"
 );
 
-/// Lets the delivery that it is about hear what the event `status_event` says; says whether it moved.
+/// Applies the status that `status_event` carries to its delivery; returns the delivery if it
+/// moved.
 pub(super) fn apply_update(
     tx: &mut WriteTransaction<'_, '_>,
     status_event: EventId,
@@ -108,7 +108,7 @@ pub(super) fn apply_update(
     let found = tx
         .connection
         .prepare_cached(LATEST_DELIVERY)?
-        .query_row(params![blob(update.event), destination], target)
+        .query_row(params![blob(update.event), destination], read_target)
         .optional()?;
     let Some(target) = found else { return Ok(None) };
     if let Some(sent_id) = &update.sent_id
@@ -116,15 +116,15 @@ pub(super) fn apply_update(
     {
         return Ok(None);
     }
-    let (at, said, about_event) = (update.at, update.said, update.event);
+    let (at, status, about_event) = (update.at, update.said, update.event);
     let received =
-        ReceivedStatus { status_event, at, sent_id: update.sent_id.clone(), said, about_event };
+        ReceivedStatus { status_event, at, sent_id: update.sent_id.clone(), status, about_event };
     if target.status == DeliveryStatus::InFlight {
         store_for_in_flight(tx, target.id, &received)?;
         return Ok(None);
     }
-    let was_sent = said == ProviderStatus::Sent && replaces_ambiguous(tx, &target, &received)?;
-    if !target.is_movable_by(said, was_sent) {
+    let was_sent = status == ProviderStatus::Sent && replaces_ambiguous(tx, &target, &received)?;
+    if !target.is_movable_by(status, was_sent) {
         return Ok(None);
     }
     let next = move_delivery(tx, &target, &received)?;
@@ -140,8 +140,8 @@ pub(super) fn apply_update(
 const DELIVERY_BY_ID: &str =
     concat!("SELECT ", target_columns!(), " FROM deliveries d WHERE d.id = ?1");
 
-/// An answer that came after its claim was lost: what it names has arrived all the same, and is heard
-/// as a status is.
+/// Applies an answer that came after its claim was lost: the message has arrived all the same, as a
+/// status would tell.
 pub(super) fn apply_late_answer(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
@@ -154,7 +154,7 @@ pub(super) fn apply_late_answer(
     let found = tx
         .connection
         .prepare_cached(DELIVERY_BY_ID)?
-        .query_row(params![blob(settlement.delivery)], target)
+        .query_row(params![blob(settlement.delivery)], read_target)
         .optional()?;
     let Some(target) = found else { return Ok(SettleResult::LeaseLost) };
     let (status_event, about_event) = (target.event, target.event);
@@ -162,14 +162,14 @@ pub(super) fn apply_late_answer(
         status_event,
         at: settlement.at,
         sent_id,
-        said: ProviderStatus::Sent,
+        status: ProviderStatus::Sent,
         about_event,
     };
     if target.status == DeliveryStatus::InFlight {
         store_for_in_flight(tx, target.id, &received)?;
         return Ok(SettleResult::LeaseLost);
     }
-    if !target.is_movable_by(received.said, true) {
+    if !target.is_movable_by(received.status, true) {
         return Ok(SettleResult::LeaseLost);
     }
     move_delivery(tx, &target, &received).map(SettleResult::Overruled)
@@ -179,8 +179,8 @@ const IS_AMBIGUOUS: &str = "
     SELECT EXISTS (SELECT 1 FROM deliveries d WHERE d.id = ?1 AND d.reason = 'ambiguous')
        AND NOT EXISTS (SELECT 1 FROM sends s WHERE s.delivery_id = ?1 AND s.sent_id IS NOT ?2)";
 
-/// Whether a delivery took over from one of which nobody knew whether it arrived, and which this can
-/// be about: it has no other name.
+/// Whether the delivery replaces an ambiguous one that the status can be about: that one has no
+/// other message id.
 fn replaces_ambiguous(
     tx: &WriteTransaction<'_, '_>,
     target: &StatusTarget,
@@ -192,7 +192,7 @@ fn replaces_ambiguous(
         .query_row(params![blob(old), received.sent_id], |row| row.get(0))
 }
 
-// That it has arrived is not unsaid by what comes later, or comes late.
+// Once a message has arrived, a later or delayed status does not change that.
 const STORE: &str = "
     INSERT INTO said (delivery_id, by_event, at, sent_id, next, due_at, reason)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -206,7 +206,7 @@ fn store_for_in_flight(
     delivery: DeliveryId,
     received: &ReceivedStatus,
 ) -> rusqlite::Result<()> {
-    let next = received.said.next();
+    let next = received.status.next();
     tx.connection.prepare_cached(STORE)?.execute(params![
         blob(delivery),
         blob(received.status_event),
@@ -224,7 +224,7 @@ const FIND_STORED: &str = "
     SELECT s.by_event, s.at, s.sent_id, s.next, s.due_at, s.reason, d.event_id
       FROM said s JOIN deliveries d ON d.id = s.delivery_id WHERE s.delivery_id = ?1";
 
-/// What was said while a delivery was under way.
+/// The status that arrived while a delivery was in flight.
 pub(super) fn find_stored(
     tx: &WriteTransaction<'_, '_>,
     delivery: DeliveryId,
@@ -234,13 +234,13 @@ pub(super) fn find_stored(
     }
     tx.connection
         .prepare_cached(FIND_STORED)?
-        .query_row(params![blob(delivery)], |row| received(row, 0))
+        .query_row(params![blob(delivery)], |row| read_status(row, 0))
         .optional()
 }
 
-fn received(row: &Row<'_>, first: usize) -> rusqlite::Result<ReceivedStatus> {
+fn read_status(row: &Row<'_>, first: usize) -> rusqlite::Result<ReceivedStatus> {
     let next = next(row, first + 3)?.ok_or_else(|| corrupt_value(first + 3, "NULL"))?;
-    let said = if next == NextStep::Succeeded {
+    let status = if next == NextStep::Succeeded {
         ProviderStatus::Sent
     } else {
         ProviderStatus::Failed(next)
@@ -249,12 +249,12 @@ fn received(row: &Row<'_>, first: usize) -> rusqlite::Result<ReceivedStatus> {
         status_event: id(row, first)?,
         at: time(row, first + 1)?,
         sent_id: row.get(first + 2)?,
-        said,
+        status,
         about_event: id(row, first + 6)?,
     })
 }
 
-/// Forgets what was said of a delivery whose claim has ended.
+/// Removes the stored status of a delivery whose claim has ended.
 pub(super) fn remove_stored(
     tx: &WriteTransaction<'_, '_>,
     delivery: DeliveryId,
@@ -273,40 +273,40 @@ const STORED_FOR_ENDED_CLAIMS: &str = concat!(
        FROM said s CROSS JOIN deliveries d ON d.id = s.delivery_id WHERE d.lease_token IS NULL"
 );
 
-/// Lets those hear what was said whose claim has ended without an attempt being recorded.
+/// Applies stored statuses to deliveries whose claim has ended without a recorded attempt.
 pub(super) fn apply_stored(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<()> {
     if !tx.hints.stored_statuses {
         return Ok(());
     }
-    let left = collect_rows(tx.connection, STORED_FOR_ENDED_CLAIMS, [], |row| {
-        Ok((target(row)?, received(row, 8)?))
+    let stored = collect_rows(tx.connection, STORED_FOR_ENDED_CLAIMS, [], |row| {
+        Ok((read_target(row)?, read_status(row, 8)?))
     })?;
-    for (target, received) in left {
+    for (target, received) in stored {
         remove_stored(tx, target.id)?;
-        // It was under way: that somebody speaks of it proves that it went out, though no attempt
-        // was recorded. Only a failure may be that of what it took over from.
-        let was_sent = received.said == ProviderStatus::Sent || target.replay_of.is_none();
-        if target.is_movable_by(received.said, was_sent) {
+        // A status for a delivery in flight proves that it was sent, though no attempt was
+        // recorded. Only a failure may be about the delivery it replaces.
+        let was_sent = received.status == ProviderStatus::Sent || target.replay_of.is_none();
+        if target.is_movable_by(received.status, was_sent) {
             move_delivery(tx, &target, &received)?;
         }
     }
     Ok(())
 }
 
-// Input::Confirm and Input::Refute, by what is bound.
+// `DeliveryTransition::Confirm` or `Refute`, depending on the values.
 const END_DELIVERY: &str = "
     UPDATE deliveries SET state = ?2, ended_at = ?3, reason = ?4, due_at = NULL WHERE id = ?1";
-// Not a move: it goes on waiting, for another time.
+// Not a state transition: it keeps waiting, for another time.
 const POSTPONE: &str = "UPDATE deliveries SET due_at = ?2 WHERE id = ?1";
 
-/// Moves a delivery that waits, or was given up.
+/// Moves a waiting or ambiguous delivery as the status says.
 fn move_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     target: &StatusTarget,
     received: &ReceivedStatus,
 ) -> rusqlite::Result<NextStep> {
     let at = received.at;
-    let next = received.said.next();
+    let next = received.status.next();
     awaited_statuses::remove(tx, target.id)?;
     match next {
         NextStep::RetryAt(due_at) => {
@@ -327,7 +327,7 @@ fn move_delivery(
                 tx,
                 &DeadDelivery { delivery, destination, cause, reason, at },
             )?;
-            claims::forget_cached_key(tx, target.id)?;
+            claims::uncache_key_of(tx, target.id)?;
         }
     }
     record_decision(tx, target.id, received, at)?;
@@ -348,16 +348,16 @@ fn end_delivery(
         reason.map(DeadReason::as_str),
     ])?;
     tx.counts.count_move(Some(target.status), Some(to));
-    if let Some(was) = target.reason {
-        // It had ended before: the line has gone on, and retention has seen it.
-        tx.counts.change_dead_count(was, -1);
+    if let Some(previous_reason) = target.reason {
+        // It had ended before: its ordering queue has moved on, and retention may have passed it.
+        tx.counts.change_dead_count(previous_reason, -1);
         dead_letter_groups::remove_delivery(tx, target.id)?;
         return prune::defer_if_passed(tx, target.event, at);
     }
     ordering_queue::release_next(tx, target.id, at)
 }
 
-/// Writes down that a delivery went where a status said, and what the service calls its message.
+/// Records the decision, and the provider's id of the message.
 pub(super) fn record_decision(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
@@ -369,7 +369,7 @@ pub(super) fn record_decision(
     }
     let status_event =
         (received.status_event != received.about_event).then_some(received.status_event);
-    let (kind, detail) = match received.said.next() {
+    let (kind, detail) = match received.status.next() {
         NextStep::Succeeded => (EventDecisionKind::Confirmed, json!({ "by": status_event })),
         NextStep::RetryAt(due_at) => {
             (EventDecisionKind::Refuted, json!({ "by": status_event, "due_at": due_at }))
@@ -388,7 +388,7 @@ mod tests {
     use super::{super::schema::query_plan, *};
 
     #[test]
-    fn what_a_status_is_about_is_found_by_its_event() {
+    fn target_of_a_status_is_found_by_its_event() {
         let steps = query_plan(LATEST_DELIVERY);
         assert!(steps[0].starts_with("SEARCH d USING INDEX deliveries_by_event"), "{steps:#?}");
         assert_eq!(query_plan(STORED_FOR_ENDED_CLAIMS)[0], "SCAN s");

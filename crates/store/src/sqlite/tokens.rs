@@ -1,4 +1,4 @@
-//! API tokens: hashes, roles and ends.
+//! API tokens: hashes, roles and expiry.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
@@ -19,11 +19,11 @@ const ADD: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
     ON CONFLICT (hash) DO UPDATE SET role = excluded.role, expires_at = excluded.expires_at";
 
-// Sessions that have ended are of no use to anybody; a new one is a good time to say so.
+// Expired sessions are removed whenever a session is added.
 const REMOVE_EXPIRED_SESSIONS: &str =
     "DELETE FROM tokens WHERE is_session = 1 AND expires_at <= ?1";
 
-/// See `AdminStore::add_token`.
+/// Implements `AdminStore::add_token`.
 pub(super) fn add(tx: &mut WriteTransaction<'_, '_>, token: &ApiToken) -> rusqlite::Result<bool> {
     let begun_with = token.session.and_then(|session| session.begun_with);
     let values = params![
@@ -39,7 +39,7 @@ pub(super) fn add(tx: &mut WriteTransaction<'_, '_>, token: &ApiToken) -> rusqli
     if token.session.is_some() {
         tx.connection.execute(REMOVE_EXPIRED_SESSIONS, params![token.created_at.as_millis()])?;
     }
-    // Whoever takes a token away while somebody signs in with it means that session too.
+    // A token removed while a session is being started with it ends that session too.
     if let Some(with) = begun_with
         && !tx.connection.prepare_cached(ROLE)?.exists(params![blob(with)])?
     {
@@ -53,7 +53,7 @@ const LIST: &str = "
     SELECT id, hash, name, role, created_at, expires_at, is_session, begun_with
       FROM tokens ORDER BY created_at, id";
 
-/// See `AdminStore::tokens`.
+/// Implements `AdminStore::tokens`.
 pub(super) fn list(connection: &Connection) -> rusqlite::Result<Vec<ApiToken>> {
     collect_rows(connection, LIST, [], read_token)
 }
@@ -76,7 +76,7 @@ fn read_token(row: &Row<'_>) -> rusqlite::Result<ApiToken> {
 }
 
 const ROLE: &str = "SELECT role FROM tokens WHERE id = ?1";
-// One statement: of two admins that remove each other's token at once, one stays.
+// One statement: if two admins remove each other's token at once, one stays.
 const REMOVE: &str = "
     DELETE FROM tokens
      WHERE id = ?1
@@ -87,7 +87,7 @@ const REMOVE: &str = "
 
 const END_SESSIONS: &str = "DELETE FROM tokens WHERE is_session = 1 AND begun_with = ?1";
 
-/// See `AdminStore::remove_token`.
+/// Implements `AdminStore::remove_token`.
 pub(super) fn remove(
     tx: &mut WriteTransaction<'_, '_>,
     token: TokenId,

@@ -320,7 +320,7 @@ pub(super) struct WriterResources {
     pub(super) connection: Connection,
     pub(super) checkpointer: Checkpointer,
     pub(super) file: PathBuf,
-    /// See `SqliteOptions::merge_keys_at`.
+    /// Implements `SqliteOptions::merge_keys_at`.
     pub(super) merge_at: usize,
     /// The lock on the folder, held as long as the thread runs.
     pub(super) lock: File,

@@ -21,7 +21,7 @@ fn encode_batch(all: impl IntoIterator<Item = (KeyDigest, KeyEntry)>) -> Vec<u8>
 }
 
 #[test]
-fn what_is_encoded_is_unencoded_in_its_order() {
+fn encoded_keys_are_decoded_in_order() {
     let times = [0, 1, -1, i64::MAX, i64::MIN];
     let all: Vec<_> =
         times.into_iter().zip(0_u128..).map(|(at, n)| keyed_entry(9 - n, at)).collect();
@@ -60,7 +60,7 @@ fn insert_sorted_entries(sql: &mut PreparedStatements<'_>, mut rest: &[(KeyDiges
 }
 
 /// Reads all keys of the index; asserts that each block is sorted, within its range and not too large.
-fn check_database(connection: &Connection) -> BTreeMap<KeyDigest, KeyEntry> {
+fn read_checked_index(connection: &Connection) -> BTreeMap<KeyDigest, KeyEntry> {
     let BlockSlice { blocks, next } = read_blocks(connection, i64::MIN, 1_000_000).unwrap();
     assert_eq!(next, None);
     let ends = blocks.iter().skip(1).map(|(first, _)| Some(*first)).chain([None]);
@@ -154,7 +154,7 @@ proptest! {
                     prop_assert_eq!(removed, before - model.len());
                 }
             }
-            prop_assert_eq!(&check_database(&connection), &model);
+            prop_assert_eq!(&read_checked_index(&connection), &model);
         }
         for (key, entry) in &model {
             prop_assert_eq!(find_in_index(&mut sql, *key).unwrap(), Some(*entry));
@@ -213,7 +213,7 @@ fn blocks_of_a_full_index_are_neither_too_many_nor_too_large() {
         let mut keys: Vec<_> = numbers.map(|n| KeyDigest::from_bytes(n.to_be_bytes())).collect();
         keys.sort_unstable();
         insert_sorted_keys(&connection, &keys);
-        let count = check_database(&connection).len();
+        let count = read_checked_index(&connection).len();
         let blocks = read_blocks(&connection, i64::MIN, 1_000_000).unwrap().blocks;
         assert!(
             blocks.len() * BLOCK_KEYS_MAX / 2 <= count + BLOCK_KEYS_MAX,

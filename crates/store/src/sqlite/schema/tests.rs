@@ -1,4 +1,4 @@
-//! Files of older versions, and files that are not ours.
+//! Migrations of older files, and rejected files.
 
 use surehook_core::{delivery::state::DeliveryStatus, time::Timestamp};
 
@@ -7,7 +7,7 @@ use super::{
     *,
 };
 
-/// Makes a file as it was before a migration, with some rows in it.
+/// Writes a file as it was before a migration, with some rows.
 fn write_old(file: &Path, migration: &str, rows: &str) {
     let before = MIGRATIONS.iter().position(|sql| sql.starts_with(migration)).unwrap();
     let old = Connection::open(file).unwrap();
@@ -19,12 +19,12 @@ fn write_old(file: &Path, migration: &str, rows: &str) {
 }
 
 #[test]
-fn the_embedded_sqlite_is_new_enough() {
+fn embedded_sqlite_is_new_enough() {
     assert!(rusqlite::version_number() >= SQLITE_VERSION_MIN);
 }
 
 #[test]
-fn a_foreign_file_and_a_newer_schema_are_refused() {
+fn foreign_file_and_newer_schema_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let foreign = folder.path().join("foreign.db");
     Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
@@ -39,9 +39,8 @@ fn a_foreign_file_and_a_newer_schema_are_refused() {
     assert!(matches!(open_writer(&newer), Err(OpenError::Newer { found: 99, .. })));
 }
 
-/// The steps that retention takes for granted are not there in an older file.
 #[test]
-fn a_file_from_before_retention_keeps_all_it_has() {
+fn migration_to_retention_keeps_all_rows() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.db");
     write_old(
@@ -68,7 +67,7 @@ fn a_file_from_before_retention_keeps_all_it_has() {
 }
 
 #[test]
-fn keys_of_the_first_version_are_found_by_their_digests() {
+fn keys_of_the_first_version_are_found_by_digest() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("old.db");
     write_old(
@@ -92,7 +91,7 @@ fn keys_of_the_first_version_are_found_by_their_digests() {
 }
 
 #[test]
-fn what_waited_before_there_were_lanes_is_due_after() {
+fn pending_delivery_from_before_lanes_stays_due() {
     const ROWS: &str = "
         INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
         INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
@@ -115,7 +114,7 @@ fn what_waited_before_there_were_lanes_is_due_after() {
 }
 
 #[test]
-fn tokens_of_the_first_version_are_admins_and_can_be_found() {
+fn tokens_of_the_first_version_become_admin_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("old.db");
     write_old(
@@ -135,7 +134,7 @@ fn tokens_of_the_first_version_are_admins_and_can_be_found() {
 }
 
 #[test]
-fn the_time_of_files_from_before_their_use_was_noted_begins_when_it_is() {
+fn media_from_before_use_tracking_counts_as_used_at_migration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("old.db");
     write_old(
@@ -152,7 +151,7 @@ fn the_time_of_files_from_before_their_use_was_noted_begins_when_it_is() {
 }
 
 #[test]
-fn events_from_before_there_were_attributes_are_about_nothing() {
+fn events_from_before_attributes_have_no_terms() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("old.db");
     write_old(
@@ -175,7 +174,7 @@ fn events_from_before_there_were_attributes_are_about_nothing() {
 }
 
 #[test]
-fn what_was_sent_before_there_were_names_has_none() {
+fn delivery_from_before_message_ids_is_released_without_one() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("old.db");
     write_old(
@@ -204,7 +203,7 @@ fn what_was_sent_before_there_were_names_has_none() {
 }
 
 #[test]
-fn who_was_dead_before_there_were_groups_has_one() {
+fn dead_deliveries_from_before_groups_get_one() {
     use surehook_core::dead_letters::DeadLetterGroupFilter;
     use surehook_core::delivery::DeadReason;
     use surehook_core::store::PageRequest;
@@ -251,7 +250,7 @@ fn who_was_dead_before_there_were_groups_has_one() {
             (group.cause.shape.as_str(), group.reason, group.count, at)
         })
         .collect();
-    // Of the third a status must have said that it failed; of the fourth nothing is known.
+    // The third must have failed by a status; of the fourth nothing is known.
     let expected = [
         ("no attempt is kept: max_retries", DeadReason::MaxRetries, 2, (7, 8)),
         ("400: order # is closed", DeadReason::Expired, 2, (5, 6)),
@@ -273,7 +272,7 @@ fn opening_twice_migrates_once() {
 }
 
 #[test]
-fn new_keys_of_an_older_file_are_packed_in_their_order() {
+fn recent_keys_of_an_older_file_are_batched_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.db");
     write_old(
@@ -288,20 +287,20 @@ fn new_keys_of_an_older_file_are_packed_in_their_order() {
     let migrated = open_writer(&file).unwrap();
 
     let mut found = Vec::new();
-    recent_keys::read_batches(&migrated, |number, key, known| {
+    recent_keys::read_batches(&migrated, |number, key, entry| {
         assert_eq!(key.to_bytes(), [0; 16]);
-        let first = known.event.uuid().as_bytes()[0];
-        found.push((number, first, known.body.to_bytes()[7], known.expires_at.as_millis()));
+        let first = entry.event.uuid().as_bytes()[0];
+        found.push((number, first, entry.body.to_bytes()[7], entry.expires_at.as_millis()));
     })
     .unwrap();
     assert_eq!(found, [(3, 1, 0, 7), (9, 2, 8, i64::MAX)]);
 }
 
 #[test]
-fn keys_of_an_older_file_are_found_in_blocks() {
+fn indexed_keys_of_an_older_file_are_found_in_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.db");
-    // Scattered, and two that differ only in their lower half where a block would end.
+    // Scattered, with two that differ only in the lower half where a block would end.
     let numbers = (0..200_u128).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     let mut digests: Vec<[u8; 16]> = numbers.map(u128::to_be_bytes).collect();
     digests.sort_unstable();
@@ -332,7 +331,7 @@ fn keys_of_an_older_file_are_found_in_blocks() {
 }
 
 #[test]
-fn a_new_file_has_larger_pages_and_an_older_one_keeps_its_own() {
+fn new_file_has_large_pages_and_older_file_keeps_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let [new, old] = ["new.db", "old.db"].map(|name| folder.path().join(name));
     Connection::open(&old).unwrap().pragma_update(None, "page_size", 4096).unwrap();

@@ -83,7 +83,7 @@ impl AttributeName {
     }
 
     /// The name for a word.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|name| name.as_str() == word)
     }
 
@@ -288,7 +288,7 @@ impl Attributes {
         let kept: BTreeMap<String, Vec<String>> = serde_json::from_str(text)?;
         let mut attributes = Self::default();
         for (word, values) in &kept {
-            let Some(name) = AttributeName::from_word(word) else { continue };
+            let Some(name) = AttributeName::parse(word) else { continue };
             values.iter().for_each(|value| attributes.push(name, value));
         }
         Ok(attributes)

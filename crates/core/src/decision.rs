@@ -59,7 +59,7 @@ impl NotRoutedReason {
     }
 
     /// The reason that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "filter_false" => Self::FilterFalse,
             "not_json" => Self::NotJson,
@@ -95,7 +95,7 @@ pub fn read_unrouted(text: &str) -> Option<Vec<UnroutedRoute>> {
     let by_reason: BTreeMap<String, Vec<Name>> = serde_json::from_str(text).ok()?;
     let mut unrouted = Vec::new();
     for (word, names) in by_reason {
-        let why = NotRoutedReason::from_word(&word)?;
+        let why = NotRoutedReason::parse(&word)?;
         unrouted.extend(names.into_iter().map(|to| UnroutedRoute { to, why: why.clone() }));
     }
     Some(unrouted)
@@ -115,11 +115,11 @@ pub enum EventDecisionKind {
     /// The process ended while it was under way; it is due again.
     Recovered,
     /// A sender came again and waits, so the next attempt was brought forward.
-    Hastened,
+    BroughtForward,
     /// A sender that waited for the result was told something.
     Answered,
     /// Nothing more was heard of an attempt that may have arrived; what was noted before it holds.
-    Unheard,
+    OutcomeUnknown,
     /// A status says that it has arrived.
     Confirmed,
     /// A status says that it has failed.
@@ -142,9 +142,9 @@ impl EventDecisionKind {
         Self::Cancelled,
         Self::LeaseExpired,
         Self::Recovered,
-        Self::Hastened,
+        Self::BroughtForward,
         Self::Answered,
-        Self::Unheard,
+        Self::OutcomeUnknown,
         Self::Confirmed,
         Self::Refuted,
         Self::Damaged,
@@ -161,9 +161,9 @@ impl EventDecisionKind {
             Self::Cancelled => "cancelled",
             Self::LeaseExpired => "lease_expired",
             Self::Recovered => "recovered",
-            Self::Hastened => "hastened",
+            Self::BroughtForward => "hastened",
             Self::Answered => "answered",
-            Self::Unheard => "unheard",
+            Self::OutcomeUnknown => "unheard",
             Self::Confirmed => "confirmed",
             Self::Refuted => "refuted",
             Self::Damaged => "damaged",
@@ -174,7 +174,7 @@ impl EventDecisionKind {
     }
 
     /// The kind that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 }
@@ -201,9 +201,9 @@ mod tests {
     #[test]
     fn every_kind_has_one_word_and_back() {
         for kind in EventDecisionKind::ALL {
-            assert_eq!(EventDecisionKind::from_word(kind.as_str()), Some(kind));
+            assert_eq!(EventDecisionKind::parse(kind.as_str()), Some(kind));
         }
-        assert_eq!(EventDecisionKind::from_word("whim"), None);
+        assert_eq!(EventDecisionKind::parse("whim"), None);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn is_never_forwarded(name: &str) -> bool {
 impl RequestHead {
     /// The same for other bytes of the same sort: no signature stays, and nothing that was worked out
     /// from the bytes that came. How they are packed stays, unless these are not.
-    pub fn with_other_bytes(&self, body: &[u8]) -> Self {
+    pub fn for_changed_body(&self, body: &[u8]) -> Self {
         let is_belied = inflate::has_wrong_encoding_header(&self.headers.to_map(), body);
         let mut headers = HeaderBlock::default();
         for (name, value) in self.headers.lines() {
@@ -78,7 +78,7 @@ impl RequestHead {
 
     /// The same for another body, which is JSON: nothing stays that speaks of the bytes that came,
     /// and no signature over them.
-    pub fn reworded(&self) -> Self {
+    pub fn for_json_body(&self) -> Self {
         let mut headers = HeaderBlock(b"content-type: application/json\r\n".to_vec());
         for (name, value) in self.headers.lines() {
             let of_the_bytes = OF_THE_BYTES.iter().any(|other| other.eq_ignore_ascii_case(name));
@@ -170,7 +170,7 @@ const OF_THE_BYTES: [&str; 6] = [
 impl Payload {
     /// The same request without the secrets in its body and its headers. Fails if nobody can say for
     /// sure what they are.
-    pub fn stripped(&self, names: &SecretNames) -> Result<Self, UnreadableBodyError> {
+    pub fn without_secrets(&self, names: &SecretNames) -> Result<Self, UnreadableBodyError> {
         let sent = redact::strip_secrets(&self.head.headers.to_map(), &self.body, names)?;
         let has_changed = sent.fields > 0;
         let stays = |name: &str| match name.to_ascii_lowercase().as_str() {
@@ -178,7 +178,7 @@ impl Payload {
             "content-encoding" => !sent.unpacked,
             other => {
                 let of_the_bytes = OF_THE_BYTES.contains(&other) || is_signature_header(other);
-                !(has_changed && of_the_bytes || names.is_parameter(other))
+                !(has_changed && of_the_bytes || names.is_secret_parameter(other))
             }
         };
         let mut headers = HeaderBlock::default();
@@ -195,8 +195,8 @@ impl Payload {
 
     /// The same request with the outcome of a transform in place of its body. Whatever the body was
     /// before, it is JSON now.
-    pub fn transformed(&self, body: Bytes) -> Self {
-        Self { head: Arc::new(self.head.reworded()), fingerprint: fingerprint(&body), body }
+    pub fn with_transformed_body(&self, body: Bytes) -> Self {
+        Self { head: Arc::new(self.head.for_json_body()), fingerprint: fingerprint(&body), body }
     }
 }
 
@@ -242,14 +242,14 @@ pub struct NewEvent {
     /// Whether it revives the original if it is a duplicate and all of that is dead.
     pub revive_dead: bool,
     /// What was decided on the way in.
-    pub decided: IntakeRecord,
+    pub intake: IntakeRecord,
     /// The duplicate that it is made of, because a person says that it is none. A duplicate becomes
     /// an event once. If it is not kept any more, nothing is admitted.
-    pub copy_of: Option<DuplicateId>,
+    pub from_duplicate: Option<DuplicateId>,
     /// What leaves the quarantine in the same step.
     pub releases: Option<QuarantineRelease>,
     /// What it says of something that we sent; heard in the same step, if it is admitted.
-    pub confirms: Option<StatusUpdate>,
+    pub status_update: Option<StatusUpdate>,
     /// What is sent in place of the body, for those deliveries whose route transforms it.
     pub bodies: Vec<NewDeliveryBody>,
 }
@@ -276,7 +276,7 @@ pub struct StatusUpdate {
     /// What the service calls the message.
     pub sent_id: Option<String>,
     /// What it says.
-    pub said: ProviderStatus,
+    pub status: ProviderStatus,
 }
 
 /// What became of a message.
@@ -290,7 +290,7 @@ pub enum ProviderStatus {
 
 impl ProviderStatus {
     /// What follows for a delivery that waits.
-    pub const fn next(self) -> NextStep {
+    pub const fn next_step(self) -> NextStep {
         match self {
             Self::Sent => NextStep::Succeeded,
             Self::Failed(next) => next,
@@ -300,9 +300,9 @@ impl ProviderStatus {
     /// What follows an attempt during which this was said. What the attempt itself was told holds
     /// against a failure. That the service has the message holds against all: if this attempt was
     /// refused, an earlier one has arrived, and a person who sent it again would send it twice.
-    pub fn after(self, class: Option<FailureClass>, next: NextStep) -> NextStep {
+    pub fn apply_to_attempt(self, class: Option<FailureClass>, next: NextStep) -> NextStep {
         match (self, class) {
-            (Self::Sent, _) | (Self::Failed(_), Some(FailureClass::Ambiguous)) => self.next(),
+            (Self::Sent, _) | (Self::Failed(_), Some(FailureClass::Ambiguous)) => self.next_step(),
             (Self::Failed(_), _) => next,
         }
     }
@@ -359,8 +359,12 @@ mod tests {
             (failed, None, NextStep::Succeeded, NextStep::Succeeded),
             (put_off, unknown, parked, NextStep::RetryAt(later)),
         ];
-        for (said, class, next, expected) in cases {
-            assert_eq!(said.after(class, next), expected, "{said:?} {class:?} {next:?}");
+        for (status, class, next, expected) in cases {
+            assert_eq!(
+                status.apply_to_attempt(class, next),
+                expected,
+                "{status:?} {class:?} {next:?}"
+            );
         }
     }
 
@@ -375,7 +379,7 @@ mod tests {
         let body = Bytes::from_static(b"<a/>");
         let came = Payload { head: Arc::new(head), fingerprint: fingerprint(&body), body };
 
-        let sent = came.transformed(Bytes::from_static(b"{}"));
+        let sent = came.with_transformed_body(Bytes::from_static(b"{}"));
 
         let lines: Vec<_> = sent.head.headers.lines().collect();
         assert_eq!(lines, [("content-type", &b"application/json"[..]), ("x-a", b"1")]);
@@ -396,7 +400,7 @@ mod tests {
         let kept = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nx-a: 1\r\n";
         let dropped = b"Content-Type: text/xml\r\nx-a: 1\r\n";
         for (body, expected) in [(&packed[..], &kept[..]), (b"<a/>", dropped)] {
-            let other = head.with_other_bytes(body);
+            let other = head.for_changed_body(body);
             assert_eq!((other.headers.as_bytes(), &*other.path), (expected, "/p"));
         }
     }
@@ -409,10 +413,10 @@ mod tests {
             let body = Bytes::from_static(body);
             Payload { head, fingerprint: fingerprint(&body), body }
         };
-        let mut names = SecretNames::usual();
+        let mut names = SecretNames::builtin();
         names.add_header("x-gate");
         let lines = "Content-Type: application/json|digest: d|Stripe-Signature: s|apikey: k|X-Gate: g|x-a: 1|";
-        let strip = |body| payload(lines, body).stripped(&names).unwrap();
+        let strip = |body| payload(lines, body).without_secrets(&names).unwrap();
 
         let changed = strip(b"{\"apikey\":\"k\"}");
         assert_eq!(changed.body, "{\"apikey\":\"•••\"}");
@@ -428,9 +432,12 @@ mod tests {
             b"Content-Type: application/json\r\ndigest: d\r\nStripe-Signature: s\r\nx-a: 1\r\n"
         );
 
-        assert_eq!(payload(lines, b"<a/>").stripped(&names), Err(UnreadableBodyError::Unknown));
+        assert_eq!(
+            payload(lines, b"<a/>").without_secrets(&names),
+            Err(UnreadableBodyError::Unknown)
+        );
         let packed = payload("content-encoding: br|", b"{}");
-        assert_eq!(packed.stripped(&names), Err(UnreadableBodyError::Packed));
+        assert_eq!(packed.without_secrets(&names), Err(UnreadableBodyError::Packed));
     }
 
     #[test]

@@ -132,17 +132,17 @@ pub trait IdempotencyStore: Send + Sync {
     ) -> Result<IdempotencyClaim, StoreError>;
 
     /// Keeps the answer to a claimed key. Durable after `Ok`.
-    async fn keep_answer(
+    async fn store_response(
         &self,
         key: IdempotencyKey,
         answer: StoredResponse,
     ) -> Result<(), StoreError>;
 
     /// Gives a claimed key back: nothing was done, and it may be used again. Leaves an answer alone.
-    async fn give_key_back(&self, key: IdempotencyKey) -> Result<(), StoreError>;
+    async fn release_key(&self, key: IdempotencyKey) -> Result<(), StoreError>;
 
     /// Forgets one bounded slice of the keys that were claimed before `before`; says how many.
-    async fn forget_keys(&self, before: Timestamp) -> Result<usize, StoreError>;
+    async fn prune_idempotency_keys(&self, before: Timestamp) -> Result<usize, StoreError>;
 }
 
 #[cfg(test)]

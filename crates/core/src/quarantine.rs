@@ -111,31 +111,31 @@ pub trait QuarantineStore: Send + Sync {
     ) -> Result<QuarantineResult, StoreError>;
 
     /// Requests in quarantine without their bodies, newest first; of one source or of all.
-    async fn quarantined(
+    async fn list_quarantined(
         &self,
         source: Option<SourceId>,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<QuarantinedRequest>, StoreError>;
 
     /// The ids of a source's, oldest first: the order in which they are released.
-    async fn quarantine_line(
+    async fn list_quarantined_ids(
         &self,
         source: SourceId,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<RequestId>, StoreError>;
 
     /// One with its body.
-    async fn quarantined_request(
+    async fn find_quarantined(
         &self,
         id: RequestId,
     ) -> Result<Option<QuarantinedRequest>, StoreError>;
 
     /// Whether a source may have any, as far as memory knows: asked for each request that is let in.
-    fn may_hold(&self, source: SourceId) -> bool;
+    fn may_have_quarantined(&self, source: SourceId) -> bool;
 
     /// Throws one away; `false` if it is not there. One whose events are admitted goes with them,
     /// see [`NewEvent::releases`](crate::event::NewEvent::releases).
-    async fn discard(&self, id: RequestId) -> Result<bool, StoreError>;
+    async fn discard_quarantined(&self, id: RequestId) -> Result<bool, StoreError>;
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl RequestOutcome {
     }
 
     /// The outcome that a word means.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
     }
 }
@@ -51,7 +51,7 @@ pub struct RequestFilter {
     /// Only refused for this reason.
     pub reason: Option<String>,
     /// Not of this source, whose events came another way.
-    pub not_of: Option<SourceId>,
+    pub exclude_source: Option<SourceId>,
     /// Only at this time or later.
     pub since: Option<Timestamp>,
     /// Only before this time.
@@ -60,7 +60,7 @@ pub struct RequestFilter {
 
 impl RequestFilter {
     /// Whether requests with this outcome can be meant.
-    pub fn wants(&self, outcome: RequestOutcome) -> bool {
+    pub fn includes(&self, outcome: RequestOutcome) -> bool {
         let is_meant = self.outcome.is_none_or(|wanted| wanted == outcome);
         is_meant && (self.reason.is_none() || outcome == RequestOutcome::Refused)
     }
@@ -250,6 +250,9 @@ mod tests {
     #[test]
     fn a_reason_is_of_what_was_refused() {
         let filter = RequestFilter { reason: Some("stale".into()), ..RequestFilter::default() };
-        assert_eq!(RequestOutcome::ALL.map(|outcome| filter.wants(outcome)), [false, false, true]);
+        assert_eq!(
+            RequestOutcome::ALL.map(|outcome| filter.includes(outcome)),
+            [false, false, true]
+        );
     }
 }

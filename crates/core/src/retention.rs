@@ -51,7 +51,7 @@ pub enum RetentionSpecError {
 
 impl RetentionSpec {
     /// Whether nothing is said.
-    pub fn is_silent(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
@@ -88,7 +88,7 @@ impl RetentionSpec {
     }
 
     /// The shortest span that it names.
-    pub fn shortest(&self) -> Option<Duration> {
+    pub fn shortest_duration(&self) -> Option<Duration> {
         let all = [self.events, self.bodies, self.attempts, self.dead_letters];
         all.into_iter().flatten().map(|span| span.0).min()
     }
@@ -116,7 +116,7 @@ pub enum EventStanding {
     /// All have ended, and one is dead.
     Dead,
     /// One is not final.
-    Owed,
+    Pending,
 }
 
 /// What of an event is past its time.
@@ -132,7 +132,7 @@ pub struct ExpiredParts {
 
 impl RetentionPolicy {
     /// What of an event that was received `received_at` may go at `now`.
-    pub fn due(
+    pub fn expired_parts(
         &self,
         received_at: Timestamp,
         standing: EventStanding,
@@ -140,7 +140,7 @@ impl RetentionPolicy {
     ) -> ExpiredParts {
         let past = |span: Duration| received_at < now - span;
         match standing {
-            EventStanding::Owed => ExpiredParts::default(),
+            EventStanding::Pending => ExpiredParts::default(),
             EventStanding::Dead => {
                 let open = !past(self.dead_letters);
                 let part = |span| past(span) && !open;
@@ -250,12 +250,12 @@ mod tests {
             (EventStanding::Dead, 50, nothing),
             (EventStanding::Dead, 51, due(false, true, true)),
             (EventStanding::Dead, 101, due(true, true, true)),
-            (EventStanding::Owed, 101, nothing),
-            (EventStanding::Owed, 1_000_000, nothing),
+            (EventStanding::Pending, 101, nothing),
+            (EventStanding::Pending, 1_000_000, nothing),
         ];
         let now = Timestamp::from_millis(1_800_000_000_000);
         for (standing, age, expected) in cases {
-            let told = keep.due(now - span(age), standing, now);
+            let told = keep.expired_parts(now - span(age), standing, now);
             assert_eq!(told, expected, "case: {standing:?} after {age} s");
         }
     }

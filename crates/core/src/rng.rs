@@ -11,24 +11,24 @@ use crate::{
 /// A source of randomness.
 pub trait Rng: fmt::Debug + Send + Sync {
     /// 128 unpredictable bits.
-    fn bits(&self) -> u128;
+    fn next_u128(&self) -> u128;
 
     /// A number evenly spread over `0.0..1.0`, for jitter.
-    fn unit(&self) -> f64 {
+    fn next_f64(&self) -> f64 {
         // 53 bits are what an f64 holds without rounding up to 1.0.
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit an f64 without loss")]
-        let numerator = (self.bits() >> 75) as f64;
+        let numerator = (self.next_u128() >> 75) as f64;
         numerator / (1u64 << 53) as f64
     }
 
     /// The right to finish one claim.
     fn lease_token(&self) -> LeaseToken {
         #[expect(clippy::cast_possible_truncation, reason = "any 63 of the bits will do")]
-        LeaseToken((self.bits() as i64) & i64::MAX)
+        LeaseToken((self.next_u128() as i64) & i64::MAX)
     }
 }
 
 /// A fresh id of any kind.
-pub fn new_id<K: IdKind>(chance: &dyn Rng, at: Timestamp) -> Id<K> {
-    Id::new(at, chance.bits())
+pub fn new_id<K: IdKind>(rng: &dyn Rng, at: Timestamp) -> Id<K> {
+    Id::new(at, rng.next_u128())
 }

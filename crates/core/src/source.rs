@@ -102,7 +102,7 @@ pub struct SourceSpec {
     /// How long what came in is kept.
     #[serde(
         default,
-        skip_serializing_if = "RetentionSpec::is_silent",
+        skip_serializing_if = "RetentionSpec::is_empty",
         deserialize_with = "crate::object::required"
     )]
     pub retention: RetentionSpec,
@@ -256,7 +256,7 @@ impl SourceSpec {
 
     /// What is secret in its requests.
     pub fn secret_names(&self) -> SecretNames {
-        let mut names = SecretNames::usual();
+        let mut names = SecretNames::builtin();
         names.add_fields(&self.redact);
         if let Some(header) = self.token_header() {
             names.add_header(header);

@@ -126,7 +126,7 @@ impl SyncResponse {
     /// What the sender of both is told: if it is to send one of them again, it is to send both, and
     /// then finds the other one done.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn combine(self, other: Self) -> Self {
         match (self, other) {
             (Self::Throttled { retry_after: a }, Self::Throttled { retry_after: b }) => {
                 Self::Throttled { retry_after: a.max(b) }
@@ -162,7 +162,7 @@ impl SyncResponse {
 
 impl SyncResult {
     /// What it means for the sender. `revives` says whether its next try would revive what is dead.
-    pub fn answer(&self, revives: bool, now: Timestamp) -> SyncResponse {
+    pub fn to_response(&self, revives: bool, now: Timestamp) -> SyncResponse {
         match self.next {
             NextStep::Succeeded => match is_skipped_response(&self.response) {
                 true => SyncResponse::Skipped {
@@ -272,11 +272,15 @@ mod tests {
             ),
         ];
         for (ending, expected) in cases {
-            assert_eq!(ending.answer(true, NOW), expected, "{ending:?}");
+            assert_eq!(ending.to_response(true, NOW), expected, "{ending:?}");
         }
         let given_up =
             ending(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), "");
-        assert_eq!(given_up.answer(false, NOW), skipped("max_retries"), "nobody would revive it");
+        assert_eq!(
+            given_up.to_response(false, NOW),
+            skipped("max_retries"),
+            "nobody would revive it"
+        );
     }
 
     #[test]

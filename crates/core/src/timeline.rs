@@ -125,7 +125,7 @@ fn created(owed: &DeliveryRow, to: &str) -> TimelineEntry {
 }
 
 fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
-    let AttemptRow { delivery, attempt, next, why_then } = row;
+    let AttemptRow { delivery, attempt, next, schedule_reason } = row;
     let what = match (attempt.status, attempt.failure) {
         (Some(status), _) => format!("status {status}"),
         (None, Some(failure)) => failure.as_str().to_owned(),
@@ -134,7 +134,7 @@ fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
     let took = attempt.took.as_millis();
     let follows = match next {
         Some(NextStep::RetryAt(due_at)) => {
-            let why = why_then.map(|why| format!(" ({})", why.text(attempt.number)));
+            let why = schedule_reason.map(|why| format!(" ({})", why.text(attempt.number)));
             format!("; next attempt at {due_at}{}", why.unwrap_or_default())
         }
         Some(NextStep::Dead(reason)) => format!("; given up: {}", reason.as_str()),
@@ -159,8 +159,8 @@ fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
             "detail": attempt.detail,
             "next": next.map(NextStep::word),
             "next_at": next.and_then(NextStep::due_at),
-            "next_why": why_then,
-            "timing": attempt.timing.shown(attempt.took),
+            "next_why": schedule_reason,
+            "timing": attempt.timing.to_view(attempt.took),
         }),
     }
 }
@@ -232,10 +232,10 @@ fn decision(row: &EventDecision, to: &dyn Fn(DeliveryId) -> String) -> TimelineE
         EventDecisionKind::Recovered => {
             format!("the gateway ended during the attempt to {to}; it is due again")
         }
-        EventDecisionKind::Hastened => {
+        EventDecisionKind::BroughtForward => {
             format!("the sender came again and waits, so the attempt to {to} is due at once")
         }
-        EventDecisionKind::Unheard => {
+        EventDecisionKind::OutcomeUnknown => {
             format!("the attempt to {to} ended without a word, and what it sent may have arrived")
         }
         EventDecisionKind::Confirmed if row.detail["by"].is_null() => {

@@ -38,7 +38,7 @@ impl Theme {
         }
     }
 
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|theme| theme.word() == word)
     }
 }
@@ -56,7 +56,7 @@ pub(crate) struct Preferences {
 impl Preferences {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let chosen = cookies::get(headers, cookies::LANG).and_then(Lang::from_tag);
-        let theme = cookies::get(headers, cookies::THEME).and_then(Theme::from_word);
+        let theme = cookies::get(headers, cookies::THEME).and_then(Theme::parse);
         let zone = cookies::get(headers, cookies::ZONE).filter(|zone| is_zone_name(zone));
         Self {
             lang: chosen.unwrap_or_else(|| Lang::negotiate(headers)),

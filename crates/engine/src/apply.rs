@@ -162,7 +162,7 @@ mod tests {
     struct ConstantRng;
 
     impl Rng for ConstantRng {
-        fn bits(&self) -> u128 {
+        fn next_u128(&self) -> u128 {
             7
         }
     }
@@ -203,7 +203,7 @@ mod tests {
     struct CountingRng(std::sync::atomic::AtomicU64);
 
     impl Rng for CountingRng {
-        fn bits(&self) -> u128 {
+        fn next_u128(&self) -> u128 {
             u128::from(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) << 64
         }
     }

@@ -81,9 +81,9 @@ impl Engine {
 
     /// The counts as the lists show them: deliveries held by their destination count as held.
     pub async fn counts(&self) -> Result<StoreCounts, StoreError> {
-        let held = self.store.held_back().await?;
+        let held = self.store.count_held().await?;
         let mut counts = self.store.counts();
-        counts.hold_back(&held);
+        counts.move_to_held(&held);
         Ok(counts)
     }
 }

@@ -201,7 +201,7 @@ impl fmt::Debug for Feed {
 impl Feed {
     pub(crate) fn new(clock: Arc<dyn Clock>, chance: &dyn Rng) -> Arc<Self> {
         Arc::new(Self {
-            run: format!("{:012x}", chance.bits() >> 80),
+            run: format!("{:012x}", chance.next_u128() >> 80),
             clock,
             subscribers: AtomicUsize::new(0),
             linger_until: AtomicI64::new(0),

@@ -40,7 +40,9 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays())));
     let soon_if_more = |more: bool| more.then_some(PRUNE_BUSY_PAUSE);
     tasks.spawn(repeat(Arc::clone(engine), CANCEL_EVERY, move |engine| {
-        Box::pin(async move { engine.store.cancel_for_deleted().await.map(soon_if_more) })
+        Box::pin(
+            async move { engine.store.cancel_for_deleted_destinations().await.map(soon_if_more) },
+        )
     }));
     tasks.spawn(repeat(Arc::clone(engine), ROLL_UP_EVERY, move |engine| {
         Box::pin(async move { engine.store.roll_up().await.map(soon_if_more) })
@@ -114,7 +116,7 @@ impl Engine {
         let registry = self.registry.load();
         let sources = registry.sources.values().filter_map(|entry| entry.source.as_ref().ok());
         let shortest = sources
-            .filter_map(|source| source.retention.shortest())
+            .filter_map(|source| source.retention.shortest_duration())
             .fold(self.event_retention, Duration::min);
         (shortest / PRUNES_PER_RETENTION).clamp(PRUNE_EVERY_MIN, PRUNE_EVERY)
     }
@@ -122,7 +124,7 @@ impl Engine {
     /// Removes expired idempotency keys with their stored responses.
     async fn prune_idempotency_keys(&self) -> Result<Option<Duration>, StoreError> {
         let before = self.shared.clock.now() - idempotency::KEY_RETENTION;
-        let forgotten = self.store.forget_keys(before).await?;
+        let forgotten = self.store.prune_idempotency_keys(before).await?;
         Ok((forgotten > 0).then_some(PRUNE_PAUSE))
     }
 

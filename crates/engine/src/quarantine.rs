@@ -116,8 +116,8 @@ impl Engine {
         if let Some(id) = reason.releases {
             return Some(QuarantineRelease::Request(id));
         }
-        let may_exist =
-            source.on_refusal != RefusalPolicy::Unauthorized && self.store.may_hold(source.id);
+        let may_exist = source.on_refusal != RefusalPolicy::Unauthorized
+            && self.store.may_have_quarantined(source.id);
         may_exist.then(|| {
             QuarantineRelease::Same(fingerprint(
                 &request.path,
@@ -133,7 +133,7 @@ impl Engine {
         id: RequestId,
         force: bool,
     ) -> Result<ReceiveOutcome, ReleaseError> {
-        let found = self.store.quarantined_request(id).await.map_err(ReleaseError::Store)?;
+        let found = self.store.find_quarantined(id).await.map_err(ReleaseError::Store)?;
         let quarantined = found.ok_or(ReleaseError::NotFound)?;
         let ReadySource(entry) =
             self.source_by_id(quarantined.source).ok_or(ReleaseError::SourceGone)?;
@@ -157,7 +157,7 @@ impl Engine {
         match self.accept(&entry, source, &mut request, reason, now).await {
             Ok(outcome) => {
                 // A request without new events is not removed by the commit of one.
-                self.store.discard(id).await.map_err(ReleaseError::Store)?;
+                self.store.discard_quarantined(id).await.map_err(ReleaseError::Store)?;
                 Ok(outcome)
             }
             Err(IngestError::Store(error)) => Err(self.release_error(id, error).await),
@@ -168,7 +168,7 @@ impl Engine {
 
     /// A failed commit may mean that the same request was released concurrently.
     async fn release_error(&self, id: RequestId, error: StoreError) -> ReleaseError {
-        let is_gone = matches!(self.store.quarantined_request(id).await, Ok(None));
+        let is_gone = matches!(self.store.find_quarantined(id).await, Ok(None));
         if is_gone { ReleaseError::NotFound } else { ReleaseError::Store(error) }
     }
 
@@ -179,7 +179,8 @@ impl Engine {
         after: Option<RequestId>,
     ) -> Result<BulkReleaseReport, ReleaseError> {
         let page = PageRequest { after, limit: RELEASE_BATCH };
-        let ids = self.store.quarantine_line(source, page).await.map_err(ReleaseError::Store)?;
+        let ids =
+            self.store.list_quarantined_ids(source, page).await.map_err(ReleaseError::Store)?;
         let mut report = BulkReleaseReport::default();
         for id in &ids {
             match self.release_quarantined(*id, false).await {

@@ -104,7 +104,7 @@ impl Engine {
                 many = waiting.recv_many(&mut batch, BATCH_MAX) => if many == 0 { return },
                 () = self.shared.stop.cancelled() => return,
             }
-            if let Err(error) = self.store.keep_refused(std::mem::take(&mut batch)).await {
+            if let Err(error) = self.store.store_refused(std::mem::take(&mut batch)).await {
                 tracing::warn!(%error, "could not store refused requests; they are only counted");
             }
             tokio::select! {

@@ -122,7 +122,7 @@ pub(crate) fn run_failed_transform(
     };
     let input = json_input(&payload.head.headers.to_map(), &payload.body);
     match run_transform(transform, input.as_ref())? {
-        Some(body) => Ok(payload.transformed(body)),
+        Some(body) => Ok(payload.with_transformed_body(body)),
         None => Err("the transform now drops this event; nothing was sent".to_owned()),
     }
 }

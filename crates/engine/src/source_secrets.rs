@@ -73,7 +73,7 @@ pub(crate) fn strip<'p>(
     if !secrets.strips {
         return Ok(Cow::Borrowed(payload));
     }
-    let stripped = payload.stripped(&secrets.names).map(Cow::Owned);
+    let stripped = payload.without_secrets(&secrets.names).map(Cow::Owned);
     stripped
         .map_err(|error| format!("not sent, because `strip_secrets` cannot read the body: {error}"))
 }
@@ -108,7 +108,7 @@ mod tests {
                 names.sort();
                 names.join(" ")
             };
-            assert!(now.sources.values().all(|secrets| secrets.names.is_field("pin")));
+            assert!(now.sources.values().all(|secrets| secrets.names.is_secret_field("pin")));
             (sorted(&now), sorted(&restarted))
         };
         let both = |names: &str| (names.to_owned(), names.to_owned());

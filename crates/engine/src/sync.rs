@@ -160,7 +160,9 @@ impl Engine {
 
     fn build_answer(&self, result: &WaiterResult, config: SyncConfig) -> SyncResponse {
         match result {
-            WaiterResult::Ended(ending) => ending.answer(config.revives, self.shared.clock.now()),
+            WaiterResult::Ended(ending) => {
+                ending.to_response(config.revives, self.shared.clock.now())
+            }
             WaiterResult::Cancelled => skipped("cancelled"),
         }
     }
@@ -177,7 +179,7 @@ impl Engine {
         };
         let engine = Arc::clone(self);
         self.shared.tasks.spawn(async move {
-            if let Err(error) = engine.store.decide(decision).await {
+            if let Err(error) = engine.store.record_decision(decision).await {
                 tracing::warn!(%event, %error, "could not record the response to a waiting sender");
             }
         });

@@ -26,7 +26,7 @@ impl Clock for SystemClock {
 pub struct SystemRng;
 
 impl Rng for SystemRng {
-    fn bits(&self) -> u128 {
+    fn next_u128(&self) -> u128 {
         rand::random()
     }
 }

@@ -32,7 +32,7 @@ pub fn hash_token(token: &str) -> TokenHash {
 
 /// Generates a token of 32 random bytes.
 pub fn new_token(chance: &dyn Rng) -> String {
-    let bytes = [chance.bits().to_be_bytes(), chance.bits().to_be_bytes()].concat();
+    let bytes = [chance.next_u128().to_be_bytes(), chance.next_u128().to_be_bytes()].concat();
     format!("shk_{}", HEXLOWER.encode(&bytes))
 }
 

@@ -84,7 +84,7 @@ impl DashboardGateway for InProcessGateway {
     }
 
     fn new_idempotency_key(&self) -> String {
-        format!("{:032x}", self.server.engine.chance().bits())
+        format!("{:032x}", self.server.engine.chance().next_u128())
     }
 }
 

@@ -379,7 +379,7 @@ fn record_refusal(server: &ServerState, name: &str, webhook: IncomingWebhook, pr
     server.engine.sample_refused(source, problem.code(), || {
         let source_entry = found.as_ref().ok();
         let secret = source_entry.and_then(|entry| entry.secret_header());
-        let mut secrets = SecretNames::usual();
+        let mut secrets = SecretNames::builtin();
         secret.map(HeaderName::as_str).into_iter().for_each(|header| secrets.add_header(header));
         let at = server.engine.clock().now();
         let id: RequestId = new_id(server.engine.chance(), at);
@@ -415,7 +415,7 @@ fn truncate(text: &str) -> String {
 fn mask_headers(headers: &HeaderMap, secrets: &SecretNames) -> HeaderMap {
     let mut masked = headers.clone();
     for (name, value) in &mut masked {
-        let kept = match secrets.is_parameter(name.as_str()) {
+        let kept = match secrets.is_secret_parameter(name.as_str()) {
             true => MASK.as_bytes(),
             false => &value.as_bytes()[..value.len().min(REFUSED_TEXT_CHARS_MAX)],
         };

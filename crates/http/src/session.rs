@@ -93,7 +93,7 @@ impl LoginLinks {
 }
 
 fn new_secret(prefix: &str, chance: &dyn Rng) -> String {
-    let bytes = [chance.bits().to_be_bytes(), chance.bits().to_be_bytes()].concat();
+    let bytes = [chance.next_u128().to_be_bytes(), chance.next_u128().to_be_bytes()].concat();
     format!("{prefix}{}", HEXLOWER.encode(&bytes))
 }
 

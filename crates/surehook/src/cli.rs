@@ -270,7 +270,7 @@ fn attribute(text: &str) -> Result<(&'static str, String), String> {
     let pair = text.split_once('=');
     let (word, value) = pair.ok_or("expected a name, = and a value, such as message_id=wamid.A")?;
     let name =
-        AttributeName::from_word(word).ok_or_else(|| format!("the name is one of {}", known()))?;
+        AttributeName::parse(word).ok_or_else(|| format!("the name is one of {}", known()))?;
     Ok((name.as_str(), value.to_owned()))
 }
 

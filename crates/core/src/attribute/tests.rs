@@ -152,10 +152,10 @@ fn they_are_written_as_an_object_of_lists() {
 #[test]
 fn names_and_words_agree() {
     for name in AttributeName::ALL {
-        assert_eq!(AttributeName::from_word(name.as_str()), Some(name));
+        assert_eq!(AttributeName::parse(name.as_str()), Some(name));
         assert_eq!(serde_json::to_value(name).unwrap(), name.as_str());
     }
-    assert_eq!(AttributeName::from_word("kind"), None, "a kind is no attribute");
+    assert_eq!(AttributeName::parse("kind"), None, "a kind is no attribute");
     assert!(AttributeName::ALL.is_sorted());
 }
 

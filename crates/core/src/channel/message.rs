@@ -227,7 +227,7 @@ pub enum MediaKind {
 
 impl MediaKind {
     /// Reads the word for it.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         let all = [Self::Image, Self::Video, Self::Audio, Self::Document, Self::Sticker];
         all.into_iter().find(|kind| kind.as_str() == word)
     }

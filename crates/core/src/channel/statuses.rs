@@ -43,7 +43,7 @@ pub enum MessageStatusUpdate {
 
 impl MessageStatusUpdate {
     /// What a word says that services have in common, in either case.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
             "sent" | "server_ack" => Some(Self::Sent),
             "failed" | "undelivered" | "error" => Some(Self::Failed),
@@ -102,7 +102,7 @@ impl MessageStatus {
     }
 
     /// The one that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }
 }
@@ -147,7 +147,7 @@ pub fn parse_status_update(part: &EventPart, now: Timestamp) -> Option<StatusUpd
     let get = |wanted| part.attributes.iter().find(|(name, _)| *name == wanted);
     let (_, id) = get(AttributeName::Object)?;
     let (event, destination) = parse_send_id(id)?;
-    let said = match MessageStatusUpdate::from_word(state)? {
+    let said = match MessageStatusUpdate::parse(state)? {
         MessageStatusUpdate::Sent | MessageStatusUpdate::Delivered | MessageStatusUpdate::Read => {
             ProviderStatus::Sent
         }
@@ -157,7 +157,7 @@ pub fn parse_status_update(part: &EventPart, now: Timestamp) -> Option<StatusUpd
         )),
     };
     let sent_id = get(AttributeName::MessageId).map(|(_, id)| id.to_owned());
-    Some(StatusUpdate { event, destination, at: now, sent_id, said })
+    Some(StatusUpdate { event, destination, at: now, sent_id, status: said })
 }
 
 /// A message that failed is not on its way any more, so it may be sent again unless its code says that
@@ -284,7 +284,7 @@ mod tests {
             ("", None),
         ];
         for (word, told) in cases {
-            assert_eq!(MessageStatusUpdate::from_word(word), told, "case: {word}");
+            assert_eq!(MessageStatusUpdate::parse(word), told, "case: {word}");
         }
     }
 
@@ -320,7 +320,7 @@ mod tests {
             }
             let part = EventPart { kind: EventKind::new(kind), attributes, ..EventPart::default() };
             let found = parse_status_update(&part, NOW);
-            assert_eq!(found.as_ref().map(|found| found.said), expected, "case: {kind} {error}");
+            assert_eq!(found.as_ref().map(|found| found.status), expected, "case: {kind} {error}");
             if let Some(found) = found {
                 assert_eq!((found.event, found.destination), (event, destination));
                 assert_eq!(found.sent_id.as_deref(), Some("wamid.1"));

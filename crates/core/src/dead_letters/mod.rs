@@ -45,14 +45,14 @@ pub struct DeathCause {
 
 impl DeathCause {
     /// That of an attempt that was the last.
-    pub fn of_attempt(attempt: &AttemptRecord) -> Self {
+    pub fn from_attempt(attempt: &AttemptRecord) -> Self {
         let AttemptRecord { status, failure, class, detail, response, .. } = attempt;
         let shape = shape(*status, *failure, detail.as_deref(), response);
         Self { class: *class, code: *status, failure: *failure, shape }
     }
 
     /// A status that came later said that it failed.
-    pub fn told(reason: DeadReason) -> Self {
+    pub fn from_status(reason: DeadReason) -> Self {
         Self::without_answer(
             Some(FailureClass::Permanent),
             format!("a status said so: {}", reason.as_str()),
@@ -60,7 +60,7 @@ impl DeathCause {
     }
 
     /// There is nothing left that could be sent.
-    pub fn damaged() -> Self {
+    pub fn from_damaged_body() -> Self {
         Self::without_answer(
             Some(FailureClass::Permanent),
             "the stored body is missing or damaged".to_owned(),
@@ -68,7 +68,7 @@ impl DeathCause {
     }
 
     /// Nothing is known of its last attempt any more.
-    pub fn forgotten(reason: DeadReason) -> Self {
+    pub fn without_attempts(reason: DeadReason) -> Self {
         Self::without_answer(None, format!("no attempt is kept: {}", reason.as_str()))
     }
 
@@ -77,7 +77,7 @@ impl DeathCause {
     }
 
     /// The group of those that died of this on their way to `destination`.
-    pub fn group(&self, destination: DestinationId) -> GroupId {
+    pub fn group_id(&self, destination: DestinationId) -> GroupId {
         let code = self.code.map(|code| code.to_string());
         let parts = [
             self.class.map_or("", FailureClass::as_str),

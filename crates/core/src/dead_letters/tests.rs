@@ -141,15 +141,16 @@ fn other_causes_are_other_groups() {
     };
     let first = cause(FailureClass::Transient, Some(503), None, "a");
     let all = [
-        first.group(destination),
-        first.group(other),
-        cause(FailureClass::Permanent, Some(503), None, "a").group(destination),
-        cause(FailureClass::Transient, Some(502), None, "a").group(destination),
-        cause(FailureClass::Transient, None, Some(AttemptFailure::Reset), "a").group(destination),
-        cause(FailureClass::Transient, Some(503), None, "b").group(destination),
-        DeathCause::damaged().group(destination),
-        DeathCause::told(DeadReason::Unrecoverable).group(destination),
-        DeathCause::forgotten(DeadReason::Expired).group(destination),
+        first.group_id(destination),
+        first.group_id(other),
+        cause(FailureClass::Permanent, Some(503), None, "a").group_id(destination),
+        cause(FailureClass::Transient, Some(502), None, "a").group_id(destination),
+        cause(FailureClass::Transient, None, Some(AttemptFailure::Reset), "a")
+            .group_id(destination),
+        cause(FailureClass::Transient, Some(503), None, "b").group_id(destination),
+        DeathCause::from_damaged_body().group_id(destination),
+        DeathCause::from_status(DeadReason::Unrecoverable).group_id(destination),
+        DeathCause::without_attempts(DeadReason::Expired).group_id(destination),
     ];
     let different: std::collections::BTreeSet<_> = all.into_iter().collect();
     assert_eq!(different.len(), all.len());
@@ -165,7 +166,7 @@ fn the_id_of_a_group_never_changes() {
         failure: None,
         shape: "502: Bad Gateway".to_owned(),
     };
-    assert_eq!(cause.group(destination).to_string(), "grp_7hpgsjnt8cg6t1pnx95w4j84c2");
+    assert_eq!(cause.group_id(destination).to_string(), "grp_7hpgsjnt8cg6t1pnx95w4j84c2");
 }
 
 proptest! {

@@ -95,7 +95,7 @@ impl DeliveryStatus {
     }
 
     /// The status that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }
 
@@ -119,16 +119,16 @@ pub enum DeliveryTransition {
     /// The attempt failed and there will be another.
     Retry { due_at: Timestamp },
     /// The attempt failed for good.
-    Bury { at: Timestamp, reason: DeadReason },
+    GiveUp { at: Timestamp, reason: DeadReason },
     /// While it waits, or after nobody knew whether it had arrived, a status says that what was tried
     /// before has arrived: by it, or by what it took over from.
     Confirm { at: Timestamp },
     /// While it waits, a status says that what was tried before has failed for good.
-    Refute { at: Timestamp, reason: DeadReason },
+    ConfirmFailure { at: Timestamp, reason: DeadReason },
     /// At its birth, others of its ordering key have not ended yet.
     Hold,
     /// All that came before it have ended.
-    TurnCame { due_at: Timestamp },
+    EndHold { due_at: Timestamp },
     /// A person, or the end of its destination, stops it.
     Cancel { at: Timestamp },
     /// A new delivery takes over.
@@ -166,7 +166,7 @@ impl DeliveryState {
         Ok(match (self, input) {
             (S::Pending { .. } | S::Scheduled { .. }, I::Claim(lease))
             | (S::InFlight(_), I::Renew(lease)) => S::InFlight(lease),
-            (S::InFlight(_), I::Release { due_at }) | (S::Held, I::TurnCame { due_at }) => {
+            (S::InFlight(_), I::Release { due_at }) | (S::Held, I::EndHold { due_at }) => {
                 S::Pending { due_at }
             }
             (S::InFlight(_), I::Succeed { at })
@@ -179,8 +179,8 @@ impl DeliveryState {
                 I::Confirm { at },
             ) => S::Succeeded { at },
             (S::InFlight(_), I::Retry { due_at }) => S::Scheduled { due_at },
-            (S::InFlight(_), I::Bury { at, reason })
-            | (S::Pending { .. } | S::Scheduled { .. }, I::Refute { at, reason }) => {
+            (S::InFlight(_), I::GiveUp { at, reason })
+            | (S::Pending { .. } | S::Scheduled { .. }, I::ConfirmFailure { at, reason }) => {
                 S::Dead { at, reason }
             }
             (S::Pending { .. }, I::Hold) => S::Held,
@@ -195,8 +195,8 @@ impl DeliveryState {
                 | I::Release { .. }
                 | I::Succeed { .. }
                 | I::Retry { .. }
-                | I::Bury { .. }
-                | I::TurnCame { .. }
+                | I::GiveUp { .. }
+                | I::EndHold { .. }
                 | I::Replay { .. },
             )
             // Once it has been tried it is the first of its key, and stays that until it ends.
@@ -206,9 +206,9 @@ impl DeliveryState {
                 S::InFlight(_),
                 I::Claim(_)
                 | I::Confirm { .. }
-                | I::Refute { .. }
+                | I::ConfirmFailure { .. }
                 | I::Hold
-                | I::TurnCame { .. }
+                | I::EndHold { .. }
                 | I::Replay { .. },
             )
             // Of one that is held, nothing was tried that could have failed.
@@ -219,13 +219,13 @@ impl DeliveryState {
                 | I::Release { .. }
                 | I::Succeed { .. }
                 | I::Retry { .. }
-                | I::Bury { .. }
-                | I::Refute { .. }
+                | I::GiveUp { .. }
+                | I::ConfirmFailure { .. }
                 | I::Hold,
             )
             | (S::Dead { .. } | S::Succeeded { .. }, I::Confirm { .. })
             | (S::Held, I::Replay { .. })
-            | (S::Dead { .. } | S::Succeeded { .. }, I::TurnCame { .. } | I::Cancel { .. })
+            | (S::Dead { .. } | S::Succeeded { .. }, I::EndHold { .. } | I::Cancel { .. })
             | (S::Cancelled { .. } | S::Replayed { .. }, _) => {
                 return Err(IllegalTransitionError { from: self, input });
             }
@@ -249,12 +249,12 @@ mod tests {
             DeliveryTransition::Release { due_at: NOW },
             DeliveryTransition::Succeed { at: NOW },
             DeliveryTransition::Retry { due_at: NOW },
-            DeliveryTransition::Bury { at: NOW, reason: DeadReason::MaxRetries },
-            DeliveryTransition::Bury { at: NOW, reason: DeadReason::Ambiguous },
+            DeliveryTransition::GiveUp { at: NOW, reason: DeadReason::MaxRetries },
+            DeliveryTransition::GiveUp { at: NOW, reason: DeadReason::Ambiguous },
             DeliveryTransition::Confirm { at: NOW },
-            DeliveryTransition::Refute { at: NOW, reason: DeadReason::Unrecoverable },
+            DeliveryTransition::ConfirmFailure { at: NOW, reason: DeadReason::Unrecoverable },
             DeliveryTransition::Hold,
-            DeliveryTransition::TurnCame { due_at: NOW },
+            DeliveryTransition::EndHold { due_at: NOW },
             DeliveryTransition::Cancel { at: NOW },
             DeliveryTransition::Replay { at: NOW },
         ])
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_status_has_one_word_and_back() {
         for status in DeliveryStatus::ALL {
-            assert_eq!(DeliveryStatus::from_word(status.as_str()), Some(status));
+            assert_eq!(DeliveryStatus::parse(status.as_str()), Some(status));
             let json = serde_json::to_string(&status).unwrap();
             assert_eq!(json, format!("\"{}\"", status.as_str()));
         }

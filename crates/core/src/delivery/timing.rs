@@ -25,7 +25,7 @@ pub struct AttemptTiming {
 
 impl AttemptTiming {
     /// The same as it is shown, for an attempt that took so long in all.
-    pub fn shown(self, took: Duration) -> AttemptTimingView {
+    pub fn to_view(self, took: Duration) -> AttemptTimingView {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         AttemptTimingView {
             dns_ms: self.dns.map(millis),

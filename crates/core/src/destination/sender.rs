@@ -199,15 +199,15 @@ impl MessageSender {
         let mut wait = answer.wait_after(attempts);
         let whole = answer.scope.is_whole_sender();
         let affects = match answer.class {
-            Some(FailureClass::Config) if whole => FailureScope::StopsAll,
-            Some(FailureClass::Throttled) if whole => FailureScope::CoolsAll,
+            Some(FailureClass::Config) if whole => FailureScope::PauseDestination,
+            Some(FailureClass::Throttled) if whole => FailureScope::CoolDownDestination,
             Some(FailureClass::Throttled) if answer.scope == ErrorScope::Pair => {
                 FailureScope::ThisRecipient
             }
             Some(FailureClass::Config | FailureClass::Throttled | FailureClass::Permanent) => {
-                FailureScope::ThisOnly
+                FailureScope::ThisDelivery
             }
-            Some(FailureClass::Transient | FailureClass::Ambiguous) | None => FailureScope::Usual,
+            Some(FailureClass::Transient | FailureClass::Ambiguous) | None => FailureScope::ByClass,
         };
         if answer.class == Some(FailureClass::Config) && !whole {
             wait = Some(wait.unwrap_or_default().max(HELD_UP));
@@ -220,8 +220,8 @@ impl MessageSender {
             retry_after: None,
             tries: answer.tries,
             reason: answer.dead_reason.filter(|_| answer.class == Some(FailureClass::Permanent)),
-            affects,
-            unsure: self.unsure(resend),
+            scope: affects,
+            on_ambiguous: self.unsure(resend),
         }
     }
 
@@ -230,7 +230,7 @@ impl MessageSender {
     pub fn unreachable_outcome(failure: AttemptFailure) -> SendOutcome {
         SendOutcome {
             failure: Some(failure),
-            affects: FailureScope::StopsAll,
+            scope: FailureScope::PauseDestination,
             ..SendOutcome::of(Some(FailureClass::Config))
         }
     }
@@ -238,9 +238,9 @@ impl MessageSender {
     fn unsure(&self, resend: ResendPolicy) -> AmbiguousPolicy {
         match (resend, self.on_ambiguous) {
             (ResendPolicy::SameId | ResendPolicy::Harmless, _)
-            | (_, AmbiguousSendPolicy::Retry) => AmbiguousPolicy::Again,
+            | (_, AmbiguousSendPolicy::Retry) => AmbiguousPolicy::Retry,
             (ResendPolicy::WaitForStatus, AmbiguousSendPolicy::Wait) => {
-                AmbiguousPolicy::AfterWait(self.status_within)
+                AmbiguousPolicy::RetryAfterWait(self.status_within)
             }
             (ResendPolicy::WaitForStatus, AmbiguousSendPolicy::Park)
             | (ResendPolicy::Unsafe, AmbiguousSendPolicy::Wait | AmbiguousSendPolicy::Park) => {
@@ -252,7 +252,7 @@ impl MessageSender {
     /// Whether something must be on the disk before a request goes out, so that a crash does not send
     /// it again.
     pub fn needs_crash_outcome(&self, resend: ResendPolicy) -> bool {
-        self.unsure(resend) != AmbiguousPolicy::Again
+        self.unsure(resend) != AmbiguousPolicy::Retry
     }
 }
 
@@ -283,11 +283,11 @@ mod tests {
     #[test]
     fn what_nobody_knows_is_handled_as_the_service_allows() {
         use ResendPolicy::{Harmless, SameId, Unsafe, WaitForStatus};
-        let minutes = |n: u64| AmbiguousPolicy::AfterWait(Duration::from_secs(60 * n));
+        let minutes = |n: u64| AmbiguousPolicy::RetryAfterWait(Duration::from_secs(60 * n));
         let cases = [
-            ("evolution-go", "{}", SameId, AmbiguousPolicy::Again),
-            ("evolution-go", r#"{"on_ambiguous":"park"}"#, SameId, AmbiguousPolicy::Again),
-            ("evolution-go", "{}", Harmless, AmbiguousPolicy::Again),
+            ("evolution-go", "{}", SameId, AmbiguousPolicy::Retry),
+            ("evolution-go", r#"{"on_ambiguous":"park"}"#, SameId, AmbiguousPolicy::Retry),
+            ("evolution-go", "{}", Harmless, AmbiguousPolicy::Retry),
             ("whatsapp-cloud", "{}", WaitForStatus, minutes(10)),
             ("whatsapp-cloud", r#"{"status_within":"2m"}"#, WaitForStatus, minutes(2)),
             ("whatsapp-cloud", r#"{"on_ambiguous":"park"}"#, WaitForStatus, AmbiguousPolicy::Park),
@@ -295,16 +295,16 @@ mod tests {
                 "whatsapp-cloud",
                 r#"{"on_ambiguous":"retry"}"#,
                 WaitForStatus,
-                AmbiguousPolicy::Again,
+                AmbiguousPolicy::Retry,
             ),
-            ("whatsapp-cloud", "{}", Harmless, AmbiguousPolicy::Again),
+            ("whatsapp-cloud", "{}", Harmless, AmbiguousPolicy::Retry),
             ("evolution-api", "{}", Unsafe, AmbiguousPolicy::Park),
-            ("evolution-api", r#"{"on_ambiguous":"retry"}"#, Unsafe, AmbiguousPolicy::Again),
+            ("evolution-api", r#"{"on_ambiguous":"retry"}"#, Unsafe, AmbiguousPolicy::Retry),
         ];
         for (kind, more, resend, expected) in cases {
             let sender = sender(kind, more).unwrap();
             assert_eq!(sender.unsure(resend), expected, "case: {kind} {more} {resend:?}");
-            assert_eq!(sender.needs_crash_outcome(resend), expected != AmbiguousPolicy::Again);
+            assert_eq!(sender.needs_crash_outcome(resend), expected != AmbiguousPolicy::Retry);
         }
     }
 
@@ -340,12 +340,12 @@ mod tests {
     #[test]
     fn an_answer_affects_what_its_scope_names() {
         let cases = [
-            (FailureClass::Config, ErrorScope::Account, FailureScope::StopsAll),
-            (FailureClass::Config, ErrorScope::Template, FailureScope::ThisOnly),
-            (FailureClass::Throttled, ErrorScope::Number, FailureScope::CoolsAll),
+            (FailureClass::Config, ErrorScope::Account, FailureScope::PauseDestination),
+            (FailureClass::Config, ErrorScope::Template, FailureScope::ThisDelivery),
+            (FailureClass::Throttled, ErrorScope::Number, FailureScope::CoolDownDestination),
             (FailureClass::Throttled, ErrorScope::Pair, FailureScope::ThisRecipient),
-            (FailureClass::Permanent, ErrorScope::Pair, FailureScope::ThisOnly),
-            (FailureClass::Transient, ErrorScope::Number, FailureScope::Usual),
+            (FailureClass::Permanent, ErrorScope::Pair, FailureScope::ThisDelivery),
+            (FailureClass::Transient, ErrorScope::Number, FailureScope::ByClass),
         ];
         let sender = sender("whatsapp-cloud", "{}").unwrap();
         for (class, scope, expected) in cases {
@@ -360,7 +360,7 @@ mod tests {
                 text: String::new(),
             };
             let meant = sender.send_outcome(&answer, ResendPolicy::WaitForStatus, 1);
-            assert_eq!(meant.affects, expected, "case: {class:?} {scope:?}");
+            assert_eq!(meant.scope, expected, "case: {class:?} {scope:?}");
             assert_eq!(meant.reason, None::<DeadReason>);
         }
     }

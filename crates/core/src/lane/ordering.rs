@@ -42,7 +42,7 @@ pub enum OrderingFailurePolicy {
 
 impl OrderingFailurePolicy {
     /// What is done with an ordered delivery instead of `verdict`.
-    pub fn temper(
+    pub fn adjust(
         self,
         verdict: RetryDecision,
         policy: &RetryPolicy,
@@ -53,7 +53,7 @@ impl OrderingFailurePolicy {
             (Self::Block, RetryDecision::Dead { class, .. }) => RetryDecision::RetryAt {
                 due_at: now + policy.delay_max(),
                 class,
-                why: ScheduleReason::KeepsOrder,
+                reason: ScheduleReason::KeepsOrder,
             },
             (Self::Block | Self::Dead, verdict) => verdict,
         }
@@ -166,12 +166,12 @@ mod tests {
         let policy = RetryPolicy::quick();
         let dead =
             RetryDecision::Dead { reason: DeadReason::MaxRetries, class: FailureClass::Transient };
-        let (due_at, why) = (now + Duration::from_secs(8), ScheduleReason::KeepsOrder);
-        let again = RetryDecision::RetryAt { due_at, class: FailureClass::Transient, why };
-        assert_eq!(OrderingFailurePolicy::Block.temper(dead, &policy, now), again);
-        assert_eq!(OrderingFailurePolicy::Dead.temper(dead, &policy, now), dead);
+        let (due_at, reason) = (now + Duration::from_secs(8), ScheduleReason::KeepsOrder);
+        let again = RetryDecision::RetryAt { due_at, class: FailureClass::Transient, reason };
+        assert_eq!(OrderingFailurePolicy::Block.adjust(dead, &policy, now), again);
+        assert_eq!(OrderingFailurePolicy::Dead.adjust(dead, &policy, now), dead);
         let done = RetryDecision::Succeeded;
-        assert_eq!(OrderingFailurePolicy::Block.temper(done, &policy, now), done);
+        assert_eq!(OrderingFailurePolicy::Block.adjust(done, &policy, now), done);
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
         let parked =
             RetryDecision::Dead { reason: DeadReason::Ambiguous, class: FailureClass::Ambiguous };
         for on_failure in [OrderingFailurePolicy::Block, OrderingFailurePolicy::Dead] {
-            assert_eq!(on_failure.temper(parked, &RetryPolicy::quick(), now), parked);
+            assert_eq!(on_failure.adjust(parked, &RetryPolicy::quick(), now), parked);
         }
     }
 }

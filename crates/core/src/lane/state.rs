@@ -38,7 +38,7 @@ pub struct SavedLaneState {
 
 impl SavedLaneState {
     /// Whether what waits for the destination waits for something other than time.
-    pub fn holds(&self) -> bool {
-        self.paused.is_some() || self.circuit.holds()
+    pub fn is_holding(&self) -> bool {
+        self.paused.is_some() || self.circuit.is_holding()
     }
 }

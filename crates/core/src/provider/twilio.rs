@@ -99,7 +99,7 @@ impl Provider for Twilio {
     }
 
     fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
-        MessageStatusUpdate::from_word(kind.strip_prefix("message.status.")?)
+        MessageStatusUpdate::parse(kind.strip_prefix("message.status.")?)
     }
 
     fn samples(&self) -> &'static [SampleEvent] {

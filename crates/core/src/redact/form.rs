@@ -54,8 +54,8 @@ fn scan_pair(pair: &[u8], start: usize, names: &SecretNames, edits: &mut Vec<Edi
 fn is_secret(name: &str, value: &[u8], names: &SecretNames) -> bool {
     let parts = || name.split(['[', ']']).filter(|part| !part.is_empty());
     let of_card = || parts().any(is_card) && parts().next_back().is_some_and(is_number);
-    names.is_field(name)
-        || parts().any(|part| names.is_field(part))
+    names.is_secret_field(name)
+        || parts().any(|part| names.is_secret_field(part))
         || is_card_number(value) && of_card()
 }
 
@@ -72,7 +72,7 @@ pub fn mask_query(query: &str, names: &SecretNames) -> String {
 pub(super) fn secret<'p>(pair: &'p str, names: &SecretNames) -> Option<(&'p str, &'p str)> {
     let (name, value) = pair.split_once('=').filter(|(_, value)| !value.is_empty())?;
     let meant = decoded(name);
-    let is_hidden = names.is_parameter(&meant)
+    let is_hidden = names.is_secret_parameter(&meant)
         || is_secret(&meant, &Code::Percent.decode(value.as_bytes()), names);
     is_hidden.then_some((name, value))
 }

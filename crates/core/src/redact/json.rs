@@ -184,7 +184,7 @@ impl<'t> Scanner<'t> {
             false => Cow::Borrowed(raw),
         };
         let name = String::from_utf8_lossy(&meant);
-        Ok(if self.names.is_field(&name) {
+        Ok(if self.names.is_secret_field(&name) {
             Meaning::Secret
         } else if is_card(&name) {
             Meaning::Card

@@ -93,7 +93,7 @@ pub enum SecretNamesSpecError {
 
 impl SecretNames {
     /// The usual ones alone.
-    pub const fn usual() -> Self {
+    pub const fn builtin() -> Self {
         Self { fields: Vec::new(), headers: Vec::new() }
     }
 
@@ -123,7 +123,7 @@ impl SecretNames {
     }
 
     /// Whether the value of this field of a body is a secret.
-    pub fn is_field(&self, name: &str) -> bool {
+    pub fn is_secret_field(&self, name: &str) -> bool {
         self.is_bare_field(&bare(name))
     }
 
@@ -135,7 +135,7 @@ impl SecretNames {
 
     /// Whether the value of this header, or of this parameter of a query, is a secret. A signature is
     /// not: it opens nothing else.
-    pub fn is_parameter(&self, name: &str) -> bool {
+    pub fn is_secret_parameter(&self, name: &str) -> bool {
         let bare = bare(name);
         self.headers.iter().any(|header| header.eq_ignore_ascii_case(name))
             || self.is_bare_field(&bare)
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn names_are_told_apart_however_they_are_spelled() {
-        let names = SecretNames::usual();
+        let names = SecretNames::builtin();
         for secret in [
             "apikey",
             "api_key",
@@ -219,8 +219,8 @@ mod tests {
             "security_code",
             "card_cvv",
         ] {
-            assert!(names.is_field(secret), "case: {secret}");
-            assert!(names.is_parameter(secret), "case: {secret}");
+            assert!(names.is_secret_field(secret), "case: {secret}");
+            assert!(names.is_secret_parameter(secret), "case: {secret}");
         }
         for plain in [
             "key",
@@ -242,24 +242,28 @@ mod tests {
             "japan",
             "",
         ] {
-            assert!(!names.is_field(plain), "case: {plain}");
+            assert!(!names.is_secret_field(plain), "case: {plain}");
         }
         for parameter in ["key", "auth", "x-token-id", "secret-version"] {
-            assert!(names.is_parameter(parameter), "case: {parameter}");
+            assert!(names.is_secret_parameter(parameter), "case: {parameter}");
         }
         for shown in ["keys", "page_token", "x-hub-signature-256", "webhook-id"] {
-            assert!(!names.is_parameter(shown), "case: {shown}");
+            assert!(!names.is_secret_parameter(shown), "case: {shown}");
         }
     }
 
     #[test]
     fn a_source_may_have_names_of_its_own() {
-        let mut names = SecretNames::usual();
+        let mut names = SecretNames::builtin();
         names.add_fields(&["Número-CPF".to_owned(), "pin".to_owned()]);
         names.add_header("X-Gate");
-        assert!(names.is_field("NÚMERO_cpf") && names.is_field("Pin") && names.is_parameter("pin"));
-        assert!(!names.is_field("pins") && !names.is_field("x-gate"));
-        assert!(names.is_parameter("x-gate") && !names.is_parameter("xgate"));
+        assert!(
+            names.is_secret_field("NÚMERO_cpf")
+                && names.is_secret_field("Pin")
+                && names.is_secret_parameter("pin")
+        );
+        assert!(!names.is_secret_field("pins") && !names.is_secret_field("x-gate"));
+        assert!(names.is_secret_parameter("x-gate") && !names.is_secret_parameter("xgate"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 fn plain(body: &str) -> (String, usize) {
-    let RedactedBody { body, fields, .. } = mask_text(body.as_bytes(), &SecretNames::usual());
+    let RedactedBody { body, fields, .. } = mask_text(body.as_bytes(), &SecretNames::builtin());
     (String::from_utf8(body.into_owned()).unwrap(), fields)
 }
 
@@ -76,7 +76,7 @@ fn what_has_no_secret_comes_back_as_it_is() {
         "hello, your token: expired",
         "a=1&b=2&token=",
     ] {
-        let shown = mask_text(body.as_bytes(), &SecretNames::usual());
+        let shown = mask_text(body.as_bytes(), &SecretNames::builtin());
         assert!(matches!(shown.body, Cow::Borrowed(_)), "case: {body}");
         assert_eq!((&*shown.body, shown.fields), (body.as_bytes(), 0), "case: {body}");
     }
@@ -125,7 +125,7 @@ fn what_is_no_json_is_searched_as_well_as_it_can_be() {
         assert_eq!((shown.as_str(), fields), (expected, 1), "case: {body}");
         assert_eq!(plain(&shown).0, expected, "once more: {body}");
     }
-    let torn = mask_text(b"\xff{\"token\":\"\xfe\"}", &SecretNames::usual());
+    let torn = mask_text(b"\xff{\"token\":\"\xfe\"}", &SecretNames::builtin());
     assert_eq!(&*torn.body, [b"\xff", "{\"token\":\"•••\"}".as_bytes()].concat());
 }
 
@@ -142,9 +142,9 @@ fn forms_hide_the_same_fields() {
             format!("payload=%7B%22a%22%3A1%2C%22token%22%3A%22{dots}%22%7D&b=1"),
         ),
     ] {
-        let sent = strip_secrets(&form, body.as_bytes(), &SecretNames::usual()).unwrap();
+        let sent = strip_secrets(&form, body.as_bytes(), &SecretNames::builtin()).unwrap();
         assert_eq!(sent.body, expected.as_bytes(), "case: {body}");
-        let again = strip_secrets(&form, expected.as_bytes(), &SecretNames::usual()).unwrap();
+        let again = strip_secrets(&form, expected.as_bytes(), &SecretNames::builtin()).unwrap();
         assert_eq!(again.fields, 0, "case: {body}");
     }
 }
@@ -158,7 +158,7 @@ fn a_query_shows_all_but_its_secrets() {
         ("API_KEY=x=y&apikey=z&key=k&%6Bey=k", "API_KEY=•••&apikey=•••&key=•••&%6Bey=•••"),
         ("flag&keys=all&&", "flag&keys=all&&"),
     ] {
-        assert_eq!(mask_query(text, &SecretNames::usual()), expected, "case: {text}");
+        assert_eq!(mask_query(text, &SecretNames::builtin()), expected, "case: {text}");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_packed_body_is_unpacked_only_to_hide_something() {
         encoder.finish().unwrap()
     };
     let gzip = headers(&[("content-encoding", "gzip")]);
-    let names = SecretNames::usual();
+    let names = SecretNames::builtin();
 
     let dull = packed(b"{\"a\":1}");
     let kept = RedactedBody { body: Cow::Borrowed(&dull[..]), fields: 0, unpacked: false };
@@ -187,7 +187,7 @@ fn a_packed_body_is_unpacked_only_to_hide_something() {
 
 #[test]
 fn nothing_is_sent_that_cannot_be_read_for_sure() {
-    let names = SecretNames::usual();
+    let names = SecretNames::builtin();
     let none = HeaderMap::new();
     for (body, expected) in [
         ("", Ok("")),
@@ -212,7 +212,7 @@ fn nothing_is_sent_that_cannot_be_read_for_sure() {
 fn a_message_tells_no_secret_of_its_body() {
     let body = r#"{"apikey":"CAN\"ARY-123456","cvv":12,"tokens":{"a":"OTHER-1"}}"#.as_bytes();
     let told = |message: &str| {
-        mask_values_in_message(message, &HeaderMap::new(), body, &SecretNames::usual())
+        mask_values_in_message(message, &HeaderMap::new(), body, &SecretNames::builtin())
     };
     for (message, expected) in [
         ("cannot add CAN\"ARY-123456 and 12", "cannot add ••• and 12"),
@@ -226,7 +226,7 @@ fn a_message_tells_no_secret_of_its_body() {
 
 #[test]
 fn deep_and_long_texts_take_one_pass() {
-    let names = SecretNames::usual();
+    let names = SecretNames::builtin();
     let deep = "[".repeat(1_000_000) + "{\"token\":\"x\"";
     assert!(mask_text(deep.as_bytes(), &names).body.ends_with("{\"token\":\"•••\"".as_bytes()));
     for piece in [
@@ -271,7 +271,7 @@ fn value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(6, 64, 6, |inner| {
         let field = (name(), inner.clone()).prop_map(|(name, value)| {
             let secret = json!([CANARY, { CANARY: CANARY }]);
-            match SecretNames::usual().is_field(&name) {
+            match SecretNames::builtin().is_secret_field(&name) {
                 true if value.is_string() => (name, Value::from(CANARY)),
                 true => (name, secret),
                 false => (name, value),
@@ -290,7 +290,7 @@ proptest! {
     #[test]
     fn json_stays_json_and_tells_nothing(value in value(), pretty in any::<bool>()) {
         let text = if pretty { format!("{value:#}") } else { value.to_string() };
-        prop_assert!(matches!(json::scan(text.as_bytes(), &SecretNames::usual()).1, End::Whole));
+        prop_assert!(matches!(json::scan(text.as_bytes(), &SecretNames::builtin()).1, End::Whole));
         let (shown, fields) = plain(&text);
         if text.trim_start().starts_with(['{', '[']) {
             let read: Result<Value, _> = serde_json::from_str(&shown);
@@ -310,7 +310,7 @@ proptest! {
         "[\\{\\}\\[\\]\",:\\\\a-e =&<>]{0,40}(\"token\"|token|<jwt>)[:=]?[\\{\\}\\[\\]\",:\\\\a-e =&]{0,40}"
             .prop_map(String::into_bytes),
     ]) {
-        let edits = find(&text, false, &SecretNames::usual());
+        let edits = find(&text, false, &SecretNames::builtin());
         let mut at = 0;
         for Edit { span, .. } in &edits {
             prop_assert!(at <= span.start && span.start <= span.end && span.end <= text.len());

@@ -50,7 +50,7 @@ fn is_packed_json(text: &[u8]) -> bool {
 /// The secret value that this sign announces.
 fn secret_at(text: &[u8], start: usize, sign: usize, names: &SecretNames) -> Option<Range<usize>> {
     let before = Before::read(text, start, sign)?;
-    let is_secret = names.is_field(before.name);
+    let is_secret = names.is_secret_field(before.name);
     match text[sign] {
         b'>' if is_secret => in_tag(text, &before, sign),
         b':' if is_secret && before.is_quoted => Some(value(text, sign + 1)),
@@ -165,7 +165,7 @@ fn in_tag(text: &[u8], before: &Before<'_>, sign: usize) -> Option<Range<usize>>
 fn part(text: &[u8], from: usize, names: &SecretNames) -> Option<Range<usize>> {
     let head = &text[from..text.len().min(from + PART_HEAD_MAX)];
     let name = std::str::from_utf8(&head[value(head, 0)]).ok()?;
-    if !names.is_field(name) {
+    if !names.is_secret_field(name) {
         return None;
     }
     let blank = |line_end: &[u8]| {

@@ -9,7 +9,7 @@ use super::{
 pub fn mask_url(url: &str) -> String {
     match url.split_once('?') {
         Some((place, query)) => {
-            format!("{place}?{}", form::mask_query(query, &SecretNames::usual()))
+            format!("{place}?{}", form::mask_query(query, &SecretNames::builtin()))
         }
         None => url.to_owned(),
     }
@@ -23,7 +23,7 @@ pub fn unmask_url(shown: &str, stored: &str) -> String {
     else {
         return shown.to_owned();
     };
-    let names = SecretNames::usual();
+    let names = SecretNames::builtin();
     let mut secrets: Vec<_> =
         stored.split('&').filter_map(|pair| form::secret(pair, &names)).collect();
     let mut uncovered = |pair: &str| {

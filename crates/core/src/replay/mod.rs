@@ -73,7 +73,7 @@ impl ReplayAction {
     }
 
     /// The verb that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| verb.as_str() == word)
     }
 }

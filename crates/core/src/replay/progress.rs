@@ -73,7 +73,7 @@ impl ReplayItemOutcome {
     }
 
     /// The outcome that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         let ended = [Self::Succeeded, Self::Dead, Self::Cancelled];
         let skipped = SkipReason::ALL.map(Self::Skipped);
         ended.into_iter().chain(skipped).find(|outcome| outcome.as_str() == word)
@@ -174,9 +174,9 @@ mod tests {
                 .into_iter()
                 .chain(skipped)
         {
-            assert_eq!(ReplayItemOutcome::from_word(outcome.as_str()), Some(outcome));
+            assert_eq!(ReplayItemOutcome::parse(outcome.as_str()), Some(outcome));
         }
-        assert_eq!(ReplayItemOutcome::from_word("skipped"), None);
+        assert_eq!(ReplayItemOutcome::parse("skipped"), None);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl ReplayState {
     }
 
     /// The state that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_state_has_one_word_and_back() {
         for state in ReplayState::ALL {
-            assert_eq!(ReplayState::from_word(state.as_str()), Some(state));
+            assert_eq!(ReplayState::parse(state.as_str()), Some(state));
             let json = serde_json::to_string(&state).unwrap();
             assert_eq!(json, format!("\"{}\"", state.as_str()));
         }

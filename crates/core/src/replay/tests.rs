@@ -194,6 +194,6 @@ fn a_job_is_written_and_read_back() {
         assert_eq!(serde_json::from_str::<ReplaySpec>(&json).unwrap(), spec, "{json}");
     }
     for verb in ReplayAction::ALL {
-        assert_eq!(ReplayAction::from_word(verb.as_str()), Some(verb));
+        assert_eq!(ReplayAction::parse(verb.as_str()), Some(verb));
     }
 }

@@ -1,8 +1,8 @@
 //! What follows from the outcome of an attempt.
 //!
-//! An [`AttemptOutcome`] is a fact, a [`FailureClass`] is what kind of failure it was, a [`RetryDecision`] is what we
-//! do about it. All rules of the failure table stand here and nowhere else. A destination may
-//! have rules of its own for single statuses ([`StatusRules`]); they come before the table.
+//! An [`AttemptOutcome`] is a fact, a [`FailureClass`] says what kind of failure it was, a
+//! [`RetryDecision`] says what to do about it. All rules about answers are here and nowhere else.
+//! A destination's own [`StatusRules`] override the status table.
 
 use std::time::Duration;
 
@@ -14,57 +14,61 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// How far a delivery has come when its latest attempt ended, that attempt included.
+/// Attempts of a delivery so far, including the one that just ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptProgress {
-    /// Attempts made.
     pub attempts: u32,
-    /// How many of them the destination throttled.
+    /// How many of them were throttled.
     pub throttled: u32,
-    /// When the delivery was created: its age is counted from here.
+    /// Creation time of the delivery: its age is counted from here.
     pub created_at: Timestamp,
 }
 
-/// What we do next.
+/// What to do with a delivery after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Done.
     Succeeded,
-    /// Try again then.
-    RetryAt { due_at: Timestamp, class: FailureClass, why: ScheduleReason },
-    /// Try again then, if by then the destination may be called: its rules ask for a pause. The
-    /// class is [`FailureClass::Config`].
-    Pause { due_at: Timestamp },
-    /// Give up.
-    Dead { reason: DeadReason, class: FailureClass },
+    RetryAt {
+        due_at: Timestamp,
+        class: FailureClass,
+        reason: ScheduleReason,
+    },
+    /// Pause the destination and keep the delivery, due at this time once the destination is
+    /// resumed. The class is [`FailureClass::Config`].
+    Pause {
+        due_at: Timestamp,
+    },
+    Dead {
+        reason: DeadReason,
+        class: FailureClass,
+    },
 }
 
-/// What a destination agreed to: how often it is tried, and what its answers mean.
+/// The settings of a destination that decide about retries.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryTerms<'a> {
-    /// How often and when.
     pub retry: &'a RetryPolicy,
-    /// Its own rules about statuses.
     pub rules: &'a StatusRules,
 }
 
-/// Attempts that were throttled do not count against the policy's maximum, up to this many.
+/// Throttled attempts that do not count against the policy's maximum.
 ///
-/// A destination that says "later" politely must not lose its events, one that says it for ever
-/// must not keep them alive for ever.
+/// A destination that keeps asking to slow down must not lose its events, but one that never stops
+/// asking must not keep them alive forever.
 pub const FREE_THROTTLES: u32 = 50;
 
-/// `Retry-After` below this is rounded up, so that a `0` cannot make us spin.
+/// A shorter `Retry-After` is raised to this, so that `0` cannot cause a busy loop.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
-/// `Retry-After` above this is cut: nobody means ten years.
+/// A longer `Retry-After` is cut to this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How long a whole lane cools down for an answer that does not say how long.
+/// Longest cool-down of a lane when the answer does not say how long to wait.
 pub(super) const COOL_DOWN_MAX: Duration = Duration::from_secs(60);
 
-/// The kind of failure, or `None` for a success.
+/// The kind of failure, or `None` for a success. Call it once per attempt and pass the result to
+/// [`decide_retry`] and [`cool_until`].
 pub fn classify(outcome: &AttemptOutcome, rules: &StatusRules) -> Option<FailureClass> {
     match outcome {
-        AttemptOutcome::Answered { status, retry_after } => match rules.about(*status) {
+        AttemptOutcome::Answered { status, retry_after } => match rules.find(*status) {
             Some(rule) => rule.then.class(),
             None => classify_status(*status, *retry_after),
         },
@@ -89,7 +93,7 @@ pub fn classify(outcome: &AttemptOutcome, rules: &StatusRules) -> Option<Failure
             | AttemptFailure::TokenRefused
             | AttemptFailure::NotStarted => FailureClass::Config,
         }),
-        AttemptOutcome::Interpreted(meant) => meant.class,
+        AttemptOutcome::Interpreted(outcome) => outcome.class,
     }
 }
 
@@ -98,7 +102,7 @@ fn classify_status(status: u16, retry_after: Option<RetryAfter>) -> Option<Failu
         200..=299 => return None,
         429 => FailureClass::Throttled,
         503 if retry_after.is_some() => FailureClass::Throttled,
-        // Moved for good, not allowed, not there: settings that somebody must mend.
+        // Moved permanently, unauthorized, missing: a person has to fix the settings.
         301 | 308 | 401 | 403 | 404 | 405 | 410 => FailureClass::Config,
         // The server gave up waiting, or asks to try again: the request itself is fine.
         408 | 425 => FailureClass::Transient,
@@ -107,10 +111,10 @@ fn classify_status(status: u16, retry_after: Option<RetryAfter>) -> Option<Failu
     })
 }
 
-/// Why a delivery is dead after a permanent refusal: what the rule says, or by the table, where
-/// some of the refusals are about the body.
+/// Why a permanently refused delivery is dead: the status rule's reason, or by the status table,
+/// where some refusals are about the body.
 fn permanent_reason(outcome: &AttemptOutcome, rules: &StatusRules) -> DeadReason {
-    if let Some(reason) = rule_about(outcome, rules).and_then(|rule| rule.reason) {
+    if let Some(reason) = matching_rule(outcome, rules).and_then(|rule| rule.reason) {
         return reason;
     }
     match outcome {
@@ -125,91 +129,90 @@ fn permanent_reason(outcome: &AttemptOutcome, rules: &StatusRules) -> DeadReason
     }
 }
 
-fn rule_about<'r>(outcome: &AttemptOutcome, rules: &'r StatusRules) -> Option<&'r StatusRule> {
+fn matching_rule<'r>(outcome: &AttemptOutcome, rules: &'r StatusRules) -> Option<&'r StatusRule> {
     match outcome {
-        AttemptOutcome::Answered { status, .. } => rules.about(*status),
+        AttemptOutcome::Answered { status, .. } => rules.find(*status),
         AttemptOutcome::Failed(_) | AttemptOutcome::Interpreted(_) => None,
     }
 }
 
-/// Whether a rule, or the answer itself, asks to leave the destination alone until somebody has looked
-/// at it. That holds also when the delivery itself is given up.
+/// Whether a status rule, or the answer itself, asks to pause the destination until a person has
+/// fixed it. Also true when the delivery itself is given up.
 pub fn should_pause_destination(outcome: &AttemptOutcome, rules: &StatusRules) -> bool {
     match outcome {
-        AttemptOutcome::Interpreted(meant) => meant.affects == FailureScope::StopsAll,
+        AttemptOutcome::Interpreted(outcome) => outcome.scope == FailureScope::PauseDestination,
         AttemptOutcome::Answered { .. } | AttemptOutcome::Failed(_) => {
-            rule_about(outcome, rules).is_some_and(|rule| rule.then == StatusAction::Pause)
+            matching_rule(outcome, rules).is_some_and(|rule| rule.then == StatusAction::Pause)
         }
     }
 }
 
-fn spares_others(outcome: &AttemptOutcome) -> bool {
-    matches!(outcome, AttemptOutcome::Interpreted(meant) if meant.affects.spares_others())
+fn spares_destination(outcome: &AttemptOutcome) -> bool {
+    matches!(outcome, AttemptOutcome::Interpreted(outcome) if outcome.scope.spares_destination())
 }
 
-/// Whether it speaks against the settings of its destination.
+/// Whether the failure means that the settings of the destination are wrong.
 pub fn is_destination_misconfigured(outcome: &AttemptOutcome, class: Option<FailureClass>) -> bool {
-    let only_this = spares_others(outcome);
-    class == Some(FailureClass::Config) && !only_this
+    class == Some(FailureClass::Config) && !spares_destination(outcome)
 }
 
-/// Decides what happens to a delivery whose attempt came to `outcome`.
+/// Decides what happens to a delivery after an attempt with this outcome.
 ///
-/// `roll` is a number in `0.0..1.0` for the jitter.
+/// `class` is what [`classify`] returned for it, `roll` a number in `0.0..1.0` for the jitter.
 pub fn decide_retry(
     outcome: &AttemptOutcome,
+    class: Option<FailureClass>,
     progress: AttemptProgress,
     terms: RetryTerms<'_>,
     now: Timestamp,
     roll: f64,
 ) -> RetryDecision {
     let RetryTerms { retry: policy, rules } = terms;
-    let Some(class) = classify(outcome, rules) else { return RetryDecision::Succeeded };
+    let Some(class) = class else { return RetryDecision::Succeeded };
     let pauses = should_pause_destination(outcome, rules);
+    // A delivery that waits for a person must not run out of attempts or age by waiting.
+    let keeps_pending = is_kept_pending(outcome);
     match class {
         FailureClass::Permanent => {
             return RetryDecision::Dead { reason: permanent_reason(outcome, rules), class };
         }
-        // Whoever asks for a pause wants to mend it, not to lose what comes meanwhile.
-        FailureClass::Config if pauses => {}
-        FailureClass::Config if stays_owed(outcome) => {}
+        // A pause is meant to fix the destination without losing what arrives meanwhile.
+        FailureClass::Config if pauses || keeps_pending => {}
         FailureClass::Config => {
             return RetryDecision::Dead { reason: DeadReason::InvalidEndpoint, class };
         }
-        FailureClass::Ambiguous if unsure(outcome) == AmbiguousPolicy::Park => {
+        FailureClass::Ambiguous if ambiguous_policy(outcome) == AmbiguousPolicy::Park => {
             return RetryDecision::Dead { reason: DeadReason::Ambiguous, class };
         }
         FailureClass::Ambiguous | FailureClass::Transient | FailureClass::Throttled => {}
     }
     if *outcome == AttemptOutcome::Failed(AttemptFailure::Interrupted) {
-        // Our own doing: the next process tries at once.
-        return RetryDecision::RetryAt { due_at: now, class, why: ScheduleReason::Interrupted };
+        // Caused by our own shutdown: the next process retries at once.
+        return RetryDecision::RetryAt { due_at: now, class, reason: ScheduleReason::Interrupted };
     }
     let spent = progress.attempts - progress.throttled.min(FREE_THROTTLES).min(progress.attempts);
-    // What waits for somebody to mend something must not be used up by waiting, nor grow too old.
-    let stays_owed = stays_owed(outcome);
-    if spent >= attempts_max(outcome, policy) && !stays_owed {
-        let is_unsure = class == FailureClass::Ambiguous;
-        let reason = if is_unsure { DeadReason::Ambiguous } else { DeadReason::MaxRetries };
+    if spent >= attempts_max(outcome, policy) && !keeps_pending {
+        let is_ambiguous = class == FailureClass::Ambiguous;
+        let reason = if is_ambiguous { DeadReason::Ambiguous } else { DeadReason::MaxRetries };
         return RetryDecision::Dead { reason, class };
     }
-    // The delay grows with every attempt, also with those that were free.
-    let delay = policy.delay_after(progress.attempts, roll);
-    let asked = asked(outcome, now).filter(|(asked, _)| *asked >= delay);
-    let (delay, why) = asked.unwrap_or((delay, ScheduleReason::Backoff));
+    // The delay grows with every attempt, free ones included.
+    let backoff = policy.delay_after(progress.attempts, roll);
+    let requested = requested_delay(outcome, now).filter(|(delay, _)| *delay >= backoff);
+    let (delay, reason) = requested.unwrap_or((backoff, ScheduleReason::Backoff));
     let due_at = now + delay;
-    if policy.is_too_old(progress.created_at, due_at) && !stays_owed {
+    if policy.is_expired(progress.created_at, due_at) && !keeps_pending {
         return RetryDecision::Dead { reason: DeadReason::Expired, class };
     }
     if pauses {
         RetryDecision::Pause { due_at }
     } else {
-        RetryDecision::RetryAt { due_at, class, why }
+        RetryDecision::RetryAt { due_at, class, reason }
     }
 }
 
-/// A failure of the settings that does not end the delivery.
-fn stays_owed(outcome: &AttemptOutcome) -> bool {
+/// A configuration failure that does not end the delivery.
+fn is_kept_pending(outcome: &AttemptOutcome) -> bool {
     matches!(
         outcome,
         AttemptOutcome::Interpreted(SendOutcome {
@@ -220,80 +223,78 @@ fn stays_owed(outcome: &AttemptOutcome) -> bool {
     )
 }
 
-/// What to do when nobody knows. A webhook is left to a person.
-fn unsure(outcome: &AttemptOutcome) -> AmbiguousPolicy {
+/// What to do about an ambiguous outcome. For webhooks a person decides.
+fn ambiguous_policy(outcome: &AttemptOutcome) -> AmbiguousPolicy {
     match outcome {
-        AttemptOutcome::Interpreted(meant) => meant.unsure,
+        AttemptOutcome::Interpreted(outcome) => outcome.on_ambiguous,
         AttemptOutcome::Answered { .. } | AttemptOutcome::Failed(_) => AmbiguousPolicy::Park,
     }
 }
 
 fn attempts_max(outcome: &AttemptOutcome, policy: &RetryPolicy) -> u32 {
-    let most = policy.attempts_max();
+    let by_policy = policy.attempts_max();
     match outcome {
-        AttemptOutcome::Interpreted(SendOutcome { tries: Some(tries), .. }) => most.min(*tries),
+        AttemptOutcome::Interpreted(SendOutcome { tries: Some(tries), .. }) => {
+            by_policy.min(*tries)
+        }
         AttemptOutcome::Answered { .. }
         | AttemptOutcome::Failed(_)
-        | AttemptOutcome::Interpreted(_) => most,
+        | AttemptOutcome::Interpreted(_) => by_policy,
     }
 }
 
-/// Until when the whole lane must leave the destination alone, if it asked for that. It does so
-/// also when the delivery that was refused is given up.
+/// Until when the whole lane must not call the destination, if it was throttled. Applies also when
+/// the throttled delivery itself is given up.
 ///
-/// One that does not say for how long is left alone for a minute at most: the delivery may have to
-/// wait for days by now, but what waits behind it has done nothing.
+/// Without an explicit wait the cool-down is a minute at most: the throttled delivery may have to
+/// wait for days by now, but the deliveries behind it must not.
 pub fn cool_until(
     outcome: &AttemptOutcome,
+    class: Option<FailureClass>,
     progress: AttemptProgress,
     terms: RetryTerms<'_>,
     now: Timestamp,
     roll: f64,
 ) -> Option<Timestamp> {
-    let asked = || asked_delay(outcome, now);
-    let only_this = spares_others(outcome);
-    let is_throttled = classify(outcome, terms.rules) == Some(FailureClass::Throttled);
-    (is_throttled && !only_this).then(|| {
-        let unasked = || terms.retry.delay_after(progress.attempts, roll).min(COOL_DOWN_MAX);
-        now + asked().unwrap_or_else(unasked)
+    let is_throttled = class == Some(FailureClass::Throttled) && !spares_destination(outcome);
+    is_throttled.then(|| {
+        let backoff = || terms.retry.delay_after(progress.attempts, roll).min(COOL_DOWN_MAX);
+        now + requested_delay(outcome, now).map_or_else(backoff, |(delay, _)| delay)
     })
 }
 
-/// How long the recipient of a message must be left alone, if the service asked for that.
+/// How long to send nothing to the recipient of a message, if the channel asked for that.
 pub fn recipient_backoff(outcome: &AttemptOutcome, now: Timestamp) -> Option<Duration> {
     match outcome {
-        AttemptOutcome::Interpreted(SendOutcome {
-            affects: FailureScope::ThisRecipient, ..
-        }) => asked_delay(outcome, now),
+        AttemptOutcome::Interpreted(SendOutcome { scope: FailureScope::ThisRecipient, .. }) => {
+            requested_delay(outcome, now).map(|(delay, _)| delay)
+        }
         AttemptOutcome::Answered { .. }
         | AttemptOutcome::Failed(_)
         | AttemptOutcome::Interpreted(_) => None,
     }
 }
 
-fn asked_delay(outcome: &AttemptOutcome, now: Timestamp) -> Option<Duration> {
-    asked(outcome, now).map(|(delay, _)| delay)
-}
-
-/// For how long it should be left alone, and who says so.
-fn asked(outcome: &AttemptOutcome, now: Timestamp) -> Option<(Duration, ScheduleReason)> {
-    let bounded = |asked: RetryAfter| {
-        (asked.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX), ScheduleReason::RetryAfter)
+/// The delay that the answer asks for, and what it comes from.
+fn requested_delay(outcome: &AttemptOutcome, now: Timestamp) -> Option<(Duration, ScheduleReason)> {
+    let bounded = |requested: RetryAfter| {
+        let delay = requested.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX);
+        (delay, ScheduleReason::RetryAfter)
     };
     match outcome {
         AttemptOutcome::Answered { retry_after, .. } => retry_after.map(bounded),
         AttemptOutcome::Failed(_) => None,
         AttemptOutcome::Interpreted(SendOutcome {
             class: Some(FailureClass::Ambiguous),
-            unsure,
+            on_ambiguous,
             ..
-        }) => match unsure {
-            AmbiguousPolicy::AfterWait(wait) => Some((*wait, ScheduleReason::StatusAwaited)),
-            AmbiguousPolicy::Again | AmbiguousPolicy::Park => None,
+        }) => match on_ambiguous {
+            AmbiguousPolicy::RetryAfterWait(wait) => Some((*wait, ScheduleReason::StatusAwaited)),
+            AmbiguousPolicy::Retry | AmbiguousPolicy::Park => None,
         },
-        AttemptOutcome::Interpreted(meant) => {
-            let by_table = meant.wait.map(|wait| (wait, ScheduleReason::ServiceWait));
-            by_table.max(meant.retry_after.map(bounded))
+        AttemptOutcome::Interpreted(outcome) => {
+            let by_table = outcome.wait.map(|wait| (wait, ScheduleReason::ServiceWait));
+            by_table.max(outcome.retry_after.map(bounded))
         }
     }
 }

@@ -25,7 +25,7 @@ impl FailureClass {
         [Self::Transient, Self::Throttled, Self::Permanent, Self::Config, Self::Ambiguous];
 
     /// The class that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == word)
     }
 
@@ -85,7 +85,7 @@ impl DeadReason {
     }
 
     /// The reason that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)
     }
 }
@@ -142,7 +142,7 @@ impl ScheduleReason {
     }
 
     /// The one that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|why| why.as_str() == word)
     }
 
@@ -171,10 +171,10 @@ mod tests {
     #[test]
     fn every_one_has_one_word_and_back_and_the_same_in_json() {
         for why in ScheduleReason::ALL {
-            assert_eq!(ScheduleReason::from_word(why.as_str()), Some(why));
+            assert_eq!(ScheduleReason::parse(why.as_str()), Some(why));
             assert_eq!(serde_json::to_value(why).unwrap(), why.as_str());
             assert!(!why.text(3).is_empty());
         }
-        assert_eq!(ScheduleReason::from_word("whim"), None);
+        assert_eq!(ScheduleReason::parse("whim"), None);
     }
 }

@@ -58,9 +58,9 @@ pub struct SendOutcome {
     /// stays owed.
     pub reason: Option<DeadReason>,
     /// What it says about the destination as a whole.
-    pub affects: FailureScope,
+    pub scope: FailureScope,
     /// What to do if the class is `ambiguous`.
-    pub unsure: AmbiguousPolicy,
+    pub on_ambiguous: AmbiguousPolicy,
 }
 
 impl SendOutcome {
@@ -74,8 +74,8 @@ impl SendOutcome {
             retry_after: None,
             tries: None,
             reason: None,
-            affects: FailureScope::Usual,
-            unsure: AmbiguousPolicy::Again,
+            scope: FailureScope::ByClass,
+            on_ambiguous: AmbiguousPolicy::Retry,
         }
     }
 }
@@ -84,20 +84,20 @@ impl SendOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureScope {
     /// What its class says about it.
-    Usual,
+    ByClass,
     /// Nothing: others may well pass.
-    ThisOnly,
+    ThisDelivery,
     /// Nothing about it, but this recipient wants to be left alone for a while.
     ThisRecipient,
     /// It wants to be left alone for a while.
-    CoolsAll,
+    CoolDownDestination,
     /// Nothing passes until somebody has mended it.
-    StopsAll,
+    PauseDestination,
 }
 
 impl FailureScope {
-    pub(super) const fn spares_others(self) -> bool {
-        matches!(self, Self::ThisOnly | Self::ThisRecipient)
+    pub(super) const fn spares_destination(self) -> bool {
+        matches!(self, Self::ThisDelivery | Self::ThisRecipient)
     }
 }
 
@@ -105,9 +105,9 @@ impl FailureScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmbiguousPolicy {
     /// Try again: it does no harm, or the destination's settings want it.
-    Again,
+    Retry,
     /// Wait so long for a word of it, and only then try again.
-    AfterWait(Duration),
+    RetryAfterWait(Duration),
     /// Leave it to a person.
     Park,
 }
@@ -181,7 +181,7 @@ impl AttemptFailure {
     ];
 
     /// The failure that `word` names.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.as_str() == word)
     }
 
@@ -211,7 +211,7 @@ impl AttemptFailure {
     }
 
     /// Whether it says nothing about the destination: nothing was sent, or nobody waited for the answer.
-    pub const fn is_our_own(self) -> bool {
+    pub const fn is_local(self) -> bool {
         matches!(self, Self::Interrupted | Self::Transform | Self::Unsignable | Self::Unsendable)
     }
 }

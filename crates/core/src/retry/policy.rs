@@ -120,7 +120,7 @@ impl RetryPolicy {
     }
 
     /// Whether a delivery created then would be tried at `due_at` past its age.
-    pub fn is_too_old(&self, created_at: Timestamp, due_at: Timestamp) -> bool {
+    pub fn is_expired(&self, created_at: Timestamp, due_at: Timestamp) -> bool {
         self.age_max.is_some_and(|age_max| due_at > created_at + age_max)
     }
 

@@ -161,7 +161,7 @@ impl StatusRules {
     }
 
     /// The first rule about `status`.
-    pub(super) fn about(&self, status: u16) -> Option<&StatusRule> {
+    pub(super) fn find(&self, status: u16) -> Option<&StatusRule> {
         self.0.iter().find(|rule| rule.status.0.contains(&status))
     }
 }
@@ -262,13 +262,10 @@ mod tests {
     fn verdict(rules: &StatusRules, status: u16, attempts: u32) -> RetryDecision {
         let outcome = AttemptOutcome::Answered { status, retry_after: None };
         let progress = AttemptProgress { attempts, throttled: 0, created_at: NOW };
-        decide_retry(
-            &outcome,
-            progress,
-            RetryTerms { retry: &RetryPolicy::quick(), rules },
-            NOW,
-            0.0,
-        )
+        {
+            let terms = RetryTerms { retry: &RetryPolicy::quick(), rules };
+            decide_retry(&outcome, classify(&outcome, rules), progress, terms, NOW, 0.0)
+        }
     }
 
     #[test]
@@ -328,7 +325,7 @@ mod tests {
         let cools = |status| {
             let outcome = AttemptOutcome::Answered { status, retry_after: None };
             let terms = RetryTerms { retry: &RetryPolicy::quick(), rules: &rules };
-            cool_until(&outcome, progress, terms, NOW, 0.0).is_some()
+            cool_until(&outcome, classify(&outcome, &rules), progress, terms, NOW, 0.0).is_some()
         };
         assert_eq!([cools(420), cools(429), cools(500)], [true, false, false]);
     }

@@ -1,6 +1,11 @@
 use std::time::Duration;
 
-use super::{decide::COOL_DOWN_MAX, *};
+use super::{
+    AmbiguousPolicy, AttemptFailure, AttemptOutcome, AttemptProgress, DeadReason, FREE_THROTTLES,
+    FailureClass, FailureScope, RetryAfter, RetryDecision, RetryPolicy, RetrySpec, RetryTerms,
+    ScheduleReason, SendOutcome, StatusRules, decide::COOL_DOWN_MAX, is_destination_misconfigured,
+    should_pause_destination,
+};
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -27,6 +32,29 @@ fn classify(outcome: &AttemptOutcome) -> Option<FailureClass> {
     super::classify(outcome, NO_RULES)
 }
 
+/// Classifies and decides, as a lane does.
+fn decide_retry(
+    outcome: &AttemptOutcome,
+    progress: AttemptProgress,
+    terms: RetryTerms<'_>,
+    now: Timestamp,
+    roll: f64,
+) -> RetryDecision {
+    let class = super::classify(outcome, terms.rules);
+    super::decide_retry(outcome, class, progress, terms, now, roll)
+}
+
+fn cool_until(
+    outcome: &AttemptOutcome,
+    progress: AttemptProgress,
+    terms: RetryTerms<'_>,
+    now: Timestamp,
+    roll: f64,
+) -> Option<Timestamp> {
+    let class = super::classify(outcome, terms.rules);
+    super::cool_until(outcome, class, progress, terms, now, roll)
+}
+
 fn by_table(policy: &RetryPolicy) -> RetryTerms<'_> {
     RetryTerms { retry: policy, rules: NO_RULES }
 }
@@ -45,8 +73,8 @@ fn again(seconds: u64, class: FailureClass) -> RetryDecision {
     again_as(ScheduleReason::Backoff, seconds, class)
 }
 
-fn again_as(why: ScheduleReason, seconds: u64, class: FailureClass) -> RetryDecision {
-    RetryDecision::RetryAt { due_at: NOW + Duration::from_secs(seconds), class, why }
+fn again_as(reason: ScheduleReason, seconds: u64, class: FailureClass) -> RetryDecision {
+    RetryDecision::RetryAt { due_at: NOW + Duration::from_secs(seconds), class, reason }
 }
 
 fn dead(reason: DeadReason, class: FailureClass) -> RetryDecision {
@@ -65,7 +93,7 @@ fn follows(cases: &[(&str, u32, SendOutcome, RetryDecision)]) {
         assert_eq!(verdict, *expected, "case: {name}");
         let cools = cool_until(&outcome, progress, by_table(&policy), NOW, 0.5).is_some();
         assert_eq!(cools, *name == "all slower", "case: {name}");
-        let stops = meant.affects == FailureScope::StopsAll;
+        let stops = meant.scope == FailureScope::PauseDestination;
         assert_eq!(should_pause_destination(&outcome, NO_RULES), stops, "case: {name}");
     }
 }
@@ -76,7 +104,7 @@ fn what_somebody_says_it_means_comes_before_every_status() {
     use ScheduleReason::{RetryAfter as Asked, ServiceWait};
     let asked = Some(RetryAfter::Delay(HOUR * 2));
     let (transient, throttled) = (of(Transient), of(Throttled));
-    let only_this = FailureScope::ThisOnly;
+    let only_this = FailureScope::ThisDelivery;
     let refused = SendOutcome { reason: Some(DeadReason::PayloadError), ..of(Permanent) };
     let max_retries = dead(DeadReason::MaxRetries, Transient);
     follows(&[
@@ -101,7 +129,7 @@ fn what_somebody_says_it_means_comes_before_every_status() {
         ),
         ("tries are used up", 2, SendOutcome { tries: Some(2), ..transient }, max_retries),
         ("one is left", 2, SendOutcome { tries: Some(3), ..transient }, again(2, Transient)),
-        ("slower", 1, SendOutcome { affects: only_this, ..throttled }, again(1, Throttled)),
+        ("slower", 1, SendOutcome { scope: only_this, ..throttled }, again(1, Throttled)),
         ("all slower", 1, throttled, again(1, Throttled)),
         ("never", 1, refused, dead(DeadReason::PayloadError, Permanent)),
         ("never ever", 1, of(Permanent), dead(DeadReason::Unrecoverable, Permanent)),
@@ -112,11 +140,11 @@ fn what_somebody_says_it_means_comes_before_every_status() {
 fn what_somebody_must_mend_stays_owed_and_what_nobody_knows_is_not_hurried() {
     use FailureClass::{Ambiguous, Config};
     let (config, ambiguous) = (of(Config), of(Ambiguous));
-    let stops = SendOutcome { affects: FailureScope::StopsAll, ..config };
-    let held_up = SendOutcome { affects: FailureScope::ThisOnly, wait: Some(HOUR), ..config };
+    let stops = SendOutcome { scope: FailureScope::PauseDestination, ..config };
+    let held_up = SendOutcome { scope: FailureScope::ThisDelivery, wait: Some(HOUR), ..config };
     let wrong = SendOutcome { reason: Some(DeadReason::InvalidEndpoint), ..config };
-    let waits = SendOutcome { unsure: AmbiguousPolicy::AfterWait(HOUR), ..ambiguous };
-    let parked = SendOutcome { unsure: AmbiguousPolicy::Park, ..ambiguous };
+    let waits = SendOutcome { on_ambiguous: AmbiguousPolicy::RetryAfterWait(HOUR), ..ambiguous };
+    let parked = SendOutcome { on_ambiguous: AmbiguousPolicy::Park, ..ambiguous };
     let pause = RetryDecision::Pause { due_at: NOW + Duration::from_secs(16) };
     let given_up = dead(DeadReason::Ambiguous, Ambiguous);
     follows(&[
@@ -143,8 +171,8 @@ fn what_somebody_must_mend_does_not_die_of_its_age() {
     let policy: RetrySpec = serde_json::from_str(policy).unwrap();
     let policy = policy.policy().unwrap();
     let old = AttemptProgress { created_at: Timestamp::from_millis(1), ..progress(1, 0) };
-    let stops = SendOutcome { affects: FailureScope::StopsAll, ..of(FailureClass::Config) };
-    let held_up = SendOutcome { affects: FailureScope::ThisOnly, ..of(FailureClass::Config) };
+    let stops = SendOutcome { scope: FailureScope::PauseDestination, ..of(FailureClass::Config) };
+    let held_up = SendOutcome { scope: FailureScope::ThisDelivery, ..of(FailureClass::Config) };
     let verdict =
         |meant| decide_retry(&AttemptOutcome::Interpreted(meant), old, by_table(&policy), NOW, 0.5);
     assert!(matches!(verdict(stops), RetryDecision::Pause { .. }));

@@ -47,7 +47,7 @@ pub fn read_varint(from: &mut &[u8]) -> Result<u64, DecodeRollupError> {
 
 impl RollupCounts {
     /// Appends it.
-    pub fn write(&self, to: &mut Vec<u8>) {
+    pub fn encode(&self, to: &mut Vec<u8>) {
         let counted = || RollupMetric::ALL.into_iter().filter(|count| self.get(*count) > 0);
         write_varint(counted().count() as u64, to);
         for count in counted() {
@@ -59,7 +59,7 @@ impl RollupCounts {
     }
 
     /// Reads one and moves `from` behind it.
-    pub fn read(from: &mut &[u8]) -> Result<Self, DecodeRollupError> {
+    pub fn decode(from: &mut &[u8]) -> Result<Self, DecodeRollupError> {
         let mut tally = Self::default();
         for _ in 0..read_varint(from)? {
             let number = read_varint(from)?;
@@ -124,7 +124,7 @@ mod tests {
 
     fn written(tally: &RollupCounts) -> Vec<u8> {
         let mut bytes = Vec::new();
-        tally.write(&mut bytes);
+        tally.encode(&mut bytes);
         bytes
     }
 
@@ -134,7 +134,7 @@ mod tests {
             let mut bytes = written(&tally);
             bytes.push(next);
             let mut from = &bytes[..];
-            prop_assert_eq!(RollupCounts::read(&mut from).unwrap(), tally);
+            prop_assert_eq!(RollupCounts::decode(&mut from).unwrap(), tally);
             prop_assert_eq!(from, [next]);
         }
 
@@ -142,12 +142,12 @@ mod tests {
         fn a_tally_that_is_cut_off_is_refused(tally in a_tally(), share in 0.0..1.0_f64) {
             let bytes = written(&tally);
             let cut = (bytes.len() as f64 * share) as usize;
-            prop_assert_eq!(RollupCounts::read(&mut &bytes[..cut]), Err(DecodeRollupError));
+            prop_assert_eq!(RollupCounts::decode(&mut &bytes[..cut]), Err(DecodeRollupError));
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _whatever = RollupCounts::read(&mut &bytes[..]);
+            let _whatever = RollupCounts::decode(&mut &bytes[..]);
         }
 
         #[test]
@@ -178,7 +178,11 @@ mod tests {
             ),
         ];
         for (name, bytes) in cases {
-            assert_eq!(RollupCounts::read(&mut &bytes[..]), Err(DecodeRollupError), "case: {name}");
+            assert_eq!(
+                RollupCounts::decode(&mut &bytes[..]),
+                Err(DecodeRollupError),
+                "case: {name}"
+            );
         }
     }
 

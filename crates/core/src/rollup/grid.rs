@@ -84,10 +84,10 @@ impl ChartGrid {
         if grid.len() > CHART_POINTS_MAX {
             return Err(ChartGridError::TooMany);
         }
-        if since + SLACK < now - base.kept() {
+        if since + SLACK < now - base.retention() {
             return Err(ChartGridError::Gone(
                 HumanDuration::from_secs(base.secs()),
-                HumanDuration(base.kept()),
+                HumanDuration(base.retention()),
             ));
         }
         Ok(grid)
@@ -117,8 +117,9 @@ impl ChartGrid {
 }
 
 fn whole_secs(width: Duration) -> Result<u64, ChartGridError> {
-    let good =
-        width.subsec_nanos() == 0 && width > Duration::ZERO && width <= BucketWidth::Hour.kept();
+    let good = width.subsec_nanos() == 0
+        && width > Duration::ZERO
+        && width <= BucketWidth::Hour.retention();
     if good { Ok(width.as_secs()) } else { Err(ChartGridError::Width) }
 }
 
@@ -167,7 +168,7 @@ mod tests {
         let gone = |width: BucketWidth| {
             ChartGridError::Gone(
                 HumanDuration::from_secs(width.secs()),
-                HumanDuration(width.kept()),
+                HumanDuration(width.retention()),
             )
         };
         let cases = [

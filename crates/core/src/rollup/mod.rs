@@ -186,7 +186,7 @@ impl BucketWidth {
     }
 
     /// How long its buckets can be asked for.
-    pub const fn kept(self) -> Duration {
+    pub const fn retention(self) -> Duration {
         match self {
             Self::TenSeconds => Duration::from_secs(6 * 3600),
             Self::Minute => Duration::from_secs(8 * 86_400),
@@ -196,8 +196,8 @@ impl BucketWidth {
 
     /// When its buckets are removed: a little after they can be asked for last, so that whoever
     /// asks for all of them gets all of them.
-    pub fn removed_after(self) -> Duration {
-        self.kept() + 2 * SLACK
+    pub fn prune_after(self) -> Duration {
+        self.retention() + 2 * SLACK
     }
 
     /// When the bucket that holds `at` begins.
@@ -225,7 +225,7 @@ pub enum RollupSubject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RollupQuery {
     /// Whose.
-    pub whose: RollupSubject,
+    pub subject: RollupSubject,
     /// How wide.
     pub width: BucketWidth,
     /// Those that begin at this time or later.

@@ -75,8 +75,8 @@ pub struct StoreCounts {
 }
 
 impl StoreCounts {
-    /// Counts as `held` what is shown as such; see [`AdminStore::held_back`].
-    pub fn hold_back(&mut self, held: &BTreeMap<DeliveryStatus, u64>) {
+    /// Counts as `held` what is shown as such; see [`AdminStore::count_held`].
+    pub fn move_to_held(&mut self, held: &BTreeMap<DeliveryStatus, u64>) {
         for (status, many) in held {
             let counted = self.by_status.entry(*status).or_default();
             *counted = counted.saturating_sub(*many);
@@ -155,7 +155,7 @@ pub trait AdminStore: Send + Sync {
 
     /// The newest events that have each of these, newest first: of each at most `limit`. The same as
     /// [`Self::events`] finds with each of them alone, at about the cost of one.
-    async fn events_with_each(
+    async fn list_events_with_each(
         &self,
         wanted: Vec<AttributeFilter>,
         limit: usize,
@@ -181,7 +181,10 @@ pub trait AdminStore: Send + Sync {
     ) -> Result<ListPage<DeliveryRow, DeliveryId>, StoreError>;
 
     /// All deliveries of these events, oldest first.
-    async fn deliveries_of(&self, events: Vec<EventId>) -> Result<Vec<DeliveryRow>, StoreError>;
+    async fn list_deliveries_of(
+        &self,
+        events: Vec<EventId>,
+    ) -> Result<Vec<DeliveryRow>, StoreError>;
 
     /// One delivery.
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
@@ -189,7 +192,7 @@ pub trait AdminStore: Send + Sync {
     /// Groups of dead letters of which there is at least one, the one that grew last first.
     ///
     /// Their counts are exact: they change in the step that a delivery dies or stops being dead in.
-    async fn dead_groups(
+    async fn list_dead_letter_groups(
         &self,
         filter: DeadLetterGroupFilter,
         page: PageRequest<DeadLetterGroupCursor>,
@@ -197,14 +200,14 @@ pub trait AdminStore: Send + Sync {
 
     /// What is sent for a delivery; `None` when there is no delivery, or its body was removed, or its
     /// route's transform has made none yet.
-    async fn delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError>;
+    async fn find_delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError>;
 
     /// Keeps a decision; of each event and kind a bounded number.
-    async fn decide(&self, decision: EventDecision) -> Result<(), StoreError>;
+    async fn record_decision(&self, decision: EventDecision) -> Result<(), StoreError>;
 
     /// Keeps a refused request, in place of the oldest of its source and reason if there are
     /// [`SAMPLES_MAX`](crate::refused::SAMPLES_MAX) already.
-    async fn keep_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError>;
+    async fn store_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError>;
 
     /// Refused requests, newest first.
     async fn refused(
@@ -215,14 +218,14 @@ pub trait AdminStore: Send + Sync {
 
     /// Requests that came to the door, whatever became of them, newest first. Sightings are in the
     /// order in which they were written, which may be a moment off.
-    async fn arrivals(
+    async fn list_requests(
         &self,
         filter: RequestFilter,
         page: PageRequest<RequestCursor>,
     ) -> Result<ListPage<ReceivedRequest, RequestCursor>, StoreError>;
 
     /// One refused request.
-    async fn refused_request(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError>;
+    async fn find_refused(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError>;
 
     /// Makes a new delivery of the same event to the same destination and marks `id` as replayed.
     ///
@@ -245,14 +248,14 @@ pub trait AdminStore: Send + Sync {
     ///
     /// [`Self::change`] does as much itself, so that a destination to which little is owed is done with
     /// at once. Until its slice has come a delivery waits as before, but nobody can claim it.
-    async fn cancel_for_deleted(&self) -> Result<bool, StoreError>;
+    async fn cancel_for_deleted_destinations(&self) -> Result<bool, StoreError>;
 
     /// The counts, as of a recent commit.
     fn counts(&self) -> StoreCounts;
 
     /// How many deliveries, by the status in their rows, are shown as `held` because their
     /// destination is paused or its circuit is open.
-    async fn held_back(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError>;
+    async fn count_held(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError>;
 
     /// When the delivery that waits longest for each destination was due, if it is due by `now`.
     async fn oldest_due(
@@ -262,7 +265,7 @@ pub trait AdminStore: Send + Sync {
 
     /// How many messages were sent on each of these days to each destination that is there; days
     /// without any are left out. See [`Sent::day`](super::Sent::day).
-    async fn sent_by_day(
+    async fn count_sent_by_day(
         &self,
         days: RangeInclusive<i32>,
     ) -> Result<Vec<DailySendCount>, StoreError>;
@@ -271,12 +274,12 @@ pub trait AdminStore: Send + Sync {
     fn health(&self) -> StoreHealth;
 
     /// Returns when the store has failed.
-    async fn failure(&self) -> String;
+    async fn wait_for_failure(&self) -> String;
 
     /// Removes one bounded slice of what is past its time at `now`: events, bodies and attempts as
     /// the `retention` of their source says (see [`Keep::due`]), where `events_kept` is the span of
     /// events if it says nothing; keys that expired; old buckets of [`Self::rollups`]; days of
-    /// [`Self::sent_by_day`] that are [`SENT_DAYS_KEPT`] past; and what is known of files that are
+    /// [`Self::count_sent_by_day`] that are [`SENT_DAYS_KEPT`] past; and what is known of files that are
     /// [unused](crate::media::unused_cutoff).
     ///
     /// - Nothing of an event that has a delivery that is not final is touched.

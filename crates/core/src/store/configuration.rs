@@ -68,7 +68,7 @@ impl Configuration {
     /// What is secret in the requests of a source, deleted or not.
     pub fn secret_names(&self, source: SourceId) -> SecretNames {
         let spec = self.sources.iter().find(|stored| stored.id == source);
-        let mut names = spec.map_or_else(SecretNames::usual, |stored| stored.spec.secret_names());
+        let mut names = spec.map_or_else(SecretNames::builtin, |stored| stored.spec.secret_names());
         let past = self.past.sources.iter().find(|past| past.id == source);
         names.add_fields(past.into_iter().flat_map(|past| &past.redact));
         self.add_token_headers(names)
@@ -76,7 +76,7 @@ impl Configuration {
 
     /// What is secret in the requests of any source.
     pub fn all_secret_names(&self) -> SecretNames {
-        let mut names = SecretNames::usual();
+        let mut names = SecretNames::builtin();
         names.add_fields(self.sources.iter().flat_map(|stored| &stored.spec.redact));
         names.add_fields(self.past.sources.iter().flat_map(|past| &past.redact));
         self.add_token_headers(names)

@@ -133,7 +133,7 @@ pub struct Settlement {
     /// What follows.
     pub next: NextStep,
     /// If it is tried again: why then.
-    pub why_then: Option<ScheduleReason>,
+    pub schedule_reason: Option<ScheduleReason>,
     /// Others may wait for it; see [`ClaimedDelivery::ordered`].
     pub ordered: bool,
     /// That a message was sent, for those destinations that count and name them.
@@ -223,10 +223,10 @@ pub trait DeliveryStore: Send + Sync {
     /// out or the process dies, the delivery is settled as `will` says, at that time, and is not
     /// simply due again: what may have been sent is not sent again by a crash. A will has a failure
     /// and no answer. With a token that is not the current one nothing changes.
-    async fn leave_will(&self, will: Settlement) -> Result<SettleResult, StoreError>;
+    async fn record_crash_outcome(&self, will: Settlement) -> Result<SettleResult, StoreError>;
 
     /// How many messages were sent to `destination` on that day; see [`SentMessage::day`].
-    async fn sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError>;
+    async fn count_sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError>;
 
     /// Prolongs claims. Those that were lost already are left alone.
     async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError>;

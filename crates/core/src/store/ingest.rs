@@ -18,13 +18,13 @@ pub enum AdmitResult {
         /// Deliveries that nobody has claimed: they wait for their turn, or their destination was
         /// removed a moment ago and they were not written.
         held: Vec<DeliveryId>,
-        /// The delivery that was moved by what it says; see [`NewEvent::confirms`].
+        /// The delivery that was moved by what it says; see [`NewEvent::status_update`].
         confirmed: Option<ConfirmedDelivery>,
     },
     /// Another event with its key is stored already.
     Duplicate(DuplicateOf),
     /// It was made of a duplicate that became this event before; nothing was written. See
-    /// [`NewEvent::copy_of`].
+    /// [`NewEvent::from_duplicate`].
     DeliveredBefore(EventId),
     /// Its source was removed a moment ago; nothing was written.
     SourceGone,
@@ -64,7 +64,7 @@ pub trait IngestStore: Send + Sync {
     ///
     /// Only remembers what was committed and has no dead delivery. `None` says nothing: ask
     /// [`Self::admit`].
-    fn recall(
+    fn find_committed(
         &self,
         source: SourceId,
         key: &DedupKey,
@@ -83,9 +83,9 @@ pub trait IngestStore: Send + Sync {
     /// - A duplicate of an event whose deliveries are all dead makes a new delivery for each, if
     ///   it asks for that; but not for one that is dead because nobody knows whether it arrived.
     /// - **Heard.** What an accepted event says of something that we sent moves that delivery in
-    ///   the same step; see [`NewEvent::confirms`]. A duplicate says nothing new.
+    ///   the same step; see [`NewEvent::status_update`]. A duplicate says nothing new.
     /// - **A copy once.** Of events that are made of the same duplicate the first is admitted, and
-    ///   both stories say so in the same step; see [`NewEvent::copy_of`].
+    ///   both stories say so in the same step; see [`NewEvent::from_duplicate`].
     ///
     /// The events are shared, because whoever asks needs them again once they are stored.
     async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<AdmitResult>, StoreError>;

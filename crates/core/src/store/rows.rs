@@ -34,7 +34,7 @@ pub struct ListPage<R, I> {
     /// Where the next page goes on; `None` at the end.
     pub next: Option<I>,
     /// How many rows were looked at.
-    pub looks: usize,
+    pub rows_scanned: usize,
     /// The last row that was looked at, wanted or not.
     pub last: Option<I>,
 }
@@ -42,7 +42,7 @@ pub struct ListPage<R, I> {
 impl<R, I> ListPage<R, I> {
     /// A list without anything in it.
     pub fn empty() -> Self {
-        Self { rows: Vec::new(), next: None, looks: 0, last: None }
+        Self { rows: Vec::new(), next: None, rows_scanned: 0, last: None }
     }
 }
 
@@ -58,7 +58,7 @@ pub struct EventFilter {
     /// Only with all of these.
     pub attributes: Vec<AttributeFilter>,
     /// Only with a delivery that is like this.
-    pub owes: EventDeliveryFilter,
+    pub delivery_filter: EventDeliveryFilter,
     /// Only with these values in a body that is JSON and not too large to look into.
     pub body: Vec<BodyValueFilter>,
     /// Only with this text in the key, or in a body that is not too large to look into.
@@ -271,5 +271,5 @@ pub struct AttemptRow {
     /// What followed; `None` for one that was recorded before this was kept.
     pub next: Option<NextStep>,
     /// If it is tried again: why then; `None` also for one that was recorded before this was kept.
-    pub why_then: Option<ScheduleReason>,
+    pub schedule_reason: Option<ScheduleReason>,
 }

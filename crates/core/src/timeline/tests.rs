@@ -80,7 +80,7 @@ fn tried(delivery: DeliveryId, started_at: Timestamp, status: u16, next: NextSte
             response: Vec::new(),
         },
         next: Some(next),
-        why_then: next.due_at().map(|_| ScheduleReason::Backoff),
+        schedule_reason: next.due_at().map(|_| ScheduleReason::Backoff),
     }
 }
 

@@ -37,7 +37,7 @@ struct PreferencesForm {
 
 async fn save(Form(form): Form<PreferencesForm>) -> Response {
     let lang = form.lang.as_deref().and_then(Lang::from_tag).map(Lang::tag);
-    let theme = form.theme.as_deref().and_then(Theme::from_word).map(Theme::word);
+    let theme = form.theme.as_deref().and_then(Theme::parse).map(Theme::word);
     let zone = form.zone.as_deref().filter(|zone| is_zone_name(zone));
     let keys = form.keys.as_deref().filter(|keys| matches!(*keys, "on" | "off"));
     let chosen = [

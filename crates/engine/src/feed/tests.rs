@@ -15,7 +15,7 @@ impl Clock for ManualClock {
 struct ConstantRng;
 
 impl Rng for ConstantRng {
-    fn bits(&self) -> u128 {
+    fn next_u128(&self) -> u128 {
         u128::MAX / 7
     }
 }

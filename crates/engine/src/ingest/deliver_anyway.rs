@@ -98,10 +98,10 @@ impl Engine {
         let payload = Payload { head, fingerprint: fingerprint(&body), body };
         let mut draft = self.draft_event(&context, &part, None, payload);
         draft.event.id = id;
-        draft.event.copy_of = Some(copy);
+        draft.event.from_duplicate = Some(copy);
         // A message status counted when the duplicate was received; applied again so late, it could
         // make the message be sent again.
-        draft.event.confirms = None;
+        draft.event.status_update = None;
         let commit = Arc::clone(self).commit(vec![draft], source.name.clone());
         match RunToCompletion::new(commit, &self.shared.tasks).await {
             Ok(received) => match received.first() {
@@ -129,5 +129,5 @@ fn duplicate_content(found: &DuplicateDetail) -> Option<(Arc<RequestHead>, Bytes
         return Some((Arc::clone(&original.head), original.body.clone()));
     }
     let body = found.duplicate.body.clone()?;
-    Some((Arc::new(original.head.with_other_bytes(&body)), body))
+    Some((Arc::new(original.head.for_changed_body(&body)), body))
 }

@@ -369,7 +369,7 @@ impl Engine {
             return None;
         }
         let key = &key?.claim.key;
-        self.store.recall(context.source.id, key, &payload.fingerprint, context.now)
+        self.store.find_committed(context.source.id, key, &payload.fingerprint, context.now)
     }
 
     /// Registers a waiting sender for each event. Must happen before the commit, or the result of a
@@ -408,7 +408,7 @@ impl Engine {
             let answer = answer.map_err(IngestError::Store)?;
             self.telemetry.count_sync_answer(source.name.as_str(), answer.as_str());
             merged = Some(match merged {
-                Some(before) => before.and(answer),
+                Some(before) => before.combine(answer),
                 None => answer,
             });
         }
@@ -524,7 +524,7 @@ impl Engine {
             created_at: event.received_at,
             received_at: event.received_at,
             payload: match transformed.as_ref().and_then(|new| new.body.clone()) {
-                Some(body) => event.payload.transformed(body),
+                Some(body) => event.payload.with_transformed_body(body),
                 None => event.payload.clone(),
             },
             // A transform that failed has no body yet; the attempt runs it again.

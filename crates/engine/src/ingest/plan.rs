@@ -152,7 +152,7 @@ impl<'a> RequestContext<'a> {
                 body: self.body.clone(),
             },
             Some(body) => {
-                let head = self.part_head.get_or_init(|| Arc::new(self.head.reworded()));
+                let head = self.part_head.get_or_init(|| Arc::new(self.head.for_json_body()));
                 Payload {
                     head: Arc::clone(head),
                     fingerprint: fingerprint(body),
@@ -234,10 +234,10 @@ impl Engine {
             revive_dead: context.source.revive_dead
                 && context.sync().is_none()
                 && context.direct.is_none(),
-            copy_of: None,
+            from_duplicate: None,
             releases: None,
-            confirms: context.status_update(part),
-            decided: IntakeRecord {
+            status_update: context.status_update(part),
+            intake: IntakeRecord {
                 verified_by: context.reason.verified_by.clone(),
                 key_from,
                 unrouted: write_unrouted(&unrouted),

@@ -106,7 +106,7 @@ pub(super) struct AttemptDecision {
     /// A random number in `0.0..1.0`, for jitter.
     roll: f64,
     next: NextStep,
-    why_then: Option<ScheduleReason>,
+    schedule_reason: Option<ScheduleReason>,
 }
 
 /// An attempt that has ended and whose result is not recorded yet.
@@ -270,28 +270,30 @@ impl Lane {
         let RunningAttempt { client, claimed, .. } = attempt;
         let destination = &*client.destination;
         let class = classify(outcome, &destination.rules);
-        let roll = if class.is_some() { self.shared.chance.unit() } else { 0.0 };
+        let roll = if class.is_some() { self.shared.chance.next_f64() } else { 0.0 };
         let progress = AttemptProgress {
             attempts: claimed.attempts + 1,
             throttled: claimed.throttled + u32::from(class == Some(FailureClass::Throttled)),
             created_at: claimed.created_at,
         };
-        let decision = decide_retry(outcome, progress, destination.terms(), at, roll);
+        let decision = decide_retry(outcome, class, progress, destination.terms(), at, roll);
         let decision = match &destination.lane.order {
             Some(order) if claimed.ordered => {
-                order.on_failure.temper(decision, &destination.retry, at)
+                order.on_failure.adjust(decision, &destination.retry, at)
             }
             Some(_) | None => decision,
         };
-        let (next, why_then) = match decision {
+        let (next, schedule_reason) = match decision {
             RetryDecision::Succeeded => (NextStep::Succeeded, None),
-            RetryDecision::RetryAt { due_at, why, .. } => (NextStep::RetryAt(due_at), Some(why)),
+            RetryDecision::RetryAt { due_at, reason, .. } => {
+                (NextStep::RetryAt(due_at), Some(reason))
+            }
             RetryDecision::Pause { due_at } => {
                 (NextStep::RetryAt(due_at), Some(ScheduleReason::Paused))
             }
             RetryDecision::Dead { reason, .. } => (NextStep::Dead(reason), None),
         };
-        AttemptDecision { at, class, progress, roll, next, why_then }
+        AttemptDecision { at, class, progress, roll, next, schedule_reason }
     }
 
     fn count_attempt(
@@ -328,7 +330,9 @@ impl Lane {
         let destination = &*attempt.client.destination;
         let AttemptDecision { at, class, progress, roll, .. } = *decision;
         // Whatever happens to this delivery, the destination asked for a break.
-        if let Some(until) = cool_until(&report.outcome, progress, destination.terms(), at, roll) {
+        if let Some(until) =
+            cool_until(&report.outcome, class, progress, destination.terms(), at, roll)
+        {
             self.metrics.remote_429.inc();
             self.cool_down(until);
         }
@@ -364,7 +368,7 @@ impl Lane {
         decision: &AttemptDecision,
     ) -> Settlement {
         let RunningAttempt { client, claimed, started_at, .. } = attempt;
-        let AttemptDecision { at, class, progress, next, why_then, .. } = *decision;
+        let AttemptDecision { at, class, progress, next, schedule_reason, .. } = *decision;
         let sent = sent_message(&client.destination, &report, class, at);
         // A waiting sender gets the whole response.
         let is_awaited = self.shared.waiters.is_awaited(claimed.id);
@@ -390,7 +394,7 @@ impl Lane {
                 },
             },
             next,
-            why_then,
+            schedule_reason,
             ordered: claimed.ordered,
             sent,
         }

@@ -157,7 +157,7 @@ impl Lane {
         let permit = {
             let mut state = self.lock();
             state.running += 1;
-            state.gate.circuit.begin_by_hand()
+            state.gate.circuit.start_manual_probe()
         };
         let guard = RunningAttemptGuard::new(&self, delivery, permit);
         let attempted = self.attempt(queued, permit, RecipientPacing::Ignore).await;
@@ -166,9 +166,9 @@ impl Lane {
             Ok(finished) => {
                 let settlement = &finished.settlement;
                 let (attempt, next) = (settlement.attempt.clone(), Some(settlement.next));
-                let why_then = settlement.why_then;
+                let schedule_reason = settlement.schedule_reason;
                 Arc::clone(&self).settle(finished).await;
-                Some(AttemptRow { delivery, attempt, next, why_then })
+                Some(AttemptRow { delivery, attempt, next, schedule_reason })
             }
             Err(postponed) => {
                 Arc::clone(&self).postpone(postponed).await;

@@ -84,7 +84,7 @@ impl LaneGate {
 
     /// While the circuit ramps up, the rate grows with the allowed concurrency.
     pub(super) fn adjust_rate(&mut self, concurrency: u32) {
-        let allowed = self.circuit.allowed(concurrency);
+        let allowed = self.circuit.concurrency_limit(concurrency);
         self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, concurrency));
     }
 
@@ -106,13 +106,13 @@ impl LaneGate {
 
     /// Whether no attempt may start at all.
     pub(super) fn is_closed(&self) -> bool {
-        self.paused.is_some() || self.is_on_hold || self.circuit.allowed(u32::MAX) == 0
+        self.paused.is_some() || self.is_on_hold || self.circuit.concurrency_limit(u32::MAX) == 0
     }
 
     /// Whether it may allow less than the destination's concurrency.
     pub(super) fn is_limited(&self) -> bool {
         self.is_closed()
-            || self.circuit.allowed(u32::MAX) < u32::MAX
+            || self.circuit.concurrency_limit(u32::MAX) < u32::MAX
             || self.rate.is_some()
             || self.drain.is_some()
     }
@@ -133,7 +133,9 @@ impl LaneGate {
         });
         let by_circuit = match self.circuit.state() {
             CircuitState::Closed => u32::MAX,
-            CircuitState::Ramp { .. } => self.circuit.allowed(concurrency).saturating_mul(2),
+            CircuitState::Ramp { .. } => {
+                self.circuit.concurrency_limit(concurrency).saturating_mul(2)
+            }
             CircuitState::HalfOpen { .. } | CircuitState::Open { .. } => 1,
         };
         let least = by_rate.fold(by_circuit, u32::min).max(1);
@@ -142,7 +144,7 @@ impl LaneGate {
 
     /// How many attempts may run at once.
     pub(super) fn allowed(&self, concurrency: u32) -> u32 {
-        if self.paused.is_some() { 0 } else { self.circuit.allowed(concurrency) }
+        if self.paused.is_some() { 0 } else { self.circuit.concurrency_limit(concurrency) }
     }
 
     pub(super) fn start_permission(
@@ -151,7 +153,7 @@ impl LaneGate {
         concurrency: u32,
         clock: Duration,
     ) -> StartPermission {
-        if self.paused.is_some() || !self.circuit.lets_start(running, concurrency) {
+        if self.paused.is_some() || !self.circuit.can_start(running, concurrency) {
             return StartPermission::Denied;
         }
         match self.rates().map(|gcra| gcra.next_free(clock)).max() {
@@ -191,7 +193,7 @@ impl LaneGate {
         if let Some((_, gcra)) = &mut self.drain {
             gcra.take(clock);
         }
-        self.circuit.begin()
+        self.circuit.start_attempt()
     }
 
     /// Takes back an attempt that was begun and not made.
@@ -214,15 +216,15 @@ impl LaneGate {
         let (concurrency, rules) = (destination.concurrency, &destination.lane);
         if let Some(policy) = &rules.circuit {
             let LaneAttemptResult { permit, at, roll, .. } = *result;
-            let sign = HealthSignal::of(result.outcome, result.class);
-            self.circuit.end(
-                AttemptEnd { ticket: permit, sign, now: at, roll },
+            let signal = HealthSignal::from_outcome(result.outcome, result.class);
+            self.circuit.finish_attempt(
+                AttemptEnd { permit, signal, now: at, roll },
                 concurrency,
                 policy,
             );
             self.adjust_rate(concurrency);
         }
-        if result.outcome.failure().is_some_and(AttemptFailure::is_our_own) {
+        if result.outcome.failure().is_some_and(AttemptFailure::is_local) {
             return;
         }
         let is_config = is_destination_misconfigured(result.outcome, result.class);
@@ -311,7 +313,7 @@ mod tests {
         let destination = destination("");
         let mut gate = gate(&destination);
         let stops = SendOutcome {
-            affects: FailureScope::StopsAll,
+            scope: FailureScope::PauseDestination,
             ..SendOutcome::of(Some(FailureClass::Config))
         };
         let delivery = DeliveryId::new(NOW, 7);
@@ -374,7 +376,7 @@ mod tests {
         let mut gate = gate(&destination);
         answer(&mut gate, &destination, 500);
         assert_eq!(gate.queue_max(USUAL, 8), 0);
-        gate.circuit.tick(NOW + Duration::from_secs(60));
+        gate.circuit.advance(NOW + Duration::from_secs(60));
         assert_eq!(gate.queue_max(USUAL, 8), 1);
         answer(&mut gate, &destination, 200);
         assert_eq!(gate.queue_max(USUAL, 8), 2);
@@ -418,7 +420,7 @@ mod tests {
         assert_eq!(gate.start_permission(0, 8, Duration::ZERO), StartPermission::Now);
         // The abandoned probe of the half-open circuit makes way for another.
         answer(&mut gate, &destination, 500);
-        gate.circuit.tick(NOW + Duration::from_secs(60));
+        gate.circuit.advance(NOW + Duration::from_secs(60));
         let (soon, later) = (Duration::from_secs(5), Duration::from_secs(9));
         let permit = gate.begin_attempt(NOW, false, soon);
         assert_eq!(gate.start_permission(1, 8, later), StartPermission::Denied);
@@ -439,7 +441,7 @@ mod tests {
         let destination = destination(r#","rate":"80/s burst 10","circuit":{"failures":1}"#);
         let mut gate = gate(&destination);
         answer(&mut gate, &destination, 500);
-        gate.circuit.tick(NOW + Duration::from_secs(60));
+        gate.circuit.advance(NOW + Duration::from_secs(60));
         answer(&mut gate, &destination, 200);
         let long = Duration::from_secs(100);
         gate.begin_attempt(NOW, false, long);

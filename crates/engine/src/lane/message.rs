@@ -165,7 +165,7 @@ impl Lane {
         let at = attempt.started_at + message.timeout;
         let decision = self.decide(attempt, &report.outcome, at);
         let settlement = self.build_settlement(attempt, report, &decision);
-        match self.shared.store.leave_will(settlement).await {
+        match self.shared.store.record_crash_outcome(settlement).await {
             Ok(SettleResult::Recorded | SettleResult::Overruled(_)) => {
                 attempt.crash_outcome.get_or_init(|| unknown);
                 Ok(())
@@ -357,7 +357,7 @@ impl Lane {
             Some(sent) => sent,
             None => {
                 let day = limits.day(now);
-                let sent = self.shared.store.sent_on(self.id, day).await?;
+                let sent = self.shared.store.count_sent_on(self.id, day).await?;
                 self.lock().messages.today = Some(DailySendCounter::new(day, sent, limits));
                 sent
             }
@@ -459,8 +459,8 @@ mod tests {
             };
             let refused = failed(false);
             assert_eq!(
-                (refused.class, refused.affects),
-                (Some(FailureClass::Config), FailureScope::StopsAll)
+                (refused.class, refused.scope),
+                (Some(FailureClass::Config), FailureScope::PauseDestination)
             );
             let unknown = failed(true);
             assert_eq!(

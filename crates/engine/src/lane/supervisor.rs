@@ -144,7 +144,7 @@ impl Lane {
     fn advance_time(&self) -> Option<Duration> {
         let now = self.shared.clock.now();
         let mut state = self.lock();
-        state.gate.circuit.tick(now);
+        state.gate.circuit.advance(now);
         state.gate.adjust_rate(self.destination.load().concurrency);
         let hold = self.send_hold(&state);
         state.gate.is_on_hold = hold.is_some();

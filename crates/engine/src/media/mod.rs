@@ -115,7 +115,7 @@ impl MediaLinkError {
     pub fn outcome(&self) -> AttemptOutcome {
         let outcome = |class, failure| SendOutcome {
             failure: Some(failure),
-            affects: FailureScope::ThisOnly,
+            scope: FailureScope::ThisDelivery,
             ..SendOutcome::of(Some(class))
         };
         match self {
@@ -271,7 +271,7 @@ impl Engine {
         if sender.channel.name() != cloud_upload::CHANNEL_NAME {
             return Err(MediaUploadError::UnsupportedDestination);
         }
-        let (http, boundary) = (client.file_sender(), self.shared.chance.bits());
+        let (http, boundary) = (client.file_sender(), self.shared.chance.next_u128());
         self.shared.media.upload_to_cloud_api(&sender.account, &http, file, boundary).await
     }
 }

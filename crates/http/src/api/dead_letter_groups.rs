@@ -97,7 +97,8 @@ async fn list_groups(
         source: find_source(&configuration, query.source.as_deref())?,
         id: None,
     };
-    let page = server.engine.store().dead_groups(filter, PageRequest { after, limit }).await?;
+    let page =
+        server.engine.store().list_dead_letter_groups(filter, PageRequest { after, limit }).await?;
     let (destinations, names) =
         (destination_names(&configuration), configuration.all_secret_names());
     let data =
@@ -160,7 +161,7 @@ mod tests {
             let group = DeadLetterGroup {
                 id: "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap(),
                 destination: DestinationId::new(at, 1),
-                cause: DeathCause::damaged(),
+                cause: DeathCause::from_damaged_body(),
                 reason: DeadReason::Unrecoverable,
                 count: 1,
                 first_seen: at,
@@ -169,7 +170,7 @@ mod tests {
                 sample,
             };
             let sample =
-                group_response(group, &HashMap::new(), &SecretNames::usual()).sample.unwrap();
+                group_response(group, &HashMap::new(), &SecretNames::builtin()).sample.unwrap();
             assert_eq!(sample, "refused: token=•••");
         }
     }

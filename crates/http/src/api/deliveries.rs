@@ -372,9 +372,9 @@ pub(crate) async fn get_delivery(
 
 /// Masks the response body, which may quote secrets of the request.
 pub(super) fn attempt_response(row: &AttemptRow, names: &SecretNames) -> AttemptResponse {
-    let AttemptRow { attempt, next, why_then, .. } = row;
+    let AttemptRow { attempt, next, schedule_reason, .. } = row;
     let response = redact::mask_text(&attempt.response, names);
-    let timing = attempt.timing.shown(attempt.took);
+    let timing = attempt.timing.to_view(attempt.took);
     AttemptResponse {
         id: attempt.id,
         number: attempt.number,
@@ -389,7 +389,7 @@ pub(super) fn attempt_response(row: &AttemptRow, names: &SecretNames) -> Attempt
         masked: response.fields,
         next: next.map(NextStep::word),
         next_at: next.and_then(NextStep::due_at),
-        next_why: *why_then,
+        next_why: *schedule_reason,
     }
 }
 
@@ -400,7 +400,7 @@ pub(crate) async fn get_delivery_body(
     QueryParams(query): QueryParams<BodyQuery>,
 ) -> Result<Response, Problem> {
     let (id, exact) = (parse_id(&id)?, query.is_exact(access)?);
-    match server.engine.store().delivery_body(id).await? {
+    match server.engine.store().find_delivery_body(id).await? {
         Some(payload) => {
             let detail = server.engine.store().delivery(id).await?;
             let detail = detail.ok_or_else(|| Problem::not_found("delivery"))?;

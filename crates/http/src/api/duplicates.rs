@@ -277,7 +277,7 @@ mod tests {
         let compressed: &[u8] =
             b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x2a\xc9\xcf\x4e\xcd\x53\xb2\x52\
             \xca\x28\x2d\xce\xd0\x05\x11\x4a\xb5\x00\x98\xf7\xf9\x55\x15\x00\x00\x00";
-        let names = SecretNames::usual();
+        let names = SecretNames::builtin();
         let mut row = DuplicateRow {
             n: 1,
             seen_at: Timestamp::from_millis(1),

@@ -129,7 +129,7 @@ pub(super) fn find_source(
 
 pub(super) fn parse_status(text: Option<&str>) -> Result<Option<DeliveryStatus>, Problem> {
     let known: Vec<_> = DeliveryStatus::ALL.iter().map(|status| status.as_str()).collect();
-    parse_word("status", text, DeliveryStatus::from_word, &known)
+    parse_word("status", text, DeliveryStatus::parse, &known)
 }
 
 pub(super) fn parse_kind(text: Option<&str>) -> Result<Option<EventKind>, Problem> {
@@ -176,12 +176,12 @@ fn parse_delivery_filter(
 
 pub(super) fn parse_reason(text: Option<&str>) -> Result<Option<DeadReason>, Problem> {
     let known: Vec<_> = DeadReason::ALL.iter().map(|reason| reason.as_str()).collect();
-    parse_word("reason", text, DeadReason::from_word, &known)
+    parse_word("reason", text, DeadReason::parse, &known)
 }
 
 pub(super) fn parse_class(text: Option<&str>) -> Result<Option<FailureClass>, Problem> {
     let known: Vec<_> = FailureClass::ALL.iter().map(|class| class.as_str()).collect();
-    parse_word("class", text, FailureClass::from_word, &known)
+    parse_word("class", text, FailureClass::parse, &known)
 }
 
 pub(super) fn parse_code(text: Option<&str>) -> Result<Option<StatusPattern>, Problem> {
@@ -221,7 +221,7 @@ pub(super) fn parse_filter(
     }
     Ok(EventFilter {
         source,
-        owes: parse_delivery_filter(&query, configuration)?,
+        delivery_filter: parse_delivery_filter(&query, configuration)?,
         kind: parse_kind(query.kind.as_deref())?,
         attributes: parse_attributes(&query)?,
         key: query.key,

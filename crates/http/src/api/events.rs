@@ -227,7 +227,7 @@ pub(crate) async fn list_events(
     }
     let page = server.engine.store().events(filter, page_request(limit, after)).await?;
     let next_cursor = page.next.map(|id| id.to_string());
-    let searched = SearchProgress { events: page.looks, until: page.last.map(|id| id.at()) };
+    let searched = SearchProgress { events: page.rows_scanned, until: page.last.map(|id| id.at()) };
     let data = page.rows.into_iter().map(|row| listed_event(row, &names)).collect();
     Ok(Json(EventList { data, next_cursor, searched }).into_response())
 }

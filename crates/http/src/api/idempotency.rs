@@ -138,7 +138,7 @@ impl FromRequestParts<Arc<ServerState>> for IdempotencyContext {
 fn new_request(server: &ServerState) -> IdempotentRequest {
     IdempotentRequest {
         at: server.engine.clock().now(),
-        seed: server.engine.chance().bits().to_be_bytes(),
+        seed: server.engine.chance().next_u128().to_be_bytes(),
     }
 }
 
@@ -277,14 +277,14 @@ async fn execute(
             body: body.to_vec(),
         };
         if response.body.len() <= RESPONSE_BYTES_MAX {
-            let stored = store.keep_answer(key, response.clone()).await;
+            let stored = store.store_response(key, response.clone()).await;
             guard.publish(fingerprint, response);
             stored
         } else {
             Ok(())
         }
     } else if parts.status.is_client_error() && !is_resumed {
-        store.give_key_back(key).await
+        store.release_key(key).await
     } else {
         Ok(())
     };

@@ -85,7 +85,7 @@ pub(super) fn destination_state(
     id: DestinationId,
 ) -> Option<DestinationState> {
     let state = server.engine.lane_state(id)?;
-    let holds = state.holds();
+    let holds = state.is_holding();
     let open_until = match state.circuit {
         CircuitState::Open { until, .. } => Some(until),
         CircuitState::Closed | CircuitState::HalfOpen { .. } | CircuitState::Ramp { .. } => None,

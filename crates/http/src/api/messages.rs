@@ -165,7 +165,7 @@ impl<'a> MessageLoader<'a> {
         // Later deliveries replace earlier ones, so the newest remains.
         let events = rows.iter().map(|row| row.id).collect();
         let mut newest: HashMap<(EventId, DestinationId), DeliveryRow> = store
-            .deliveries_of(events)
+            .list_deliveries_of(events)
             .await?
             .into_iter()
             .map(|delivery| ((delivery.event, delivery.destination), delivery))
@@ -184,7 +184,7 @@ impl<'a> MessageLoader<'a> {
         }
         let statuses = match filters.is_empty() {
             true => Vec::new(),
-            false => store.events_with_each(filters, STATUSES_MAX).await?,
+            false => store.list_events_with_each(filters, STATUSES_MAX).await?,
         };
         let mut statuses: HashMap<EventId, Vec<EventRow>> =
             with_status.into_iter().zip(statuses).collect();
@@ -289,7 +289,7 @@ async fn list_messages(
     let limit = parse_limit(query.limit.as_deref())?;
     let after = parse_cursor(query.cursor.as_deref())?;
     let known = MessageStatus::ALL.map(MessageStatus::as_str);
-    let status = parse_word("status", query.status.as_deref(), MessageStatus::from_word, &known)?;
+    let status = parse_word("status", query.status.as_deref(), MessageStatus::parse, &known)?;
     let configuration = server.engine.store().configuration().await?;
     let filter = parse_filter(&query, &configuration)?;
     if filter.source.is_none() {

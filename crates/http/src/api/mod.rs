@@ -93,11 +93,11 @@ fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, Probl
 fn parse_word<T>(
     name: &str,
     text: Option<&str>,
-    from_word: fn(&str) -> Option<T>,
+    parse: fn(&str) -> Option<T>,
     known: &[&str],
 ) -> Result<Option<T>, Problem> {
     let unknown = || Problem::invalid(format!("`{name}` must be one of: {}", known.join(", ")));
-    text.map(|text| from_word(text).ok_or_else(unknown)).transpose()
+    text.map(|text| parse(text).ok_or_else(unknown)).transpose()
 }
 
 /// Bytes, as text if they are valid UTF-8.

@@ -187,7 +187,7 @@ pub(crate) async fn list_quarantine(
         Some(source) => Some(resources::find_resource::<SourceSpec>(&configuration, source)?.id),
         None => None,
     };
-    let rows = server.engine.quarantine_store().quarantined(source, page).await?;
+    let rows = server.engine.quarantine_store().list_quarantined(source, page).await?;
     let summaries = rows.iter().map(|row| (row.id, summary(&server, &configuration, row)));
     Ok(unfiltered_page(page, summaries.collect()))
 }
@@ -197,8 +197,7 @@ pub(crate) async fn get_quarantined_request(
     PathParam(id): PathParam,
 ) -> Result<Json<QuarantinedRequestDetail>, Problem> {
     let id = id.parse().map_err(|_| not_found())?;
-    let row =
-        server.engine.quarantine_store().quarantined_request(id).await?.ok_or_else(not_found)?;
+    let row = server.engine.quarantine_store().find_quarantined(id).await?.ok_or_else(not_found)?;
     let configuration = server.engine.store().configuration().await?;
     let names = secret_names(&server, &configuration, &row);
     let headers = mask_headers(row.headers.lines(), &names);
@@ -243,7 +242,7 @@ pub(crate) async fn discard_quarantined_request(
     PathParam(id): PathParam,
 ) -> Result<StatusCode, Problem> {
     let id = id.parse().map_err(|_| not_found())?;
-    match server.engine.quarantine_store().discard(id).await? {
+    match server.engine.quarantine_store().discard_quarantined(id).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(not_found()),
     }

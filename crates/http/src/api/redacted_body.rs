@@ -117,7 +117,7 @@ pub(super) fn mask_headers<'a>(
 ) -> Vec<HeaderField> {
     lines
         .map(|(name, value)| {
-            let value = match names.is_parameter(name) {
+            let value = match names.is_secret_parameter(name) {
                 true => BodyContent::Text { text: MASK.to_owned() },
                 false => BodyContent::from(value),
             };

@@ -373,8 +373,11 @@ async fn set_group_destination(server: &ServerState, spec: &mut ReplaySpec) -> R
     }
     let filter =
         DeadLetterGroupFilter { id: spec.filter.group, ..DeadLetterGroupFilter::default() };
-    let found =
-        server.engine.store().dead_groups(filter, PageRequest { after: None, limit: 1 }).await?;
+    let found = server
+        .engine
+        .store()
+        .list_dead_letter_groups(filter, PageRequest { after: None, limit: 1 })
+        .await?;
     spec.filter.destination = found.rows.first().map(|group| group.destination);
     Ok(())
 }

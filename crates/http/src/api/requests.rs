@@ -148,7 +148,7 @@ pub(crate) async fn list_requests(
         return export(&server, format, pages, limit).await;
     }
     let page = PageRequest { after, limit: limit.unwrap_or(LIMIT_DEFAULT) };
-    let page = server.engine.store().arrivals(filter, page).await?;
+    let page = server.engine.store().list_requests(filter, page).await?;
     let next_cursor = page.next.map(|cursor| cursor.to_string());
     let data = page.rows.iter().map(|row| request_summary(row, &configuration)).collect();
     Ok(Json(ListResponse { data, next_cursor }).into_response())
@@ -159,8 +159,7 @@ fn parse_filter(
     configuration: &Configuration,
 ) -> Result<RequestFilter, Problem> {
     let known = RequestOutcome::ALL.map(RequestOutcome::as_str);
-    let outcome =
-        parse_word("outcome", query.outcome.as_deref(), RequestOutcome::from_word, &known)?;
+    let outcome = parse_word("outcome", query.outcome.as_deref(), RequestOutcome::parse, &known)?;
     if query.reason.is_some() && outcome.is_some_and(|outcome| outcome != RequestOutcome::Refused) {
         return Err(Problem::invalid("`reason` requires outcome=refused."));
     }
@@ -177,7 +176,10 @@ fn parse_filter(
         outcome,
         source,
         reason: query.reason,
-        not_of: sources.iter().find(|stored| stored.spec.is_outbox()).map(|stored| stored.id),
+        exclude_source: sources
+            .iter()
+            .find(|stored| stored.spec.is_outbox())
+            .map(|stored| stored.id),
         since: parse_time("since", query.since.as_deref())?,
         until: parse_time("until", query.until.as_deref())?,
     })
@@ -217,7 +219,7 @@ impl ExportPages for RequestExport {
             return Ok(None);
         }
         let page = PageRequest { after: self.after, limit };
-        let page = self.server.engine.store().arrivals(self.filter.clone(), page).await?;
+        let page = self.server.engine.store().list_requests(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some(page.rows.iter().map(|row| request_summary(row, &self.configuration)).collect()))
     }
@@ -229,7 +231,7 @@ pub(crate) async fn get_request(
 ) -> Result<Json<RefusedRequestDetail>, Problem> {
     let not_found = || Problem::not_found("refused request");
     let id = id.parse().map_err(|_| not_found())?;
-    let row = server.engine.store().refused_request(id).await?.ok_or_else(not_found)?;
+    let row = server.engine.store().find_refused(id).await?.ok_or_else(not_found)?;
     // Secrets were masked before storing. The source may have been renamed since, so the secret names
     // of all sources are masked.
     let names = server.engine.store().configuration().await?.all_secret_names();

@@ -131,7 +131,7 @@ async fn record_reveal(
         kind: EventDecisionKind::Revealed,
         detail: json!({ "token": token, "name": name, "begun_with": begun_with }),
     };
-    server.engine.store().decide(decision).await?;
+    server.engine.store().record_decision(decision).await?;
     let token = token.map(|token| token.to_string()).unwrap_or_default();
     let begun_with = begun_with.map(|token| token.to_string()).unwrap_or_default();
     tracing::info!(%event, token, begun_with, "event revealed with its secrets");

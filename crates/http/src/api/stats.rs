@@ -138,7 +138,7 @@ struct DailySends(HashMap<(DestinationId, i32), u64>);
 impl DailySends {
     async fn load(store: &dyn AdminStore, now: Timestamp) -> Result<Self, StoreError> {
         let in_utc = SendLimits::default().day(now);
-        let rows = store.sent_by_day(in_utc - 1..=in_utc + 1).await?;
+        let rows = store.count_sent_by_day(in_utc - 1..=in_utc + 1).await?;
         Ok(Self(rows.into_iter().map(|row| ((row.destination, row.day), row.sent)).collect()))
     }
 

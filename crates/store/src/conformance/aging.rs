@@ -32,7 +32,7 @@ impl Model {
             DeliveryStatus::Pending
             | DeliveryStatus::InFlight
             | DeliveryStatus::Scheduled
-            | DeliveryStatus::Held => EventStanding::Owed,
+            | DeliveryStatus::Held => EventStanding::Pending,
         };
         self.of_event(event).map(of).max().unwrap_or(EventStanding::Ended)
     }
@@ -47,8 +47,8 @@ impl Model {
     ) -> (ExpiredParts, bool) {
         let spec = self.retention.get(&event.admitted.source).copied().unwrap_or_default();
         let keep = spec.keep(server);
-        let due = keep.due(event.admitted.received_at, self.standing(id), now);
-        let past = keep.due(event.admitted.received_at, EventStanding::Ended, now);
+        let due = keep.expired_parts(event.admitted.received_at, self.standing(id), now);
+        let past = keep.expired_parts(event.admitted.received_at, EventStanding::Ended, now);
         (due, due == past && !event.is_left_behind)
     }
 
@@ -123,7 +123,7 @@ impl Run {
             self.prune(server).await?;
         }
         for (id, event) in &self.model.events {
-            let is_owed = self.model.standing(*id) == EventStanding::Owed;
+            let is_owed = self.model.standing(*id) == EventStanding::Pending;
             prop_assert!(event.body_is_gone || is_owed, "the body of {} stayed for good", id);
             for (delivery, owed) in self.model.of_event(*id) {
                 let are_left = owed.attempts > 0 && !owed.attempts_are_gone;
@@ -149,7 +149,7 @@ impl Run {
         for id in self.model.events.keys() {
             prop_assert_eq!(
                 self.model.standing(*id),
-                EventStanding::Owed,
+                EventStanding::Pending,
                 "{} stayed for good",
                 id
             );

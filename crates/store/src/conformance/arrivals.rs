@@ -30,7 +30,7 @@ fn told(arrival: &ReceivedRequest) -> Told {
 async fn all(world: &World, filter: &RequestFilter, limit: usize) -> Vec<ReceivedRequest> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = world.arrivals(filter.clone(), PageRequest { after, limit }).await.unwrap();
+        let page = world.list_requests(filter.clone(), PageRequest { after, limit }).await.unwrap();
         assert!(page.rows.len() <= limit);
         all.extend(page.rows);
         after = page.next;
@@ -56,7 +56,7 @@ async fn mixed(world: &mut World) -> Vec<Told> {
         world.wait(Duration::from_millis(5));
         let source = if round % 2 == 0 { "shop" } else { "bank" };
         let code = if round < 3 { "stale" } else { "mismatch" };
-        world.keep_refused(vec![request(world, Some(source), code)]).await.unwrap();
+        world.store_refused(vec![request(world, Some(source), code)]).await.unwrap();
         expected.push((RequestOutcome::Refused, world.now, None));
     }
     world.reopen().await;
@@ -102,7 +102,7 @@ pub async fn requests_are_filtered_by_outcome_time_reason_and_source(mut world: 
     let of_shop = listed(&RequestFilter { source: shop, ..of(None) }).await;
     assert_eq!(of_shop.len(), expected.len() - 3);
     assert!(listed(&RequestFilter { source: nobody, ..of(None) }).await.is_empty());
-    let other = listed(&RequestFilter { not_of: Some(world.shop), ..of(None) }).await;
+    let other = listed(&RequestFilter { exclude_source: Some(world.shop), ..of(None) }).await;
     assert!(other.iter().all(|row| row.0 == RequestOutcome::Refused) && other.len() == 6);
 }
 

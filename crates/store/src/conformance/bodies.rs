@@ -29,13 +29,13 @@ pub async fn claim_returns_the_transformed_body(mut world: World) {
 
     let (made, came) = (world.claim_one(world.crm).await, world.claim_one(world.mail).await);
 
-    assert_eq!(made.payload, event.payload.transformed(Bytes::from_static(MADE)));
+    assert_eq!(made.payload, event.payload.with_transformed_body(Bytes::from_static(MADE)));
     assert_eq!(came.payload, event.payload);
     assert_eq!((made.transform, came.transform), (None, None));
     assert_eq!(world.body(event.id).await.unwrap(), Some(event.payload.clone()));
-    assert_eq!(world.delivery_body(made.id).await.unwrap().unwrap().body, MADE);
-    assert_eq!(world.delivery_body(came.id).await.unwrap(), Some(event.payload));
-    assert_eq!(world.delivery_body(world.id()).await.unwrap(), None);
+    assert_eq!(world.find_delivery_body(made.id).await.unwrap().unwrap().body, MADE);
+    assert_eq!(world.find_delivery_body(came.id).await.unwrap(), Some(event.payload));
+    assert_eq!(world.find_delivery_body(world.id()).await.unwrap(), None);
 }
 
 pub async fn revived_and_replayed_deliveries_send_the_transformed_body(mut world: World) {
@@ -62,7 +62,7 @@ pub async fn failed_transform_is_repeated_at_send_time(mut world: World) {
     let claimed = world.claim_one(world.crm).await;
 
     assert_eq!((claimed.transform, &claimed.payload), (Some(route), &event.payload));
-    assert_eq!(world.delivery_body(claimed.id).await.unwrap(), None, "nobody knows it yet");
+    assert_eq!(world.find_delivery_body(claimed.id).await.unwrap(), None, "nobody knows it yet");
     world.finish(&claimed, NextStep::Dead(DeadReason::PayloadError)).await;
     world.wait(Duration::from_secs(61));
     world.replay(claimed.id, world.id(), world.now).await.unwrap();
@@ -84,7 +84,7 @@ pub async fn transformed_body_for_deleted_destination_is_not_stored(world: World
     let event = transformed(&world, "k", world.id(), Some(MADE));
     world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
     world.accept(event.clone()).await;
-    assert_eq!(world.delivery_body(event.deliveries[0].id).await.unwrap(), None);
+    assert_eq!(world.find_delivery_body(event.deliveries[0].id).await.unwrap(), None);
     assert_eq!(world.claim_one(world.mail).await.payload, event.payload);
 }
 

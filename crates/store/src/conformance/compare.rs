@@ -50,8 +50,8 @@ impl Run {
         self.compare_deliveries().await?;
         self.compare_groups().await?;
         self.compare_rollups().await?;
-        let sent = self.world.sent_by_day(0..=i32::MAX).await.unwrap();
-        prop_assert_eq!(sent, self.model.sent_by_day());
+        let sent = self.world.count_sent_by_day(0..=i32::MAX).await.unwrap();
+        prop_assert_eq!(sent, self.model.count_sent_by_day());
         for to in [self.world.crm, self.world.mail] {
             let seen = self.world.next_due(to).await.unwrap();
             prop_assert_eq!(seen, self.model.next_due(to), "next due of {}", to);
@@ -132,22 +132,27 @@ impl Run {
             let Some(group) = row.group else { continue };
             let last = self.world.delivery_detail(row.id).await.attempts.pop();
             if let (Some(last), Some(reason)) = (last, row.reason) {
-                let causes = [DeathCause::of_attempt(&last.attempt), DeathCause::told(reason)];
-                let groups = causes.map(|cause| cause.group(row.destination));
+                let causes =
+                    [DeathCause::from_attempt(&last.attempt), DeathCause::from_status(reason)];
+                let groups = causes.map(|cause| cause.group_id(row.destination));
                 prop_assert!(groups.contains(&group), "{:?} died of {:?}", row, last);
             }
             dead.entry(group).or_default().push(row);
         }
         let page = PageRequest { after: None, limit: 10_000 };
-        let groups =
-            self.world.dead_groups(DeadLetterGroupFilter::default(), page).await.unwrap().rows;
+        let groups = self
+            .world
+            .list_dead_letter_groups(DeadLetterGroupFilter::default(), page)
+            .await
+            .unwrap()
+            .rows;
         let counted = groups.iter().map(|group| (group.id, group.count)).collect();
         let looked_at = |rows: &Vec<DeliveryRow>| u64::try_from(rows.len()).unwrap();
         let expected: BTreeMap<_, _> = dead.iter().map(|(id, all)| (*id, looked_at(all))).collect();
         prop_assert_eq!(expected, counted);
         for group in groups {
             let all = &dead[&group.id];
-            prop_assert_eq!(group.cause.group(group.destination), group.id);
+            prop_assert_eq!(group.cause.group_id(group.destination), group.id);
             prop_assert_eq!(group.newest, (all[0].id, all[0].event));
             let ended = || all.iter().filter_map(|row| row.ended_at);
             prop_assert!(ended().all(|at| (group.first_seen..=group.last_seen).contains(&at)));
@@ -167,28 +172,28 @@ impl Run {
     async fn compare_rollups(&self) -> TestCaseResult {
         let ends = [self.world.shop, self.world.bank].map(Whose::Source);
         let others = [self.world.crm, self.world.mail].map(Whose::Destination);
-        for (whose, width) in
+        for (subject, width) in
             ends.into_iter().chain(others).flat_map(|w| BucketWidth::ALL.map(|x| (w, x)))
         {
-            let since = width.start(self.world.now - width.kept());
+            let since = width.start(self.world.now - width.retention());
             let mut expected: BTreeMap<Timestamp, RollupCounts> = BTreeMap::new();
             for ((of, start), tally) in &self.model.facts {
-                if *of == whose && width.start(*start) >= since {
+                if *of == subject && width.start(*start) >= since {
                     expected.entry(width.start(*start)).or_default().merge(tally);
                 }
             }
-            let asked = match whose {
+            let asked = match subject {
                 Whose::Source(id) => rollup::RollupSubject::Source(Some(id)),
                 Whose::Destination(id) => rollup::RollupSubject::Destination(Some(id)),
             };
-            let until = self.world.now + width.kept();
-            let query = RollupQuery { whose: asked, width, since, until };
+            let until = self.world.now + width.retention();
+            let query = RollupQuery { subject: asked, width, since, until };
             let mut seen = self.world.rollups(query).await.unwrap();
             // A bucket of nothing but duplicates is not in the model.
             seen.retain(|(_, tally)| {
                 counted(tally).iter().any(|many| *many > 0) || tally.latency.count() > 0
             });
-            prop_assert_eq!(seen.len(), expected.len(), "{:?} {:?}", whose, width);
+            prop_assert_eq!(seen.len(), expected.len(), "{:?} {:?}", subject, width);
             for ((at, seen), (start, expected)) in seen.iter().zip(&expected) {
                 prop_assert_eq!((at, counted(seen)), (start, counted(expected)));
                 prop_assert_eq!(&seen.latency, &expected.latency);

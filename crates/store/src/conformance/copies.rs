@@ -35,7 +35,7 @@ async fn copy(world: &World, event: EventId, n: u32) -> DuplicateDetail {
 
 /// An event that is made of a duplicate.
 fn made_of(world: &World, event: EventId, n: u32) -> NewEvent {
-    NewEvent { copy_of: Some(DuplicateId { event, n }), ..world.arrival() }
+    NewEvent { from_duplicate: Some(DuplicateId { event, n }), ..world.arrival() }
 }
 
 pub async fn duplicate_is_found_by_event_and_number(mut world: World) {
@@ -69,7 +69,7 @@ pub async fn duplicate_number_never_changes(mut world: World) {
     world.expect_duplicate(other).await;
     let key = first.key.as_ref().unwrap().key.clone();
     let recalled =
-        world.recall(first.source, &key, &first.payload.fingerprint, seen_before).is_some();
+        world.find_committed(first.source, &key, &first.payload.fingerprint, seen_before).is_some();
 
     world.reopen().await;
 

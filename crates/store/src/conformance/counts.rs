@@ -149,7 +149,7 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
                         attempt: super::samples::attempt(ids.next().unwrap(), &claimed, now, next),
                         ordered: false,
                         next,
-                        why_then: None,
+                        schedule_reason: None,
                     };
                     assert_eq!(store.settle(settlement).await.unwrap(), SettleResult::Recorded);
                 }

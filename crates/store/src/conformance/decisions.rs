@@ -31,12 +31,12 @@ pub async fn intake_record_is_stored_with_the_event(mut world: World) {
     ];
     let mut expected = unrouted.clone();
     expected.sort_by_key(|route| route.why.word());
-    let decided = IntakeRecord {
+    let intake = IntakeRecord {
         verified_by: Some("hmac-sha256 secret 2 of 2".into()),
         key_from: Some("header:idempotency-key".into()),
         unrouted: write_unrouted(&unrouted),
     };
-    let told = world.accept(NewEvent { decided, ..world.keyed("k") }).await;
+    let told = world.accept(NewEvent { intake, ..world.keyed("k") }).await;
     let silent = world.accept(world.arrival()).await;
 
     world.reopen().await;
@@ -147,15 +147,15 @@ pub async fn stored_decisions_of_each_kind_are_bounded(world: World) {
         detail: json!({ "number": number }),
     };
     for number in 0..120 {
-        world.decide(decision(EventDecisionKind::Answered, number)).await.unwrap();
+        world.record_decision(decision(EventDecisionKind::Answered, number)).await.unwrap();
     }
-    world.decide(decision(EventDecisionKind::Hastened, 7)).await.unwrap();
+    world.record_decision(decision(EventDecisionKind::BroughtForward, 7)).await.unwrap();
 
     let kept = world.detail(event).await.decisions;
 
     assert_eq!(kept.len(), 101);
     assert_eq!(kept[99], decision(EventDecisionKind::Answered, 99));
-    assert_eq!(kept[100], decision(EventDecisionKind::Hastened, 7));
+    assert_eq!(kept[100], decision(EventDecisionKind::BroughtForward, 7));
 }
 
 pub async fn decision_about_unknown_event_is_not_stored(world: World) {
@@ -166,7 +166,7 @@ pub async fn decision_about_unknown_event_is_not_stored(world: World) {
         kind: EventDecisionKind::Answered,
         detail: Value::Null,
     };
-    world.decide(decision.clone()).await.unwrap();
+    world.record_decision(decision.clone()).await.unwrap();
     assert!(world.event(decision.event).await.unwrap().is_none());
 }
 

@@ -39,7 +39,7 @@ async fn delete(world: &World) {
 }
 
 async fn cancel_all(world: &World) {
-    while world.cancel_for_deleted().await.unwrap() {}
+    while world.cancel_for_deleted_destinations().await.unwrap() {}
 }
 
 fn counted(world: &World) -> u64 {
@@ -72,7 +72,7 @@ pub async fn large_backlog_of_deleted_destination_is_cancelled_in_slices(mut wor
 
     for _ in 0..2 {
         world.wait(Duration::from_secs(1));
-        assert!(world.cancel_for_deleted().await.unwrap(), "there is more");
+        assert!(world.cancel_for_deleted_destinations().await.unwrap(), "there is more");
         assert_eq!(counted(&world), u64::try_from(OWED).unwrap());
         is_asked_for_nothing(&world).await;
         world.reopen().await;

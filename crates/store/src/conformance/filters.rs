@@ -56,22 +56,26 @@ pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(mut 
             EventDeliveryFilter { class: *class, ..EventDeliveryFilter::default() },
         ]);
     }
-    for owes in asked {
+    for delivery_filter in asked {
         let has = |wanted: Option<StatusPattern>, status: Option<u16>| {
             wanted.map(StatusPattern::range).is_none_or(|(low, high)| {
                 status.is_some_and(|status| (low..=high).contains(&status))
             })
         };
         let meant = all.iter().filter(|(row, (class, status))| {
-            owes.status.is_none_or(|wanted| wanted == row.status)
-                && owes.destination.is_none_or(|wanted| wanted == row.destination)
-                && (owes.reason.is_none() || owes.reason == row.reason)
-                && (owes.class.is_none() || owes.class == *class)
-                && has(owes.code, *status)
+            delivery_filter.status.is_none_or(|wanted| wanted == row.status)
+                && delivery_filter.destination.is_none_or(|wanted| wanted == row.destination)
+                && (delivery_filter.reason.is_none() || delivery_filter.reason == row.reason)
+                && (delivery_filter.class.is_none() || delivery_filter.class == *class)
+                && has(delivery_filter.code, *status)
         });
         let mut expected = newest_first(meant.map(|(row, _)| row.event).collect());
         expected.dedup();
-        assert_eq!(events(&world, &with_delivery(owes), 5).await, expected, "{owes:?}");
+        assert_eq!(
+            events(&world, &with_delivery(delivery_filter), 5).await,
+            expected,
+            "{delivery_filter:?}"
+        );
     }
     let nobody =
         EventDeliveryFilter { destination: Some(world.id()), ..EventDeliveryFilter::default() };
@@ -132,8 +136,8 @@ pub async fn events_are_filtered_by_body_values(mut world: World) {
     for (status, expected) in
         [(DeliveryStatus::Dead, vec![ids[0]]), (DeliveryStatus::Succeeded, vec![])]
     {
-        let owes = EventDeliveryFilter { status: Some(status), ..dead };
-        let filter = EventFilter { owes, ..values(&[("live", "true")]) };
+        let delivery_filter = EventDeliveryFilter { status: Some(status), ..dead };
+        let filter = EventFilter { delivery_filter, ..values(&[("live", "true")]) };
         assert_eq!(events(&world, &filter, 5).await, expected, "{status:?}");
     }
     let bank = EventFilter { source: Some(world.bank), ..values(&[("live", "true")]) };
@@ -149,12 +153,12 @@ pub async fn body_value_search_reads_a_bounded_number_of_bodies_per_page(mut wor
     }
     let crm =
         EventDeliveryFilter { destination: Some(world.crm), ..EventDeliveryFilter::default() };
-    for owes in [EventDeliveryFilter::default(), crm] {
-        let filter = EventFilter { owes, ..values(&[("needle", "1")]) };
+    for delivery_filter in [EventDeliveryFilter::default(), crm] {
+        let filter = EventFilter { delivery_filter, ..values(&[("needle", "1")]) };
         let page =
             world.events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
 
-        assert!(page.rows.is_empty() && page.looks < 1201, "{} looks", page.looks);
+        assert!(page.rows.is_empty() && page.rows_scanned < 1201, "{} looks", page.rows_scanned);
         assert_eq!(page.next, page.last, "it says how far it came");
         assert!(page.next.is_some());
         assert_eq!(events(&world, &filter, 10).await, [first]);

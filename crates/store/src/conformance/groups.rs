@@ -40,7 +40,7 @@ async fn dies(world: &World, event: NewEvent, said: &str) -> (EventId, DeliveryI
 
 async fn groups_of(world: &World, filter: DeadLetterGroupFilter) -> Vec<DeadLetterGroup> {
     let page = PageRequest { after: None, limit: 1000 };
-    world.dead_groups(filter, page).await.unwrap().rows
+    world.list_dead_letter_groups(filter, page).await.unwrap().rows
 }
 
 async fn groups(world: &World) -> Vec<DeadLetterGroup> {
@@ -95,7 +95,7 @@ pub async fn dead_deliveries_with_one_cause_form_one_group(mut world: World) {
     let cause =
         DeathCause { class: Some(FailureClass::Permanent), code: Some(400), failure: None, shape };
     let expected = DeadLetterGroup {
-        id: cause.group(world.crm),
+        id: cause.group_id(world.crm),
         destination: world.crm,
         cause,
         reason: DeadReason::MaxRetries,
@@ -214,7 +214,8 @@ pub async fn groups_are_listed_by_newest_death_first(mut world: World) {
     let (mut paged, mut after) = (Vec::new(), None);
     loop {
         let page = PageRequest { after, limit: 2 };
-        let listed = world.dead_groups(DeadLetterGroupFilter::default(), page).await.unwrap();
+        let listed =
+            world.list_dead_letter_groups(DeadLetterGroupFilter::default(), page).await.unwrap();
         paged.extend(listed.rows);
         after = listed.next;
         if after.is_none() {

@@ -202,7 +202,7 @@ impl Run {
             payload: payload(arrival.body.as_bytes()),
             deliveries: arrival.to.iter().map(owed).collect(),
             revive_dead: arrival.revive_dead,
-            confirms: arrival.tells.and_then(|tells| self.told(tells)),
+            status_update: arrival.tells.and_then(|tells| self.told(tells)),
             ..world.arrival()
         }
     }
@@ -218,7 +218,7 @@ impl Run {
             destination: about.destination,
             at: self.world.now,
             sent_id: tells.sent_id.map(str::to_owned),
-            said,
+            status: said,
         })
     }
 
@@ -245,7 +245,9 @@ impl Run {
             Op::Settle { back, end, is_known, sent } => {
                 self.settle(*back, *end, *is_known, *sent).await?;
             }
-            Op::LeaveWill { back, end, sent } => self.leave_will(*back, *end, *sent).await?,
+            Op::LeaveWill { back, end, sent } => {
+                self.record_crash_outcome(*back, *end, *sent).await?
+            }
             Op::Release { back, seconds } => self.release(*back, *seconds).await,
             Op::Renew { back } => self.renew(*back).await,
             Op::ReleaseExpired => self.release_expired().await?,
@@ -321,7 +323,8 @@ impl Run {
         let event = self.event(arrival);
         let Some(claim) = &event.key else { return Ok(()) };
         let now = self.world.now;
-        let said = self.world.recall(event.source, &claim.key, &event.payload.fingerprint, now);
+        let said =
+            self.world.find_committed(event.source, &claim.key, &event.payload.fingerprint, now);
         if let Some(original) = said {
             prop_assert_eq!(Some(original), self.model.may_recall(&event));
             self.model.see(original, now);
@@ -380,11 +383,11 @@ impl Run {
         Ok(())
     }
 
-    async fn leave_will(&mut self, back: usize, end: End, sent: bool) -> TestCaseResult {
+    async fn record_crash_outcome(&mut self, back: usize, end: End, sent: bool) -> TestCaseResult {
         let Some(claim) = self.claim(back) else { return Ok(()) };
         let will = self.settlement(&claim, end, false, sent);
-        let left = self.world.leave_will(will.clone()).await.unwrap();
-        prop_assert_eq!(left, self.model.leave_will(held(&claim), &will));
+        let left = self.world.record_crash_outcome(will.clone()).await.unwrap();
+        prop_assert_eq!(left, self.model.record_crash_outcome(held(&claim), &will));
         Ok(())
     }
 

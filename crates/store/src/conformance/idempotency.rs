@@ -30,7 +30,7 @@ pub async fn claimed_key_returns_the_stored_response(mut world: World) {
         world.claim_key(key("a"), [9; 32], first).await.unwrap(),
         IdempotencyClaim::Pending(first)
     );
-    world.keep_answer(key("a"), answer("done")).await.unwrap();
+    world.store_response(key("a"), answer("done")).await.unwrap();
 
     for _restarted in [false, true] {
         let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
@@ -56,7 +56,7 @@ pub async fn unfinished_claim_is_resumed_with_the_same_seed(mut world: World) {
 pub async fn same_key_in_another_scope_is_a_new_claim(world: World) {
     let other = IdempotencyKey { scope: [2; 32], ..key("a") };
     world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
-    world.keep_answer(key("a"), answer("mine")).await.unwrap();
+    world.store_response(key("a"), answer("mine")).await.unwrap();
 
     let theirs = wish(&world, 2);
     let claimed = world.claim_key(other, [7; 32], theirs).await.unwrap();
@@ -65,22 +65,22 @@ pub async fn same_key_in_another_scope_is_a_new_claim(world: World) {
 
 pub async fn released_key_can_be_claimed_again_unless_it_has_a_response(world: World) {
     world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
-    world.give_key_back(key("a")).await.unwrap();
+    world.release_key(key("a")).await.unwrap();
     let second = wish(&world, 2);
     assert_eq!(
         world.claim_key(key("a"), [8; 32], second).await.unwrap(),
         IdempotencyClaim::Pending(second)
     );
 
-    world.keep_answer(key("a"), answer("done")).await.unwrap();
-    world.give_key_back(key("a")).await.unwrap();
+    world.store_response(key("a"), answer("done")).await.unwrap();
+    world.release_key(key("a")).await.unwrap();
     let again = world.claim_key(key("a"), [8; 32], wish(&world, 3)).await.unwrap();
     assert_eq!(again, IdempotencyClaim::Answered(answer("done")));
 }
 
 pub async fn key_can_be_claimed_again_after_its_retention_time(mut world: World) {
     world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
-    world.keep_answer(key("a"), answer("done")).await.unwrap();
+    world.store_response(key("a"), answer("done")).await.unwrap();
     let kept_until = world.now + KEY_RETENTION;
 
     world.wait(KEY_RETENTION - Duration::from_millis(1));
@@ -106,7 +106,7 @@ pub async fn old_keys_are_pruned_in_slices(mut world: World) {
     let border = world.now - Duration::from_secs(1);
     let mut forgotten = Vec::new();
     loop {
-        let slice = world.forget_keys(border).await.unwrap();
+        let slice = world.prune_idempotency_keys(border).await.unwrap();
         if slice == 0 {
             break;
         }

@@ -58,7 +58,7 @@ pub async fn join_makes_a_scheduled_retry_due_now(mut world: World) {
     assert_eq!(world.next_due(world.crm).await.unwrap(), Some(world.now));
     assert_eq!(world.claim_one(world.crm).await.attempts, 1);
     let told: Vec<_> = world.detail(event).await.decisions.iter().map(|row| row.kind).collect();
-    let hastened = told.iter().filter(|kind| **kind == EventDecisionKind::Hastened).count();
+    let hastened = told.iter().filter(|kind| **kind == EventDecisionKind::BroughtForward).count();
     assert_eq!(hastened, 1, "the second one changed nothing");
 }
 

@@ -86,7 +86,7 @@ async fn listed(world: &World, status: DeliveryStatus) -> Vec<DeliveryId> {
 
 async fn lists_and_counts_agree(world: &World) {
     let mut counts = world.counts();
-    counts.hold_back(&world.held_back().await.unwrap());
+    counts.move_to_held(&world.count_held().await.unwrap());
     for status in DeliveryStatus::ALL {
         let many = counts.by_status.get(&status).copied().unwrap_or_default();
         let listed = listed(world, status).await;
@@ -119,7 +119,10 @@ async fn events_are_found_by_what_is_shown(world: &World, held: EventId) {
         [(DeliveryStatus::Held, 3), (DeliveryStatus::Pending, 1), (DeliveryStatus::Scheduled, 0)]
     {
         let filter = EventFilter {
-            owes: EventDeliveryFilter { status: Some(status), ..EventDeliveryFilter::default() },
+            delivery_filter: EventDeliveryFilter {
+                status: Some(status),
+                ..EventDeliveryFilter::default()
+            },
             ..EventFilter::default()
         };
         let page = PageRequest { after: None, limit: 100 };

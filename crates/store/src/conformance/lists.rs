@@ -15,8 +15,8 @@ use surehook_core::{
 
 use super::{World, world::WINDOW};
 
-pub(super) fn with_delivery(owes: EventDeliveryFilter) -> EventFilter {
-    EventFilter { owes, ..EventFilter::default() }
+pub(super) fn with_delivery(delivery_filter: EventDeliveryFilter) -> EventFilter {
+    EventFilter { delivery_filter, ..EventFilter::default() }
 }
 
 /// All events that a filter finds, page by page.

@@ -136,7 +136,7 @@ pub async fn late_success_after_a_lost_claim_is_recorded(mut world: World) {
         let event = world.accept(world.arrival()).await;
         let claimed = world.claim_one(world.crm).await;
         if let Some(next) = will {
-            world.leave_will(world.will(&claimed, next)).await.unwrap();
+            world.record_crash_outcome(world.will(&claimed, next)).await.unwrap();
         }
         world.wait(LEASE);
         world.release_expired(world.now).await.unwrap();

@@ -78,7 +78,7 @@ impl ModelDelivery {
 
     pub(super) fn call(&mut self, now: Timestamp) {
         if self.state == DeliveryState::Held {
-            self.step(DeliveryTransition::TurnCame { due_at: now.max(self.not_before) });
+            self.step(DeliveryTransition::EndHold { due_at: now.max(self.not_before) });
         }
     }
 
@@ -192,7 +192,7 @@ impl Model {
             is_left_behind: false,
         };
         self.events.insert(event.id, kept);
-        let confirmed = event.confirms.as_ref().and_then(|told| self.hear(told));
+        let confirmed = event.status_update.as_ref().and_then(|told| self.hear(told));
         Expected::Accepted { held, confirmed }
     }
 
@@ -320,9 +320,9 @@ impl Model {
         let (at, attempt) = (settlement.at, &settlement.attempt);
         delivery.will = None;
         let said = delivery.said.take();
-        let next = said
-            .as_ref()
-            .map_or(settlement.next, |told| told.said.after(attempt.class, settlement.next));
+        let next = said.as_ref().map_or(settlement.next, |told| {
+            told.status.apply_to_attempt(attempt.class, settlement.next)
+        });
         delivery.awaits = match (attempt.class, next) {
             (Some(FailureClass::Ambiguous), NextStep::RetryAt(due_at))
                 if next == settlement.next =>
@@ -336,7 +336,7 @@ impl Model {
         match next {
             NextStep::Succeeded => delivery.step(DeliveryTransition::Succeed { at }),
             NextStep::RetryAt(due_at) => delivery.step(DeliveryTransition::Retry { due_at }),
-            NextStep::Dead(reason) => delivery.step(DeliveryTransition::Bury { at, reason }),
+            NextStep::Dead(reason) => delivery.step(DeliveryTransition::GiveUp { at, reason }),
         }
         if delivery.state.status().is_final() {
             delivery.ended_at = Some(at);

@@ -16,14 +16,18 @@ use super::model::{Model, ModelDelivery, Whose};
 impl ModelDelivery {
     /// Keeps what is said while it is under way; that it arrived is not unsaid.
     fn keep(&mut self, told: StatusUpdate) {
-        if !self.said.as_ref().is_some_and(|before| before.said == ProviderStatus::Sent) {
+        if !self.said.as_ref().is_some_and(|before| before.status == ProviderStatus::Sent) {
             self.said = Some(told);
         }
     }
 }
 
 impl Model {
-    pub(super) fn leave_will(&mut self, held: HeldClaim, will: &Settlement) -> SettleResult {
+    pub(super) fn record_crash_outcome(
+        &mut self,
+        held: HeldClaim,
+        will: &Settlement,
+    ) -> SettleResult {
         let Some(delivery) = self.held(held) else { return SettleResult::LeaseLost };
         delivery.will = Some(will.clone());
         SettleResult::Recorded
@@ -43,7 +47,7 @@ impl Model {
     }
 
     /// How much was sent to the destinations that are there.
-    pub(super) fn sent_by_day(&self) -> Vec<DailySendCount> {
+    pub(super) fn count_sent_by_day(&self) -> Vec<DailySendCount> {
         let there = self.sent.iter().filter(|((_, to), _)| self.destinations.contains(to));
         there
             .map(|((day, destination), sent)| DailySendCount {
@@ -85,7 +89,7 @@ impl Model {
             let has_other_name = old.sent_id.is_some() && old.sent_id != told.sent_id;
             old.reason == Some(DeadReason::Ambiguous) && !has_other_name
         };
-        let went_out = told.said == ProviderStatus::Sent && old.is_some_and(in_doubt);
+        let went_out = told.status == ProviderStatus::Sent && old.is_some_and(in_doubt);
         let next = self.move_by(id, told, went_out)?;
         let (event, destination) = (told.event, told.destination);
         Some(ConfirmedDelivery { delivery: id, event, destination, attempts, next })
@@ -101,7 +105,7 @@ impl Model {
             return SettleResult::LeaseLost;
         }
         let event = delivery.event;
-        let told = StatusUpdate { event, destination, at, sent_id, said: ProviderStatus::Sent };
+        let told = StatusUpdate { event, destination, at, sent_id, status: ProviderStatus::Sent };
         if delivery.state.status() == DeliveryStatus::InFlight {
             delivery.keep(told);
             return SettleResult::LeaseLost;
@@ -112,7 +116,7 @@ impl Model {
     /// Moves a delivery that can hear what is said; says where.
     fn move_by(&mut self, id: DeliveryId, told: &StatusUpdate, went_out: bool) -> Option<NextStep> {
         let delivery = self.deliveries.get_mut(&id)?;
-        let has_arrived = told.said == ProviderStatus::Sent;
+        let has_arrived = told.status == ProviderStatus::Sent;
         let was_dead = delivery.state.status() == DeliveryStatus::Dead;
         let hears = match delivery.state.status() {
             DeliveryStatus::Pending | DeliveryStatus::Scheduled => {
@@ -129,11 +133,13 @@ impl Model {
             return None;
         }
         delivery.awaits = None;
-        let (at, next) = (told.at, told.said.next());
+        let (at, next) = (told.at, told.status.next_step());
         let (destination, created_at) = (delivery.destination, delivery.created_at);
         match next {
             NextStep::Succeeded => delivery.step(DeliveryTransition::Confirm { at }),
-            NextStep::Dead(reason) => delivery.step(DeliveryTransition::Refute { at, reason }),
+            NextStep::Dead(reason) => {
+                delivery.step(DeliveryTransition::ConfirmFailure { at, reason })
+            }
             // Not a move: it goes on waiting, for another time.
             NextStep::RetryAt(due_at) if delivery.state.status() == DeliveryStatus::Pending => {
                 delivery.state = DeliveryState::Pending { due_at };
@@ -197,7 +203,7 @@ impl Model {
         delivery.step(DeliveryTransition::Release { due_at });
         delivery.will = None;
         if let Some(told) = delivery.said.take() {
-            let went_out = told.said == ProviderStatus::Sent || delivery.replay_of.is_none();
+            let went_out = told.status == ProviderStatus::Sent || delivery.replay_of.is_none();
             self.move_by(id, &told, went_out);
         }
     }

@@ -46,7 +46,7 @@ async fn keep(world: &World, source: SourceId, body: &'static str) -> Quarantine
 
 async fn ids(world: &World, source: Option<SourceId>) -> Vec<RequestId> {
     let page = PageRequest { after: None, limit: 100_000 };
-    let rows = world.quarantined(source, page).await.unwrap();
+    let rows = world.list_quarantined(source, page).await.unwrap();
     assert!(rows.iter().all(|row| row.body.is_none()));
     rows.iter().map(|row| row.id).collect()
 }
@@ -62,9 +62,9 @@ pub async fn quarantined_request_is_stored_with_all_fields(mut world: World) {
     assert_eq!(ids(&world, None).await, [bare.id, other.id, first.id]);
     assert_eq!(ids(&world, Some(world.shop)).await, [bare.id, first.id]);
     for aside in [first, other, bare] {
-        assert_eq!(world.quarantined_request(aside.id).await.unwrap(), Some(aside));
+        assert_eq!(world.find_quarantined(aside.id).await.unwrap(), Some(aside));
     }
-    assert_eq!(world.quarantined_request(world.id()).await.unwrap(), None);
+    assert_eq!(world.find_quarantined(world.id()).await.unwrap(), None);
 }
 
 pub async fn repeated_request_is_quarantined_once(mut world: World) {
@@ -82,7 +82,7 @@ pub async fn repeated_request_is_quarantined_once(mut world: World) {
     assert_eq!(kept.id, Some(first.id));
     let expected =
         QuarantinedRequest { id: first.id, received_at: first.received_at, times: 2, ..again };
-    assert_eq!(world.quarantined_request(first.id).await.unwrap(), Some(expected));
+    assert_eq!(world.find_quarantined(first.id).await.unwrap(), Some(expected));
     assert_eq!(ids(&world, None).await, [first.id]);
 }
 
@@ -116,7 +116,7 @@ pub async fn full_quarantine_drops_the_oldest_of_the_source(world: World) {
     coming.join_all().await;
     assert_eq!(ids(&world, Some(world.bank)).await.len() as u64, QUARANTINE_REQUESTS_MAX);
     for id in ids(&world, Some(world.shop)).await {
-        assert!(world.discard(id).await.unwrap());
+        assert!(world.discard_quarantined(id).await.unwrap());
     }
     let room = world.quarantine(request(&world, world.shop, large), ROOM).await.unwrap();
     assert_eq!(room.pushed_out, 0, "what was discarded takes no room");
@@ -158,7 +158,7 @@ pub async fn unsigned_repeat_keeps_the_signed_request(world: World) {
     };
     assert_eq!(world.quarantine(copy, ROOM).await.unwrap().id, Some(signed.id));
 
-    let found = world.quarantined_request(signed.id).await.unwrap();
+    let found = world.find_quarantined(signed.id).await.unwrap();
 
     assert_eq!(found, Some(QuarantinedRequest { times: 2, ..signed }));
 }
@@ -172,7 +172,7 @@ pub async fn repeated_request_with_longer_headers_takes_more_room(world: World) 
     let kept = world.quarantine(again, 101).await.unwrap();
 
     assert_eq!((kept.id, kept.pushed_out), (Some(second.id), 1));
-    assert_eq!(world.quarantined_request(first.id).await.unwrap(), None);
+    assert_eq!(world.find_quarantined(first.id).await.unwrap(), None);
 }
 
 pub async fn quarantine_queue_is_oldest_first(world: World) {
@@ -181,10 +181,12 @@ pub async fn quarantine_queue_is_oldest_first(world: World) {
         all.push(keep(&world, world.shop, body).await.id);
         keep(&world, world.bank, body).await;
     }
-    let first =
-        world.quarantine_line(world.shop, PageRequest { after: None, limit: 2 }).await.unwrap();
+    let first = world
+        .list_quarantined_ids(world.shop, PageRequest { after: None, limit: 2 })
+        .await
+        .unwrap();
     let rest = PageRequest { after: first.last().copied(), limit: 9 };
-    let rest = world.quarantine_line(world.shop, rest).await.unwrap();
+    let rest = world.list_quarantined_ids(world.shop, rest).await.unwrap();
     assert_eq!([first, rest].concat(), all);
 }
 
@@ -227,12 +229,12 @@ pub async fn release_for_deleted_source_stays_in_quarantine(world: World) {
 }
 
 pub async fn accepting_the_same_request_removes_it_from_quarantine(mut world: World) {
-    assert!(!world.may_hold(world.shop));
+    assert!(!world.may_have_quarantined(world.shop));
     let aside = keep(&world, world.shop, "a").await;
     let other = keep(&world, world.shop, "b").await;
     let elsewhere = keep(&world, world.bank, "a").await;
     world.reopen().await;
-    assert!(world.may_hold(world.shop), "it is known after a restart");
+    assert!(world.may_have_quarantined(world.shop), "it is known after a restart");
 
     let same = Some(QuarantineRelease::Same(aside.fingerprint()));
     for event in [world.keyed("k"), world.keyed("k")] {
@@ -240,9 +242,9 @@ pub async fn accepting_the_same_request_removes_it_from_quarantine(mut world: Wo
     }
 
     assert_eq!(ids(&world, None).await, [elsewhere.id, other.id]);
-    assert!(world.discard(other.id).await.unwrap());
+    assert!(world.discard_quarantined(other.id).await.unwrap());
     world.prune_all(QUARANTINE_RETENTION * 4).await;
-    assert!(!world.may_hold(world.shop) && world.may_hold(world.bank));
+    assert!(!world.may_have_quarantined(world.shop) && world.may_have_quarantined(world.bank));
 }
 
 pub async fn unreleased_request_is_pruned_after_the_quarantine_time(mut world: World) {
@@ -258,6 +260,6 @@ pub async fn unreleased_request_is_pruned_after_the_quarantine_time(mut world: W
     world.prune_all(QUARANTINE_RETENTION * 4).await;
 
     assert_eq!(ids(&world, None).await, [seen.id]);
-    assert!(world.discard(seen.id).await.unwrap());
-    assert!(!world.discard(seen.id).await.unwrap());
+    assert!(world.discard_quarantined(seen.id).await.unwrap());
+    assert!(!world.discard_quarantined(seen.id).await.unwrap());
 }

@@ -14,7 +14,7 @@ use super::{World, samples::payload, world::WINDOW};
 
 fn recall(world: &World, event: &NewEvent) -> Option<EventId> {
     let key = &event.key.as_ref().unwrap().key;
-    world.recall(event.source, key, &event.payload.fingerprint, world.now)
+    world.find_committed(event.source, key, &event.payload.fingerprint, world.now)
 }
 
 pub async fn find_committed_returns_only_committed_events(mut world: World) {

@@ -46,26 +46,26 @@ pub async fn refused_request_is_stored_with_all_fields(mut world: World) {
         body: None,
         ..request(&world, None, "unknown_source")
     };
-    world.keep_refused(vec![whole.clone(), bare.clone()]).await.unwrap();
+    world.store_refused(vec![whole.clone(), bare.clone()]).await.unwrap();
 
     world.reopen().await;
 
     assert_eq!(list(&world, None, None).await, [bare.clone(), whole.clone()]);
-    assert_eq!(world.refused_request(whole.id).await.unwrap(), Some(whole));
-    assert_eq!(world.refused_request(bare.id).await.unwrap(), Some(bare));
-    assert_eq!(world.refused_request(world.id()).await.unwrap(), None);
+    assert_eq!(world.find_refused(whole.id).await.unwrap(), Some(whole));
+    assert_eq!(world.find_refused(bare.id).await.unwrap(), Some(bare));
+    assert_eq!(world.find_refused(world.id()).await.unwrap(), None);
 }
 
 pub async fn refused_samples_of_one_source_and_code_drop_the_oldest(world: World) {
     let other = request(&world, Some("shop"), "stale");
     let stranger = request(&world, None, "mismatch");
-    world.keep_refused(vec![other.clone(), stranger.clone()]).await.unwrap();
+    world.store_refused(vec![other.clone(), stranger.clone()]).await.unwrap();
     let mut all = Vec::new();
     for _ in 0..3 {
         let flood: Vec<_> =
             (0..SAMPLES_MAX).map(|_| request(&world, Some("shop"), "mismatch")).collect();
         all.extend(flood.iter().map(|request| request.id));
-        world.keep_refused(flood).await.unwrap();
+        world.store_refused(flood).await.unwrap();
     }
 
     let kept = list(&world, Some("shop"), Some("mismatch")).await;
@@ -78,14 +78,14 @@ pub async fn refused_samples_of_one_source_and_code_drop_the_oldest(world: World
 
 pub async fn refused_samples_without_source_drop_the_oldest(world: World) {
     for _ in 0..SAMPLES_MAX + 7 {
-        world.keep_refused(vec![request(&world, None, "unknown_source")]).await.unwrap();
+        world.store_refused(vec![request(&world, None, "unknown_source")]).await.unwrap();
     }
     assert_eq!(list(&world, None, Some("unknown_source")).await.len(), SAMPLES_MAX);
 }
 
 pub async fn refused_requests_are_listed_in_pages(world: World) {
     let all: Vec<_> = (0..25).map(|_| request(&world, Some("shop"), "stale")).collect();
-    world.keep_refused(all.clone()).await.unwrap();
+    world.store_refused(all.clone()).await.unwrap();
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let page = PageRequest { after, limit: 10 };
@@ -101,10 +101,10 @@ pub async fn refused_requests_are_listed_in_pages(world: World) {
 }
 
 pub async fn old_refused_sample_is_pruned_with_events_of_its_age(mut world: World) {
-    world.keep_refused(vec![request(&world, None, "stale")]).await.unwrap();
+    world.store_refused(vec![request(&world, None, "stale")]).await.unwrap();
     world.wait(Duration::from_secs(10));
     let young = request(&world, None, "stale");
-    world.keep_refused(vec![young.clone()]).await.unwrap();
+    world.store_refused(vec![young.clone()]).await.unwrap();
 
     world.prune_all(Duration::ZERO).await;
 

@@ -77,7 +77,7 @@ pub async fn transformed_body_is_pruned_with_the_body(mut world: World) {
     world.accept(event.clone()).await;
     world.wait(DAY * 2);
     world.prune_all(SERVER).await;
-    assert_eq!(world.delivery_body(delivery).await.unwrap().unwrap().body, b"{}"[..]);
+    assert_eq!(world.find_delivery_body(delivery).await.unwrap().unwrap().body, b"{}"[..]);
     let claimed = world.claim_one(world.crm).await;
     assert_eq!(claimed.payload.body, b"{}"[..], "what is owed is not touched");
     world.finish(&claimed, NextStep::Succeeded).await;
@@ -85,7 +85,7 @@ pub async fn transformed_body_is_pruned_with_the_body(mut world: World) {
 
     assert_eq!(world.prune_all(SERVER).await.bodies, 1);
 
-    assert_eq!(world.delivery_body(delivery).await.unwrap(), None);
+    assert_eq!(world.find_delivery_body(delivery).await.unwrap(), None);
     assert!(world.detail(event.id).await.event.body_removed);
 }
 

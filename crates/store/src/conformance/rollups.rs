@@ -19,16 +19,16 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 async fn buckets(
     world: &World,
-    whose: RollupSubject,
+    subject: RollupSubject,
     width: BucketWidth,
 ) -> Vec<(Timestamp, RollupCounts)> {
     let (since, until) = (Timestamp::from_millis(0), world.now + DAY);
-    world.rollups(RollupQuery { whose, width, since, until }).await.unwrap()
+    world.rollups(RollupQuery { subject, width, since, until }).await.unwrap()
 }
 
-async fn sum(world: &World, whose: RollupSubject, width: BucketWidth) -> RollupCounts {
+async fn sum(world: &World, subject: RollupSubject, width: BucketWidth) -> RollupCounts {
     let mut sum = RollupCounts::default();
-    buckets(world, whose, width).await.iter().for_each(|(_, tally)| sum.merge(tally));
+    buckets(world, subject, width).await.iter().for_each(|(_, tally)| sum.merge(tally));
     sum
 }
 
@@ -104,12 +104,13 @@ pub async fn totals_are_equal_at_every_bucket_width(mut world: World) {
             world.roll_up().await.unwrap();
         }
     }
-    for whose in [RollupSubject::Source(None), source(world.bank), RollupSubject::Destination(None)]
+    for subject in
+        [RollupSubject::Source(None), source(world.bank), RollupSubject::Destination(None)]
     {
-        let fine = sum(&world, whose, BucketWidth::TenSeconds).await;
+        let fine = sum(&world, subject, BucketWidth::TenSeconds).await;
         assert_ne!(fine, RollupCounts::default());
         for width in [BucketWidth::Minute, BucketWidth::Hour] {
-            assert_eq!(sum(&world, whose, width).await, fine, "{whose:?} {width:?}");
+            assert_eq!(sum(&world, subject, width).await, fine, "{subject:?} {width:?}");
         }
     }
     let fine = buckets(&world, RollupSubject::Source(None), BucketWidth::TenSeconds).await;
@@ -131,7 +132,7 @@ pub async fn range_includes_its_start_and_excludes_its_end(mut world: World) {
     }
     for is_rolled_up in [false, true] {
         let query = RollupQuery {
-            whose: RollupSubject::Source(None),
+            subject: RollupSubject::Source(None),
             width: BucketWidth::TenSeconds,
             since: first + SECOND * 10,
             until: first + SECOND * 30,
@@ -180,7 +181,7 @@ pub async fn rollups_outlive_pruned_events_and_deleted_configuration(mut world: 
     world.change(gone, world.now).await.unwrap();
     roll_up(&world).await;
 
-    world.wait(BucketWidth::TenSeconds.kept());
+    world.wait(BucketWidth::TenSeconds.retention());
     assert_eq!(world.prune_all(DAY).await.events, 5);
     for width in BucketWidth::ALL {
         assert_eq!(
@@ -199,7 +200,7 @@ pub async fn finest_buckets_are_pruned_first(mut world: World) {
         (BucketWidth::Minute, Some(BucketWidth::Hour)),
         (BucketWidth::Hour, None),
     ] {
-        world.wait(width.removed_after() + SECOND * 3600);
+        world.wait(width.prune_after() + SECOND * 3600);
         world.prune_all(DAY * 3650).await;
         assert!(buckets(&world, RollupSubject::Source(None), width).await.is_empty(), "{width:?}");
         if let Some(next) = next {
@@ -218,7 +219,7 @@ pub async fn expired_buckets_are_pruned_in_slices(mut world: World) {
         world.wait(SECOND * 10);
     }
     roll_up(&world).await;
-    world.wait(BucketWidth::TenSeconds.removed_after());
+    world.wait(BucketWidth::TenSeconds.prune_after());
     let width = BucketWidth::TenSeconds;
     assert_eq!(buckets(&world, RollupSubject::Source(None), width).await.len(), MANY);
 
@@ -238,7 +239,7 @@ pub async fn duplicates_answered_from_memory_are_counted_in_rollups(mut world: W
     let key = first.key.as_ref().unwrap().key.clone();
     let mut recalled = 0;
     for _ in 0..20 {
-        let said = world.recall(world.shop, &key, &first.payload.fingerprint, world.now);
+        let said = world.find_committed(world.shop, &key, &first.payload.fingerprint, world.now);
         recalled += u64::from(said.is_some());
     }
     world.reopen().await;

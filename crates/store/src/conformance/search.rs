@@ -58,7 +58,7 @@ pub async fn batch_search_returns_the_same_events_as_single_searches(mut world: 
             let ids = ["wamid.3", "wamid.0", "nowhere", "wamid.0"];
             let each: Vec<_> =
                 ids.iter().map(|id| AttributeFilter::new(MessageId, id).unwrap()).collect();
-            let found = world.events_with_each(each, limit).await.unwrap();
+            let found = world.list_events_with_each(each, limit).await.unwrap();
             assert_eq!(found.len(), ids.len());
             for (id, rows) in ids.iter().zip(found) {
                 let page = PageRequest { after: None, limit };
@@ -66,10 +66,10 @@ pub async fn batch_search_returns_the_same_events_as_single_searches(mut world: 
                 assert_eq!(format!("{rows:?}"), format!("{alone:?}"), "case: {id}, {limit}");
             }
         }
-        assert!(world.events_with_each(Vec::new(), 10).await.unwrap().is_empty());
+        assert!(world.list_events_with_each(Vec::new(), 10).await.unwrap().is_empty());
 
         let asked = vec![sent[7], sent[2], EventId::new(world.now, 1)];
-        let found = world.deliveries_of(asked).await.unwrap();
+        let found = world.list_deliveries_of(asked).await.unwrap();
         let mut one_by_one = world.detail(sent[2]).await.deliveries;
         one_by_one.extend(world.detail(sent[7]).await.deliveries);
         one_by_one.sort_by_key(|delivery| delivery.id);
@@ -151,10 +151,17 @@ pub async fn search_filters_must_all_match(mut world: World) {
         ),
         ("since", EventFilter { since: Some(later), ..of_phone() }, vec![message, sent]),
         ("until", EventFilter { until: Some(later), ..of_phone() }, vec![read]),
-        ("dead", EventFilter { owes: with_status(DeliveryStatus::Dead), ..of_phone() }, vec![]),
+        (
+            "dead",
+            EventFilter { delivery_filter: with_status(DeliveryStatus::Dead), ..of_phone() },
+            vec![],
+        ),
         (
             "succeeded",
-            EventFilter { owes: with_status(DeliveryStatus::Succeeded), ..of_kind("status") },
+            EventFilter {
+                delivery_filter: with_status(DeliveryStatus::Succeeded),
+                ..of_kind("status")
+            },
             vec![sent, read],
         ),
         ("text", EventFilter { search: Some("nowhere".into()), ..of_phone() }, vec![]),

@@ -43,7 +43,7 @@ pub async fn sent_message_stores_its_id_and_is_counted(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     assert_eq!(world.only_delivery(event).await.sent_id, None);
-    assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 0);
+    assert_eq!(world.count_sent_on(world.crm, day).await.unwrap(), 0);
 
     let settled = world.settle(sent(&world, &claimed, Some("wamid.1"), day)).await.unwrap();
 
@@ -52,9 +52,9 @@ pub async fn sent_message_stores_its_id_and_is_counted(mut world: World) {
     assert_eq!(world.only_delivery(event).await.sent_id.as_deref(), Some("wamid.1"));
     let shown = world.delivery_detail(claimed.id).await.delivery.sent_id;
     assert_eq!(shown.as_deref(), Some("wamid.1"));
-    assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 1);
-    assert_eq!(world.sent_on(world.crm, day + 1).await.unwrap(), 0);
-    assert_eq!(world.sent_on(world.mail, day).await.unwrap(), 0);
+    assert_eq!(world.count_sent_on(world.crm, day).await.unwrap(), 1);
+    assert_eq!(world.count_sent_on(world.crm, day + 1).await.unwrap(), 0);
+    assert_eq!(world.count_sent_on(world.mail, day).await.unwrap(), 0);
 }
 
 pub async fn sent_messages_are_counted_per_day_and_destination(world: World) {
@@ -63,12 +63,12 @@ pub async fn sent_messages_are_counted_per_day_and_destination(world: World) {
     send(&world, 3, day).await;
     send(&world, 1, day + 1).await;
 
-    let told = world.sent_by_day(day - 1..=day).await.unwrap();
+    let told = world.count_sent_by_day(day - 1..=day).await.unwrap();
 
     assert_eq!(told, [on(world.crm, day - 1, 2), on(world.crm, day, 3)]);
-    assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 3);
+    assert_eq!(world.count_sent_on(world.crm, day).await.unwrap(), 3);
     world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
-    assert!(world.sent_by_day(day - 1..=day + 1).await.unwrap().is_empty());
+    assert!(world.count_sent_by_day(day - 1..=day + 1).await.unwrap().is_empty());
 }
 
 pub async fn rejected_settlement_is_not_counted_as_sent(world: World) {
@@ -80,11 +80,11 @@ pub async fn rejected_settlement_is_not_counted_as_sent(world: World) {
 
     assert_eq!(world.settle(lost).await.unwrap(), SettleResult::LeaseLost);
 
-    assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 0);
+    assert_eq!(world.count_sent_on(world.crm, day).await.unwrap(), 0);
     assert_eq!(world.only_delivery(event).await.sent_id, None);
     world.settle(good.clone()).await.unwrap();
     assert_eq!(world.settle(good).await.unwrap(), SettleResult::LeaseLost);
-    assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 1);
+    assert_eq!(world.count_sent_on(world.crm, day).await.unwrap(), 1);
 }
 
 pub async fn crash_outcome_counts_a_message_that_may_have_been_sent(mut world: World) {
@@ -93,12 +93,12 @@ pub async fn crash_outcome_counts_a_message_that_may_have_been_sent(mut world: W
     let claimed = world.claim_one(world.crm).await;
     let may_have_been = Some(SentMessage { id: None, day });
     let will = world.will(&claimed, NextStep::RetryAt(world.now + DAY));
-    world.leave_will(Settlement { sent: may_have_been, ..will }).await.unwrap();
-    assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 0);
+    world.record_crash_outcome(Settlement { sent: may_have_been, ..will }).await.unwrap();
+    assert_eq!(world.count_sent_on(world.crm, day).await.unwrap(), 0);
 
     world.die().await;
 
-    assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 1);
+    assert_eq!(world.count_sent_on(world.crm, day).await.unwrap(), 1);
 }
 
 pub async fn old_daily_send_counts_are_pruned(mut world: World) {
@@ -110,5 +110,5 @@ pub async fn old_daily_send_counts_are_pruned(mut world: World) {
     world.wait(kept_for);
     world.prune_all(kept_for * 2).await;
 
-    assert_eq!(world.sent_by_day(0..=day + 1).await.unwrap(), [on(world.crm, day, 1)]);
+    assert_eq!(world.count_sent_by_day(0..=day + 1).await.unwrap(), [on(world.crm, day, 1)]);
 }

@@ -143,7 +143,7 @@ pub async fn attempts_are_numbered_and_stored_with_all_fields(mut world: World) 
         assert_eq!(claimed.attempts, number - 1);
         let next = NextStep::RetryAt(world.now + SECOND);
         let settlement = world.settlement(&claimed, next);
-        let why_then = Some(ScheduleReason::ALL[expected.len() % ScheduleReason::ALL.len()]);
+        let schedule_reason = Some(ScheduleReason::ALL[expected.len() % ScheduleReason::ALL.len()]);
         // Every stage is there and is not, and each in its own place.
         let stage = |bit: u32| {
             (number & bit != 0).then(|| Duration::from_millis(u64::from(number * 10 + bit)))
@@ -168,15 +168,15 @@ pub async fn attempts_are_numbered_and_stored_with_all_fields(mut world: World) 
             delivery: claimed.id,
             attempt: attempt.clone(),
             next: Some(next),
-            why_then,
+            schedule_reason,
         });
-        world.settle(Settlement { attempt, why_then, ..settlement }).await.unwrap();
+        world.settle(Settlement { attempt, schedule_reason, ..settlement }).await.unwrap();
         world.wait(SECOND);
     }
     let claimed = world.claim_one(world.crm).await;
     let last = world.settlement(&claimed, NextStep::Succeeded);
     let (attempt, next) = (last.attempt.clone(), Some(NextStep::Succeeded));
-    expected.push(AttemptRow { delivery: claimed.id, attempt, next, why_then: None });
+    expected.push(AttemptRow { delivery: claimed.id, attempt, next, schedule_reason: None });
     world.settle(last).await.unwrap();
 
     let kept = world.delivery_detail(world.only_delivery(event).await.id).await;

@@ -26,9 +26,9 @@ fn status(world: &World, event: EventId, said: ProviderStatus) -> NewEvent {
         destination: world.crm,
         at: world.now,
         sent_id: Some("wamid.1".to_owned()),
-        said,
+        status: said,
     };
-    NewEvent { deliveries: Vec::new(), confirms: Some(told), ..world.arrival() }
+    NewEvent { deliveries: Vec::new(), status_update: Some(told), ..world.arrival() }
 }
 
 /// Admits a status; says what it moved.
@@ -144,8 +144,8 @@ pub async fn duplicate_status_is_applied_once(world: World) {
     let first = NewEvent { key: Some(world.key("s-1")), ..status(&world, event, said) };
     world.accept(first.clone()).await;
 
-    let confirms = status(&world, event, ProviderStatus::Failed(REFUSED)).confirms;
-    world.expect_duplicate(NewEvent { confirms, ..world.again(&first) }).await;
+    let status_update = status(&world, event, ProviderStatus::Failed(REFUSED)).status_update;
+    world.expect_duplicate(NewEvent { status_update, ..world.again(&first) }).await;
 
     assert_eq!(world.only_delivery(event).await.due_at, Some(world.now + MINUTE));
     assert_eq!(kinds(&world, event).await.len(), 1);
@@ -172,14 +172,14 @@ pub async fn status_during_an_ambiguous_attempt_decides_its_outcome(world: World
 
         let settled = world.settle(world.will(&claimed, next)).await.unwrap();
 
-        assert_eq!(settled, SettleResult::Overruled(said.next()));
+        assert_eq!(settled, SettleResult::Overruled(said.next_step()));
         let row = world.only_delivery(event).await;
         assert_eq!((row.status, row.attempts), (expected, 1));
         assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
         let told = world.delivery_detail(row.id).await.attempts;
-        assert_eq!(told[0].next, Some(said.next()));
-        let why_then = said.next().due_at().map(|_| ScheduleReason::StatusFailed);
-        assert_eq!(told[0].why_then, why_then, "not what the attempt alone came to");
+        assert_eq!(told[0].next, Some(said.next_step()));
+        let schedule_reason = said.next_step().due_at().map(|_| ScheduleReason::StatusFailed);
+        assert_eq!(told[0].schedule_reason, schedule_reason, "not what the attempt alone came to");
         assert_eq!(kinds(&world, event).await.len(), 1);
     }
 }
@@ -225,7 +225,7 @@ pub async fn failed_status_after_a_sent_status_is_ignored(world: World) {
 pub async fn crash_outcome_is_overruled_by_a_status(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
-    world.leave_will(world.will(&claimed, PARKED)).await.unwrap();
+    world.record_crash_outcome(world.will(&claimed, PARKED)).await.unwrap();
     assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
 
     world.die().await;
@@ -234,7 +234,7 @@ pub async fn crash_outcome_is_overruled_by_a_status(mut world: World) {
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Succeeded, 1));
     let mut told = kinds(&world, event).await;
     told.sort();
-    assert_eq!(told, [EventDecisionKind::Unheard, EventDecisionKind::Confirmed]);
+    assert_eq!(told, [EventDecisionKind::OutcomeUnknown, EventDecisionKind::Confirmed]);
 }
 
 pub async fn status_received_in_flight_is_applied_on_release(mut world: World) {

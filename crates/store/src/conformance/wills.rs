@@ -18,7 +18,7 @@ const PARKED: NextStep = NextStep::Dead(DeadReason::Ambiguous);
 
 /// Leaves a will that must be taken.
 async fn leave(world: &World, will: Settlement) {
-    assert_eq!(world.leave_will(will).await.unwrap(), SettleResult::Recorded);
+    assert_eq!(world.record_crash_outcome(will).await.unwrap(), SettleResult::Recorded);
 }
 
 pub async fn crash_applies_the_crash_outcome(mut world: World) {
@@ -41,8 +41,8 @@ pub async fn crash_applies_the_crash_outcome(mut world: World) {
         (Some(AttemptFailure::Interrupted), Some(FailureClass::Ambiguous))
     );
     assert_eq!(attempts[0].next, Some(NextStep::RetryAt(due_at)), "the time is that of the will");
-    assert_eq!(attempts[0].why_then, Some(ScheduleReason::StatusAwaited));
-    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Unheard]);
+    assert_eq!(attempts[0].schedule_reason, Some(ScheduleReason::StatusAwaited));
+    assert_eq!(kinds(&world, event).await, [EventDecisionKind::OutcomeUnknown]);
 }
 
 pub async fn crash_outcome_restarts_the_wait_for_a_status_after_downtime(mut world: World) {
@@ -80,7 +80,7 @@ pub async fn expired_lease_applies_the_crash_outcome(mut world: World) {
     let row = world.only_delivery(event).await;
     assert_eq!((row.status, row.reason), (DeliveryStatus::Dead, Some(DeadReason::Ambiguous)));
     assert_eq!((row.attempts, row.ended_at), (1, Some(ended_at)));
-    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Unheard]);
+    assert_eq!(kinds(&world, event).await, [EventDecisionKind::OutcomeUnknown]);
     let late = world.settlement(&claimed, NextStep::Succeeded);
     assert_eq!(world.settle(late).await.unwrap(), SettleResult::LeaseLost);
     let counts = world.counts();
@@ -124,7 +124,7 @@ pub async fn crash_outcome_needs_the_current_lease_token(mut world: World) {
     let unknown = Settlement { delivery: world.id(), ..good };
 
     for will in [other_token, unknown] {
-        assert_eq!(world.leave_will(will).await.unwrap(), SettleResult::LeaseLost);
+        assert_eq!(world.record_crash_outcome(will).await.unwrap(), SettleResult::LeaseLost);
     }
 
     world.die().await;
@@ -148,7 +148,7 @@ pub async fn crash_outcome_with_a_response_is_rejected(world: World) {
     let claimed = world.claim_one(world.crm).await;
 
     let answered = world.settlement(&claimed, NextStep::Succeeded);
-    assert!(world.leave_will(answered).await.is_err());
+    assert!(world.record_crash_outcome(answered).await.is_err());
 
     assert_eq!(world.statuses(event).await, [DeliveryStatus::InFlight]);
     world.finish(&claimed, NextStep::Succeeded).await;
@@ -174,7 +174,7 @@ pub async fn deleting_a_destination_removes_the_crash_outcome(mut world: World) 
     world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
 
     let late = world.will(&claimed, PARKED);
-    assert_eq!(world.leave_will(late).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(world.record_crash_outcome(late).await.unwrap(), SettleResult::LeaseLost);
     world.die().await;
 
     let row = world.only_delivery(event).await;

@@ -168,10 +168,10 @@ impl World {
             payload: payload(format!(r#"{{"order":{}}}"#, self.next()).as_bytes()),
             deliveries: vec![self.to(self.crm)],
             revive_dead: true,
-            decided: IntakeRecord::default(),
-            copy_of: None,
+            intake: IntakeRecord::default(),
+            from_duplicate: None,
             releases: None,
-            confirms: None,
+            status_update: None,
             bodies: Vec::new(),
         }
     }
@@ -253,7 +253,7 @@ impl World {
         let HeldClaim { delivery, token } = held(claimed);
         let ClaimedDelivery { destination, created_at, ordered, .. } = *claimed;
         let at = self.now;
-        let why_then = next.due_at().map(|_| ScheduleReason::Backoff);
+        let schedule_reason = next.due_at().map(|_| ScheduleReason::Backoff);
         Settlement {
             delivery,
             destination,
@@ -262,7 +262,7 @@ impl World {
             at,
             attempt,
             next,
-            why_then,
+            schedule_reason,
             ordered,
             sent: None,
         }
@@ -272,8 +272,8 @@ impl World {
     pub fn will(&self, claimed: &ClaimedDelivery, next: NextStep) -> Settlement {
         let settlement = self.settlement(claimed, next);
         let attempt = in_doubt(settlement.attempt);
-        let why_then = next.due_at().map(|_| ScheduleReason::StatusAwaited);
-        Settlement { attempt, why_then, ..settlement }
+        let schedule_reason = next.due_at().map(|_| ScheduleReason::StatusAwaited);
+        Settlement { attempt, schedule_reason, ..settlement }
     }
 
     /// Ends the process without a word, and lets the leases of what it held run out where another

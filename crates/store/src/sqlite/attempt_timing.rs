@@ -8,8 +8,11 @@ use surehook_core::delivery::{AttemptTiming, ScheduleReason};
 use super::claims::duration_millis;
 
 /// `None` if nothing is known.
-pub(super) fn encode(timing: AttemptTiming, why_then: Option<ScheduleReason>) -> Option<String> {
-    if timing == AttemptTiming::default() && why_then.is_none() {
+pub(super) fn encode(
+    timing: AttemptTiming,
+    schedule_reason: Option<ScheduleReason>,
+) -> Option<String> {
+    if timing == AttemptTiming::default() && schedule_reason.is_none() {
         return None;
     }
     let AttemptTiming { dns, connect, tls, first_byte, reused } = timing;
@@ -21,14 +24,14 @@ pub(super) fn encode(timing: AttemptTiming, why_then: Option<ScheduleReason>) ->
     }
     text.push_str(reused.map_or("", |reused| if reused { "1" } else { "0" }));
     text.push(',');
-    text.push_str(why_then.map_or("", ScheduleReason::as_str));
+    text.push_str(schedule_reason.map_or("", ScheduleReason::as_str));
     Some(text)
 }
 
 /// Reads what [`encode`] wrote; `None` if the text is damaged.
 pub(super) fn decode(text: &str) -> Option<(AttemptTiming, Option<ScheduleReason>)> {
     let parts: Vec<&str> = text.split(',').collect();
-    let [dns, connect, tls, first_byte, reused, why_then] = parts[..] else { return None };
+    let [dns, connect, tls, first_byte, reused, schedule_reason] = parts[..] else { return None };
     let timing = AttemptTiming {
         dns: parse_optional(dns, parse_duration).ok()?,
         connect: parse_optional(connect, parse_duration).ok()?,
@@ -41,7 +44,7 @@ pub(super) fn decode(text: &str) -> Option<(AttemptTiming, Option<ScheduleReason
         })
         .ok()?,
     };
-    Some((timing, parse_optional(why_then, ScheduleReason::from_word).ok()?))
+    Some((timing, parse_optional(schedule_reason, ScheduleReason::parse).ok()?))
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {
@@ -69,16 +72,16 @@ mod tests {
         };
         let reused =
             AttemptTiming { first_byte: ms(7), reused: Some(true), ..AttemptTiming::default() };
-        for (timing, why_then, text) in [
+        for (timing, schedule_reason, text) in [
             (AttemptTiming::default(), None, None),
             (full, Some(ScheduleReason::Backoff), Some("0,12,25,140000,0,backoff")),
             (reused, None, Some(",,,7,1,")),
             (AttemptTiming::default(), Some(ScheduleReason::Backoff), Some(",,,,,backoff")),
         ] {
-            let encoded = encode(timing, why_then);
+            let encoded = encode(timing, schedule_reason);
             assert_eq!(encoded.as_deref(), text);
-            let read = encoded.map_or(Some((timing, why_then)), |encoded| decode(&encoded));
-            assert_eq!(read, Some((timing, why_then)));
+            let read = encoded.map_or(Some((timing, schedule_reason)), |encoded| decode(&encoded));
+            assert_eq!(read, Some((timing, schedule_reason)));
         }
         for wrong in ["", "1,2,3,4,0", "1,2,3,4,0,backoff,", "x,,,,,", ",,,,2,", ",,,,,whim"] {
             assert_eq!(decode(wrong), None, "case: {wrong}");

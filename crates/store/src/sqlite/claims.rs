@@ -218,7 +218,7 @@ fn load_content(
     Ok(sent.map(|(payload, transform)| DeliveryContent { payload, transform, ..content }))
 }
 
-// `DeliveryTransition::Bury`
+// `DeliveryTransition::GiveUp`
 const BURY_DAMAGED: &str = "
     UPDATE deliveries
        SET state = 'dead', reason = 'unrecoverable', ended_at = ?2,
@@ -238,7 +238,7 @@ fn bury_damaged(
         .execute(params![blob(delivery), now.as_millis()])?;
     tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
     tx.counts.count_death(DeadReason::Unrecoverable, destination, now);
-    let (cause, reason) = (&DeathCause::damaged(), DeadReason::Unrecoverable);
+    let (cause, reason) = (&DeathCause::from_damaged_body(), DeadReason::Unrecoverable);
     dead_letter_groups::add_delivery(
         tx,
         &DeadDelivery { delivery, destination, cause, reason, at: now },
@@ -292,18 +292,18 @@ fn settle_with_status(
     settlement: &Settlement,
 ) -> rusqlite::Result<SettleResult> {
     let Some(received) = statuses::find_stored(tx, settlement.delivery)? else {
-        return record_settlement(tx, settlement, DeathCause::of_attempt);
+        return record_settlement(tx, settlement, DeathCause::from_attempt);
     };
-    let next = received.status.after(settlement.attempt.class, settlement.next);
-    let why_then = match next == settlement.next {
-        true => settlement.why_then,
+    let next = received.status.apply_to_attempt(settlement.attempt.class, settlement.next);
+    let schedule_reason = match next == settlement.next {
+        true => settlement.schedule_reason,
         false => next.due_at().map(|_| ScheduleReason::StatusFailed),
     };
-    let overruled = Settlement { next, why_then, ..settlement.clone() };
+    let overruled = Settlement { next, schedule_reason, ..settlement.clone() };
     // The status is the cause of death, unless the attempt alone would have ended the delivery.
     let status_reason = next.reason().filter(|_| next != settlement.next);
     let settled = record_settlement(tx, &overruled, |attempt| {
-        status_reason.map_or_else(|| DeathCause::of_attempt(attempt), DeathCause::told)
+        status_reason.map_or_else(|| DeathCause::from_attempt(attempt), DeathCause::from_status)
     })?;
     if settled == SettleResult::LeaseLost {
         return Ok(settled);
@@ -390,7 +390,7 @@ fn insert_attempt(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
 ) -> rusqlite::Result<()> {
-    let Settlement { delivery, attempt, next, why_then, .. } = settlement;
+    let Settlement { delivery, attempt, next, schedule_reason, .. } = settlement;
     let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
     tx.sql.get(INSERT_ATTEMPT)?.execute(params![
         blob(*delivery),
@@ -405,7 +405,7 @@ fn insert_attempt(
         response,
         next.word(),
         next.due_at().map(Timestamp::as_millis),
-        attempt_timing::encode(attempt.timing, *why_then),
+        attempt_timing::encode(attempt.timing, *schedule_reason),
     ])?;
     tx.counts.add(Counter::Attempts, 1);
     if attempt.number > 1 {

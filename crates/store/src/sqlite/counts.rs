@@ -144,17 +144,17 @@ fn add_to_counts(counts: &mut StoreCounts, name: &str, change: i64) {
             _ => {}
         },
         Some(("status", word)) => {
-            if let Some(status) = DeliveryStatus::from_word(word) {
+            if let Some(status) = DeliveryStatus::parse(word) {
                 add(counts.by_status.entry(status).or_default());
             }
         }
         Some(("dead_total", word)) => {
-            if let Some(reason) = DeadReason::from_word(word) {
+            if let Some(reason) = DeadReason::parse(word) {
                 add(&mut counts.dead.entry(reason).or_default().total);
             }
         }
         Some(("dead", word)) => {
-            if let Some(reason) = DeadReason::from_word(word) {
+            if let Some(reason) = DeadReason::parse(word) {
                 add(&mut counts.dead.entry(reason).or_default().pending);
             }
         }

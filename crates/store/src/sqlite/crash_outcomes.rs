@@ -30,7 +30,7 @@ const RECORD: &str = "
     SELECT id, lease_token, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
       FROM deliveries WHERE id = ?1 AND lease_token = ?2";
 
-/// Implements `DeliveryStore::leave_will`.
+/// Implements `DeliveryStore::record_crash_outcome`.
 pub(super) fn record(
     tx: &mut WriteTransaction<'_, '_>,
     outcome: &Settlement,
@@ -54,7 +54,7 @@ pub(super) fn record(
         outcome.next.reason().map(surehook_core::delivery::DeadReason::as_str),
         sent.as_ref().and_then(|sent| sent.id.as_deref()),
         sent.as_ref().map(|sent| sent.day),
-        outcome.why_then.map(ScheduleReason::as_str),
+        outcome.schedule_reason.map(ScheduleReason::as_str),
     ])?;
     if expired == 0 {
         return Ok(SettleResult::LeaseLost);
@@ -108,7 +108,7 @@ pub(super) fn settle_expired(
             event,
             delivery: Some(outcome.delivery),
             at: now,
-            kind: EventDecisionKind::Unheard,
+            kind: EventDecisionKind::OutcomeUnknown,
             detail: Value::Null,
         };
         decisions::insert(tx.connection, &decision)?;
@@ -125,8 +125,8 @@ fn read_outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Set
         took: Duration::from_millis(row.get(7)?),
         timing: AttemptTiming::default(),
         status: None,
-        failure: parse_text(row, 8, AttemptFailure::from_word)?,
-        class: parse_text(row, 9, FailureClass::from_word)?,
+        failure: parse_text(row, 8, AttemptFailure::parse)?,
+        class: parse_text(row, 9, FailureClass::parse)?,
         detail: row.get(10)?,
         response: Vec::new(),
     };
@@ -141,7 +141,7 @@ fn read_outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Set
         at: now,
         attempt,
         next,
-        why_then: parse_text(row, 18, ScheduleReason::from_word)?,
+        schedule_reason: parse_text(row, 18, ScheduleReason::parse)?,
         ordered: row.get(16)?,
         sent: day.map(|day| SentMessage { id: sent_id, day }),
     };

@@ -60,7 +60,7 @@ pub(super) fn add_delivery(
         .connection
         .prepare_cached(DESTINATION_ID)?
         .query_row(params![destination], |row| id(row, 0))?;
-    let group = blob(cause.group(destination_id));
+    let group = blob(cause.group_id(destination_id));
     let existing: Option<i64> = tx
         .connection
         .prepare_cached(ADD_TO_GROUP)?
@@ -115,7 +115,7 @@ pub(super) fn remove_delivery(
 /// Groups read for one page if not all of them match.
 const SCAN_MAX: usize = 500;
 
-/// Implements `AdminStore::dead_groups`.
+/// Implements `AdminStore::list_dead_letter_groups`.
 pub(super) fn list(
     connection: &Connection,
     filter: DeadLetterGroupFilter,
@@ -137,7 +137,7 @@ pub(super) fn list(
         }
     }
     let more = rows.len() == page.limit || looks == scan_max;
-    Ok(ListPage { rows, next: last.filter(|_| more), looks, last })
+    Ok(ListPage { rows, next: last.filter(|_| more), rows_scanned: looks, last })
 }
 
 type Values = Vec<Box<dyn ToSql>>;
@@ -200,9 +200,9 @@ fn read_group(row: &Row<'_>) -> rusqlite::Result<DeadLetterGroup> {
         id: id(row, 0)?,
         destination: id(row, 1)?,
         cause: DeathCause {
-            class: parse_text(row, 2, FailureClass::from_word)?,
+            class: parse_text(row, 2, FailureClass::parse)?,
             code: row.get(3)?,
-            failure: parse_text(row, 4, AttemptFailure::from_word)?,
+            failure: parse_text(row, 4, AttemptFailure::parse)?,
             shape: row.get(6)?,
         },
         reason: reason(row, 5)?.ok_or_else(|| corrupt_value(5, "NULL"))?,
@@ -223,23 +223,23 @@ fn read_group(row: &Row<'_>) -> rusqlite::Result<DeadLetterGroup> {
 pub(super) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("dead_shape", 6, flags, |call| {
-        let class = parse_argument(call, 1, FailureClass::from_word)?;
-        let (status, failure) = (call.get(2)?, parse_argument(call, 3, AttemptFailure::from_word)?);
+        let class = parse_argument(call, 1, FailureClass::parse)?;
+        let (status, failure) = (call.get(2)?, parse_argument(call, 3, AttemptFailure::parse)?);
         let detail: Option<String> = call.get(4)?;
         let response: Option<Vec<u8>> = call.get(5)?;
         if class.is_some() {
             let response = response.unwrap_or_default();
             return Ok(dead_letters::shape(status, failure, detail.as_deref(), &response));
         }
-        let reason = parse_argument(call, 0, DeadReason::from_word)?;
-        Ok(DeathCause::forgotten(reason.unwrap_or(DeadReason::Unrecoverable)).shape)
+        let reason = parse_argument(call, 0, DeadReason::parse)?;
+        Ok(DeathCause::without_attempts(reason.unwrap_or(DeadReason::Unrecoverable)).shape)
     })?;
     connection.create_scalar_function("dead_group", 5, flags, |call| {
         let destination = DestinationId::from_uuid(Uuid::from_bytes(call.get(0)?));
-        let class = parse_argument(call, 1, FailureClass::from_word)?;
-        let failure = parse_argument(call, 3, AttemptFailure::from_word)?;
+        let class = parse_argument(call, 1, FailureClass::parse)?;
+        let failure = parse_argument(call, 3, AttemptFailure::parse)?;
         let cause = DeathCause { class, code: call.get(2)?, failure, shape: call.get(4)? };
-        Ok(blob(cause.group(destination)).to_vec())
+        Ok(blob(cause.group_id(destination)).to_vec())
     })
 }
 

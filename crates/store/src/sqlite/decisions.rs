@@ -73,7 +73,7 @@ pub(super) fn list_for_event(
                 event: id(row, 0)?,
                 delivery: optional_id(row, 1)?,
                 at: time(row, 2)?,
-                kind: EventDecisionKind::from_word(&kind).ok_or_else(|| corrupt_value(3, &kind))?,
+                kind: EventDecisionKind::parse(&kind).ok_or_else(|| corrupt_value(3, &kind))?,
                 detail: detail
                     .map_err(|error| corrupt_value(4, &error.to_string()))?
                     .unwrap_or(Value::Null),

@@ -61,7 +61,7 @@ pub(super) fn start_cancelling(
     Ok(())
 }
 
-/// Implements `AdminStore::cancel_for_deleted`.
+/// Implements `AdminStore::cancel_for_deleted_destinations`.
 pub(super) fn cancel_next_slice(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
     let next: Option<(i64, Timestamp)> = tx
         .connection

@@ -65,13 +65,13 @@ pub(super) fn load_for_delivery(
         None => Some((original, None)),
         Some((route, None, _)) => Some((original, Some(route))),
         Some((_, Some(body), stored_fingerprint)) => {
-            let sent = original.transformed(Bytes::from(body));
+            let sent = original.with_transformed_body(Bytes::from(body));
             (Some(sent.fingerprint) == stored_fingerprint).then_some((sent, None))
         }
     })
 }
 
-/// Implements `AdminStore::delivery_body`.
+/// Implements `AdminStore::find_delivery_body`.
 pub(super) fn find_body(
     connection: &Connection,
     delivery: DeliveryId,

@@ -102,7 +102,7 @@ const STORE_RESPONSE: &str = "
     UPDATE idempotency_results SET status = ?3, headers = ?4, body = ?5
      WHERE scope = ?1 AND key = ?2";
 
-/// Implements `IdempotencyStore::keep_answer`.
+/// Implements `IdempotencyStore::store_response`.
 pub(super) fn store_response(
     tx: &mut WriteTransaction<'_, '_>,
     key: &IdempotencyKey,
@@ -118,7 +118,7 @@ pub(super) fn store_response(
 const RELEASE_KEY: &str = "
     DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2 AND status IS NULL";
 
-/// Implements `IdempotencyStore::give_key_back`.
+/// Implements `IdempotencyStore::release_key`.
 pub(super) fn release_key(
     tx: &mut WriteTransaction<'_, '_>,
     key: &IdempotencyKey,

@@ -57,7 +57,7 @@ fn insert_unless_duplicate(
         }
         Some(QuarantineRelease::Request(_)) | None => {}
     }
-    if let Some(duplicate) = event.copy_of
+    if let Some(duplicate) = event.from_duplicate
         && let Some(event_before) = duplicates::mark_delivered(tx, event, duplicate)?
     {
         return Ok(AdmitResult::DeliveredBefore(event_before));
@@ -87,13 +87,13 @@ fn insert_unless_duplicate(
             held.push(delivery.id);
         }
     }
-    if let Some(duplicate) = event.copy_of {
+    if let Some(duplicate) = event.from_duplicate {
         duplicates::record_decisions(tx, event, duplicate)?;
     }
     for body in &event.bodies {
         delivery_bodies::insert(tx, body)?;
     }
-    let confirmed = match &event.confirms {
+    let confirmed = match &event.status_update {
         None => None,
         Some(told) => statuses::apply_update(tx, event.id, told)?,
     };
@@ -165,9 +165,9 @@ fn insert_event_row(
         event.payload.body.len(),
         event.payload.fingerprint,
         payload,
-        event.decided.verified_by.as_deref(),
-        event.decided.key_from.as_deref(),
-        event.decided.unrouted,
+        event.intake.verified_by.as_deref(),
+        event.intake.key_from.as_deref(),
+        event.intake.unrouted,
         event.kind.as_ref().map(EventKind::as_str),
         terms.attributes,
     ])?;

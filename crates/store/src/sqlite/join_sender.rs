@@ -117,7 +117,7 @@ fn make_due_now(
             event: request.event,
             delivery: Some(delivery),
             at: request.now,
-            kind: EventDecisionKind::Hastened,
+            kind: EventDecisionKind::BroughtForward,
             detail: Value::Null,
         };
         decisions::insert(tx.connection, &decision)?;
@@ -164,7 +164,7 @@ fn last_attempt_result(
         .prepare_cached(LAST_ATTEMPT)?
         .query_row(params![blob(delivery)], |row| {
             let response: Option<Vec<u8>> = row.get(1)?;
-            Ok((parse_text(row, 0, FailureClass::from_word)?, response.unwrap_or_default()))
+            Ok((parse_text(row, 0, FailureClass::parse)?, response.unwrap_or_default()))
         })
         .optional()?;
     // Attempts may be pruned before their delivery, whose end is still known.

@@ -125,7 +125,7 @@ const COUNT_HELD: &str = concat!(
     " GROUP BY d.state"
 );
 
-/// Implements `AdminStore::held_back`.
+/// Implements `AdminStore::count_held`.
 pub(super) fn count_held(
     connection: &Connection,
 ) -> rusqlite::Result<BTreeMap<DeliveryStatus, u64>> {

@@ -154,7 +154,7 @@ impl SqlListQuery {
             }
         }
         let more = rows.len() == page.limit || looks == scan_max;
-        Ok(ListPage { rows, next: last.filter(|_| more), looks, last })
+        Ok(ListPage { rows, next: last.filter(|_| more), rows_scanned: looks, last })
     }
 }
 
@@ -162,7 +162,7 @@ const FROM_EVENTS: &str = "json_each(?1) j
     CROSS JOIN deliveries d INDEXED BY deliveries_by_event ON d.event_id = unhex(j.value)
     JOIN destinations t ON t.seq = d.destination";
 
-/// Implements `AdminStore::deliveries_of`.
+/// Implements `AdminStore::list_deliveries_of`.
 pub(super) fn list_for_events(
     connection: &Connection,
     events: &[EventId],

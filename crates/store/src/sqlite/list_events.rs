@@ -64,7 +64,7 @@ pub(super) fn list_events(
     Ok(listed)
 }
 
-/// Implements `AdminStore::events_with_each`.
+/// Implements `AdminStore::list_events_with_each`.
 pub(super) fn list_with_each(
     connection: &Connection,
     wanted: &[AttributeFilter],
@@ -99,7 +99,7 @@ fn build_query(filter: &EventFilter, page: PageRequest<EventId>) -> SqlListQuery
     if let Some(source) = filter.source {
         query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
     }
-    filter_by_delivery(&mut query, filter.owes);
+    filter_by_delivery(&mut query, filter.delivery_filter);
     // Masked text is not searched by SQL: the number of rows read would reveal it.
     if let Some(text) = filter.search.as_ref().filter(|_| filter.masked_by.is_none()) {
         query.scan_max = BODY_SCAN_MAX;
@@ -179,7 +179,7 @@ fn run_on_candidates(
         rows.extend(found);
     }
     let more = rows.len() == page.limit || looks == scan_max;
-    Ok(ListPage { rows, next: last.filter(|_| more), looks, last })
+    Ok(ListPage { rows, next: last.filter(|_| more), rows_scanned: looks, last })
 }
 
 const COUNT_DELIVERIES: &str = concat!(
@@ -221,7 +221,7 @@ pub(super) fn find_candidates(
         let found = find_events_with_term(connection, term, query.range, query.scan_max)?;
         return Ok(Some(found.into_iter().collect()));
     } else {
-        match find_by_deliveries(connection, filter.owes)? {
+        match find_by_deliveries(connection, filter.delivery_filter)? {
             Some(found) => found,
             None => return Ok(None),
         }
@@ -418,7 +418,7 @@ mod tests {
     fn everything() -> EventFilter {
         let at = Timestamp::from_millis(1);
         EventFilter {
-            owes: EventDeliveryFilter {
+            delivery_filter: EventDeliveryFilter {
                 status: Some(DeliveryStatus::Dead),
                 destination: Some(DestinationId::new(at, 1)),
                 reason: Some(DeadReason::MaxRetries),

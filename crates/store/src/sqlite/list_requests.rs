@@ -92,7 +92,7 @@ pub(super) fn list_requests(
     duplicate.finish(&mut cursor.duplicate);
     refused.finish(&mut cursor.refused);
     let next = Some(cursor).filter(|cursor| !cursor.is_at_end());
-    Ok(ListPage { rows, next, looks, last: Some(cursor) })
+    Ok(ListPage { rows, next, rows_scanned: looks, last: Some(cursor) })
 }
 
 const ACCEPTED_COLUMNS: &str =
@@ -157,7 +157,9 @@ fn read_accepted(
     limit: usize,
 ) -> rusqlite::Result<MergeInput<EventId>> {
     let is_unknown_source = matches!(filter.source, Some((_, None)));
-    if position == ListPosition::End || !filter.wants(RequestOutcome::Accepted) || is_unknown_source
+    if position == ListPosition::End
+        || !filter.includes(RequestOutcome::Accepted)
+        || is_unknown_source
     {
         return Ok(MergeInput::empty());
     }
@@ -185,7 +187,7 @@ fn read_accepted(
     let last_read = found.next.map(|event| (event, event.at()));
     let rows =
         found.rows.into_iter().map(|row| (row.event, ReceivedRequest::Accepted(row))).collect();
-    Ok(MergeInput { rows, last_read, looks: found.looks })
+    Ok(MergeInput { rows, last_read, looks: found.rows_scanned })
 }
 
 fn build_accepted_query(filter: &RequestFilter, page: PageRequest<EventId>) -> SqlListQuery {
@@ -194,7 +196,7 @@ fn build_accepted_query(filter: &RequestFilter, page: PageRequest<EventId>) -> S
     if let Some((_, Some(source))) = filter.source {
         query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
     }
-    if let Some(other) = filter.not_of {
+    if let Some(other) = filter.exclude_source {
         query.filter_rows(&format!("e.source IS NOT {SOURCE_SEQ}"), blob(other).to_vec());
     }
     query
@@ -213,7 +215,7 @@ fn read_duplicates(
     position: ListPosition<i64>,
     limit: usize,
 ) -> rusqlite::Result<MergeInput<i64>> {
-    if position == ListPosition::End || !filter.wants(RequestOutcome::Duplicate) {
+    if position == ListPosition::End || !filter.includes(RequestOutcome::Duplicate) {
         return Ok(MergeInput::empty());
     }
     let mut part = MergeInput::empty();
@@ -254,7 +256,7 @@ fn read_duplicate(row: &Row<'_>) -> rusqlite::Result<DuplicateRequest> {
 fn matches(filter: &RequestFilter, duplicate: &DuplicateRequest) -> bool {
     let is_of = |wanted: &(String, Option<SourceId>)| wanted.1 == Some(duplicate.source);
     filter.source.as_ref().is_none_or(is_of)
-        && filter.not_of != Some(duplicate.source)
+        && filter.exclude_source != Some(duplicate.source)
         && filter.since.is_none_or(|since| duplicate.at >= since)
         && filter.until.is_none_or(|until| duplicate.at < until)
 }
@@ -265,7 +267,7 @@ fn read_refused(
     position: ListPosition<RequestId>,
     limit: usize,
 ) -> rusqlite::Result<MergeInput<RequestId>> {
-    if position == ListPosition::End || !filter.wants(RequestOutcome::Refused) {
+    if position == ListPosition::End || !filter.includes(RequestOutcome::Refused) {
         return Ok(MergeInput::empty());
     }
     let wanted = RefusedFilter {
@@ -292,7 +294,7 @@ mod tests {
         let at = Timestamp::from_millis(1);
         let of_one = RequestFilter {
             source: Some(("shop".to_owned(), Some(SourceId::new(at, 1)))),
-            not_of: Some(SourceId::new(at, 2)),
+            exclude_source: Some(SourceId::new(at, 2)),
             ..RequestFilter::default()
         };
         for (filter, walk) in [

@@ -116,7 +116,7 @@ fn read_upload(row: &Row<'_>) -> rusqlite::Result<StoredMedia> {
         id: id(row, 0)?,
         bucket: row.get(1)?,
         key: row.get(2)?,
-        kind: MediaKind::from_word(&kind).ok_or_else(|| corrupt_value(3, &kind))?,
+        kind: MediaKind::parse(&kind).ok_or_else(|| corrupt_value(3, &kind))?,
         mime_type: row.get(4)?,
         size: row.get(5)?,
         filename: row.get(6)?,

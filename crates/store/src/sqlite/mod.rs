@@ -290,7 +290,7 @@ impl SqliteStore {
 
 #[async_trait]
 impl IngestStore for SqliteStore {
-    fn recall(
+    fn find_committed(
         &self,
         source: SourceId,
         key: &DedupKey,
@@ -343,11 +343,11 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| claims::settle(tx, &settlement)).await
     }
 
-    async fn leave_will(&self, outcome: Settlement) -> Result<SettleResult, StoreError> {
+    async fn record_crash_outcome(&self, outcome: Settlement) -> Result<SettleResult, StoreError> {
         self.writer.write(move |tx| crash_outcomes::record(tx, &outcome)).await
     }
 
-    async fn sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {
+    async fn count_sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {
         self.readers
             .read(move |connection| sent_messages::count_sent_on(connection, destination, day))
             .await
@@ -393,11 +393,11 @@ impl QuarantineStore for SqliteStore {
         self.writer.write_bounded(step).await
     }
 
-    fn may_hold(&self, source: SourceId) -> bool {
+    fn may_have_quarantined(&self, source: SourceId) -> bool {
         self.quarantine_sources.contains(source)
     }
 
-    async fn quarantined(
+    async fn list_quarantined(
         &self,
         source: Option<SourceId>,
         page: PageRequest<RequestId>,
@@ -405,7 +405,7 @@ impl QuarantineStore for SqliteStore {
         self.readers.read(move |connection| quarantine::list(connection, source, page)).await
     }
 
-    async fn quarantine_line(
+    async fn list_quarantined_ids(
         &self,
         source: SourceId,
         page: PageRequest<RequestId>,
@@ -415,14 +415,14 @@ impl QuarantineStore for SqliteStore {
             .await
     }
 
-    async fn quarantined_request(
+    async fn find_quarantined(
         &self,
         id: RequestId,
     ) -> Result<Option<QuarantinedRequest>, StoreError> {
         self.readers.read(move |connection| quarantine::find(connection, id)).await
     }
 
-    async fn discard(&self, id: RequestId) -> Result<bool, StoreError> {
+    async fn discard_quarantined(&self, id: RequestId) -> Result<bool, StoreError> {
         self.writer.write(move |tx| quarantine::remove(tx, id)).await
     }
 }
@@ -450,7 +450,7 @@ impl AdminStore for SqliteStore {
             .await
     }
 
-    async fn events_with_each(
+    async fn list_events_with_each(
         &self,
         wanted: Vec<AttributeFilter>,
         limit: usize,
@@ -479,7 +479,7 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| read::find_payload(connection, id)).await
     }
 
-    async fn dead_groups(
+    async fn list_dead_letter_groups(
         &self,
         filter: DeadLetterGroupFilter,
         page: PageRequest<DeadLetterGroupCursor>,
@@ -497,7 +497,10 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| list::list_deliveries(connection, filter, page)).await
     }
 
-    async fn deliveries_of(&self, events: Vec<EventId>) -> Result<Vec<DeliveryRow>, StoreError> {
+    async fn list_deliveries_of(
+        &self,
+        events: Vec<EventId>,
+    ) -> Result<Vec<DeliveryRow>, StoreError> {
         self.readers.read(move |connection| list::list_for_events(connection, &events)).await
     }
 
@@ -505,15 +508,15 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| read::find_delivery(connection, id)).await
     }
 
-    async fn delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError> {
+    async fn find_delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError> {
         self.readers.read(move |connection| delivery_bodies::find_body(connection, id)).await
     }
 
-    async fn decide(&self, decision: EventDecision) -> Result<(), StoreError> {
+    async fn record_decision(&self, decision: EventDecision) -> Result<(), StoreError> {
         self.writer.write(move |tx| decisions::insert(tx.connection, &decision)).await
     }
 
-    async fn keep_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError> {
+    async fn store_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError> {
         self.writer.write(move |tx| refused::insert(tx, &refused)).await
     }
 
@@ -525,7 +528,7 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| refused::list(connection, &filter, page)).await
     }
 
-    async fn arrivals(
+    async fn list_requests(
         &self,
         filter: RequestFilter,
         page: PageRequest<RequestCursor>,
@@ -535,7 +538,7 @@ impl AdminStore for SqliteStore {
             .await
     }
 
-    async fn refused_request(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError> {
+    async fn find_refused(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError> {
         self.readers.read(move |connection| refused::find(connection, id)).await
     }
 
@@ -552,11 +555,11 @@ impl AdminStore for SqliteStore {
         self.writer.write(move |tx| ordering_queue::cancel(tx, id, now)).await
     }
 
-    async fn cancel_for_deleted(&self) -> Result<bool, StoreError> {
+    async fn cancel_for_deleted_destinations(&self) -> Result<bool, StoreError> {
         self.writer.write(deleted_destinations::cancel_next_slice).await
     }
 
-    async fn held_back(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError> {
+    async fn count_held(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError> {
         self.readers.read(lanes::count_held).await
     }
 
@@ -571,7 +574,7 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| read::find_oldest_due(connection, now)).await
     }
 
-    async fn sent_by_day(
+    async fn count_sent_by_day(
         &self,
         days: RangeInclusive<i32>,
     ) -> Result<Vec<DailySendCount>, StoreError> {
@@ -593,7 +596,7 @@ impl AdminStore for SqliteStore {
         }
     }
 
-    async fn failure(&self) -> String {
+    async fn wait_for_failure(&self) -> String {
         self.writer.wait_for_failure().await
     }
 
@@ -650,7 +653,7 @@ impl IdempotencyStore for SqliteStore {
         self.writer.write(move |tx| idempotency::claim_key(tx, &key, &fingerprint, request)).await
     }
 
-    async fn keep_answer(
+    async fn store_response(
         &self,
         key: IdempotencyKey,
         answer: StoredResponse,
@@ -658,11 +661,11 @@ impl IdempotencyStore for SqliteStore {
         self.writer.write(move |tx| idempotency::store_response(tx, &key, &answer)).await
     }
 
-    async fn give_key_back(&self, key: IdempotencyKey) -> Result<(), StoreError> {
+    async fn release_key(&self, key: IdempotencyKey) -> Result<(), StoreError> {
         self.writer.write(move |tx| idempotency::release_key(tx, &key)).await
     }
 
-    async fn forget_keys(&self, before: Timestamp) -> Result<usize, StoreError> {
+    async fn prune_idempotency_keys(&self, before: Timestamp) -> Result<usize, StoreError> {
         self.writer.write(move |tx| idempotency::prune_keys(tx, before)).await
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn append(
 const QUEUE_OF: &str =
     "SELECT destination, order_key FROM deliveries WHERE id = ?1 AND order_key IS NOT NULL";
 
-// `DeliveryTransition::TurnCame`
+// `DeliveryTransition::EndHold`
 const RELEASE_NEXT: &str = "
     UPDATE deliveries SET state = 'pending', due_at = max(?3, coalesce(not_before, created_at))
      WHERE state = 'held' AND id =
@@ -75,7 +75,7 @@ pub(super) fn release_next(
     Ok(())
 }
 
-// `DeliveryTransition::TurnCame`
+// `DeliveryTransition::EndHold`
 const RELEASE_ALL: &str = "
     UPDATE deliveries SET state = 'pending', due_at = max(?2, coalesce(not_before, created_at))
      WHERE state = 'held' AND order_key IS NOT NULL AND ended_at IS NULL

@@ -176,7 +176,7 @@ fn read_old_event(row: &Row<'_>, first: usize) -> rusqlite::Result<OldEvent> {
     let standing = match row.get(first + 4)? {
         None | Some(0) => EventStanding::Ended,
         Some(1) => EventStanding::Dead,
-        Some(_) => EventStanding::Owed,
+        Some(_) => EventStanding::Pending,
     };
     Ok(OldEvent {
         id: id(row, first)?,
@@ -377,7 +377,7 @@ impl PruneSlice {
         policy: &RetentionPolicy,
         target: PruneTarget,
     ) -> rusqlite::Result<()> {
-        let expired = policy.due(event.received_at, event.standing, self.now);
+        let expired = policy.expired_parts(event.received_at, event.standing, self.now);
         if !target.is_expired(expired) {
             self.budget.spend_steps(1);
             return self.defer(tx, event);
@@ -511,7 +511,7 @@ impl PruneSlice {
         event: &OldEvent,
         retention: &SourceRetention,
     ) -> rusqlite::Result<bool> {
-        let expired = retention.policy.due(event.received_at, event.standing, self.now);
+        let expired = retention.policy.expired_parts(event.received_at, event.standing, self.now);
         self.erase(tx, event, expired)?;
         let [events, bodies, attempts] = retention.cursors.map(|cursor| blob(event.id) > cursor);
         let is_done =

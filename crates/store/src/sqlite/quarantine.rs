@@ -158,7 +158,7 @@ pub(super) fn list(
         .collect()
 }
 
-/// Implements `QuarantineStore::quarantine_line`.
+/// Implements `QuarantineStore::list_quarantined_ids`.
 pub(super) fn list_oldest_first(
     connection: &Connection,
     source: SourceId,
@@ -173,7 +173,7 @@ pub(super) fn list_oldest_first(
         .collect()
 }
 
-/// Implements `QuarantineStore::quarantined_request`.
+/// Implements `QuarantineStore::find_quarantined`.
 pub(super) fn find(
     connection: &Connection,
     request: RequestId,

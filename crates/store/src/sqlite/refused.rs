@@ -29,7 +29,7 @@ const EVICT_OLDEST: &str = "
         SELECT id FROM refused_requests WHERE source IS ?1 AND code = ?2
          ORDER BY id DESC LIMIT -1 OFFSET ?3)";
 
-/// Implements `AdminStore::keep_refused`.
+/// Implements `AdminStore::store_refused`.
 pub(super) fn insert(
     tx: &mut WriteTransaction<'_, '_>,
     refused: &[RefusedRequest],
@@ -99,7 +99,7 @@ pub(super) fn list(
         .collect()
 }
 
-/// Implements `AdminStore::refused_request`.
+/// Implements `AdminStore::find_refused`.
 pub(super) fn find(
     connection: &Connection,
     request: RequestId,

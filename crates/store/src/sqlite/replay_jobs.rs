@@ -135,7 +135,7 @@ fn read_spec(row: &Row<'_>, column: usize) -> rusqlite::Result<ReplaySpec> {
 
 fn read_state(row: &Row<'_>, column: usize) -> rusqlite::Result<ReplayState> {
     let text: String = row.get(column)?;
-    ReplayState::from_word(&text).ok_or_else(|| corrupt_value(column, &text))
+    ReplayState::parse(&text).ok_or_else(|| corrupt_value(column, &text))
 }
 
 const NOT_ENDED: &str = "SELECT id, spec FROM replays WHERE ended_at IS NULL";
@@ -252,7 +252,7 @@ fn add_progress(
     while let Some(row) = rows.next()? {
         let destination: DestinationId = id(row, 0)?;
         let word: String = row.get(1)?;
-        let outcome = ReplayItemOutcome::from_word(&word).ok_or_else(|| corrupt_value(1, &word))?;
+        let outcome = ReplayItemOutcome::parse(&word).ok_or_else(|| corrupt_value(1, &word))?;
         let part = replay.by_destination.entry(destination).or_default();
         part.outcomes.insert(outcome, row.get(2)?);
     }
@@ -394,7 +394,7 @@ pub(super) fn scan_items(
 /// The outcome of an ended delivery. One that was replayed later keeps its outcome.
 fn item_outcome(word: Option<&str>, died: bool) -> rusqlite::Result<ReplayItemOutcome> {
     let Some(word) = word else { return Ok(ReplayItemOutcome::Skipped(SkipReason::Forgotten)) };
-    match DeliveryStatus::from_word(word) {
+    match DeliveryStatus::parse(word) {
         Some(DeliveryStatus::Succeeded) => Ok(ReplayItemOutcome::Succeeded),
         Some(DeliveryStatus::Dead) => Ok(ReplayItemOutcome::Dead),
         Some(DeliveryStatus::Replayed) => {

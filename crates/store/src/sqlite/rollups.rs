@@ -69,7 +69,7 @@ impl PendingRollups {
             to.push(matches!(subject, SubjectSeq::Destination(_)).into());
             write_varint(subject.seq().cast_unsigned(), to);
             write_varint(start.as_millis().cast_unsigned(), to);
-            counts.write(to);
+            counts.encode(to);
         }
     }
 
@@ -84,7 +84,7 @@ impl PendingRollups {
                 _ => return Err(DecodeRollupError),
             };
             let start = Timestamp::from_millis(read_varint(&mut from)?.cast_signed());
-            self.bucket(subject, start).merge(&RollupCounts::read(&mut from)?);
+            self.bucket(subject, start).merge(&RollupCounts::decode(&mut from)?);
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ fn add_to_buckets(connection: &Connection, pending: &PendingRollups) -> rusqlite
                 counts.merge(&stored);
             }
             bytes.clear();
-            counts.write(&mut bytes);
+            counts.encode(&mut bytes);
             put.execute(params![width.secs(), kind, seq, start, bytes])?;
         }
     }
@@ -168,7 +168,7 @@ fn find_bucket(
     start: i64,
 ) -> rusqlite::Result<Option<RollupCounts>> {
     find.query_row(params![width.secs(), subject.kind(), subject.seq(), start], |row| {
-        RollupCounts::read(&mut row.get_ref(0)?.as_blob()?).map_err(damaged_counts)
+        RollupCounts::decode(&mut row.get_ref(0)?.as_blob()?).map_err(damaged_counts)
     })
     .optional()
 }
@@ -192,7 +192,7 @@ pub(super) fn prune_buckets(
     let mut expire = connection.prepare_cached(PRUNE_BUCKETS)?;
     let mut removed = 0;
     for width in BucketWidth::ALL {
-        let cutoff = (now - width.removed_after()).as_millis();
+        let cutoff = (now - width.prune_after()).as_millis();
         let values = params![width.secs(), subject.kind(), subject.seq(), cutoff, limit - removed];
         removed += expire.execute(values)?;
     }
@@ -218,7 +218,7 @@ pub(super) fn query_buckets(
 ) -> rusqlite::Result<Vec<(Timestamp, RollupCounts)>> {
     // One snapshot of both tables: no row may move from one to the other in between.
     let snapshot = connection.unchecked_transaction()?;
-    let only = match query.whose {
+    let only = match query.subject {
         RollupSubject::Source(None) | RollupSubject::Destination(None) => None,
         RollupSubject::Source(Some(id)) => Some(find_seq(&snapshot, "sources", blob(id))?),
         RollupSubject::Destination(Some(id)) => {
@@ -228,7 +228,7 @@ pub(super) fn query_buckets(
     // An unknown id has no counts.
     let Some(only) = only.map_or(Some(None), |seq| seq.map(Some)) else { return Ok(Vec::new()) };
     let mut buckets: BTreeMap<Timestamp, RollupCounts> = BTreeMap::new();
-    let sql = match query.whose {
+    let sql = match query.subject {
         RollupSubject::Source(_) => OF_SOURCES,
         RollupSubject::Destination(_) => OF_DESTINATIONS,
     };
@@ -236,12 +236,13 @@ pub(super) fn query_buckets(
     let mut statement = snapshot.prepare_cached(sql)?;
     let mut rows = statement.query(params![query.width.secs(), since, until, only])?;
     while let Some(row) = rows.next()? {
-        let counts = RollupCounts::read(&mut row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
+        let counts =
+            RollupCounts::decode(&mut row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
         buckets.entry(time(row, 0)?).or_default().merge(&counts);
     }
     for ((subject, start), counts) in read_pending(&snapshot)?.0 {
         let start = query.width.start(start);
-        let is_of_kind = match (query.whose, subject) {
+        let is_of_kind = match (query.subject, subject) {
             (RollupSubject::Source(_), SubjectSeq::Source(_))
             | (RollupSubject::Destination(_), SubjectSeq::Destination(_)) => true,
             (RollupSubject::Source(_), SubjectSeq::Destination(_))

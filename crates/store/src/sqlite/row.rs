@@ -72,11 +72,11 @@ pub(super) fn parse_text<T>(
 }
 
 pub(super) fn status(row: &Row<'_>, column: usize) -> rusqlite::Result<DeliveryStatus> {
-    parse_text(row, column, DeliveryStatus::from_word)?.ok_or_else(|| corrupt_value(column, "NULL"))
+    parse_text(row, column, DeliveryStatus::parse)?.ok_or_else(|| corrupt_value(column, "NULL"))
 }
 
 pub(super) fn reason(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<DeadReason>> {
-    parse_text(row, column, DeadReason::from_word)
+    parse_text(row, column, DeadReason::parse)
 }
 
 /// Columns of [`payload`], from `payloads p` and `events e`.
@@ -168,7 +168,8 @@ pub(super) const ATTEMPT_COLUMNS: &str = "a.number, a.id, a.started_at, a.took_m
     coalesce(d.reason, 'ambiguous'), a.timing";
 
 pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
-    let (timing, why_then) = parse_text(row, 13, attempt_timing::decode)?.unwrap_or_default();
+    let (timing, schedule_reason) =
+        parse_text(row, 13, attempt_timing::decode)?.unwrap_or_default();
     let attempt = AttemptRecord {
         number: row.get(0)?,
         id: id(row, 1)?,
@@ -176,13 +177,13 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
         took: Duration::from_millis(row.get(3)?),
         timing,
         status: row.get(4)?,
-        failure: parse_text(row, 5, AttemptFailure::from_word)?,
-        class: parse_text(row, 6, FailureClass::from_word)?,
+        failure: parse_text(row, 5, AttemptFailure::parse)?,
+        class: parse_text(row, 6, FailureClass::parse)?,
         detail: row.get(7)?,
         response: row.get::<_, Option<Vec<u8>>>(8)?.unwrap_or_default(),
     };
     let (delivery, next) = (id(row, 9)?, next(row, 10)?);
-    Ok(AttemptRow { delivery, attempt, next, why_then })
+    Ok(AttemptRow { delivery, attempt, next, schedule_reason })
 }
 
 /// Reads the next step from three columns: name, due time and reason. An attempt has the reason of

@@ -116,7 +116,7 @@ pub(super) fn apply_update(
     {
         return Ok(None);
     }
-    let (at, status, about_event) = (update.at, update.said, update.event);
+    let (at, status, about_event) = (update.at, update.status, update.event);
     let received =
         ReceivedStatus { status_event, at, sent_id: update.sent_id.clone(), status, about_event };
     if target.status == DeliveryStatus::InFlight {
@@ -206,7 +206,7 @@ fn store_for_in_flight(
     delivery: DeliveryId,
     received: &ReceivedStatus,
 ) -> rusqlite::Result<()> {
-    let next = received.status.next();
+    let next = received.status.next_step();
     tx.connection.prepare_cached(STORE)?.execute(params![
         blob(delivery),
         blob(received.status_event),
@@ -306,7 +306,7 @@ fn move_delivery(
     received: &ReceivedStatus,
 ) -> rusqlite::Result<NextStep> {
     let at = received.at;
-    let next = received.status.next();
+    let next = received.status.next_step();
     awaited_statuses::remove(tx, target.id)?;
     match next {
         NextStep::RetryAt(due_at) => {
@@ -322,7 +322,7 @@ fn move_delivery(
             end_delivery(tx, target, DeliveryStatus::Dead, Some(reason), at)?;
             tx.counts.count_death(reason, target.destination, at);
             let (delivery, destination) = (target.id, target.destination);
-            let cause = &DeathCause::told(reason);
+            let cause = &DeathCause::from_status(reason);
             dead_letter_groups::add_delivery(
                 tx,
                 &DeadDelivery { delivery, destination, cause, reason, at },
@@ -369,7 +369,7 @@ pub(super) fn record_decision(
     }
     let status_event =
         (received.status_event != received.about_event).then_some(received.status_event);
-    let (kind, detail) = match received.status.next() {
+    let (kind, detail) = match received.status.next_step() {
         NextStep::Succeeded => (EventDecisionKind::Confirmed, json!({ "by": status_event })),
         NextStep::RetryAt(due_at) => {
             (EventDecisionKind::Refuted, json!({ "by": status_event, "due_at": due_at }))

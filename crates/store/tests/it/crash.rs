@@ -138,7 +138,7 @@ async fn until_the_disk_fails(folder: std::path::PathBuf) {
     assert!(matches!(error, StoreError::Failed(_)), "{error:?}");
     assert!(world.health().failed.is_some());
     let patience = Duration::from_secs(20);
-    assert!(!tokio::time::timeout(patience, world.failure()).await.unwrap().is_empty());
+    assert!(!tokio::time::timeout(patience, world.wait_for_failure()).await.unwrap().is_empty());
     for _ in 0..3 {
         let after = take_and_deliver(&world, "after").await;
         assert!(matches!(after, Err(StoreError::Failed(_))), "{after:?}");

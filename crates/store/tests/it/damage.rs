@@ -53,7 +53,7 @@ async fn delivery_with_damaged_body_is_dead_and_not_claimed() {
         // Dead is dead: a duplicate has to reach the file.
         let key = event.key.unwrap().key;
         let fingerprint = event.payload.fingerprint;
-        assert_eq!(world.recall(world.shop, &key, &fingerprint, world.now), None);
+        assert_eq!(world.find_committed(world.shop, &key, &fingerprint, world.now), None);
     }
 }
 

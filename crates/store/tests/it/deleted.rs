@@ -81,7 +81,7 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
             store = open(folder.path());
         }
         let began = Instant::now();
-        if !store.cancel_for_deleted().await.unwrap() {
+        if !store.cancel_for_deleted_destinations().await.unwrap() {
             break;
         }
         slices.push(began.elapsed());

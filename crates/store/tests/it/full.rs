@@ -105,7 +105,7 @@ async fn full_store_closes_with_unwritten_sightings() {
     for _ in 0..16 {
         for event in &events {
             let key = &event.key.as_ref().unwrap().key;
-            world.recall(event.source, key, &event.payload.fingerprint, world.now).unwrap();
+            world.find_committed(event.source, key, &event.payload.fingerprint, world.now).unwrap();
         }
     }
 

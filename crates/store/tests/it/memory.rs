@@ -13,7 +13,7 @@ async fn committed_key_is_found_in_memory() {
     let world = World::new(SqliteHarness::new()).await;
     let event = world.keyed("k");
     let key = event.key.clone().unwrap().key;
-    let recall = || world.recall(world.shop, &key, &event.payload.fingerprint, world.now);
+    let recall = || world.find_committed(world.shop, &key, &event.payload.fingerprint, world.now);
     assert_eq!(recall(), None);
 
     world.accept(event.clone()).await;
@@ -28,8 +28,9 @@ async fn duplicate_after_restart_puts_its_key_into_memory() {
     let key = event.key.clone().unwrap().key;
     world.accept(event.clone()).await;
     world.reopen().await;
-    let recall =
-        |world: &World| world.recall(world.shop, &key, &event.payload.fingerprint, world.now);
+    let recall = |world: &World| {
+        world.find_committed(world.shop, &key, &event.payload.fingerprint, world.now)
+    };
     assert_eq!(recall(&world), None);
 
     world.expect_duplicate(world.again(&event)).await;

@@ -25,7 +25,7 @@ async fn killed_process_does_not_resend_messages_that_may_have_been_sent() {
         loop {
             let event = world.accept(world.arrival()).await;
             let claimed = world.claim_one(world.crm).await;
-            world.leave_will(world.will(&claimed, PARKED)).await.unwrap();
+            world.record_crash_outcome(world.will(&claimed, PARKED)).await.unwrap();
             // From here on it may be on its way.
             child::tell(&event.to_string());
         }
@@ -63,14 +63,14 @@ fn rows(folder: &Path) -> [usize; 4] {
 
 /// A status about what was sent to the CRM.
 fn status(world: &World, event: EventId) -> NewEvent {
-    let confirms = Some(StatusUpdate {
+    let status_update = Some(StatusUpdate {
         event,
         destination: world.crm,
         at: world.now,
         sent_id: Some("wamid.1".to_owned()),
-        said: ProviderStatus::Sent,
+        status: ProviderStatus::Sent,
     });
-    NewEvent { deliveries: Vec::new(), confirms, ..world.arrival() }
+    NewEvent { deliveries: Vec::new(), status_update, ..world.arrival() }
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn settled_cancelled_or_pruned_delivery_leaves_no_message_rows() {
         let event = world.accept(world.arrival()).await;
         let claimed = world.claim_one(world.crm).await;
         let will = world.will(&claimed, PARKED);
-        world.leave_will(will.clone()).await.unwrap();
+        world.record_crash_outcome(will.clone()).await.unwrap();
         world.accept(status(&world, event)).await;
         assert_eq!(rows(folder.path()), [1, 1, number, 0]);
         match number {

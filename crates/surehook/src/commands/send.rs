@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let client = Client::new(&args.remote)?;
-    let new_key = || HEXLOWER.encode(&SystemRng.bits().to_be_bytes());
+    let new_key = || HEXLOWER.encode(&SystemRng.next_u128().to_be_bytes());
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
     let wish = wish(&client, args, &key).await?;
     let sent = client.post_once("/messages", wish, &key).await;

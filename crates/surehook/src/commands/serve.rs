@@ -227,7 +227,7 @@ async fn wait_for_the_end(store: &SqliteStore) -> Result<End, Failure> {
     Ok(tokio::select! {
         _ = terminate.recv() => End::Asked,
         _ = interrupt.recv() => End::Asked,
-        why = store.failure() => End::StoreFailed(why),
+        why = store.wait_for_failure() => End::StoreFailed(why),
     })
 }
 

@@ -298,10 +298,10 @@ async fn a_message_is_not_sent_twice_by_this() {
             payload: store.body(id).await.unwrap().unwrap(),
             deliveries: Vec::new(),
             revive_dead: false,
-            copy_of: None,
+            from_duplicate: None,
             releases: None,
-            confirms: None,
-            decided: IntakeRecord::default(),
+            status_update: None,
+            intake: IntakeRecord::default(),
             bodies: Vec::new(),
         };
         let admitted = store.admit([again].into()).await.unwrap();

@@ -40,10 +40,10 @@ fn event(
         payload: Payload { head, fingerprint: fingerprint(&body), body },
         deliveries: Vec::new(),
         revive_dead: false,
-        copy_of: None,
+        from_duplicate: None,
         releases: None,
-        confirms: None,
-        decided: IntakeRecord::default(),
+        status_update: None,
+        intake: IntakeRecord::default(),
         bodies: Vec::new(),
     }
 }

@@ -68,7 +68,7 @@ impl CircuitState {
     }
 
     /// Whether it keeps deliveries from being tried.
-    pub const fn holds(self) -> bool {
+    pub const fn is_holding(self) -> bool {
         match self {
             Self::Open { .. } | Self::HalfOpen { .. } => true,
             Self::Closed | Self::Ramp { .. } => false,
@@ -89,9 +89,9 @@ pub enum HealthSignal {
 
 impl HealthSignal {
     /// What the outcome of an attempt says, and how the destination's rules see it.
-    pub fn of(outcome: &AttemptOutcome, class: Option<FailureClass>) -> Self {
+    pub fn from_outcome(outcome: &AttemptOutcome, class: Option<FailureClass>) -> Self {
         // Nothing was sent, or nobody waited for the answer.
-        if outcome.failure().is_some_and(AttemptFailure::is_our_own) {
+        if outcome.failure().is_some_and(AttemptFailure::is_local) {
             return Self::Nothing;
         }
         match class {
@@ -112,9 +112,9 @@ pub struct CircuitPermit(u32);
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptEnd {
     /// The right by which it was made.
-    pub ticket: CircuitPermit,
+    pub permit: CircuitPermit,
     /// What it says.
-    pub sign: HealthSignal,
+    pub signal: HealthSignal,
     /// The time.
     pub now: Timestamp,
     /// A number in `0.0..1.0`.
@@ -175,7 +175,7 @@ impl Circuit {
 
     /// How many attempts of `full` may run at once. In a half-open circuit that is one, whatever still
     /// runs from before.
-    pub fn allowed(&self, full: u32) -> u32 {
+    pub fn concurrency_limit(&self, full: u32) -> u32 {
         match self.phase {
             Phase::Closed { .. } => full,
             Phase::Open { .. } => 0,
@@ -185,17 +185,17 @@ impl Circuit {
     }
 
     /// Whether an attempt may start beside `running` others.
-    pub fn lets_start(&self, running: u32, full: u32) -> bool {
+    pub fn can_start(&self, running: u32, full: u32) -> bool {
         match self.phase {
             Phase::HalfOpen { is_probing, .. } => !is_probing,
             Phase::Closed { .. } | Phase::Open { .. } | Phase::Ramp { .. } => {
-                running < self.allowed(full)
+                running < self.concurrency_limit(full)
             }
         }
     }
 
     /// Counts an attempt that starts.
-    pub fn begin(&mut self) -> CircuitPermit {
+    pub fn start_attempt(&mut self) -> CircuitPermit {
         if let Phase::HalfOpen { is_probing, .. } = &mut self.phase {
             *is_probing = true;
         }
@@ -204,36 +204,36 @@ impl Circuit {
 
     /// Lets one attempt through although it is open: a person wants to know. Such a probe does not make
     /// the wait longer if it fails.
-    pub fn begin_by_hand(&mut self) -> CircuitPermit {
+    pub fn start_manual_probe(&mut self) -> CircuitPermit {
         if let Phase::Open { times, .. } = self.phase {
             let times = times.saturating_sub(1);
-            self.go(Phase::HalfOpen { times, is_probing: false });
+            self.set_phase(Phase::HalfOpen { times, is_probing: false });
         }
-        self.begin()
+        self.start_attempt()
     }
 
-    fn go(&mut self, phase: Phase) {
+    fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
         self.epoch = self.epoch.wrapping_add(1);
     }
 
     fn open(&mut self, policy: &CircuitPolicy, times: u32, now: Timestamp, roll: f64) {
-        self.go(Phase::Open { until: now + policy.open_for(times, roll), times });
+        self.set_phase(Phase::Open { until: now + policy.open_for(times, roll), times });
     }
 
     /// Lets time pass: an open circuit becomes half-open.
-    pub fn tick(&mut self, now: Timestamp) {
+    pub fn advance(&mut self, now: Timestamp) {
         if let Phase::Open { until, times } = self.phase
             && until <= now
         {
-            self.go(Phase::HalfOpen { times, is_probing: false });
+            self.set_phase(Phase::HalfOpen { times, is_probing: false });
         }
     }
 
     /// An attempt will never end.
-    pub fn abandon(&mut self, ticket: CircuitPermit) {
+    pub fn abandon(&mut self, permit: CircuitPermit) {
         if let Phase::HalfOpen { is_probing, .. } = &mut self.phase
-            && ticket.0 == self.epoch
+            && permit.0 == self.epoch
         {
             *is_probing = false;
         }
@@ -241,17 +241,17 @@ impl Circuit {
 
     /// Closes it, whatever it was: it was switched off.
     pub fn close(&mut self) {
-        self.go(Phase::Closed { failures: 0 });
+        self.set_phase(Phase::Closed { failures: 0 });
     }
 
     /// Learns how an attempt ended. `full` is how many may run when all is well.
-    pub fn end(&mut self, end: AttemptEnd, full: u32, policy: &CircuitPolicy) {
-        let AttemptEnd { ticket, sign, now, roll } = end;
-        if ticket.0 != self.epoch {
+    pub fn finish_attempt(&mut self, end: AttemptEnd, full: u32, policy: &CircuitPolicy) {
+        let AttemptEnd { permit, signal, now, roll } = end;
+        if permit.0 != self.epoch {
             return;
         }
-        match (&mut self.phase, sign) {
-            (Phase::HalfOpen { .. }, HealthSignal::Nothing) => self.abandon(ticket),
+        match (&mut self.phase, signal) {
+            (Phase::HalfOpen { .. }, HealthSignal::Nothing) => self.abandon(permit),
             (
                 Phase::Closed { .. } | Phase::Ramp { .. } | Phase::Open { .. },
                 HealthSignal::Nothing,
@@ -266,7 +266,7 @@ impl Circuit {
             }
             (Phase::HalfOpen { times, .. }, HealthSignal::Alive) => {
                 let times = *times;
-                self.go(Phase::Ramp { times, step: Step::first(now) });
+                self.set_phase(Phase::Ramp { times, step: Step::first(now) });
             }
             (Phase::HalfOpen { times, .. }, HealthSignal::Down) => {
                 let times = times.saturating_add(1);

@@ -13,13 +13,13 @@ fn policy(failures: u32) -> CircuitPolicy {
     CircuitPolicy { failures, open_for, open_max }
 }
 
-fn run(circuit: &mut Circuit, sign: HealthSignal, now: Timestamp) {
-    let ticket = circuit.begin();
-    end(circuit, ticket, sign, now);
+fn run(circuit: &mut Circuit, signal: HealthSignal, now: Timestamp) {
+    let permit = circuit.start_attempt();
+    end(circuit, permit, signal, now);
 }
 
-fn end(circuit: &mut Circuit, ticket: CircuitPermit, sign: HealthSignal, now: Timestamp) {
-    circuit.end(AttemptEnd { ticket, sign, now, roll: 0.5 }, FULL, &policy(3));
+fn end(circuit: &mut Circuit, permit: CircuitPermit, signal: HealthSignal, now: Timestamp) {
+    circuit.finish_attempt(AttemptEnd { permit, signal, now, roll: 0.5 }, FULL, &policy(3));
 }
 
 fn opened() -> Circuit {
@@ -35,7 +35,7 @@ fn secs(secs: u64) -> Duration {
 #[test]
 fn only_failures_in_a_row_open_it() {
     let mut circuit = Circuit::new(CircuitState::Closed, NOW);
-    for sign in [
+    for signal in [
         HealthSignal::Down,
         HealthSignal::Down,
         HealthSignal::Alive,
@@ -43,25 +43,25 @@ fn only_failures_in_a_row_open_it() {
         HealthSignal::Nothing,
         HealthSignal::Down,
     ] {
-        run(&mut circuit, sign, NOW);
+        run(&mut circuit, signal, NOW);
     }
     assert_eq!(circuit.state(), CircuitState::Closed);
     run(&mut circuit, HealthSignal::Down, NOW);
     assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
-    assert!(!circuit.lets_start(0, FULL));
+    assert!(!circuit.can_start(0, FULL));
 }
 
 #[test]
 fn one_probe_decides_and_only_one() {
     let mut circuit = opened();
-    circuit.tick(NOW + secs(9));
-    assert!(!circuit.lets_start(0, FULL));
+    circuit.advance(NOW + secs(9));
+    assert!(!circuit.can_start(0, FULL));
     let later = NOW + secs(10);
-    circuit.tick(later);
+    circuit.advance(later);
     // What still runs from before is not in its way.
-    assert!(circuit.lets_start(5, FULL));
-    let probe = circuit.begin();
-    assert!(!circuit.lets_start(0, FULL));
+    assert!(circuit.can_start(5, FULL));
+    let probe = circuit.start_attempt();
+    assert!(!circuit.can_start(0, FULL));
     end(&mut circuit, probe, HealthSignal::Down, later);
     assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
 }
@@ -79,12 +79,12 @@ fn the_wait_doubles_up_to_its_bound_with_jitter() {
 #[test]
 fn what_began_before_says_nothing_after() {
     let mut circuit = Circuit::new(CircuitState::Closed, NOW);
-    let early = circuit.begin();
+    let early = circuit.start_attempt();
     (0..3).for_each(|_| run(&mut circuit, HealthSignal::Down, NOW));
-    circuit.tick(NOW + secs(10));
-    let probe = circuit.begin();
-    for sign in [HealthSignal::Alive, HealthSignal::Down] {
-        end(&mut circuit, early, sign, NOW);
+    circuit.advance(NOW + secs(10));
+    let probe = circuit.start_attempt();
+    for signal in [HealthSignal::Alive, HealthSignal::Down] {
+        end(&mut circuit, early, signal, NOW);
         assert_eq!(circuit.state(), CircuitState::HalfOpen { times: 1 });
     }
     end(&mut circuit, probe, HealthSignal::Alive, NOW);
@@ -95,13 +95,13 @@ fn what_began_before_says_nothing_after() {
 fn the_ramp_doubles_with_successes_and_time() {
     let mut circuit = opened();
     let mut now = NOW + secs(10);
-    circuit.tick(now);
+    circuit.advance(now);
     run(&mut circuit, HealthSignal::Alive, now);
     for (step, allowed) in [1, 2, 4].into_iter().enumerate() {
         // However many succeed at once, the step lasts.
         (0..20).for_each(|_| run(&mut circuit, HealthSignal::Alive, now));
-        assert_eq!(circuit.allowed(FULL), allowed, "step {step}");
-        assert!(!circuit.lets_start(allowed, FULL));
+        assert_eq!(circuit.concurrency_limit(FULL), allowed, "step {step}");
+        assert!(!circuit.can_start(allowed, FULL));
         now = now + STEP_MIN;
         run(&mut circuit, HealthSignal::Alive, now);
     }
@@ -112,7 +112,7 @@ fn the_ramp_doubles_with_successes_and_time() {
 fn a_ramp_that_fails_opens_again_for_longer() {
     let mut circuit = opened();
     let later = NOW + secs(10);
-    circuit.tick(later);
+    circuit.advance(later);
     run(&mut circuit, HealthSignal::Alive, later);
     run(&mut circuit, HealthSignal::Down, later);
     assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
@@ -121,10 +121,10 @@ fn a_ramp_that_fails_opens_again_for_longer() {
 #[test]
 fn a_probe_by_hand_does_not_make_the_wait_longer() {
     let mut circuit = opened();
-    let probe = circuit.begin_by_hand();
+    let probe = circuit.start_manual_probe();
     end(&mut circuit, probe, HealthSignal::Down, NOW);
     assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
-    let probe = circuit.begin_by_hand();
+    let probe = circuit.start_manual_probe();
     end(&mut circuit, probe, HealthSignal::Alive, NOW);
     assert_eq!(circuit.state().as_str(), "ramp");
 }
@@ -133,7 +133,7 @@ fn a_probe_by_hand_does_not_make_the_wait_longer() {
 fn an_interrupted_probe_is_made_again() {
     let mut circuit = Circuit::new(CircuitState::HalfOpen { times: 1 }, NOW);
     run(&mut circuit, HealthSignal::Nothing, NOW);
-    assert!(circuit.lets_start(0, FULL));
+    assert!(circuit.can_start(0, FULL));
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn a_refusal_is_an_answer_and_a_wish_for_peace_is_neither() {
         (AttemptOutcome::Failed(AttemptFailure::Interrupted), HealthSignal::Nothing),
         (AttemptOutcome::Failed(AttemptFailure::Transform), HealthSignal::Nothing),
     ];
-    for (outcome, sign) in cases {
+    for (outcome, signal) in cases {
         let class = classify(&outcome, &StatusRules::default());
-        assert_eq!(HealthSignal::of(&outcome, class), sign, "case: {outcome:?}");
+        assert_eq!(HealthSignal::from_outcome(&outcome, class), signal, "case: {outcome:?}");
     }
 }
 
@@ -187,24 +187,24 @@ proptest! {
         let mut running: Vec<CircuitPermit> = Vec::new();
         for (what, pause) in steps {
             now = now + secs(pause * 4);
-            circuit.tick(now);
+            circuit.advance(now);
             let many = u32::try_from(running.len()).unwrap();
             if what == 0 || running.is_empty() {
-                if circuit.lets_start(many, FULL) {
+                if circuit.can_start(many, FULL) {
                     let state = circuit.state();
                     prop_assert_ne!(state.as_str(), "open");
                     if !matches!(state, CircuitState::HalfOpen { .. }) {
-                        prop_assert!(many < circuit.allowed(FULL));
+                        prop_assert!(many < circuit.concurrency_limit(FULL));
                     }
-                    let ticket = circuit.begin();
+                    let permit = circuit.start_attempt();
                     if state.as_str() == "half_open" {
-                        prop_assert!(!running.contains(&ticket), "two probes");
+                        prop_assert!(!running.contains(&permit), "two probes");
                     }
-                    running.push(ticket);
+                    running.push(permit);
                 }
             } else {
-                let sign = [HealthSignal::Alive, HealthSignal::Down, HealthSignal::Nothing][usize::from(what - 1)];
-                end(&mut circuit, running.remove(0), sign, now);
+                let signal = [HealthSignal::Alive, HealthSignal::Down, HealthSignal::Nothing][usize::from(what - 1)];
+                end(&mut circuit, running.remove(0), signal, now);
             }
         }
     }

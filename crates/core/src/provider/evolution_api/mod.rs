@@ -100,7 +100,7 @@ impl Provider for EvolutionApi {
     }
 
     fn message_status(&self, kind: &str, status: Option<&str>) -> Option<MessageStatusUpdate> {
-        MessageStatusUpdate::from_word(status.filter(|_| kind == "messages.update")?)
+        MessageStatusUpdate::parse(status.filter(|_| kind == "messages.update")?)
     }
 
     fn samples(&self) -> &'static [SampleEvent] {

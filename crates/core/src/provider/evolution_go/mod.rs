@@ -118,7 +118,7 @@ impl Provider for EvolutionGo {
 
     /// `ReadSelf` and others concern the account's own devices.
     fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
-        MessageStatusUpdate::from_word(kind.strip_prefix("Receipt.")?)
+        MessageStatusUpdate::parse(kind.strip_prefix("Receipt.")?)
     }
 
     fn samples(&self) -> &'static [SampleEvent] {

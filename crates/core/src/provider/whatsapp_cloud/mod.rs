@@ -71,7 +71,7 @@ impl Provider for WhatsAppCloud {
     }
 
     fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
-        MessageStatusUpdate::from_word(kind.strip_prefix("status.")?)
+        MessageStatusUpdate::parse(kind.strip_prefix("status.")?)
     }
 
     fn failure_reason(&self, body: &[u8]) -> Option<String> {

@@ -246,7 +246,7 @@ fn dead_deliveries_from_before_groups_get_one() {
         .iter()
         .map(|group| {
             let at = (group.first_seen.as_millis(), group.last_seen.as_millis());
-            assert_eq!(group.cause.group(group.destination), group.id);
+            assert_eq!(group.cause.group_id(group.destination), group.id);
             (group.cause.shape.as_str(), group.reason, group.count, at)
         })
         .collect();

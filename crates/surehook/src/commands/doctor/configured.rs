@@ -128,7 +128,7 @@ fn heard(configuration: &Configuration, findings: &mut Findings) {
 /// Whether requests wait for somebody to look at them.
 async fn quarantine(settings: &Settings, findings: &mut Findings) {
     let Ok(store) = folder::open(&settings.data) else { return };
-    let waiting = store.quarantined(None, PageRequest { after: None, limit: MANY }).await;
+    let waiting = store.list_quarantined(None, PageRequest { after: None, limit: MANY }).await;
     let waiting = waiting.map_or(0, |waiting| waiting.len());
     if waiting > 0 {
         let more = if waiting == MANY { " or more" } else { "" };

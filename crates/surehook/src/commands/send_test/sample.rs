@@ -79,9 +79,9 @@ impl Source {
     }
 
     /// `SplitMix64`: small, and the same on every machine.
-    fn bits(&mut self) -> u64 {
+    fn next_u128(&mut self) -> u64 {
         let Some(state) = &mut self.seeded else {
-            return u64::try_from(SystemRng.bits() & u128::from(u64::MAX)).unwrap_or_default();
+            return u64::try_from(SystemRng.next_u128() & u128::from(u64::MAX)).unwrap_or_default();
         };
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = *state;
@@ -92,15 +92,15 @@ impl Source {
 
     fn letters(&mut self, many: usize) -> String {
         let letter = |bits: u64| char::from(LETTERS[usize::try_from(bits % 36).unwrap_or(0)]);
-        (0..many).map(|_| letter(self.bits())).collect()
+        (0..many).map(|_| letter(self.next_u128())).collect()
     }
 
     /// The blanks of the next event.
     pub(super) fn next(&mut self, now: Timestamp) -> Blanks {
         self.events += 1;
         let id = self.letters(24);
-        let number = (100_000_000_000_000 + self.bits() % 900_000_000_000_000).to_string();
-        let bits = (u128::from(self.bits()) << 64) | u128::from(self.bits());
+        let number = (100_000_000_000_000 + self.next_u128() % 900_000_000_000_000).to_string();
+        let bits = (u128::from(self.next_u128()) << 64) | u128::from(self.next_u128());
         let hex = format!("{bits:032x}");
         let uuid = format!(
             "{}-{}-4{}-8{}-{}",
@@ -110,7 +110,7 @@ impl Source {
             &hex[17..20],
             &hex[20..]
         );
-        let phone = format!("55119{:08}", 60_000_000 + self.bits() % 39_999_999);
+        let phone = format!("55119{:08}", 60_000_000 + self.next_u128() % 39_999_999);
         let now = match self.seeded {
             Some(_) => Timestamp::from_millis(SEEDED_NOON + self.events * 1000),
             None => now,

@@ -87,7 +87,7 @@ fn guess_encoding(body: &[u8]) -> Option<&'static str> {
     std::str::from_utf8(body).is_err().then_some(encoding)
 }
 
-/// Whether a body is certainly not compressed in the way its headers say; `false` for unknown encodings.
+/// Whether a body is certainly not encoded as its headers say; `false` for unknown encodings.
 pub fn has_wrong_encoding_header(headers: &HeaderMap, body: &[u8]) -> bool {
     let is_known = |encoding: &HeaderValue| {
         let encoding = encoding.as_bytes().trim_ascii();

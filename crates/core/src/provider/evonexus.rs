@@ -3,17 +3,12 @@
 use std::sync::LazyLock;
 
 use super::{
-    EventPart, ParsedRequest, Provider, SampleEvent,
+    SampleEvent,
     fields::body_fields,
-    key_rules::PresetKeyRules,
     n8n::{SIGNATURE_HEADERS, default_signature},
+    preset::{HmacPreset, PresetKey, PresetKeyRules},
 };
-use crate::{
-    attribute::{AttributeName, EventKind},
-    request::IncomingRequest,
-    secret::Secret,
-    verify::{Verifier, VerifySpecError},
-};
+use crate::{attribute::AttributeName, source::DEDUP_WINDOW};
 
 body_fields! {
     static FIELDS {
@@ -46,49 +41,31 @@ static KEYS: LazyLock<PresetKeyRules> = LazyLock::new(|| {
     ])
 });
 
-#[derive(Debug)]
-pub(super) struct EvoNexus;
-
-impl Provider for EvoNexus {
-    fn name(&self) -> &'static str {
-        "evonexus"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        Verifier::hmac(default_signature(), secrets)
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        ParsedRequest::single(EventPart {
-            kind: found.first(&[EVENT_TYPE, EVENT]).and_then(EventKind::new),
-            key: KEYS.extract(request),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        SIGNATURE_HEADERS
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        &[
-            SampleEvent {
-                kind: "whatsapp.message",
-                headers: &[("content-type", "application/json")],
-                target: "",
-                body: r#"{"event_type":"whatsapp.message","data":{"messageId":"3EB0{{id}}","from":"{{phone}}","text":"/status","timestamp":{{now}}}}"#,
-            },
-            SampleEvent {
-                kind: "trigger.test",
-                headers: &[("content-type", "application/json")],
-                target: "",
-                body: r#"{"event":"trigger.test","idempotency_key":"test-{{id}}","data":{"action":"status"}}"#,
-            },
-        ]
-    }
-}
+pub(super) static EVONEXUS: HmacPreset = HmacPreset {
+    name: "evonexus",
+    signature: default_signature,
+    signature_headers: SIGNATURE_HEADERS,
+    dedup_window: DEDUP_WINDOW,
+    fields: &FIELDS,
+    kind: &[EVENT_TYPE, EVENT],
+    key: PresetKey::Rules(&KEYS),
+    order: &[],
+    attributes: &ATTRIBUTES,
+    samples: &[
+        SampleEvent {
+            kind: "whatsapp.message",
+            headers: &[("content-type", "application/json")],
+            target: "",
+            body: r#"{"event_type":"whatsapp.message","data":{"messageId":"3EB0{{id}}","from":"{{phone}}","text":"/status","timestamp":{{now}}}}"#,
+        },
+        SampleEvent {
+            kind: "trigger.test",
+            headers: &[("content-type", "application/json")],
+            target: "",
+            body: r#"{"event":"trigger.test","idempotency_key":"test-{{id}}","data":{"action":"status"}}"#,
+        },
+    ],
+};
 
 #[cfg(test)]
 mod tests {

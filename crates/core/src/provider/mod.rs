@@ -19,11 +19,11 @@ mod generic;
 mod github;
 mod gitlab;
 mod hubspot;
-mod key_rules;
 mod linear;
 mod mercado_pago;
 mod n8n;
 mod paypal;
+mod preset;
 mod raw_json;
 mod secret_path;
 mod shopify;
@@ -65,26 +65,26 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &calendly::Calendly,
     &chatwoot::Chatwoot,
     &discord::Discord,
-    &evolution_api::EvolutionApi,
-    &evolution_go::EvolutionGo,
-    &evonexus::EvoNexus,
+    &evolution_api::EvolutionApiPreset,
+    &evolution_go::EvolutionGoPreset,
+    &evonexus::EVONEXUS,
     &generic::Generic,
     &github::Github,
     &gitlab::Gitlab,
     &hubspot::Hubspot,
     &linear::Linear,
     &mercado_pago::MercadoPago,
-    &n8n::N8n,
+    &n8n::N8N,
     &paypal::Paypal,
     &shopify::Shopify,
     &slack::Slack,
-    &square::Square,
+    &square::SQUARE,
     &standard_webhooks::StandardWebhooks,
-    &stripe::Stripe,
+    &stripe::STRIPE,
     &telegram::Telegram,
     &twilio::Twilio,
-    &typeform::Typeform,
-    &whatsapp_cloud::WhatsAppCloud,
+    &typeform::TYPEFORM,
+    &whatsapp_cloud::WhatsAppCloudPreset,
     &zoom::Zoom,
 ];
 

@@ -4,13 +4,14 @@
 use std::sync::LazyLock;
 
 use super::{
-    EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields, key_rules::PresetKeyRules,
+    SampleEvent,
+    fields::body_fields,
+    preset::{HmacPreset, PresetKey, PresetKeyRules},
 };
 use crate::{
-    attribute::{AttributeName, EventKind},
-    request::IncomingRequest,
-    secret::Secret,
-    verify::{HeaderNames, HmacSpec, Verifier, VerifySpecError},
+    attribute::AttributeName,
+    source::DEDUP_WINDOW,
+    verify::{HeaderNames, HmacSpec},
 };
 
 body_fields! {
@@ -47,41 +48,23 @@ static KEYS: LazyLock<PresetKeyRules> = LazyLock::new(|| {
     ])
 });
 
-#[derive(Debug)]
-pub(super) struct N8n;
-
-impl Provider for N8n {
-    fn name(&self) -> &'static str {
-        "n8n"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        Verifier::hmac(default_signature(), secrets)
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        ParsedRequest::single(EventPart {
-            kind: found.first(&[EVENT, EVENT_TYPE, TYPE]).and_then(EventKind::new),
-            key: KEYS.extract(request),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        SIGNATURE_HEADERS
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        &[SampleEvent {
-            kind: "order.shipped",
-            headers: &[("content-type", "application/json"), ("user-agent", "n8n")],
-            target: "",
-            body: r#"{"idempotency_key":"wf-{{id}}","event":"order.shipped","data":{"number":"{{phone}}","text":"Your order {{number}} is on its way"}}"#,
-        }]
-    }
-}
+pub(super) static N8N: HmacPreset = HmacPreset {
+    name: "n8n",
+    signature: default_signature,
+    signature_headers: SIGNATURE_HEADERS,
+    dedup_window: DEDUP_WINDOW,
+    fields: &FIELDS,
+    kind: &[EVENT, EVENT_TYPE, TYPE],
+    key: PresetKey::Rules(&KEYS),
+    order: &[],
+    attributes: &ATTRIBUTES,
+    samples: &[SampleEvent {
+        kind: "order.shipped",
+        headers: &[("content-type", "application/json"), ("user-agent", "n8n")],
+        target: "",
+        body: r#"{"idempotency_key":"wf-{{id}}","event":"order.shipped","data":{"number":"{{phone}}","text":"Your order {{number}} is on its way"}}"#,
+    }],
+};
 
 pub(super) const SIGNATURE_HEADERS: &[&str] = &["x-webhook-signature", "x-signature"];
 

@@ -1,13 +1,14 @@
 //! Square: HMAC over the URL and the body.
 
-use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
+use super::{
+    SampleEvent,
+    fields::body_fields,
+    preset::{HmacPreset, PresetKey},
+};
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
-    request::IncomingRequest,
-    secret::Secret,
+    attribute::AttributeName,
     time::HumanDuration,
-    verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
+    verify::{HmacSpec, SignatureEncoding},
 };
 
 body_fields! {
@@ -39,46 +40,30 @@ const ATTRIBUTES: [(AttributeName, usize); 9] = [
     (AttributeName::ProviderStatus, ORDER_STATE),
 ];
 
-#[derive(Debug)]
-pub(super) struct Square;
+pub(super) static SQUARE: HmacPreset = HmacPreset {
+    name: "square",
+    signature,
+    signature_headers: &["x-square-hmacsha256-signature"],
+    // Square retries for a day.
+    dedup_window: HumanDuration::from_secs(3 * 86_400),
+    fields: &FIELDS,
+    kind: &[TYPE],
+    key: PresetKey::Fields {
+        prefix: "square",
+        fields: &[MERCHANT_ID, EVENT_ID],
+        label: "square:event_id",
+    },
+    order: &[DATA_ID],
+    attributes: &ATTRIBUTES,
+    samples: SAMPLES,
+};
 
-impl Provider for Square {
-    fn name(&self) -> &'static str {
-        "square"
-    }
-
-    /// The URL is signed exactly as configured in the subscription.
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let spec = HmacSpec {
-            template: "{url}{body}".to_owned(),
-            encoding: SignatureEncoding::Base64,
-            ..HmacSpec::new("x-square-hmacsha256-signature")
-        };
-        Verifier::hmac(spec, secrets)
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        ParsedRequest::single(EventPart {
-            kind: found.get(TYPE).and_then(EventKind::new),
-            key: EventKey::known(found.key("square", &[MERCHANT_ID, EVENT_ID]), "square:event_id"),
-            order: found.get(DATA_ID).and_then(DedupKey::new),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    /// Square retries for a day.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(3 * 86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-square-hmacsha256-signature"]
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
+/// The URL is signed exactly as configured in the subscription.
+fn signature() -> HmacSpec {
+    HmacSpec {
+        template: "{url}{body}".to_owned(),
+        encoding: SignatureEncoding::Base64,
+        ..HmacSpec::new("x-square-hmacsha256-signature")
     }
 }
 

@@ -1,14 +1,11 @@
 //! Stripe: timestamp and signatures in one header; events have an id.
 
-use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
-use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
-    request::IncomingRequest,
-    secret::Secret,
-    time::HumanDuration,
-    verify::{HmacSpec, Verifier, VerifySpecError},
+use super::{
+    SampleEvent,
+    fields::body_fields,
+    preset::{HmacPreset, PresetKey},
 };
+use crate::{attribute::AttributeName, time::HumanDuration, verify::HmacSpec};
 
 body_fields! {
     /// A thin event has only the id of its object.
@@ -43,48 +40,28 @@ const ATTRIBUTES: [(AttributeName, usize); 11] = [
     (AttributeName::Error, PAYMENT_ERROR_CODE),
 ];
 
-#[derive(Debug)]
-pub(super) struct Stripe;
+pub(super) static STRIPE: HmacPreset = HmacPreset {
+    name: "stripe",
+    signature,
+    signature_headers: &["stripe-signature"],
+    // Stripe retries for three days.
+    dedup_window: HumanDuration::from_secs(4 * 86_400),
+    fields: &FIELDS,
+    kind: &[TYPE],
+    key: PresetKey::Fields { prefix: "stripe", fields: &[ID], label: "stripe:id" },
+    order: &[OBJECT_ID, RELATED_OBJECT_ID],
+    attributes: &ATTRIBUTES,
+    samples: SAMPLES,
+};
 
-impl Provider for Stripe {
-    fn name(&self) -> &'static str {
-        "stripe"
-    }
-
-    /// The key is the whole text `whsec_…`, unlike with Standard Webhooks. Any of several `v1`
-    /// signatures may match; `v0` is only for Stripe's tests and is ignored.
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let spec = HmacSpec {
-            template: "{timestamp}.{body}".to_owned(),
-            signature_param: Some("v1".to_owned()),
-            timestamp_param: Some("t".to_owned()),
-            ..HmacSpec::new("stripe-signature")
-        };
-        Verifier::hmac(spec, secrets)
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        ParsedRequest::single(EventPart {
-            kind: found.get(TYPE).and_then(EventKind::new),
-            key: EventKey::known(found.key("stripe", &[ID]), "stripe:id"),
-            order: found.first(&[OBJECT_ID, RELATED_OBJECT_ID]).and_then(DedupKey::new),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    /// Stripe retries for three days.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(4 * 86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["stripe-signature"]
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
+/// The key is the whole text `whsec_…`, unlike with Standard Webhooks. Any of several `v1`
+/// signatures may match; `v0` is only for Stripe's tests and is ignored.
+fn signature() -> HmacSpec {
+    HmacSpec {
+        template: "{timestamp}.{body}".to_owned(),
+        signature_param: Some("v1".to_owned()),
+        timestamp_param: Some("t".to_owned()),
+        ..HmacSpec::new("stripe-signature")
     }
 }
 

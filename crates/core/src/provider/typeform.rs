@@ -1,13 +1,14 @@
 //! Typeform: like GitHub's signature, but in base64.
 
-use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
+use super::{
+    SampleEvent,
+    fields::body_fields,
+    preset::{HmacPreset, PresetKey},
+};
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
-    request::IncomingRequest,
-    secret::Secret,
+    attribute::AttributeName,
     time::HumanDuration,
-    verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
+    verify::{HmacSpec, SignatureEncoding},
 };
 
 body_fields! {
@@ -28,50 +29,30 @@ const ATTRIBUTES: [(AttributeName, usize); 4] = [
     (AttributeName::User, HIDDEN_USER_ID),
 ];
 
-#[derive(Debug)]
-pub(super) struct Typeform;
+pub(super) static TYPEFORM: HmacPreset = HmacPreset {
+    name: "typeform",
+    signature,
+    signature_headers: &["typeform-signature"],
+    // Typeform retries for ten hours.
+    dedup_window: HumanDuration::from_secs(2 * 86_400),
+    fields: &FIELDS,
+    kind: &[EVENT_TYPE],
+    key: PresetKey::Fields { prefix: "typeform", fields: &[EVENT_ID], label: "typeform:event_id" },
+    order: &[FORM_ID],
+    attributes: &ATTRIBUTES,
+    samples: &[SampleEvent {
+        kind: "form_response",
+        headers: &[("content-type", "application/json")],
+        target: "",
+        body: include_str!("samples/typeform.form_response.json"),
+    }],
+};
 
-impl Provider for Typeform {
-    fn name(&self) -> &'static str {
-        "typeform"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let spec = HmacSpec {
-            prefix: "sha256=".to_owned(),
-            encoding: SignatureEncoding::Base64,
-            ..HmacSpec::new("typeform-signature")
-        };
-        Verifier::hmac(spec, secrets)
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        ParsedRequest::single(EventPart {
-            kind: found.get(EVENT_TYPE).and_then(EventKind::new),
-            key: EventKey::known(found.key("typeform", &[EVENT_ID]), "typeform:event_id"),
-            order: found.get(FORM_ID).and_then(DedupKey::new),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    /// Typeform retries for ten hours.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(2 * 86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["typeform-signature"]
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        &[SampleEvent {
-            kind: "form_response",
-            headers: &[("content-type", "application/json")],
-            target: "",
-            body: include_str!("samples/typeform.form_response.json"),
-        }]
+fn signature() -> HmacSpec {
+    HmacSpec {
+        prefix: "sha256=".to_owned(),
+        encoding: SignatureEncoding::Base64,
+        ..HmacSpec::new("typeform-signature")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Verification by an HMAC over the body and, depending on the template, a timestamp, an id and the URL.
+//! Verification by an HMAC over the body and, if the template has them, timestamp, id and URL.
 //!
 //! The signature may be a whole header (`x-signature: sha256=…`) or a parameter in one
 //! (`t=1531420618,v1=…,v1=…`). A candidate counts only if it decodes to exactly as many bytes as

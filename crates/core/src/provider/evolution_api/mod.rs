@@ -62,9 +62,9 @@ body_fields! {
 const CHAT: [usize; 2] = [KEY_JID, JID];
 
 #[derive(Debug)]
-pub(super) struct EvolutionApi;
+pub(super) struct EvolutionApiPreset;
 
-impl Provider for EvolutionApi {
+impl Provider for EvolutionApiPreset {
     fn name(&self) -> &'static str {
         "evolution-api"
     }

@@ -185,7 +185,7 @@ fn secret_is_accepted_in_jwt_header_or_path() {
         ("the secret elsewhere", "/x/evo-jwt-secret-0001", vec![], 0, Err(VerifyError::Mismatch)),
         ("nothing", "", vec![], 0, missing()),
     ];
-    let verifier = EvolutionApi.verifier([SECRET, "old"].map(Secret::new).to_vec()).unwrap();
+    let verifier = EvolutionApiPreset.verifier([SECRET, "old"].map(Secret::new).to_vec()).unwrap();
     for (case, path, pairs, late, expected) in cases {
         let sent = headers(&pairs);
         let at = Timestamp::from_millis((NOW + late) * 1000);

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// Its five attempts end within this time. A later reconnect sends the same bytes and is another event.
+/// Its five attempts end within this time. A later reconnect has the same bytes and is a new event.
 const CONTENT_WINDOW: Duration = Duration::from_secs(180);
 
 body_fields! {
@@ -64,9 +64,9 @@ body_fields! {
 }
 
 #[derive(Debug)]
-pub(super) struct EvolutionGo;
+pub(super) struct EvolutionGoPreset;
 
-impl Provider for EvolutionGo {
+impl Provider for EvolutionGoPreset {
     fn name(&self) -> &'static str {
         "evolution-go"
     }

@@ -11,7 +11,7 @@ use super::super::raw_json::{NestedMember, RawObject, json_array};
 
 pub(super) type EnvelopeRoot<'b> = RawObject<'b, Vec<EnvelopeEntry<'b>>>;
 pub(super) type EnvelopeEntry<'b> = RawObject<'b, Vec<EnvelopeChange<'b>>>;
-pub(super) type EnvelopeValue<'b> = RawObject<'b, EventList<'b>>;
+pub(super) type EnvelopeValue<'b> = RawObject<'b, EnvelopeItems<'b>>;
 
 /// A change, as text and parsed.
 pub(super) struct EnvelopeChange<'b> {
@@ -29,7 +29,7 @@ impl<'de> Deserialize<'de> for EnvelopeChange<'de> {
 
 /// An array in a value: events or contacts.
 #[derive(Deserialize)]
-pub(super) struct EventList<'b>(#[serde(borrow)] pub(super) Vec<&'b RawValue>);
+pub(super) struct EnvelopeItems<'b>(#[serde(borrow)] pub(super) Vec<&'b RawValue>);
 
 /// The senders and recipients of the events in a value.
 pub(super) const CONTACTS: &str = r#""contacts""#;
@@ -68,7 +68,7 @@ impl<'b> NestedMember<'b> for EnvelopeValue<'b> {
     }
 }
 
-impl<'b> NestedMember<'b> for EventList<'b> {
+impl<'b> NestedMember<'b> for EnvelopeItems<'b> {
     fn has_name(name: &str) -> bool {
         name == CONTACTS || EVENT_LISTS.contains(&name)
     }
@@ -78,7 +78,7 @@ impl<'b> NestedMember<'b> for EventList<'b> {
 /// ended, so they stay with them.
 pub(super) fn event_lists<'v, 'b>(
     value: &'v EnvelopeValue<'b>,
-) -> impl Iterator<Item = (usize, &'b str, &'v EventList<'b>)> {
+) -> impl Iterator<Item = (usize, &'b str, &'v EnvelopeItems<'b>)> {
     let has_calls = value.nested().any(|(_, name, _)| name == CALLS);
     value.nested().filter(move |(_, name, _)| is_event_list(name, has_calls))
 }

@@ -25,9 +25,9 @@ use crate::{
 const CHALLENGE_BYTES_MAX: usize = 512;
 
 #[derive(Debug)]
-pub(super) struct WhatsAppCloud;
+pub(super) struct WhatsAppCloudPreset;
 
-impl Provider for WhatsAppCloud {
+impl Provider for WhatsAppCloudPreset {
     fn name(&self) -> &'static str {
         "whatsapp-cloud"
     }

@@ -1,5 +1,5 @@
-//! Styles and scripts, inside the binary. Each is checked again by its `ETag`, so that a new version
-//! is never mixed with an old one.
+//! Styles and scripts, embedded in the binary. Browsers revalidate each by its `ETag`, so that files of
+//! two versions are never mixed.
 
 use std::{io::Write as _, sync::OnceLock};
 
@@ -17,23 +17,26 @@ struct Asset {
     name: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
-    /// Its tag and itself compressed, made when it is first asked for.
-    made: OnceLock<(HeaderValue, Bytes)>,
+    /// `ETag` and compressed content, computed on first use.
+    encoded: OnceLock<(HeaderValue, Bytes)>,
 }
 
 impl Asset {
     const fn new(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Self {
-        Self { name, kind, bytes, made: OnceLock::new() }
+        Self { name, kind, bytes, encoded: OnceLock::new() }
     }
 
-    fn made(&self) -> &(HeaderValue, Bytes) {
-        self.made.get_or_init(|| {
+    fn encoded(&self) -> &(HeaderValue, Bytes) {
+        self.encoded.get_or_init(|| {
             let digest = HEXLOWER.encode(&Sha256::digest(self.bytes)[..12]);
             let tag = HeaderValue::from_str(&format!("\"{digest}\""));
             let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-            let packed = encoder.write_all(self.bytes).and_then(|()| encoder.finish());
-            // A hash is a header value, and memory takes what is written to it.
-            (tag.unwrap_or(HeaderValue::from_static("\"0\"")), packed.unwrap_or_default().into())
+            let compressed = encoder.write_all(self.bytes).and_then(|()| encoder.finish());
+            // Neither can fail: hex digits are a valid header value, and writing to memory succeeds.
+            (
+                tag.unwrap_or(HeaderValue::from_static("\"0\"")),
+                compressed.unwrap_or_default().into(),
+            )
         })
     }
 }
@@ -69,7 +72,7 @@ pub(crate) async fn serve(Path(name): Path<String>, headers: HeaderMap) -> Respo
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let (tag, packed) = asset.made();
+    let (tag, compressed) = asset.encoded();
     let request_header =
         |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let common = [
@@ -83,9 +86,9 @@ pub(crate) async fn serve(Path(name): Path<String>, headers: HeaderMap) -> Respo
         return (StatusCode::NOT_MODIFIED, common).into_response();
     }
     let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind))];
-    if request_header(header::ACCEPT_ENCODING).is_some_and(|takes| takes.contains("gzip")) {
+    if request_header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip")) {
         let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
-        return (common, kind, encoding, packed.clone()).into_response();
+        return (common, kind, encoding, compressed.clone()).into_response();
     }
     (common, kind, asset.bytes).into_response()
 }
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_vendored_is_what_was_published() {
+    fn vendored_files_match_their_published_hashes() {
         let listed: VendorManifest =
             toml::from_str(include_str!("../ui/vendor/VENDOR.toml")).unwrap();
         let listed: BTreeMap<_, _> = listed
@@ -126,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_served() {
+    fn every_ui_file_is_served() {
         let ui = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
         let entries = std::fs::read_dir(&ui).unwrap().map(|entry| entry.unwrap());
         for entry in entries.filter(|entry| entry.file_type().unwrap().is_file()) {
             let name = entry.file_name().into_string().unwrap();
             assert!(
                 ASSETS.iter().any(|asset| asset.name == name),
-                "{name} is in no line of the table"
+                "{name} is missing from the assets table"
             );
         }
     }

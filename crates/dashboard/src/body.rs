@@ -1,36 +1,33 @@
-//! A body as a page shows it: text, or the first bytes of what is none, and never all of a large one.
+//! How a body is shown: as text, or a hex dump of the first bytes, and never all of a large one.
 
 use std::fmt::Write as _;
 
-/// The most of a body that a page holds; the rest is a download.
+/// The part of a body included in a page; the rest can be downloaded.
 pub(crate) const INLINE_BYTES_MAX: usize = 256 * 1024;
-/// The first bytes of what is not text.
 const HEX_BYTES_MAX: usize = 512;
 const HEX_BYTES_A_LINE: usize = 16;
 
-/// What is shown of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BodyView {
-    /// Retention has removed it.
+    /// Removed by retention.
     Removed,
-    /// It is packed in a way that cannot be undone, so that what is secret in it cannot be masked.
+    /// The content encoding cannot be decoded, so secrets in it cannot be masked.
     Undecodable,
     Empty,
     Text {
         text: String,
-        /// It looks like JSON, and the browser may show it as a tree.
+        /// Starts like JSON, so the browser may show it as a tree.
         is_json: bool,
-        /// There is more of it.
         is_cut: bool,
     },
     Binary {
-        /// The first bytes, sixteen a line.
+        /// Sixteen bytes per line.
         hex: String,
     },
 }
 
 impl BodyView {
-    /// Of the first bytes of a body; `is_cut` if there are more.
+    /// Builds the view from the first bytes of a body; `is_cut` if there are more.
     pub(crate) fn from_bytes(bytes: &[u8], is_cut: bool) -> Self {
         if bytes.is_empty() {
             return Self::Empty;
@@ -48,7 +45,7 @@ impl BodyView {
         }
     }
 
-    /// The full_text text, if it is one.
+    /// The text, if it is complete.
     pub(crate) fn full_text(&self) -> Option<&str> {
         match self {
             Self::Empty => Some(""),
@@ -58,7 +55,7 @@ impl BodyView {
     }
 }
 
-/// The bytes as text. A character at the end that is cut in two is left out.
+/// Decodes UTF-8. A character cut at the end is left out.
 fn decode_text(bytes: &[u8], is_cut: bool) -> Option<&str> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -67,7 +64,7 @@ fn decode_text(bytes: &[u8], is_cut: bool) -> Option<&str> {
         }
         Err(_) => return None,
     };
-    // A byte that no text has: it only happens to be valid.
+    // NUL is valid UTF-8, but does not occur in text.
     (!text.contains('\0')).then_some(text)
 }
 
@@ -97,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_shown_for_what_it_is() {
+    fn body_is_shown_as_text_json_or_binary() {
         let text =
             |text: &str, is_json, is_cut| BodyView::Text { text: text.to_owned(), is_json, is_cut };
         for (name, bytes, is_cut, expected) in [
@@ -117,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_stand_in_lines() {
+    fn hex_dump_has_sixteen_bytes_per_line() {
         let BodyView::Binary { hex } = BodyView::from_bytes(b"0123456789abcdef\0<\xff", false)
         else {
             panic!()

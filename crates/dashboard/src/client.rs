@@ -1,4 +1,4 @@
-//! Calls of the API, as a page makes them.
+//! API calls made by pages.
 
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode, header};
@@ -11,10 +11,10 @@ use crate::{
     gateway::{DashboardGateway, DashboardSession},
 };
 
-/// The largest response that a page reads. Bodies are larger and are not read by pages.
+/// Limit for JSON responses. Larger bodies are streamed, never read into memory.
 const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// What the API said when it did not do what was asked.
+/// An error response of the API. Status 0 marks errors found by the dashboard itself.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct ApiError {
     #[serde(default)]
@@ -28,19 +28,17 @@ impl ApiError {
         Self { status: 500, detail: detail.into() }
     }
 
-    /// As the API said it.
     fn from_problem(status: StatusCode, problem: &[u8]) -> Self {
         let parsed = serde_json::from_slice::<Self>(problem).unwrap_or_default();
         Self { status: status.as_u16(), ..parsed }
     }
 
-    /// Whether what was asked for may have been done all the same, or is still being done: whoever
-    /// asks again must ask with the same key.
+    /// Whether the request may have been executed, or still is: a retry must use the same idempotency key.
     pub(crate) fn may_have_been_done(&self) -> bool {
         self.status >= 500 || self.status == 409
     }
 
-    /// Whether it is said in the words of the API, and not in those of the page.
+    /// Whether the detail comes from the API, which is in English only.
     pub(crate) fn is_from_api(&self) -> bool {
         self.status != 0
     }
@@ -49,18 +47,17 @@ impl ApiError {
         self.status == 404
     }
 
-    /// Whether what was asked for cannot be asked like that; nothing went wrong.
     pub(crate) fn is_invalid_request(&self) -> bool {
         matches!(self.status, 400 | 422)
     }
 }
 
-/// A page of a list.
+/// One page of a list.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ApiList<T> {
     pub(crate) data: Vec<T>,
     pub(crate) next_cursor: Option<String>,
-    /// How far was looked; only lists of events say it.
+    /// Only set by event lists.
     pub(crate) searched: Option<SearchExtent>,
 }
 
@@ -76,7 +73,7 @@ impl<T> Default for ApiList<T> {
     }
 }
 
-/// An address of the API with its query, percent-encoded where it must be.
+/// A path of the API with its query, percent-encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiPath {
     path: String,
@@ -84,7 +81,7 @@ pub(crate) struct ApiPath {
 }
 
 impl ApiPath {
-    /// An address below `/api/v1`; each part is encoded.
+    /// A path below `/api/v1`; each segment is encoded.
     pub(crate) fn new(parts: &[&str]) -> Self {
         let mut path = String::from("/api/v1");
         for part in parts {
@@ -94,7 +91,7 @@ impl ApiPath {
         Self { path, query: String::new() }
     }
 
-    /// With one more parameter.
+    /// Adds a query parameter.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         if !self.query.is_empty() {
             self.query.push('&');
@@ -103,7 +100,7 @@ impl ApiPath {
         self
     }
 
-    /// With one more parameter, if there is a value.
+    /// Adds a query parameter unless the value is missing or empty.
     pub(crate) fn with_some(self, name: &str, value: Option<&str>) -> Self {
         match value {
             Some(value) if !value.is_empty() => self.with(name, value),
@@ -116,7 +113,7 @@ impl ApiPath {
     }
 }
 
-/// A part of a path, so that nothing in it is taken for more than itself.
+/// Encodes everything except unreserved characters.
 pub(crate) fn percent_encode(part: &str) -> String {
     const KEPT: &[u8] = b"-_.~";
     use std::fmt::Write as _;
@@ -132,12 +129,10 @@ pub(crate) fn percent_encode(part: &str) -> String {
 }
 
 impl CurrentUser {
-    /// Looks something up.
     pub(crate) async fn get<T: DeserializeOwned>(&self, address: ApiPath) -> Result<T, ApiError> {
         self.call_api(Method::GET, address, None).await
     }
 
-    /// Asks for something to be done; `None` for calls without a body.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         address: ApiPath,
@@ -146,8 +141,7 @@ impl CurrentUser {
         self.call_api(Method::POST, address, body).await
     }
 
-    /// Asks for something to be done idempotency_key, however often the form is sent: `idempotency_key` is the form's own
-    /// value, and becomes the `Idempotency-Key`.
+    /// Posts with an `Idempotency-Key`, so that submitting a form twice has the effect of once.
     pub(crate) async fn post_idempotent<T: DeserializeOwned>(
         &self,
         address: ApiPath,
@@ -160,7 +154,7 @@ impl CurrentUser {
             .map(|(response, _)| response)
     }
 
-    /// Looks something up, with the tag of its version.
+    /// Returns the resource and its `ETag`.
     pub(crate) async fn get_with_etag<T: DeserializeOwned>(
         &self,
         address: ApiPath,
@@ -168,7 +162,7 @@ impl CurrentUser {
         self.exchange_json(Method::GET, address, None, &[]).await
     }
 
-    /// Changes something, if it still is of the version that `tag` names.
+    /// Changes a resource if its `ETag` still is `tag`.
     pub(crate) async fn call_if_match<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -181,7 +175,7 @@ impl CurrentUser {
             .map(|(response, _)| response)
     }
 
-    /// Any call with a JSON response. No response at all is `null`.
+    /// Calls the API and parses the JSON response; an empty response is `null`.
     pub(crate) async fn call_api<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -191,7 +185,7 @@ impl CurrentUser {
         self.exchange_json(method, address, body, &[]).await.map(|(response, _)| response)
     }
 
-    /// Asks for a file: the response is not read, but handed on.
+    /// Requests a file and returns the response for streaming.
     pub(crate) async fn fetch(&self, address: ApiPath) -> Result<Response<Body>, ApiError> {
         let request = Request::get(address.into_uri()).body(Body::empty());
         let request = request.map_err(|error| ApiError::internal(error.to_string()))?;
@@ -203,7 +197,7 @@ impl CurrentUser {
         Err(ApiError::from_problem(status, &bytes))
     }
 
-    /// Reads bytes as they are; what is too large for a page is error.
+    /// Reads a body up to [`RESPONSE_BYTES_MAX`].
     pub(crate) async fn read_bytes(&self, address: ApiPath) -> Result<bytes::Bytes, ApiError> {
         let request = Request::get(address.into_uri()).body(Body::empty());
         let request = request.map_err(|error| ApiError::internal(error.to_string()))?;
@@ -211,7 +205,7 @@ impl CurrentUser {
         if status.is_success() { Ok(bytes) } else { Err(ApiError::from_problem(status, &bytes)) }
     }
 
-    /// A call with its headers; the response has the tag of its version, if it has one.
+    /// Calls the API with extra headers. Returns the JSON response and its `ETag`.
     async fn exchange_json<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -232,7 +226,7 @@ impl CurrentUser {
         if status.is_success() {
             let bytes = if bytes.is_empty() { b"null".as_slice() } else { &bytes };
             let response = serde_json::from_slice(bytes).map_err(|error| {
-                tracing::error!(%error, "the dashboard does not understand an response of the API");
+                tracing::error!(%error, "unexpected API response");
                 ApiError::internal(error.to_string())
             })?;
             return Ok((response, tag));
@@ -249,7 +243,7 @@ async fn send(
     read_response(gateway.call(session, request).await).await
 }
 
-/// The status, the tag and the body of an response.
+/// Status, `ETag` and body of a response.
 async fn read_response(
     response: Response<Body>,
 ) -> Result<(StatusCode, String, bytes::Bytes), ApiError> {
@@ -266,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_have_been_done_leaves_a_doubt() {
+    fn conflict_or_server_error_may_have_been_executed() {
         for (status, expected) in [
             (400, false),
             (409, true),
@@ -282,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_an_address_is_taken_for_more_than_itself() {
+    fn path_segments_and_parameters_are_percent_encoded() {
         let address =
             ApiPath::new(&["sources", "a/../b?c#d"]).with("q", "a&b=c").with_some("none", None);
         assert_eq!(address.into_uri(), "/api/v1/sources/a%2F..%2Fb%3Fc%23d?q=a%26b%3Dc");

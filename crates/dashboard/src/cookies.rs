@@ -1,24 +1,22 @@
-//! The cookies of the dashboard: the session, and what somebody prefers.
+//! Cookies: the session, display preferences and flash messages.
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// The name of the session's cookie, whose value scripts cannot read. Over TLS browsers see to it, by
-/// the name, that no other host and no page without TLS has set it.
+/// Name of the session cookie. With the `__Host-` prefix browsers guarantee that it was set over TLS
+/// by this host.
 pub(crate) fn session(is_secure: bool) -> &'static str {
     if is_secure { "__Host-surehook_session" } else { "surehook_session" }
 }
 /// `en`, `pt-BR`, `es`.
 pub(crate) const LANG: &str = "surehook_lang";
-/// `light`, `dark`; nothing for the system's.
+/// `light` or `dark`; unset for the system theme.
 pub(crate) const THEME: &str = "surehook_theme";
-/// The name of a time zone; nothing for the browser's.
+/// Time zone name; unset for the time zone of the browser.
 pub(crate) const ZONE: &str = "surehook_zone";
-/// `off` if the keyboard's shortcuts are not wanted.
+/// `off` if keyboard shortcuts are disabled.
 pub(crate) const KEYS: &str = "surehook_keys";
-/// What the next page says idempotency_key.
 pub(crate) const FLASH: &str = "surehook_flash";
 
-/// The value of a cookie of a request.
 pub(crate) fn get<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     lines
@@ -27,11 +25,11 @@ pub(crate) fn get<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
         .find_map(|(known, value)| (known == name && !value.is_empty()).then_some(value))
 }
 
-/// A cookie that scripts cannot read; `seconds` of zero takes it away.
+/// Builds an `HttpOnly` cookie; zero `seconds` deletes it.
 pub(crate) fn set(name: &str, value: &str, seconds: u64, is_secure: bool) -> HeaderValue {
     let secure = if is_secure { "; Secure" } else { "" };
     let line = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
-    // Whatever cannot be in a header cannot be in a cookie either.
+    // A value that is invalid in a header results in no cookie.
     HeaderValue::from_str(&line).unwrap_or(HeaderValue::from_static(""))
 }
 
@@ -40,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn over_tls_the_session_is_for_this_host_only() {
+    fn session_cookie_over_tls_is_bound_to_the_host() {
         for (is_secure, name) in [(true, "__Host-surehook_session"), (false, "surehook_session")] {
             let line = set(session(is_secure), "shs_1", 60, is_secure);
             let line = line.to_str().unwrap();
@@ -51,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_found_among_others() {
+    fn cookie_is_found_among_others() {
         for (line, expected) in [
             ("surehook_lang=es", Some("es")),
             ("a=b; surehook_lang=pt-BR;c=d", Some("pt-BR")),

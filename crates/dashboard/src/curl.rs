@@ -1,14 +1,14 @@
-//! A request as a line for a shell that makes it again.
+//! A request as a `curl` command.
 //!
-//! What came is hostile, and this text is pasted into shells: everything stands in single quotes,
-//! what no quote can hold safely comes from a file, and what is masked is a variable_name.
+//! Requests are attacker-controlled and the command is pasted into shells: every argument is
+//! single-quoted, a body that cannot be quoted safely is read from a file, masked values are variables.
 
 use surehook_core::redact::MASK;
 
-/// The largest body that stands in the line itself.
+/// Larger bodies are read from a file.
 const INLINE_BYTES_MAX: usize = 16 * 1024;
 
-/// Lines that belong to a connection and not to what was said; `curl` writes its own.
+/// Headers of the connection, which `curl` sets itself.
 const CONNECTION_HEADERS: [&str; 12] = [
     "host",
     "content-length",
@@ -24,21 +24,19 @@ const CONNECTION_HEADERS: [&str; 12] = [
     "proxy-authorization",
 ];
 
-/// How the name of every variable_name of a masked value begins.
+/// Prefix of the variables for masked values.
 const PREFIX: &str = "MASKED_";
 
-/// What is made again.
 pub(crate) struct CurlRequest<'r> {
-    /// Scheme and host; a variable_name stands in for one that nobody knows.
+    /// Scheme and host; `None` is replaced by a variable.
     pub(crate) origin: Option<&'r str>,
-    /// Path and query.
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, Option<String>)>,
-    /// `None` if it is not text, or is not known as a whole.
+    /// `None` if it is not text, or not known completely.
     pub(crate) body: Option<&'r str>,
 }
 
-/// The line, and whether it wants the body in a file called `body.bin`.
+/// A command, and whether it needs the body in a file called `body.bin`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CurlCommand {
     pub(crate) text: String,
@@ -63,7 +61,7 @@ impl CurlRequest<'_> {
         let is_kept =
             |name: &str| !CONNECTION_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other));
         for (name, value) in self.headers.iter().filter(|(name, _)| is_kept(name)) {
-            // Bytes that are not text cannot be typed; whoever needs them sees the line missing.
+            // Bytes that are not text cannot be pasted, so the header is left out.
             let Some(value) = value.as_deref().filter(|value| is_safe_to_paste(value)) else {
                 continue;
             };
@@ -72,7 +70,7 @@ impl CurlRequest<'_> {
         let says_kind =
             |(name, _): &(String, Option<String>)| name.eq_ignore_ascii_case("content-type");
         if !self.headers.iter().any(says_kind) {
-            // Without this, curl would call it a form.
+            // Otherwise curl sends a form content type.
             parts.push("-H 'content-type:'".to_owned());
         }
         let inline =
@@ -85,7 +83,7 @@ impl CurlRequest<'_> {
                     count += 1;
                     format!("{PREFIX}{count}")
                 };
-                // Not `--data`, to which `@` at the beginning is the name of a file.
+                // Not `--data`, which reads a file if the value begins with `@`.
                 parts.push(format!("--data-raw {}", shell_quote(body, &mut name)));
             }
             None => parts.push("--data-binary @body.bin".to_owned()),
@@ -94,7 +92,7 @@ impl CurlRequest<'_> {
     }
 }
 
-/// Whether a terminal takes a text for what it is: keys like escape or return do something there.
+/// Whether a text can be pasted into a terminal: control characters would act as keys there.
 fn is_safe_to_paste(text: &str) -> bool {
     !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t')
 }
@@ -107,15 +105,15 @@ fn header(name: &str, value: &str) -> String {
     shell_quote(&format!("{name}: {value}"), &mut || variable_name.clone())
 }
 
-/// The name of a variable_name for what a name says. Whoever sends chooses that name: the prefix keeps it
-/// from being one of a variable_name that whoever pastes the line has already, such as a key of a cloud.
+/// The variable for a masked value. Senders choose header names, so the prefix keeps them from naming
+/// a variable that exists in the shell of the user, such as cloud credentials.
 fn variable_name(name: &str) -> String {
     let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let text: String = name.chars().map(upper).collect();
     format!("{PREFIX}{text}")
 }
 
-/// Names for the masked values of a query, one after the other.
+/// Variables for the masked values of a query, in order.
 fn query_variable_names(path: &str) -> impl FnMut() -> String {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let masked = query.split('&').filter(|pair| pair.contains(MASK));
@@ -125,7 +123,7 @@ fn query_variable_names(path: &str) -> impl FnMut() -> String {
     move || names.next().unwrap_or_else(|| format!("{PREFIX}VALUE"))
 }
 
-/// A text as one word of a shell; what is masked in it becomes a variable_name.
+/// Quotes a text as one shell word; masked parts become variables.
 fn shell_quote(text: &str, name: &mut dyn FnMut() -> String) -> String {
     let mut word = String::with_capacity(text.len() + 2);
     for (at, part) in text.split(MASK).enumerate() {
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_was_said() {
+    fn command_repeats_the_request_without_connection_headers() {
         let mut request = request(Some("{\"a\":1}"));
         request.path = "/in/a?token=•••&b=[1]".to_owned();
         for (name, value) in [
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn no_variable_is_one_that_somebody_has_already() {
+    fn variable_names_are_prefixed_and_cannot_clash() {
         for (name, expected) in [
             ("aws-secret-access-key", "MASKED_AWS_SECRET_ACCESS_KEY"),
             ("authorization", "MASKED_AUTHORIZATION"),
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_its_quotes() {
+    fn body_is_quoted_so_that_no_shell_syntax_is_executed() {
         let last = |body: &str| {
             request(Some(body)).to_command().text.lines().skip(2).collect::<Vec<_>>().join("\n")
         };
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_gives_back_every_byte() {
+    fn quoted_text_survives_the_shell_unchanged() {
         for body in
             ["'; echo bad; '", "\"$(echo bad)\"\\", "a\n'b'\n", "''", "-x", "~ * ? {a,b} `x`"]
         {
@@ -227,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_typed_comes_from_a_file() {
+    fn binary_or_large_body_is_read_from_a_file() {
         let large = "x".repeat(INLINE_BYTES_MAX + 1);
         for body in [None, Some("a\0b"), Some("a\u{1b}[201~id\r"), Some(large.as_str())] {
             let line = request(body).to_command();
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_kind_and_a_host_nothing_is_made_up() {
+    fn missing_host_and_content_type_are_not_invented() {
         let request = CurlRequest {
             origin: None,
             path: "/in/a".to_owned(),

@@ -1,4 +1,4 @@
-//! Who looks at a page, and how he likes it.
+//! The signed-in user and their display preferences.
 
 use std::sync::Arc;
 
@@ -18,7 +18,6 @@ use crate::{
     page::{FlashMessage, local_path},
 };
 
-/// Light, dark, or as the system is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Theme {
     #[default]
@@ -30,7 +29,7 @@ pub(crate) enum Theme {
 impl Theme {
     pub(crate) const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",
             Self::Light => "light",
@@ -38,23 +37,23 @@ impl Theme {
         }
     }
 
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|theme| theme.word() == word)
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|theme| theme.as_str() == name)
     }
 }
 
-/// What somebody prefers, by his cookies.
+/// Display preferences, stored in cookies.
 #[derive(Clone, Debug)]
 pub(crate) struct Preferences {
     pub(crate) lang: Lang,
     pub(crate) theme: Theme,
-    /// A time zone by name; empty for the browser's.
+    /// Time zone name; empty for the time zone of the browser.
     pub(crate) zone: String,
     pub(crate) shortcuts: bool,
 }
 
 impl Preferences {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
         let chosen = cookies::get(headers, cookies::LANG).and_then(Lang::from_tag);
         let theme = cookies::get(headers, cookies::THEME).and_then(Theme::parse);
         let zone = cookies::get(headers, cookies::ZONE).filter(|zone| is_zone_name(zone));
@@ -67,21 +66,21 @@ impl Preferences {
     }
 }
 
-/// Whether a text can be the name of a time zone. Which there are, the browser knows.
+/// Whether a text may be a time zone name. Only the browser knows which exist.
 pub(crate) fn is_zone_name(text: &str) -> bool {
     text.len() <= 64
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte))
 }
 
-/// Somebody who has signed in and looks at a page. As an argument of a handler it sends everybody
-/// else to the login.
+/// The signed-in user of a request. As a handler argument it redirects everyone else to the login
+/// page.
 #[derive(Clone)]
 pub(crate) struct CurrentUser {
     dashboard: Arc<Dashboard>,
     session: DashboardSession,
     pub(crate) preferences: Preferences,
-    /// The page that he asked for, with its query.
-    pub(crate) here: String,
+    /// Path and query of the current page.
+    pub(crate) current_path: String,
     pub(crate) flash: Option<FlashMessage>,
 }
 
@@ -108,23 +107,21 @@ impl CurrentUser {
         self.gateway().now()
     }
 
-    /// Whether browsers reach us over TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.dashboard.is_secure
     }
 
-    /// Where senders reach the gateway: by its settings, or as this browser does.
+    /// Base URL for senders: the configured public URL, or the host this browser uses.
     pub(crate) fn ingest_base(&self, headers: &HeaderMap) -> String {
         base_url(self.gateway().public_url(), headers)
     }
 
-    /// A value for a form that must be carried out idempotency_key, however often it is sent.
     pub(crate) fn new_idempotency_key(&self) -> String {
         self.gateway().new_idempotency_key()
     }
 
-    /// The value for a form that is shown again: the one that was sent, if what it asked for may have
-    /// been done, and another one if it was refused for good.
+    /// The key for a form shown again after an error: the same key if the request may have been executed,
+    /// a new one if it was rejected.
     pub(crate) fn idempotency_key_for_retry(&self, sent: &str, error: &ApiError) -> String {
         if error.may_have_been_done() && !sent.is_empty() {
             sent.to_owned()
@@ -133,24 +130,22 @@ impl CurrentUser {
         }
     }
 
-    /// Whether he may replay, pause, cancel, send.
     pub(crate) fn can_operate(&self) -> bool {
         self.session.role >= Role::Operator
     }
 
-    /// Whether he may configure.
     pub(crate) fn can_administer(&self) -> bool {
         self.session.role >= Role::Admin
     }
 }
 
-/// Whether a script of a page asks, for a part of it.
+/// Whether a script requests a part of a page.
 pub(crate) fn is_script_request(headers: &HeaderMap) -> bool {
     headers.contains_key("x-surehook-refresh") || headers.contains_key("hx-request")
 }
 
 fn base_url(public: Option<String>, headers: &HeaderMap) -> String {
-    // It becomes part of a line for a shell.
+    // The host becomes part of a shell command.
     let is_plain = |host: &&str| {
         !host.is_empty()
             && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte))
@@ -162,8 +157,8 @@ fn base_url(public: Option<String>, headers: &HeaderMap) -> String {
     }
 }
 
-/// The page to come back to. What answers a form has an address that cannot be opened: then it is the
-/// page with the form, if the browser says which that was.
+/// The page to return to. The target of a form cannot be opened with `GET`, so after a form it is the
+/// page that contained it, if the browser sends a `Referer`.
 fn return_path(parts: &Parts) -> String {
     if parts.method == Method::GET || parts.method == Method::HEAD {
         return parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
@@ -190,23 +185,23 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let dashboard = Arc::<Dashboard>::from_ref(state);
         let secret = cookies::get(&parts.headers, cookies::session(dashboard.is_secure));
-        let here = return_path(parts);
+        let current_path = return_path(parts);
         let Some(session) = secret.and_then(|secret| dashboard.gateway.find_session(secret)) else {
-            // A script is told so, and cannot take the login for what it asked for.
+            // A script must not mistake the login page for the part it requested.
             if is_script_request(&parts.headers) || parts.uri.path() == "/stream" {
                 return Err(StatusCode::UNAUTHORIZED.into_response());
             }
-            let to = if here == "/" || parts.method != Method::GET {
+            let to = if current_path == "/" || parts.method != Method::GET {
                 "/login".to_owned()
             } else {
-                format!("/login?next={}", percent_encode(&here))
+                format!("/login?next={}", percent_encode(&current_path))
             };
             return Err(Redirect::to(&to).into_response());
         };
-        let preferences = Preferences::of(&parts.headers);
+        let preferences = Preferences::from_headers(&parts.headers);
         let flash =
             cookies::get(&parts.headers, cookies::FLASH).and_then(FlashMessage::from_cookie);
-        Ok(Self { dashboard, session, preferences, here, flash })
+        Ok(Self { dashboard, session, preferences, current_path, flash })
     }
 }
 
@@ -215,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_for_senders_is_safe_in_a_line_for_a_shell() {
+    fn base_url_for_senders_is_safe_in_a_shell_command() {
         for (public, host, expected) in [
             (Some("https://hooks.example/"), "10.0.0.1:8080", "https://hooks.example"),
             (None, "10.0.0.1:8080", "http://10.0.0.1:8080"),
@@ -230,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_comes_back_to_a_page_that_can_be_opened() {
+    fn return_path_after_a_form_is_its_own_page() {
         for (method, referer, expected) in [
             ("GET", "", "/routes/save?a=b"),
             ("POST", "http://a.example:8080/routes/new?from=x", "/routes/new?from=x"),

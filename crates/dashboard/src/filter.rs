@@ -1,7 +1,7 @@
-//! The filter bar: what somebody types, what the API is asked, and the chips below it.
+//! The filter bar: parsing of the typed filter, its API parameters, and the chips below the bar.
 //!
-//! A filter is a line of words: `status:dead source:shop since:1h`, with quotes around what has blanks.
-//! A parse_term without a name is a text to be found. All of it is in the address of the page, as `q`.
+//! A filter is a list of terms: `status:dead source:shop since:1h`. Values with spaces are quoted. A
+//! term without a name is a text search. The whole filter is in the query of the page, as `q`.
 
 use surehook_core::time::{HumanDuration, Timestamp};
 
@@ -11,16 +11,15 @@ use crate::{
     translations::CommonTexts,
 };
 
-/// One parse_term of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilterTerm {
-    /// What it is about; empty for a text to be found.
+    /// Empty for a text search.
     pub(crate) name: String,
     pub(crate) value: String,
 }
 
 impl FilterTerm {
-    /// As it is written in the bar.
+    /// Formats the term as typed in the bar, with quotes where they are needed.
     pub(crate) fn text(&self) -> String {
         let is_odd = |c: char| c.is_whitespace() || c == '"' || c == '\\';
         let looks_named = self.name.is_empty() && self.value.contains(':');
@@ -33,14 +32,14 @@ impl FilterTerm {
     }
 }
 
-/// All words of a filter; they hold together.
+/// The terms of a filter. All of them must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilterQuery {
     pub(crate) terms: Vec<FilterTerm>,
 }
 
 impl FilterQuery {
-    /// Reads what was typed. Everything is a filter: what has no name is a text to be found.
+    /// Parses a typed filter. Never fails: text without a name becomes a search term.
     pub(crate) fn parse(typed: &str) -> Self {
         let mut terms = Vec::new();
         let mut rest = typed.trim_start();
@@ -54,18 +53,16 @@ impl FilterQuery {
         Self { terms }
     }
 
-    /// As it is written in the bar.
     pub(crate) fn text(&self) -> String {
         self.terms.iter().map(FilterTerm::text).collect::<Vec<_>>().join(" ")
     }
 
-    /// The filter without one of its words.
     fn without(&self, at: usize) -> Self {
-        let kept = self.terms.iter().enumerate().filter(|(other, _)| *other != at);
-        Self { terms: kept.map(|(_, term)| term.clone()).collect() }
+        let others = self.terms.iter().enumerate().filter(|(other, _)| *other != at);
+        Self { terms: others.map(|(_, term)| term.clone()).collect() }
     }
 
-    /// The filter with times instead of how long ago: it means the same whenever it is read again.
+    /// Replaces relative times by absolute ones, so that the filter selects the same events later.
     pub(crate) fn with_absolute_times(&self, now: Timestamp) -> Self {
         let absolute = |term: &FilterTerm| match term.name.as_str() {
             "since" | "until" => {
@@ -77,26 +74,26 @@ impl FilterQuery {
         Self { terms: self.terms.iter().map(absolute).collect() }
     }
 
-    /// The value of the first parse_term with that name.
+    /// The value of the first term with this name.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let found = self.terms.iter().find(|term| term.name == name);
         found.map(|term| term.value.as_str())
     }
 
-    /// The words with a name, and all others as one text: nobody asks for two.
+    /// Joins all search terms into one: the API takes a single search text.
     fn merge_text_terms(&self) -> Vec<FilterTerm> {
-        let (texts, mut asked): (Vec<_>, Vec<_>) =
+        let (texts, mut terms): (Vec<_>, Vec<_>) =
             self.terms.iter().cloned().partition(|term| term.name.is_empty());
         let texts: Vec<String> = texts.into_iter().map(|term| term.value).collect();
         if !texts.is_empty() {
-            asked.push(FilterTerm { name: String::new(), value: texts.join(" ") });
+            terms.push(FilterTerm { name: String::new(), value: texts.join(" ") });
         }
-        asked
+        terms
     }
 
-    /// The parameters of the API, with their values. `known` has each name of the bar with the
-    /// parameter of the API; the name `""` is a text to be found, and a name that ends in `.` stands
-    /// for all that begin with it. The error is the parse_term that nobody knows.
+    /// The filter as API parameters. `known` maps names of the bar to parameters of the API; the name `""`
+    /// is a text search, and a name that ends in `.` matches every name with that prefix. The error is
+    /// the first term that is unknown or has an invalid time.
     pub(crate) fn api_parameters(
         &self,
         known: &[(&str, &str)],
@@ -116,7 +113,7 @@ impl FilterQuery {
         self.merge_text_terms().iter().map(parameter).collect()
     }
 
-    /// What the API is asked for; see [`Self::api_parameters`].
+    /// Adds the filter to an API path; see [`Self::api_parameters`].
     pub(crate) fn apply_to(
         &self,
         address: ApiPath,
@@ -128,7 +125,7 @@ impl FilterQuery {
     }
 }
 
-/// A time, or how long ago it was: `2026-11-15T10:00:00Z`, `90m`, `7d`.
+/// Converts an age (`90m`, `7d`) or a timestamp to a timestamp.
 fn resolve_time(text: &str, now: Timestamp) -> Option<String> {
     if let Ok(span) = text.parse::<HumanDuration>() {
         return Some((now - span.0).to_string());
@@ -136,7 +133,7 @@ fn resolve_time(text: &str, now: Timestamp) -> Option<String> {
     text.parse::<Timestamp>().ok().map(|at| at.to_string())
 }
 
-/// Takes the first parse_term off a text that begins with one.
+/// Parses the first term of a text and returns the rest.
 fn parse_term(text: &str) -> (FilterTerm, &str) {
     let is_name = |name: &str| {
         !name.is_empty()
@@ -164,33 +161,32 @@ fn parse_value(text: &str) -> (String, &str) {
             _ => value.push(c),
         }
     }
-    // Nobody closed it: all of the rest was meant.
+    // The closing quote is missing: take everything.
     (value, "")
 }
 
-/// A parse_term of the filter, and the page without it.
+/// A term of the filter, and the link to the page without it.
 pub(crate) struct FilterChip {
     pub(crate) text: String,
     pub(crate) without: String,
     pub(crate) label: String,
 }
 
-/// The filter bar as a page shows it: `parts/filter.html` wants it as `bar`.
+/// The filter bar of a page; `parts/filter.html` expects it as `bar`.
 pub(crate) struct FilterBar {
-    /// The page itself.
     pub(crate) path: String,
     pub(crate) typed: String,
     pub(crate) chips: Vec<FilterChip>,
-    /// Names that one may type, with their colon.
+    /// Available names, with their colon.
     pub(crate) known: Vec<String>,
     pub(crate) example: &'static str,
     pub(crate) problem: Option<String>,
-    /// The problem is in the words of the API, which are English.
+    /// The problem comes from the API, which is in English only.
     pub(crate) is_foreign: bool,
 }
 
 impl FilterBar {
-    /// Says why the API did not take the filter.
+    /// Shows why the API rejected the filter.
     pub(crate) fn set_api_error(&mut self, error: ApiError) {
         self.problem = Some(error.detail);
         self.is_foreign = true;
@@ -242,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_read_as_it_is_meant() {
+    fn typed_filter_is_parsed_into_terms() {
         for (typed, expected) in [
             ("", vec![]),
             ("status:dead", vec![term("status", "dead")]),
@@ -259,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn formatted_filter_parses_to_the_same_terms() {
         for (name, value) in
             [("key", "a b"), ("", "a:b"), ("", "\"\\"), ("key", ""), ("", "não"), ("x", "a\tb")]
         {
@@ -269,21 +265,21 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_means_the_same_later_once_its_times_are_pinned() {
+    fn filter_with_absolute_times_selects_the_same_later() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let later = Timestamp::from_millis(1_800_000_009_000);
         let known =
             [("since", "since"), ("until", "until"), ("dest", "destination"), ("", "search")];
-        let asked = |filter: &FilterQuery, at| filter.api_parameters(&known, at).unwrap();
+        let parameters = |filter: &FilterQuery, at| filter.api_parameters(&known, at).unwrap();
         for typed in ["since:1h dest:crm", "since:2d until:1d", "dest:crm text", ""] {
             let filter = FilterQuery::parse(typed);
-            let with_absolute_times = FilterQuery::parse(&filter.with_absolute_times(now).text());
-            assert_eq!(asked(&with_absolute_times, later), asked(&filter, now), "case: {typed}");
+            let absolute = FilterQuery::parse(&filter.with_absolute_times(now).text());
+            assert_eq!(parameters(&absolute, later), parameters(&filter, now), "case: {typed}");
         }
     }
 
     #[test]
-    fn a_word_that_nobody_knows_is_named() {
+    fn unknown_filter_term_is_reported() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let known = [("status", "status"), ("since", "since"), ("body.", ""), ("", "search")];
         let ask = |typed: &str| {

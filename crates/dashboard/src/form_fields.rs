@@ -1,47 +1,42 @@
-//! Fields of a form about settings: what a spec says becomes what is typed, and back.
+//! Form fields for settings: converts a JSON spec to form values and back.
 //!
-//! A field knows its place in the spec, so that one table of fields makes a form, fills it and reads
-//! it. What no field is about stays in the spec as it was.
+//! Each field knows its JSON pointer, so one table of fields builds the form, fills it and reads it.
+//! Parts of the spec without a field stay unchanged.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-/// What was typed into a form.
+/// Submitted form values by field name.
 pub(crate) type FormValues = HashMap<String, String>;
 
-/// How a field is filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// One line.
     Text,
-    /// A whole number.
     Number,
-    /// Yes or no.
     Check,
-    /// One of these: what is written, and what people read.
+    /// Value and label of each option.
     Choice(Vec<(String, String)>),
-    /// A text for each line.
+    /// A list of texts, one per line.
     Lines,
-    /// A secret that is never shown; nothing typed leaves it as it is.
+    /// Never shown. An empty value keeps the current secret.
     Secret,
-    /// The newest of several secrets; nothing typed leaves them as they are.
+    /// A new first secret. An empty value keeps the current ones.
     Secrets,
 }
 
-/// A field of a form.
 #[derive(Clone, Debug)]
 pub(crate) struct FormField {
-    /// Where it is in the spec, as a JSON pointer; empty where the page sees to it.
+    /// JSON pointer in the spec; empty if the page handles the field itself.
     pointer: &'static str,
-    /// How the form calls it.
+    /// Name of the `<input>`.
     pub(crate) name: String,
     pub(crate) label: &'static str,
     pub(crate) hint: &'static str,
     pub(crate) example: &'static str,
     pub(crate) control: Control,
     pub(crate) value: String,
-    /// What is current current_value, where that is not what is in the field.
+    /// Shown beside the field if it differs from the value in the field.
     pub(crate) current_value: Option<String>,
     pub(crate) required: bool,
 }
@@ -61,7 +56,7 @@ impl FormField {
         }
     }
 
-    /// A field that the page itself reads.
+    /// A field that the page itself reads and writes.
     pub(crate) fn custom(name: &str, label: &'static str, control: Control) -> Self {
         Self { name: name.to_owned(), ..Self::new("", label, control) }
     }
@@ -90,7 +85,7 @@ impl FormField {
         matches!(self.control, Control::Secret | Control::Secrets)
     }
 
-    /// The kind of its `<input>`.
+    /// The `type` of the `<input>`.
     pub(crate) fn input_type(&self) -> &'static str {
         match self.control {
             Control::Number => "number",
@@ -99,7 +94,7 @@ impl FormField {
         }
     }
 
-    /// What the spec says, as it is typed.
+    /// The value in the spec as form text.
     fn to_text(&self, spec: &Value) -> String {
         let Some(value) = spec.pointer(self.pointer) else { return String::new() };
         match (&self.control, value) {
@@ -116,7 +111,7 @@ impl FormField {
         }
     }
 
-    /// What is to be written; `None` leaves it out.
+    /// The submitted value as JSON; `None` removes the setting.
     fn to_json(&self, typed: &FormValues, spec: &Value) -> Option<Value> {
         let text = typed.get(&self.name).map(|text| text.trim()).unwrap_or_default();
         let current = || spec.pointer(self.pointer).cloned();
@@ -131,24 +126,24 @@ impl FormField {
                 Some([vec![Value::from(text)], old].concat().into())
             }
             _ if text.is_empty() => None,
-            // What is no number is sent as it is: the gateway says what is wrong with it.
+            // Invalid numbers are sent unchanged: the API reports the error.
             Control::Number => Some(text.parse::<u64>().map_or_else(|_| text.into(), Value::from)),
             Control::Lines => {
                 Some(text.lines().map(str::trim).filter(|line| !line.is_empty()).collect())
             }
-            // Settings with numbers of their own look like JSON in a field, and stay what they are.
+            // Custom objects appear as JSON in a text field; unchanged text keeps them.
             _ if custom_object.as_deref() == Some(text) => current(),
             Control::Text | Control::Choice(_) | Control::Secret => Some(text.into()),
         }
     }
 }
 
-/// Fills fields with what a spec says. A choice that is not among those offered is added to them.
+/// Fills fields from a spec. A value that is not among the options is added to them.
 pub(crate) fn fill_from_spec(fields: &mut [FormField], spec: &Value) {
     for field in fields.iter_mut().filter(|field| !field.pointer.is_empty()) {
         let value = field.to_text(spec);
         if field.is_secret() {
-            // PageResult beside the field, and the field stays empty.
+            // Secrets are shown masked beside the field; the field stays empty.
             field.current_value = Some(value).filter(|value| !value.is_empty());
             continue;
         }
@@ -167,8 +162,8 @@ fn add_missing_choice(field: &mut FormField) {
     }
 }
 
-/// Fills fields with what was typed; what differs from the spec says what is current. Secrets are not
-/// sent back.
+/// Fills fields with submitted values and shows current values that differ. Secrets are never sent
+/// back to the browser.
 pub(crate) fn fill_from_submission(
     fields: &mut [FormField],
     typed: &FormValues,
@@ -190,7 +185,6 @@ pub(crate) fn fill_from_submission(
     }
 }
 
-/// Writes what was typed into a spec.
 pub(crate) fn write_to_spec(fields: &[FormField], typed: &FormValues, spec: &mut Value) {
     for field in fields.iter().filter(|field| !field.pointer.is_empty()) {
         let value = field.to_json(typed, spec);
@@ -198,7 +192,7 @@ pub(crate) fn write_to_spec(fields: &[FormField], typed: &FormValues, spec: &mut
     }
 }
 
-/// Puts a value at a place, or takes it away with the objects that only it was in.
+/// Sets a value at a pointer. `None` removes it, with objects that become empty.
 pub(crate) fn set_at(spec: &mut Value, pointer: &str, value: Option<Value>) {
     if !spec.is_object() {
         *spec = Map::new().into();
@@ -223,11 +217,11 @@ pub(crate) fn set_at(spec: &mut Value, pointer: &str, value: Option<Value>) {
     }
 }
 
-/// A spec as people edit it: without what the API says beside it.
+/// Removes read-only fields that the API adds to a spec.
 pub(crate) fn editable_spec(mut shown: Value) -> Value {
     if let Some(fields) = shown.as_object_mut() {
-        for beside in ["id", "created_at", "updated_at", "state", "verified"] {
-            fields.remove(beside);
+        for read_only in ["id", "created_at", "updated_at", "state", "verified"] {
+            fields.remove(read_only);
         }
     }
     shown
@@ -256,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_written_and_what_no_field_is_about_stays() {
+    fn submitted_values_are_written_and_other_settings_stay() {
         let current = json!({
             "name": "a", "retention": { "events": "1d", "bodies": "2h" }, "redact": ["x"],
             "secrets": ["•••"], "verify_token": "•••", "keys": ["jq:.a"], "enabled": true,
@@ -298,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_that_is_filled_and_sent_changes_nothing() {
+    fn unchanged_form_keeps_the_spec() {
         let current = json!({
             "name": "a", "retention": { "events": "1d" }, "redact": ["x", "y"], "concurrency": 2,
             "secrets": ["•••", "env:B"], "verify_token": "•••", "enabled": true,
@@ -312,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_is_kept_and_secrets_are_not() {
+    fn submitted_values_are_kept_but_secrets_are_not_sent_back() {
         let mut fields = fields();
         fill_from_spec(&mut fields, &json!({ "name": "a", "secrets": ["env:A"], "enabled": true }));
         let given = typed(&[("name", "b"), ("secrets", "hunter2")]);
@@ -326,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_hold_nothing_any_more_go() {
+    fn removing_the_last_value_removes_empty_objects() {
         let mut spec = json!({ "a": { "b": { "c": 1 } }, "d": 2 });
         set_at(&mut spec, "/a/b/c", None);
         set_at(&mut spec, "/x/y", None);

@@ -1,10 +1,10 @@
-//! How things are shown: states, spans, sizes, phones.
+//! Formatting of statuses, durations, sizes and phone numbers.
 
 use std::time::Duration;
 
 use crate::{lang::Lang, translations::CommonTexts};
 
-/// A state as a pill: a colour, an icon and a word, so that nobody depends on one of them.
+/// A status pill. Color, icon and text all carry the status, so that none of them is needed alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Badge {
     pub(crate) tone: &'static str,
@@ -17,7 +17,7 @@ impl Badge {
         Self { tone, icon, text: text.into() }
     }
 
-    /// The status of a delivery by its word.
+    /// The badge for a delivery status of the API.
     pub(crate) fn status(word: &str, c: &CommonTexts) -> Self {
         match word {
             "succeeded" => Self::new("ok", "check", c.succeeded),
@@ -33,7 +33,7 @@ impl Badge {
     }
 }
 
-/// A span of time in the largest unit that says enough: `850 ms`, `2.4 s`, `3 min`, `5 h`, `2 d`.
+/// A duration in its largest useful unit: `850 ms`, `2.4 s`, `3 min`, `5 h`, `2 d`.
 pub(crate) fn format_duration(lang: Lang, duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -46,7 +46,6 @@ pub(crate) fn format_duration(lang: Lang, duration: Duration) -> String {
     }
 }
 
-/// A size in bytes, for people.
 pub(crate) fn format_size(lang: Lang, bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = UNITS.into_iter().find(|(_, unit)| bytes >= *unit);
@@ -57,7 +56,7 @@ pub(crate) fn format_size(lang: Lang, bytes: u64) -> String {
     }
 }
 
-/// A phone or another address of a person, with its middle hidden: lists show no more.
+/// Masks the middle of a phone number or another personal address.
 pub(crate) fn mask_middle(address: &str) -> String {
     let chars: Vec<char> = address.chars().collect();
     if chars.len() <= 4 {
@@ -70,12 +69,12 @@ pub(crate) fn mask_middle(address: &str) -> String {
     format!("{head}{hidden}{tail}")
 }
 
-/// So many digits in a row may be somebody's phone.
+/// This many digits in a row may be a phone number.
 const PHONE_DIGITS_MIN: usize = 8;
-/// What follows the number of a person in an address of `WhatsApp`.
+/// Suffixes of personal `WhatsApp` addresses.
 const WHATSAPP_SUFFIXES: [&str; 3] = ["@s.whatsapp.net", "@c.us", "@lid"];
 
-/// A text in which nobody's phone can be read: keys are often made of them.
+/// Masks phone numbers in a text. Dedup keys often contain them.
 pub(crate) fn mask_phones(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -97,7 +96,7 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// Whether the digits before this are an address; the number of a device may stand in between.
+/// Whether the digits before this text are a `WhatsApp` address; a device number may come between.
 fn is_whatsapp_suffix(after: &str) -> bool {
     let domain = match after.strip_prefix([':', '.', '_']) {
         Some(device) => split_digits(device).1,
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_short_and_say_enough() {
+    fn durations_use_the_largest_useful_unit() {
         for (millis, expected) in [
             (0, "0 ms"),
             (850, "850 ms"),
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_short() {
+    fn sizes_use_binary_units() {
         for (bytes, expected) in
             [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB")]
         {
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn no_phone_is_left_in_a_text() {
+    fn phone_numbers_in_texts_are_masked() {
         for (text, expected) in [
             ("5511987654321", "5511•••••••21"),
             ("+5511987654321", "+5511•••••••21"),
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn most_of_an_address_is_hidden() {
+    fn middle_of_personal_address_is_masked() {
         for (address, expected) in [
             ("5511987654321", "5511•••••••21"),
             ("12345", "1•••5"),

@@ -1,4 +1,4 @@
-//! Languages: which one a page is in, and the tables of its words.
+//! Languages, number formats and the macro for translation tables.
 //!
 //! Each table is a struct whose fields are texts, made by [`translations!`] from rows with one text for
 //! each language. A text that is missing does not compile, and neither does a template that asks for
@@ -18,7 +18,7 @@ pub(crate) enum Lang {
 impl Lang {
     pub(crate) const ALL: [Self; 3] = [Self::En, Self::Pt, Self::Es];
 
-    /// As `lang` of a page says it.
+    /// The `lang` attribute of a page.
     pub(crate) fn tag(self) -> &'static str {
         match self {
             Self::En => "en",
@@ -27,7 +27,6 @@ impl Lang {
         }
     }
 
-    /// As its speakers call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::En => "English",
@@ -36,7 +35,6 @@ impl Lang {
         }
     }
 
-    /// The language that a tag like `pt-BR` asks for.
     pub(crate) fn from_tag(tag: &str) -> Option<Self> {
         let primary = tag.split(['-', '_']).next()?;
         Self::ALL.into_iter().find(|lang| {
@@ -44,18 +42,18 @@ impl Lang {
         })
     }
 
-    /// The first language that a browser asks for and that we have. Weights are in order already in
-    /// every browser, so the order is all that is read.
+    /// The first supported language of `Accept-Language`. Weights are ignored: browsers send languages in
+    /// order of preference.
     pub(crate) fn negotiate(headers: &HeaderMap) -> Self {
-        let asked =
+        let header =
             headers.get(http::header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
-        let tags = asked.unwrap_or_default().split(',');
+        let tags = header.unwrap_or_default().split(',');
         tags.filter_map(|tag| Self::from_tag(tag.split(';').next().unwrap_or_default().trim()))
             .next()
             .unwrap_or_default()
     }
 
-    /// A whole number with the language's separators.
+    /// Formats an integer with thousands separators.
     pub(crate) fn number(self, number: u64) -> String {
         let separator = match self {
             Self::En => ',',
@@ -72,7 +70,7 @@ impl Lang {
         text
     }
 
-    /// A number with `places` digits after the language's decimal sign.
+    /// Formats a number with `places` decimals.
     pub(crate) fn decimal(self, number: f64, places: usize) -> String {
         let text = format!("{number:.places$}");
         match self {
@@ -81,7 +79,6 @@ impl Lang {
         }
     }
 
-    /// The form of a text that fits a count.
     pub(crate) fn plural(self, count: u64, one: &'static str, many: &'static str) -> &'static str {
         let is_one = match self {
             Self::En | Self::Es => count == 1,
@@ -90,13 +87,13 @@ impl Lang {
         if is_one { one } else { many }
     }
 
-    /// A count inside the text that fits it.
+    /// Fills a count into the singular or plural text.
     pub(crate) fn count(self, count: u64, one: &'static str, many: &'static str) -> String {
         fill(self.plural(count, one, many), &[&self.number(count)])
     }
 }
 
-/// Puts values into the `{}` of a text, in order.
+/// Replaces each `{}` of a text by a value, in order.
 pub(crate) fn fill(text: &str, values: &[&dyn std::fmt::Display]) -> String {
     use std::fmt::Write as _;
     let mut parts = text.split("{}");
@@ -110,7 +107,7 @@ pub(crate) fn fill(text: &str, values: &[&dyn std::fmt::Display]) -> String {
     filled
 }
 
-/// Puts one value into the `{}` of a text; templates call it so.
+/// Like [`fill`] with one value, for templates.
 pub(crate) fn fill_one(text: &str, value: impl std::fmt::Display) -> String {
     fill(text, &[&value])
 }
@@ -128,7 +125,6 @@ macro_rules! translations {
             const PT: Self = Self { $($name: $pt,)* };
             const ES: Self = Self { $($name: $es,)* };
 
-            /// The words of a language.
             pub(crate) fn of(lang: $crate::lang::Lang) -> &'static Self {
                 match lang {
                     $crate::lang::Lang::En => &Self::EN,
@@ -137,7 +133,6 @@ macro_rules! translations {
                 }
             }
 
-            /// Every row, for tests.
             #[cfg(test)]
             pub(crate) const ROWS: &'static [(&'static str, [&'static str; 3])] =
                 &[$((stringify!($name), [$en, $pt, $es]),)*];
@@ -153,8 +148,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_browser_gets_the_first_language_that_is_there() {
-        for (asked, expected) in [
+    fn browser_gets_its_first_supported_language() {
+        for (header, expected) in [
             ("", Lang::En),
             ("de", Lang::En),
             ("pt-BR,pt;q=0.9,en;q=0.8", Lang::Pt),
@@ -164,13 +159,13 @@ mod tests {
             (";;,,=", Lang::En),
         ] {
             let mut headers = HeaderMap::new();
-            headers.insert(http::header::ACCEPT_LANGUAGE, HeaderValue::from_static(asked));
-            assert_eq!(Lang::negotiate(&headers), expected, "case: {asked}");
+            headers.insert(http::header::ACCEPT_LANGUAGE, HeaderValue::from_static(header));
+            assert_eq!(Lang::negotiate(&headers), expected, "case: {header}");
         }
     }
 
     #[test]
-    fn numbers_are_written_as_a_language_writes_them() {
+    fn numbers_use_the_separators_of_the_language() {
         for (number, en, pt) in [
             (0, "0", "0"),
             (999, "999", "999"),
@@ -189,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_something_is_no_plural() {
+    fn plural_form_depends_on_count_and_language() {
         for (lang, count, expected) in [
             (Lang::En, 0, "0 many"),
             (Lang::En, 1, "1 one"),
@@ -205,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_where_the_text_wants_them() {
+    fn placeholders_are_filled_in_order() {
         assert_eq!(fill("{} of {}", &[&1, &"two"]), "1 of two");
         assert_eq!(fill("nothing", &[&1]), "nothing");
         assert_eq!(fill("{} and {}", &[&1]), "1 and ");

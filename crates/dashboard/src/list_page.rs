@@ -1,4 +1,4 @@
-//! Lists of the API as pages show them: behind a filter bar, page by page.
+//! List pages: a filter bar, one page of results from the API, and links to other pages.
 
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -11,27 +11,25 @@ use crate::{
     translations::CommonTexts,
 };
 
-/// What the address of a list with a filter bar says.
+/// Query of a list page.
 #[derive(Default, Deserialize)]
-pub(crate) struct ListQuery {
+pub(crate) struct ListPageQuery {
     #[serde(default)]
     pub(crate) q: String,
     pub(crate) cursor: Option<String>,
 }
 
-/// A list with a filter bar.
-pub(crate) struct ListPage {
-    /// The page.
+pub(crate) struct ListDefinition {
+    /// Path of the page.
     pub(crate) path: &'static str,
-    /// What the API calls the list.
+    /// Name of the list in the API.
     pub(crate) name: &'static str,
-    /// Names of the filter bar, and what the API calls them; see [`FilterQuery::parameters`].
+    /// Filter names and their API parameters; see [`FilterQuery::api_parameters`].
     pub(crate) known: &'static [(&'static str, &'static str)],
-    /// A filter that somebody may type.
+    /// Placeholder of the filter bar.
     pub(crate) example: &'static str,
 }
 
-/// What such a list shows at idempotency_key.
 pub(crate) struct FilteredList<T> {
     pub(crate) filter: FilterQuery,
     pub(crate) bar: FilterBar,
@@ -39,13 +37,13 @@ pub(crate) struct FilteredList<T> {
     pub(crate) pager: Pager,
 }
 
-impl ListPage {
-    /// Asks the API. What was typed and cannot be query is no failure: nothing is found, and the bar
-    /// says why.
+impl ListDefinition {
+    /// Loads one page. An invalid filter is not an error page: the list is empty and the bar shows the
+    /// problem.
     pub(crate) async fn load<T: DeserializeOwned>(
         &self,
         user: &CurrentUser,
-        query: &ListQuery,
+        query: &ListPageQuery,
     ) -> Result<FilteredList<T>, PageError> {
         let c = CommonTexts::of(user.lang());
         let filter = FilterQuery::parse(&query.q);
@@ -71,15 +69,15 @@ impl ListPage {
     }
 }
 
-/// The ways from one page of a list to others.
+/// Links to other pages of a list.
 pub(crate) struct Pager {
-    /// None on the first page itself.
+    /// `None` on the first page.
     pub(crate) first: Option<String>,
     pub(crate) next: Option<String>,
 }
 
 impl Pager {
-    /// `here` is the first page, `cursor` the place that this one begins at, if it is another.
+    /// `here` is the first page; `cursor` is set on later pages.
     pub(crate) fn new(here: String, cursor: Option<&str>, next_cursor: Option<&str>) -> Self {
         let joint = if here.contains('?') { '&' } else { '?' };
         Self {
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_leads_to_the_next_one_and_back_to_the_first() {
+    fn pager_links_to_next_and_first_page() {
         let ways = |here: &str, cursor, next| {
             let pager = Pager::new(here.to_owned(), cursor, next);
             (pager.first, pager.next)

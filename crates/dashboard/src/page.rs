@@ -1,4 +1,4 @@
-//! A page: the frame around it, what it says idempotency_key, and what is shown when something went wrong.
+//! The frame around every page, flash messages, and the error page.
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Redirect, Response};
@@ -14,7 +14,6 @@ use crate::{
     translations::{CommonTexts, ShortcutTexts},
 };
 
-/// The entries of the menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NavItem {
     Overview,
@@ -29,32 +28,31 @@ pub(crate) enum NavItem {
     Destinations,
     Routes,
     Settings,
-    /// A page that is in no menu.
+    /// Pages without a menu entry, such as the error page.
     Elsewhere,
 }
 
-/// An entry of the menu as the frame shows it.
 pub(crate) struct MenuEntry {
     pub(crate) nav: NavItem,
     pub(crate) path: &'static str,
     pub(crate) icon: &'static str,
-    /// The second key of its shortcut, after `g`.
+    /// Second key of the shortcut, after `g`.
     pub(crate) key: &'static str,
     pub(crate) name: &'static str,
 }
 
-/// What the next page says idempotency_key, after something was done.
+/// A message shown once on the next page.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FlashMessage {
     #[serde(rename = "good")]
     pub(crate) is_success: bool,
     pub(crate) text: String,
-    /// It is in the words of the API, which are English.
+    /// The text comes from the API, which is in English only.
     #[serde(default, rename = "foreign")]
     pub(crate) is_english: bool,
 }
 
-/// What is said idempotency_key has room in a cookie.
+/// Keeps the message small enough for a cookie.
 const FLASH_CHARS_MAX: usize = 600;
 
 impl FlashMessage {
@@ -68,15 +66,14 @@ impl FlashMessage {
     }
 }
 
-/// Everything that the frame around a page shows.
+/// Data of `base.html`.
 pub(crate) struct PageFrame {
     pub(crate) preferences: Preferences,
-    /// The words that all pages share.
     pub(crate) c: &'static CommonTexts,
     pub(crate) nav: NavItem,
     pub(crate) title: String,
-    pub(crate) who: String,
-    pub(crate) here: String,
+    pub(crate) signed_in_as: String,
+    pub(crate) current_path: String,
     pub(crate) flash: Option<FlashMessage>,
     pub(crate) version: &'static str,
     pub(crate) can_operate: bool,
@@ -93,8 +90,8 @@ impl PageFrame {
             c,
             nav,
             title: title.into(),
-            who: fill(c.signed_in_as, &[&name]),
-            here: user.here.clone(),
+            signed_in_as: fill(c.signed_in_as, &[&name]),
+            current_path: user.current_path.clone(),
             flash: user.flash.clone(),
             version: user.gateway().version(),
             can_operate: user.can_operate(),
@@ -106,7 +103,6 @@ impl PageFrame {
         self.preferences.lang
     }
 
-    /// The words of the help for the keyboard.
     pub(crate) fn keys(&self) -> &'static ShortcutTexts {
         ShortcutTexts::of(self.lang())
     }
@@ -120,7 +116,6 @@ impl PageFrame {
         ]
     }
 
-    /// The menu, in groups.
     pub(crate) fn menu(&self) -> [(&'static str, Vec<MenuEntry>); 4] {
         let c = self.c;
         let entry = |nav, path, icon, key, name| MenuEntry { nav, path, icon, key, name };
@@ -161,10 +156,9 @@ impl PageFrame {
     }
 }
 
-/// What a handler answers: a page, or the page that says what went wrong.
+/// The result of a handler.
 pub(crate) type PageResult = Result<Response, PageError>;
 
-/// Makes a page of a template.
 pub(crate) fn render_page(page: &impl Template) -> PageResult {
     Ok(render(StatusCode::OK, page))
 }
@@ -173,25 +167,24 @@ fn render(status: StatusCode, page: &impl Template) -> Response {
     match page.render() {
         Ok(html) => (status, Html(html)).into_response(),
         Err(error) => {
-            tracing::error!(%error, "a page cannot be made");
+            tracing::error!(%error, "failed to render a page");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 }
 
-/// Something did not work; knows who must be told.
+/// An API error, and the user the error page is rendered for.
 pub(crate) struct PageError {
     user: Box<CurrentUser>,
     error: ApiError,
 }
 
 impl CurrentUser {
-    /// For `map_err`: shows a page that says what went wrong.
     pub(crate) fn page_error(&self, error: ApiError) -> PageError {
         PageError { user: Box::new(self.clone()), error }
     }
 
-    /// After something was done: says so on the page that is shown next.
+    /// Redirects to `to` and shows a success message there.
     pub(crate) fn redirect_with_notice(&self, to: &str, text: impl Into<String>) -> Response {
         self.redirect_with_flash(
             to,
@@ -199,7 +192,7 @@ impl CurrentUser {
         )
     }
 
-    /// After something was refused: says why on the page that is shown next.
+    /// Redirects to `to` and shows the error there.
     pub(crate) fn redirect_with_error(&self, to: &str, error: &ApiError) -> Response {
         let (text, is_english) = if error.detail.is_empty() {
             (CommonTexts::of(self.lang()).error_title.to_owned(), false)
@@ -217,7 +210,7 @@ impl CurrentUser {
     }
 }
 
-/// A path of ours; anything else leads home. `//host` would lead away.
+/// The path, unless it leads to another site (`//host`): then the start page.
 pub(crate) fn local_path(path: &str) -> &str {
     let leads_away = !path.starts_with('/')
         || path.starts_with("//")
@@ -251,7 +244,7 @@ impl IntoResponse for PageError {
     }
 }
 
-/// Takes away what was said idempotency_key, when a page has said it.
+/// Removes the flash cookie once a page has shown its message.
 pub(crate) fn clear_flash(had_flash: bool, mut response: Response) -> Response {
     const NAME: HeaderName = header::SET_COOKIE;
     let is_page = response
@@ -270,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_led_away() {
+    fn redirect_to_another_site_becomes_the_start_page() {
         for (path, expected) in [
             ("/events?q=a", "/events?q=a"),
             ("//evil.example", "/"),
@@ -284,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_once_survives_its_cookie() {
+    fn flash_message_survives_its_cookie() {
         let flash = FlashMessage {
             is_success: true,
             text: "pausado: «crm» <b>".to_owned(),

@@ -1,4 +1,4 @@
-//! What stands around every page: payloads are hostile, and other sites may not act for a user.
+//! Security headers for every response, and protection against cross-site requests.
 
 use axum::{
     extract::Request,
@@ -7,17 +7,17 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-/// Scripts and styles of our own only, nothing inline, nothing evaluated, no frames.
+/// Allows only scripts and styles of the dashboard itself: payloads are attacker-controlled.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Refuses what another site asks for, and hardens every answer.
+/// Rejects state-changing requests from other sites and adds the security headers.
 pub(crate) async fn protect(request: Request, next: Next) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut response = if is_safe || is_same_origin(request.headers()) {
         next.run(request).await
     } else {
-        let why = "this was asked for by another site; open the dashboard and try again there";
+        let why = "This request came from another site. Open the dashboard and try again there.";
         (StatusCode::FORBIDDEN, why).into_response()
     };
     let headers = response.headers_mut();
@@ -30,8 +30,8 @@ pub(crate) async fn protect(request: Request, next: Next) -> Response {
     response
 }
 
-/// Whether a request that changes something was made by a page of ours. Browsers say so in
-/// `Sec-Fetch-Site`; those that do not still send `Origin` with every form.
+/// Whether a state-changing request comes from the dashboard. Browsers send `Sec-Fetch-Site`; those
+/// that do not still send `Origin` with every form.
 fn is_same_origin(headers: &HeaderMap) -> bool {
     let header_value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = header_value("sec-fetch-site") {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_pages_may_change_something() {
+    fn only_same_origin_requests_may_change_state() {
         for (name, lines, expected) in [
             ("nothing is header_value", vec![], false),
             ("same origin", vec![("sec-fetch-site", "same-origin")], true),

@@ -1,9 +1,8 @@
-//! Server-sent events as they come out of a stream.
+//! Parser for server-sent events.
 
-/// The longest message of news; longer ones are passed over.
+/// Longer messages are skipped.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
-/// A message of a stream of server-sent events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SseMessage {
     pub(crate) name: String,
@@ -11,17 +10,16 @@ pub(crate) struct SseMessage {
     pub(crate) data: String,
 }
 
-/// Cuts a stream of server-sent events into its messages. A comment alone is a message without a name
-/// and without data: somebody is there.
+/// Splits a stream into messages. A comment becomes a message without name and data: a heartbeat.
 #[derive(Debug, Default)]
 pub(crate) struct SseParser {
     buffer: Vec<u8>,
-    /// What is too long is passed over to its end.
+    /// The current message is too long and is skipped up to its end.
     is_skipping: bool,
 }
 
 impl SseParser {
-    /// Takes the next bytes and gives the messages that are whole by now.
+    /// Adds bytes and returns the messages that are now complete.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<SseMessage> {
         self.buffer.extend_from_slice(bytes);
         let mut messages = Vec::new();
@@ -32,7 +30,7 @@ impl SseParser {
             }
         }
         if self.buffer.len() > MESSAGE_BYTES_MAX {
-            // The last byte may be the first half of the end.
+            // The last byte may be the first half of the separator.
             let last = self.buffer.pop();
             self.buffer.clear();
             self.buffer.extend(last);
@@ -62,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_whole_however_the_bytes_come() {
+    fn messages_are_complete_for_any_chunk_size() {
         let text = "event: ready\nretry: 2000\nid: r-1\ndata: {\"a\":1}\n\n: heartbeat\nid: r-2\n\nevent: x\n\n";
         for step in [1, 2, 7, text.len()] {
             let mut parser = SseParser::default();
@@ -76,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_without_an_end_takes_no_memory() {
+    fn message_without_end_is_skipped_in_bounded_memory() {
         let mut parser = SseParser::default();
         for _ in 0..100 {
             assert!(parser.feed(&[b'a'; 64 * 1024]).is_empty());

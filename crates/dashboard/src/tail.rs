@@ -1,8 +1,7 @@
-//! The pure part of the tail: reads the API's stream of news, and gathers it into batches.
+//! Batches live updates for browsers.
 //!
-//! A browser is told what happened a few times a second, whatever the rate: how much there was of
-//! each, and the newest rows. Nothing here grows with the rate: the text that is not a whole message of
-//! news yet, the rows of a batch and the events that are remembered all have a most.
+//! A browser receives a few batches per second at any event rate: counts, and the newest rows. Memory
+//! is bounded: rows per batch and remembered events are limited.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,23 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{format::mask_phones, sse::SseMessage};
 
-/// Rows of a batch.
+/// Rows per batch.
 pub(crate) const ROWS_MAX: usize = 50;
-/// Events whose source, kind and key are remembered for the deliveries that follow them.
+/// Events whose source, type and key are remembered for later delivery updates.
 const EVENTS_MAX: usize = 2000;
-/// The most of a text that a row shows.
+/// Longer texts are truncated.
 const TEXT_CHARS_MAX: usize = 120;
 
-/// Which rows are wanted; what is not given wants all.
+/// Filter of the live tail; missing fields match everything.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct TailFilter {
     pub(crate) source: Option<String>,
     pub(crate) destination: Option<String>,
     pub(crate) status: Option<String>,
     pub(crate) kind: Option<String>,
-    /// The most rows of a batch; pages that only want to know that something happened take none.
+    /// Maximum rows per batch; 0 for pages that only need to know that something changed.
     pub(crate) rows: Option<usize>,
-    /// Where a page that was away goes on.
+    /// Id of the last update the page received.
     pub(crate) since: Option<String>,
 }
 
@@ -42,7 +41,7 @@ impl TailFilter {
             && is_match(&self.kind, row.kind.as_deref())
     }
 
-    /// Whether a choice of a filter is the one that was made.
+    /// Whether an option of a filter is selected.
     pub(crate) fn is_selected(&self, name: &str, value: &str) -> bool {
         let selected = match name {
             "source" => &self.source,
@@ -57,17 +56,16 @@ impl TailFilter {
     }
 }
 
-/// A line of the tail: an event that came, or a delivery that became something else.
+/// A row of the live tail: a received event, or a delivery that changed.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 pub(crate) struct TailRow {
-    /// The event that it is about.
     event: String,
     at: String,
     source: Option<String>,
     kind: Option<String>,
     key: Option<String>,
     destination: Option<String>,
-    /// `received`, or the status of the delivery.
+    /// `received`, or the delivery status.
     status: String,
     reason: Option<String>,
     attempts: Option<u32>,
@@ -99,33 +97,30 @@ struct EventOrigin {
     key: Option<String>,
 }
 
-/// What is told at idempotency_key.
 #[derive(Debug, Default, Serialize, PartialEq, Eq)]
 pub(crate) struct TailBatch {
-    /// How much happened of each: `received`, and the statuses of deliveries.
+    /// Number of updates by status.
     pub(crate) counts: BTreeMap<String, u64>,
-    /// The newest rows, oldest first.
+    /// Newest last.
     pub(crate) rows: VecDeque<TailRow>,
-    /// Rows that were wanted and had no room.
+    /// Matching rows that did not fit.
     pub(crate) skipped: u64,
-    /// Where a browser that comes back goes on.
     pub(crate) last_id: Option<String>,
-    /// Something is missing: what is shown must be loaded anew.
+    /// Updates were lost: the page must reload its data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) reset: bool,
 }
 
 impl TailBatch {
-    /// As a message of a stream of server-sent events.
     pub(crate) fn to_sse(&self) -> String {
         let id = self.last_id.as_ref().map(|id| format!("id: {id}\n")).unwrap_or_default();
-        // A batch is plain data and always becomes JSON, in one line.
+        // Serializing plain data to one line of JSON cannot fail.
         let data = serde_json::to_string(self).unwrap_or_default();
         format!("event: batch\n{id}data: {data}\n\n")
     }
 }
 
-/// Gathers news until it is told.
+/// Collects updates until the next batch is sent.
 #[derive(Debug)]
 pub(crate) struct TailBatcher {
     filter: TailFilter,
@@ -146,21 +141,18 @@ impl TailBatcher {
         }
     }
 
-    /// Whether there is something to tell.
     pub(crate) fn has_updates(&self) -> bool {
         self.has_updates
     }
 
-    /// Takes what was gathered.
     pub(crate) fn take_batch(&mut self) -> TailBatch {
         self.has_updates = false;
         let next = TailBatch { last_id: self.batch.last_id.clone(), ..TailBatch::default() };
         std::mem::replace(&mut self.batch, next)
     }
 
-    /// Adds a message of news.
     pub(crate) fn add(&mut self, message: SseMessage) {
-        // An id comes from our own API; nothing in it may end the line that it is to_sse to.
+        // A line break in an id would end its line in the stream.
         if let Some(id) = message.id.filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic())) {
             self.batch.last_id = Some(id);
         }
@@ -172,7 +164,7 @@ impl TailBatcher {
                 serde_json::from_str(&message.data).ok().map(|update| self.changed_row(update))
             }
             "destination.changed" => {
-                // No row, and a reason to look again.
+                // No row, but pages must refresh.
                 *self.batch.counts.entry("destinations".to_owned()).or_default() += 1;
                 self.has_updates = true;
                 None
@@ -267,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_the_newest_rows_and_says_how_many_it_left_out() {
+    fn batch_keeps_newest_rows_and_counts_skipped_ones() {
         let mut batcher = TailBatcher::new(TailFilter::default());
         (0..1000).for_each(|n| batcher.add(received(n)));
         let batch = batcher.take_batch();
@@ -275,23 +267,23 @@ mod tests {
         assert_eq!((batch.rows.len(), batch.skipped), (ROWS_MAX, 950));
         assert_eq!(batch.rows.back().unwrap().event, "evt_999");
         assert_eq!(batch.last_id.as_deref(), Some("run-999"));
-        assert!(!batcher.has_updates(), "it was told");
+        assert!(!batcher.has_updates(), "the batch was taken");
         assert!(batcher.take_batch().rows.is_empty());
     }
 
     #[test]
-    fn a_delivery_is_shown_with_what_its_event_said() {
+    fn delivery_row_includes_source_and_key_of_its_event() {
         let mut batcher = TailBatcher::new(TailFilter::default());
         batcher.add(received(1));
         batcher.add(changed(1, "dead"));
         batcher.add(changed(2, "dead"));
         let rows = batcher.take_batch().rows;
         assert_eq!((rows[1].source.as_deref(), rows[1].key.as_deref()), (Some("shop"), Some("k1")));
-        assert_eq!(rows[2].source, None, "that event came before");
+        assert_eq!(rows[2].source, None, "its event was received before the stream was opened");
     }
 
     #[test]
-    fn only_what_is_wanted_is_counted_and_shown() {
+    fn filter_limits_counts_and_rows() {
         let some = |text: &str| Some(text.to_owned());
         for (name, wanted, expected) in [
             ("all", TailFilter::default(), 4),
@@ -315,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_no_rows_still_hears_that_something_happened() {
+    fn zero_rows_still_reports_counts() {
         let mut batcher = TailBatcher::new(TailFilter { rows: Some(0), ..TailFilter::default() });
         batcher.add(received(1));
         assert!(batcher.has_updates());
@@ -324,19 +316,19 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_a_bound() {
+    fn remembered_events_are_bounded() {
         let mut batcher = TailBatcher::new(TailFilter::default());
         (0..3 * EVENTS_MAX).for_each(|n| batcher.add(received(n)));
         assert_eq!((batcher.origins.len(), batcher.order.len()), (EVENTS_MAX, EVENTS_MAX));
     }
 
     #[test]
-    fn long_texts_are_cut() {
+    fn long_texts_are_truncated() {
         assert_eq!(truncate("é".repeat(500)).chars().count(), TEXT_CHARS_MAX + 1);
     }
 
     #[test]
-    fn a_gap_is_told_and_no_text_breaks_the_stream() {
+    fn reset_is_reported_and_texts_cannot_break_the_stream() {
         let mut batcher = TailBatcher::new(TailFilter::default());
         let message = |name: &str, id: &str| SseMessage {
             name: name.to_owned(),

@@ -1,16 +1,16 @@
-// What every page does in the browser. Pages work without it; it adds comfort.
-// Payloads are hostile: text goes in by `textContent`, never as HTML.
+// Behavior of every page. Pages also work without it.
+// Payloads are attacker-controlled: text is set with `textContent`, never as HTML.
 
 const root = document.documentElement;
 const zone = root.dataset.zone || undefined;
 
-/** Says something to screen readers. @param {string} text */
-export function say(text) {
-  const place = document.getElementById('say');
-  if (place) place.textContent = text;
+/** Announces a text to screen readers. @param {string} text */
+export function announce(text) {
+  const region = document.getElementById('announcer');
+  if (region) region.textContent = text;
 }
 
-/** `<local-time datetime="…">`: a time in the zone of the user; the exact one in UTC on hover. */
+/** `<local-time datetime="…">`: a time in the user's time zone; the exact UTC time on hover. */
 class LocalTime extends HTMLElement {
   connectedCallback() {
     const given = this.getAttribute('datetime');
@@ -30,11 +30,11 @@ class LocalTime extends HTMLElement {
 }
 customElements.define('local-time', LocalTime);
 
-/** Copies a text. Over plain HTTP browsers have no clipboard for pages: then the old way is tried, and
- * if that fails the text is selected for the keys of the user, where it is to be seen. Says what became
- * of it. @param {string} text @param {Element | null} [from] @returns {Promise<boolean>} */
+/** Copies a text and announces the result. The clipboard API is not available over plain HTTP: then
+ * `execCommand` is tried, and if that fails the text is selected so that the user can press Ctrl+C.
+ * @param {string} text @param {Element | null} [from] @returns {Promise<boolean>} */
 export async function copy(text, from = null) {
-  const words = document.getElementById('say')?.dataset;
+  const texts = document.getElementById('announcer')?.dataset;
   let done = false;
   try {
     await navigator.clipboard.writeText(text);
@@ -42,50 +42,50 @@ export async function copy(text, from = null) {
   } catch {
     done = copyBySelection(text);
   }
-  if (!done && from) select(from);
-  say((done ? words?.copied : words?.notCopied) ?? '');
+  if (!done && from) selectText(from);
+  announce((done ? texts?.copied : texts?.notCopied) ?? '');
   return done;
 }
 
 /** @param {string} text */
 function copyBySelection(text) {
-  const held = document.activeElement;
+  const focused = document.activeElement;
   const field = document.createElement('textarea');
   field.className = 'vh';
   field.value = text;
-  // What is behind an open dialog cannot be selected.
+  // Elements behind an open dialog cannot be selected.
   (document.querySelector('dialog[open]') ?? document.body).append(field);
   field.select();
   let done = false;
-  try { done = document.execCommand('copy'); } catch { /* it stays false */ }
+  try { done = document.execCommand('copy'); } catch { /* stays false */ }
   field.remove();
-  if (held instanceof HTMLElement) held.focus({ preventScroll: true });
+  if (focused instanceof HTMLElement) focused.focus({ preventScroll: true });
   return done;
 }
 
 /** @param {Element} from */
-function select(from) {
+function selectText(from) {
   if (from instanceof HTMLInputElement || from instanceof HTMLTextAreaElement) return from.select();
   getSelection()?.selectAllChildren(from);
 }
 
-/** `<button data-copy="text">` or `data-copy-from="selector"`: copies, and says so. */
+/** `<button data-copy="text">` or `data-copy-from="selector"`: copies a text. */
 document.addEventListener('click', async (event) => {
   const button = event.target instanceof Element ? event.target.closest('[data-copy],[data-copy-from]') : null;
   if (!(button instanceof HTMLElement)) return;
   const from = button.dataset.copyFrom ? document.querySelector(button.dataset.copyFrom) : null;
   const text = from ? (from instanceof HTMLInputElement || from instanceof HTMLTextAreaElement ? from.value : from.textContent ?? '') : button.dataset.copy ?? '';
   const done = await copy(text, from);
-  const said = document.getElementById('say')?.textContent ?? '';
+  const result = document.getElementById('announcer')?.textContent ?? '';
   const before = button.textContent;
   if (done) button.dataset.done = '';
   const label = button.querySelector('span') ?? button;
   const was = label.textContent;
-  label.textContent = said;
+  label.textContent = result;
   setTimeout(() => { label.textContent = was ?? before; delete button.dataset.done; }, done ? 1200 : 4000);
 });
 
-/** `<select data-submit>` sends its form when it changes. */
+/** `<select data-submit>` submits its form on change. */
 document.addEventListener('change', (event) => {
   if (event.target instanceof HTMLSelectElement && event.target.hasAttribute('data-submit')) event.target.form?.requestSubmit();
 });

@@ -1,31 +1,31 @@
-// The list of events: choosing all rows of a page, and saying how many are chosen.
+// The event list: selects all rows of a page and shows how many are selected.
 
 const form = document.querySelector('form[data-choose]');
 if (form instanceof HTMLFormElement) {
   /** @returns {HTMLInputElement[]} */
   const boxes = () => [...form.querySelectorAll('input[name="event"]')].filter((box) => box instanceof HTMLInputElement);
   /** @returns {HTMLInputElement | null} */
-  const all = () => form.querySelector('input[data-choose-all]');
-  const go = form.querySelector('[data-choose-go]');
+  const findCheckAll = () => form.querySelector('input[data-choose-all]');
+  const submit = form.querySelector('[data-choose-go]');
   /** @type {HTMLElement | null} */
   const count = form.querySelector('[data-choose-count]');
 
   const update = () => {
-    const chosen = boxes().filter((box) => box.checked).length;
-    if (go instanceof HTMLButtonElement) go.disabled = chosen === 0;
-    if (count) count.textContent = chosen ? (count.dataset.text ?? '{}').replace('{}', String(chosen)) : '';
-    const every = all();
-    if (!every) return;
-    every.hidden = false;
-    every.checked = chosen > 0 && chosen === boxes().length;
-    every.indeterminate = chosen > 0 && !every.checked;
+    const selected = boxes().filter((box) => box.checked).length;
+    if (submit instanceof HTMLButtonElement) submit.disabled = selected === 0;
+    if (count) count.textContent = selected ? (count.dataset.text ?? '{}').replace('{}', String(selected)) : '';
+    const checkAll = findCheckAll();
+    if (!checkAll) return;
+    checkAll.hidden = false;
+    checkAll.checked = selected > 0 && selected === boxes().length;
+    checkAll.indeterminate = selected > 0 && !checkAll.checked;
   };
   form.addEventListener('change', (event) => {
-    const every = all();
-    if (every && event.target === every) for (const box of boxes()) box.checked = every.checked;
+    const checkAll = findCheckAll();
+    if (checkAll && event.target === checkAll) for (const box of boxes()) box.checked = checkAll.checked;
     update();
   });
-  // The rows are others then.
+  // A refresh replaces the rows.
   document.addEventListener('surehook:refreshed', update);
   update();
 }

@@ -1,7 +1,7 @@
-// Reads JSON as it was written: the text itself, and not what `JSON.parse` makes of it. Numbers keep their
-// digits, names that come twice come twice, and nothing is read further than it must be.
+// Reads JSON from its text without `JSON.parse`, which would lose digits of large numbers and duplicate
+// names. Values are only read as far as needed.
 
-/** A value in the text: from where to where, and what it is.
+/** Position and kind of a value in the text.
  * @typedef {{ start: number, end: number, kind: '{' | '[' | '"' | 'n' }} Value */
 /** A member of an object or an entry of an array. @typedef {{ name: string | number, value: Value }} Child */
 
@@ -19,7 +19,7 @@ function matchEnd(pattern, text, at) {
 /** @param {string} text @param {number} at */
 export const skipSpace = (text, at) => matchEnd(SPACE, text, at);
 
-/** The end of a string. Not by a pattern: one of a megabyte is too much for some of them.
+/** The end of a string. Regular expressions of some browsers fail on strings of a megabyte.
  * @param {string} text @param {number} at */
 function stringEnd(text, at) {
   for (let i = at + 1; i < text.length; i += 1) {
@@ -38,10 +38,10 @@ function stringEnd(text, at) {
   return -1;
 }
 
-/** Reads tokens one after the other, with a stack of its own, so that depth costs no more than length.
- * Calls `see(token, depth, start, end)` for each; says whether the whole text is one value.
+/** Scans tokens without recursion, so that deep nesting cannot overflow the stack. Calls
+ * `see(token, depth, start, end)` for each; returns whether the text is exactly one value.
  * @param {string} text
- * @param {(token: string, depth: number, start: number, end: number) => boolean | void} see - `false` ends it
+ * @param {(token: string, depth: number, start: number, end: number) => boolean | void} see - `false` stops the scan
  */
 export function scan(text, see) {
   /** @type {string[]} */
@@ -84,7 +84,7 @@ export function scan(text, see) {
   return wants === 'after' && open.length === 0;
 }
 
-/** The value that a text is, or null if it is none. @param {string} text @returns {Value | null} */
+/** The value of a JSON text, or null if it is invalid. @param {string} text @returns {Value | null} */
 export function whole(text) {
   if (!scan(text, () => true)) return null;
   const start = skipSpace(text, 0);
@@ -97,7 +97,7 @@ function valueAt(text, start, end) {
   return { start, end, kind: c === '{' || c === '[' || c === '"' ? c : 'n' };
 }
 
-/** The members or entries of a value, one after the other. The text is known to be JSON.
+/** The members or entries of a value. The text must be valid JSON.
  * @param {string} text @param {Value} value @returns {Generator<Child>} */
 export function* children(text, value) {
   if (value.kind !== '{' && value.kind !== '[') return;
@@ -137,12 +137,12 @@ function valueEnd(text, at) {
   return text.length;
 }
 
-/** What a string says. @param {string} literal */
+/** Decodes a string literal. @param {string} literal */
 export function readString(literal) {
   return String(JSON.parse(literal));
 }
 
-/** The text with a line for each member, up to a number of characters.
+/** Pretty-prints a text, up to a number of characters.
  * @param {string} text @param {number} max @returns {{ text: string, cut: boolean }} */
 export function pretty(text, max = PRETTY_CHARS_MAX) {
   /** @type {string[]} */

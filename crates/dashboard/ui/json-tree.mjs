@@ -1,8 +1,8 @@
 // `<json-view>`: a body as raw text, pretty, or as a tree.
 //
-// Bodies are hostile and large. Nothing is evaluated and nothing becomes HTML; numbers stay as they were
-// written and names that come twice are shown twice, because the text itself is read (`json-text.mjs`).
-// What is not open is not read further than to its end.
+// Bodies are attacker-controlled and large. Nothing is evaluated or inserted as HTML; the text itself is
+// read (`json-text.mjs`), so large numbers and duplicate names are shown unchanged. Collapsed values are
+// only skipped.
 
 import { copy } from './app.mjs';
 import { PRETTY_CHARS_MAX, children, jqPath, pretty, readString, skipSpace, whole } from './json-text.mjs';
@@ -23,8 +23,8 @@ function make(tag, className, text) {
   return element;
 }
 
-/** An icon of the page. @param {string} name */
-function drawn(name) {
+/** @param {string} name */
+function icon(name) {
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   svg.setAttribute('class', 'icon');
   svg.setAttribute('aria-hidden', 'true');
@@ -55,20 +55,20 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
     else if (this.hasAttribute('src')) this.offerAll();
   }
 
-  /** What a word is in the language of the page. @param {string} name */
-  word(name) {
+  /** A text in the language of the page. @param {string} name */
+  label(name) {
     return this.dataset[name] ?? name;
   }
 
-  /** The whole body is loaded when somebody wants it. */
+  /** Adds a button that loads the full body. */
   offerAll() {
-    const button = make('button', 'plain small', this.word('load'));
+    const button = make('button', 'plain small', this.label('load'));
     button.type = 'button';
     button.addEventListener('click', async () => {
       button.disabled = true;
-      const answer = await fetch(this.getAttribute('src') ?? '', { credentials: 'same-origin' });
-      if (!answer.ok) { button.disabled = false; return; }
-      this.text = await answer.text();
+      const response = await fetch(this.getAttribute('src') ?? '', { credentials: 'same-origin' });
+      if (!response.ok) { button.disabled = false; return; }
+      this.text = await response.text();
       this.value = whole(this.text);
       this.querySelector('[data-cut]')?.remove();
       button.remove();
@@ -83,10 +83,10 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
     const bar = make('div', 'json-bar');
     const list = make('div', 'tabs');
     list.setAttribute('role', 'tablist');
-    list.setAttribute('aria-label', this.word('label'));
+    list.setAttribute('aria-label', this.label('label'));
     const names = ['tree', 'pretty', 'raw'];
     const buttons = names.map((name) => {
-      const button = make('button', 'tab', this.word(name));
+      const button = make('button', 'tab', this.label(name));
       button.type = 'button';
       button.setAttribute('role', 'tab');
       button.addEventListener('click', () => show(name));
@@ -104,7 +104,7 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
     bar.append(list, this.finder(() => show('tree')));
     this.prepend(bar);
     this.place?.setAttribute('role', 'tabpanel');
-    this.place?.setAttribute('aria-label', this.word('label'));
+    this.place?.setAttribute('aria-label', this.label('label'));
     this.raw?.setAttribute('role', 'tabpanel');
 
     const show = (/** @type {string} */ name) => {
@@ -126,17 +126,17 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
   /** @param {number} max */
   showPretty(max) {
     const { text, cut } = pretty(this.text ?? '', max);
-    const pre = make('pre', 'said body-raw', text);
+    const pre = make('pre', 'verbatim body-raw', text);
     pre.tabIndex = 0;
     pre.setAttribute('role', 'group');
-    pre.setAttribute('aria-label', this.word('pretty'));
+    pre.setAttribute('aria-label', this.label('pretty'));
     this.place?.replaceChildren(pre);
     if (cut) this.place?.append(this.more(() => this.showPretty(max * 4)));
   }
 
   /** @param {() => void} then */
   more(then) {
-    const button = make('button', 'plain small', this.word('more'));
+    const button = make('button', 'plain small', this.label('more'));
     button.type = 'button';
     button.addEventListener('click', then);
     return button;
@@ -176,7 +176,7 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
     return row;
   }
 
-  /** Adds the members of an open value, a number of them at a time, or all up to a place in the text.
+  /** Adds members of an expanded value: the next batch, or up to a position in the text.
    * @param {HTMLDetailsElement} details @param {number} until */
   fill(details, until) {
     const branch = this.branches.get(details);
@@ -186,8 +186,8 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
     if (isNew || until >= 0) branch.add(until);
   }
 
-  /** Adds rows when it is called. With a place in the text, the member there gets a row, and what lies
-   * far before it stays in a gap: ten thousand rows at once are what nobody can wait for.
+  /** Returns a function that adds rows. With a position in the text, the member there gets a row and
+   * distant members before it stay collapsed in a gap: rendering ten thousand rows takes too long.
    * @param {HTMLDetailsElement} details @param {Branch} branch */
   adder(details, { value, path }) {
     const list = make('ul');
@@ -251,58 +251,58 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
   /** @param {Value} value @param {(string | number)[]} path */
   copies(value, path) {
     const place = make('span', 'json-copies');
-    const button = (/** @type {string} */ label, /** @type {string} */ icon, /** @type {() => string} */ text) => {
+    const button = (/** @type {string} */ label, /** @type {string} */ iconName, /** @type {() => string} */ text) => {
       const made = make('button', 'plain small');
       made.type = 'button';
       made.title = label;
       made.setAttribute('aria-label', label);
-      made.append(drawn(icon));
+      made.append(icon(iconName));
       made.addEventListener('click', async () => {
         const done = await copy(text(), made.closest('li, summary') ?? made.parentElement);
-        made.replaceChildren(drawn(done ? 'check' : 'cross'));
-        setTimeout(() => made.replaceChildren(drawn(icon)), 1200);
+        made.replaceChildren(icon(done ? 'check' : 'cross'));
+        setTimeout(() => made.replaceChildren(icon(iconName)), 1200);
       });
       place.append(made);
     };
-    button(this.word('copyValue'), 'copy', () => {
+    button(this.label('copyValue'), 'copy', () => {
       const literal = (this.text ?? '').slice(value.start, value.end);
       return value.kind === '"' ? readString(literal) : literal;
     });
-    button(this.word('copyPath'), 'route', () => jqPath(path));
+    button(this.label('copyPath'), 'route', () => jqPath(path));
     return place;
   }
 
-  /** A search that opens the way to what it finds. @param {() => void} showTree */
+  /** A search field that expands the path to each match. @param {() => void} showTree */
   finder(showTree) {
     const form = make('form', 'json-find');
     const input = make('input');
     input.type = 'search';
-    input.placeholder = this.word('find');
-    input.setAttribute('aria-label', this.word('find'));
-    const said = make('span', 'soft small');
-    said.setAttribute('role', 'status');
+    input.placeholder = this.label('find');
+    input.setAttribute('aria-label', this.label('find'));
+    const status = make('span', 'soft small');
+    status.setAttribute('role', 'status');
     let from = 0;
-    input.addEventListener('input', () => { from = 0; said.textContent = ''; });
+    input.addEventListener('input', () => { from = 0; status.textContent = ''; });
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       const needle = input.value.toLowerCase();
       if (!needle || !this.text) return;
-      // Some letters get longer by it, and then places would be wrong.
+      // Lowercasing changes the length of some letters, which would shift positions.
       const lower = this.text.toLowerCase();
       this.lower ??= lower.length === this.text.length ? lower : this.text;
       let at = this.lower.indexOf(needle, from);
       if (at < 0) at = this.lower.indexOf(needle);
-      said.textContent = at < 0 ? this.word('missing') : '';
+      status.textContent = at < 0 ? this.label('missing') : '';
       if (at < 0) return;
       from = at + 1;
       showTree();
       this.reveal(at);
     });
-    form.append(input, said);
+    form.append(input, status);
     return form;
   }
 
-  /** Opens every value around a place in the text. @param {number} at */
+  /** Expands every value around a position in the text. @param {number} at */
   reveal(at) {
     const text = this.text ?? '';
     let row = this.place?.querySelector(':scope > ul > li');
@@ -317,7 +317,7 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
       }
       if (!found) break;
       details.open = true;
-      // The event of its opening comes later; the rows are wanted now.
+      // The toggle event fires later, but the rows are needed now.
       this.fill(details, found.value.end);
       const next = details.querySelector(`:scope > ul > li[data-start="${found.value.start}"]`);
       if (!next) break;

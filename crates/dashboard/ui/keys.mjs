@@ -1,7 +1,8 @@
-// The keyboard: letters that act on the page. Off when somebody switched them off, never while
-// typing, never with a modifier, and never behind an open dialog.
+// Keyboard shortcuts. Inactive if the user turned them off, while typing, with a modifier key, and while
+// a dialog is open.
 
-const GO_WITHIN = 1500;
+/** Milliseconds for the second key after `g`. */
+const GO_TIMEOUT = 1500;
 let goUntil = 0;
 
 /** @param {EventTarget | null} target */
@@ -10,14 +11,14 @@ function isTyping(target) {
 }
 
 const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll('[data-row]')]).filter((row) => row.offsetParent !== null);
-const current = () => document.activeElement?.closest('[data-row]') ?? document.querySelector('[data-row].at');
+const currentRow = () => document.activeElement?.closest('[data-row]') ?? document.querySelector('[data-row].at');
 
 /** @param {number} step */
-function move(step) {
+function moveRow(step) {
   const all = rows();
   if (!all.length) return;
-  const was = current();
-  const at = was instanceof HTMLElement ? all.indexOf(was) : -1;
+  const row = currentRow();
+  const at = row instanceof HTMLElement ? all.indexOf(row) : -1;
   const next = all[at === -1 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + step))];
   document.querySelectorAll('[data-row].at').forEach((row) => row.classList.remove('at'));
   next.classList.add('at');
@@ -25,9 +26,9 @@ function move(step) {
   next.scrollIntoView({ block: 'nearest' });
 }
 
-/** Clicks what a key is for: in the row that is chosen, otherwise on the page. @param {string} what */
-function press(what) {
-  const target = current()?.querySelector(what) ?? document.querySelector(what);
+/** Clicks an element in the current row, otherwise on the page. @param {string} selector */
+function press(selector) {
+  const target = currentRow()?.querySelector(selector) ?? document.querySelector(selector);
   if (target instanceof HTMLElement) target.click();
 }
 
@@ -37,15 +38,15 @@ const ACTIONS = {
     const field = document.querySelector('main input[type=search]');
     if (field instanceof HTMLInputElement) { field.focus(); field.select(); }
   },
-  j: () => move(1),
-  k: () => move(-1),
-  x: () => { const box = current()?.querySelector('input[type=checkbox]'); if (box instanceof HTMLElement) box.click(); },
+  j: () => moveRow(1),
+  k: () => moveRow(-1),
+  x: () => { const box = currentRow()?.querySelector('input[type=checkbox]'); if (box instanceof HTMLElement) box.click(); },
   r: () => press('[data-key-replay]'),
   c: () => press('[data-key-curl]'),
   l: () => press('[data-go="l"]'),
-  g: () => { goUntil = Date.now() + GO_WITHIN; },
+  g: () => { goUntil = Date.now() + GO_TIMEOUT; },
   '?': () => { const help = document.getElementById('keys-help'); if (help instanceof HTMLDialogElement) help.showModal(); },
-  Enter: () => { const link = current()?.querySelector('a'); if (link instanceof HTMLElement) link.click(); },
+  Enter: () => { const link = currentRow()?.querySelector('a'); if (link instanceof HTMLElement) link.click(); },
 };
 
 document.addEventListener('keydown', (event) => {
@@ -63,10 +64,10 @@ document.addEventListener('keydown', (event) => {
     if (link instanceof HTMLElement) { event.preventDefault(); link.click(); }
     return;
   }
-  // What has the focus answers to Enter itself.
+  // The focused element handles Enter itself.
   if (event.key === 'Enter' && event.target instanceof Element && event.target.closest('a, button, summary, input')) return;
   const action = ACTIONS[event.key];
-  if (!action || (event.key === 'Enter' && !current())) return;
+  if (!action || (event.key === 'Enter' && !currentRow())) return;
   event.preventDefault();
   action();
 });

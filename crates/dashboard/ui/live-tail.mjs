@@ -1,10 +1,10 @@
-// `<live-tail>`: the newest rows as they come. It never does more than a screen can show: the
-// server sends a few batches a second, rows wait in a ring, and nodes are used again.
+// `<live-tail>`: the newest rows in real time. Its cost does not depend on the event rate: the server
+// sends a few batches per second, pending rows are limited, and table rows are reused.
 
-import { follow } from './stream.mjs';
+import { subscribe } from './stream.mjs';
 
 const ROWS_MAX = 200;
-const RATE_OVER = 5000;
+const RATE_WINDOW = 5000;
 const SUMMARY_EVERY = 10_000;
 
 const root = document.documentElement;
@@ -12,18 +12,18 @@ const clock = new Intl.DateTimeFormat(root.lang, { hour: '2-digit', minute: '2-d
 const number = new Intl.NumberFormat(root.lang);
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** Puts values into the `{}` of a text. @param {string | undefined} text @param {...(string|number)} values */
+/** Replaces each `{}` of a text by a value. @param {string | undefined} text @param {...(string|number)} values */
 function fill(text, ...values) {
   return (text ?? '').split('{}').map((part, n) => part + (n < values.length ? values[n] : '')).join('');
 }
 
-/** What is there already costs nothing. @param {Element} place @param {string} text */
-function put(place, text) {
+/** Sets a text if it changed. @param {Element} place @param {string} text */
+function setText(place, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
-/** A row of the table, made once and filled again and again. */
-class Line {
+/** A reusable row of the table. */
+class TailRow {
   /** @param {string[]} labels */
   constructor(labels) {
     this.row = document.createElement('tr');
@@ -50,26 +50,26 @@ class Line {
     this.cells[4].className = 'mono';
   }
 
-  /** @param {any} news @param {Record<string, [string, string, string]>} badges */
-  fill(news, badges) {
-    const [tone, icon, word] = badges[news.status] ?? ['', 'dot', news.status];
-    this.row.dataset.row = news.event;
+  /** @param {any} update @param {Record<string, [string, string, string]>} badges */
+  fill(update, badges) {
+    const [tone, icon, word] = badges[update.status] ?? ['', 'dot', update.status];
+    this.row.dataset.row = update.event;
     this.row.classList.remove('at');
-    this.link.href = `/events/${encodeURIComponent(news.event)}`;
-    this.time.dateTime = news.at;
-    this.time.title = news.at;
-    this.time.textContent = clock.format(new Date(news.at));
-    if (this.status !== news.status) {
-      this.status = news.status;
+    this.link.href = `/events/${encodeURIComponent(update.event)}`;
+    this.time.dateTime = update.at;
+    this.time.title = update.at;
+    this.time.textContent = clock.format(new Date(update.at));
+    if (this.status !== update.status) {
+      this.status = update.status;
       this.pill.className = `pill ${tone}`;
       this.use.setAttribute('href', `#i-${icon}`);
       this.word.data = word;
     }
-    put(this.more, news.attempts > 1 ? `×${news.attempts}` : '');
-    put(this.cells[2], news.source ?? '');
-    put(this.cells[3], news.kind ?? '');
-    put(this.cells[4], news.key ?? '');
-    put(this.cells[5], news.destination ?? '');
+    setText(this.more, update.attempts > 1 ? `×${update.attempts}` : '');
+    setText(this.cells[2], update.source ?? '');
+    setText(this.cells[3], update.kind ?? '');
+    setText(this.cells[4], update.key ?? '');
+    setText(this.cells[5], update.destination ?? '');
   }
 }
 
@@ -88,21 +88,21 @@ class LiveTail extends HTMLElement {
     this.labels = [...this.querySelectorAll('thead th')].map((th) => th.textContent ?? '');
     /** Newest last. @type {any[]} */
     this.waiting = [];
-    /** Newest first. @type {Line[]} */
+    /** Newest first. @type {TailRow[]} */
     this.lines = [];
     this.isPaused = false;
     this.isTouched = false;
     this.isDrawn = true;
     this.reset();
     this.form.addEventListener('submit', (event) => event.preventDefault());
-    this.form.addEventListener('change', () => this.choose());
+    this.form.addEventListener('change', () => this.applyFilter());
     this.button.addEventListener('click', () => this.pause(!this.isPaused));
-    // Nobody can point at a row that runs away.
+    // Rows do not move while the user points at them.
     const table = find('.tail');
     table.addEventListener('pointerenter', () => { this.isTouched = true; });
     table.addEventListener('pointerleave', () => { this.isTouched = false; this.draw(); });
     table.addEventListener('focusout', () => this.draw());
-    this.follow();
+    this.subscribe();
     this.ticks = setInterval(() => this.tick(), 500);
     this.summaries = setInterval(() => this.summarise(), SUMMARY_EVERY);
   }
@@ -115,7 +115,7 @@ class LiveTail extends HTMLElement {
   reset() {
     this.total = 0;
     this.shown = 0;
-    this.fresh = 0;
+    this.newCount = 0;
     this.since = { all: 0, dead: 0 };
     this.began = performance.now();
     /** @type {{at: number, count: number}[]} */
@@ -127,22 +127,22 @@ class LiveTail extends HTMLElement {
     this.note.textContent = '';
   }
 
-  /** The filter as the address has it. */
-  chosen() {
-    const chosen = new URLSearchParams();
-    for (const [name, value] of new FormData(this.form)) if (value) chosen.set(name, String(value));
-    return chosen;
+  /** The filter as query parameters. */
+  filter() {
+    const filter = new URLSearchParams();
+    for (const [name, value] of new FormData(this.form)) if (value) filter.set(name, String(value));
+    return filter;
   }
 
-  choose() {
-    const chosen = this.chosen();
-    history.replaceState(null, '', chosen.size ? `/live?${chosen}` : '/live');
+  applyFilter() {
+    const filter = this.filter();
+    history.replaceState(null, '', filter.size ? `/live?${filter}` : '/live');
     this.reset();
-    this.follow();
+    this.subscribe();
   }
 
-  follow() {
-    follow(this.chosen(), (batch) => this.take(batch), (isOpen) => {
+  subscribe() {
+    subscribe(this.filter(), (batch) => this.addBatch(batch), (isOpen) => {
       this.note.textContent = isOpen ? '' : this.dataset.lost ?? '';
     });
   }
@@ -160,7 +160,7 @@ class LiveTail extends HTMLElement {
   }
 
   /** @param {import('./stream.mjs').Batch} batch */
-  take(batch) {
+  addBatch(batch) {
     const { destinations: _, ...counts } = batch.counts;
     const count = Object.values(counts).reduce((sum, some) => sum + some, 0);
     this.total += count;
@@ -170,7 +170,7 @@ class LiveTail extends HTMLElement {
     if (batch.reset) this.note.textContent = this.dataset.gap ?? '';
     this.waiting.push(...batch.rows);
     if (this.waiting.length > ROWS_MAX) this.waiting.splice(0, this.waiting.length - ROWS_MAX);
-    if (this.isHeld) this.fresh += count;
+    if (this.isHeld) this.newCount += count;
     this.draw();
   }
 
@@ -180,14 +180,14 @@ class LiveTail extends HTMLElement {
     requestAnimationFrame(() => {
       this.isDrawn = true;
       if (this.isHeld) return;
-      this.fresh = 0;
+      this.newCount = 0;
       this.empty.hidden = true;
       const rows = this.waiting.splice(0);
       this.shown += rows.length;
       const top = document.createDocumentFragment();
-      for (const news of rows) {
-        const line = this.lines.length < ROWS_MAX ? new Line(this.labels) : /** @type {Line} */ (this.lines.pop());
-        line.fill(news, this.badges);
+      for (const update of rows) {
+        const line = this.lines.length < ROWS_MAX ? new TailRow(this.labels) : /** @type {TailRow} */ (this.lines.pop());
+        line.fill(update, this.badges);
         this.lines.unshift(line);
         top.prepend(line.row);
       }
@@ -197,12 +197,12 @@ class LiveTail extends HTMLElement {
 
   tick() {
     const now = performance.now();
-    while (this.recent.length && this.recent[0].at < now - RATE_OVER) this.recent.shift();
-    const over = Math.max(500, Math.min(RATE_OVER, now - this.began));
+    while (this.recent.length && this.recent[0].at < now - RATE_WINDOW) this.recent.shift();
+    const over = Math.max(500, Math.min(RATE_WINDOW, now - this.began));
     const rate = this.recent.reduce((sum, some) => sum + some.count, 0) * 1000 / over;
     this.rate.textContent = fill(this.dataset.rate, number.format(rate < 10 ? Math.round(rate * 10) / 10 : Math.round(rate)));
-    this.shownText.textContent = this.isHeld && this.fresh
-      ? fill(this.dataset.paused, number.format(this.fresh))
+    this.shownText.textContent = this.isHeld && this.newCount
+      ? fill(this.dataset.paused, number.format(this.newCount))
       : fill(this.dataset.shown, number.format(this.shown), number.format(this.total));
   }
 

@@ -1,15 +1,15 @@
-// One stream a tab: what happens in the gateway, and pages that move by themselves.
-// It is open only while the tab is seen and something on the page wants it.
+// Live updates: one stream per tab, and automatic refresh of page regions.
+// The stream is open only while the tab is visible and the page needs it.
 
 /** @typedef {{counts: Record<string, number>, rows: any[], skipped: number, last_id?: string, reset?: boolean}} Batch */
 
 const BACKOFF_FIRST = 1000;
 const BACKOFF_MAX = 30_000;
 const REFRESH_EVERY = 2000;
-/** Ages and rates grow old without news. */
+/** Ages and rates change even without updates. */
 const REFRESH_QUIET = 15_000;
-/** Says that no person sees the whole answer: it is refused with 401 instead of the login, and what a
- * page says once stays for the next one. */
+/** Marks requests of scripts: they get 401 instead of the login page, and a flash message stays for the
+ * next page. */
 const AS_SCRIPT = { 'x-surehook-refresh': '1' };
 
 /** @type {EventSource | null} */
@@ -19,66 +19,66 @@ let lastId = null;
 let query = new URLSearchParams({ rows: '0' });
 let failures = 0;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
-let again;
+let reconnectTimer;
 /** @type {(batch: Batch) => void} */
-let tell = () => {};
+let onBatchReceived = () => {};
 /** @type {(isOpen: boolean) => void} */
-let tellState = () => {};
-let wanted = false;
+let onStateChange = () => {};
+let isNeeded = false;
 
 /**
- * Follows what happens, with the rows that a filter lets through. There is one follower a page.
+ * Subscribes to live updates that match a filter. A page has one subscriber.
  * @param {URLSearchParams} filter
  * @param {(batch: Batch) => void} onBatch
  * @param {(isOpen: boolean) => void} onState
  */
-export function follow(filter, onBatch, onState) {
+export function subscribe(filter, onBatch, onState) {
   query = filter;
-  tell = onBatch;
-  tellState = onState;
-  wanted = true;
+  onBatchReceived = onBatch;
+  onStateChange = onState;
+  isNeeded = true;
   lastId = null;
   reopen();
 }
 
 function connect() {
-  clearTimeout(again);
-  if (open || document.hidden || !wanted) return;
+  clearTimeout(reconnectTimer);
+  if (open || document.hidden || !isNeeded) return;
   const address = new URLSearchParams(query);
   if (lastId) address.set('since', lastId);
   const stream = new EventSource(`/stream?${address}`);
   open = stream;
-  stream.onopen = () => { failures = 0; tellState(true); };
+  stream.onopen = () => { failures = 0; onStateChange(true); };
   stream.addEventListener('batch', (event) => {
     lastId = event.lastEventId || lastId;
     /** @type {Batch} */
     const batch = JSON.parse(event.data);
-    tell(batch);
-    news();
+    onBatchReceived(batch);
+    requestRefresh();
   });
   stream.onerror = () => {
-    // Ours is slower than the browser's own way to come back, and never in step with other tabs.
+    // Slower than the browser's own reconnect, and with jitter so that tabs do not reconnect together.
     const isRefused = stream.readyState === EventSource.CLOSED;
     disconnect();
-    tellState(false);
-    if (isRefused) leaveIfSignedOut();
+    onStateChange(false);
+    if (isRefused) reloadIfSignedOut();
     const wait = Math.min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** failures++);
-    again = setTimeout(connect, wait * (0.5 + Math.random() / 2));
+    reconnectTimer = setTimeout(connect, wait * (0.5 + Math.random() / 2));
   };
 }
 
-/** A stream does not say why it was refused. Who is signed out is led to the login, and back. */
-async function leaveIfSignedOut() {
+/** `EventSource` does not report the status. If the session has ended, reloading leads to the login. */
+async function reloadIfSignedOut() {
   try {
-    const answer = await fetch(location.href, { method: 'HEAD', headers: AS_SCRIPT, cache: 'no-store' });
-    if (answer.status === 401) location.reload();
+    const response = await fetch(location.href, { method: 'HEAD', headers: AS_SCRIPT, cache: 'no-store' });
+    if (response.status === 401) location.reload();
   } catch {
-    // No connection: the stream tries again by itself.
+    // No connection: the stream reconnects anyway.
   }
 }
 
 function disconnect() {
-  clearTimeout(again);
+  clearTimeout(reconnectTimer);
   open?.close();
   open = null;
 }
@@ -92,14 +92,14 @@ document.addEventListener('visibilitychange', () => {
   if (document.hidden) return disconnect();
   failures = 0;
   connect();
-  news();
+  requestRefresh();
 });
 addEventListener('pagehide', disconnect);
-addEventListener('pageshow', (event) => { if (event.persisted) { connect(); news(); } });
+addEventListener('pageshow', (event) => { if (event.persisted) { connect(); requestRefresh(); } });
 
-// Regions that move by themselves.
+// Regions that refresh automatically.
 
-/** What the server said last, so that what did not change is not touched. @type {Map<string, string>} */
+/** The last HTML of each region, so that unchanged regions are not replaced. @type {Map<string, string>} */
 const known = new Map();
 let isDue = false;
 let isFetching = false;
@@ -109,22 +109,22 @@ let timer;
 
 const regions = () => [...document.querySelectorAll('[data-refresh][id]')];
 
-/** Whether something on the page moves without news: a job, a count-down. */
-const goesOn = () => document.querySelector('[data-refresh-always]') !== null;
+/** Whether the page changes without updates: a running job, a countdown. */
+const alwaysRefreshes = () => document.querySelector('[data-refresh-always]') !== null;
 
-function news() {
+function requestRefresh() {
   if (!regions().length) return;
   isDue = true;
-  plan(Math.max(0, nextAt - Date.now()));
+  scheduleRefresh(Math.max(0, nextAt - Date.now()));
 }
 
 /** @param {number} wait */
-function plan(wait) {
+function scheduleRefresh(wait) {
   clearTimeout(timer);
   timer = setTimeout(refresh, wait);
 }
 
-/** Whether something would be taken from under somebody's hands. */
+/** Whether a refresh would disturb the user: typing, a dialog, a selection. */
 function isBusy() {
   const at = document.activeElement;
   const types = at instanceof HTMLElement && (at.isContentEditable || at.matches('main textarea, main select, main input:not([type=checkbox]):not([type=radio]):not([type=button])'));
@@ -137,40 +137,40 @@ function isBusy() {
 
 async function refresh() {
   if (isFetching || document.hidden) return;
-  if (isBusy()) return plan(1000);
+  if (isBusy()) return scheduleRefresh(1000);
   isDue = false;
   isFetching = true;
-  const begun = Date.now();
+  const startedAt = Date.now();
   try {
-    const answer = await fetch(location.href, { headers: { accept: 'text/html', ...AS_SCRIPT }, cache: 'no-store' });
-    if (answer.status === 401) return location.reload();
-    if (!answer.ok) return;
-    const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html');
-    // Somebody may have begun something while it was on its way.
+    const response = await fetch(location.href, { headers: { accept: 'text/html', ...AS_SCRIPT }, cache: 'no-store' });
+    if (response.status === 401) return location.reload();
+    if (!response.ok) return;
+    const fresh = new DOMParser().parseFromString(await response.text(), 'text/html');
+    // The user may have started something meanwhile.
     if (isBusy()) { isDue = true; return; }
-    for (const region of regions()) swap(region, fresh.getElementById(region.id));
+    for (const region of regions()) replaceRegion(region, fresh.getElementById(region.id));
     document.dispatchEvent(new CustomEvent('surehook:refreshed'));
   } catch {
-    // No connection: the stream notices as well, and the next news tries again.
+    // No connection: the next update tries again.
   } finally {
     isFetching = false;
-    // A gateway that answers slowly is asked less often.
-    const pause = Math.max(REFRESH_EVERY, 5 * (Date.now() - begun));
+    // A slow gateway is asked less often.
+    const pause = Math.max(REFRESH_EVERY, 5 * (Date.now() - startedAt));
     nextAt = Date.now() + pause;
-    plan(isDue || goesOn() ? pause : Math.max(pause, REFRESH_QUIET));
+    scheduleRefresh(isDue || alwaysRefreshes() ? pause : Math.max(pause, REFRESH_QUIET));
   }
 }
 
-const HOLDERS = 'a[href], button, summary, input, select, [tabindex]';
+const FOCUSABLE = 'a[href], button, summary, input, select, [tabindex]';
 
 /** @param {Element} region @param {HTMLElement | null} fresh */
-function swap(region, fresh) {
+function replaceRegion(region, fresh) {
   if (!fresh) return;
   const html = fresh.outerHTML;
   if (known.get(region.id) === html) return;
   known.set(region.id, html);
   const focused = document.activeElement;
-  const place = focused === region ? -1 : region.contains(focused) ? [...region.querySelectorAll(HOLDERS)].indexOf(/** @type {Element} */ (focused)) : null;
+  const place = focused === region ? -1 : region.contains(focused) ? [...region.querySelectorAll(FOCUSABLE)].indexOf(/** @type {Element} */ (focused)) : null;
   const href = focused?.getAttribute('href');
   const opened = [...region.querySelectorAll('details')].map((details) => details.open);
   const at = region.querySelector('[data-row].at')?.getAttribute('data-row');
@@ -180,13 +180,13 @@ function swap(region, fresh) {
   fresh.querySelectorAll('details').forEach((details, n) => { if (opened[n]) details.open = true; });
   if (at) fresh.querySelector(`[data-row="${CSS.escape(at)}"]`)?.classList.add('at');
   if (place === null) return;
-  const holders = [...fresh.querySelectorAll(HOLDERS)];
-  const next = place === -1 ? fresh : (href && holders.find((holder) => holder.getAttribute('href') === href)) || holders[place];
+  const candidates = [...fresh.querySelectorAll(FOCUSABLE)];
+  const next = place === -1 ? fresh : (href && candidates.find((candidate) => candidate.getAttribute('href') === href)) || candidates[place];
   if (next instanceof HTMLElement) next.focus({ preventScroll: true });
 }
 
 if (regions().length) {
-  wanted = true;
+  isNeeded = true;
   connect();
-  plan(goesOn() ? REFRESH_EVERY : REFRESH_QUIET);
+  scheduleRefresh(alwaysRefreshes() ? REFRESH_EVERY : REFRESH_QUIET);
 }

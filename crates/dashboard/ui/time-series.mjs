@@ -1,5 +1,5 @@
-// `<time-series data-table="#id">`: draws what a table says. The table is what everybody can read;
-// the drawing is hidden from screen readers. Marking a piece of time sets it in the address.
+// `<time-series data-table="#id">`: draws a table as a chart. The table is the accessible version; the
+// drawing is hidden from screen readers. Dragging across the chart selects a time range.
 
 /* global uPlot */
 
@@ -11,7 +11,7 @@ const exact = new Intl.NumberFormat(root.lang);
 const small = new Intl.NumberFormat(root.lang, { maximumFractionDigits: 1 });
 
 /** @param {number} millis */
-function span(millis) {
+function formatMillis(millis) {
   if (millis >= 120_000) return `${small.format(millis / 60_000)} min`;
   if (millis >= 1000) return `${small.format(millis / 1000)} s`;
   return `${small.format(millis)} ms`;
@@ -21,11 +21,11 @@ class TimeSeries extends HTMLElement {
   connectedCallback() {
     if (!globalThis.uPlot) return;
     this.setAttribute('aria-hidden', 'true');
-    this.make();
+    this.draw();
     this.sizes = new ResizeObserver(() => this.plot?.setSize({ width: this.clientWidth, height: HEIGHT }));
     this.sizes.observe(this);
-    this.onRefresh = () => this.renew();
-    this.onTheme = () => this.make();
+    this.onRefresh = () => this.refresh();
+    this.onTheme = () => this.draw();
     document.addEventListener('surehook:refreshed', this.onRefresh);
     this.scheme = matchMedia('(prefers-color-scheme: dark)');
     this.scheme.addEventListener('change', this.onTheme);
@@ -41,8 +41,8 @@ class TimeSeries extends HTMLElement {
     this.plot?.destroy();
   }
 
-  /** What the table says: names with tones, times, and a list of numbers for each name. */
-  read() {
+  /** Reads the table: times, and name, tone and values of each column. */
+  readTable() {
     const table = document.querySelector(this.dataset.table ?? '');
     const heads = [...(table?.querySelectorAll('thead th[data-tone]') ?? [])];
     const rows = [...(table?.querySelectorAll('tbody tr') ?? [])];
@@ -56,9 +56,9 @@ class TimeSeries extends HTMLElement {
     return { times, columns };
   }
 
-  /** Bars stand on top of each other, so the tallest is drawn first. */
+  /** Bars are stacked, so the tallest is drawn first. */
   data() {
-    const { times, columns } = this.read();
+    const { times, columns } = this.readTable();
     this.columns = columns;
     this.times = times;
     const step = times.length > 1 ? times[1] - times[0] : 60;
@@ -70,7 +70,7 @@ class TimeSeries extends HTMLElement {
 
   get isBars() { return this.dataset.form === 'bars'; }
 
-  /** A colour of the styles as it is now. @param {string} name */
+  /** The current value of a CSS color variable. @param {string} name */
   colour(name) {
     const probe = document.createElement('i');
     probe.style.color = `var(--${name})`;
@@ -80,7 +80,7 @@ class TimeSeries extends HTMLElement {
     return color;
   }
 
-  make() {
+  draw() {
     this.plot?.destroy();
     this.replaceChildren();
     const data = this.data();
@@ -93,7 +93,7 @@ class TimeSeries extends HTMLElement {
     const isLong = this.ends[1] - this.ends[0] > 36 * 3600;
     const clock = new Intl.DateTimeFormat(root.lang, isLong ? { day: '2-digit', month: '2-digit', hour: '2-digit', hourCycle: 'h23', timeZone: zone } : { hour: '2-digit', minute: '2-digit', hourCycle: 'h23', timeZone: zone });
     this.moment = new Intl.DateTimeFormat(root.lang, { day: '2-digit', month: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23', timeZone: zone });
-    const shown = this.dataset.unit === 'ms' ? span : count.format;
+    const shown = this.dataset.unit === 'ms' ? formatMillis : count.format;
     const bars = uPlot.paths.bars({ size: [0.82, 60], align: 1 });
     this.plot = new uPlot({
       width: this.clientWidth,
@@ -109,28 +109,28 @@ class TimeSeries extends HTMLElement {
         const colour = this.colour(tone);
         return this.isBars ? { stroke: colour, fill: colour, width: 0, paths: bars, points: { show: false } } : { stroke: colour, width: 2, points: { size: 5 } };
       })],
-      hooks: { setSelect: [(plot) => this.mark(plot)], setCursor: [(plot) => this.tell(plot.cursor.idx ?? null)] },
+      hooks: { setSelect: [(plot) => this.openRange(plot)], setCursor: [(plot) => this.updateLegend(plot.cursor.idx ?? null)] },
     }, data, this);
-    this.tell(null);
+    this.updateLegend(null);
   }
 
-  renew() {
+  refresh() {
     const names = (this.columns ?? []).map((column) => column.name).join();
     const data = this.data();
-    if (!this.plot || names !== this.columns.map((column) => column.name).join()) return this.make();
+    if (!this.plot || names !== this.columns.map((column) => column.name).join()) return this.draw();
     this.plot.setData(data);
-    this.tell(this.plot.cursor.idx ?? null);
+    this.updateLegend(this.plot.cursor.idx ?? null);
   }
 
-  /** What the lines are, and their numbers where the pointer is. @param {number | null} at */
-  tell(at) {
+  /** Updates the legend with the values under the pointer. @param {number | null} at */
+  updateLegend(at) {
     if (!this.legend || !this.columns) return;
     const isAt = at !== null && this.times[at] !== undefined;
     const parts = this.columns.map(({ name, tone, values }) => {
       const part = document.createElement('span');
       part.className = `key key-${tone}`;
       const value = isAt ? values[at] : null;
-      const text = value === null || value === undefined ? '' : this.dataset.unit === 'ms' ? span(value) : exact.format(value);
+      const text = value === null || value === undefined ? '' : this.dataset.unit === 'ms' ? formatMillis(value) : exact.format(value);
       part.textContent = text ? `${name} ${text}` : name;
       return part;
     });
@@ -140,8 +140,8 @@ class TimeSeries extends HTMLElement {
     this.legend.replaceChildren(...parts, when);
   }
 
-  /** A piece of time was marked. @param {any} plot */
-  mark(plot) {
+  /** Opens the selected time range. @param {any} plot */
+  openRange(plot) {
     const { left, width } = plot.select;
     if (width < 8) return;
     const time = (/** @type {number} */ at) => new Date(Math.round(plot.posToVal(at, 'x')) * 1000).toISOString();

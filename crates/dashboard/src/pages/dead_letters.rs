@@ -1,4 +1,4 @@
-//! `/dead-letters`: what could not be delivered, by cause; `/dead-letters/all`: one by one.
+//! `/dead-letters`: dead letters grouped by cause; `/dead-letters/all`: the list.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     current_user::CurrentUser,
     filter::{FilterBar, FilterQuery, FilterTerm},
     lang::fill,
-    list_page::{FilteredList, ListPage, ListQuery, Pager},
+    list_page::{FilteredList, ListDefinition, ListPageQuery, Pager},
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{DeadLetterTexts, FailureTexts},
 };
@@ -23,7 +23,6 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/dead-letters/all", get(list_dead_letters))
 }
 
-/// What died of one cause.
 #[derive(Deserialize)]
 struct GroupItem {
     id: String,
@@ -41,7 +40,6 @@ struct GroupItem {
 }
 
 impl GroupItem {
-    /// The address of a replay of all of it.
     fn replay_path(&self) -> String {
         format!("/replays/new?q={}", percent_encode(&format!("group:{}", self.id)))
     }
@@ -53,7 +51,6 @@ impl GroupItem {
 
 #[derive(Deserialize)]
 struct GroupsQuery {
-    /// Only what was on its way there.
     #[serde(default)]
     destination: String,
     cursor: Option<String>,
@@ -66,13 +63,12 @@ struct GroupsPage {
     t: &'static DeadLetterTexts,
     f: &'static FailureTexts,
     groups: Vec<GroupItem>,
-    /// The only destination that is shown; empty for all.
+    /// Empty for all destinations.
     destination: String,
     pager: Pager,
 }
 
 impl GroupsPage {
-    /// The letters one by one.
     fn all_path(&self) -> String {
         if self.destination.is_empty() {
             return "/dead-letters/all".to_owned();
@@ -105,7 +101,7 @@ async fn list_groups(user: CurrentUser, Query(query): Query<GroupsQuery>) -> Pag
     render_page(&GroupsPage { frame, t, f, groups: found.data, destination, pager })
 }
 
-/// Names of the filter bar, and what the API calls them.
+/// Filter names and their API parameters.
 const KNOWN: [(&str, &str); 9] = [
     ("dest", "destination"),
     ("source", "source"),
@@ -118,7 +114,7 @@ const KNOWN: [(&str, &str); 9] = [
     ("until", "until"),
 ];
 
-const LIST: ListPage = ListPage {
+const LIST: ListDefinition = ListDefinition {
     path: "/dead-letters/all",
     name: "dead-letters",
     known: &KNOWN,
@@ -155,8 +151,8 @@ struct DeadLettersPage {
 }
 
 impl DeadLettersPage {
-    /// The address of a replay of all that the filter finds. None with times: here they are those
-    /// of the delivery, and for a replay those of the event, so that others would be replayed.
+    /// Replays everything that matches the filter. Not available with times: in this list they refer to
+    /// the delivery, in a replay to the event, so other deliveries would be selected.
     fn replay_path(&self) -> Option<String> {
         let filter = FilterQuery::parse(&self.bar.typed);
         let has_times = filter.value("since").or(filter.value("until")).is_some();
@@ -168,7 +164,7 @@ impl DeadLettersPage {
     }
 }
 
-async fn list_dead_letters(user: CurrentUser, Query(query): Query<ListQuery>) -> PageResult {
+async fn list_dead_letters(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
     let t = DeadLetterTexts::of(user.lang());
     let frame = PageFrame::new(&user, NavItem::DeadLetters, t.all);
     let FilteredList { bar, found, pager, .. } = LIST.load(&user, &query).await?;

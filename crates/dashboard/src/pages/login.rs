@@ -1,7 +1,7 @@
-//! `/login`, `/logout`: the way in and out.
+//! `/login` and `/logout`.
 //!
-//! A link that opens idempotency_key shows a button: what only looks at links, as chats and mail scanners do,
-//! does not use it up.
+//! A single-use link shows a button first, so that link previews of chats and mail scanners do not use
+//! it up.
 
 use std::sync::Arc;
 
@@ -44,12 +44,12 @@ struct LoginQuery {
     next: String,
     #[serde(default)]
     code: String,
-    /// Another language, before anybody is known.
+    /// Language chosen on the login page.
     lang: Option<String>,
 }
 
 async fn show_login(Query(query): Query<LoginQuery>, headers: HeaderMap) -> Response {
-    let mut preferences = Preferences::of(&headers);
+    let mut preferences = Preferences::from_headers(&headers);
     let chosen = query.lang.as_deref().and_then(Lang::from_tag);
     preferences.lang = chosen.unwrap_or(preferences.lang);
     let t = LoginTexts::of(preferences.lang);
@@ -102,7 +102,7 @@ async fn sign_in(
             ([(header::SET_COOKIE, cookie)], Redirect::to(local_path(&form.next))).into_response()
         }
         Err(error) => {
-            let preferences = Preferences::of(&headers);
+            let preferences = Preferences::from_headers(&headers);
             let t = LoginTexts::of(preferences.lang);
             let (status, problem) = match error {
                 SignInError::InvalidCredential => (StatusCode::UNAUTHORIZED, t.refused),

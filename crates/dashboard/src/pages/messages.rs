@@ -1,4 +1,4 @@
-//! `/messages`: what was sent from here, and what became of it.
+//! `/messages`: outgoing messages and their status.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     current_user::CurrentUser,
     filter::FilterBar,
     format::{Badge, mask_middle},
-    list_page::{FilteredList, ListPage, ListQuery, Pager},
+    list_page::{FilteredList, ListDefinition, ListPageQuery, Pager},
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{CommonTexts, MessageTexts},
 };
@@ -29,7 +29,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/messages/{id}", get(show_message))
 }
 
-/// Names of the filter bar, and what the API calls them.
+/// Filter names and their API parameters.
 const KNOWN: [(&str, &str); 5] = [
     ("status", "status"),
     ("dest", "destination"),
@@ -38,7 +38,7 @@ const KNOWN: [(&str, &str); 5] = [
     ("until", "until"),
 ];
 
-const LIST: ListPage = ListPage {
+const LIST: ListDefinition = ListDefinition {
     path: "/messages",
     name: "messages",
     known: &KNOWN,
@@ -71,13 +71,11 @@ struct MessageStatusItem {
 }
 
 impl MessageItem {
-    /// To whom, as far as a list shows it.
     fn masked_recipient(&self) -> String {
         self.to.as_deref().map(mask_middle).unwrap_or_default()
     }
 }
 
-/// What became of a message, as a pill.
 pub(super) fn status_badge(word: &str, t: &MessageTexts, c: &CommonTexts) -> Badge {
     match word {
         "accepted" => Badge::new("", "clock", t.accepted),
@@ -91,7 +89,6 @@ pub(super) fn status_badge(word: &str, t: &MessageTexts, c: &CommonTexts) -> Bad
     }
 }
 
-/// A destination, as far as it matters who can send.
 #[derive(Deserialize)]
 struct MessageDestination {
     name: String,
@@ -99,7 +96,7 @@ struct MessageDestination {
     kind: String,
 }
 
-/// The names of all destinations that send messages.
+/// Names of the destinations that can send messages.
 pub(super) async fn sender_names(user: &CurrentUser) -> Vec<String> {
     let address = ApiPath::new(&["destinations"]).with("limit", "200");
     let found = user.get::<ApiList<MessageDestination>>(address).await.unwrap_or_default();
@@ -129,7 +126,7 @@ impl MessagesPage {
     }
 }
 
-async fn list_messages(user: CurrentUser, Query(query): Query<ListQuery>) -> PageResult {
+async fn list_messages(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
     let typed =
         MessageForm { idempotency_key: user.new_idempotency_key(), ..MessageForm::default() };
     messages_page(user, query, typed, None).await
@@ -137,7 +134,7 @@ async fn list_messages(user: CurrentUser, Query(query): Query<ListQuery>) -> Pag
 
 async fn messages_page(
     user: CurrentUser,
-    query: ListQuery,
+    query: ListPageQuery,
     typed: MessageForm,
     problem: Option<String>,
 ) -> PageResult {
@@ -223,7 +220,7 @@ async fn send_message(
         Err(error) => {
             let idempotency_key = user.idempotency_key_for_retry(&form.idempotency_key, &error);
             let form = MessageForm { idempotency_key, ..form };
-            messages_page(user, ListQuery::default(), form, Some(error.detail)).await
+            messages_page(user, ListPageQuery::default(), form, Some(error.detail)).await
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One file a page. Each has the lines of its own addresses.
+//! One module per page, with its routes.
 
 mod config;
 mod conversations;
@@ -19,7 +19,6 @@ use axum::Router;
 
 use crate::Dashboard;
 
-/// Every page.
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
         .merge(config::routes())

@@ -1,4 +1,4 @@
-//! `POST /preferences`: language, theme, time zone and shortcuts, kept in cookies of this browser.
+//! `POST /preferences`: language, theme, time zone and shortcuts, stored in cookies of this browser.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::{
     page::local_path,
 };
 
-/// For how long a preference is kept, in seconds.
+/// Lifetime of preference cookies, in seconds.
 pub(super) const YEAR: u64 = 365 * 24 * 60 * 60;
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new().route("/preferences", post(save))
 }
 
-/// What is left out stays as it is.
+/// Missing fields stay unchanged.
 #[derive(Deserialize)]
 struct PreferencesForm {
     lang: Option<String>,
@@ -37,7 +37,7 @@ struct PreferencesForm {
 
 async fn save(Form(form): Form<PreferencesForm>) -> Response {
     let lang = form.lang.as_deref().and_then(Lang::from_tag).map(Lang::tag);
-    let theme = form.theme.as_deref().and_then(Theme::parse).map(Theme::word);
+    let theme = form.theme.as_deref().and_then(Theme::parse).map(Theme::as_str);
     let zone = form.zone.as_deref().filter(|zone| is_zone_name(zone));
     let keys = form.keys.as_deref().filter(|keys| matches!(*keys, "on" | "off"));
     let chosen = [

@@ -1,4 +1,4 @@
-//! `/requests`: everything that hit the door, and what is kept aside.
+//! `/requests`: all incoming requests, and the quarantine.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
     filter::FilterBar,
     format::{Badge, format_size},
     lang::fill,
-    list_page::{FilteredList, ListPage, ListQuery, Pager},
+    list_page::{FilteredList, ListDefinition, ListPageQuery, Pager},
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::RequestTexts,
 };
@@ -31,7 +31,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/requests/{id}/release", post(release_request))
 }
 
-/// Names of the filter bar, and what the API calls them.
+/// Filter names and their API parameters.
 const KNOWN: [(&str, &str); 5] = [
     ("outcome", "outcome"),
     ("source", "source"),
@@ -40,7 +40,7 @@ const KNOWN: [(&str, &str); 5] = [
     ("until", "until"),
 ];
 
-const LIST: ListPage = ListPage {
+const LIST: ListDefinition = ListDefinition {
     path: "/requests",
     name: "requests",
     known: &KNOWN,
@@ -75,7 +75,7 @@ impl RequestItem {
         }
     }
 
-    /// The page that tells more: the refused request itself, or the event.
+    /// Link to the refused request, or to the event.
     fn details_path(&self) -> Option<String> {
         match (self.outcome.as_str(), &self.id, &self.event) {
             ("refused", Some(id), _) => Some(format!("/requests/{}", percent_encode(id))),
@@ -85,7 +85,6 @@ impl RequestItem {
     }
 }
 
-/// A request that was refused and is kept for whoever mends the secret.
 #[derive(Deserialize)]
 struct QuarantinedItem {
     id: String,
@@ -118,7 +117,7 @@ impl RequestsPage {
     }
 }
 
-async fn list_requests(user: CurrentUser, Query(query): Query<ListQuery>) -> PageResult {
+async fn list_requests(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
     let t = RequestTexts::of(user.lang());
     let frame = PageFrame::new(&user, NavItem::Requests, t.title);
     let FilteredList { filter, bar, found, pager } = LIST.load(&user, &query).await?;
@@ -147,7 +146,7 @@ impl HeaderField {
     }
 }
 
-/// Bytes as the API shows them: a text, or an object that says how they are written.
+/// Text of a value that is a string, or an object with the text and its encoding.
 fn bytes_text(bytes: &Value) -> String {
     let text = bytes.as_str().or_else(|| bytes.get("text").and_then(Value::as_str));
     text.map_or_else(|| bytes.to_string(), str::to_owned)

@@ -1,4 +1,4 @@
-//! `/settings`: tokens, signed-in browsers, retention, and how somebody likes his pages.
+//! `/settings`: preferences, API tokens, sessions and information about the gateway.
 
 use std::sync::Arc;
 
@@ -57,13 +57,13 @@ struct SettingsPage {
     t: &'static SettingsTexts,
     about: GatewayInfo,
     body_max: String,
-    /// Nothing for those who may not see them.
+    /// `None` if the user may not see tokens.
     tokens: Option<Vec<TokenItem>>,
     sessions: Vec<TokenItem>,
     own_session: String,
-    /// A token that was just new_token; it is shown this idempotency_key.
+    /// Set once, directly after creation.
     new_token: Option<String>,
-    /// Why the token that was form was not new_token.
+    /// Why the token was not created.
     problem: Option<String>,
     typed: NewTokenForm,
 }
@@ -127,7 +127,7 @@ struct CreatedToken {
     token: String,
 }
 
-/// The answer is the page itself: what is shown idempotency_key is in no address and in no cookie.
+/// The response is the page itself, so that the token is in no URL and no cookie.
 async fn create_token(user: CurrentUser, Form(form): Form<NewTokenForm>) -> PageResult {
     let mut body = json!({ "role": form.role, "name": form.name.trim() });
     if !form.expires_in.trim().is_empty() {

@@ -1,7 +1,7 @@
-//! `/stream`: what happens, told to a page a few times a second. `/live` shows it.
+//! `/stream`: live updates in batches, a few per second. `/live` shows them.
 //!
-//! A tab has one stream. It is pulled: a browser that reads slowly makes nothing wait and nothing
-//! grow here; the API's stream falls behind, says `reset` and begins again.
+//! The stream is pulled: a slow browser causes no waiting and no buffering here. The stream of the API
+//! then skips updates and sends `reset`.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -30,11 +30,11 @@ use crate::{
     translations::LiveTexts,
 };
 
-/// A page is told something at most so often.
+/// Minimum time between batches.
 const BATCH_INTERVAL: Duration = Duration::from_millis(250);
-/// What comes together is told together, also after a silence.
+/// Collects updates that arrive together, also after a quiet period.
 const BATCH_DELAY: Duration = Duration::from_millis(20);
-/// With this, a browser that comes back says where it was.
+/// Header with which a reconnecting browser resumes.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
@@ -47,9 +47,9 @@ async fn stream_updates(
     headers: HeaderMap,
 ) -> Response {
     let mut request = Request::get("/api/v1/stream");
-    // What the browser says by itself is newer than what the page said when it opened the stream.
-    let said = headers.get(LAST_EVENT_ID).and_then(|last| last.to_str().ok());
-    if let Some(last) = said.or(filter.since.as_deref()) {
+    // The header of the browser is newer than the query, which was set when the stream was opened.
+    let last_event_id = headers.get(LAST_EVENT_ID).and_then(|last| last.to_str().ok());
+    if let Some(last) = last_event_id.or(filter.since.as_deref()) {
         request = request.header(LAST_EVENT_ID, last);
     }
     let Ok(request) = request.body(Body::empty()) else {
@@ -57,7 +57,7 @@ async fn stream_updates(
     };
     let answer = user.gateway().call(user.session(), request).await;
     if answer.status() != StatusCode::OK {
-        // Too many streams, or no rights any more: the browser comes back later.
+        // Too many streams or no permission: the browser retries later.
         return answer.status().into_response();
     }
     let tail = TailStream {
@@ -76,22 +76,21 @@ async fn stream_updates(
     (headers, Body::from_stream(body)).into_response()
 }
 
-/// Tells proxies of the nginx kind to pass each batch on at idempotency_key.
+/// Disables buffering in nginx and compatible proxies.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// One open stream.
 struct TailStream {
     updates: BodyDataStream,
     parser: SseParser,
     batcher: TailBatcher,
-    /// When what was gathered is told.
+    /// When the current batch is sent.
     due: Option<Instant>,
     sent_at: Instant,
     is_over: bool,
 }
 
 impl TailStream {
-    /// What is told next; nothing when the gateway ends, or the session does.
+    /// The next chunk; `None` when the gateway stops or the session ends.
     async fn next(&mut self) -> Option<String> {
         loop {
             if self.is_over {
@@ -99,7 +98,7 @@ impl TailStream {
             }
             let due = self.due;
             let bytes = tokio::select! {
-                // First: a flood of updates would never let it be told.
+                // First, because a flood of updates would otherwise starve the timer.
                 biased;
                 () = async { tokio::time::sleep_until(due.unwrap_or(self.sent_at)).await },
                     if due.is_some() => return Some(self.flush()),
@@ -118,7 +117,12 @@ impl TailStream {
                 let now = Instant::now();
                 self.due.get_or_insert((self.sent_at + BATCH_INTERVAL).max(now + BATCH_DELAY));
             } else if is_heartbeat {
-                return Some(": here\n\n".to_owned());
+                return Some(
+                    ": heartbeat
+
+"
+                    .to_owned(),
+                );
             }
         }
     }
@@ -144,7 +148,7 @@ struct LivePage {
     destinations: Vec<String>,
     statuses: Vec<(&'static str, String)>,
     filter: TailFilter,
-    /// Tone, icon and word of each status, as JSON: rows are made in the browser.
+    /// Color, icon and text of each status as JSON: rows are built in the browser.
     badges: String,
 }
 

@@ -53,7 +53,7 @@ crate::lang::translations!(
         status: "Status", "Status", "Estado";
         reason: "Reason", "Motivo", "Motivo";
         kind: "Type", "Tipo", "Tipo";
-        key: "Dedup key", "Chave de deduplicação", "Clave de deduplicación";
+        key: "Dedup key", "Chave", "Clave";
         attempts: "Attempts", "Tentativas", "Intentos";
         pending: "Pending", "Pendente", "Pendiente";
         in_flight: "In flight", "Em envio", "En curso";

@@ -15,10 +15,10 @@ crate::lang::translations!(
         rate: "Rate limit", "Limite de taxa", "Límite de tasa";
         rate_hint: "Maximum attempts per unit of time, for example 50/s. Empty: no limit.", "Máximo de tentativas por unidade de tempo, por exemplo 50/s. Vazio: sem limite.", "Máximo de intentos por unidad de tiempo, por ejemplo 50/s. Vacío: sin límite.";
         oldest: "Oldest pending", "Pendente mais antiga", "Pendiente más antigua";
-        dead_day: "Dead letters, 24 h", "Com falha, 24 h", "Fallidas, 24 h";
-        attempts_day: "Attempts, 24 h", "Tentativas, 24 h", "Intentos, 24 h";
-        success: "Success rate, 24 h", "Taxa de sucesso, 24 h", "Tasa de éxito, 24 h";
-        response_time: "p95 response time, 24 h", "Tempo de resposta p95, 24 h", "Tiempo de respuesta p95, 24 h";
+        dead_day: "Dead letters, 24 h", "Com falha, 24 h", "Fallidas, 24 h";
+        attempts_day: "Attempts, 24 h", "Tentativas, 24 h", "Intentos, 24 h";
+        success: "Success rate, 24 h", "Taxa de sucesso, 24 h", "Tasa de éxito, 24 h";
+        response_time: "p95 response time, 24 h", "Tempo de resposta p95, 24 h", "Tiempo de respuesta p95, 24 h";
         healthy: "Healthy", "Saudável", "En buen estado";
         unusable: "Invalid settings", "Configuração inválida", "Ajustes no válidos";
         paused: "Paused", "Pausado", "En pausa";

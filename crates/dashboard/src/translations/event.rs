@@ -4,7 +4,7 @@ crate::lang::translations!(
     EventTexts {
         title: "Event", "Evento", "Evento";
         received: "Received", "Recebido", "Recibido";
-        from: "Client address", "Endereço do cliente", "Dirección del cliente";
+        from: "Client IP", "IP do cliente", "IP del cliente";
         address: "Path", "Caminho", "Ruta";
         size: "Size", "Tamanho", "Tamaño";
         id: "ID", "ID", "ID";

@@ -10,7 +10,7 @@ crate::lang::translations!(
         retrying: "Retrying", "Em nova tentativa", "En reintento";
         dead: "Dead letters", "Fila de falhas", "Entregas fallidas";
         oldest: "Oldest pending", "Pendente mais antiga", "Pendiente más antigua";
-        none_pending: "no pending deliveries", "nenhuma entrega pendente", "sin entregas pendientes";
+        none_pending: "none pending", "nada pendente", "nada pendiente";
         last_minute: "last minute", "último minuto", "último minuto";
         in_range: "selected period", "período selecionado", "período seleccionado";
         in_marked: "marked period", "período marcado", "período marcado";
@@ -45,7 +45,7 @@ crate::lang::translations!(
         no_groups: "No dead letters", "Nenhuma entrega com falha", "Sin entregas fallidas";
         all_groups: "View all dead letters", "Ver a fila de falhas", "Ver entregas fallidas";
         cause: "Cause", "Causa", "Causa";
-        count: "Dead letters", "Com falha", "Fallidas";
+        count: "Dead", "Falhas", "Fallos";
         last_seen: "Last seen", "Última ocorrência", "Última vez";
         sent_today: "Messages sent today", "Mensagens enviadas hoje", "Mensajes enviados hoy";
         sent_of: "{} of {}", "{} de {}", "{} de {}";

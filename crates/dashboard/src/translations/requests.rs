@@ -11,7 +11,7 @@ crate::lang::translations!(
         refused: "Refused", "Recusada", "Rechazada";
         why: "Reason and fix", "Motivo e solução", "Motivo y solución";
         from: "Request", "Requisição", "Solicitud";
-        client: "Client address", "Endereço do cliente", "Dirección del cliente";
+        client: "Client IP", "IP do cliente", "IP del cliente";
         bytes: "Size", "Tamanho", "Tamaño";
         bytes_differ: "different body", "corpo diferente", "cuerpo diferente";
         same_bytes: "identical body", "corpo idêntico", "cuerpo idéntico";

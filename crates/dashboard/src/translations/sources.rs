@@ -18,10 +18,10 @@ crate::lang::translations!(
         unverified_text: "Anyone who knows the URL can send events. Set up signature verification unless only your own network can reach it.", "Qualquer pessoa que conheça a URL pode enviar eventos. Configure a verificação de assinatura, a menos que só a sua rede tenha acesso.", "Cualquiera que conozca la URL puede enviar eventos. Configure la verificación de firma, salvo que solo su red tenga acceso.";
         disabled: "Disabled", "Desativada", "Desactivado";
         disabled_text: "This source responds with 503, so senders retry later.", "Esta origem responde 503, para que os remetentes tentem mais tarde.", "Este origen responde 503, para que los remitentes reintenten más tarde.";
-        day: "Events, 24 h", "Eventos, 24 h", "Eventos, 24 h";
-        accepted: "Accepted, 24 h", "Aceitos, 24 h", "Aceptados, 24 h";
-        duplicates: "Duplicates, 24 h", "Duplicados, 24 h", "Duplicados, 24 h";
-        no_key: "Without key, 24 h", "Sem chave, 24 h", "Sin clave, 24 h";
+        day: "Events, 24 h", "Eventos, 24 h", "Eventos, 24 h";
+        accepted: "Accepted, 24 h", "Aceitos, 24 h", "Aceptados, 24 h";
+        duplicates: "Duplicates, 24 h", "Duplicados, 24 h", "Duplicados, 24 h";
+        no_key: "Without key, 24 h", "Sem chave, 24 h", "Sin clave, 24 h";
         view_events: "Events", "Eventos", "Eventos";
         view_requests: "Requests", "Requisições", "Solicitudes";
         try_it: "Send test event", "Enviar evento de teste", "Enviar evento de prueba";

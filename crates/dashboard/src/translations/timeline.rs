@@ -8,7 +8,7 @@ crate::lang::translations!(
         unverified: "Not verified: this source has no signature check", "Não verificado: esta origem não verifica assinaturas", "Sin verificar: este origen no comprueba firmas";
         released: "Not verified: released from quarantine manually", "Não verificado: liberado da quarentena manualmente", "Sin verificar: liberado de la cuarentena manualmente";
         key: "Dedup key {}", "Chave de deduplicação {}", "Clave de deduplicación {}";
-        key_from: "Dedup key {} (from {})", "Chave de deduplicação {} (de {})", "Clave de deduplicación {} (de {})";
+        key_from: "Dedup key {} (from {})", "Chave de deduplicação {} (origem: {})", "Clave de deduplicación {} (origen: {})";
         key_body_field: "body field {}", "campo {} do corpo", "campo {} del cuerpo";
         key_header: "header {}", "cabeçalho {}", "encabezado {}";
         key_hash: "a hash of the body", "hash do corpo", "hash del cuerpo";

@@ -1,4 +1,4 @@
-//! Makes, changes and deletes sources and destinations.
+//! Create, edit and delete forms shared by sources and destinations.
 
 use std::{marker::PhantomData, sync::Arc};
 
@@ -46,11 +46,11 @@ struct EditPage {
     e: &'static FormTexts,
     tabs: Vec<(String, &'static str, bool)>,
     fields: Vec<FormField>,
-    /// All settings as text, where they are edited so.
+    /// Set when the settings are edited as JSON.
     json: Option<String>,
     action: String,
     back: String,
-    /// The version that was read; empty for one that is new.
+    /// `ETag` of the version being edited; empty for a new resource.
     tag: String,
     idempotency_key: String,
     error: Option<ApiError>,
@@ -60,17 +60,16 @@ struct EditPage {
 
 #[derive(Deserialize)]
 struct EditorQuery {
-    /// What was chosen first.
+    /// The chosen provider or destination kind.
     choice: Option<String>,
-    /// `json` for all settings as text.
+    /// `json` to edit the settings as JSON.
     #[serde(rename = "as")]
     form: Option<String>,
 }
 
-/// A form while it is put together.
 struct ResourceForm<'v, T> {
     user: &'v CurrentUser,
-    /// The name of what is there; none for one that is new.
+    /// `None` for a new resource.
     name: Option<String>,
     spec: Value,
     tag: String,
@@ -83,7 +82,6 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
         Self { user, name, spec, tag, as_json: false, resource: PhantomData }
     }
 
-    /// With all settings as text instead of fields.
     fn with_json(self, as_json: bool) -> Self {
         Self { as_json, ..self }
     }
@@ -95,7 +93,6 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
         fields
     }
 
-    /// The page as it is first shown.
     fn page(&self) -> EditPage {
         let e = FormTexts::of(self.user.lang());
         let choice = self.spec[T::CHOICE_FIELD].as_str().unwrap_or(T::DEFAULT_CHOICE);
@@ -130,7 +127,7 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
         }
     }
 
-    /// The same page after something was refused, with what was typed.
+    /// The page after an error, with the submitted values.
     fn page_with_error(&self, typed: &FormValues, error: &ApiError) -> EditPage {
         let mut page = self.page();
         let is_conflict = error.status == 412;
@@ -153,7 +150,7 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
         }
     }
 
-    /// What is to be saved.
+    /// The spec to save.
     fn submitted_spec(&self, typed: &FormValues) -> Result<Value, ApiError> {
         if let Some(text) = typed.get("json").filter(|_| self.as_json) {
             let not_json = |error: serde_json::Error| ApiError {
@@ -169,8 +166,8 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
     }
 }
 
-/// Whether the form is worth showing again, with what was typed: it can be mended, or sent again when
-/// the gateway is less busy. Only who may not do it at all, or whose thing is gone, is told so instead.
+/// Whether to show the form again with the submitted values, because the error can be corrected or is
+/// temporary. Missing permissions and deleted resources lead to the error page instead.
 pub(super) fn is_correctable(error: &ApiError) -> bool {
     !matches!(error.status, 401 | 403 | 404)
 }
@@ -203,14 +200,14 @@ async fn create<T: EditableResource>(
         .with_json(query.form.as_deref() == Some("json"));
     let idempotency_key =
         typed.get("idempotency_key").filter(|idempotency_key| !idempotency_key.is_empty());
-    let made: Result<Value, ApiError> = match (form.submitted_spec(&typed), idempotency_key) {
+    let created: Result<Value, ApiError> = match (form.submitted_spec(&typed), idempotency_key) {
         (Err(error), _) => Err(error),
         (Ok(spec), Some(idempotency_key)) => {
             user.post_idempotent(ApiPath::new(&[T::PATH]), Some(spec), idempotency_key).await
         }
         (Ok(spec), None) => user.post(ApiPath::new(&[T::PATH]), Some(spec)).await,
     };
-    finish_save::<T>(&user, &form, &typed, made)
+    finish_save::<T>(&user, &form, &typed, created)
 }
 
 async fn load_form<'v, T: EditableResource>(
@@ -243,7 +240,7 @@ async fn replace<T: EditableResource>(
     let changed: Result<Value, ApiError> = match form.submitted_spec(&typed) {
         Err(error) => Err(error),
         Ok(spec) => {
-            // The version that was in the form, not the one that was read now.
+            // The version the form was filled from, not the one just loaded.
             let tag = typed.get("tag").map(String::as_str).unwrap_or_default();
             user.call_if_match(Method::PUT, ApiPath::new(&[T::PATH, &name]), Some(spec), tag).await
         }
@@ -295,7 +292,7 @@ async fn delete<T: EditableResource>(
     }
 }
 
-/// Forms are for those who may send them; the API would refuse them anyway.
+/// Hides forms from users without permission; the API would reject them anyway.
 pub(super) fn require_admin(user: &CurrentUser) -> Result<(), crate::page::PageError> {
     if user.can_administer() {
         return Ok(());
@@ -309,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_typed_is_kept_unless_nobody_could_send_it() {
+    fn form_is_shown_again_unless_forbidden_or_gone() {
         for (status, expected) in [
             (400, true),
             (403, false),

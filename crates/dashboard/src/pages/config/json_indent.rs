@@ -1,12 +1,11 @@
-//! JSON with line breaks, for people: nothing but blanks is changed.
+//! Pretty-prints JSON by changing whitespace only, so that numbers and duplicate keys stay as received.
 
-/// Deeper levels are not moved further to the right: nobody could read them, and the blanks alone
-/// would be more than there is memory.
+/// Deeper levels are not indented further: the indentation of deeply nested JSON would exceed memory.
 const LEVELS_MAX: usize = 60;
-/// What becomes longer than this is left as it is.
+/// Longer results are returned unformatted.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The text in lines; as it is if it is no JSON, or would become too long.
+/// Formats JSON; anything else, or a result that is too long, is returned unchanged.
 pub(super) fn indent_json(text: &str) -> String {
     if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
         return text.to_owned();
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_blanks_change() {
+    fn indenting_changes_only_whitespace() {
         for (text, expected) in [
             ("{}", "{}"),
             ("[ ]", "[]"),
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_deeply_or_is_long_does_not_grow_without_end() {
+    fn indenting_deep_or_long_json_is_bounded() {
         let levels = 100_000;
         let deep = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert_eq!(indent_json(&deep), deep, "too long in lines");

@@ -1,7 +1,7 @@
-//! `/sources`, `/destinations` and `/routes`: what people configure.
+//! `/sources`, `/destinations` and `/routes`: configuration pages.
 //!
-//! Sources and destinations are made and changed by the same handlers ([`editor`]); what differs is in
-//! their [`EditableResource`].
+//! Sources and destinations share their forms ([`editor`]); the differences are in
+//! [`EditableResource`].
 
 mod destinations;
 mod editor;
@@ -29,14 +29,14 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new().merge(sources::routes()).merge(destinations::routes()).merge(routes::routes())
 }
 
-/// One of what can be chosen before anything else is asked.
+/// A provider or destination kind offered before the form.
 struct ResourceChoice {
     href: String,
     name: &'static str,
     about: &'static str,
 }
 
-/// What the dialog says that deletes something.
+/// The dialog that confirms a deletion.
 struct DeleteDialog {
     path: String,
     tag: String,
@@ -57,24 +57,21 @@ impl DeleteDialog {
     }
 }
 
-/// A kind of thing that has a name and settings.
+/// A named resource that is edited with a form.
 trait EditableResource: Send + Sync + 'static {
-    /// Its word in addresses, ours and those of the API.
+    /// Path segment, in the dashboard and in the API.
     const PATH: &'static str;
     const NAV: NavItem;
-    /// The setting that is chosen before anything else.
+    /// The setting chosen before the form: provider or kind.
     const CHOICE_FIELD: &'static str;
-    /// What it is if nobody says.
     const DEFAULT_CHOICE: &'static str;
 
-    /// The title of the page that makes one, and what it asks first.
+    /// Title and introduction of the page for a new resource.
     fn new_page_texts(lang: Lang) -> (&'static str, &'static str);
-    /// What can be chosen first.
     fn choices(lang: Lang) -> Vec<ResourceChoice>;
-    /// The fields of one with these settings.
+    /// The form fields for a spec.
     fn fields(spec: &Value, lang: Lang) -> Vec<FormField>;
-    /// Fills the fields that have no single place in the spec.
+    /// Fills fields that do not map to one JSON pointer.
     fn fill_special_fields(_fields: &mut [FormField], _spec: &Value) {}
-    /// Writes those.
     fn write_special_fields(_typed: &FormValues, _spec: &mut Value) {}
 }

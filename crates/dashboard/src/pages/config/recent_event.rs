@@ -1,4 +1,4 @@
-//! An event as the pages of sources and routes name it.
+//! Recent events, as listed by source and route pages.
 
 use serde::Deserialize;
 
@@ -17,7 +17,6 @@ pub(super) struct RecentEvent {
 }
 
 impl RecentEvent {
-    /// The newest ones of a source.
     pub(super) async fn load_newest(
         user: &CurrentUser,
         source: &str,
@@ -27,12 +26,11 @@ impl RecentEvent {
         Ok(user.get::<ApiList<Self>>(address).await?.data)
     }
 
-    /// The key, with phones masked.
     pub(super) fn masked_key(&self) -> Option<String> {
         self.key.as_deref().map(mask_phones)
     }
 
-    /// All of it in one line.
+    /// Label in a list of events.
     pub(super) fn label(&self) -> String {
         let key = self.masked_key();
         let known = [self.kind.as_deref(), key.as_deref()];

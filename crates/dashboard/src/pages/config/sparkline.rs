@@ -1,4 +1,4 @@
-//! Numbers of a source or a destination by time, and the small line that shows them.
+//! Metrics of a source or destination in the last 24 hours, drawn as a sparkline.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use crate::{
     current_user::CurrentUser,
 };
 
-/// Above so many lines a list has no charts: each is a question of its own.
+/// Longer lists have no sparklines: each needs its own API call.
 pub(super) const CHARTS_MAX: usize = 60;
 
 #[derive(Debug, Default, Deserialize)]
@@ -29,12 +29,11 @@ struct HourPoint {
     value: u64,
 }
 
-/// How wide and high the line is drawn.
 const WIDTH: u64 = 96;
 const HEIGHT: u64 = 22;
 
 impl DaySeries {
-    /// The last 24 hours, an hour a point. `subject` is `source` or `destination`.
+    /// Loads 24 hourly points. `subject` is `source` or `destination`.
     pub(super) async fn load(
         user: &CurrentUser,
         metric: &str,
@@ -50,7 +49,7 @@ impl DaySeries {
         user.get(address).await
     }
 
-    /// The points of the line, as an SVG writes them.
+    /// Points of an SVG polyline.
     pub(super) fn sparkline(&self) -> String {
         sparkline_points(&self.points.iter().map(|point| point.value).collect::<Vec<_>>())
     }
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_stays_in_its_picture() {
+    fn sparkline_stays_within_its_view_box() {
         for (values, expected) in [
             (vec![], ""),
             (vec![0], "0,21"),

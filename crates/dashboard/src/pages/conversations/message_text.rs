@@ -1,8 +1,8 @@
-//! What a message says, whoever its provider is: the first pointer that has a text.
+//! Extracts the text of a message from the body of any supported provider.
 
 use serde_json::Value;
 
-/// Where providers put the text of a message, and the outbox too.
+/// JSON pointers to the text, by provider.
 const TEXT_POINTERS: [&str; 14] = [
     "/entry/0/changes/0/value/messages/0/text/body",
     "/entry/0/changes/0/value/messages/0/button/text",
@@ -20,10 +20,9 @@ const TEXT_POINTERS: [&str; 14] = [
     "/text",
 ];
 
-/// The longest text that is shown.
 const CHARS_MAX: usize = 600;
 
-/// The text of a message; `None` if it has none that we know.
+/// The text, or `None` if the body contains no known text field.
 pub(super) fn extract(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let text = TEXT_POINTERS.iter().find_map(|pointer| body.pointer(pointer)?.as_str())?;
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_found_where_providers_put_them() {
+    fn message_text_is_found_for_every_provider() {
         for (body, expected) in [
             (r#"{"text":"hi"}"#, Some("hi")),
             (r#"{"text":{"body":"hi"}}"#, Some("hi")),

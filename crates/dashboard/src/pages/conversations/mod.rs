@@ -1,7 +1,7 @@
-//! `/conversations`: everything about one phone on one line.
+//! `/conversations`: all events of one phone number.
 //!
-//! Lists show phones masked, and lead here by an event, so that no address of a page holds a phone
-//! that nobody typed.
+//! Lists mask phone numbers and link here by event id, so that no URL contains a phone number the user
+//! did not type.
 
 mod message_text;
 
@@ -28,25 +28,24 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new().route("/conversations", get(show_conversations).post(reveal_phone))
 }
 
-/// Of how many events recent conversations are made.
+/// Recent conversations are taken from this number of events.
 const RECENT_EVENTS_LIMIT: &str = "200";
-/// Entries of a conversation on one page.
 const PAGE_LIMIT: &str = "25";
-/// A larger body is not read for the line of text in it: a page has many of them.
+/// Larger bodies are not read: a page shows many entries.
 const TEXT_BODY_BYTES_MAX: u64 = 128 * 1024;
-/// Messages whose progress is query for at idempotency_key: a page of them, and what is sent meanwhile.
+/// Number of messages whose status is loaded: one page, plus messages sent meanwhile.
 const MESSAGES_LIMIT: &str = "50";
-/// How much older than its event a message's id may be.
+/// How much older than its event a message id may be.
 const ID_AGE_MAX: Duration = Duration::from_secs(60);
-/// Entries that are put together at the same time: as many as the store reads at idempotency_key.
+/// Concurrent body reads: as many as the store runs at once.
 const CONCURRENT_READS: usize = 4;
 
 #[derive(Default, Deserialize)]
 struct ConversationQuery {
-    /// As it was typed.
+    /// A phone number as typed.
     #[serde(default)]
     phone: String,
-    /// Or that which an event is about.
+    /// Alternatively the event that contains the phone number.
     #[serde(default)]
     event: String,
     cursor: Option<String>,
@@ -74,7 +73,6 @@ impl ConversationEvent {
     }
 }
 
-/// Somebody of whom an event came in lately.
 struct RecentConversation {
     phone: String,
     last_at: String,
@@ -82,7 +80,7 @@ struct RecentConversation {
     count: usize,
 }
 
-/// One thing on the line.
+/// An event of the conversation.
 struct ConversationEntry {
     event: String,
     at: String,
@@ -100,7 +98,7 @@ struct ConversationsPage {
     frame: PageFrame,
     t: &'static MessageTexts,
     query: ConversationQuery,
-    /// The phone, masked unless it was revealed.
+    /// Masked unless it was revealed.
     phone: Option<String>,
     revealed: bool,
     recent: Vec<RecentConversation>,
@@ -118,7 +116,7 @@ async fn show_conversations(
     conversations_page(user, query, false).await
 }
 
-/// Shows the phone itself. The API writes down who saw it.
+/// Shows the phone number. The API logs who viewed it.
 async fn reveal_phone(user: CurrentUser, Form(query): Form<ConversationQuery>) -> PageResult {
     let address = ApiPath::new(&["events", &query.event, "reveal"]);
     user.post::<Value>(address, None).await.map_err(|error| user.page_error(error))?;
@@ -174,7 +172,7 @@ async fn conversations_page(
         .next_cursor
         .map(|cursor| format!("/conversations?{by}&cursor={}", percent_encode(&cursor)));
     let statuses = load_message_statuses(&user, &phone, query.cursor.as_deref(), &found.data).await;
-    // The page is newest first, and a conversation is read from the top.
+    // The API lists newest first; a conversation is read top to bottom.
     let entries = stream::iter(found.data.into_iter().rev());
     page.entries = entries
         .map(|event| build_entry(&user, t, &statuses, event))
@@ -188,7 +186,7 @@ async fn conversations_page(
     render_page(&page)
 }
 
-/// Whom the newest events are about, each idempotency_key.
+/// The phone numbers of the newest events, each with its newest event.
 fn recent_conversations(events: Vec<ConversationEvent>) -> Vec<RecentConversation> {
     let mut found: Vec<RecentConversation> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
@@ -216,8 +214,8 @@ struct MessageProgress {
     status: String,
 }
 
-/// What statuses of each message among these events, which are a page, newest first. ConversationQuery idempotency_key for
-/// all of them: messages and events go on after the same ids.
+/// Status of each outgoing message among these events, with one API call for all: messages and events
+/// share their cursors.
 async fn load_message_statuses(
     user: &CurrentUser,
     phone: &str,
@@ -227,7 +225,7 @@ async fn load_message_statuses(
     let Some(oldest) = events.iter().rev().find(|event| event.is_outgoing()) else {
         return HashMap::new();
     };
-    // The id of a message is a little older than its event: it was made with the wish.
+    // A message id is created slightly before its event.
     let since = oldest.received_at.parse::<Timestamp>().map(|at| at - ID_AGE_MAX);
     let since = since.map_or_else(|_| oldest.received_at.clone(), |since| since.to_string());
     let address = ApiPath::new(&["messages"])
@@ -281,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_phone_is_listed_once_with_its_newest_event() {
+    fn recent_conversations_list_each_phone_once() {
         let event = |id: &str, phone: Option<&str>| ConversationEvent {
             id: id.to_owned(),
             source: None,

@@ -1,4 +1,4 @@
-//! What can be done with an event: reveal it, deliver it again, stop a delivery.
+//! Actions on an event: reveal, replay, cancel.
 
 use axum::{Form, extract::Path};
 use serde::Deserialize;
@@ -9,14 +9,14 @@ use crate::{
     client::ApiPath, current_user::CurrentUser, page::PageResult, translations::EventTexts,
 };
 
-/// A form that is carried out idempotency_key.
+/// A form that must be executed only once.
 #[derive(Deserialize)]
 pub(super) struct IdempotentForm {
     #[serde(default)]
     pub(super) idempotency_key: String,
 }
 
-/// Shows what is masked: the answer itself is the page, so that nothing of it is kept anywhere.
+/// Shows masked values. The page is the response itself, so that it is not stored anywhere.
 pub(super) async fn reveal_event(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     match user.post::<RevealedEvent>(ApiPath::new(&["events", &id, "reveal"]), None).await {
         Ok(revealed) => detail::event_page(&user, &id, Some(revealed)).await,

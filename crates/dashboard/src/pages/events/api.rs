@@ -1,4 +1,4 @@
-//! Events as the API gives them, with the fields that pages show.
+//! API responses about events.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,15 @@ use serde::Deserialize;
 
 use crate::{format::mask_middle, translations::EventTexts};
 
-/// What an event can be found by.
-pub(super) type Attributes = BTreeMap<String, Vec<String>>;
+/// Search attributes of an event.
+pub(super) type EventAttributes = BTreeMap<String, Vec<String>>;
 
-/// Attributes that are people, or lead to one.
+/// EventAttributes with personal data.
 const PERSON_ATTRIBUTES: [&str; 4] = ["phone", "email", "chat", "user"];
 
-/// Shorter names of people are found by chance.
+/// Shorter values would be masked where they occur by chance.
 const MASKED_CHARS_MIN: usize = 6;
 
-/// An event with its story.
 #[derive(Deserialize)]
 pub(super) struct EventDetails {
     pub(super) id: String,
@@ -27,7 +26,7 @@ pub(super) struct EventDetails {
     pub(super) body_bytes: u64,
     pub(super) duplicate_count: u64,
     #[serde(default)]
-    pub(super) attributes: Attributes,
+    pub(super) attributes: EventAttributes,
     pub(super) body_removed: bool,
     pub(super) sha256: String,
     pub(super) request: Option<RequestHeadItem>,
@@ -36,7 +35,6 @@ pub(super) struct EventDetails {
     pub(super) decisions: Vec<TimelineItem>,
 }
 
-/// The head of a request.
 #[derive(Deserialize)]
 pub(super) struct RequestHeadItem {
     pub(super) path: String,
@@ -46,7 +44,7 @@ pub(super) struct RequestHeadItem {
 }
 
 impl RequestHeadItem {
-    /// Path and query, as the sender called them.
+    /// Path and query as requested.
     pub(super) fn address(&self, source: Option<&str>) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
         format!("/in/{}{}{query}", source.unwrap_or("…"), self.path)
@@ -60,7 +58,7 @@ pub(super) struct HeaderItem {
     pub(super) value: TextOrBase64,
 }
 
-/// Bytes, as text where they are.
+/// Bytes as text if possible, otherwise as Base64.
 #[derive(Clone, Deserialize)]
 pub(super) struct TextOrBase64 {
     pub(super) text: Option<String>,
@@ -76,7 +74,7 @@ impl TextOrBase64 {
         }
     }
 
-    /// For people: what is not text is shown as text as far as it goes.
+    /// As text; invalid UTF-8 is replaced.
     pub(super) fn shown(&self) -> String {
         String::from_utf8_lossy(&self.bytes()).into_owned()
     }
@@ -92,7 +90,7 @@ pub(super) struct TimelineItem {
     pub(super) detail: serde_json::Value,
 }
 
-/// One sighting of a duplicate. An API that does not number them counts them all the same.
+/// A duplicate request. Older servers do not number them.
 #[derive(Deserialize)]
 pub(super) struct DuplicateItem {
     #[serde(default)]
@@ -117,7 +115,6 @@ pub(super) struct DeliveryItem {
     pub(super) sent_id: Option<String>,
 }
 
-/// A delivery with its attempts.
 #[derive(Deserialize)]
 pub(super) struct DeliveryDetails {
     #[serde(flatten)]
@@ -138,7 +135,6 @@ pub(super) struct AttemptItem {
     pub(super) response: String,
 }
 
-/// Where the time of an attempt went.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TimingItem {
@@ -150,11 +146,11 @@ pub(super) struct TimingItem {
     pub(super) reused_connection: Option<bool>,
 }
 
-/// What is masked elsewhere.
+/// Unmasked values.
 #[derive(Deserialize)]
 pub(super) struct RevealedEvent {
     pub(super) key: Option<String>,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: EventAttributes,
     pub(super) request: Option<RequestHeadItem>,
     pub(super) body: Option<TextOrBase64>,
     #[serde(default, rename = "answers")]
@@ -168,15 +164,14 @@ pub(super) struct RevealedResponse {
     pub(super) response: TextOrBase64,
 }
 
-/// An attribute as a page shows it.
 pub(super) struct EventFact {
     pub(super) name: String,
     pub(super) values: Vec<String>,
 }
 
-/// The attributes with their names for people. People are masked unless they are revealed.
+/// EventAttributes with translated labels; personal data is masked unless revealed.
 pub(super) fn event_facts(
-    attributes: &Attributes,
+    attributes: &EventAttributes,
     t: &EventTexts,
     revealed: bool,
 ) -> Vec<EventFact> {
@@ -188,14 +183,14 @@ pub(super) fn event_facts(
     attributes.iter().map(fact).collect()
 }
 
-/// Whom an event is about, as far as a list shows it.
-pub(super) fn masked_subject(attributes: &Attributes) -> String {
+/// The masked contact of an event.
+pub(super) fn masked_subject(attributes: &EventAttributes) -> String {
     let found = PERSON_ATTRIBUTES.iter().find_map(|name| attributes.get(*name)?.first());
     found.map(|value| mask_middle(value)).unwrap_or_default()
 }
 
-/// A text without the people that an event is about: keys are often made of their numbers.
-pub(super) fn mask_people(text: &str, attributes: &Attributes) -> String {
+/// Masks personal data of the event in a text: dedup keys often contain phone numbers.
+pub(super) fn mask_people(text: &str, attributes: &EventAttributes) -> String {
     let people = PERSON_ATTRIBUTES.iter().filter_map(|name| attributes.get(*name)).flatten();
     let mut names: Vec<String> = people
         .flat_map(|value| {
@@ -204,7 +199,7 @@ pub(super) fn mask_people(text: &str, attributes: &Attributes) -> String {
         })
         .filter(|name| name.chars().count() >= MASKED_CHARS_MIN)
         .collect();
-    // The longest first, so that no part of it is hidden alone.
+    // Longest first, so that no part is masked separately.
     names.sort_unstable_by_key(|name| std::cmp::Reverse(name.len()));
     names.dedup();
     names.iter().fold(text.to_owned(), |text, name| text.replace(name.as_str(), &mask_middle(name)))
@@ -214,14 +209,14 @@ pub(super) fn mask_people(text: &str, attributes: &Attributes) -> String {
 mod tests {
     use super::*;
 
-    fn attributes(pairs: &[(&str, &str)]) -> Attributes {
+    fn attributes(pairs: &[(&str, &str)]) -> EventAttributes {
         let list =
             pairs.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()]));
         list.collect()
     }
 
     #[test]
-    fn a_key_says_nothing_of_people() {
+    fn personal_data_in_keys_is_masked() {
         let about = attributes(&[
             ("phone", "5511987654321"),
             ("chat", "5511987654321@s.whatsapp.net"),
@@ -238,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_shows_no_person_whole() {
+    fn contact_in_lists_is_masked() {
         assert_eq!(masked_subject(&attributes(&[("email", "joao@example.com")])), "joao••••••••om");
         assert_eq!(masked_subject(&attributes(&[("object", "ord_1")])), "");
     }

@@ -1,4 +1,4 @@
-//! A delivery as a card: where it goes, how it is, what was answered, what can be done.
+//! A delivery as a card: destination, status, attempts and actions.
 
 use std::time::Duration;
 
@@ -9,18 +9,16 @@ use crate::{
     translations::{CommonTexts, EventTexts, FailureTexts},
 };
 
-/// Attempts that are open on a card; the rest is a click away.
+/// Number of visible attempts; older ones are collapsed.
 const OPEN_MAX: usize = 3;
-/// What is shown of an answer.
 const ANSWER_CHARS_MAX: usize = 2000;
 
-/// A try as a card shows it.
 pub(super) struct AttemptEntry {
     pub(super) number: u64,
     pub(super) at: String,
     pub(super) badge: Badge,
     pub(super) facts: Vec<String>,
-    /// In the words of the API.
+    /// Detail from the API, in English.
     pub(super) detail_text: Option<String>,
     pub(super) answer: String,
 }
@@ -28,7 +26,7 @@ pub(super) struct AttemptEntry {
 #[expect(clippy::struct_excessive_bools, reason = "each says whether one thing is shown")]
 pub(super) struct DeliveryCard {
     pub(super) id: String,
-    /// `None` if it was deleted.
+    /// `None` if the destination was deleted.
     pub(super) destination: Option<String>,
     pub(super) name: String,
     pub(super) badge: Badge,
@@ -46,7 +44,6 @@ pub(super) struct DeliveryCard {
     pub(super) can_replay: bool,
     pub(super) can_cancel: bool,
     pub(super) has_arrived: bool,
-    /// For the forms that are carried out idempotency_key.
     pub(super) idempotency_key: String,
 }
 

@@ -1,4 +1,4 @@
-//! `/events/{id}`: one event and everything that happened to it.
+//! `/events/{id}`: one event with its deliveries, timeline, duplicates and body.
 
 use askama::Template;
 use axum::{body::Body, extract::Path};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{
     api::{
-        Attributes, DeliveryDetails, EventDetails, EventFact, RequestHeadItem, RevealedEvent,
+        DeliveryDetails, EventAttributes, EventDetails, EventFact, RequestHeadItem, RevealedEvent,
         RevealedResponse, event_facts, mask_people,
     },
     card::DeliveryCard,
@@ -26,14 +26,13 @@ use crate::{
     translations::{CommonTexts, EventTexts, TimelineTexts},
 };
 
-/// Deliveries of one event that a page shows, the newest.
+/// Number of deliveries shown, newest first.
 const CARDS_MAX: usize = 25;
-/// The largest body that a browser may load for its tree.
+/// Larger bodies cannot be loaded into the tree view.
 const LOAD_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// How count values of a body are masked; missing if none is.
+/// Response header with the number of masked values; absent if there are none.
 const MASKED: HeaderName = HeaderName::from_static("surehook-masked");
 
-/// A sighting of a duplicate as the page lists it.
 struct SightingRow {
     n: u32,
     at: String,
@@ -56,30 +55,27 @@ struct EventPage {
     facts: Vec<EventFact>,
     cards: Vec<DeliveryCard>,
     cards_left: Option<String>,
-    /// Where its dead deliveries go; one that was deleted gets nothing.
+    /// Destinations of dead deliveries, without deleted ones.
     dead_destinations: Vec<String>,
     idempotency_key: String,
     timeline: Vec<TimelineLine>,
     sightings: Vec<SightingRow>,
     sightings_left: Option<String>,
     body: BodyView,
-    /// Secrets of the body are masked.
     has_masked_values: bool,
     cut_note: String,
     can_load: bool,
-    /// Where it came in.
+    /// Path and query of the request.
     address: Option<String>,
     curl: Option<curl::CurlCommand>,
     is_revealed: bool,
 }
 
 impl EventPage {
-    /// Whom it is about, for a dialog.
     fn masked_subject(&self) -> String {
         super::api::masked_subject(&self.event.attributes)
     }
 
-    /// How count attempts are folded away.
     fn older_attempts_label(&self, card: &DeliveryCard) -> String {
         let count = card.older.len() as u64;
         self.frame.lang().count(count, self.t.attempt_older, self.t.attempts_older)
@@ -90,7 +86,7 @@ pub(super) async fn show_event(user: CurrentUser, Path(id): Path<String>) -> Pag
     event_page(&user, &id, None).await
 }
 
-/// The page; with what is masked elsewhere, if it was revealed.
+/// `revealed` contains unmasked values.
 pub(super) async fn event_page(
     user: &CurrentUser,
     id: &str,
@@ -117,7 +113,8 @@ pub(super) async fn event_page(
             (body, has_masked_values, Vec::new())
         }
     };
-    let masked_attributes = if is_revealed { Attributes::new() } else { event.attributes.clone() };
+    let masked_attributes =
+        if is_revealed { EventAttributes::new() } else { event.attributes.clone() };
     event.key = event.key.map(|key| mask_people(&key, &masked_attributes));
     let lang = user.lang();
     let t = EventTexts::of(lang);
@@ -125,7 +122,7 @@ pub(super) async fn event_page(
     let left = event.deliveries.len().saturating_sub(CARDS_MAX);
     let heading = event.kind.clone().unwrap_or_else(|| t.title.to_owned());
     let frame = PageFrame::new(user, NavItem::Events, heading.clone());
-    // What is revealed must not end up in the history of a shell.
+    // Revealed secrets must not end up in a shell history.
     let request = event.request.as_ref().filter(|_| !is_revealed);
     let curl = request.map(|request| curl_command(user, &event, request, body.full_text()));
     let address = event.request.as_ref().map(|request| request.address(event.source.as_deref()));
@@ -158,19 +155,18 @@ pub(super) async fn event_page(
     })
 }
 
-/// The newest deliveries with their attempts.
 async fn load_cards(
     user: &CurrentUser,
     event: &EventDetails,
     responses: &[RevealedResponse],
-    masked_attributes: &Attributes,
+    masked_attributes: &EventAttributes,
 ) -> Result<Vec<DeliveryCard>, PageError> {
     let mut cards = Vec::new();
     for delivery in event.deliveries.iter().rev().take(CARDS_MAX) {
         let found = user.get(ApiPath::new(&["deliveries", &delivery.id])).await;
         let found = match found {
             Ok(found) => found,
-            // Retention may take one away while we look.
+            // Retention may remove a delivery meanwhile.
             Err(error) if error.is_not_found() => continue,
             Err(error) => return Err(user.page_error(error)),
         };
@@ -181,7 +177,6 @@ async fn load_cards(
     Ok(cards)
 }
 
-/// One pill for each status that a delivery has, the most urgent first.
 fn status_badges(event: &EventDetails, c: &CommonTexts) -> Vec<Badge> {
     let mut counts = std::collections::BTreeMap::<&str, u64>::new();
     for delivery in &event.deliveries {
@@ -190,7 +185,6 @@ fn status_badges(event: &EventDetails, c: &CommonTexts) -> Vec<Badge> {
     super::list::status_badges(&counts, c)
 }
 
-/// The destinations whose delivery is dead.
 fn dead_destinations(event: &EventDetails) -> Vec<String> {
     let dead = event.deliveries.iter().filter(|delivery| delivery.status == "dead");
     dead.filter_map(|delivery| delivery.destination.clone()).collect()
@@ -207,7 +201,7 @@ fn sighting_rows(event: &EventDetails, user: &CurrentUser) -> Vec<SightingRow> {
     event.duplicates.iter().map(sighting).collect()
 }
 
-/// The first part of a body, and whether something in it is masked.
+/// The first part of a body, and whether it contains masked values.
 async fn read_body(user: &CurrentUser, address: ApiPath) -> Result<(BodyView, bool), ApiError> {
     let file = match user.fetch(address).await {
         Ok(file) => file,
@@ -252,12 +246,10 @@ fn curl_command(
     .to_command()
 }
 
-/// The body as a file.
 pub(super) async fn download_body(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     download(&user, ApiPath::new(&["events", &id, "body"]), &id).await
 }
 
-/// What a delivery sends, as a file.
 pub(super) async fn download_sent_body(
     user: CurrentUser,
     Path((_, delivery)): Path<(String, String)>,
@@ -292,7 +284,6 @@ struct DestinationUrl {
     url: Option<String>,
 }
 
-/// What is sent to a destination, as a line for a shell.
 pub(super) async fn show_curl(
     user: CurrentUser,
     Path((id, delivery)): Path<(String, String)>,

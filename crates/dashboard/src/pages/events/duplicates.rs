@@ -1,4 +1,4 @@
-//! `/events/{id}/duplicates/{n}`: a duplicate beside the event that came first.
+//! `/events/{id}/duplicates/{n}`: comparison of a duplicate with the original event.
 
 use std::time::Duration;
 
@@ -38,7 +38,6 @@ struct BodyDifference {
 }
 
 impl BodyDifference {
-    /// A colour, an icon and a word, so that nobody depends on one of them.
     fn badge(&self, t: &EventTexts) -> Badge {
         match self.change.as_str() {
             "added" => Badge::new("ok", "plus", t.added),

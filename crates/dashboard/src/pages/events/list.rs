@@ -1,4 +1,4 @@
-//! The list, its filter and its export.
+//! The event list, its filter and its export.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use axum::{
 use http::{HeaderValue, header};
 use serde::Deserialize;
 
-use super::api::{self, Attributes};
+use super::api::{self, EventAttributes};
 use crate::{
     client::{ApiPath, percent_encode},
     current_user::CurrentUser,
     filter::{FilterBar, FilterQuery},
     format::{Badge, mask_phones},
     lang::fill,
-    list_page::{FilteredList, ListPage, ListQuery, Pager},
+    list_page::{FilteredList, ListDefinition, ListPageQuery, Pager},
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{CommonTexts, EventListTexts},
 };
 
-/// Names of the filter bar, and what the API calls them.
+/// Filter names and their API parameters.
 const KNOWN: [(&str, &str); 16] = [
     ("status", "status"),
     ("source", "source"),
@@ -42,17 +42,17 @@ const KNOWN: [(&str, &str); 16] = [
     ("", "search"),
 ];
 
-const LIST: ListPage = ListPage {
+const LIST: ListDefinition = ListDefinition {
     path: "/events",
     name: "events",
     known: &KNOWN,
     example: "status:dead source:shop since:1h",
 };
 
-/// Rows of a page, where the API is not told otherwise.
+/// Default page size of the API.
 const PAGE_ROWS: usize = 50;
 
-/// The order of states in a row: first what somebody has to look at.
+/// Statuses that need attention come first.
 const STATUSES_BY_URGENCY: [&str; 8] =
     ["dead", "held", "scheduled", "in_flight", "pending", "succeeded", "cancelled", "replayed"];
 
@@ -65,8 +65,8 @@ struct EventRow {
     received_at: String,
     duplicate_count: u64,
     #[serde(default)]
-    attributes: Attributes,
-    /// How many deliveries have each status.
+    attributes: EventAttributes,
+    /// Number of deliveries by status.
     deliveries: Option<BTreeMap<String, u64>>,
 }
 
@@ -75,12 +75,10 @@ impl EventRow {
         api::masked_subject(&self.attributes)
     }
 
-    /// The key, with people masked.
     fn shown_key(&self) -> Option<String> {
         self.key.as_deref().map(|key| mask_phones(&api::mask_people(key, &self.attributes)))
     }
 
-    /// One pill for each status.
     fn badges(&self, c: &CommonTexts) -> Vec<Badge> {
         let counts = self.deliveries.iter().flatten();
         status_badges(&counts.map(|(status, count)| (status.as_str(), *count)).collect(), c)
@@ -95,7 +93,7 @@ impl EventRow {
     }
 }
 
-/// One pill for each status, the most urgent first.
+/// One badge per status, most urgent first.
 pub(super) fn status_badges(counts: &BTreeMap<&str, u64>, c: &CommonTexts) -> Vec<Badge> {
     let known =
         STATUSES_BY_URGENCY.iter().filter_map(|status| Some((*status, *counts.get(status)?)));
@@ -119,18 +117,21 @@ struct EventsPage {
     bar: FilterBar,
     events: Vec<EventRow>,
     pager: Pager,
-    /// How far was looked, if a page is short of what may be there.
+    /// How far was searched, if the page is not full.
     searched: Option<(String, String)>,
-    /// For operators: a file has everything as it is, phones too.
+    /// Only for operators: exports contain unmasked phone numbers.
     export: Vec<(&'static str, String)>,
     idempotency_key: String,
 }
 
-pub(super) async fn list_events(user: CurrentUser, Query(query): Query<ListQuery>) -> PageResult {
+pub(super) async fn list_events(
+    user: CurrentUser,
+    Query(query): Query<ListPageQuery>,
+) -> PageResult {
     let t = EventListTexts::of(user.lang());
     let frame = PageFrame::new(&user, NavItem::Events, t.title);
     let FilteredList { bar, found, pager, .. } = LIST.load::<EventRow>(&user, &query).await?;
-    // A page that is full is no sign that somebody gave up.
+    // A full page does not mean that the search stopped early.
     let is_short = found.next_cursor.is_some() && found.data.len() < PAGE_ROWS;
     let searched = found.searched.filter(|_| is_short);
     let searched = searched.and_then(|extent| {
@@ -154,7 +155,6 @@ pub(super) struct ExportQuery {
     format: String,
 }
 
-/// The whole list as a file.
 pub(super) async fn export_events(
     user: CurrentUser,
     Query(query): Query<ExportQuery>,
@@ -166,7 +166,7 @@ pub(super) async fn export_events(
     let address = ApiPath::new(&["events"]).with("format", format);
     let filter = FilterQuery::parse(&query.q);
     let Ok(address) = filter.apply_to(address, &KNOWN, user.now()) else {
-        // The list says which word it does not know.
+        // The list shows which filter is unknown.
         return Ok(Redirect::to(&format!("/events?q={}", percent_encode(&query.q))).into_response());
     };
     let mut file = user.fetch(address).await.map_err(|error| user.page_error(error))?;

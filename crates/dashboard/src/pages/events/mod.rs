@@ -1,4 +1,4 @@
-//! `/events`: everything that was taken in, and each event with its story.
+//! `/events`: the event list, and the page of one event.
 
 mod actions;
 mod api;
@@ -36,12 +36,11 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/events/{id}/duplicates/{n}/deliver", post(duplicates::deliver_anyway))
 }
 
-/// The page of an event.
 fn event_path(id: &str) -> String {
     format!("/events/{}", percent_encode(id))
 }
 
-/// An address short enough for a chat. What was revealed is not there a second time either.
+/// Short link for chats. Also the target after revealing: revealed values are shown only once.
 async fn redirect_to_event(Path(id): Path<String>) -> Redirect {
     Redirect::to(&event_path(&id))
 }

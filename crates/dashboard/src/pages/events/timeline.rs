@@ -1,5 +1,5 @@
-//! The story of an event in the language of whoever reads it. What has no words here is told as the
-//! API tells it.
+//! The timeline of an event in the language of the user. Entries of unknown kinds are shown in English,
+//! as the API describes them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use surehook_core::time::Timestamp;
 
 use super::{
-    api::{Attributes, EventDetails, TimelineItem, TimingItem, mask_people},
+    api::{EventAttributes, EventDetails, TimelineItem, TimingItem, mask_people},
     event_path,
     waterfall::Waterfall,
 };
@@ -17,36 +17,34 @@ use crate::{
     translations::{EventTexts, FailureTexts, TimelineTexts},
 };
 
-/// The longest_ms value that a line of the story holds.
+/// Longer values are truncated.
 const VALUE_CHARS_MAX: usize = 120;
 
-/// One line of the story.
 #[derive(Default)]
 pub(super) struct TimelineLine {
     pub(super) at: String,
     pub(super) icon: &'static str,
     pub(super) tone: &'static str,
     pub(super) text: String,
-    /// It is in the words of the API.
+    /// The text comes from the API, which is in English only.
     pub(super) is_english: bool,
-    /// Where it leads, and the text of the link.
+    /// Link target and text.
     pub(super) link: Option<(String, String)>,
-    /// Short facts: a status, a class.
+    /// Status, failure, class.
     pub(super) facts: Vec<String>,
-    /// What the API says in English.
+    /// Detail from the API, in English.
     pub(super) detail_text: Option<String>,
-    /// When it is tried again, and why then.
+    /// Time of the next attempt, and its reason.
     pub(super) next: Option<(String, Option<String>)>,
-    /// How it ended.
+    /// Why there are no more retries.
     pub(super) end: Option<String>,
     pub(super) waterfall: Option<Waterfall>,
 }
 
-/// Everything that the story of an event is told with.
 pub(super) struct TimelineBuilder<'e> {
     event: &'e EventDetails,
-    /// People who are not named.
-    masked_attributes: &'e Attributes,
+    /// Values of these attributes are masked in keys.
+    masked_attributes: &'e EventAttributes,
     lang: Lang,
     t: &'static EventTexts,
     texts: &'static TimelineTexts,
@@ -58,7 +56,6 @@ fn attempt_timing(decision: &TimelineItem) -> TimingItem {
     serde_json::from_value(decision.detail["timing"].clone()).unwrap_or_default()
 }
 
-/// A text of a decision's detail.
 fn detail_str<'d>(detail: &'d Value, name: &str) -> &'d str {
     detail[name].as_str().unwrap_or_default()
 }
@@ -72,7 +69,7 @@ fn truncate(value: &str) -> String {
 impl<'e> TimelineBuilder<'e> {
     pub(super) fn new(
         event: &'e EventDetails,
-        masked_attributes: &'e Attributes,
+        masked_attributes: &'e EventAttributes,
         lang: Lang,
     ) -> Self {
         let longest_ms =
@@ -104,7 +101,7 @@ impl<'e> TimelineBuilder<'e> {
         line
     }
 
-    /// A line in our own words, if there are any for it.
+    /// The translated line, if the kind is known.
     fn translated_line(&self, decision: &TimelineItem) -> Option<TimelineLine> {
         let (texts, detail) = (self.texts, &decision.detail);
         let line = |icon, tone, text: String| {
@@ -187,7 +184,6 @@ impl<'e> TimelineBuilder<'e> {
         }
     }
 
-    /// The destination that a decision is about.
     fn destination_name(&self, decision: &TimelineItem) -> &str {
         let about = decision.delivery.as_deref();
         let delivery =
@@ -255,7 +251,6 @@ impl<'e> TimelineBuilder<'e> {
         }
     }
 
-    /// Why the delivery of an attempt is dead.
     fn dead_reason(&self, decision: &TimelineItem) -> Option<&str> {
         let about = decision.delivery.as_deref();
         let delivery =
@@ -290,7 +285,6 @@ impl<'e> TimelineBuilder<'e> {
     }
 }
 
-/// How long after one time another was.
 pub(super) fn elapsed(first: &str, then: &str) -> Duration {
     match (first.parse::<Timestamp>(), then.parse::<Timestamp>()) {
         (Ok(first), Ok(then)) => then.since(first),
@@ -322,11 +316,13 @@ mod tests {
     fn line_for(lang: Lang, kind: &str, detail: Value) -> TimelineLine {
         let decision = json!({ "at": "2026-11-15T10:00:04.250Z", "kind": kind, "text": "as the API says",
             "delivery": "dlv_1", "detail": detail });
-        TimelineBuilder::new(&event(&json!([decision])), &Attributes::new(), lang).build().remove(0)
+        TimelineBuilder::new(&event(&json!([decision])), &EventAttributes::new(), lang)
+            .build()
+            .remove(0)
     }
 
     #[test]
-    fn every_kind_has_words_and_new_ones_are_told_as_they_come() {
+    fn every_timeline_kind_is_translated_and_unknown_kinds_stay_english() {
         let stored = EventDecisionKind::ALL.iter().map(|kind| kind.as_str());
         let others = [
             "received",
@@ -343,7 +339,7 @@ mod tests {
         ];
         for kind in stored.chain(others) {
             for lang in Lang::ALL {
-                assert!(!line_for(lang, kind, Value::Null).is_english, "{kind} has no words");
+                assert!(!line_for(lang, kind, Value::Null).is_english, "{kind} is not translated");
             }
         }
         let new = line_for(Lang::Es, "something_new", Value::Null);
@@ -353,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_tells_how_it_went_and_what_follows() {
+    fn attempt_line_shows_result_and_next_attempt() {
         let detail = json!({ "number": 2, "status": 503, "failure": null, "class": "transient",
             "next": "retry", "next_at": "2026-11-15T10:01:00Z", "next_why": "retry_after" });
         let line = line_for(Lang::Pt, "attempt_failed", detail);
@@ -369,14 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_tells_its_gap_and_leads_to_the_comparison() {
+    fn duplicate_line_shows_delay_and_links_to_comparison() {
         let line = line_for(Lang::En, "duplicate", Value::Null);
         assert_eq!(line.text, "Duplicate received after 4.2 s");
         assert_eq!(line.link.unwrap().0, "/events/evt_1/duplicates/1");
     }
 
     #[test]
-    fn routes_that_were_not_taken_say_why() {
+    fn not_routed_lines_show_the_reason() {
         for (why, expected) in [
             ("filter_false", "Not routed to crm: filter did not match"),
             ("filter_failed:timeout", "Not routed to crm: filter failed (timeout)"),

@@ -1,31 +1,30 @@
-//! Where the time of an attempt went, as bars one after the other.
+//! Timing of an attempt as consecutive bars.
 
 use std::time::Duration;
 
 use super::api::TimingItem;
 use crate::{format::format_duration, lang::Lang, translations::EventTexts};
 
-/// The width of the picture, in its own units.
+/// Width of the SVG view box.
 pub(super) const WIDTH: u64 = 1000;
 
-/// One stage: where it begins and how long it is, in units of the picture.
+/// Position and width in SVG units.
 pub(super) struct WaterfallBar {
     pub(super) class: &'static str,
     pub(super) x: u64,
     pub(super) width: u64,
 }
 
-/// All stages, and the same in words.
 pub(super) struct Waterfall {
     pub(super) bars: Vec<WaterfallBar>,
-    /// Class of the bar, name, and time.
+    /// CSS class, name and duration of each stage.
     pub(super) parts: Vec<(&'static str, &'static str, String)>,
     pub(super) total: String,
     pub(super) reused: bool,
 }
 
 impl Waterfall {
-    /// Of an attempt, on a scale on which `longest` fills the picture.
+    /// Scales the bars so that `longest` milliseconds fill the width.
     pub(super) fn build(
         timing: &TimingItem,
         longest: u64,
@@ -46,7 +45,7 @@ impl Waterfall {
         for (class, name, ms) in stages.into_iter().chain([("w-rest", t.rest, rest)]) {
             let Some(ms) = ms else { continue };
             let (x, end) = (at * WIDTH / scale, (at + ms) * WIDTH / scale);
-            // What took no time that counts is seen all the same.
+            // Very short stages stay visible.
             bars.push(WaterfallBar { class, x: x.min(WIDTH - 4), width: (end - x).max(4) });
             parts.push((class, name, format_duration(lang, Duration::from_millis(ms))));
             at += ms;
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_follow_one_another_to_the_total() {
+    fn waterfall_stages_add_up_to_the_total() {
         let timing = TimingItem {
             dns_ms: Some(10),
             connect_ms: Some(20),
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_numbers_stay_within_the_picture() {
+    fn inconsistent_timings_stay_within_the_waterfall() {
         let none = TimingItem { total_ms: Some(0), dns_ms: Some(0), ..TimingItem::default() };
         assert_eq!(drawn(&none, 0), [("w-dns", 0, 4)]);
         let more_than_all = TimingItem {

@@ -1,4 +1,4 @@
-//! The charts. Each is a table of metrics first; the browser draws what the table says.
+//! The charts. Each is rendered as a table, and the browser draws the table as a chart.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     translations::OverviewTexts,
 };
 
-/// Over which time "now" is values.
+/// Time window of the current rate.
 pub(super) const RATE_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, Deserialize)]
@@ -46,14 +46,13 @@ struct MetricPoint {
     values: MetricValues,
 }
 
-/// Everything that the charts and the tiles say about a piece of time.
+/// Data of the charts and tiles in one time range.
 pub(super) struct OverviewMetrics {
     pub(super) accepted: MetricSeries,
     duplicates: MetricSeries,
     pub(super) attempts: MetricSeries,
     dead: MetricSeries,
     pub(super) latency: MetricSeries,
-    /// What was accepted just now.
     pub(super) last_minute: MetricSeries,
 }
 
@@ -87,14 +86,14 @@ pub(super) fn series_path(metric: &str, range: TimeRange) -> ApiPath {
         .with("width", &range.width.to_string())
 }
 
-/// A column of a chart's table: a line, or a part of each bar.
+/// A column of the table: a line, or one part of stacked bars.
 pub(super) struct ChartColumn {
     pub(super) name: &'static str,
-    /// The colour, by its name in the styles.
+    /// Color name in the style sheet.
     pub(super) tone: &'static str,
 }
 
-/// A number as a cell has it: for people and for the script.
+/// Formatted text, and the value for the script.
 pub(super) struct ChartCell {
     pub(super) text: String,
     pub(super) value: String,
@@ -105,7 +104,7 @@ impl ChartCell {
         Self { text: lang.number(count), value: count.to_string() }
     }
 
-    /// Nothing is empty, and no zero: nobody waited.
+    /// Without deliveries there is no latency, which is not zero.
     fn millis(lang: Lang, millis: Option<f64>) -> Self {
         match millis {
             Some(millis) => {
@@ -116,7 +115,6 @@ impl ChartCell {
     }
 }
 
-/// Milliseconds for people.
 pub(super) fn format_millis(lang: Lang, millis: f64) -> String {
     if millis < 10.0 {
         return format!("{} ms", lang.decimal(millis, 1));
@@ -128,9 +126,9 @@ pub(super) struct Chart {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) lead: &'static str,
-    /// `bars` on top of each other, or `lines`.
+    /// `bars` (stacked) or `lines`.
     pub(super) form: &'static str,
-    /// What the metrics are: `count` or `ms`.
+    /// `count` or `ms`.
     pub(super) unit: &'static str,
     pub(super) columns: Vec<ChartColumn>,
     pub(super) rows: Vec<(String, Vec<ChartCell>)>,
@@ -149,11 +147,11 @@ pub(super) fn build_charts(
     });
     let attempts = metrics.attempts.points.iter().zip(&metrics.dead.points);
     let attempts = attempts.map(|(attempts, dead)| {
-        let (made, succeeded) = (attempts.values.value, attempts.values.succeeded());
+        let (total, succeeded) = (attempts.values.value, attempts.values.succeeded());
         let dead = dead.values.value;
-        // The attempt that a delivery died of is shown as its death.
-        let again = made.saturating_sub(succeeded).saturating_sub(dead);
-        (attempts.at.clone(), vec![count(succeeded), count(again), count(dead)])
+        // The last attempt of a dead delivery is counted as dead, not as failed.
+        let retried = total.saturating_sub(succeeded).saturating_sub(dead);
+        (attempts.at.clone(), vec![count(succeeded), count(retried), count(dead)])
     });
     let latency = metrics.latency.points.iter().map(|MetricPoint { at, values }| {
         let cells = [values.p50_ms, values.p95_ms, values.p99_ms];
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_shown_once() {
+    fn each_attempt_is_counted_in_one_chart_column() {
         let metrics = OverviewMetrics {
             accepted: series(5, &[]),
             duplicates: series(1, &[]),
@@ -230,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn short_spans_have_a_digit_more() {
+    fn short_durations_have_one_decimal() {
         assert_eq!(format_millis(Lang::En, 4.25), "4.2 ms");
         assert_eq!(format_millis(Lang::Pt, 4.25), "4,2 ms");
         assert_eq!(format_millis(Lang::En, 850.4), "850 ms");

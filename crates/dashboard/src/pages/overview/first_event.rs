@@ -1,4 +1,4 @@
-//! Where a newcomer begins: a source, a command that sends to it, and the event when it has come.
+//! Guide for a new installation: a source, a command that sends to it, and the first event.
 
 use http::HeaderMap;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use crate::{
     translations::OverviewTexts,
 };
 
-/// With so few events somebody is still trying things out.
+/// The guide is shown up to this number of events.
 const NEW_EVENTS_MAX: u64 = 3;
 
 #[derive(Deserialize)]
@@ -24,7 +24,7 @@ struct SourceSummary {
 }
 
 impl SourceSummary {
-    /// Whether anybody may send to it, so that a plain command of curl is let in.
+    /// Whether an unsigned curl request is accepted.
     fn accepts_unsigned(&self) -> bool {
         let verify = self.verify.as_ref().and_then(|verify| verify.as_str());
         self.enabled && self.provider == "generic" && verify == Some("none")
@@ -39,26 +39,23 @@ pub(super) struct EventSummary {
 }
 
 impl EventSummary {
-    /// Which source it came to.
     pub(super) fn arrived_text(&self, t: &OverviewTexts) -> String {
         fill(t.arrived_lead, &[&self.source.as_deref().unwrap_or_default()])
     }
 }
 
-/// That a source can be sent to.
 pub(super) fn source_ready_text(source: &str, t: &OverviewTexts) -> String {
     fill(t.step_source_ready, &[&source])
 }
 
-/// How far a newcomer is.
 pub(super) enum FirstEventGuide {
-    /// He is none any more.
+    /// Enough events were received.
     Finished,
-    /// Nothing can be sent to yet.
     NoSource,
-    /// A command that sends to a source.
-    Waiting { source: String, command: String },
-    /// It has come.
+    Waiting {
+        source: String,
+        command: String,
+    },
     Arrived(EventSummary),
 }
 
@@ -86,7 +83,7 @@ impl FirstEventGuide {
             });
         }
         Ok(sources.into_iter().next().map_or(Self::NoSource, |SourceSummary { name, .. }| {
-            // It wants signed requests; this signs as the provider does.
+            // The source requires signed requests; this command signs like the provider.
             let command = format!("surehook send-test {name}");
             Self::Waiting { source: name, command }
         }))

@@ -1,4 +1,4 @@
-//! `/`: how the gateway does, and where a newcomer begins.
+//! `/`: health of the gateway, and a guide for new installations.
 
 mod charts;
 mod first_event;
@@ -41,7 +41,7 @@ struct StatsSummary {
     destinations: Vec<problems::DestinationStats>,
 }
 
-/// A number with where it leads.
+/// A number that links to its details.
 struct OverviewTile {
     name: &'static str,
     value: String,
@@ -85,7 +85,6 @@ async fn show_overview(
     render_page(&OverviewPage { frame, t, f, guide, range, tiles, charts, problems })
 }
 
-/// The six metrics that say how it goes.
 fn build_tiles(
     stats: &StatsSummary,
     metrics: &OverviewMetrics,
@@ -165,14 +164,14 @@ fn build_tiles(
     ]
 }
 
-/// How much of it that is, in percent; nothing of nothing. Never rounded up to all of it.
+/// Percentage, rounded down so that 99.99 % is not shown as 100 %. `None` if `whole` is zero.
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
 fn percent(part: u64, whole: u64) -> Option<f64> {
     let exact = 100.0 * part as f64 / whole as f64;
     (whole > 0).then(|| (exact * 10.0).floor() / 10.0)
 }
 
-/// How many a second, of a count in [`RATE_WINDOW`].
+/// Events per second, from a count in [`RATE_WINDOW`].
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
 fn rate(lang: Lang, count: u64) -> String {
     let each_second = count as f64 / RATE_WINDOW.as_secs_f64();
@@ -184,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearly_all_is_not_all() {
+    fn percentage_is_never_rounded_up_to_hundred() {
         for (part, whole, expected) in
             [(0, 0, None), (1, 1, Some(100.0)), (9999, 10_000, Some(99.9)), (0, 7, Some(0.0))]
         {
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_short() {
+    fn rates_are_formatted_by_magnitude() {
         for (count, expected) in [(0, "0.0"), (90, "1.5"), (60_000, "1000")] {
             assert_eq!(rate(Lang::En, count), expected);
         }

@@ -1,5 +1,5 @@
-//! What needs somebody: destinations that fail, open groups of dead letters, and days that are nearly
-//! full. All of it comes from short lists, so it costs the same with ten million events.
+//! Failing destinations, dead letter groups and daily message limits. All come from short lists, so
+//! the cost does not depend on the number of events.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,9 +19,7 @@ use crate::{
     translations::{FailureTexts, OverviewTexts},
 };
 
-/// Rows of each list here.
 const ROWS_MAX: usize = 8;
-/// Groups that are shown.
 const GROUPS_SHOWN: usize = 5;
 
 #[derive(Debug, Deserialize)]
@@ -37,7 +35,7 @@ pub(super) struct DeadLetterGroupItem {
 }
 
 impl DeadLetterGroupItem {
-    /// What they died of, in a few words.
+    /// Short description of the cause.
     pub(super) fn cause_text(&self, t: &OverviewTexts, f: &FailureTexts) -> String {
         let code = self.code.map(|code| code.to_string());
         let code = code.as_deref().or(self.failure.as_deref());
@@ -74,7 +72,7 @@ struct LaneSummary {
 }
 
 impl DestinationStats {
-    /// How it does, if not well.
+    /// The current problem, if the destination has one.
     fn problem_badge(&self, t: &OverviewTexts) -> Option<Badge> {
         let Some(state) = &self.state else {
             return Some(Badge::new("bad", "warn", t.misconfigured));
@@ -89,18 +87,16 @@ impl DestinationStats {
     }
 }
 
-/// A destination that does not do well.
 pub(super) struct FailingDestination {
     pub(super) name: String,
     pub(super) path: String,
     pub(super) state: Badge,
     pub(super) class: Option<String>,
     pub(super) dead: u64,
-    /// Whether some of its deliveries are tried again.
     pub(super) is_retrying: bool,
 }
 
-/// How much of its day a destination that sends messages has used.
+/// Messages sent today by a destination, relative to its daily limits.
 pub(super) struct DailyUsage {
     pub(super) name: String,
     pub(super) path: String,
@@ -115,7 +111,7 @@ pub(super) struct OverviewProblems {
     pub(super) failing: Vec<FailingDestination>,
     pub(super) groups: Vec<DeadLetterGroupItem>,
     pub(super) sent: Vec<DailyUsage>,
-    /// Whether anything is dead, in a group or not.
+    /// Whether there are dead letters at all, grouped or not.
     pub(super) has_dead_letters: bool,
 }
 
@@ -143,16 +139,16 @@ impl OverviewProblems {
     }
 }
 
-/// How attempts to a destination fail classes, in the time that is shown.
+/// The most common failure class of a destination in the selected time range.
 async fn most_common_class(user: &CurrentUser, range: TimeRange, name: &str) -> Option<String> {
     let address = charts::series_path("failed", range).with("destination", name);
-    // It may have been deleted in between; then nothing is said about it.
+    // The destination may have been deleted meanwhile.
     let failed: MetricSeries = user.get(address).await.ok()?;
     let most = failed.total.by.into_iter().max_by_key(|(_, count)| *count);
     most.filter(|(_, count)| *count > 0).map(|(class, _)| class)
 }
 
-/// Those in a bad state, those with dead letters and those that are tried again; the worst first.
+/// Destinations with a problem, dead letters or retries, worst first.
 fn failing_destinations(
     stats: &StatsSummary,
     groups: &[DeadLetterGroupItem],
@@ -162,7 +158,7 @@ fn failing_destinations(
     let mut dead: BTreeMap<&str, (u64, Option<&str>)> = BTreeMap::new();
     for group in groups {
         let Some(name) = group.destination.as_deref() else { continue };
-        // Newest first: the first class that is seen is that of the last failure.
+        // Groups are sorted newest first, so the first class is the one of the latest failure.
         let entry = dead.entry(name).or_insert((0, group.class.as_deref()));
         entry.0 += group.count;
     }
@@ -255,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_comes_first_and_the_healthy_not_at_all() {
+    fn failing_destinations_are_sorted_worst_first() {
         let stats = stats(&[
             destination("healthy", false, "closed"),
             destination("retried", false, "closed"),
@@ -276,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_is_nearly_full_says_so() {
+    fn daily_usage_warns_before_the_limit_is_reached() {
         for (value, over, expected) in
             [(10, false, None), (80, true, Some("warn")), (100, true, Some("bad"))]
         {

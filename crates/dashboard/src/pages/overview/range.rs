@@ -1,4 +1,4 @@
-//! The piece of time that the charts show: the last hours, or what somebody marked in a chart.
+//! The time range of the charts: a preset, or a range marked in a chart.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use surehook_core::{
     time::{HumanDuration, Timestamp},
 };
 
-/// What one may choose, with how wide a point is, in seconds.
+/// Presets: name, length and width of a point in seconds.
 const CHOICES: [(&str, u64, u64); 5] = [
     ("15m", 15 * 60, 10),
     ("1h", 3600, 60),
@@ -18,12 +18,11 @@ const CHOICES: [(&str, u64, u64); 5] = [
 ];
 const DEFAULT_CHOICE: usize = 1;
 
-/// Widths for what was marked. Each is made of whole buckets of the store.
+/// Point widths for marked ranges. Each is a multiple of a rollup bucket.
 const WIDTHS: [u64; 9] = [10, 30, 60, 300, 900, 3600, 7200, 21_600, 86_400];
-/// Points of a chart, and rows of its table.
+/// Maximum number of points in a chart.
 const POINTS_MAX: u64 = 100;
 
-/// What the address asks for.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct RangeQuery {
     range: Option<String>,
@@ -31,10 +30,9 @@ pub(super) struct RangeQuery {
     until: Option<String>,
 }
 
-/// From when until when, and how wide a point is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimeRange {
-    /// Which choice it is; none when it was marked in a chart.
+    /// The preset; `None` for a range marked in a chart.
     pub(super) chosen: Option<&'static str>,
     pub(super) since: Timestamp,
     pub(super) until: Timestamp,
@@ -42,7 +40,7 @@ pub(super) struct TimeRange {
 }
 
 impl TimeRange {
-    /// What is shown. What cannot be shown becomes the usual.
+    /// Invalid ranges fall back to the default preset.
     pub(super) fn from_query(query: &RangeQuery, now: Timestamp) -> Self {
         if let Some(marked) = Self::from_marked(query, now) {
             return marked;
@@ -65,7 +63,7 @@ impl TimeRange {
         Some(Self { chosen: None, since, until, width: HumanDuration::from_secs(width) })
     }
 
-    /// All choices, and which of them this is.
+    /// All presets, and whether each is selected.
     pub(super) fn choices(self) -> impl Iterator<Item = (&'static str, bool)> {
         CHOICES.into_iter().map(move |(word, ..)| (word, self.chosen == Some(word)))
     }
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_choice_can_be_asked_of_the_store() {
+    fn every_preset_range_is_supported_by_the_rollups() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         for (word, ..) in CHOICES {
             let range = TimeRange::from_query(&query(Some(word), None, None), now);
@@ -104,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_marked_gets_the_finest_points_that_are_kept_and_few_enough() {
+    fn marked_range_uses_the_finest_available_point_width() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let ago = |secs| now - Duration::from_secs(secs);
         for (since, until, expected) in [

@@ -1,4 +1,4 @@
-//! One job: how far it is, and what can be done with it.
+//! `/replays/{id}`: progress of a replay, and actions.
 
 use askama::Template;
 use axum::{extract::Path, response::Response};
@@ -31,7 +31,7 @@ impl ReplayPage {
         fill(self.t.of, &[&self.number(&finished), &self.number(&of)])
     }
 
-    /// What died since it began: what of it died again, and whatever else did.
+    /// All dead letters since the start, not only those of this replay.
     fn dead_letters_path(&self) -> String {
         let since = format!("since:{}", self.job.created_at);
         format!("/dead-letters/all?q={}", percent_encode(&since))

@@ -1,4 +1,4 @@
-//! `/replays`: jobs that deliver again, from the wish to the report.
+//! `/replays`: bulk redelivery jobs.
 
 mod job;
 mod new_replay;
@@ -33,7 +33,6 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/replays/{id}/{action}", post(job::change_replay))
 }
 
-/// A job as the API shows it.
 #[derive(Deserialize)]
 struct ReplayJob {
     id: String,
@@ -61,7 +60,6 @@ struct ReplayJob {
 }
 
 impl ReplayJob {
-    /// How many are through, one way or another.
     fn finished_count(&self) -> u64 {
         self.succeeded + self.dead + self.cancelled + self.skipped
     }
@@ -74,7 +72,7 @@ impl ReplayJob {
         self.state == "paused"
     }
 
-    /// The filter as the bar writes it.
+    /// The filter as typed in the filter bar.
     fn filter_text(&self) -> String {
         let word = |(name, value): (&String, &serde_json::Value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -100,7 +98,7 @@ impl ReplayJob {
     }
 }
 
-/// What a verb of a job means; as the API says it if it is new.
+/// Unknown actions are shown as the API sent them.
 fn action_label<'w>(word: &'w str, t: &'w ReplayTexts) -> &'w str {
     match word {
         "retry_failed" => t.verb_retry_failed,

@@ -1,4 +1,4 @@
-//! A job that is wanted: first what it would do, then, if that was meant, the job itself.
+//! `/replays/new`: the form, the preview and the start of a replay.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::{
     translations::ReplayTexts,
 };
 
-/// From how many deliveries on somebody has to type the number.
+/// From this number of deliveries on, the user must type the count to confirm.
 const CONFIRM_COUNT_FROM: u64 = 100;
 
-/// Names of the filter, and what the API calls them.
+/// Filter names and their API parameters.
 const KNOWN: [(&str, &str); 12] = [
     ("dest", "destination"),
     ("source", "source"),
@@ -40,7 +40,7 @@ const KNOWN: [(&str, &str); 12] = [
     ("", "search"),
 ];
 
-/// A name that nobody knows is refused: what it was to narrow would be replayed as a whole.
+/// Unknown fields are rejected: ignoring a misspelled filter would replay everything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReplayForm {
@@ -54,12 +54,12 @@ pub(super) struct ReplayForm {
     rate: String,
     #[serde(default)]
     note: String,
-    /// The number that was typed to confirm.
+    /// Count typed to confirm.
     #[serde(default)]
     typed: String,
     #[serde(default)]
     idempotency_key: String,
-    /// The number that the preview showed.
+    /// Count shown in the preview.
     #[serde(default)]
     shown: String,
 }
@@ -69,18 +69,17 @@ fn retry_failed() -> String {
 }
 
 impl ReplayForm {
-    /// Whether nothing narrows it.
     fn has_no_filter(&self) -> bool {
         FilterQuery::parse(&self.q).terms.is_empty()
     }
 
-    /// What must be typed to start it: nothing for a few that were chosen.
+    /// The count to type before starting; `None` for a small filtered replay.
     fn count_to_confirm(&self, preview: &ReplayPreviewData) -> Option<u64> {
         let is_large = preview.count >= CONFIRM_COUNT_FROM || !preview.complete;
         (is_large || self.has_no_filter()).then_some(preview.count)
     }
 
-    /// As the API takes it; the error is a word of the filter that nobody knows.
+    /// The API request; the error is an unknown filter term.
     fn to_request(&self, now: Timestamp, dry_run: bool) -> Result<Value, String> {
         let mut filter = Map::new();
         for (name, value) in FilterQuery::parse(&self.q).api_parameters(&KNOWN, now)? {
@@ -88,7 +87,7 @@ impl ReplayForm {
         }
         let mut body = json!({ "verb": self.verb, "filter": filter, "dry_run": dry_run });
         if dry_run {
-            // Somebody waits for the page.
+            // The user waits for the preview.
             body["quick"] = Value::from(true);
         }
         for (name, value) in [("to", &self.to), ("rate", &self.rate), ("note", &self.note)] {
@@ -100,7 +99,6 @@ impl ReplayForm {
     }
 }
 
-/// What a job would do.
 #[derive(Deserialize)]
 struct ReplayPreviewData {
     count: u64,
@@ -127,7 +125,7 @@ struct NewReplayPage {
     preview: Option<ReplayPreviewData>,
     problem: Option<ApiError>,
     idempotency_key: String,
-    /// The filter of the preview, with times: sent twice, it asks for the same.
+    /// The filter with absolute times, so that the replay selects what the preview showed.
     absolute_filter: String,
 }
 
@@ -155,13 +153,11 @@ impl NewReplayPage {
         format_duration(self.frame.lang(), Duration::from_secs_f64(seconds.clamp(0.0, 1e9).ceil()))
     }
 
-    /// What must be typed; nothing for a few.
     fn confirm_label(&self, preview: &ReplayPreviewData) -> Option<String> {
         self.form.count_to_confirm(preview).map(|count| fill(self.t.confirm, &[&count]))
     }
 }
 
-/// The form, and below it what the job would do.
 pub(super) async fn show_form(
     user: CurrentUser,
     form: Result<Query<ReplayForm>, QueryRejection>,
@@ -186,7 +182,7 @@ async fn form_page(user: CurrentUser, form: ReplayForm, error: Option<ApiError>)
     let address = ApiPath::new(&["destinations"]).with("limit", "200");
     let found = user.get::<ApiList<NamedResource>>(address).await.unwrap_or_default();
     let destinations = found.data.into_iter().map(|destination| destination.name).collect();
-    // One moment for what is shown and for what is started.
+    // Preview and replay use the same time.
     let now = user.now();
     let mut preview = None;
     match form.to_request(now, true) {
@@ -222,7 +218,7 @@ struct CreatedReplayJob {
     id: String,
 }
 
-/// Makes the job, if the number was typed where it must be.
+/// Starts the replay if the count was confirmed.
 pub(super) async fn start_replay(user: CurrentUser, Form(form): Form<ReplayForm>) -> PageResult {
     let t = ReplayTexts::of(user.lang());
     let now = user.now();
@@ -232,7 +228,7 @@ pub(super) async fn start_replay(user: CurrentUser, Form(form): Form<ReplayForm>
         Ok(preview) => preview,
         Err(error) => return form_page(user, form, Some(error)).await,
     };
-    // More may have died since the preview: what was typed counts if it was right when it was shown.
+    // More deliveries may have failed since the preview: the count shown there is accepted too.
     let typed: String = form.typed.chars().filter(char::is_ascii_digit).collect();
     if let Some(count) = form.count_to_confirm(&preview)
         && (typed.is_empty() || typed != form.shown)
@@ -262,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_does_not_widen_a_replay() {
+    fn unknown_field_does_not_widen_a_replay() {
         for (query, is_read) in [
             ("", true),
             ("q=dest:crm&verb=force_resend&to=&rate=&note=x", true),
@@ -274,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_typed_for_many_and_for_everything() {
+    fn large_or_unfiltered_replay_requires_typed_count() {
         let preview = |count, complete| ReplayPreviewData {
             count,
             complete,

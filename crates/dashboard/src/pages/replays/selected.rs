@@ -1,4 +1,4 @@
-//! What was selected in a list, delivered again one by one.
+//! Replays deliveries and events selected in a list.
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -13,10 +13,10 @@ use crate::{
     translations::ReplayTexts,
 };
 
-/// As many as a list shows on a page, with room.
+/// More than one page of a list.
 const SELECTED_MAX: usize = 200;
 
-/// What a form with checkboxes says: the same name again and again, which serde's forms do not take.
+/// Fields with checkboxes repeat a name, which `axum::Form` does not support.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Selection {
     deliveries: Vec<String>,
@@ -43,7 +43,6 @@ impl Selection {
     }
 }
 
-/// The pairs of a form.
 fn form_pairs(body: &[u8]) -> impl Iterator<Item = (String, String)> + '_ {
     body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = match pair.iter().position(|byte| *byte == b'=') {
@@ -91,13 +90,13 @@ pub(super) async fn replay_selected(user: CurrentUser, body: Bytes) -> Response 
     let next = local_path(&selection.next);
     let mut deliveries = selection.deliveries;
     for event in &selection.events {
-        // Of an event, what is dead is meant.
+        // For an event, its dead deliveries are replayed.
         if let Ok(event) = user.get::<EventDeliveries>(ApiPath::new(&["events", event])).await {
             let dead = event.deliveries.into_iter().filter(|delivery| delivery.status == "dead");
             deliveries.extend(dead.map(|delivery| delivery.id));
         }
     }
-    // One may have been selected by itself and with its event.
+    // A delivery may be selected directly and through its event.
     deliveries.sort();
     deliveries.dedup();
     if deliveries.is_empty() {
@@ -112,7 +111,7 @@ pub(super) async fn replay_selected(user: CurrentUser, body: Bytes) -> Response 
     };
     for delivery in &deliveries {
         let address = ApiPath::new(&["deliveries", delivery, "replay"]);
-        // By name: when the form is sent again, fewer may be dead and each has another place.
+        // The delivery id, not its index: when the form is sent again, the list may be shorter.
         let idempotency_key = format!("{idempotency_key}-{delivery}");
         match user.post_idempotent::<Value>(address, None, &idempotency_key).await {
             Ok(_) => done += 1,
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_with_checkboxes_is_read_whole() {
+    fn repeated_checkbox_fields_are_all_read() {
         let body =
             b"idempotency_key=a1&delivery=dlv_1&next=%2Fdead-letters%2Fall%3Fq%3Da%2Bb+c&delivery=dlv_2&&x";
         let expected = Selection {

@@ -15,7 +15,7 @@ const WORDS: [(&str, &[&str]); 3] = [
 
 /// The language of a page, and all that it says, without what is marked as being in another one and
 /// without what the gateway was told by others.
-const SAID: &str = "const others = '[lang]:not(html), script, pre, code, .mono, .said, textarea';
+const SAID: &str = "const others = '[lang]:not(html), script, pre, code, .mono, .verbatim, textarea';
     const said = new Set();
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
     while (walker.nextNode()) {

@@ -36,7 +36,7 @@ async fn a_failing_destination_is_found_understood_mended_and_its_group_replayed
     }
     browser.click(".group a[href^='/events/']").await;
     is_at(&browser, "location.pathname.startsWith('/events/')").await;
-    let story = browser.text("#story").await;
+    let story = browser.text("#timeline").await;
     assert!(story.contains("billing") && story.contains("422"), "{story}");
     let deliveries = browser.text("#deliveries").await;
     assert!(deliveries.contains("There is no customer 4711"), "{deliveries}");

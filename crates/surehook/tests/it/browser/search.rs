@@ -40,8 +40,8 @@ async fn a_phone_is_found_in_any_spelling_masked_and_revealed_with_a_trace() {
         is_on(&browser, "/conversations").await;
         browser.type_into("#q", spelling).await;
         browser.keys(key::ENTER).await;
-        is_at(&browser, "document.querySelector('#talk')").await;
-        let talk = browser.text("#talk").await;
+        is_at(&browser, "document.querySelector('#conversation')").await;
+        let talk = browser.text("#conversation").await;
         assert!(talk.contains("Olá, tem entrega hoje?") && !talk.contains("outra"), "{talk}");
         assert!(!browser.text("h1").await.contains("87654321"));
     }
@@ -62,7 +62,7 @@ async fn a_phone_is_found_in_any_spelling_masked_and_revealed_with_a_trace() {
     assert!(decisions.iter().any(|decision| decision["kind"] == "revealed"), "{told}");
     let hidden = browser.run(facts, &[]).await;
     assert!(!hidden.as_str().unwrap().contains(PHONE), "{hidden}");
-    let story = browser.text("#story").await;
+    let story = browser.text("#timeline").await;
     assert!(story.contains("viewed masked values"), "{story}");
 
     // In conversations too, by the button there.

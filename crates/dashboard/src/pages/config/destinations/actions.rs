@@ -1,4 +1,4 @@
-//! What an operator does with a destination: pauses, resumes, probes and tests it.
+//! Actions on a destination: pause, resume, probe and test.
 
 use axum::{Form, extract::Path};
 use serde::Deserialize;
@@ -67,8 +67,8 @@ pub(super) async fn probe_destination(user: CurrentUser, Path(name): Path<String
     run_action(&user, &name, "probe", json!({}), None, notice).await
 }
 
-/// Does something with a destination and goes back to its page; what was typed is forms if it was
-/// refused.
+/// Runs an action and returns to the page of the destination. After an error the submitted values are
+/// kept.
 async fn run_action(
     user: &CurrentUser,
     name: &str,
@@ -103,7 +103,7 @@ pub(super) struct TestForm {
     text: String,
 }
 
-/// Sends a test event through everything that a real one goes through.
+/// Sends a test event, processed like a real one.
 pub(super) async fn test_destination(
     user: CurrentUser,
     Path(name): Path<String>,
@@ -133,7 +133,6 @@ pub(super) async fn test_destination(
     }
 }
 
-/// The page with the test as it was form.
 async fn test_page_with_error(
     user: &CurrentUser,
     name: &str,

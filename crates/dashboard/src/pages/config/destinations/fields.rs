@@ -1,4 +1,4 @@
-//! The form of a destination: each kind has a few fields of its own.
+//! Form fields of each destination kind.
 
 use serde_json::Value;
 use surehook_core::destination::kind::{DestinationFamily, DestinationKind};
@@ -23,7 +23,7 @@ const KINDS: [DestinationKind; 6] = [
     DestinationKind::RedisStream,
 ];
 
-/// The kind that a spec names; the usual one if it names none.
+/// The kind in a spec, or the default.
 pub(super) fn kind_of(spec: &Value) -> DestinationKind {
     let word = spec["kind"].as_str().unwrap_or_default();
     KINDS.into_iter().find(|kind| kind.as_str() == word).unwrap_or_default()
@@ -93,7 +93,7 @@ fn webhook_fields(
             .required(),
         FormField::new("/signing_secrets", t.signing, Control::Secrets).hint(t.signing_hint),
     ];
-    // Another way to say who calls is edited as JSON: two of them would be refused.
+    // Other authentication methods are edited as JSON; the API rejects two of them.
     if spec["auth"].is_null() || spec["auth"]["bearer"].is_string() {
         fields.push(FormField::new("/auth/bearer", t.bearer, Control::Secret).hint(e.secret_hint));
     }
@@ -175,7 +175,7 @@ mod tests {
     use crate::form_fields::{self, FormValues};
 
     #[test]
-    fn each_kind_can_be_made_with_its_fields() {
+    fn each_destination_kind_can_be_created_from_its_form() {
         let cases: [(&str, &[(&str, &str)]); 6] = [
             ("http", &[("url", "https://a.example/"), ("auth.bearer", "t")]),
             ("whatsapp-cloud", &[("account.sender", "106540352242922"), ("account.token", "t")]),

@@ -1,4 +1,4 @@
-//! The list of all destinations.
+//! The destination list.
 
 use askama::Template;
 
@@ -15,7 +15,6 @@ use crate::{
     translations::DestinationTexts,
 };
 
-/// A destination as a line of the list.
 struct DestinationRow {
     path: String,
     found: DestinationItem,

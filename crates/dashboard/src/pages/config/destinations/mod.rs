@@ -1,4 +1,4 @@
-//! `/destinations`: where events go, how those places do, and what an operator can do about it.
+//! `/destinations`: where events are sent, their health, and actions.
 
 mod actions;
 mod fields;
@@ -32,7 +32,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .merge(editor::routes::<DestinationResource>())
 }
 
-/// What is shown where there is nothing to show.
+/// Placeholder for missing values.
 const NO_VALUE: &str = "–";
 
 #[derive(Deserialize)]
@@ -56,7 +56,7 @@ struct DestinationsStats {
     destinations: Vec<DestinationNumbers>,
 }
 
-/// An address without what may let somebody in: its user, its password and its query.
+/// Masks user, password and query of a URL: they may contain credentials.
 fn mask_url_secrets(url: &str) -> String {
     const HIDDEN: &str = "•••";
     let (url, query) = url.split_once('?').map_or((url, ""), |(url, _)| (url, "?•••"));
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_without_what_lets_somebody_in() {
+    fn credentials_in_urls_are_masked() {
         for (url, expected) in [
             ("https://a.example/in", "https://a.example/in"),
             ("https://u:p@a.example/in?token=x", "https://•••@a.example/in?•••"),

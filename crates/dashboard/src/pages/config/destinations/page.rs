@@ -1,4 +1,4 @@
-//! One destination: how it does, and the forms for what can be done about it.
+//! `/destinations/{name}`: health of one destination, and actions.
 
 use std::time::Duration;
 
@@ -23,7 +23,6 @@ use crate::{
     translations::{DestinationTexts, FormTexts},
 };
 
-/// An attempt that failed.
 #[derive(Deserialize)]
 struct FailedAttempt {
     started_at: String,
@@ -51,7 +50,7 @@ struct DestinationPage {
     badge: Badge,
     meter: Option<DailyMeter>,
     limits: Vec<ActiveLimit>,
-    /// It is neither paused nor unusable.
+    /// Neither paused nor misconfigured.
     is_running: bool,
     delete_dialog: DeleteDialog,
     path: String,
@@ -62,7 +61,7 @@ struct DestinationPage {
     forms: PageForms,
 }
 
-/// What is in the forms of the page, and why one of them was not carried out.
+/// Form values of the page, and errors from submitting them.
 pub(super) struct PageForms {
     pub(super) reason: String,
     pub(super) rate: String,
@@ -70,9 +69,8 @@ pub(super) struct PageForms {
     pub(super) to: String,
     pub(super) text: String,
     pub(super) idempotency_key: String,
-    /// What was wrong with the test.
     pub(super) test_error: Option<ApiError>,
-    /// Why it was neither paused nor resumed.
+    /// Error from pausing or resuming.
     pub(super) lane_error: Option<ApiError>,
 }
 
@@ -91,7 +89,7 @@ impl PageForms {
     }
 }
 
-/// What is sent to see whether anything arrives.
+/// Default body of a test event.
 const TEST_BODY: &str = "{\n  \"type\": \"test\",\n  \"message\": \"Hello from Surehook\"\n}";
 
 pub(super) async fn show_destination(user: CurrentUser, Path(name): Path<String>) -> PageResult {
@@ -139,7 +137,7 @@ pub(super) async fn destination_page(
     })
 }
 
-/// How it did in the last 24 hours.
+/// Metrics of the last 24 hours.
 async fn load_tiles(
     user: &CurrentUser,
     name: &str,
@@ -176,7 +174,7 @@ async fn load_tiles(
     ])
 }
 
-/// The newest failure of what is tried again, or else of what died.
+/// The latest failed attempt of a delivery that is being retried, otherwise of a dead one.
 async fn load_last_failure(
     user: &CurrentUser,
     name: &str,

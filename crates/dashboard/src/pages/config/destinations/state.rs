@@ -1,4 +1,4 @@
-//! How a destination does, for people.
+//! Health of a destination: status badge, active limits and messages sent today.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     translations::DestinationTexts,
 };
 
-/// What the API says of a destination's lane.
+/// Lane state in the API response.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LaneStatus {
@@ -41,7 +41,7 @@ pub(super) struct DrainInfo {
     pub(super) rate: String,
 }
 
-/// What `/stats` says of a destination.
+/// Entry of a destination in `/stats`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct DestinationNumbers {
@@ -54,7 +54,7 @@ pub(super) struct DestinationNumbers {
 }
 
 impl DestinationNumbers {
-    /// How long the oldest has waited that could have been sent by now.
+    /// Age of the oldest delivery that is due.
     pub(super) fn oldest_age(&self, lang: Lang) -> String {
         let seconds = self.oldest_pending_age_seconds;
         let shown = seconds.map(|age| format_duration(lang, Duration::from_secs(age)));
@@ -62,7 +62,7 @@ impl DestinationNumbers {
     }
 }
 
-/// A state in one pill: what matters most. None of settings that cannot be used.
+/// The most important state as a badge; `None` means invalid settings.
 pub(super) fn state_badge(state: Option<&LaneStatus>, t: &DestinationTexts) -> Badge {
     let Some(state) = state else { return Badge::new("bad", "warn", t.unusable) };
     if state.pause.is_some() {
@@ -83,13 +83,13 @@ pub(super) fn state_badge(state: Option<&LaneStatus>, t: &DestinationTexts) -> B
     Badge::new("ok", "check", t.healthy)
 }
 
-/// A line of what limits it: what, and until when.
+/// A limit, and when it ends.
 pub(super) struct ActiveLimit {
     pub(super) text: String,
     pub(super) until: Option<String>,
 }
 
-/// Everything that keeps it from getting more, now or in general.
+/// All limits that slow deliveries down.
 pub(super) fn active_limits(
     state: Option<&LaneStatus>,
     rate: Option<&str>,
@@ -125,10 +125,10 @@ pub(super) fn active_limits(
     limits
 }
 
-/// What was sent today by a number that may be banned for it.
+/// Messages sent today; unofficial numbers are banned if they send too many.
 pub(super) struct DailyMeter {
     pub(super) badge: Badge,
-    /// For a meter: sent, where it warns and what it is measured by.
+    /// Values of the `<meter>`.
     pub(super) sent: u64,
     pub(super) high: u64,
     pub(super) most: u64,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pill_says_what_matters_most() {
+    fn badge_shows_the_most_important_state() {
         let t = DestinationTexts::of(Lang::En);
         for (state, tone) in [
             (json!({ "circuit": "closed" }), "ok"),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_today_warns_before_it_stops() {
+    fn daily_meter_warns_before_the_limit() {
         let t = DestinationTexts::of(Lang::En);
         for (sent, warn, stop, over, expected) in [
             (Some(3), Some(50), Some(200), false, Some(("", 200))),

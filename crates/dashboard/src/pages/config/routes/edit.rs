@@ -1,4 +1,4 @@
-//! Makes, changes and deletes routes.
+//! Create, edit and delete routes.
 
 use axum::{
     Form,
@@ -87,7 +87,7 @@ pub(super) async fn save_route(user: CurrentUser, Form(mut form): Form<RouteForm
     render_page(&page)
 }
 
-/// What is current and is not what was form.
+/// Current settings that differ from the submitted ones.
 fn list_differences(
     current: &RouteItem,
     form: &RouteForm,

@@ -1,4 +1,4 @@
-//! The form of a route: a place to try it on real events before it is saved.
+//! The route form, which tests filter and transform on real events before saving.
 
 use askama::Template;
 use axum::{Form, extract::Query};
@@ -18,14 +18,14 @@ use crate::{
     translations::{FormTexts, RouteTexts},
 };
 
-/// Events that one can be tried on.
+/// Number of events offered for a test.
 const EVENTS_MAX: &str = "20";
 
-/// What is in the form: a route, and what it is tried on.
+/// The route, and the test input.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RouteForm {
-    /// The route that is edited; none for one that is new.
+    /// `None` for a new route.
     pub(super) id: Option<String>,
     pub(super) tag: String,
     pub(super) idempotency_key: String,
@@ -33,13 +33,12 @@ pub(super) struct RouteForm {
     pub(super) to: String,
     pub(super) filter: String,
     pub(super) transform: String,
-    /// The event that it is tried on; empty for `body`.
+    /// Event to test with; empty to use `body`.
     pub(super) event: String,
     pub(super) body: String,
 }
 
 impl RouteForm {
-    /// Writes the filter and the transform, if there are any.
     pub(super) fn write_programs(&self, payload: &mut Map<String, Value>) {
         for (name, text) in [("filter", &self.filter), ("transform", &self.transform)] {
             if !text.trim().is_empty() {
@@ -68,18 +67,16 @@ pub(super) struct RoutePage {
     destinations: Vec<String>,
     events: Vec<RecentEvent>,
     trial: Option<RouteTrialView>,
-    /// Why it could not be tried.
     trial_error: Option<String>,
-    /// Why it was not saved.
     pub(super) error: Option<String>,
     pub(super) conflict: bool,
-    /// What is there, after somebody else changed it.
+    /// Current values after a conflicting change.
     pub(super) differences: Vec<(&'static str, String)>,
     delete_dialog: Option<DeleteDialog>,
 }
 
-/// The form with what was form, and what comes of it. Without a choice the newest event of the
-/// source is tried on.
+/// Builds the form and tests its filter and transform. By default the newest event of the source is
+/// used.
 pub(super) async fn route_page(
     user: &CurrentUser,
     mut form: RouteForm,
@@ -89,7 +86,7 @@ pub(super) async fn route_page(
     let (sources, destinations) =
         (resource_names(user, "sources").await?, resource_names(user, "destinations").await?);
     if !sources.contains(&form.from) {
-        // Where something comes in there is something to try it on.
+        // Prefers the source with the newest event, so that there is an event to test with.
         let newest = ApiPath::new(&["events"]).with("limit", "1");
         let newest = user.get::<ApiList<EventSource>>(newest).await.unwrap_or_default();
         let active = newest.data.into_iter().next().and_then(|event| event.source);
@@ -137,7 +134,7 @@ pub(super) async fn route_page(
 }
 
 impl RoutePage {
-    /// Tries what is in the form, if there is anything to try it on.
+    /// Tests filter and transform if there is an event or a body.
     async fn with_trial(mut self, user: &CurrentUser) -> Self {
         let form = &self.form;
         let mut payload = Map::new();
@@ -156,7 +153,6 @@ impl RoutePage {
     }
 }
 
-/// The title over the form.
 pub(super) fn page_title(user: &CurrentUser, form: &RouteForm) -> String {
     let t = RouteTexts::of(user.lang());
     match &form.id {

@@ -1,4 +1,4 @@
-//! All routes, source by source.
+//! The route list, grouped by source.
 
 use askama::Template;
 
@@ -10,7 +10,6 @@ use crate::{
     translations::{FormTexts, RouteTexts},
 };
 
-/// A source and where it leads.
 struct SourceRoutes {
     from: String,
     routes: Vec<RouteItem>,

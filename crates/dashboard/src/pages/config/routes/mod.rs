@@ -1,4 +1,4 @@
-//! `/routes`: which events go where, and a place to try filters and transforms on real events.
+//! `/routes`: which events go to which destination, and a playground for filters and transforms.
 
 mod edit;
 mod form;
@@ -44,7 +44,7 @@ struct NamedResource {
     name: String,
 }
 
-/// The names of all sources or destinations, in order.
+/// Sorted names of all sources or destinations.
 async fn resource_names(user: &CurrentUser, what: &str) -> Result<Vec<String>, PageError> {
     let found = user.get::<ApiList<NamedResource>>(ApiPath::new(&[what])).await;
     let found = found.map_err(|error| user.page_error(error))?;

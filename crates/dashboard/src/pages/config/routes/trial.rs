@@ -1,11 +1,11 @@
-//! What came of a filter and a transform that were tried on an event.
+//! Result of testing a filter and a transform.
 
 use serde::Deserialize;
 
 use super::super::json_indent::indent_json;
 use crate::{format::Badge, translations::RouteTexts};
 
-/// What the API says of a trial.
+/// The API response.
 #[derive(Deserialize)]
 pub(super) struct RouteTrialData {
     matches: Option<bool>,
@@ -20,7 +20,6 @@ pub(super) struct RouteTrialData {
     masked: u64,
 }
 
-/// The same, as the page shows it.
 pub(super) struct RouteTrialView {
     pub(super) verdict: Badge,
     pub(super) filter_error: Option<String>,

@@ -1,4 +1,4 @@
-//! The form of a source.
+//! Form fields of a source.
 
 use serde_json::{Map, Value};
 use surehook_core::provider::{self, PROVIDERS};
@@ -14,9 +14,9 @@ use crate::{
 
 pub(super) struct SourceResource;
 
-/// The provider about which nothing is known.
+/// The provider for senders without built-in support.
 const GENERIC: &str = "generic";
-/// How a request proves where it comes from: the word, and what it needs beside a secret.
+/// Verification methods, and the setting each needs besides the secret.
 const VERIFY_METHODS: [(&str, Option<&str>); 4] =
     [("none", None), ("hmac", Some("header")), ("token", Some("header")), ("basic", Some("user"))];
 
@@ -56,7 +56,7 @@ impl EditableResource for SourceResource {
             ("basic", t.verify_basic),
             ("none", t.verify_none),
         ];
-        // A provider has a method of its own; whoever wants another one than that or none writes JSON.
+        // Providers have their own method. Other methods must be set as JSON.
         let has_custom_method = spec["verify"].is_object();
         let is_available = |method: &str| match is_generic || has_custom_method {
             true => !(is_generic && method.is_empty()),
@@ -128,12 +128,12 @@ impl EditableResource for SourceResource {
         match value("verify") {
             "" => form_fields::set_at(spec, "/verify", None),
             "none" => {
-                // Secrets that nothing is checked with are refused: who chooses this lets go of them.
+                // The API rejects secrets without verification, so they are removed.
                 form_fields::set_at(spec, "/secrets", None);
                 form_fields::set_at(spec, "/verify", Some("none".into()));
             }
             method => {
-                // What else is said of the same method stays.
+                // Other settings of the same method stay.
                 let there = spec["verify"].get(method).cloned();
                 let mut settings = there.unwrap_or_else(|| Map::new().into());
                 if let Some(with) = required_setting(method) {
@@ -154,7 +154,7 @@ fn required_setting(method: &str) -> Option<&'static str> {
     VERIFY_METHODS.iter().find(|(name, _)| *name == method).and_then(|(_, with)| *with)
 }
 
-/// How long keys are remembered if nobody says.
+/// Dedup window used if none is set.
 fn default_window(provider: &str) -> &'static str {
     if provider == GENERIC { "8d" } else { "" }
 }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_to_verify_is_read_and_written_back() {
+    fn verification_method_round_trips_through_the_form() {
         for verify in [
             json!({ "hmac": { "header": "x-sig", "prefix": "sha256=" } }),
             json!({ "hmac": { "header": ["a", "b"] } }),

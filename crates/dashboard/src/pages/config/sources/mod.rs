@@ -33,7 +33,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .merge(editor::routes::<SourceResource>())
 }
 
-/// The source that is built in: what is sent over the API comes from it.
+/// The built-in source of events that were sent through the API.
 const OUTBOX: &str = "outbox";
 
 #[derive(Deserialize)]
@@ -44,7 +44,6 @@ struct SourceItem {
     enabled: bool,
 }
 
-/// A source as a line of the list.
 struct SourceRow {
     found: SourceItem,
     url: String,
@@ -88,7 +87,7 @@ fn ingest_url(base: &str, name: &str) -> String {
     if name == OUTBOX { String::new() } else { format!("{base}/in/{name}") }
 }
 
-/// Events and refused requests that the page of a source shows.
+/// Number of events and refused requests on the page of a source.
 const RECENT_LIMIT: &str = "5";
 
 #[derive(Deserialize)]
@@ -107,7 +106,7 @@ struct SourcePage {
     found: SourceItem,
     delete_dialog: DeleteDialog,
     url: String,
-    /// Commands that send an event there.
+    /// Description and command line.
     commands: Vec<(&'static str, String)>,
     has_handshake: bool,
     with_secret: Option<String>,
@@ -165,10 +164,10 @@ async fn show_source(
     })
 }
 
-/// Providers that have nothing but the address to put their secret into.
+/// Providers that can only send their secret as part of the URL.
 const SECRET_IN_PATH: [&str; 2] = ["evolution-go", "evolution-api"];
 
-/// What somebody types to see an event arrive at this very source.
+/// Commands that send a test event to this source.
 fn test_commands(
     t: &'static SourceTexts,
     found: &SourceItem,
@@ -192,7 +191,6 @@ fn test_commands(
     vec![(t.send_plain, curl), (t.send_cli, format!("SUREHOOK_TOKEN=… {test}"))]
 }
 
-/// What is set beside the name and the provider, as it is.
 fn setting_facts(t: &'static SourceTexts, shown: &Value) -> Vec<(&'static str, String)> {
     let text = |value: &Value| match (value.as_str(), value.as_array()) {
         (Some(text), _) => text.to_owned(),

@@ -1,7 +1,7 @@
-//! Stores: SQL, and only SQL.
+//! Implementations of the store traits of `surehook_core::store`.
 //!
-//! [`sqlite`] is the embedded store. `conformance`, behind the feature of that name, is the contract
-//! of every store as tests: what passes it may stand behind the traits of `surehook_core::store`.
+//! [`sqlite`] is the embedded store. `conformance`, behind the feature of that name, tests the contract
+//! that every store must meet.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

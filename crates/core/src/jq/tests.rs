@@ -208,7 +208,7 @@ fn endless_run_is_stopped_by_step_limit() {
         ("a loop without values", "last(repeat(empty))"),
         ("a definition that only calls itself", "def f: f; f"),
         ("a range from the event", "[range(.)]"),
-        ("a range that stands still", "last(range(0; 1; 0))"),
+        ("a range with step zero", "last(range(0; 1; 0))"),
         ("loops in loops", "[range(.)] | [.[] as $a | .[] as $b | .[] as $c | 1]"),
         ("a long text", r#""x" * ."#),
         ("an endless text", r#""x" * 100000000000000000000"#),

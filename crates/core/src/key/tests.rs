@@ -32,7 +32,7 @@ fn body_key(rule: &str, body: &str) -> Option<String> {
 
 #[test]
 fn default_rules_are_tried_in_order() {
-    let usual = KeyRules::new(None).unwrap();
+    let defaults = KeyRules::new(None).unwrap();
     type Sent<'a> = &'a [(&'static str, &'a [u8])];
     let cases: [(_, Sent<'_>, _, _); 13] = [
         (
@@ -55,7 +55,7 @@ fn default_rules_are_tried_in_order() {
         ("an array", &[], r#"[{"id":1}]"#, None),
     ];
     for (name, sent, body, expected) in cases {
-        let found = usual.extract(&headers(sent), body.as_bytes()).unwrap();
+        let found = defaults.extract(&headers(sent), body.as_bytes()).unwrap();
         let found = found.as_ref().map(|found| (found.rule, found.key.as_str()));
         assert_eq!(found, expected, "case: {name}");
     }
@@ -200,7 +200,7 @@ fn displayed_key_cannot_forge_a_log_line() {
 
 #[test]
 fn quoted_idempotency_key_is_unquoted() {
-    let usual = KeyRules::new(None).unwrap();
+    let defaults = KeyRules::new(None).unwrap();
     let cases: [(_, &[u8], _); 11] = [
         ("B41 bare", b"8e03978e", Some("8e03978e")),
         ("B41 quoted", br#""8e03978e""#, Some("8e03978e")),
@@ -215,26 +215,26 @@ fn quoted_idempotency_key_is_unquoted() {
         ("B39 not UTF-8", b"50%\xff", Some("bytes:50%25%FF")),
     ];
     for (name, value, expected) in cases {
-        let found = key(&usual, &headers(&[("idempotency-key", value)]), b"");
+        let found = key(&defaults, &headers(&[("idempotency-key", value)]), b"");
         assert_eq!(found.as_deref(), expected, "case: {name}");
     }
     // In every other header the quotes are part of the value.
-    let found = key(&usual, &headers(&[("webhook-id", br#""a""#)]), b"");
+    let found = key(&defaults, &headers(&[("webhook-id", br#""a""#)]), b"");
     assert_eq!(found.as_deref(), Some(r#""a""#));
 }
 
 #[test]
 fn repeated_header_is_refused_or_ignored() {
-    let usual = KeyRules::new(None).unwrap();
+    let defaults = KeyRules::new(None).unwrap();
     // B40
     let twice = headers(&[("idempotency-key", b"a"), ("idempotency-key", b"a")]);
-    let problem = usual.extract(&twice, b"").unwrap_err();
-    assert_eq!(problem.to_string(), "the request has more than one `idempotency-key` header");
+    let error = defaults.extract(&twice, b"").unwrap_err();
+    assert_eq!(error.to_string(), "the request has more than one `idempotency-key` header");
 
     let same = headers(&[("webhook-id", b"a"), ("webhook-id", b"a")]);
-    assert_eq!(key(&usual, &same, b"").as_deref(), Some("a"));
+    assert_eq!(key(&defaults, &same, b"").as_deref(), Some("a"));
     let different = headers(&[("webhook-id", b"a"), ("webhook-id", b"b"), ("x-event-id", b"e")]);
-    assert_eq!(key(&usual, &different, b"").as_deref(), Some("e"));
+    assert_eq!(key(&defaults, &different, b"").as_deref(), Some("e"));
 }
 
 #[test]

@@ -311,8 +311,8 @@ mod tests {
             let body = format!(r#"{{{body},"event":"{event}"}}"#);
             let sent = [(DELIVERY, delivery)];
             let sent: &[_] = if delivery.is_empty() { &[] } else { &sent };
-            let told = summary(NAME, sent, &body);
-            assert_eq!(told, [event, expected_key, expected_order], "{case}");
+            let actual = summary(NAME, sent, &body);
+            assert_eq!(actual, [event, expected_key, expected_order], "{case}");
         }
         assert_eq!(part(NAME, &[(DELIVERY, "d")], "not json").key, EventKey::None);
     }

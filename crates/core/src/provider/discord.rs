@@ -253,10 +253,10 @@ impl VerificationScheme for Ed25519Scheme {
             return Err(VerifyError::Malformed { part: "timestamp" });
         }
         let text = [timestamp, request.body].concat();
-        let fits = |key: &ApplicationKey| {
+        let is_match = |key: &ApplicationKey| {
             UnparsedPublicKey::new(&ED25519, &key.public).verify(&text, &signature).is_ok()
         };
-        self.0.iter().position(fits).ok_or(VerifyError::Mismatch)
+        self.0.iter().position(is_match).ok_or(VerifyError::Mismatch)
     }
 
     fn sign(

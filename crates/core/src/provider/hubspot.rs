@@ -159,12 +159,12 @@ impl VerificationScheme for HubspotV3Scheme {
         if urls.is_empty() {
             return Err(VerifyError::UnknownUrl);
         }
-        let fits = |secret: &Secret| {
+        let is_match = |secret: &Secret| {
             urls.iter().flat_map(|url| url_spellings(url)).any(|url| {
                 mac(secret, &url, request.body, timestamp).verify_slice(&signature).is_ok()
             })
         };
-        self.secrets.iter().position(fits).ok_or(VerifyError::Mismatch)
+        self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)
     }
 
     fn sign(

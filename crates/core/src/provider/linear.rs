@@ -108,7 +108,7 @@ mod tests {
         let event = ("linear-event", "Issue");
         let issue = r#"{"action":"update","type":"Issue","data":{"id":"i-1"},"webhookId":"w-1"}"#;
         let cases: [(_, &[_], _, _); 5] = [
-            ("usual", &[delivery, event], issue, ["Issue.update", "linear:d-1", "i-1"]),
+            ("typical", &[delivery, event], issue, ["Issue.update", "linear:d-1", "i-1"]),
             ("no delivery", &[event], issue, ["Issue.update", "-", "i-1"]),
             ("no action", &[delivery], r#"{"type":"Issue"}"#, ["Issue", "linear:d-1", "-"]),
             ("only headers", &[delivery, event], "{}", ["Issue", "linear:d-1", "-"]),

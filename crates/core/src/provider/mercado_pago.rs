@@ -119,12 +119,12 @@ impl VerificationScheme for ManifestScheme {
             .into_iter()
             .map(|about| manifest(about.as_deref(), request_id, timestamp))
             .collect();
-        let fits = |secret: &Secret| {
+        let is_match = |secret: &Secret| {
             lines.iter().any(|line| mac(secret, line).verify_slice(&signature).is_ok())
         };
-        let fitting = self.secrets.iter().position(fits).ok_or(VerifyError::Mismatch)?;
+        let secret_index = self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)?;
         check_body_id(request, about.as_deref())?;
-        Ok(fitting)
+        Ok(secret_index)
     }
 
     fn sign(
@@ -327,7 +327,7 @@ mod tests {
                 Ok(0),
             ),
             (
-                "letters as they are",
+                "letters in their own case",
                 call()
                     .url(letters)
                     .body(letters_body)
@@ -376,7 +376,7 @@ mod tests {
     fn notifications_of_one_payment_have_different_keys() {
         let cases = [
             (
-                "usual",
+                "typical",
                 BODY,
                 ["payment.updated", "mercadopago:9:payment.updated:42:7", "payment:42"],
             ),

@@ -123,7 +123,7 @@ mod tests {
     fn keys_are_per_merchant() {
         let cases = [
             (
-                "usual",
+                "typical",
                 r#"{"merchant_id":"M1","type":"payment.updated","event_id":"e1","data":{"id":"p1"}}"#,
                 ["payment.updated", "square:M1:e1", "p1"],
             ),

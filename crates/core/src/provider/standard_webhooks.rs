@@ -119,7 +119,7 @@ mod tests {
         let both = [("svix-id", "m2"), ("webhook-id", "m1"), ("webhook-signature", "v1,")];
         let blank = [("webhook-id", " "), ("webhook-signature", "v1,")];
         let cases: [(&str, Headers<'_>, &str, [&str; 3]); 10] = [
-            ("usual", &signed, r#"{"type":"a.b"}"#, ["a.b", "standardwebhooks:m1", "-"]),
+            ("typical", &signed, r#"{"type":"a.b"}"#, ["a.b", "standardwebhooks:m1", "-"]),
             ("Svix", &svix, r#"{"type":"a.b"}"#, ["a.b", "standardwebhooks:m1", "-"]),
             ("not the id that was not signed", &both, "{}", ["-", "standardwebhooks:m1", "-"]),
             ("no id", &blank, "{}", ["-", "-", "-"]),

@@ -104,7 +104,7 @@ mod tests {
     fn key_is_the_event_id() {
         let cases = [
             (
-                "usual",
+                "typical",
                 r#"{"id":"evt_1","type":"charge.refunded","data":{"object":{"id":"ch_1"}}}"#,
                 ["charge.refunded", "stripe:evt_1", "ch_1"],
             ),

@@ -399,8 +399,8 @@ fn message_status_is_derived_from_kind_and_status() {
         ("generic", "status.sent", Some("sent"), None),
     ];
     for (provider, kind, status, expected) in cases {
-        let told = find(provider).unwrap().message_status(kind, status);
-        assert_eq!(told, expected, "case: {provider} {kind} {status:?}");
+        let reported = find(provider).unwrap().message_status(kind, status);
+        assert_eq!(reported, expected, "case: {provider} {kind} {status:?}");
     }
     let failed = br#"{"entry":[{"changes":[{"value":{"statuses":[{"errors":[{"code":131026,"title":"Message undeliverable"}]}]}}]}]}"#;
     let reason = find("whatsapp-cloud").unwrap().failure_reason(failed);

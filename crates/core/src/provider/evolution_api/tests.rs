@@ -109,8 +109,8 @@ fn each_event_kind_has_its_key() {
         ("no data", "qrcode.updated", "null", &by_content("qrcode.updated", "null"), "i"),
     ];
     for (case, event, data, expected_key, expected_order) in cases {
-        let told = summary(NAME, &[], &body(event, data));
-        assert_eq!(told, [event, expected_key, expected_order], "{case}");
+        let actual = summary(NAME, &[], &body(event, data));
+        assert_eq!(actual, [event, expected_key, expected_order], "{case}");
     }
     for odd in ["not json", "[]", r#"{"event":"error","data":{}}"#] {
         let part = part(NAME, &[], odd);

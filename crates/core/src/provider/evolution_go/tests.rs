@@ -161,8 +161,8 @@ fn each_event_kind_has_its_key() {
     ];
     for (case, event, data, more, expected_kind, expected_key, expected_order) in cases {
         let body = body(event, &format!("{data}}}"), more);
-        let told = summary(NAME, &[], &body);
-        assert_eq!(told, [expected_kind, expected_key, expected_order], "{case}");
+        let actual = summary(NAME, &[], &body);
+        assert_eq!(actual, [expected_kind, expected_key, expected_order], "{case}");
         assert_eq!(part(NAME, &[], &body).body, None, "{case}");
     }
     for odd in ["not json", "[]", "{}"] {
@@ -179,7 +179,7 @@ fn receipt_for_several_messages_is_split() {
         )
     };
     let parts = parts(NAME, &[], &text(r#""a", "b""#));
-    let told: Vec<_> = parts
+    let split: Vec<_> = parts
         .iter()
         .map(|part| {
             let [_, key, _] = event_summary(part);
@@ -187,7 +187,7 @@ fn receipt_for_several_messages_is_split() {
         })
         .collect();
     assert_eq!(
-        told,
+        split,
         [
             ("evolution_go:i:Receipt:a:Read:p@lid".to_owned(), text(r#""a""#)),
             ("evolution_go:i:Receipt:b:Read:p@lid".to_owned(), text(r#""b""#)),

@@ -51,10 +51,10 @@ impl GitlabScheme {
     }
 
     /// Checks all secrets, to take constant time.
-    fn position(&self, fits: impl Fn(&GitlabSecret) -> bool) -> Result<usize, VerifyError> {
+    fn position(&self, is_match: impl Fn(&GitlabSecret) -> bool) -> Result<usize, VerifyError> {
         let mut found = None;
         for (index, kind) in self.0.iter().enumerate() {
-            if fits(kind) {
+            if is_match(kind) {
                 found = found.or(Some(index));
             }
         }
@@ -99,8 +99,8 @@ impl GitlabScheme {
         self.position(|kind| {
             let GitlabSecret::Signing(secret) = kind else { return false };
             let right = secret.sign(id, seconds, request.body);
-            let fits = |one: &str| bool::from(one.as_bytes().ct_eq(right.as_bytes()));
-            signatures.split(' ').any(fits)
+            let is_match = |one: &str| bool::from(one.as_bytes().ct_eq(right.as_bytes()));
+            signatures.split(' ').any(is_match)
         })
     }
 }

@@ -213,7 +213,7 @@ fn any_flipped_bit_is_refused() {
 fn key_is_the_paypal_event_id() {
     let cases = [
         (
-            "usual",
+            "typical",
             r#"{"id":"WH-1","event_type":"PAYMENT.CAPTURE.COMPLETED","resource":{"id":"R1"}}"#,
             ["PAYMENT.CAPTURE.COMPLETED", "paypal:WH-1", "R1"],
         ),

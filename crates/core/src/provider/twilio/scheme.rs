@@ -50,12 +50,12 @@ impl VerificationScheme for TwilioScheme {
         if urls.is_empty() {
             return Err(VerifyError::UnknownUrl);
         }
-        let fits = |secret: &Secret| {
+        let is_match = |secret: &Secret| {
             urls.iter()
                 .flat_map(|url| with_and_without_port(url))
                 .any(|url| mac(secret, &url, &fields).verify_slice(&signature).is_ok())
         };
-        self.0.iter().position(fits).ok_or(VerifyError::Mismatch)
+        self.0.iter().position(is_match).ok_or(VerifyError::Mismatch)
     }
 
     fn sign(

@@ -442,8 +442,11 @@ fn batch_event() -> impl Strategy<Value = BatchEvent> {
             format!(r#"{{"from":"55{from}","id":"m{id}","text":{{"body":"\u00e9 \/{id}"}}}}"#),
         )
     });
-    let status = (0..4_u8, status, 0..3_u8).prop_map(|(id, status, whom)| {
-        ("statuses", format!(r#"{{"id":"s{id}","status":"{status}","recipient_id":"55{whom}"}}"#))
+    let status = (0..4_u8, status, 0..3_u8).prop_map(|(id, status, recipient)| {
+        (
+            "statuses",
+            format!(r#"{{"id":"s{id}","status":"{status}","recipient_id":"55{recipient}"}}"#),
+        )
     });
     (0..2_u8, 0..2_u8, prop_oneof![message, status])
         .prop_map(|(waba, number, (list, item))| (waba, number, list, item))

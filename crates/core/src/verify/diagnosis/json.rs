@@ -32,11 +32,11 @@ enum JsonSpacing {
 fn respace(text: &str, spaces: &JsonSpacing) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let (mut in_string, mut escaped, mut depth) = (false, false, 0_usize);
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
         if in_string {
-            out.push(letter);
-            match letter {
+            out.push(character);
+            match character {
                 _ if escaped => escaped = false,
                 '\\' => escaped = true,
                 '"' => in_string = false,
@@ -44,7 +44,7 @@ fn respace(text: &str, spaces: &JsonSpacing) -> String {
             }
             continue;
         }
-        if letter.is_ascii_whitespace() {
+        if character.is_ascii_whitespace() {
             continue;
         }
         let indent = |out: &mut String, depth: usize| {
@@ -53,12 +53,12 @@ fn respace(text: &str, spaces: &JsonSpacing) -> String {
                 out.push_str(&"  ".repeat(depth));
             }
         };
-        match letter {
+        match character {
             '{' | '[' => {
-                out.push(letter);
-                while letters.next_if(char::is_ascii_whitespace).is_some() {}
-                if matches!(letters.peek(), Some('}' | ']')) {
-                    out.extend(letters.next());
+                out.push(character);
+                while characters.next_if(char::is_ascii_whitespace).is_some() {}
+                if matches!(characters.peek(), Some('}' | ']')) {
+                    out.extend(characters.next());
                 } else {
                     depth += 1;
                     indent(&mut out, depth);
@@ -67,24 +67,24 @@ fn respace(text: &str, spaces: &JsonSpacing) -> String {
             '}' | ']' => {
                 depth = depth.saturating_sub(1);
                 indent(&mut out, depth);
-                out.push(letter);
+                out.push(character);
             }
             ',' => {
-                out.push(letter);
+                out.push(character);
                 if matches!(spaces, JsonSpacing::AfterSeparators) {
                     out.push(' ');
                 }
                 indent(&mut out, depth);
             }
             ':' => {
-                out.push(letter);
+                out.push(character);
                 if !matches!(spaces, JsonSpacing::None) {
                     out.push(' ');
                 }
             }
             _ => {
-                in_string = letter == '"';
-                out.push(letter);
+                in_string = character == '"';
+                out.push(character);
             }
         }
     }
@@ -94,12 +94,12 @@ fn respace(text: &str, spaces: &JsonSpacing) -> String {
 /// Escapes non-ASCII characters as `\u`.
 fn escape_non_ascii(json: &str) -> String {
     let mut ascii = String::with_capacity(json.len());
-    for letter in json.chars() {
-        if letter.is_ascii() {
-            ascii.push(letter);
+    for character in json.chars() {
+        if character.is_ascii() {
+            ascii.push(character);
             continue;
         }
-        for unit in letter.encode_utf16(&mut [0; 2]) {
+        for unit in character.encode_utf16(&mut [0; 2]) {
             ascii.push_str(&format!("\\u{unit:04x}"));
         }
     }
@@ -119,8 +119,8 @@ fn unescape_characters(json: &str) -> String {
                 2
             }
             Some(b'u') => match decode_escape(rest) {
-                Some((letter, long)) => {
-                    out.push(letter);
+                Some((character, long)) => {
+                    out.push(character);
                     long
                 }
                 None => 0,
@@ -146,8 +146,8 @@ fn decode_escape(text: &str) -> Option<(char, usize)> {
     let is_pair = (0xd800..0xdc00).contains(&first) && text.get(6..8) == Some("\\u");
     let units = if is_pair { vec![first, unit(8)?] } else { vec![first] };
     let long = if is_pair { 12 } else { 6 };
-    let letter = char::decode_utf16(units).next()?.ok()?;
-    (!letter.is_ascii()).then_some((letter, long))
+    let character = char::decode_utf16(units).next()?.ok()?;
+    (!character.is_ascii()).then_some((character, long))
 }
 
 #[cfg(test)]

@@ -282,9 +282,11 @@ fn is_wrong_server(error: &RedisError) -> bool {
 
 fn interpret_error(error: &RedisError) -> NonHttpResult {
     let Some(code) = error.code() else {
-        return match error.kind() {
-            ErrorKind::Parse => not_redis(),
-            _ => connection_failure(error, AttemptFailure::Reset),
+        let is_parse_error = error.kind() == ErrorKind::Parse;
+        return if is_parse_error {
+            not_redis()
+        } else {
+            connection_failure(error, AttemptFailure::Reset)
         };
     };
     let message = error.detail().unwrap_or_default();

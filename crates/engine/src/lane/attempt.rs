@@ -67,14 +67,8 @@ pub(super) struct RunningAttempt {
     pub(super) crash_outcome: OnceLock<SendOutcome>,
 }
 
-/// What came of sending.
-pub(super) enum SendResult {
-    Reported(SendReport),
-    /// Nothing was sent: the recipient of a message must not get another one before then.
-    Postponed {
-        until: Timestamp,
-    },
-}
+/// Nothing was sent: the recipient of a message must not get another one before this time.
+pub(super) struct PostponedUntil(pub(super) Timestamp);
 
 /// A request that is ready to be sent.
 enum OutboundRequest<'c> {
@@ -149,12 +143,12 @@ impl Lane {
         let sent = tokio::select! {
             sent = self.send(&attempt, pacing) => sent,
             () = self.shared.abort.cancelled() => {
-                SendResult::Reported(attempt.interrupted(self.shared.clock.now()))
+                Ok(attempt.interrupted(self.shared.clock.now()))
             }
         };
         let report = match sent {
-            SendResult::Reported(report) => report,
-            SendResult::Postponed { until } => {
+            Ok(report) => report,
+            Err(PostponedUntil(until)) => {
                 self.lock().gate.abandon_attempt(permit);
                 return Err(PostponedDelivery::new(&attempt.claimed, until, attempt.slot));
             }
@@ -169,14 +163,18 @@ impl Lane {
         Ok(FinishedAttempt { settlement, event: attempt.claimed.event, slot: attempt.slot })
     }
 
-    async fn send(&self, attempt: &RunningAttempt, pacing: RecipientPacing) -> SendResult {
+    async fn send(
+        &self,
+        attempt: &RunningAttempt,
+        pacing: RecipientPacing,
+    ) -> Result<SendReport, PostponedUntil> {
         let RunningAttempt { client, .. } = attempt;
         let request = match self.prepare_request(attempt).await {
             Ok(request) => request,
-            Err(not_sent) => return SendResult::Reported(not_sent),
+            Err(not_sent) => return Ok(not_sent),
         };
         let started = Instant::now();
-        SendResult::Reported(match request {
+        Ok(match request {
             OutboundRequest::Webhook { url, headers, body } => {
                 client.send(url, headers, body).await
             }
@@ -437,7 +435,7 @@ impl Lane {
             }
             // The lease expires and the delivery is attempted again: at least once, never lost.
             Err(error) => {
-                tracing::warn!(%delivery, %error, "could not record the result of an attempt")
+                tracing::warn!(%delivery, %error, "could not record the result of an attempt");
             }
         }
     }

@@ -30,7 +30,7 @@ use surehook_core::{
 
 use super::{
     Lane, LaneSlot, LaneState,
-    attempt::{NotSentReason, RunningAttempt, SendResult},
+    attempt::{NotSentReason, PostponedUntil, RunningAttempt},
 };
 use crate::{
     destination_client::DestinationClient,
@@ -126,24 +126,24 @@ impl Lane {
         attempt: &RunningAttempt,
         message: OutboundMessage<'_>,
         pacing: RecipientPacing,
-    ) -> SendResult {
+    ) -> Result<SendReport, PostponedUntil> {
         let recipient = message.recipient;
         if pacing == RecipientPacing::Respect
             && let Some(until) = self.take_recipient_turn(recipient)
         {
-            return SendResult::Postponed { until };
+            return Err(PostponedUntil(until));
         }
         if message.needs_crash_outcome()
             && let Err(detail) = self.record_crash_outcome(attempt, &message).await
         {
             let failure = AttemptFailure::Interrupted;
-            return SendResult::Reported(NotSentReason { failure, detail }.into());
+            return Ok(NotSentReason { failure, detail }.into());
         }
         let report = message.send(&attempt.client).await;
         if let Some(wait) = recipient_backoff(&report.outcome, self.shared.clock.now()) {
             self.back_off_recipient(recipient, wait);
         }
-        SendResult::Reported(report)
+        Ok(report)
     }
 
     /// Records the outcome that holds if the process crashes during the attempt. If that cannot be

@@ -156,7 +156,7 @@ const IO_KINDS: [(io::ErrorKind, AttemptFailure); 10] = [
 ];
 
 /// The error and its causes, outermost first.
-fn links<'a>(error: &'a ErrorLink) -> impl Iterator<Item = &'a ErrorLink> {
+fn links(error: &ErrorLink) -> impl Iterator<Item = &ErrorLink> {
     std::iter::successors(Some(error), |&link| {
         // The source of an I/O error that wraps another error is not that error but its source:
         // following sources alone would skip the TLS error inside.

@@ -39,10 +39,10 @@ pub struct ApplyReport {
 pub fn plan_changes(
     configuration: &Configuration,
     desired: DesiredConfiguration,
-    chance: &dyn Rng,
+    rng: &dyn Rng,
     now: Timestamp,
 ) -> (Vec<ConfigChange>, ApplyReport) {
-    let mut plan = ChangePlan { changes: Vec::new(), report: ApplyReport::default(), chance, now };
+    let mut plan = ChangePlan { changes: Vec::new(), report: ApplyReport::default(), rng, now };
     let names = desired.prune.then(|| DesiredNames::of(&desired));
     for spec in desired.sources {
         let current = configuration.sources.iter().find(|other| other.spec.name == spec.name);
@@ -100,7 +100,7 @@ impl DesiredNames {
 struct ChangePlan<'a> {
     changes: Vec<ConfigChange>,
     report: ApplyReport,
-    chance: &'a dyn Rng,
+    rng: &'a dyn Rng,
     now: Timestamp,
 }
 
@@ -145,7 +145,7 @@ impl ChangePlan<'_> {
                 self.report.updated.push(label);
             }
             None => {
-                self.changes.push(change(new_id(self.chance, self.now), spec));
+                self.changes.push(change(new_id(self.rng, self.now), spec));
                 self.report.created.push(label);
             }
         }

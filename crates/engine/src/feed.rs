@@ -199,9 +199,9 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
-    pub(crate) fn new(clock: Arc<dyn Clock>, chance: &dyn Rng) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, rng: &dyn Rng) -> Arc<Self> {
         Arc::new(Self {
-            run: format!("{:012x}", chance.next_u128() >> 80),
+            run: format!("{:012x}", rng.next_u128() >> 80),
             clock,
             subscribers: AtomicUsize::new(0),
             linger_until: AtomicI64::new(0),

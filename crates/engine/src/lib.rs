@@ -86,7 +86,7 @@ use crate::{
 pub struct EngineParts {
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
-    pub chance: Arc<dyn Rng>,
+    pub rng: Arc<dyn Rng>,
     /// The addresses that may be called.
     pub addresses: AddressPolicy,
     pub programs: AllowedPrograms,
@@ -174,7 +174,7 @@ impl Engine {
         let stop = CancellationToken::new();
         let trust = TrustStore::from_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
-        let feed = Feed::new(Arc::clone(&parts.clock), &*parts.chance);
+        let feed = Feed::new(Arc::clone(&parts.clock), &*parts.rng);
         let http = HttpSenderConfig {
             policy: Arc::new(parts.addresses),
             resolver: parts.resolver,
@@ -188,7 +188,7 @@ impl Engine {
             media: Arc::new(media),
             feed,
             clock: parts.clock,
-            chance: parts.chance,
+            rng: parts.rng,
             telemetry: Arc::clone(&telemetry),
             inbox: Arc::default(),
             http,
@@ -400,8 +400,8 @@ impl Engine {
         &*self.shared.clock
     }
 
-    pub fn chance(&self) -> &dyn Rng {
-        &*self.shared.chance
+    pub fn rng(&self) -> &dyn Rng {
+        &*self.shared.rng
     }
 
     pub fn telemetry(&self) -> &Telemetry {

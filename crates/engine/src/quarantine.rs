@@ -74,7 +74,7 @@ impl Engine {
             return error;
         }
         let quarantined = QuarantinedRequest {
-            id: new_id(&*self.shared.chance, now),
+            id: new_id(&*self.shared.rng, now),
             source: source.id,
             received_at: now,
             seen_at: now,

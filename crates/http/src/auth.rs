@@ -31,8 +31,8 @@ pub fn hash_token(token: &str) -> TokenHash {
 }
 
 /// Generates a token of 32 random bytes.
-pub fn new_token(chance: &dyn Rng) -> String {
-    let bytes = [chance.next_u128().to_be_bytes(), chance.next_u128().to_be_bytes()].concat();
+pub fn new_token(rng: &dyn Rng) -> String {
+    let bytes = [rng.next_u128().to_be_bytes(), rng.next_u128().to_be_bytes()].concat();
     format!("shk_{}", HEXLOWER.encode(&bytes))
 }
 

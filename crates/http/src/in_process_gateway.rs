@@ -84,7 +84,7 @@ impl DashboardGateway for InProcessGateway {
     }
 
     fn new_idempotency_key(&self) -> String {
-        format!("{:032x}", self.server.engine.chance().next_u128())
+        format!("{:032x}", self.server.engine.rng().next_u128())
     }
 }
 

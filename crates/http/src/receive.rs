@@ -382,7 +382,7 @@ fn record_refusal(server: &ServerState, name: &str, webhook: IncomingWebhook, pr
         let mut secrets = SecretNames::builtin();
         secret.map(HeaderName::as_str).into_iter().for_each(|header| secrets.add_header(header));
         let at = server.engine.clock().now();
-        let id: RequestId = new_id(server.engine.chance(), at);
+        let id: RequestId = new_id(server.engine.rng(), at);
         let keeps_body = source_entry.is_some_and(|entry| entry.keeps_refused_bodies());
         RefusedRequest {
             id,

@@ -59,11 +59,11 @@ impl LoginLinks {
     /// Creates a link; returns its code and its expiry.
     fn create(
         &self,
-        chance: &dyn Rng,
+        rng: &dyn Rng,
         now: Timestamp,
         created_by: Option<LinkCreator>,
     ) -> (String, Timestamp) {
-        let code = new_secret("shl_", chance);
+        let code = new_secret("shl_", rng);
         let expires_at = now + LINK_LIFETIME;
         let mut links = self.lock();
         links.retain(|_, link| link.expires_at > now);
@@ -92,8 +92,8 @@ impl LoginLinks {
     }
 }
 
-fn new_secret(prefix: &str, chance: &dyn Rng) -> String {
-    let bytes = [chance.next_u128().to_be_bytes(), chance.next_u128().to_be_bytes()].concat();
+fn new_secret(prefix: &str, rng: &dyn Rng) -> String {
+    let bytes = [rng.next_u128().to_be_bytes(), rng.next_u128().to_be_bytes()].concat();
     format!("{prefix}{}", HEXLOWER.encode(&bytes))
 }
 
@@ -117,7 +117,7 @@ impl ServerState {
 
     fn add_login_link(&self, created_by: Option<LinkCreator>) -> (String, Timestamp) {
         let now = self.engine.clock().now();
-        let (code, expires_at) = self.login_links.create(self.engine.chance(), now, created_by);
+        let (code, expires_at) = self.login_links.create(self.engine.rng(), now, created_by);
         (format!("/login?code={code}"), expires_at)
     }
 
@@ -165,10 +165,10 @@ impl ServerState {
         ends_at: Option<Timestamp>,
     ) -> Result<Option<StartedSession>, Problem> {
         let now = self.engine.clock().now();
-        let secret = new_secret("shs_", self.engine.chance());
+        let secret = new_secret("shs_", self.engine.rng());
         let until = ends_at.map_or(now + SESSION_LIFETIME, |ends| ends.min(now + SESSION_LIFETIME));
         let token = ApiToken {
-            id: new_id(self.engine.chance(), now),
+            id: new_id(self.engine.rng(), now),
             hash: hash_token(&secret),
             name,
             role,

@@ -272,7 +272,7 @@ impl Engine {
             Err(_) if reason.is_forced => parts.iter().map(|_| None).collect(),
             Err(problem) => return Err(IngestError::Key(problem)),
         };
-        let request_id = reason.releases.unwrap_or_else(|| new_id(&*self.shared.chance, now));
+        let request_id = reason.releases.unwrap_or_else(|| new_id(&*self.shared.rng, now));
         let releases = self.find_quarantined(source, request, &reason);
         let mut context =
             RequestContext::new(entry, source, request, &readable, reason, request_id, now);

@@ -220,7 +220,7 @@ impl Engine {
         let mut unrouted = Vec::new();
         let deliveries = self.plan_deliveries(context, part, &payload, &mut unrouted);
         let event = NewEvent {
-            id: new_id(&*self.shared.chance, context.now),
+            id: new_id(&*self.shared.rng, context.now),
             request_id: context.request_id,
             source: context.source.id,
             received_at: context.now,
@@ -266,7 +266,7 @@ impl Engine {
             routing::json_input(headers, body)
         });
         for RouteRuntime { route, target } in &entry.routes {
-            let id: DeliveryId = new_id(&*self.shared.chance, context.now);
+            let id: DeliveryId = new_id(&*self.shared.rng, context.now);
             // Two routes to one destination make one delivery.
             let is_repeated =
                 planned.iter().any(|other| other.new.destination == route.destination);

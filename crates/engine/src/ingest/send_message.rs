@@ -181,7 +181,7 @@ impl Engine {
     }
 
     fn create_outbox(&self) -> ConfigChange {
-        let id = new_id(&*self.shared.chance, self.shared.clock.now());
+        let id = new_id(&*self.shared.rng, self.shared.clock.now());
         ConfigChange::PutSource(id, SourceSpec::outbox())
     }
 }

@@ -268,7 +268,7 @@ impl Lane {
         let RunningAttempt { client, claimed, .. } = attempt;
         let destination = &*client.destination;
         let class = classify(outcome, &destination.rules);
-        let roll = if class.is_some() { self.shared.chance.next_f64() } else { 0.0 };
+        let roll = if class.is_some() { self.shared.rng.next_f64() } else { 0.0 };
         let progress = AttemptProgress {
             attempts: claimed.attempts + 1,
             throttled: claimed.throttled + u32::from(class == Some(FailureClass::Throttled)),
@@ -377,7 +377,7 @@ impl Lane {
             token: claimed.lease.token,
             at,
             attempt: AttemptRecord {
-                id: new_id(&*self.shared.chance, *started_at),
+                id: new_id(&*self.shared.rng, *started_at),
                 number: progress.attempts,
                 started_at: *started_at,
                 took: report.elapsed,

@@ -464,7 +464,7 @@ mod tests {
             );
             let unknown = failed(true);
             assert_eq!(
-                (unknown.class, unknown.unsure),
+                (unknown.class, unknown.on_ambiguous),
                 (Some(FailureClass::Ambiguous), AmbiguousPolicy::Park)
             );
         }

@@ -82,7 +82,7 @@ const SLOTS: usize = 4096;
 pub(crate) struct LaneContext {
     pub(crate) store: Arc<dyn DeliveryStore>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) chance: Arc<dyn Rng>,
+    pub(crate) rng: Arc<dyn Rng>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
@@ -379,7 +379,7 @@ impl Lane {
     }
 
     fn new_lease(&self, now: Timestamp) -> Lease {
-        Lease { token: self.shared.chance.lease_token(), until: now + LEASE }
+        Lease { token: self.shared.rng.lease_token(), until: now + LEASE }
     }
 
     /// Queues a delivery that is committed and claimed, and starts it if it may start now.

@@ -271,7 +271,7 @@ impl Engine {
         if sender.channel.name() != cloud_upload::CHANNEL_NAME {
             return Err(MediaUploadError::UnsupportedDestination);
         }
-        let (http, boundary) = (client.file_sender(), self.shared.chance.next_u128());
+        let (http, boundary) = (client.file_sender(), self.shared.rng.next_u128());
         self.shared.media.upload_to_cloud_api(&sender.account, &http, file, boundary).await
     }
 }

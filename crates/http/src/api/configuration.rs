@@ -135,10 +135,10 @@ pub(crate) async fn apply_configuration(
 ) -> Result<Json<ApplyResponse>, Problem> {
     let ConfigurationDocument { sources, destinations, routes } = document;
     let wanted = DesiredConfiguration { sources, destinations, routes, prune: query.prune };
-    let (chance, now) = (server.engine.chance(), server.engine.clock().now());
+    let (rng, now) = (server.engine.rng(), server.engine.clock().now());
     let decide = |configuration: &Configuration| {
         if_match.check(&versions(configuration))?;
-        let (changes, applied) = plan_changes(configuration, wanted, chance, now);
+        let (changes, applied) = plan_changes(configuration, wanted, rng, now);
         let described = describe_changes(configuration, &changes);
         Ok((changes, ApplyResponse::new(applied, described, query.dry_run)))
     };

@@ -138,7 +138,7 @@ impl FromRequestParts<Arc<ServerState>> for IdempotencyContext {
 fn new_request(server: &ServerState) -> IdempotentRequest {
     IdempotentRequest {
         at: server.engine.clock().now(),
-        seed: server.engine.chance().next_u128().to_be_bytes(),
+        seed: server.engine.rng().next_u128().to_be_bytes(),
     }
 }
 

@@ -138,9 +138,9 @@ pub(crate) async fn create_token(
             "`expires_in` must not be zero. Omit it for a token that never expires.",
         ));
     }
-    let secret = new_token(server.engine.chance());
+    let secret = new_token(server.engine.rng());
     let token = ApiToken {
-        id: new_id(server.engine.chance(), now),
+        id: new_id(server.engine.rng(), now),
         hash: hash_token(&secret),
         name,
         role: request.role,

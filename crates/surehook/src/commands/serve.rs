@@ -106,7 +106,7 @@ pub(crate) fn parts(
     Ok(EngineParts {
         store,
         clock: Arc::new(SystemClock),
-        chance: Arc::new(SystemRng),
+        rng: Arc::new(SystemRng),
         addresses: AddressPolicy::new(settings.allow_networks.clone()),
         programs: settings.allow_exec.clone(),
         resolver: Arc::new(SystemResolver),
@@ -175,10 +175,10 @@ async fn apply(
     engine: &Arc<Engine>,
     wanted: DesiredConfiguration,
 ) -> Result<(), ConfigChangeError> {
-    let (chance, now) = (engine.chance(), engine.clock().now());
+    let (rng, now) = (engine.rng(), engine.clock().now());
     let applied = engine
         .change::<_, ConfigChangeError>(|configuration| {
-            Ok(plan_changes(configuration, wanted, chance, now))
+            Ok(plan_changes(configuration, wanted, rng, now))
         })
         .await?;
     for what in applied.created.iter().chain(&applied.updated) {

@@ -78,7 +78,7 @@ impl Clocked {
         let engine = Engine::start(EngineParts {
             store,
             clock: Arc::<Held>::clone(&clock),
-            chance: Arc::new(SystemRng),
+            rng: Arc::new(SystemRng),
             addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
             programs: AllowedPrograms::default(),
             resolver: Arc::new(SystemResolver),

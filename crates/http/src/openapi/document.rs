@@ -1,4 +1,8 @@
 //! Renders the table of endpoints as an OpenAPI document.
+//!
+//! The document is written for client generators: every type has one schema, for requests and
+//! responses alike (a field with a default is optional in both), problems are shared responses named
+//! by their status, parameters that several endpoints have are shared, and no schema is a boolean.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,42 +18,23 @@ use super::{
 };
 use crate::problem::ProblemBody;
 
-const SCHEMAS_PATH: &str = "#/components/schemas/";
-/// Temporary path of request schemas. A type may differ as input and output: a field with a default
-/// is optional in requests and always present in responses.
-const REQUESTS_PATH: &str = "#/components/requests/";
-
-/// Generators for the schemas of requests and of responses.
-struct SchemaGenerators {
-    requests: SchemaGenerator,
-    responses: SchemaGenerator,
-}
-
 /// Renders the document; the same table always gives the same text.
 pub(super) fn render(endpoints: &[Endpoint]) -> String {
-    let generator = |path: &'static str, contract: Contract| {
-        let mut settings = SchemaSettings::draft2020_12();
-        settings.definitions_path = path.trim_start_matches('#').trim_end_matches('/').into();
-        settings.meta_schema = None;
-        settings.contract = contract;
-        SchemaGenerator::new(settings)
-    };
-    let mut schemas = SchemaGenerators {
-        requests: generator(REQUESTS_PATH, Contract::Deserialize),
-        responses: generator(SCHEMAS_PATH, Contract::Serialize),
-    };
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    settings.contract = Contract::Deserialize;
+    let mut schemas = SchemaGenerator::new(settings);
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for endpoint in endpoints {
-        let operation = render_operation(&endpoint.operation, &mut schemas);
+        let mut operation = render_operation(&endpoint.operation, &mut schemas);
+        operation["tags"] = json!([tag(&endpoint.path)]);
         paths.entry(&endpoint.path).or_default().insert(endpoint.method.to_owned(), operation);
     }
-    let requests = schemas.requests.take_definitions(true);
-    let mut components = schemas.responses.take_definitions(true);
-    let names = request_schema_names(&requests, &components);
-    for (name, schema) in requests {
-        components.entry(names[&name].clone()).or_insert(schema);
-    }
-    let document = json!({
+    let tags: BTreeSet<&str> = endpoints.iter().map(|endpoint| tag(&endpoint.path)).collect();
+    let tags: Vec<Value> = tags.into_iter().map(|name| json!({ "name": name })).collect();
+    let problem = schemas.subschema_for::<ProblemBody<'_>>().to_value();
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Surehook",
@@ -59,76 +44,163 @@ pub(super) fn render(endpoints: &[Endpoint]) -> String {
         },
         "servers": [{ "url": "/" }],
         "security": [{ "token": [] }],
+        "tags": tags,
         "paths": paths,
         "components": {
             "securitySchemes": { "token": {
                 "type": "http", "scheme": "bearer", "description": "API token, `shk_…`.",
             } },
-            "schemas": components,
+            "responses": render_problems(endpoints, &problem),
+            "schemas": schemas.take_definitions(true),
         },
     });
+    simplify(&mut document);
+    share_parameters(&mut document);
     let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
-    for (name, final_name) in &names {
-        text = text.replace(
-            &format!("\"{REQUESTS_PATH}{name}\""),
-            &format!("\"{SCHEMAS_PATH}{final_name}\""),
-        );
-    }
     text.push('\n');
     text
 }
 
-/// Names of the request schemas: unchanged if the response schema of that name is equal, otherwise
-/// with the suffix `Input`.
-fn request_schema_names(
-    requests: &Map<String, Value>,
-    responses: &Map<String, Value>,
-) -> BTreeMap<String, String> {
-    let text = |schema: &Value| schema.to_string().replace(REQUESTS_PATH, SCHEMAS_PATH);
-    let mut different: BTreeSet<&str> = requests
-        .iter()
-        .filter(|(name, schema)| {
-            responses.get(*name).is_some_and(|other| text(other) != text(schema))
-        })
-        .map(|(name, _)| name.as_str())
-        .collect();
-    // A schema that refers to a different schema is different, too.
-    loop {
-        let refers_to_different = |schema: &Value| {
-            let schema = schema.to_string();
-            different.iter().any(|name| schema.contains(&format!("\"{REQUESTS_PATH}{name}\"")))
-        };
-        let more: Vec<&str> = requests
-            .iter()
-            .filter(|(name, schema)| {
-                !different.contains(name.as_str())
-                    && responses.contains_key(*name)
-                    && refers_to_different(schema)
-            })
-            .map(|(name, _)| name.as_str())
-            .collect();
-        if more.is_empty() {
-            break;
-        }
-        different.extend(more);
-    }
-    let final_name = |name: &String| match different.contains(name.as_str()) {
-        true => format!("{name}Input"),
-        false => name.clone(),
-    };
-    requests.keys().map(|name| (name.clone(), final_name(name))).collect()
+/// The tag of an endpoint: its resource, the first segment after `/api/v1/`.
+fn tag(path: &str) -> &str {
+    let resource = path.strip_prefix("/api/v1/").and_then(|rest| rest.split('/').next());
+    resource.unwrap_or(if path.starts_with("/in/") { "receive" } else { "health" })
 }
 
-fn render_operation(operation: &Operation, schemas: &mut SchemaGenerators) -> Value {
+/// The name of the shared response for the problems with a status.
+fn problem_name(status: u16) -> String {
+    let reason = http::StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason());
+    reason.unwrap_or("Problem").split([' ', '-']).collect()
+}
+
+/// The shared responses: one for each status, with all codes that any endpoint answers with it.
+fn render_problems(endpoints: &[Endpoint], problem: &Value) -> Map<String, Value> {
+    let mut codes_by_status: BTreeMap<u16, BTreeSet<&str>> = BTreeMap::new();
+    for (status, codes) in endpoints.iter().flat_map(|endpoint| &endpoint.operation.problems) {
+        codes_by_status.entry(*status).or_default().extend(codes);
+    }
+    let render = |(status, codes): (u16, BTreeSet<&str>)| {
+        let codes: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
+        let content = json!({ "application/problem+json": { "schema": problem } });
+        let response = json!({ "description": codes.join(", "), "content": content });
+        (problem_name(status), response)
+    };
+    codes_by_status.into_iter().map(render).collect()
+}
+
+/// Rewrites what client generators reject or handle badly: boolean schemas, number formats that JSON
+/// schema does not define, and enumerations that are a choice between constants.
+fn simplify(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for name in ["properties", "patternProperties"] {
+                if let Some(Value::Object(properties)) = fields.get_mut(name) {
+                    properties.values_mut().for_each(replace_boolean_schema);
+                }
+            }
+            if let Some(items) = fields.get_mut("items") {
+                replace_boolean_schema(items);
+            }
+            if fields.get("format").and_then(Value::as_str).is_some_and(|it| it.contains("int")) {
+                fields.remove("format");
+                fields.retain(|name, value| !(name == "minimum" && value == 0));
+            }
+            merge_constants(fields);
+            fields.values_mut().for_each(simplify);
+        }
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn replace_boolean_schema(schema: &mut Value) {
+    if *schema == Value::Bool(true) {
+        *schema = json!({});
+    }
+}
+
+/// Turns `oneOf` of described constants into an `enum` whose description lists them.
+fn merge_constants(schema: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = schema.get("oneOf") else { return };
+    let mut values = Vec::new();
+    let mut texts = Vec::new();
+    for choice in choices {
+        let mut constants = match (choice.get("const"), choice.get("enum")) {
+            (Some(constant), _) => vec![constant.clone()],
+            (None, Some(Value::Array(constants))) => constants.clone(),
+            _ => return,
+        };
+        if let (Some(text), [Value::String(name)]) =
+            (choice["description"].as_str(), &constants[..])
+        {
+            texts.push(format!("`{name}`: {text}"));
+        }
+        values.append(&mut constants);
+    }
+    let description = schema.get("description").and_then(Value::as_str).map(str::to_owned);
+    let description: Vec<String> = description.into_iter().chain(texts).collect();
+    schema.remove("oneOf");
+    schema.insert("type".to_owned(), json!("string"));
+    schema.insert("enum".to_owned(), Value::Array(values));
+    if !description.is_empty() {
+        schema.insert("description".to_owned(), json!(description.join("\n")));
+    }
+}
+
+/// Moves parameters that several operations have into the components.
+fn share_parameters(document: &mut Value) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for parameter in parameters_of(document) {
+        *counts.entry(parameter.to_string()).or_default() += 1;
+    }
+    let mut shared: BTreeMap<String, Value> = BTreeMap::new();
+    for parameter in parameters_of(document) {
+        let text = parameter.to_string();
+        if counts[&text] < 2 {
+            continue;
+        }
+        let name: String = parameter["name"]
+            .as_str()
+            .unwrap_or_default()
+            .split(['_', '-'])
+            .map(capitalize)
+            .collect();
+        // Parameters of the same name with different schemas get numbers.
+        let name = (1..)
+            .map(|number| if number == 1 { name.clone() } else { format!("{name}{number}") })
+            .find(|name| shared.get(name).is_none_or(|other| other.to_string() == text));
+        let Some(name) = name else { continue };
+        let reference = json!({ "$ref": format!("#/components/parameters/{name}") });
+        shared.insert(name, std::mem::replace(parameter, reference));
+    }
+    document["components"]["parameters"] = json!(shared);
+}
+
+fn parameters_of(document: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
+    let operations = paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut);
+    let lists = operations.filter_map(|operation| operation.get_mut("parameters"));
+    lists.filter_map(Value::as_array_mut).flatten()
+}
+
+fn capitalize(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn render_operation(operation: &Operation, schemas: &mut SchemaGenerator) -> Value {
     for extra in &operation.extra_schemas {
-        extra(&mut schemas.responses);
+        extra(schemas);
     }
     let mut rendered = json!({
         "operationId": operation.id,
         "summary": operation.summary,
-        "parameters": render_parameters(operation, schemas),
         "responses": render_responses(operation, schemas),
     });
+    let parameters = render_parameters(operation, schemas);
+    if !parameters.is_empty() {
+        rendered["parameters"] = json!(parameters);
+    }
     if let Some(description) = operation.description {
         rendered["description"] = json!(description);
     }
@@ -138,25 +210,25 @@ fn render_operation(operation: &Operation, schemas: &mut SchemaGenerators) -> Va
     match &operation.body {
         RequestBody::None => {}
         RequestBody::Json { schema, example, required } => {
-            let schema = schema(&mut schemas.requests);
+            let schema = schema(schemas);
             let content = json!({ "application/json": { "schema": schema, "example": example } });
             rendered["requestBody"] = json!({ "required": required, "content": content });
         }
         RequestBody::Bytes => {
-            let content = json!({ "*/*": { "schema": {} } });
+            let content = json!({ "application/octet-stream": { "schema": {} } });
             rendered["requestBody"] = json!({ "required": false, "content": content });
         }
     }
     rendered
 }
 
-fn render_parameters(operation: &Operation, schemas: &mut SchemaGenerators) -> Vec<Value> {
+fn render_parameters(operation: &Operation, schemas: &mut SchemaGenerator) -> Vec<Value> {
     let mut parameters = Vec::new();
     for (name, schema) in &operation.path {
-        let schema = schema(&mut schemas.requests);
+        let schema = schema(schemas);
         parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
     }
-    let query = operation.query.map(|schema| schema(&mut schemas.requests).to_value());
+    let query = operation.query.map(|schema| schema(schemas).to_value());
     let properties = query.as_ref().and_then(|query| query["properties"].as_object());
     let properties = properties.into_iter().flatten();
     for (name, schema) in
@@ -209,7 +281,7 @@ fn replace_any_of(schema: &mut Value, only: Value) {
     }
 }
 
-fn render_responses(operation: &Operation, schemas: &mut SchemaGenerators) -> Value {
+fn render_responses(operation: &Operation, schemas: &mut SchemaGenerator) -> Value {
     let mut responses = Map::new();
     for success in &operation.responses {
         let mut response = render_success(operation, success, schemas);
@@ -222,15 +294,9 @@ fn render_responses(operation: &Operation, schemas: &mut SchemaGenerators) -> Va
             all.extend(more.clone());
         }
     }
-    let problem = schemas.responses.subschema_for::<ProblemBody<'_>>().to_value();
-    for (status, codes) in &operation.problems {
-        let kind = "application/problem+json";
-        let code = json!({ "properties": { "code": { "enum": codes } } });
-        let schema = json!({ "allOf": [problem, code] });
-        let codes: Vec<_> = codes.iter().map(|code| format!("`{code}`")).collect();
-        let response =
-            json!({ "description": codes.join(", "), "content": { kind: { "schema": schema } } });
-        responses.insert(status.to_string(), response);
+    for (status, _) in &operation.problems {
+        let reference = format!("#/components/responses/{}", problem_name(*status));
+        responses.insert(status.to_string(), json!({ "$ref": reference }));
     }
     Value::Object(responses)
 }
@@ -238,7 +304,7 @@ fn render_responses(operation: &Operation, schemas: &mut SchemaGenerators) -> Va
 fn render_success(
     operation: &Operation,
     success: &SuccessResponse,
-    schemas: &mut SchemaGenerators,
+    schemas: &mut SchemaGenerator,
 ) -> Value {
     let description = match success.status {
         201 => "Created",
@@ -251,7 +317,7 @@ fn render_success(
     match &success.content {
         ResponseContent::None => {}
         ResponseContent::Json(schema) => {
-            let schema = schema(&mut schemas.responses);
+            let schema = schema(schemas);
             response["content"] = json!({ "application/json": { "schema": schema } });
         }
         ResponseContent::Media(types) => {

@@ -89,8 +89,8 @@ impl DashboardGateway for InProcessGateway {
 }
 
 impl ServerState {
-    /// Answers `GET /api/v1{path}` without a token, with read-only rights: whoever runs the process
-    /// can read its data folder anyway.
+    /// Answers `GET /api/v1{path}` without a token, read-only: the user of this process can read the
+    /// data folder anyway.
     pub async fn get_in_process(
         self: &Arc<Self>,
         path: &str,

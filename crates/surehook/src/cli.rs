@@ -1,8 +1,8 @@
-//! Every command and flag.
+//! All commands and their arguments. The doc comments are the help texts and docs/cli.md.
 
+mod event_search;
 mod evolution;
 mod local;
-mod look;
 mod manage;
 mod quarantine;
 #[cfg(test)]
@@ -15,37 +15,44 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use surehook_bench::{BenchPhase, SinkMode};
-use surehook_core::attribute::AttributeName;
 
-pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
+pub(crate) use self::replay::{
+    ReplayCommand, ReplayCreateArgs, ReplayFilterArgs, ReplayJobArgs, ReplayRunArgs,
+};
 pub(crate) use self::{
-    evolution::{ConnectArgs, EvolutionCommand, InstanceArgs, Product, ProxyArgs, ProxyCommand},
-    local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
-    look::{FoundArgs, RoutesCommand},
-    manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
+    event_search::{EventAttributeArgs, EventSearchArgs},
+    evolution::{
+        ConnectArgs, EvolutionCommand, EvolutionProduct, InstanceArgs, ProxyArgs, ProxyCommand,
+    },
+    local::{
+        BackupArgs, CompletionsArgs, ConfigCommand, DataArgs, DoctorArgs, ManPageArgs, RestoreArgs,
+    },
+    manage::{
+        ApplyArgs, ConfigFormat, DiffArgs, ExportArgs, RoutesCommand, SendTestArgs, TokenCommand,
+    },
     quarantine::QuarantineCommand,
-    send::{ContentArgs, SendArgs},
+    send::{MessageContentArgs, SendArgs},
     signature::{RequestArgs, SignArgs, VerifyArgs},
 };
 
-/// A webhook gateway: every event arrives, none runs twice by our fault, and nothing disappears
-/// without a row that says why.
+/// A webhook gateway: receives, deduplicates, stores and delivers events, with retries and a full
+/// history
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) output: OutputArgs,
 }
 
-/// How every command prints.
+/// Options of every command.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Look {
-    /// When to use colours; `NO_COLOR` and `CLICOLOR_FORCE` count while this is `auto`
+pub(crate) struct OutputArgs {
+    /// When to use colors; `auto` respects `NO_COLOR` and `CLICOLOR_FORCE`
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
-    /// Print what was asked for and errors, nothing else
+    /// Print only results and errors
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
 }
@@ -54,79 +61,79 @@ pub(crate) struct Look {
 pub(crate) enum Command {
     /// Run the gateway
     Serve(ServeArgs),
-    /// Create and update the sources, destinations and routes of a file in a running gateway
+    /// Apply sources, destinations and routes from a file to a running gateway
     Apply(ApplyArgs),
-    /// Say what `apply` would change; exit code 9 if there is something
+    /// Preview what `apply` would change; exit code 9 if there are changes
     Diff(DiffArgs),
-    /// Print the sources, destinations and routes as a file that `apply` takes
+    /// Print the configuration as a file for `apply`
     Export(ExportArgs),
-    /// Look at events
+    /// List and inspect events
     #[command(subcommand)]
     Events(EventsCommand),
-    /// Look at dead letters and replay them
+    /// List and replay dead letters
     #[command(subcommand)]
     Dlq(DlqCommand),
-    /// Look at what came to the door
+    /// List incoming requests
     #[command(subcommand)]
     Requests(RequestsCommand),
-    /// Look at requests that did not verify and are kept, and release them
+    /// List, release or discard quarantined requests
     #[command(subcommand)]
     Quarantine(QuarantineCommand),
-    /// Deliver again in bulk, as jobs
+    /// Replay many deliveries as a background job
     #[command(subcommand)]
     Replay(ReplayCommand),
-    /// Look at sources
+    /// List sources
     #[command(subcommand)]
     Sources(SourcesCommand),
-    /// Look at destinations, pause and resume them
+    /// List, pause, resume and probe destinations
     #[command(subcommand)]
     Destinations(DestinationsCommand),
-    /// Try what routes do
+    /// Test filters and transforms of routes
     #[command(subcommand)]
     Routes(RoutesCommand),
     /// Send a message or a webhook through a destination
     Send(Box<SendArgs>),
-    /// Send signed, realistic test events to a source of a running gateway
+    /// Send signed, realistic test events to a source
     SendTest(SendTestArgs),
-    /// Say whether a request would be let in, or why not, and what would become of it
+    /// Check whether a request would be accepted, and what would be stored
     Verify(VerifyArgs),
-    /// Print the headers that a provider would sign a body with
+    /// Print the signature headers that a provider would send for a body
     Sign(SignArgs),
-    /// Look after the instances of Evolution Go and Evolution API that messages are sent through
+    /// Manage instances of Evolution Go and Evolution API
     #[command(subcommand)]
     Evolution(EvolutionCommand),
-    /// Give people and programs access to the API
+    /// Manage API tokens
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Look for what is wrong or soon will be; exit code 8 if there is something
+    /// Diagnose problems with settings, data folder and destinations; exit code 8 if there are any
     Doctor(DoctorArgs),
-    /// Copy the whole database into one file, also while the gateway runs
+    /// Back up the database to a file, even while the gateway runs
     Backup(BackupArgs),
-    /// Put a backup in the place of the database of a gateway that does not run
+    /// Restore the database from a backup; the gateway must be stopped
     Restore(RestoreArgs),
-    /// Look at the settings of `serve`
+    /// Show and check settings
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print what makes a shell complete this command
+    /// Print a shell completion script
     Completions(CompletionsArgs),
     /// Print or write manual pages
-    Man(ManArgs),
-    /// Print the description of the API (OpenAPI 3.1)
+    Man(ManPageArgs),
+    /// Print the OpenAPI 3.1 document of the API
     Openapi,
-    /// Measure this machine: a bare server, and the gateway against it
+    /// Benchmark this machine: a bare server, and the gateway
     Bench(BenchArgs),
-    /// The bare server that the benchmark measures against
+    /// Bare server used by the benchmark
     #[command(hide = true)]
     BenchLimit {
         #[arg(long)]
         listen: SocketAddr,
     },
-    /// The destination that the benchmark delivers to
+    /// Destination used by the benchmark
     #[command(hide = true)]
     BenchSink {
         #[arg(long)]
         listen: SocketAddr,
-        /// What it does with an event: `answer` or `hang`
+        /// Response to an event: `answer` or `hang`
         #[arg(long, default_value = "answer")]
         mode: SinkMode,
     },
@@ -134,10 +141,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Settings file [default: surehook.toml, if it is there]
+    /// Settings file [default: surehook.toml, if it exists]
     #[arg(long, env = "SUREHOOK_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Folder for the data [default: data]
+    /// Data folder [default: data]
     #[arg(long)]
     pub(crate) data: Option<PathBuf>,
     /// Address to listen on [default: 127.0.0.1:8080]
@@ -145,290 +152,258 @@ pub(crate) struct ServeArgs {
     pub(crate) listen: Option<SocketAddr>,
 }
 
-/// Which gateway a command talks to.
+/// The gateway that a command talks to.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Remote {
-    /// Address of the gateway
+pub(crate) struct GatewayArgs {
+    /// URL of the gateway
     #[arg(long, env = "SUREHOOK_SERVER", default_value = "http://127.0.0.1:8080")]
     pub(crate) server: String,
-    /// Token for it
+    /// API token
     #[arg(long, env = "SUREHOOK_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// Look straight into this data folder instead, without a gateway and without a token
+    /// Read this data folder directly instead, without a gateway or token
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Which part of a list.
+/// One page of a list.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Paging {
-    /// At most this many
+pub(crate) struct PageArgs {
+    /// Maximum number of rows
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) limit: u16,
-    /// Go on after this one (the `next_cursor` of the page before)
+    /// Continue after this cursor (`next_cursor` of the previous page)
     #[arg(long)]
     pub(crate) cursor: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EventsCommand {
-    /// The newest events
+    /// List events, newest first
     List {
-        /// Only of this source
+        /// Filter by source
         #[arg(long)]
         source: Option<String>,
-        /// Only those that have this dedup key now: one of each source at most
+        /// Filter by current deduplication key; at most one event per source
         #[arg(long)]
         key: Option<String>,
         #[command(flatten)]
-        about: AboutArgs,
+        attributes: EventAttributeArgs,
         #[command(flatten)]
-        found: Box<FoundArgs>,
+        search: Box<EventSearchArgs>,
         #[command(flatten)]
-        paging: Paging,
+        paging: PageArgs,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// One event with its deliveries
+    /// Show an event with its deliveries and timeline
     Show {
-        /// The event's id
+        /// Event id
         id: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// The body of an event, or of a delivery, with its secrets masked
+    /// Print the body of an event or delivery, secrets masked
     Body {
-        /// The event's id, or the delivery's
+        /// Event or delivery id
         id: String,
-        /// Every byte as it is stored, secrets too (role operator)
+        /// Print the exact bytes, including secrets (role operator)
         #[arg(long)]
         exact: bool,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// When an event came again, or what differs in one of these duplicates
+    /// List the duplicates of an event, or compare one with the event
     Duplicates {
-        /// The event's id
+        /// Event id
         id: String,
-        /// The duplicate's number: tell what differs in it
+        /// Number of the duplicate to compare
         n: Option<u32>,
-        /// Compare every byte as it is stored, secrets too (role operator)
+        /// Compare the exact bytes, including secrets (role operator)
         #[arg(long, requires = "n")]
         exact: bool,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Deliver a duplicate that is none, as an event of its own; once for each
+    /// Deliver a duplicate anyway, as a new event; works once per duplicate
     #[command(mut_arg("data", |data| data.hide(true)))]
     DeliverAnyway {
-        /// The id of the event that it was taken for
+        /// Id of the original event
         id: String,
-        /// The duplicate's number, as `events duplicates` shows it
+        /// Number of the duplicate, from `events duplicates`
         n: u32,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Events as they come in, until interrupted
+    /// Follow new events until interrupted
     #[command(mut_arg("data", |data| data.hide(true)))]
     Tail {
-        /// Only of this source
+        /// Filter by source
         #[arg(long)]
         source: Option<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-}
-
-/// What an event is about.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct AboutArgs {
-    /// Only of this kind, such as message
-    #[arg(long)]
-    pub(crate) kind: Option<String>,
-    /// Only from or to this phone, in any form
-    #[arg(long)]
-    pub(crate) phone: Option<String>,
-    /// Only with this attribute, such as `message_id=wamid.A`; may be given for several
-    #[arg(long, value_name = "NAME=VALUE", value_parser = attribute)]
-    pub(crate) attribute: Vec<(&'static str, String)>,
-}
-
-impl AboutArgs {
-    /// As the API takes it.
-    pub(crate) fn pairs(&self) -> Vec<(&'static str, Option<&str>)> {
-        let some = self.attribute.iter().map(|(name, value)| (*name, Some(value.as_str())));
-        let named = [("kind", self.kind.as_deref()), ("phone", self.phone.as_deref())];
-        named.into_iter().chain(some).collect()
-    }
-}
-
-fn attribute(text: &str) -> Result<(&'static str, String), String> {
-    let known = || AttributeName::ALL.map(AttributeName::as_str).join(", ");
-    let pair = text.split_once('=');
-    let (word, value) = pair.ok_or("expected a name, = and a value, such as message_id=wamid.A")?;
-    let name =
-        AttributeName::parse(word).ok_or_else(|| format!("the name is one of {}", known()))?;
-    Ok((name.as_str(), value.to_owned()))
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DlqCommand {
-    /// The newest dead letters
+    /// List dead letters, newest first
     List {
-        /// Only to this destination
+        /// Filter by destination
         #[arg(long)]
         destination: Option<String>,
-        /// Only for this reason
+        /// Filter by reason
         #[arg(long)]
         reason: Option<String>,
-        /// Only of events of this kind
+        /// Filter by event kind
         #[arg(long)]
         kind: Option<String>,
-        /// Only of this group
+        /// Filter by dead letter group
         #[arg(long)]
         group: Option<String>,
         #[command(flatten)]
-        paging: Paging,
+        paging: PageArgs,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// By what they died of, the group that grew last first
+    /// List groups of dead letters by cause, most recent first
     Groups {
-        /// Only to this destination
+        /// Filter by destination
         #[arg(long)]
         destination: Option<String>,
-        /// Only with events of this source
+        /// Filter by source
         #[arg(long)]
         source: Option<String>,
         #[command(flatten)]
-        paging: Paging,
+        paging: PageArgs,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// One delivery with all its attempts
+    /// Show a delivery with its attempts
     Show {
-        /// The delivery's id
+        /// Delivery id
         id: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// How many died, by reason
+    /// Count dead letters by reason
     Stats {
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Deliver again: these, or all that match as a job
+    /// Replay dead letters: by id, or all that match a filter as a job
     #[command(mut_arg("data", |data| data.hide(true)))]
     Replay {
-        /// The deliveries' ids; without any, a job for all dead letters that match
+        /// Delivery ids; without ids, all dead letters that match the filter
         ids: Vec<String>,
         #[command(flatten)]
-        filter: FilterArgs,
+        filter: ReplayFilterArgs,
         #[command(flatten)]
-        run: RunArgs,
+        run: ReplayRunArgs,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RequestsCommand {
-    /// Requests, newest first: accepted ones, duplicates, and a sample of the refused
+    /// List accepted, duplicate and refused requests, newest first
     List {
-        /// Only accepted, duplicate or refused ones
+        /// Filter by outcome: accepted, duplicate or refused
         #[arg(long)]
         outcome: Option<String>,
-        /// Only for this source
+        /// Filter by source
         #[arg(long)]
         source: Option<String>,
-        /// Only refused for this reason
+        /// Filter by reason of refusal
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
-        paging: Paging,
+        paging: PageArgs,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SourcesCommand {
-    /// All sources, and whether what comes in is verified
+    /// List sources and whether they verify signatures
     List {
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DestinationsCommand {
-    /// All destinations and how they do
+    /// List destinations and their health
     List {
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Deliver nothing more until it is resumed
+    /// Pause deliveries to a destination
     #[command(mut_arg("data", |data| data.hide(true)))]
     Pause {
-        /// The destination's name or id
+        /// Destination name or id
         name: String,
-        /// Why, for others to read
+        /// Reason (visible to your team)
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Go on with what waits
+    /// Resume deliveries to a destination
     #[command(mut_arg("data", |data| data.hide(true)))]
     Resume {
-        /// The destination's name or id
+        /// Destination name or id
         name: String,
-        /// No faster than this until what waits now is delivered, such as 100/s
+        /// Rate limit for the backlog, such as 100/s
         #[arg(long)]
         rate: Option<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Try the delivery that is due first, also while it is paused or its circuit is open
+    /// Attempt the next due delivery now, even if the destination is paused or its circuit is open
     #[command(mut_arg("data", |data| data.hide(true)))]
     Probe {
-        /// The destination's name or id
+        /// Destination name or id
         name: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Seconds for each phase of each round
+    /// Duration of each phase of each round, in seconds
     #[arg(long, default_value_t = 10)]
     pub(crate) seconds: u64,
-    /// Rounds; the median counts
+    /// Number of rounds; the median is reported
     #[arg(long, default_value_t = 3)]
     pub(crate) rounds: usize,
-    /// Connections that send
+    /// Sending connections
     #[arg(long, default_value_t = 256)]
     pub(crate) connections: usize,
-    /// Size of each body
+    /// Size of each body, in bytes
     #[arg(long, default_value_t = 1024)]
     pub(crate) body_bytes: usize,
-    /// Only this one: limit, in, duplicates, delivered, backlog, isolation, replay, whatsapp, dashboard
+    /// Run only this phase: limit, in, duplicates, delivered, backlog, isolation, replay, whatsapp, dashboard
     #[arg(long)]
     pub(crate) only: Option<BenchPhase>,
     /// Events in the backlog phase
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) backlog_events: u64,
-    /// Events in the store of the dashboard phase
+    /// Events stored for the dashboard phase
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) dashboard_events: u64,
     /// How often the dashboard phase opens each page
     #[arg(long, default_value_t = 100)]
     pub(crate) page_samples: u64,
-    /// Where the gateway under test keeps its data [default: a temporary folder]
+    /// Data folder of the gateway under test [default: a temporary folder]
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,
     /// Print the report as JSON
@@ -443,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_are_well_formed() {
+    fn command_definitions_are_valid() {
         Cli::command().debug_assert();
     }
 }

@@ -1,13 +1,14 @@
-//! Logs: one JSON object a line, or text on a terminal. No bodies, no secrets, no phone numbers:
-//! nothing that came from a sender is ever a field. Libraries do not keep to that, so below a
-//! warning only our own crates have a say.
+//! Logging: one JSON object per line, or text on a terminal.
+//!
+//! Logs contain no bodies, secrets or phone numbers: no field is ever data of a sender. Libraries do not
+//! follow that rule, so below the level `warn` only our own crates log.
 
 use std::io::IsTerminal as _;
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _};
 
-/// Starts logging to standard error. `level` and `format` were checked with the settings.
+/// Starts logging to standard error. `level` and `format` were validated with the settings.
 pub(crate) fn start(level: &str, format: &str) {
     let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
     let json = match format {
@@ -19,13 +20,13 @@ pub(crate) fn start(level: &str, format: &str) {
         .with_default(level.min(LevelFilter::WARN))
         .with_target(env!("CARGO_CRATE_NAME"), level);
     let builder = fmt().with_max_level(level).with_writer(std::io::stderr);
-    // Another logger can only be there in tests, and then it is the one that is wanted.
+    // Only tests can have set another logger; it stays.
     let _started = if json {
         tracing::subscriber::set_global_default(
             builder.json().flatten_event(true).finish().with(ours),
         )
     } else {
-        let colour = std::io::stderr().is_terminal();
-        tracing::subscriber::set_global_default(builder.with_ansi(colour).finish().with(ours))
+        let color = std::io::stderr().is_terminal();
+        tracing::subscriber::set_global_default(builder.with_ansi(color).finish().with(ours))
     };
 }

@@ -1,10 +1,10 @@
-//! `surehook`: one binary that receives webhooks, keeps them, and delivers them.
+//! `surehook`: one binary that receives, stores and delivers webhooks.
 
 mod cli;
 mod client;
 mod commands;
-mod failure;
-mod folder;
+mod data_folder;
+mod error;
 mod logging;
 mod output;
 mod settings;
@@ -13,23 +13,23 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::{cli::Cli, failure::Failure};
+use crate::{cli::Cli, error::CliError};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    output::look(cli.look);
-    let ran = tokio::runtime::Builder::new_multi_thread()
+    output::configure(cli.output);
+    let result = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(Failure::from)
+        .map_err(CliError::from)
         .and_then(|runtime| {
-            let ran = runtime.block_on(commands::run(cli));
-            // What still blocks (a name that does not resolve) must not hold up the end.
+            let result = runtime.block_on(commands::run(cli));
+            // A blocked thread, such as a DNS lookup, must not delay the exit.
             runtime.shutdown_background();
-            ran
+            result
         });
-    match ran {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(error) => error.report(),
     }
 }

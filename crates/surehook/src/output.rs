@@ -1,4 +1,4 @@
-//! What commands print: tables for people, one JSON object a line for programs.
+//! Terminal output: tables for people, or one JSON object per line for programs.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -9,155 +9,162 @@ use clap::ColorChoice;
 use comfy_table::{Attribute, Cell, ContentArrangement, Table, presets};
 use serde_json::Value;
 
-use crate::{cli::Look, settings::environment};
+use crate::{cli::OutputArgs, settings::environment};
 
-/// How this process prints; set once, when the command line is known.
+/// Set once, after the command line was parsed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Manner {
-    /// Colours on standard output, and on standard error.
-    colour: (bool, bool),
+struct OutputSettings {
+    stdout_color: bool,
+    stderr_color: bool,
     quiet: bool,
 }
 
-static MANNER: OnceLock<Manner> = OnceLock::new();
+static OUTPUT_SETTINGS: OnceLock<OutputSettings> = OnceLock::new();
 
-/// Decides how to print.
-pub(crate) fn look(look: Look) {
+pub(crate) fn configure(args: OutputArgs) {
     let is_set = |name| environment(name).is_some_and(|value| !value.is_empty());
-    let colour = |is_terminal| match look.color {
+    let use_color = |is_terminal| match args.color {
         ColorChoice::Always => true,
         ColorChoice::Never => false,
         ColorChoice::Auto => !is_set("NO_COLOR") && (is_terminal || is_set("CLICOLOR_FORCE")),
     };
-    let colour = (colour(std::io::stdout().is_terminal()), colour(std::io::stderr().is_terminal()));
-    // Only `main` decides, and it does so once.
-    let _first = MANNER.set(Manner { colour, quiet: look.quiet });
+    // Only `main` calls this, once.
+    let _first = OUTPUT_SETTINGS.set(OutputSettings {
+        stdout_color: use_color(std::io::stdout().is_terminal()),
+        stderr_color: use_color(std::io::stderr().is_terminal()),
+        quiet: args.quiet,
+    });
 }
 
-fn manner() -> Manner {
-    MANNER.get().copied().unwrap_or_default()
+fn settings() -> OutputSettings {
+    OUTPUT_SETTINGS.get().copied().unwrap_or_default()
 }
 
-/// Whether a bar that moves would be seen by a person.
+/// Whether a progress bar would be visible.
 pub(crate) fn shows_progress() -> bool {
-    std::io::stderr().is_terminal() && !manner().quiet
+    std::io::stderr().is_terminal() && !settings().quiet
 }
 
-/// What a piece of text means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
-    Good,
-    Warn,
-    Bad,
+pub(crate) enum OutputStyle {
+    Success,
+    Warning,
+    Error,
     Dim,
 }
 
-impl Tone {
+impl OutputStyle {
     fn code(self) -> &'static str {
         match self {
-            Self::Good => "32",
-            Self::Warn => "33",
-            Self::Bad => "31",
+            Self::Success => "32",
+            Self::Warning => "33",
+            Self::Error => "31",
             Self::Dim => "2",
         }
     }
 }
 
-/// Colours a text for standard output.
-pub(crate) fn paint(tone: Tone, text: &str) -> String {
-    if manner().colour.0 {
-        format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code())
+/// Styles text for standard output.
+pub(crate) fn style(style: OutputStyle, text: &str) -> String {
+    if settings().stdout_color {
+        format!("\u{1b}[{}m{text}\u{1b}[0m", style.code())
     } else {
         text.to_owned()
     }
 }
 
-/// Colours a text for standard error.
-pub(crate) fn paint_error(text: &str) -> String {
-    if manner().colour.1 { format!("\u{1b}[1;31m{text}\u{1b}[0m") } else { text.to_owned() }
+/// Styles text for standard error.
+pub(crate) fn style_error(text: &str) -> String {
+    if settings().stderr_color { format!("\u{1b}[1;31m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// Says something beside what was asked for.
-#[expect(clippy::print_stderr, reason = "what was asked for is on standard output")]
+/// Prints a note to standard error, unless `--quiet`. Results go to standard output.
+#[expect(clippy::print_stderr, reason = "results are on standard output")]
 pub(crate) fn note(text: &str) {
-    if !manner().quiet {
+    if !settings().quiet {
         eprintln!("{text}");
     }
 }
 
-/// Whoever read the output has read enough, as `head` does.
+/// The reader of standard output closed it, as `head` does.
 #[derive(Debug)]
-pub(crate) struct ReaderGone;
+pub(crate) struct ClosedOutputError;
 
-impl std::fmt::Display for ReaderGone {
+impl std::fmt::Display for ClosedOutputError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the reader of the output went away")
+        f.write_str("the reader of the output has closed it")
     }
 }
 
-impl std::error::Error for ReaderGone {}
+impl std::error::Error for ClosedOutputError {}
 
-/// Prints a line. A reader that went away is the end of the work, not an error.
-pub(crate) fn line(text: &str) -> anyhow::Result<()> {
+/// Prints a line. A closed output ends the command without an error.
+pub(crate) fn print_line(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            Err(ClosedOutputError.into())
+        }
         written => Ok(written?),
     }
 }
 
-/// Writes bytes and nothing else.
-pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+/// Writes bytes without a line end.
+pub(crate) fn write_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            Err(ClosedOutputError.into())
+        }
         written => Ok(written?),
     }
 }
 
-/// Prints each object on a line of its own.
-pub(crate) fn json_lines(rows: &[Value]) -> anyhow::Result<()> {
-    rows.iter().try_for_each(|row| line(&row.to_string()))
+/// Prints one JSON object per line.
+pub(crate) fn print_json_lines(rows: &[Value]) -> anyhow::Result<()> {
+    rows.iter().try_for_each(|row| print_line(&row.to_string()))
 }
 
-/// Prints a table with the given fields of each row.
-pub(crate) fn table(columns: &[(&str, &str)], rows: &[Value]) -> anyhow::Result<()> {
+/// Prints a table. `columns` are pairs of title and field.
+pub(crate) fn print_table(columns: &[(&str, &str)], rows: &[Value]) -> anyhow::Result<()> {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(columns.iter().map(|(title, _)| title_cell(title)));
-    if manner().colour.0 {
+    if settings().stdout_color {
         table.enforce_styling();
     }
     for row in rows {
-        table.add_row(columns.iter().map(|(_, field)| cell(&row[*field])));
+        table.add_row(columns.iter().map(|(_, field)| format_value(&row[*field])));
     }
-    line(&table.to_string())
+    print_line(&table.to_string())
 }
 
 fn title_cell(title: &str) -> Cell {
     let cell = Cell::new(title.to_uppercase());
-    if manner().colour.0 { cell.add_attribute(Attribute::Bold) } else { cell }
+    if settings().stdout_color { cell.add_attribute(Attribute::Bold) } else { cell }
 }
 
-/// Prints the fields of one object under each other.
-pub(crate) fn fields(object: &Value, names: &[&str]) -> anyhow::Result<()> {
+/// Prints fields of an object, one per line.
+pub(crate) fn print_fields(object: &Value, names: &[&str]) -> anyhow::Result<()> {
     let width = names.iter().map(|name| name.len()).max().unwrap_or(0);
-    names.iter().try_for_each(|name| line(&format!("{name:width$}  {}", cell(&object[*name]))))
+    names.iter().try_for_each(|name| {
+        print_line(&format!("{name:width$}  {}", format_value(&object[*name])))
+    })
 }
 
-/// A value as a person reads it. Control characters come from strangers and could rewrite the
-/// terminal: they are shown, not sent.
-pub(crate) fn cell(value: &Value) -> String {
+/// A value as text. Values come from senders, so control characters are escaped: they could rewrite the
+/// terminal.
+pub(crate) fn format_value(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => plain(text),
+        Value::String(text) => escape_control(text),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
 }
 
-/// A text without control characters.
-pub(crate) fn plain(text: &str) -> String {
+/// Escapes control characters.
+pub(crate) fn escape_control(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
             let escaped: Box<dyn Iterator<Item = char>> = if c.is_control() {
@@ -175,9 +182,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_shown_and_not_sent() {
-        assert_eq!(cell(&Value::from("a\u{1b}[31mb\nc")), "a\\u{1b}[31mb\\nc");
-        assert_eq!(cell(&Value::Null), "-");
-        assert_eq!(cell(&Value::from(3)), "3");
+    fn control_characters_are_escaped() {
+        assert_eq!(format_value(&Value::from("a\u{1b}[31mb\nc")), "a\\u{1b}[31mb\\nc");
+        assert_eq!(format_value(&Value::Null), "-");
+        assert_eq!(format_value(&Value::from(3)), "3");
     }
 }

@@ -1,4 +1,5 @@
-//! Settings: flag › environment › file › default. An unknown key is an error that names it.
+//! Settings of `serve`. Precedence, highest first: flag, environment, file, default. Unknown keys are
+//! errors.
 
 use std::{
     net::SocketAddr,
@@ -21,35 +22,33 @@ use surehook_http::ServerLimits;
 
 use crate::cli::ServeArgs;
 
-/// Everything that can be set for `serve`. Each doc comment is the reference.
+/// All settings of `serve`; docs/settings.md is the reference.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
     /// Address to listen on.
     pub(crate) listen: SocketAddr,
-    /// Folder for the data.
+    /// Data folder.
     pub(crate) data: PathBuf,
-    /// Private networks that destinations may reach. Empty by default: only public addresses.
+    /// Private networks that destinations may use. Empty: only public addresses.
     pub(crate) allow_networks: Vec<IpNet>,
-    /// Programs, or folders of them, that destinations of the kind `exec` may run. Empty by default:
-    /// none. Whoever may change destinations chooses among these and their arguments.
+    /// Programs, or folders of programs, that `exec` destinations may run. Empty: none.
     pub(crate) allow_exec: AllowedPrograms,
-    /// What stands before `/in/` in the address that providers call, such as
-    /// `https://hooks.example.com`: some sign it.
+    /// URL that providers call, without `/in/…`, such as `https://hooks.example.com`. Some providers
+    /// sign it.
     pub(crate) public_url: Option<PublicUrl>,
-    /// How long events are kept after they were received; what is still owed stays.
+    /// How long events are kept. Events with pending deliveries are not removed.
     pub(crate) retention: HumanDuration,
-    /// What is logged: `error`, `warn`, `info`, `debug` or `trace`.
+    /// Log level: `error`, `warn`, `info`, `debug` or `trace`.
     pub(crate) log: String,
-    /// How it is logged: `json`, `text`, or `auto` (text on a terminal).
+    /// Log format: `json`, `text`, or `auto` (text on a terminal).
     pub(crate) log_format: String,
-    /// How long attempts that run may take to end after a SIGTERM.
+    /// How long running attempts may take to finish after SIGTERM.
     pub(crate) shutdown_grace: HumanDuration,
-    /// Readiness fails when a delivery has been due for this long and its lane stands idle.
+    /// Readiness fails if a delivery is overdue by this long while its lane is idle.
     pub(crate) ready_max_due_age: HumanDuration,
-    /// Where the files of messages lie: a bucket of S3, R2 or `MinIO`.
+    /// Bucket for media files: S3, R2 or `MinIO`.
     pub(crate) media: BucketSpec,
-    /// Bounds.
     pub(crate) limits: LimitSettings,
     /// Sources to create or update at start.
     pub(crate) sources: Vec<SourceSpec>,
@@ -59,32 +58,31 @@ pub(crate) struct Settings {
     pub(crate) routes: Vec<RouteSpec>,
 }
 
-/// Bounds on what comes in and what waits in memory.
+/// Limits on incoming requests and on memory.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitSettings {
-    /// The largest body, in bytes; a source may set its own.
+    /// Largest request body, in bytes. A source may override it.
     pub(crate) body_bytes_max: usize,
-    /// Bytes of all bodies in memory together while they are being received.
+    /// Memory for all request bodies being received, in bytes.
     pub(crate) bodies_in_memory_max: usize,
-    /// Connections at the same time.
+    /// Open connections.
     pub(crate) connections_max: usize,
-    /// Connections of one address at the same time.
+    /// Open connections from one IP address.
     pub(crate) connections_per_address_max: usize,
-    /// The time for the head of a request, and for which a connection may stay idle.
+    /// Time to receive the head of a request; also how long a connection may stay idle.
     pub(crate) head_timeout: HumanDuration,
-    /// The time for the body of a request.
+    /// Time to receive the body of a request.
     pub(crate) body_timeout: HumanDuration,
-    /// How long a copy of a request with an `Idempotency-Key` waits for the one that is being
-    /// carried out.
+    /// How long a request waits for a running request with the same `Idempotency-Key`.
     pub(crate) idempotency_wait: HumanDuration,
-    /// Bytes of bodies that wait in memory for their delivery; the rest waits in the store.
+    /// Memory for bodies queued for delivery, in bytes; the rest is queued in the store.
     pub(crate) lane_bytes_max: usize,
-    /// Requests that may wait for a commit.
+    /// Requests queued for a commit.
     pub(crate) commit_queue_max: usize,
-    /// Committed keys that are remembered in memory.
+    /// Committed keys kept in memory.
     pub(crate) keys_remembered: usize,
-    /// Bytes of requests in quarantine, for each source.
+    /// Quarantined requests per source, in bytes.
     pub(crate) quarantine_bytes_max: u64,
 }
 
@@ -130,8 +128,8 @@ impl Default for LimitSettings {
 }
 
 impl LimitSettings {
-    /// The part of it that the HTTP face needs.
-    pub(crate) fn http(&self) -> ServerLimits {
+    /// The limits of the HTTP server.
+    pub(crate) fn server_limits(&self) -> ServerLimits {
         ServerLimits {
             body_bytes_max: self.body_bytes_max,
             bodies_in_memory_max: self.bodies_in_memory_max,
@@ -144,8 +142,8 @@ impl LimitSettings {
     }
 }
 
-/// Names of the environment that are not settings of the server.
-const OTHER_NAMES: [&str; 5] = [
+/// `SUREHOOK_…` variables that are not settings.
+const NON_SETTINGS: [&str; 5] = [
     "SUREHOOK_ADMIN_TOKEN",
     "SUREHOOK_CONFIG",
     "SUREHOOK_SECRET",
@@ -153,20 +151,19 @@ const OTHER_NAMES: [&str; 5] = [
     "SUREHOOK_TOKEN",
 ];
 
-/// The environment, read once.
-#[expect(clippy::disallowed_methods, reason = "this is where settings come from")]
+#[expect(clippy::disallowed_methods, reason = "the only place that reads the environment")]
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
 impl Settings {
-    /// Reads the file, the environment and the flags, in this order of growing weight.
+    /// Loads the file, then overrides it with the environment, then with flags.
     pub(crate) fn load(args: &ServeArgs) -> anyhow::Result<Self> {
-        let mut table = match file(args) {
-            Some(path) => read(&path)?,
+        let mut table = match settings_file(args) {
+            Some(path) => read_file(&path)?,
             None => toml::Table::new(),
         };
-        overlay(&mut table, std::env::vars())?;
+        apply_variables(&mut table, std::env::vars())?;
         let mut settings = Self::from_table(table)?;
         if let Some(data) = &args.data {
             settings.data.clone_from(data);
@@ -178,15 +175,15 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Reads a file alone, without the environment and flags.
-    pub(crate) fn of_file(path: &Path) -> anyhow::Result<Self> {
-        let settings = Self::from_table(read(path)?)?;
+    /// Loads only a file, without environment and flags.
+    pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
+        let settings = Self::from_table(read_file(path)?)?;
         settings.check().with_context(|| format!("in {}", path.display()))?;
         Ok(settings)
     }
 
     fn from_table(table: toml::Table) -> anyhow::Result<Self> {
-        // Written out, and not only the message: that has the value, and not the key it stands at.
+        // The full text: the bare message has the value but not its key.
         table.try_into().map_err(|error: toml::de::Error| {
             anyhow!("settings: {}", error.to_string().trim_end().replace('\n', " "))
         })
@@ -211,27 +208,27 @@ impl Settings {
         ] {
             anyhow::ensure!(value > 0, "limits.{name} must be at least 1");
         }
-        // Whether variables are set is for whoever starts it: here only what is written counts.
+        // Checks only the syntax: variables may be set later, where the gateway runs.
         self.media.build(&|_| Some("set".to_owned()))?;
         let levels = ["error", "warn", "info", "debug", "trace"];
         anyhow::ensure!(
             levels.contains(&self.log.as_str()),
-            "log is one of {}, not `{}`",
+            "log must be one of {}, not `{}`",
             levels.join(", "),
             self.log
         );
         let formats = ["auto", "json", "text"];
         anyhow::ensure!(
             formats.contains(&self.log_format.as_str()),
-            "log_format is one of {}, not `{}`",
+            "log_format must be one of {}, not `{}`",
             formats.join(", "),
             self.log_format
         );
         Ok(())
     }
 
-    /// What the file wants to be configured.
-    pub(crate) fn wanted(&self) -> DesiredConfiguration {
+    /// The sources, destinations and routes in the settings.
+    pub(crate) fn desired_configuration(&self) -> DesiredConfiguration {
         DesiredConfiguration {
             sources: self.sources.clone(),
             destinations: self.destinations.clone(),
@@ -241,36 +238,36 @@ impl Settings {
     }
 }
 
-/// The settings file that is used, if there is one.
-pub(crate) fn file(args: &ServeArgs) -> Option<PathBuf> {
-    let usual = || Some(PathBuf::from("surehook.toml")).filter(|path| path.exists());
-    args.config.clone().or_else(usual)
+/// The settings file in use, if any.
+pub(crate) fn settings_file(args: &ServeArgs) -> Option<PathBuf> {
+    let default = || Some(PathBuf::from("surehook.toml")).filter(|path| path.exists());
+    args.config.clone().or_else(default)
 }
 
-pub(crate) fn read(path: &Path) -> anyhow::Result<toml::Table> {
+pub(crate) fn read_file(path: &Path) -> anyhow::Result<toml::Table> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the settings file {}", path.display()))?;
     let table: toml::Table =
         text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
-    // Once more through the typed form, because its errors name the line.
+    // Parsed again into the typed form, because its errors name the line.
     toml::from_str::<Settings>(&text).with_context(|| format!("in {}", path.display()))?;
     Ok(table)
 }
 
-/// Lays `SUREHOOK_LISTEN`, `SUREHOOK_LIMITS__BODY_BYTES_MAX` and the like over the file.
-fn overlay(
+/// Overrides the file with `SUREHOOK_LISTEN`, `SUREHOOK_LIMITS__BODY_BYTES_MAX` and so on.
+fn apply_variables(
     table: &mut toml::Table,
     variables: impl Iterator<Item = (String, String)>,
 ) -> anyhow::Result<()> {
     for (name, value) in variables {
         let Some(key) = name.strip_prefix("SUREHOOK_") else { continue };
-        if OTHER_NAMES.contains(&name.as_str()) {
+        if NON_SETTINGS.contains(&name.as_str()) {
             continue;
         }
-        anyhow::ensure!(!value.is_empty(), "{name} is set but empty; unset it or give a value");
+        anyhow::ensure!(!value.is_empty(), "{name} is set but empty; unset it or set a value");
         let path: Vec<String> = key.split("__").map(str::to_lowercase).collect();
         let (last, parents) = path.split_last().context("a variable has a name")?;
-        let known = Settings::from_table(probe(&path, &value)).map(drop);
+        let known = Settings::from_table(single_setting(&path, &value)).map(drop);
         known.with_context(|| format!("in the environment variable {name}"))?;
         let mut at = &mut *table;
         for parent in parents {
@@ -280,14 +277,14 @@ fn overlay(
                 .as_table_mut()
                 .with_context(|| format!("{name}: `{parent}` is not a table"))?;
         }
-        at.insert(last.clone(), read_value(&value));
+        at.insert(last.clone(), parse_value(&value));
     }
     Ok(())
 }
 
-/// A table with this one value, to see whether it is a setting.
-fn probe(path: &[String], value: &str) -> toml::Table {
-    let mut value = read_value(value);
+/// A table with only this value, to check whether it is a known setting.
+fn single_setting(path: &[String], value: &str) -> toml::Table {
+    let mut value = parse_value(value);
     for key in path.iter().rev() {
         value = toml::Value::Table(toml::Table::from_iter([(key.clone(), value)]));
     }
@@ -295,8 +292,8 @@ fn probe(path: &[String], value: &str) -> toml::Table {
     table
 }
 
-/// A number, a list or a truth value where it reads as one; a text otherwise.
-fn read_value(text: &str) -> toml::Value {
+/// Parses a number, list or boolean; anything else is a string.
+fn parse_value(text: &str) -> toml::Value {
     let parsed = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut t| t.remove("v"));
     match parsed {
         Some(
@@ -313,14 +310,14 @@ mod tests {
     fn load(file: &str, variables: &[(&str, &str)]) -> anyhow::Result<Settings> {
         let mut table: toml::Table = file.parse()?;
         let pairs = variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-        overlay(&mut table, pairs)?;
+        apply_variables(&mut table, pairs)?;
         let settings = Settings::from_table(table)?;
         settings.check()?;
         Ok(settings)
     }
 
     #[test]
-    fn the_environment_weighs_more_than_the_file() {
+    fn environment_overrides_the_file() {
         let file = "listen = \"127.0.0.1:1\"\n[limits]\nbody_bytes_max = 10\nconnections_max = 7";
         let variables = [
             ("SUREHOOK_LISTEN", "127.0.0.1:2"),
@@ -339,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn error_names_the_invalid_setting() {
         type Variables = [(&'static str, &'static str)];
         let cases: [(&str, &Variables, &str); 14] = [
             ("listen = \"x\"", &[], "listen"),
@@ -364,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_can_come_from_the_environment_alone() {
+    fn bucket_can_be_set_by_environment_alone() {
         let variables = [
             ("SUREHOOK_MEDIA__ENDPOINT", "https://s3.test"),
             ("SUREHOOK_MEDIA__BUCKET", "files"),
@@ -383,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_documentation_is_valid() {
+    fn example_settings_file_is_valid() {
         let text = include_str!("../../../surehook.example.toml");
         let settings: Settings = toml::from_str(text).unwrap();
         assert!(!settings.sources.is_empty());

@@ -15,7 +15,8 @@ use crate::{
 
 /// Version and settings of this gateway.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct About {
+#[schemars(rename = "About")]
+pub(crate) struct AboutResponse {
     version: &'static str,
     /// Current time of the gateway's clock.
     now: Timestamp,
@@ -29,14 +30,14 @@ pub(crate) struct About {
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let operation = Operation::new("get_about", "Get the version and settings of this gateway.")
-        .returns::<About>(200);
+        .returns::<AboutResponse>(200);
     api.get("/api/v1/about", get_about, operation)
 }
 
 pub(crate) async fn get_about(
     State(server): State<Arc<ServerState>>,
-) -> Result<Json<About>, Problem> {
-    Ok(Json(About {
+) -> Result<Json<AboutResponse>, Problem> {
+    Ok(Json(AboutResponse {
         version: env!("CARGO_PKG_VERSION"),
         now: server.engine.clock().now(),
         public_url: server.engine.public_url().map(|url| url.as_str().to_owned()),

@@ -32,7 +32,8 @@ const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 /// An event with its secrets.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct RevealedEvent {
+#[schemars(rename = "RevealedEvent")]
+pub(crate) struct RevealEventResponse {
     id: EventId,
     key: Option<String>,
     attributes: Attributes,
@@ -84,7 +85,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
              because the response contains secrets.",
         )
         .path::<EventId>("id")
-        .returns::<RevealedEvent>(200);
+        .returns::<RevealEventResponse>(200);
     api.post("/api/v1/events/{id}/reveal", reveal_event, reveal)
 }
 
@@ -92,14 +93,14 @@ pub(crate) async fn reveal_event(
     State(server): State<Arc<ServerState>>,
     hash: Option<Extension<TokenHash>>,
     PathParam(id): PathParam,
-) -> Result<Json<RevealedEvent>, Problem> {
+) -> Result<Json<RevealEventResponse>, Problem> {
     let id = events::parse_id(&id)?;
     let store = server.engine.store();
     let detail = store.event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
     let body = store.body(id).await?.map(|payload| BodyContent::from(&*payload.body));
     let (answers, answers_left_out) = load_responses(&server, &detail.deliveries).await?;
     record_reveal(&server, id, hash.map(|Extension(hash)| hash)).await?;
-    Ok(Json(RevealedEvent {
+    Ok(Json(RevealEventResponse {
         id,
         key: detail.event.key,
         attributes: detail.event.attributes,

@@ -1,4 +1,4 @@
-//! Commands that work on this machine, without a gateway.
+//! Arguments of commands that work on local files, without a running gateway.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use clap::{Args, Subcommand};
 
 use super::ServeArgs;
 
-/// Where the data is.
+/// Locates the data folder.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Place {
-    /// Folder with the data [default: as the settings say]
+pub(crate) struct DataArgs {
+    /// Data folder [default: from the settings]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Settings file [default: surehook.toml, if it is there]
+    /// Settings file [default: surehook.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "SUREHOOK_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 }
 
-impl Place {
-    /// What `serve` would be given.
+impl DataArgs {
+    /// The equivalent arguments of `serve`.
     pub(crate) fn serve_args(&self) -> ServeArgs {
         ServeArgs { config: self.config.clone(), data: self.data.clone(), listen: None }
     }
@@ -27,65 +27,65 @@ impl Place {
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// Ask this gateway too whether it is ready
+    pub(crate) data: DataArgs,
+    /// Also check whether this gateway is ready
     #[arg(long, env = "SUREHOOK_SERVER")]
     pub(crate) server: Option<String>,
-    /// Token for it
+    /// API token
     #[arg(long, env = "SUREHOOK_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// Open a connection to each destination (no request is sent)
+    /// Connect to each destination, without sending a request
     #[arg(long)]
     pub(crate) probe: bool,
-    /// Print JSON, one finding a line
+    /// Print JSON, one finding per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// The file to write; its checksum goes beside it, into FILE.sha256
+    /// File to write; its checksum is written to FILE.sha256
     pub(crate) file: PathBuf,
-    /// Replace the file if it is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub(crate) force: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) data: DataArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// A file that `backup` made
+    /// Backup file
     pub(crate) file: PathBuf,
-    /// Replace the database that is there; it is kept aside
+    /// Replace an existing database; it is renamed, not deleted
     #[arg(long)]
     pub(crate) force: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) data: DataArgs,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// The settings as `serve` would have them, secrets masked
+    /// Show the effective settings, secrets masked
     Show {
-        /// Say where each comes from
+        /// Show where each value comes from
         #[arg(long)]
         origin: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        place: Place,
+        data: DataArgs,
     },
-    /// Whether a settings file could be used; looks at nothing else
+    /// Check a settings file
     Check {
-        /// The file
+        /// Settings file
         file: PathBuf,
         /// Print JSON
         #[arg(long)]
@@ -95,12 +95,12 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// For which shell
+    /// Shell
     pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ManArgs {
-    /// Write a page for each command into this folder [default: print the first one]
+pub(crate) struct ManPageArgs {
+    /// Write one page per command into this folder [default: print the main page]
     pub(crate) folder: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Commands that configure a gateway, and who may use it.
+//! Arguments of commands that configure a gateway: apply, diff, export, tokens, routes, test events.
 
 use std::path::PathBuf;
 
@@ -6,21 +6,22 @@ use clap::{Args, Subcommand, ValueEnum};
 use surehook_core::lane::Rate;
 use surehook_core::{access::Role, time::HumanDuration};
 
-use super::Remote;
+use super::GatewayArgs;
 
 #[derive(Debug, Args)]
 #[command(mut_arg("data", |data| data.hide(true)))]
 pub(crate) struct ApplyArgs {
     /// TOML or JSON with sources, destinations and routes; `-` reads standard input
     pub(crate) file: PathBuf,
-    /// Delete what the file does not name. What a deleted destination is still owed is cancelled
+    /// Delete resources that the file does not contain; pending deliveries of deleted destinations are
+    /// cancelled
     #[arg(long)]
     pub(crate) prune: bool,
-    /// Say what would change, and change nothing; exit code 9 if there is something
+    /// Only show what would change; exit code 9 if there are changes
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) remote: GatewayArgs,
 }
 
 #[derive(Debug, Args)]
@@ -28,106 +29,130 @@ pub(crate) struct ApplyArgs {
 pub(crate) struct DiffArgs {
     /// TOML or JSON with sources, destinations and routes; `-` reads standard input
     pub(crate) file: PathBuf,
-    /// Count what the file does not name as to be deleted
+    /// Include deletions of resources that the file does not contain
     #[arg(long)]
     pub(crate) prune: bool,
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) remote: GatewayArgs,
 }
 
-/// How a configuration is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum ConfigFormat {
     Toml,
     Json,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// How it is written
+    /// Output format
     #[arg(long, default_value = "toml")]
-    pub(crate) format: Format,
+    pub(crate) format: ConfigFormat,
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) remote: GatewayArgs,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token and show it, once
+    /// Create a token; it is shown only once
     #[command(mut_arg("data", |data| data.hide(true)))]
     Create {
-        /// What it may do: `viewer` looks, `operator` replays and pauses as well, `admin` everything
+        /// Role: `viewer` reads, `operator` also replays and pauses, `admin` does everything
         #[arg(long, value_name = "ROLE")]
         role: Role,
-        /// What it is for
+        /// Name of the token
         #[arg(long)]
         name: Option<String>,
-        /// After which time it opens nothing, such as `30d` [default: never]
+        /// Token lifetime, such as `30d` [default: unlimited]
         #[arg(long, value_name = "SPAN")]
         expires: Option<HumanDuration>,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// All tokens, without what is sent
+    /// List tokens
     #[command(mut_arg("data", |data| data.hide(true)))]
     List {
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Make a link that signs in to the dashboard, once
+    /// Create a one-time login link for the dashboard
     #[command(mut_arg("data", |data| data.hide(true)))]
     Link {
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Take tokens away, at once
+    /// Revoke tokens immediately
     #[command(mut_arg("data", |data| data.hide(true)))]
     Revoke {
-        /// The tokens' ids (`tok_…`)
+        /// Token ids (`tok_…`)
         #[arg(required = true)]
         ids: Vec<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
 }
 
 #[derive(Debug, Args)]
 #[command(mut_arg("data", |data| data.hide(true)))]
 pub(crate) struct SendTestArgs {
-    /// A source's name, or a provider's: then the source of it, if there is only one
+    /// Source name, or a provider with exactly one source
     #[arg(value_name = "SOURCE|PRESET")]
-    pub(crate) what: String,
-    /// The source, where several are of the provider
+    pub(crate) source_or_preset: String,
+    /// Source, if the provider has several
     #[arg(long, value_name = "SOURCE")]
     pub(crate) to: Option<String>,
-    /// Only events of this kind [default: one of each]
+    /// Event kind [default: one of each]
     #[arg(long)]
     pub(crate) kind: Option<String>,
-    /// Name the kinds and send nothing
+    /// List the available kinds and exit
     #[arg(long)]
     pub(crate) list: bool,
-    /// Send this file instead of an event made up; `-` reads standard input
+    /// Send this file as the body; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) body: Option<PathBuf>,
-    /// How many events of each kind
+    /// Number of events per kind
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
-    /// No faster than this, such as 50/s
+    /// Rate limit, such as 50/s
     #[arg(long)]
     pub(crate) rate: Option<Rate>,
-    /// Make the same ids and bodies as every other run with this number
+    /// Seed for reproducible ids and bodies
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
-    /// Send each twice, to see the second one taken for a duplicate
+    /// Send each event twice, to test deduplication
     #[arg(long)]
     pub(crate) dup: bool,
-    /// Spoil the signatures, to see them refused
+    /// Send invalid signatures, to test that they are refused
     #[arg(long)]
     pub(crate) bad_sig: bool,
-    /// The source's secret, to sign with; not needed where the source has `env:NAME` and NAME is
-    /// set here too
+    /// Secret of the source, for signing; not needed if the source uses `env:NAME` and NAME is set
+    /// here
     #[arg(long, env = "SUREHOOK_SECRET", hide_env_values = true)]
     pub(crate) secret: Option<String>,
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) remote: GatewayArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RoutesCommand {
+    /// Test a filter and a transform on an event; changes and sends nothing
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Try {
+        /// Filter in jq
+        #[arg(long, required_unless_present = "transform")]
+        filter: Option<String>,
+        /// Transform in jq
+        #[arg(long)]
+        transform: Option<String>,
+        /// Event whose body is used
+        #[arg(long, value_name = "ID", conflicts_with = "body")]
+        event: Option<String>,
+        /// File to use as the body instead; `-` reads standard input
+        #[arg(long, value_name = "FILE", required_unless_present = "event")]
+        body: Option<PathBuf>,
+        /// Use the event's body with its secrets (role operator)
+        #[arg(long, requires = "event")]
+        exact: bool,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
 }

@@ -1,50 +1,50 @@
-//! `surehook quarantine`.
+//! Arguments of `surehook quarantine`.
 
 use clap::Subcommand;
 
-use super::{Paging, Remote};
+use super::{GatewayArgs, PageArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuarantineCommand {
-    /// The newest requests that are kept aside
+    /// List quarantined requests, newest first
     List {
-        /// Only for this source
+        /// Filter by source
         #[arg(long)]
         source: Option<String>,
         #[command(flatten)]
-        paging: Paging,
+        paging: PageArgs,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// One request with its headers and body, secrets hidden
+    /// Show a request with headers and body, secrets masked
     Show {
-        /// The request's id
+        /// Request id
         id: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Take requests in that verify by now: these, or all of a source
+    /// Release requests that now pass verification: by id, or all of a source
     #[command(mut_arg("data", |data| data.hide(true)))]
     Release {
-        /// The requests' ids
+        /// Request ids
         #[arg(required_unless_present = "source")]
         ids: Vec<String>,
-        /// All of this source, the oldest first
+        /// Release all requests of this source, oldest first
         #[arg(long, conflicts_with = "ids")]
         source: Option<String>,
-        /// Also if they still do not verify; their events say so
+        /// Release even if verification still fails; the events are marked
         #[arg(long, conflicts_with = "source")]
         force: bool,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// Throw requests away
+    /// Delete requests
     #[command(mut_arg("data", |data| data.hide(true)))]
     Discard {
-        /// The requests' ids
+        /// Request ids
         #[arg(required = true)]
         ids: Vec<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
 }

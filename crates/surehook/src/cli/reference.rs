@@ -1,6 +1,5 @@
-//! The reference of `docs/cli.md`, made from the commands themselves, and the test that it is true.
-//!
-//! `SUREHOOK_UPDATE_DOCS=1 cargo test -p surehook reference` writes it anew.
+//! Generates the reference part of `docs/cli.md` from the command definitions, and tests that it is
+//! current. `SUREHOOK_UPDATE_DOCS=1 cargo test -p surehook reference` regenerates it.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -8,31 +7,31 @@ use clap::{Arg, Command, CommandFactory as _};
 
 use super::Cli;
 
-const BEGIN: &str =
-    "<!-- The rest is made from the commands: see crates/surehook/src/cli/reference.rs -->";
-/// Options that many commands have; described once.
+const GENERATED_MARKER: &str =
+    "<!-- Generated from the command definitions: see crates/surehook/src/cli/reference.rs -->";
+/// Options shared by many commands; described once.
 const COMMON: [&str; 4] = ["server", "token", "data", "json"];
 const GLOBAL: [&str; 4] = ["color", "quiet", "help", "version"];
 
 #[test]
-fn the_reference_is_what_the_commands_say() {
+fn reference_matches_the_command_definitions() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
     let text = std::fs::read_to_string(&file).unwrap();
-    let (by_hand, _) = text.split_once(BEGIN).unwrap();
-    let expected = format!("{by_hand}{BEGIN}\n{}", reference());
+    let (prose, _) = text.split_once(GENERATED_MARKER).unwrap();
+    let expected = format!("{prose}{GENERATED_MARKER}\n{}", reference());
     if std::env::var_os("SUREHOOK_UPDATE_DOCS").is_some() {
         std::fs::write(&file, &expected).unwrap();
     }
     assert_eq!(
         std::fs::read_to_string(&file).unwrap(),
         expected,
-        "run it with SUREHOOK_UPDATE_DOCS=1"
+        "regenerate it with SUREHOOK_UPDATE_DOCS=1"
     );
 }
 
 #[test]
-fn every_command_says_what_it_is_for() {
-    each(&Cli::command(), "surehook", &mut |name, command| {
+fn every_command_and_argument_has_a_help_text() {
+    visit_commands(&Cli::command(), "surehook", &mut |name, command| {
         assert!(command.get_about().is_some(), "{name}");
         for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
             assert!(arg.get_help().is_some(), "{name} {arg}");
@@ -40,30 +39,27 @@ fn every_command_says_what_it_is_for() {
     });
 }
 
-/// Visits every command that does something by itself.
-fn each(command: &Command, name: &str, visit: &mut dyn FnMut(&str, &Command)) {
+/// Visits every command without subcommands.
+fn visit_commands(command: &Command, name: &str, visit: &mut dyn FnMut(&str, &Command)) {
     let mut shown = command.get_subcommands().filter(|sub| !sub.is_hide_set()).peekable();
     if shown.peek().is_none() {
         visit(name, command);
     }
     for sub in shown {
-        each(sub, &format!("{name} {}", sub.get_name()), visit);
+        visit_commands(sub, &format!("{name} {}", sub.get_name()), visit);
     }
 }
 
 fn reference() -> String {
-    let mut text =
-        "\n## Options of every command\n\n| option | meaning |\n| --- | --- |\n".to_owned();
+    let mut text = "\n## Global options\n\n| option | meaning |\n| --- | --- |\n".to_owned();
     let cli = Cli::command();
     cli.get_arguments().for_each(|arg| text.push_str(&row(arg)));
-    text.push_str(
-        "\n## Options of commands that ask a gateway\n\n| option | meaning |\n| --- | --- |\n",
-    );
+    text.push_str("\n## Options for a running gateway\n\n| option | meaning |\n| --- | --- |\n");
     let events = cli.find_subcommand("events").unwrap().find_subcommand("list").unwrap();
     let is_common = |arg: &&Arg| COMMON.contains(&arg.get_id().as_str());
     events.get_arguments().filter(is_common).for_each(|arg| text.push_str(&row(arg)));
     text.push_str("\n## Commands\n");
-    each(&cli, "surehook", &mut |name, command| text.push_str(&section(name, command)));
+    visit_commands(&cli, "surehook", &mut |name, command| text.push_str(&section(name, command)));
     text
 }
 
@@ -71,36 +67,38 @@ fn section(name: &str, command: &Command) -> String {
     let mut text = format!("\n### `{}`\n\n", usage(name, command));
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let _always = writeln!(text, "{}.", about.trim_end_matches('.'));
-    // Where a command has all of the common ones, they mean the same as everywhere.
+    // A command with all shared options is described by a reference to them.
     let has =
         |id: &str| command.get_arguments().any(|arg| arg.get_id() == id && !arg.is_hide_set());
-    let asks = ["server", "token", "json"].into_iter().all(has) && !name.ends_with("doctor");
+    let uses_gateway =
+        ["server", "token", "json"].into_iter().all(has) && !name.ends_with("doctor");
     let is_own = |arg: &&Arg| {
         let id = arg.get_id().as_str();
-        let is_told_elsewhere = GLOBAL.contains(&id) || (asks && COMMON.contains(&id));
-        !arg.is_hide_set() && !is_told_elsewhere
+        let is_described_elsewhere = GLOBAL.contains(&id) || (uses_gateway && COMMON.contains(&id));
+        !arg.is_hide_set() && !is_described_elsewhere
     };
     let rows: String = command.get_arguments().filter(is_own).map(row).collect();
     if !rows.is_empty() {
         let _always = write!(text, "\n| argument | meaning |\n| --- | --- |\n{rows}");
     }
-    if asks {
+    if uses_gateway {
         let common: Vec<String> =
             COMMON.into_iter().filter(|id| has(id)).map(|id| format!("`--{id}`")).collect();
-        let _always = writeln!(text, "\nAsks a gateway: {}.", common.join(", "));
+        let _always = writeln!(text, "\nOptions for a running gateway: {}.", common.join(", "));
     }
     text
 }
 
-/// The name and what must be given.
+/// The command with its required arguments.
 fn usage(name: &str, command: &Command) -> String {
-    let needed = command.get_arguments().filter(|arg| arg.is_positional() || arg.is_required_set());
-    let needed = needed.map(|arg| match (arg.get_long(), arg.is_required_set()) {
+    let required =
+        command.get_arguments().filter(|arg| arg.is_positional() || arg.is_required_set());
+    let required = required.map(|arg| match (arg.get_long(), arg.is_required_set()) {
         (Some(long), _) => format!(" --{long} {}", value(arg)),
         (None, true) => format!(" {}", value(arg)),
         (None, false) => format!(" [{}]", value(arg)),
     });
-    needed.fold(name.to_owned(), |usage, next| usage + &next)
+    required.fold(name.to_owned(), |usage, next| usage + &next)
 }
 
 fn value(arg: &Arg) -> String {

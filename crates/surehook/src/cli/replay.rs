@@ -1,4 +1,4 @@
-//! The flags of commands that deliver again in bulk.
+//! Arguments of `surehook replay` and `surehook dlq replay`.
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -8,139 +8,139 @@ use surehook_core::{
 };
 use surehook_engine::system::SystemClock;
 
-use super::{Paging, Remote};
+use super::{GatewayArgs, PageArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReplayCommand {
-    /// Make a job: shows what it would do, asks, and follows it to its end
+    /// Create a replay job: preview, confirm, and follow its progress
     #[command(mut_arg("data", |data| data.hide(true)))]
-    Create(Box<CreateArgs>),
-    /// The newest jobs
+    Create(Box<ReplayCreateArgs>),
+    /// List replay jobs, newest first
     List {
         #[command(flatten)]
-        paging: Paging,
+        paging: PageArgs,
         #[command(flatten)]
-        remote: Remote,
+        remote: GatewayArgs,
     },
-    /// One job with its numbers
-    Show(JobArgs),
-    /// Follow a job to its end
+    /// Show a replay job
+    Show(ReplayJobArgs),
+    /// Follow a replay job until it ends
     #[command(mut_arg("data", |data| data.hide(true)))]
-    Watch(JobArgs),
-    /// Hand out nothing more for now
+    Watch(ReplayJobArgs),
+    /// Pause a replay job
     #[command(mut_arg("data", |data| data.hide(true)))]
-    Pause(JobArgs),
-    /// Go on
+    Pause(ReplayJobArgs),
+    /// Resume a replay job
     #[command(mut_arg("data", |data| data.hide(true)))]
-    Resume(JobArgs),
-    /// Hand out nothing more, ever; what was handed out goes on
+    Resume(ReplayJobArgs),
+    /// Cancel a replay job; deliveries already created continue
     #[command(mut_arg("data", |data| data.hide(true)))]
-    Cancel(JobArgs),
+    Cancel(ReplayJobArgs),
 }
 
-/// Which job.
 #[derive(Debug, Args)]
-pub(crate) struct JobArgs {
-    /// The job's id
+pub(crate) struct ReplayJobArgs {
+    /// Replay job id
     pub(crate) id: String,
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) remote: GatewayArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CreateArgs {
-    /// What to do: retry-failed, send-missing or force-resend
+pub(crate) struct ReplayCreateArgs {
+    /// Action: retry-failed, send-missing or force-resend
     #[arg(long, default_value = "retry-failed",
           value_parser = ["retry-failed", "send-missing", "force-resend"])]
     pub(crate) verb: String,
-    /// Where missing events go (with --verb send-missing)
+    /// Destination of missing events (with --verb send-missing)
     #[arg(long)]
     pub(crate) to: Option<String>,
-    /// Only deliveries with this status: dead or succeeded
+    /// Filter by delivery status: dead or succeeded
     #[arg(long)]
     pub(crate) status: Option<String>,
     #[command(flatten)]
-    pub(crate) filter: FilterArgs,
+    pub(crate) filter: ReplayFilterArgs,
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) run: ReplayRunArgs,
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) remote: GatewayArgs,
 }
 
-/// What is delivered again. What is not given does not matter.
+/// Selects the events and deliveries to replay.
 #[derive(Debug, Default, Args)]
-pub(crate) struct FilterArgs {
-    /// Only events of this source
+pub(crate) struct ReplayFilterArgs {
+    /// Filter by source
     #[arg(long)]
     pub(crate) source: Option<String>,
-    /// Only events of this kind
+    /// Filter by event kind
     #[arg(long)]
     pub(crate) kind: Option<String>,
-    /// Only deliveries to this destination
+    /// Filter by destination
     #[arg(long)]
     pub(crate) destination: Option<String>,
-    /// Only what died for this reason
+    /// Filter by reason of death
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// Only this group of dead letters; `surehook dlq groups` lists them
+    /// Filter by dead letter group; see `surehook dlq groups`
     #[arg(long)]
     pub(crate) group: Option<String>,
-    /// Only where the last attempt failed in this way: transient, throttled, permanent, config, ambiguous
+    /// Filter by failure class of the last attempt: transient, throttled, permanent, config, ambiguous
     #[arg(long)]
     pub(crate) class: Option<String>,
-    /// Only where the last answer was this: 503, or 5xx for all that begin with a 5
+    /// Filter by HTTP status of the last attempt: 503, or 5xx
     #[arg(long)]
     pub(crate) code: Option<StatusPattern>,
-    /// Only events received since: a time (2026-11-15T08:00:00Z), or how long ago (2h)
-    #[arg(long, value_parser = moment)]
+    /// Events received since this time (2026-11-15T08:00:00Z) or within this duration (2h)
+    #[arg(long, value_parser = parse_moment)]
     pub(crate) since: Option<Timestamp>,
-    /// Only events received before: a time, or how long ago
-    #[arg(long, value_parser = moment)]
+    /// Events received before this time, or longer ago than this duration
+    #[arg(long, value_parser = parse_moment)]
     pub(crate) until: Option<Timestamp>,
-    /// Only the event with this dedup key
+    /// Filter by deduplication key
     #[arg(long)]
     pub(crate) key: Option<String>,
-    /// Only where the key, or the detail of the last attempt, has this text in it
+    /// Filter by text in the key or in the detail of the last attempt
     #[arg(long)]
     pub(crate) search: Option<String>,
 }
 
-/// How a job is made and followed.
+/// Options for creating and following a job.
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// How fast, such as 50/s or 300/m [default: 50/s]
+pub(crate) struct ReplayRunArgs {
+    /// Rate limit, such as 50/s or 300/m [default: 50/s]
     #[arg(long)]
     pub(crate) rate: Option<String>,
-    /// Why, for those who look at the job later
+    /// Note (visible to your team)
     #[arg(long)]
     pub(crate) note: Option<String>,
-    /// Only say what it would do
+    /// Only show a preview
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
-    /// Do not wait for the end
+    /// Do not wait for the job to end
     #[arg(long)]
     pub(crate) detach: bool,
 }
 
-/// A time as it is, or as a span before now.
-fn moment(text: &str) -> Result<Timestamp, String> {
+/// Parses a time, or a duration before now.
+fn parse_moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(span) = text.parse::<HumanDuration>() {
         return Ok(SystemClock.now() - span.0);
     }
-    text.parse().map_err(|_| "expected a time such as 2026-11-15T08:00:00Z, or 2h".to_owned())
+    text.parse().map_err(|_| {
+        "expected a time such as 2026-11-15T08:00:00Z, or a duration such as 2h".to_owned()
+    })
 }
 
-impl FilterArgs {
-    /// Whether nothing is given.
+impl ReplayFilterArgs {
     pub(crate) fn is_empty(&self) -> bool {
-        self.json().is_empty()
+        self.to_json().is_empty()
     }
 
-    /// The filter as the API takes it.
-    pub(crate) fn json(&self) -> Map<String, Value> {
+    /// The filter as JSON for the API.
+    pub(crate) fn to_json(&self) -> Map<String, Value> {
         let text = |text: &Option<String>| text.as_ref().map(|text| json!(text));
         let time = |at: Option<Timestamp>| at.map(|at| json!(at));
         let fields = [

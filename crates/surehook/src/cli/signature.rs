@@ -1,25 +1,25 @@
-//! Commands that look at signatures, without a gateway.
+//! Arguments of `surehook verify` and `surehook sign`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// What stands in a request beside its body.
+/// The request besides its body.
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
-    /// A secret of the source, or env:NAME; several while one is rotated, the current one first
+    /// Secret of the source, or env:NAME; repeatable during rotation, current secret first
     #[arg(long = "secret", value_name = "SECRET", env = "SUREHOOK_SECRET", hide_env_values = true)]
     pub(crate) secrets: Vec<String>,
-    /// How `generic` requests are verified, as in the settings: '{ hmac = { header = "x-sig" } }'
+    /// Verification of a `generic` source, as in the settings: '{ hmac = { header = "x-sig" } }'
     #[arg(long, value_name = "TOML")]
     pub(crate) verify: Option<String>,
-    /// A header of the request; may be given more than once
+    /// Header of the request; repeatable
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
-    /// The address that the provider calls, such as <https://hooks.example.com/in/shop>
+    /// URL that the provider calls, such as <https://hooks.example.com/in/shop>
     #[arg(long)]
     pub(crate) url: Option<String>,
-    /// The time to take for now: 2026-11-15T08:00:00Z, or seconds since 1970
+    /// Time to use as now: 2026-11-15T08:00:00Z, or Unix seconds
     #[arg(long, value_name = "TIME")]
     pub(crate) now: Option<String>,
     /// Print JSON
@@ -29,30 +29,30 @@ pub(crate) struct RequestArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// The provider, as in `provider = "…"`
+    /// Provider, as in `provider = "…"`
     pub(crate) preset: String,
-    /// The file with the body, exactly; `-` reads standard input
+    /// File with the exact body; `-` reads standard input
     #[arg(required_unless_present = "request")]
     pub(crate) file: Option<PathBuf>,
-    /// A file with the whole request instead: request line, headers, an empty line, body
+    /// File with the whole request instead: request line, headers, empty line, body
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) request: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) with: RequestArgs,
+    pub(crate) request_args: RequestArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SignArgs {
-    /// The provider, as in `provider = "…"`
+    /// Provider, as in `provider = "…"`
     pub(crate) preset: String,
-    /// The file with the body, exactly; `-` reads standard input
+    /// File with the exact body; `-` reads standard input
     pub(crate) file: PathBuf,
-    /// The id that is signed with it, where the provider has one
+    /// Message id to sign, if the provider uses one
     #[arg(long)]
     pub(crate) id: Option<String>,
-    /// Print a curl command that sends it
+    /// Print a curl command that sends the request
     #[arg(long, conflicts_with = "json")]
     pub(crate) curl: bool,
     #[command(flatten)]
-    pub(crate) with: RequestArgs,
+    pub(crate) request_args: RequestArgs,
 }

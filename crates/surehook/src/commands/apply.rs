@@ -1,4 +1,4 @@
-//! `surehook apply` and `diff`: a file's sources, destinations and routes into a running gateway.
+//! `surehook apply` and `diff`: applies a configuration file to a running gateway.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::Sour
 use super::files;
 use crate::{
     cli::{ApplyArgs, DiffArgs},
-    client::{Client, query},
-    failure::Failure,
-    output::{self, Tone, paint},
+    client::{ApiClient, query_string},
+    error::CliError,
+    output::{self, OutputStyle, style},
 };
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct ConfigFile {
     #[serde(default)]
     sources: Vec<SourceSpec>,
     #[serde(default)]
@@ -26,33 +26,33 @@ struct Document {
     routes: Vec<RouteSpec>,
 }
 
-pub(super) async fn run(args: &ApplyArgs) -> Result<(), Failure> {
-    let document = read(&args.file).map_err(Failure::settings)?;
-    let query = query(&[
+pub(super) async fn run(args: &ApplyArgs) -> Result<(), CliError> {
+    let document = read_config(&args.file).map_err(CliError::settings)?;
+    let query = query_string(&[
         ("prune", args.prune.then_some("true")),
         ("dry_run", args.dry_run.then_some("true")),
     ]);
-    let client = Client::new(&args.remote)?;
+    let client = ApiClient::new(&args.remote)?;
     let report = client.put(&format!("/configuration{query}"), &document).await?;
     if args.remote.json {
-        output::line(&report.to_string())?;
+        output::print_line(&report.to_string())?;
     } else {
-        print(&report, args.dry_run)?;
+        print_report(&report, args.dry_run)?;
     }
     let is_pending = report["changes"].as_array().is_some_and(|changes| !changes.is_empty());
-    if args.dry_run && is_pending { Err(Failure::drift()) } else { Ok(()) }
+    if args.dry_run && is_pending { Err(CliError::pending_changes()) } else { Ok(()) }
 }
 
-/// `diff` is an `apply` that stops before it changes anything.
-pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
+/// `diff` is `apply --dry-run`.
+pub(super) async fn diff(args: DiffArgs) -> Result<(), CliError> {
     let DiffArgs { file, prune, remote } = args;
     run(&ApplyArgs { file, prune, dry_run: true, remote }).await
 }
 
-fn read(file: &Path) -> anyhow::Result<Value> {
+fn read_config(file: &Path) -> anyhow::Result<Value> {
     let text = files::read_text(file)?;
     let is_json = file.extension().is_some_and(|end| end == "json");
-    // TOML never begins with a brace, so standard input may be either.
+    // TOML never starts with a brace, so standard input may be either.
     let is_json = is_json || text.trim_start().starts_with('{');
     let within = || format!("in {}", file.display());
     let document = if is_json {
@@ -60,42 +60,41 @@ fn read(file: &Path) -> anyhow::Result<Value> {
     } else {
         toml::from_str(&text).with_context(within)?
     };
-    let Document { sources, destinations, routes } = document;
+    let ConfigFile { sources, destinations, routes } = document;
     Ok(json!({ "sources": sources, "destinations": destinations, "routes": routes }))
 }
 
-fn print(report: &Value, dry_run: bool) -> Result<(), Failure> {
+fn print_report(report: &Value, dry_run: bool) -> Result<(), CliError> {
     for change in report["changes"].as_array().into_iter().flatten() {
-        let what = output::cell(&change["what"]);
+        let what = output::format_value(&change["what"]);
         let line = match change["action"].as_str() {
-            Some("create") => paint(Tone::Good, &format!("+ {what}")),
-            Some("delete") => paint(Tone::Bad, &format!("- {what}")),
-            Some(_) | None => paint(Tone::Warn, &format!("~ {what}")),
+            Some("create") => style(OutputStyle::Success, &format!("+ {what}")),
+            Some("delete") => style(OutputStyle::Error, &format!("- {what}")),
+            Some(_) | None => style(OutputStyle::Warning, &format!("~ {what}")),
         };
-        output::line(&line)?;
+        output::print_line(&line)?;
         for field in change["fields"].as_array().into_iter().flatten() {
-            output::line(&format!("    {}", told(field)))?;
+            output::print_line(&format!("    {}", format_field(field)))?;
         }
     }
-    let many = |verb: &str| report[verb].as_array().map_or(0, Vec::len);
-    let (created, updated, deleted) = (many("created"), many("updated"), many("deleted"));
+    let count = |verb: &str| report[verb].as_array().map_or(0, Vec::len);
+    let (created, updated, deleted) = (count("created"), count("updated"), count("deleted"));
     let unchanged = &report["unchanged"];
-    let sum = if dry_run {
+    let summary = if dry_run {
         format!(
             "{created} to create, {updated} to update, {deleted} to delete, {unchanged} unchanged"
         )
     } else {
         format!("{created} created, {updated} updated, {deleted} deleted, {unchanged} unchanged")
     };
-    output::note(&sum);
+    output::note(&summary);
     Ok(())
 }
 
-/// One field of an update.
-fn told(field: &Value) -> String {
-    let name = output::cell(&field["name"]);
+fn format_field(field: &Value) -> String {
+    let name = output::format_value(&field["name"]);
     if field["from"] == field["to"] {
-        return format!("{name}: a secret differs");
+        return format!("{name}: secret changed");
     }
     let text = |value: &Value| match value {
         Value::Null => "(not set)".to_owned(),
@@ -103,7 +102,7 @@ fn told(field: &Value) -> String {
         | Value::Number(_)
         | Value::String(_)
         | Value::Array(_)
-        | Value::Object(_) => output::plain(&value.to_string()),
+        | Value::Object(_) => output::escape_control(&value.to_string()),
     };
     format!("{name}: {} → {}", text(&field["from"]), text(&field["to"]))
 }

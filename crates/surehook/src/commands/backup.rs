@@ -1,4 +1,4 @@
-//! `surehook backup`: the whole database in one file, also while the gateway runs.
+//! `surehook backup`: copies the database to a file, even while the gateway runs.
 
 use std::{
     ffi::OsString,
@@ -19,39 +19,40 @@ use sha2::{Digest as _, Sha256};
 use surehook_store::sqlite::{BackupError, DatabaseContents};
 
 use crate::{
-    cli::{BackupArgs, Place},
-    failure::Failure,
-    folder, output,
+    cli::{BackupArgs, DataArgs},
+    data_folder,
+    error::CliError,
+    output,
     settings::Settings,
 };
 
-/// Where the data of this machine's gateway is.
-pub(super) fn data_folder(place: &Place) -> Result<PathBuf, Failure> {
-    if let Some(data) = &place.data {
+/// The data folder from the arguments, or from the settings.
+pub(super) fn data_folder(args: &DataArgs) -> Result<PathBuf, CliError> {
+    if let Some(data) = &args.data {
         return Ok(data.clone());
     }
-    Ok(Settings::load(&place.serve_args()).map_err(Failure::settings)?.data)
+    Ok(Settings::load(&args.serve_args()).map_err(CliError::settings)?.data)
 }
 
-pub(super) async fn run(args: &BackupArgs) -> Result<(), Failure> {
-    let data = data_folder(&args.place)?;
+pub(super) async fn run(args: &BackupArgs) -> Result<(), CliError> {
+    let data = data_folder(&args.data)?;
     if args.file.exists() && !args.force {
-        let error = anyhow!("{} is there already", args.file.display());
-        return Err(Failure::refused(error).hint("give another name, or --force to replace it"));
+        let error = anyhow!("{} already exists", args.file.display());
+        return Err(CliError::refused(error).hint("Use another name, or --force to overwrite it."));
     }
-    keep_off(&data, &args.file)?;
-    let part = named(&args.file, ".new");
+    check_target(&data, &args.file)?;
+    let part = with_suffix(&args.file, ".new");
     let contents = copy(data, part.clone()).await?;
     let sum = sha256(&part)?;
-    let sums = sums_of(&args.file);
-    // In this order: whenever it ends, a file has its own checksum or none.
-    if sums.exists() {
-        std::fs::remove_file(&sums)?;
+    let checksum_file = checksum_file(&args.file);
+    // In this order, so that after a crash a file has its own checksum or none.
+    if checksum_file.exists() {
+        std::fs::remove_file(&checksum_file)?;
     }
     std::fs::rename(&part, &args.file)?;
-    write_sum(&sums, &sum, &args.file)?;
+    write_checksum(&checksum_file, &sum, &args.file)?;
     if args.json {
-        return Ok(output::line(
+        return Ok(output::print_line(
             &json!({
                 "file": args.file,
                 "sha256": sum,
@@ -63,36 +64,35 @@ pub(super) async fn run(args: &BackupArgs) -> Result<(), Failure> {
             .to_string(),
         )?);
     }
-    output::line(&format!("{}  {}", sum, args.file.display()))?;
+    output::print_line(&format!("{}  {}", sum, args.file.display()))?;
     output::note(&format!(
-        "{} events, {} deliveries, of which {} have not ended; checked, and its checksum is in {}",
+        "{} events, {} deliveries, {} of them unfinished. Backup verified; checksum in {}",
         contents.events,
         contents.deliveries,
         contents.waiting,
-        sums.display()
+        checksum_file.display()
     ));
     Ok(())
 }
 
-/// A copy under the name of the original would take its place, and its log would be taken for the
-/// copy's.
-fn keep_off(data: &Path, file: &Path) -> Result<(), Failure> {
+/// Refuses file names of the live database: the copy would replace it and be combined with its log.
+fn check_target(data: &Path, file: &Path) -> Result<(), CliError> {
     let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).canonicalize();
     let is_inside = folder.is_ok_and(|folder| data.canonicalize().is_ok_and(|data| data == folder));
     let is_ours =
         file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("surehook.db"));
     if is_inside && is_ours {
-        let error = anyhow!("{} is a name that the gateway uses itself", file.display());
-        return Err(Failure::refused(error).hint("give another name, best on another disk"));
+        let error = anyhow!("{} is a file name of the gateway itself", file.display());
+        return Err(CliError::refused(error).hint("Use another name, preferably on another disk."));
     }
     Ok(())
 }
 
-/// Copies on a thread of its own, so that a signal is heard meanwhile.
-async fn copy(data: PathBuf, to: PathBuf) -> Result<DatabaseContents, Failure> {
+/// Copies on another thread, so that Ctrl-C is handled meanwhile.
+async fn copy(data: PathBuf, to: PathBuf) -> Result<DatabaseContents, CliError> {
     let stopped = Arc::new(AtomicBool::new(false));
-    let bar = bar();
+    let bar = progress_bar();
     let work = {
         let (stopped, bar) = (Arc::clone(&stopped), bar.clone());
         move || {
@@ -105,40 +105,39 @@ async fn copy(data: PathBuf, to: PathBuf) -> Result<DatabaseContents, Failure> {
         }
     };
     let mut work = tokio::task::spawn_blocking(work);
-    let made = tokio::select! {
-        made = &mut work => made,
+    let result = tokio::select! {
+        result = &mut work => result,
         _ = tokio::signal::ctrl_c() => {
             stopped.store(true, Ordering::Relaxed);
             work.await
         }
     };
     bar.finish_and_clear();
-    made?.map_err(|error| match error {
-        BackupError::Stopped => Failure::interrupted(error),
-        BackupError::Open(error) => folder::refusal(error),
+    result?.map_err(|error| match error {
+        BackupError::Stopped => CliError::interrupted(error),
+        BackupError::Open(error) => data_folder::open_error(error),
         BackupError::Sqlite(_)
         | BackupError::File { .. }
         | BackupError::Damaged { .. }
-        | BackupError::ContentsDiffer(..) => Failure::from(error),
+        | BackupError::ContentsDiffer(..) => CliError::from(error),
     })
 }
 
-fn bar() -> ProgressBar {
+fn progress_bar() -> ProgressBar {
     if !output::shows_progress() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {percent}% of the pages, {eta} left");
-    // The template is a constant; a bar without it would only be plainer.
+    let style = ProgressStyle::with_template("{bar:40} {percent}% of pages, {eta} left");
+    // The template is a constant and always valid.
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// The file with the checksum of another.
-pub(super) fn sums_of(file: &Path) -> PathBuf {
-    named(file, ".sha256")
+/// The checksum file of a backup.
+pub(super) fn checksum_file(file: &Path) -> PathBuf {
+    with_suffix(file, ".sha256")
 }
 
-/// The same name with something after it.
-fn named(file: &Path, end: &str) -> PathBuf {
+fn with_suffix(file: &Path, end: &str) -> PathBuf {
     let mut name: OsString = file.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
@@ -146,12 +145,12 @@ fn named(file: &Path, end: &str) -> PathBuf {
 
 /// The SHA-256 of a file, in hexadecimal.
 pub(super) fn sha256(file: &Path) -> anyhow::Result<String> {
-    let named = || format!("cannot read {}", file.display());
-    let mut open = File::open(file).with_context(named)?;
+    let context = || format!("cannot read {}", file.display());
+    let mut open = File::open(file).with_context(context)?;
     let mut hash = Sha256::new();
     let mut chunk = vec![0; 1 << 20];
     loop {
-        let read = open.read(&mut chunk).with_context(named)?;
+        let read = open.read(&mut chunk).with_context(context)?;
         if read == 0 {
             return Ok(data_encoding::HEXLOWER.encode(&hash.finalize()));
         }
@@ -159,15 +158,15 @@ pub(super) fn sha256(file: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Written as `sha256sum --check` reads it. Under its name only when it is whole: half a checksum
-/// would make a good backup look damaged.
-fn write_sum(sums: &Path, sum: &str, of: &Path) -> anyhow::Result<()> {
+/// Writes the format of `sha256sum --check`. Renamed into place only when complete: half a checksum would
+/// make a good backup look damaged.
+fn write_checksum(checksum_file: &Path, sum: &str, of: &Path) -> anyhow::Result<()> {
     let name = of.file_name().unwrap_or_default().to_string_lossy();
-    let part = named(sums, ".part");
+    let part = with_suffix(checksum_file, ".part");
     let mut file =
-        File::create(&part).with_context(|| format!("cannot write {}", sums.display()))?;
+        File::create(&part).with_context(|| format!("cannot write {}", checksum_file.display()))?;
     writeln!(file, "{sum}  {name}")?;
     file.sync_all()?;
-    std::fs::rename(&part, sums)?;
+    std::fs::rename(&part, checksum_file)?;
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! `surehook bench`: this very binary, measured.
+//! `surehook bench`: benchmarks this binary.
 
 use surehook_bench::BenchOptions;
 
-use crate::{cli::BenchArgs, failure::Failure, output};
+use crate::{cli::BenchArgs, error::CliError, output};
 
-pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: BenchArgs) -> Result<(), CliError> {
     let mut options = BenchOptions::new(std::env::current_exe()?);
     options.seconds = args.seconds;
     options.rounds = args.rounds;
@@ -17,5 +17,5 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
     options.folder = args.folder;
     options.only = args.only;
     let report = surehook_bench::run(options).await?;
-    Ok(output::line(&report.to_string())?)
+    Ok(output::print_line(&report.to_string())?)
 }

@@ -1,4 +1,4 @@
-//! Whether what is configured can be used, each part for itself, and which variables it wants.
+//! Checks each part of a configuration on its own, and collects unset environment variables.
 
 use std::{
     collections::BTreeSet,
@@ -28,35 +28,33 @@ use surehook_engine::{
 
 use crate::settings::environment;
 
-/// Stands in for a secret whose variable is not set here: good enough wherever one is wanted. It has
-/// only letters and `_`, because not every provider takes other signs.
+/// Replaces a secret whose variable is not set here. Only letters and `_`, because some providers accept
+/// nothing else.
 const PLACEHOLDER: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// What was found.
 #[derive(Debug, Default)]
-pub(super) struct Checked {
-    /// What cannot be used, and why.
+pub(super) struct ConfigCheckReport {
+    /// Unusable parts, with the reason.
     pub(super) problems: Vec<String>,
-    /// Variables that are asked for and not set here.
+    /// Referenced variables that are not set here.
     pub(super) unset: BTreeSet<String>,
 }
 
-/// Checks every part of a configuration. A variable that is not set is no problem of the
-/// configuration: the gateway may well have it.
+/// Checks every part of a configuration. An unset variable is no problem: the gateway may have it.
 pub(super) fn check(
     configuration: &Configuration,
     addresses: &AddressPolicy,
     programs: &AllowedPrograms,
-) -> Checked {
+) -> ConfigCheckReport {
     let unset = Arc::new(Mutex::new(BTreeSet::new()));
-    // Whether the part that is checked got a secret that is none.
-    let stood_in = Arc::new(AtomicBool::new(false));
+    // Whether the current part was checked with a placeholder.
+    let used_placeholder = Arc::new(AtomicBool::new(false));
     let env = {
-        let (unset, stood_in) = (Arc::clone(&unset), Arc::clone(&stood_in));
+        let (unset, used_placeholder) = (Arc::clone(&unset), Arc::clone(&used_placeholder));
         move |name: &str| {
             let found = environment(name);
             if found.is_none() {
-                stood_in.store(true, Ordering::Relaxed);
+                used_placeholder.store(true, Ordering::Relaxed);
                 unset.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
             }
             found.or_else(|| Some(PLACEHOLDER.to_owned()))
@@ -65,11 +63,11 @@ pub(super) fn check(
     let trust = TrustStore::from_system();
     let ground = DestinationPolicy { addresses, trust: &trust, programs };
     let mut problems = Vec::new();
-    for mut change in as_changes(configuration) {
+    for mut change in to_changes(configuration) {
         if let ConfigChange::PutDestination(_, spec) = &mut change {
-            leave_out_unset(spec.tls.as_deref_mut(), &env);
+            remove_unset(spec.tls.as_deref_mut(), &env);
         }
-        stood_in.store(false, Ordering::Relaxed);
+        used_placeholder.store(false, Ordering::Relaxed);
         let checked = registry::check_configuration(
             configuration,
             std::slice::from_ref(&change),
@@ -77,18 +75,18 @@ pub(super) fn check(
             &env,
         );
         let Err(problem) = checked else { continue };
-        let is_stand_in = stood_in.load(Ordering::Relaxed);
-        if !(is_stand_in && is_about_the_form_of_a_secret(&problem)) {
+        let has_placeholder = used_placeholder.load(Ordering::Relaxed);
+        if !(has_placeholder && is_secret_format_error(&problem)) {
             problems.push(problem.to_string());
         }
     }
     problems.dedup();
     let unset = unset.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Checked { problems, unset }
+    ConfigCheckReport { problems, unset }
 }
 
-/// Leaves out what is not set here of the certificates: nothing could stand in for them.
-fn leave_out_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<String>) {
+/// Removes certificates whose variable is not set here: there is no placeholder for them.
+fn remove_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<String>) {
     let Some(tls) = tls else { return };
     let is_unset = |pem: &Option<PemRef>| match pem {
         Some(PemRef::Text(text)) => {
@@ -100,14 +98,14 @@ fn leave_out_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<Strin
         (tls.ca, tls.ca_only) = (None, false);
     }
     let (certificate, key) = (is_unset(&tls.client_certificate), is_unset(&tls.client_key));
-    // One without the other is a problem whatever is set.
+    // A certificate without a key, or a key without one, stays a problem.
     if (certificate || key) && tls.client_certificate.is_some() && tls.client_key.is_some() {
         (tls.client_certificate, tls.client_key) = (None, None);
     }
 }
 
-/// No secret stands in for all others: some are hexadecimal, some are ids, some are whole URLs.
-fn is_about_the_form_of_a_secret(problem: &ConfigError) -> bool {
+/// Errors that only the placeholder may have caused: some secrets must be hexadecimal, ids or URLs.
+fn is_secret_format_error(problem: &ConfigError) -> bool {
     let form = |error: &SourceSpecError| {
         matches!(error, SourceSpecError::Verify(VerifySpecError::Secret { .. }))
     };
@@ -122,8 +120,8 @@ fn is_about_the_form_of_a_secret(problem: &ConfigError) -> bool {
         || matches!(problem, ConfigError::Destination(_, error) if url(error))
 }
 
-/// The changes that would lead to what is there.
-fn as_changes(configuration: &Configuration) -> Vec<ConfigChange> {
+/// The changes that would create the configuration.
+fn to_changes(configuration: &Configuration) -> Vec<ConfigChange> {
     let Configuration { sources, destinations, routes, .. } = configuration;
     let sources = sources.iter().map(|s| ConfigChange::PutSource(s.id, s.spec.clone()));
     let destinations =

@@ -1,4 +1,4 @@
-//! `surehook config`: the settings of `serve`, looked at without starting it.
+//! `surehook config`: shows and checks the settings of `serve`.
 
 use std::path::Path;
 
@@ -13,61 +13,61 @@ use surehook_engine::{
 };
 use surehook_http::api::masked_spec;
 
-use super::check::{Checked, check};
+use super::check::{ConfigCheckReport, check};
 use crate::{
-    cli::{ConfigCommand, Place, ServeArgs},
-    failure::Failure,
+    cli::{ConfigCommand, DataArgs, ServeArgs},
+    error::CliError,
     output,
     settings::{self, Settings, environment},
 };
 
-pub(super) fn run(command: &ConfigCommand) -> Result<(), Failure> {
+pub(super) fn run(command: &ConfigCommand) -> Result<(), CliError> {
     match command {
-        ConfigCommand::Show { origin, json, place } => show(place, *origin, *json),
+        ConfigCommand::Show { origin, json, data } => show(data, *origin, *json),
         ConfigCommand::Check { file, json } => check_file(file, *json),
     }
 }
 
-fn show(place: &Place, origin: bool, as_json: bool) -> Result<(), Failure> {
-    let args = place.serve_args();
-    let settings = Settings::load(&args).map_err(Failure::settings)?;
-    let file = settings::file(&args);
+fn show(data: &DataArgs, origin: bool, as_json: bool) -> Result<(), CliError> {
+    let args = data.serve_args();
+    let settings = Settings::load(&args).map_err(CliError::settings)?;
+    let file = settings::settings_file(&args);
     let table = match &file {
-        Some(path) => settings::read(path).map_err(Failure::settings)?,
+        Some(path) => settings::read_file(path).map_err(CliError::settings)?,
         None => toml::Table::new(),
     };
-    let origins = Origins { args: &args, file: file.as_deref(), table: &table };
+    let origins = SettingOrigins { args: &args, file: file.as_deref(), table: &table };
     let mut rows = Vec::new();
-    for (key, value) in flat(&shown(&settings)?) {
-        let from = origins.of(&key);
+    for (key, value) in flatten(&mask_settings(&settings)?) {
+        let from = origins.find(&key);
         rows.push(json!({ "key": key, "value": value, "origin": from }));
     }
     if as_json {
-        return Ok(output::json_lines(&rows)?);
+        return Ok(output::print_json_lines(&rows)?);
     }
     let columns = [("setting", "key"), ("value", "value"), ("from", "origin")];
-    Ok(output::table(if origin { &columns } else { &columns[..2] }, &rows)?)
+    Ok(output::print_table(if origin { &columns } else { &columns[..2] }, &rows)?)
 }
 
-/// The settings as JSON, with masks over what is secret.
-fn shown(settings: &Settings) -> Result<Value, Failure> {
-    let mut shown = serde_json::to_value(settings)?;
+/// The settings as JSON, secrets masked.
+fn mask_settings(settings: &Settings) -> Result<Value, CliError> {
+    let mut masked = serde_json::to_value(settings)?;
     let media = &settings.media;
     for (name, key) in [("access_key", &media.access_key), ("secret_key", &media.secret_key)] {
-        shown["media"][name] = key.as_ref().map(ToString::to_string).into();
+        masked["media"][name] = key.as_ref().map(ToString::to_string).into();
     }
-    shown["sources"] = settings.sources.iter().map(masked_spec::mask_spec).collect();
-    shown["destinations"] = settings.destinations.iter().map(masked_spec::mask_spec).collect();
-    Ok(shown)
+    masked["sources"] = settings.sources.iter().map(masked_spec::mask_spec).collect();
+    masked["destinations"] = settings.destinations.iter().map(masked_spec::mask_spec).collect();
+    Ok(masked)
 }
 
-/// Each setting by its full name. What is a list is one setting.
-fn flat(value: &Value) -> Vec<(String, Value)> {
+/// The settings by full name. A list is one setting.
+fn flatten(value: &Value) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for (name, value) in value.as_object().into_iter().flatten() {
         match value {
             Value::Object(_) => found.extend(
-                flat(value).into_iter().map(|(rest, value)| (format!("{name}.{rest}"), value)),
+                flatten(value).into_iter().map(|(rest, value)| (format!("{name}.{rest}"), value)),
             ),
             Value::Null
             | Value::Bool(_)
@@ -81,16 +81,16 @@ fn flat(value: &Value) -> Vec<(String, Value)> {
     found
 }
 
-/// Where settings may come from.
-struct Origins<'a> {
+/// The possible origins of settings.
+struct SettingOrigins<'a> {
     args: &'a ServeArgs,
     file: Option<&'a Path>,
     table: &'a toml::Table,
 }
 
-impl Origins<'_> {
-    /// What weighs most among the places that have a say in `key`.
-    fn of(&self, key: &str) -> String {
+impl SettingOrigins<'_> {
+    /// The origin with the highest precedence that sets `key`.
+    fn find(&self, key: &str) -> String {
         if key == "data" && self.args.data.is_some() {
             return "--data".to_owned();
         }
@@ -110,14 +110,16 @@ impl Origins<'_> {
     }
 }
 
-fn check_file(file: &Path, as_json: bool) -> Result<(), Failure> {
-    let settings = Settings::of_file(file).map_err(Failure::settings)?;
+fn check_file(file: &Path, as_json: bool) -> Result<(), CliError> {
+    let settings = Settings::from_file(file).map_err(CliError::settings)?;
     let mut configuration = Configuration::default();
     let now = SystemClock.now();
-    let (changes, _) = plan_changes(&configuration, settings.wanted(), &SystemRng, now);
+    let (changes, _) =
+        plan_changes(&configuration, settings.desired_configuration(), &SystemRng, now);
     configuration.apply(&changes, now);
     let addresses = AddressPolicy::new(settings.allow_networks);
-    let Checked { problems, mut unset } = check(&configuration, &addresses, &settings.allow_exec);
+    let ConfigCheckReport { problems, mut unset } =
+        check(&configuration, &addresses, &settings.allow_exec);
     let keys = [settings.media.access_key, settings.media.secret_key];
     for key in keys.into_iter().flatten() {
         if let Err(SecretError::Unset { name }) = key.resolve(&environment) {
@@ -125,18 +127,18 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), Failure> {
         }
     }
     if as_json {
-        output::line(&json!({ "problems": problems, "unset_variables": unset }).to_string())?;
+        output::print_line(&json!({ "problems": problems, "unset_variables": unset }).to_string())?;
     }
     if let Some(problem) = problems.first() {
         let more = problems.len() - 1;
         let rest = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        return Err(Failure::settings(anyhow!("{}: {problem}{rest}", file.display())));
+        return Err(CliError::settings(anyhow!("{}: {problem}{rest}", file.display())));
     }
     for name in &unset {
-        output::note(&format!("note: {name} is not set here; the gateway will need it"));
+        output::note(&format!("note: {name} is not set here. The gateway needs it."));
     }
     if !as_json {
-        output::line(&format!("{} can be used", file.display()))?;
+        output::print_line(&format!("{} is valid", file.display()))?;
     }
     Ok(())
 }

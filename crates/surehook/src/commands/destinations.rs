@@ -1,13 +1,13 @@
-//! `surehook destinations`: how they do, and holding them back.
+//! `surehook destinations`: lists, pauses, resumes and probes destinations.
 
 use serde_json::{Value, json};
 use surehook_core::destination::kind::DestinationKind;
 
 use super::events::print_list;
 use crate::{
-    cli::{DestinationsCommand, Remote},
-    client::Client,
-    failure::Failure,
+    cli::{DestinationsCommand, GatewayArgs},
+    client::ApiClient,
+    error::CliError,
     output,
 };
 
@@ -18,42 +18,42 @@ const COLUMNS: [(&str, &str); 7] = [
     ("paused", "paused"),
     ("circuit", "circuit"),
     ("cooling until", "cooling_until"),
-    ("why", "reason"),
+    ("reason", "reason"),
 ];
 
-pub(super) async fn run(command: DestinationsCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: DestinationsCommand) -> Result<(), CliError> {
     match command {
         DestinationsCommand::List { remote } => list(&remote).await,
         DestinationsCommand::Pause { name, reason, remote } => {
             let path = format!("/destinations/{name}/pause");
-            let wish = json!({ "reason": reason });
-            let shown = Client::new(&remote)?.post_json(&path, &wish).await?;
-            said(&remote, &shown, &format!("{name} is paused; what it is owed is held"))
+            let request = json!({ "reason": reason });
+            let destination = ApiClient::new(&remote)?.post_json(&path, &request).await?;
+            print_result(&remote, &destination, &format!("{name} paused. Its deliveries are held."))
         }
         DestinationsCommand::Resume { name, rate, remote } => {
             let path = format!("/destinations/{name}/resume");
-            let wish = json!({ "rate": rate });
-            let shown = Client::new(&remote)?.post_json(&path, &wish).await?;
-            said(&remote, &shown, &format!("{name} is resumed"))
+            let request = json!({ "rate": rate });
+            let destination = ApiClient::new(&remote)?.post_json(&path, &request).await?;
+            print_result(&remote, &destination, &format!("{name} resumed"))
         }
         DestinationsCommand::Probe { name, remote } => probe(&remote, &name).await,
     }
 }
 
-fn said(remote: &Remote, answer: &Value, text: &str) -> Result<(), Failure> {
-    let line = if remote.json { answer.to_string() } else { text.to_owned() };
-    Ok(output::line(&line)?)
+fn print_result(remote: &GatewayArgs, response: &Value, text: &str) -> Result<(), CliError> {
+    let line = if remote.json { response.to_string() } else { text.to_owned() };
+    Ok(output::print_line(&line)?)
 }
 
-async fn list(remote: &Remote) -> Result<(), Failure> {
-    let mut answer = Client::new(remote)?.get("/destinations").await?;
+async fn list(remote: &GatewayArgs) -> Result<(), CliError> {
+    let mut answer = ApiClient::new(remote)?.get("/destinations").await?;
     if !remote.json {
-        // A table has no room for an object in an object.
+        // A table shows only flat fields.
         for row in answer["data"].as_array_mut().into_iter().flatten() {
             for name in ["paused", "circuit", "cooling_until"] {
                 row[name] = row["state"][name].clone();
             }
-            row["reason"] = why(&row["state"]);
+            row["reason"] = hold_reason(&row["state"]);
             if row["kind"].is_null() {
                 row["kind"] = json!(DestinationKind::default().as_str());
             }
@@ -62,8 +62,8 @@ async fn list(remote: &Remote) -> Result<(), Failure> {
     print_list(remote, &answer, &COLUMNS, "No destinations.")
 }
 
-/// Why nothing goes there.
-fn why(state: &Value) -> Value {
+/// Why deliveries are held.
+fn hold_reason(state: &Value) -> Value {
     let hold = &state["hold"];
     match (&state["pause"]["reason"], hold["why"].as_str(), hold["until"].as_str()) {
         (Value::Null, Some(why), Some(until)) => json!(format!("{why} until {until}")),
@@ -71,12 +71,17 @@ fn why(state: &Value) -> Value {
     }
 }
 
-async fn probe(remote: &Remote, name: &str) -> Result<(), Failure> {
+async fn probe(remote: &GatewayArgs, name: &str) -> Result<(), CliError> {
     let path = format!("/destinations/{name}/probe");
-    let probed = Client::new(remote)?.post(&path).await?;
-    let attempt = &probed["attempt"];
-    let came = if attempt["status"].is_null() { &attempt["failure"] } else { &attempt["status"] };
-    let how = if probed["succeeded"] == true { "arrived" } else { "failed" };
-    let text = format!("{} {how}: {}", output::cell(&probed["delivery"]), output::cell(came));
-    said(remote, &probed, &text)
+    let result = ApiClient::new(remote)?.post(&path).await?;
+    let attempt = &result["attempt"];
+    let outcome =
+        if attempt["status"].is_null() { &attempt["failure"] } else { &attempt["status"] };
+    let verb = if result["succeeded"] == true { "delivered" } else { "failed" };
+    let text = format!(
+        "{} {verb}: {}",
+        output::format_value(&result["delivery"]),
+        output::format_value(outcome)
+    );
+    print_result(remote, &result, &text)
 }

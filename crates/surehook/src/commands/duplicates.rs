@@ -1,11 +1,11 @@
-//! `surehook events duplicates` and `deliver-anyway`: what came again, and what is none of these.
+//! `surehook events duplicates` and `deliver-anyway`.
 
 use serde_json::Value;
 
 use crate::{
-    cli::Remote,
-    client::{Client, query},
-    failure::Failure,
+    cli::GatewayArgs,
+    client::{ApiClient, query_string},
+    error::CliError,
     output,
 };
 
@@ -19,68 +19,79 @@ const COLUMNS: [(&str, &str); 4] = [
 const CHANGES: [(&str, &str); 4] =
     [("where", "path"), ("change", "change"), ("before", "before"), ("after", "after")];
 
-/// All that are kept of an event.
-pub(super) async fn list(remote: &Remote, event: &str) -> Result<(), Failure> {
-    let shown = Client::new(remote)?.get(&format!("/events/{event}")).await?;
+pub(super) async fn list(remote: &GatewayArgs, event: &str) -> Result<(), CliError> {
+    let shown = ApiClient::new(remote)?.get(&format!("/events/{event}")).await?;
     let rows = shown["duplicates"].as_array().cloned().unwrap_or_default();
     if remote.json {
-        return Ok(output::json_lines(&rows)?);
+        return Ok(output::print_json_lines(&rows)?);
     }
     if rows.is_empty() {
-        output::note("No duplicates of it were seen.");
+        output::note("No duplicates.");
         return Ok(());
     }
-    output::table(&COLUMNS, &rows)?;
+    output::print_table(&COLUMNS, &rows)?;
     let all = shown["duplicate_count"].as_u64().unwrap_or(0);
     if all > rows.len() as u64 {
-        output::note(&format!("\nit came again {all} times; these are kept"));
+        output::note(&format!("\n{all} duplicates were received; only these are stored."));
     }
     Ok(())
 }
 
-/// What differs in one.
-pub(super) async fn show(remote: &Remote, event: &str, n: u32, exact: bool) -> Result<(), Failure> {
-    let query = query(&[("exact", exact.then_some("true"))]);
+pub(super) async fn show(
+    remote: &GatewayArgs,
+    event: &str,
+    n: u32,
+    exact: bool,
+) -> Result<(), CliError> {
+    let query = query_string(&[("exact", exact.then_some("true"))]);
     let path = format!("/events/{event}/duplicates/{n}{query}");
-    let shown = Client::new(remote)?.get(&path).await?;
+    let comparison = ApiClient::new(remote)?.get(&path).await?;
     if remote.json {
-        return Ok(output::line(&shown.to_string())?);
+        return Ok(output::print_line(&comparison.to_string())?);
     }
-    output::fields(&shown, &["n", "at", "gap_ms", "same_bytes", "body_kept", "delivered_as"])?;
-    output::line("")?;
-    let changes = shown["diff"].as_array().cloned().unwrap_or_default();
+    output::print_fields(
+        &comparison,
+        &["n", "at", "gap_ms", "same_bytes", "body_kept", "delivered_as"],
+    )?;
+    output::print_line("")?;
+    let changes = comparison["diff"].as_array().cloned().unwrap_or_default();
     if changes.is_empty() {
-        return Ok(output::line(nothing_differs(&shown))?);
+        return Ok(output::print_line(no_difference(&comparison))?);
     }
-    output::table(&CHANGES, &changes)?;
-    if shown["truncated"] == true {
-        output::note("\nnote: this is not all; something was cut");
+    output::print_table(&CHANGES, &changes)?;
+    if comparison["truncated"] == true {
+        output::note("\nnote: the comparison was truncated");
     }
-    if shown["masked"].as_u64().unwrap_or(0) > 0 {
-        output::note("\nnote: secrets are masked as ••• and not compared; --exact compares them");
+    if comparison["masked"].as_u64().unwrap_or(0) > 0 {
+        output::note(
+            "\nnote: secrets are masked as ••• and not compared. Use --exact to compare them.",
+        );
     }
     Ok(())
 }
 
-fn nothing_differs(shown: &Value) -> &'static str {
-    if shown["same_bytes"] == true {
-        "The bytes are the same."
-    } else if shown["compared_as"].is_null() {
-        "The bytes differ; retention has removed them."
-    } else if shown["masked"].as_u64().unwrap_or(0) > 0 {
-        "Nothing differs but how it is written, or a secret that is masked."
+fn no_difference(comparison: &Value) -> &'static str {
+    if comparison["same_bytes"] == true {
+        "The bodies are equal."
+    } else if comparison["compared_as"].is_null() {
+        "The bodies differ, but were removed by retention."
+    } else if comparison["masked"].as_u64().unwrap_or(0) > 0 {
+        "Only formatting or masked secrets differ."
     } else {
-        "Nothing differs but how it is written."
+        "Only formatting differs."
     }
 }
 
-/// Makes an event of one.
-pub(super) async fn deliver_anyway(remote: &Remote, event: &str, n: u32) -> Result<(), Failure> {
+pub(super) async fn deliver_anyway(
+    remote: &GatewayArgs,
+    event: &str,
+    n: u32,
+) -> Result<(), CliError> {
     let path = format!("/events/{event}/duplicates/{n}/deliver");
-    let answer = Client::new(remote)?.post(&path).await?;
+    let answer = ApiClient::new(remote)?.post(&path).await?;
     if remote.json {
-        return Ok(output::line(&answer.to_string())?);
+        return Ok(output::print_line(&answer.to_string())?);
     }
-    let new = output::cell(&answer["event_id"]);
-    Ok(output::line(&format!("duplicate {n} of {event} is delivered as {new}"))?)
+    let new = output::format_value(&answer["event_id"]);
+    Ok(output::print_line(&format!("Duplicate {n} of {event} delivered as {new}"))?)
 }

@@ -1,4 +1,4 @@
-//! `surehook events`: what came in.
+//! `surehook events`: lists, inspects and follows events.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use surehook_core::redact::MASK;
 
 use super::{duplicates, timing};
 use crate::{
-    cli::{EventsCommand, Paging, Remote},
-    client::{Client, query},
-    failure::Failure,
+    cli::{EventsCommand, GatewayArgs, PageArgs},
+    client::{ApiClient, query_string},
+    error::CliError,
     output,
 };
 
@@ -23,16 +23,16 @@ const COLUMNS: [(&str, &str); 7] = [
     ("duplicates", "duplicate_count"),
 ];
 
-/// How long `tail` waits before it connects again, and how long it goes on trying.
-const COME_BACK_AFTER: Duration = Duration::from_secs(1);
-const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+/// Delay before `tail` reconnects, and how long it keeps trying.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) async fn run(command: EventsCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: EventsCommand) -> Result<(), CliError> {
     match command {
-        EventsCommand::List { source, key, about, found, paging, remote } => {
+        EventsCommand::List { source, key, attributes, search, paging, remote } => {
             let mut filter = vec![("source", source.as_deref()), ("key", key.as_deref())];
-            filter.extend(about.pairs());
-            filter.extend(found.pairs());
+            filter.extend(attributes.pairs());
+            filter.extend(search.pairs());
             list(&remote, &filter, &paging).await
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
@@ -50,54 +50,54 @@ pub(super) async fn run(command: EventsCommand) -> Result<(), Failure> {
     }
 }
 
-/// Prints a page of a list and how to get the next one.
+/// Prints a page of a list, and the cursor of the next page.
 pub(super) fn print_list(
-    remote: &Remote,
+    remote: &GatewayArgs,
     answer: &Value,
     columns: &[(&str, &str)],
-    nothing: &str,
-) -> Result<(), Failure> {
+    empty: &str,
+) -> Result<(), CliError> {
     let rows = answer["data"].as_array().cloned().unwrap_or_default();
     if remote.json {
-        return Ok(output::json_lines(&rows)?);
+        return Ok(output::print_json_lines(&rows)?);
     }
     let cursor = answer["next_cursor"].as_str();
     match (rows.is_empty(), cursor) {
-        (true, None) => output::note(nothing),
-        // A page looks at so many rows and no more.
+        (true, None) => output::note(empty),
+        // A page examines a limited number of rows.
         (true, Some(cursor)) => {
-            output::note(&format!("nothing so far; go on with --cursor {cursor}"));
+            output::note(&format!("No match so far. Continue with --cursor {cursor}"));
         }
-        (false, _) => output::table(columns, &rows)?,
+        (false, _) => output::print_table(columns, &rows)?,
     }
     if let Some(cursor) = cursor.filter(|_| !rows.is_empty()) {
-        output::note(&format!("\nmore with --cursor {cursor}"));
+        output::note(&format!("\nNext page: --cursor {cursor}"));
     }
     Ok(())
 }
 
 async fn list(
-    remote: &Remote,
+    remote: &GatewayArgs,
     filter: &[(&str, Option<&str>)],
-    paging: &Paging,
-) -> Result<(), Failure> {
+    paging: &PageArgs,
+) -> Result<(), CliError> {
     let limit = paging.limit.to_string();
-    let place = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
-    let query = query(&[filter, &place].concat());
-    let answer = Client::new(remote)?.get(&format!("/events{query}")).await?;
-    let nothing = match filter.iter().any(|(_, value)| value.is_some()) {
-        true => "No such event.",
+    let page = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
+    let query = query_string(&[filter, &page].concat());
+    let answer = ApiClient::new(remote)?.get(&format!("/events{query}")).await?;
+    let empty = match filter.iter().any(|(_, value)| value.is_some()) {
+        true => "No matching events.",
         false => "No events yet. Send one to /in/{source}.",
     };
-    print_list(remote, &answer, &COLUMNS, nothing)
+    print_list(remote, &answer, &COLUMNS, empty)
 }
 
-async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
-    let event = Client::new(remote)?.get(&format!("/events/{id}")).await?;
+async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
+    let event = ApiClient::new(remote)?.get(&format!("/events/{id}")).await?;
     if remote.json {
-        return Ok(output::line(&event.to_string())?);
+        return Ok(output::print_line(&event.to_string())?);
     }
-    let attributes = flat(&event["attributes"]);
+    let attributes = attribute_rows(&event["attributes"]);
     let names = [
         "id",
         "source",
@@ -109,31 +109,31 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
         "duplicate_count",
         "last_duplicate_at",
     ];
-    output::fields(&event, &names)?;
+    output::print_fields(&event, &names)?;
     if !attributes.is_empty() {
-        output::line("")?;
-        output::table(&[("attribute", "name"), ("value", "value")], &attributes)?;
+        output::print_line("")?;
+        output::print_table(&[("attribute", "name"), ("value", "value")], &attributes)?;
     }
     let deliveries = event["deliveries"].as_array().cloned().unwrap_or_default();
-    output::line("")?;
+    output::print_line("")?;
     if deliveries.is_empty() {
-        output::line("No delivery: no route of its source matched.")?;
+        output::print_line("No deliveries: no route matched.")?;
     } else {
-        output::table(&DELIVERY_COLUMNS, &deliveries)?;
+        output::print_table(&DELIVERY_COLUMNS, &deliveries)?;
     }
-    output::line("")?;
-    let mut story = event["decisions"].as_array().cloned().unwrap_or_default();
-    for entry in &mut story {
-        let stages = timing::in_words(&entry["detail"]["timing"]);
+    output::print_line("")?;
+    let mut timeline = event["decisions"].as_array().cloned().unwrap_or_default();
+    for entry in &mut timeline {
+        let stages = timing::format_phases(&entry["detail"]["timing"]);
         if let (false, Some(text)) = (stages.is_empty(), entry["text"].as_str()) {
             entry["text"] = format!("{text} [{stages} ms]").into();
         }
     }
-    Ok(output::table(&[("at", "at"), ("what happened", "text")], &story)?)
+    Ok(output::print_table(&[("at", "at"), ("event", "text")], &timeline)?)
 }
 
-/// Each value of each attribute as a row.
-fn flat(attributes: &Value) -> Vec<Value> {
+/// One row per value of each attribute.
+fn attribute_rows(attributes: &Value) -> Vec<Value> {
     let names = attributes.as_object().into_iter().flatten();
     let pairs = names.flat_map(|(name, values)| {
         let values = values.as_array().into_iter().flatten();
@@ -142,15 +142,15 @@ fn flat(attributes: &Value) -> Vec<Value> {
     pairs.collect()
 }
 
-/// Writes a body out as it is, without a line of ours.
-async fn body(remote: &Remote, id: &str, exact: bool) -> Result<(), Failure> {
+/// Writes only the body to standard output.
+async fn body(remote: &GatewayArgs, id: &str, exact: bool) -> Result<(), CliError> {
     let list = if id.starts_with("dlv_") { "deliveries" } else { "events" };
-    let query = query(&[("exact", exact.then_some("true"))]);
-    let body = Client::new(remote)?.get_bytes(&format!("/{list}/{id}/body{query}")).await?;
-    output::bytes(&body)?;
+    let query = query_string(&[("exact", exact.then_some("true"))]);
+    let body = ApiClient::new(remote)?.get_bytes(&format!("/{list}/{id}/body{query}")).await?;
+    output::write_bytes(&body)?;
     let mask = MASK.as_bytes();
     if !exact && body.windows(mask.len()).any(|window| window == mask) {
-        output::note("\nnote: secrets are masked as •••; --exact shows them");
+        output::note("\nnote: secrets are masked as •••. Use --exact to show them.");
     }
     Ok(())
 }
@@ -164,13 +164,12 @@ const DELIVERY_COLUMNS: [(&str, &str); 6] = [
     ("due", "due_at"),
 ];
 
-/// Prints events as they come, from the gateway's stream. A connection that breaks is made anew and
-/// goes on where it was.
-async fn tail(remote: &Remote, source: Option<&str>) -> Result<(), Failure> {
-    let client = Client::new(remote)?;
-    let query = query(&[("types", Some("event.received")), ("source", source)]);
+/// Prints new events from the gateway's stream. Reconnects after a broken connection and resumes there.
+async fn tail(remote: &GatewayArgs, source: Option<&str>) -> Result<(), CliError> {
+    let client = ApiClient::new(remote)?;
+    let query = query_string(&[("types", Some("event.received")), ("source", source)]);
     let path = format!("/stream{query}");
-    let mut follower = Follower { last_id: None, was_ready: false, down_since: None };
+    let mut follower = StreamFollower { last_id: None, was_ready: false, down_since: None };
     loop {
         tokio::select! {
             _ = tokio::signal::ctrl_c() => return Ok(()),
@@ -178,43 +177,47 @@ async fn tail(remote: &Remote, source: Option<&str>) -> Result<(), Failure> {
         }
         tokio::select! {
             _ = tokio::signal::ctrl_c() => return Ok(()),
-            () = tokio::time::sleep(COME_BACK_AFTER) => {}
+            () = tokio::time::sleep(RECONNECT_DELAY) => {}
         }
     }
 }
 
-/// Where a tail is.
-struct Follower {
+/// Position and connection state of `tail`.
+struct StreamFollower {
     last_id: Option<String>,
     was_ready: bool,
     down_since: Option<Instant>,
 }
 
-impl Follower {
-    /// Follows until the connection breaks. Fails if it should not be tried again.
+impl StreamFollower {
+    /// Follows until the connection breaks. An error means that reconnecting makes no sense.
     async fn follow(
         &mut self,
-        client: &Client,
+        client: &ApiClient,
         path: &str,
-        remote: &Remote,
-    ) -> Result<(), Failure> {
-        let mut news = match client.stream(path, self.last_id.as_deref()).await {
-            Ok(news) => news,
-            Err(failure) if self.may_come_back(&failure) => return Ok(()),
+        remote: &GatewayArgs,
+    ) -> Result<(), CliError> {
+        let mut updates = match client.stream(path, self.last_id.as_deref()).await {
+            Ok(updates) => updates,
+            Err(failure) if self.should_reconnect(&failure) => return Ok(()),
             Err(failure) => return Err(failure),
         };
         (self.was_ready, self.down_since) = (true, None);
-        while let Some(event) = news.next().await? {
+        while let Some(event) = updates.next().await? {
             if let Some(id) = &event.id {
                 self.last_id = Some(id.clone());
             }
             match event.kind.as_str() {
                 "event.received" => {
                     let row: Value = serde_json::from_str(&event.data)?;
-                    output::line(&if remote.json { row.to_string() } else { summary(&row) })?;
+                    output::print_line(&if remote.json {
+                        row.to_string()
+                    } else {
+                        format_row(&row)
+                    })?;
                 }
                 "reset" => {
-                    output::note("note: some events are missing here; `events list` has them");
+                    output::note("note: some events were missed. See `surehook events list`.");
                 }
                 _ => {}
             }
@@ -222,14 +225,14 @@ impl Follower {
         Ok(())
     }
 
-    fn may_come_back(&mut self, failure: &Failure) -> bool {
+    fn should_reconnect(&mut self, failure: &CliError) -> bool {
         let down_since = *self.down_since.get_or_insert_with(Instant::now);
-        self.was_ready && failure.is_unreachable() && down_since.elapsed() < GIVE_UP_AFTER
+        self.was_ready && failure.is_unreachable() && down_since.elapsed() < RECONNECT_TIMEOUT
     }
 }
 
-fn summary(row: &Value) -> String {
+fn format_row(row: &Value) -> String {
     let fields =
-        ["received_at", "source", "id", "kind", "key"].map(|name| output::cell(&row[name]));
+        ["received_at", "source", "id", "kind", "key"].map(|name| output::format_value(&row[name]));
     fields.join("  ")
 }

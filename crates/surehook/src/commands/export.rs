@@ -1,73 +1,76 @@
-//! `surehook export`: what is configured, as a file that `apply` takes.
+//! `surehook export`: prints the configuration as a file for `apply`.
 
 use serde_json::{Map, Value};
-// It stands where a secret was written out, and `apply` refuses it.
+// Replaces literal secrets; `apply` refuses it.
 use surehook_core::redact::MASK;
 
 use crate::{
-    cli::{ExportArgs, Format},
-    client::Client,
-    failure::Failure,
+    cli::{ConfigFormat, ExportArgs},
+    client::ApiClient,
+    error::CliError,
     output,
 };
 
-/// The parts of a configuration, and what each entry is called by.
-const PARTS: [&str; 3] = ["sources", "destinations", "routes"];
+const SECTIONS: [&str; 3] = ["sources", "destinations", "routes"];
 
-pub(super) async fn run(args: &ExportArgs) -> Result<(), Failure> {
-    let configuration = Client::new(&args.remote)?.get("/configuration").await?;
-    let missing = masked(&configuration);
+pub(super) async fn run(args: &ExportArgs) -> Result<(), CliError> {
+    let configuration = ApiClient::new(&args.remote)?.get("/configuration").await?;
+    let missing = masked_fields(&configuration);
     if args.remote.json {
-        output::line(&configuration.to_string())?;
-    } else if args.format == Format::Json {
-        output::line(&format!("{configuration:#}"))?;
+        output::print_line(&configuration.to_string())?;
+    } else if args.format == ConfigFormat::Json {
+        output::print_line(&format!("{configuration:#}"))?;
     } else {
-        output::line(toml(&configuration, &missing)?.trim_end())?;
+        output::print_line(to_toml(&configuration, &missing)?.trim_end())?;
     }
     if !missing.is_empty() {
         output::note(&format!(
-            "note: fill in before applying this again, best as env:NAME: {}",
+            "note: before applying this file, set these secrets, preferably as env:NAME: {}",
             missing.join(", ")
         ));
     }
     Ok(())
 }
 
-/// The places of secrets that are not in the export.
-fn masked(configuration: &Value) -> Vec<String> {
+/// Paths of the secrets that are masked in the export.
+fn masked_fields(configuration: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    for part in PARTS {
-        for entry in configuration[part].as_array().into_iter().flatten() {
+    for section in SECTIONS {
+        for entry in configuration[section].as_array().into_iter().flatten() {
             let name = entry["name"].as_str().unwrap_or_default();
-            find(entry, &format!("{part}.{name}"), &mut found);
+            collect_masked(entry, &format!("{section}.{name}"), &mut found);
         }
     }
     found
 }
 
-fn find(value: &Value, path: &str, found: &mut Vec<String>) {
+fn collect_masked(value: &Value, path: &str, found: &mut Vec<String>) {
     match value {
         Value::String(text) if text.contains(MASK) => found.push(path.to_owned()),
-        Value::Array(items) => items.iter().for_each(|item| find(item, path, found)),
+        Value::Array(items) => items.iter().for_each(|item| collect_masked(item, path, found)),
         Value::Object(fields) => {
-            fields.iter().for_each(|(name, value)| find(value, &format!("{path}.{name}"), found));
+            fields
+                .iter()
+                .for_each(|(name, value)| collect_masked(value, &format!("{path}.{name}"), found));
         }
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn toml(configuration: &Value, missing: &[String]) -> Result<String, Failure> {
+fn to_toml(configuration: &Value, missing: &[String]) -> Result<String, CliError> {
     let mut text = String::new();
     if !missing.is_empty() {
-        text.push_str(&format!("# Secrets that were written out are hidden as {MASK}. Fill in:\n"));
-        missing.iter().for_each(|place| text.push_str(&format!("#   {place}\n")));
+        text.push_str(&format!(
+            "# Literal secrets are masked as {MASK}. Set them before applying this file:\n"
+        ));
+        missing.iter().for_each(|path| text.push_str(&format!("#   {path}\n")));
         text.push('\n');
     }
-    for part in PARTS {
-        for entry in configuration[part].as_array().into_iter().flatten() {
-            text.push_str(&format!("[[{part}]]\n"));
+    for section in SECTIONS {
+        for entry in configuration[section].as_array().into_iter().flatten() {
+            text.push_str(&format!("[[{section}]]\n"));
             if let Value::Object(fields) = entry {
-                text.push_str(&fields_as_toml(fields)?);
+                text.push_str(&fields_to_toml(fields)?);
             }
             text.push('\n');
         }
@@ -75,8 +78,8 @@ fn toml(configuration: &Value, missing: &[String]) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// One entry's fields, a line each; what it is called by comes first.
-fn fields_as_toml(fields: &Map<String, Value>) -> Result<String, Failure> {
+/// The fields of a resource, one per line, its name first.
+fn fields_to_toml(fields: &Map<String, Value>) -> Result<String, CliError> {
     let first = ["name", "from", "to"];
     let rank = |name: &str| first.iter().position(|known| *known == name).unwrap_or(first.len());
     let mut sorted: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
@@ -89,7 +92,7 @@ fn fields_as_toml(fields: &Map<String, Value>) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// TOML has no word for nothing: what is not set is left out.
+/// TOML has no null: unset fields are omitted.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_export_can_be_read_back() {
+    fn export_can_be_parsed_again() {
         let configuration = json!({
             "sources": [{
                 "name": "shop", "enabled": true, "keys": null, "max_body_bytes": 10,
@@ -125,8 +128,8 @@ mod tests {
             "routes": [{ "from": "shop", "to": "crm", "filter": ".a == \"b\" # 'c'" }],
         });
 
-        let missing = masked(&configuration);
-        let text = toml(&configuration, &missing).unwrap();
+        let missing = masked_fields(&configuration);
+        let text = to_toml(&configuration, &missing).unwrap();
 
         assert_eq!(missing, ["sources.shop.secrets", "destinations.crm.headers.x-key"]);
         assert!(text.contains("#   sources.shop.secrets\n"), "{text}");

@@ -1,10 +1,9 @@
-//! Reading what a person names: a file, or `-` for standard input.
+//! Reads files named on the command line; `-` is standard input.
 
 use std::{io::Read as _, path::Path};
 
 use anyhow::Context as _;
 
-/// The whole of a file.
 pub(super) fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     if file == Path::new("-") {
         let mut bytes = Vec::new();
@@ -14,7 +13,6 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// The whole of a file, as text.
 pub(super) fn read_text(file: &Path) -> anyhow::Result<String> {
     String::from_utf8(read(file)?).with_context(|| format!("{} is not text", file.display()))
 }

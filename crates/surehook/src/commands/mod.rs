@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The commands.
 
 mod apply;
 mod backup;
@@ -29,12 +29,11 @@ mod token;
 
 use crate::{
     cli::{Cli, Command},
-    failure::Failure,
+    error::CliError,
 };
 
-/// Does what was asked.
-#[expect(clippy::cognitive_complexity, reason = "one line for each command")]
-pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
+#[expect(clippy::cognitive_complexity, reason = "one line per command")]
+pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
     match cli.command {
         Command::Serve(args) => serve::run(&args).await,
         Command::Apply(args) => apply::run(&args).await,
@@ -58,9 +57,9 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Backup(args) => backup::run(&args).await,
         Command::Restore(args) => restore::run(&args),
         Command::Config(command) => config::run(&command),
-        Command::Completions(args) => shell::completions(&args),
-        Command::Man(args) => shell::man(&args),
-        Command::Openapi => shell::openapi(),
+        Command::Completions(args) => shell::print_completions(&args),
+        Command::Man(args) => shell::print_man_pages(&args),
+        Command::Openapi => shell::print_openapi(),
         Command::Bench(args) => bench::run(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),

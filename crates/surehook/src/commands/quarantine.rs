@@ -1,13 +1,13 @@
-//! `surehook quarantine`: requests that did not verify and are kept until somebody decides.
+//! `surehook quarantine`: requests that failed verification and were stored.
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
 use super::events::print_list;
 use crate::{
-    cli::{QuarantineCommand, Remote},
-    client::{Client, query},
-    failure::Failure,
+    cli::{GatewayArgs, QuarantineCommand},
+    client::{ApiClient, query_string},
+    error::CliError,
     output,
 };
 
@@ -15,31 +15,31 @@ const COLUMNS: [(&str, &str); 7] = [
     ("request", "id"),
     ("source", "source"),
     ("received", "received_at"),
-    ("times", "times"),
+    ("received times", "times"),
     ("bytes", "body_bytes"),
     ("reason", "reason"),
     ("what to do", "what_to_do"),
 ];
 
-pub(super) async fn run(command: QuarantineCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
     match command {
         QuarantineCommand::List { source, paging, remote } => {
             let limit = paging.limit.to_string();
-            let query = query(&[
+            let query = query_string(&[
                 ("source", source.as_deref()),
                 ("limit", Some(&limit)),
                 ("cursor", paging.cursor.as_deref()),
             ]);
-            let answer = Client::new(&remote)?.get(&format!("/quarantine{query}")).await?;
-            print_list(&remote, &answer, &COLUMNS, "Nothing is in quarantine.")
+            let answer = ApiClient::new(&remote)?.get(&format!("/quarantine{query}")).await?;
+            print_list(&remote, &answer, &COLUMNS, "No quarantined requests.")
         }
         QuarantineCommand::Show { id, remote } => show(&remote, &id).await,
         QuarantineCommand::Release { ids, source: None, force, remote } => {
-            let client = Client::new(&remote)?;
-            each(&ids, async |id| {
+            let client = ApiClient::new(&remote)?;
+            for_each_id(&ids, async |id| {
                 let path = format!("/quarantine/{id}/release");
                 let answer = client.post_json(&path, &json!({ "force": force })).await?;
-                said_released(&remote, id, &answer)
+                print_released(&remote, id, &answer)
             })
             .await
         }
@@ -47,25 +47,25 @@ pub(super) async fn run(command: QuarantineCommand) -> Result<(), Failure> {
             release_all(&remote, &source).await
         }
         QuarantineCommand::Discard { ids, remote } => {
-            let client = Client::new(&remote)?;
-            each(&ids, async |id| {
+            let client = ApiClient::new(&remote)?;
+            for_each_id(&ids, async |id| {
                 client.delete(&format!("/quarantine/{id}")).await?;
                 let line = match remote.json {
                     true => json!({ "id": id, "discarded": true }).to_string(),
-                    false => format!("{id} is discarded"),
+                    false => format!("{id} discarded"),
                 };
-                Ok(output::line(&line)?)
+                Ok(output::print_line(&line)?)
             })
             .await
         }
     }
 }
 
-/// Does it for each; the first that fails is told at the end.
-async fn each(
+/// Runs `act` for each id; the first failure is reported at the end.
+async fn for_each_id(
     ids: &[String],
-    act: impl AsyncFn(&str) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    act: impl AsyncFn(&str) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     let mut failed = None;
     for id in ids {
         match act(id).await {
@@ -76,14 +76,16 @@ async fn each(
     }
     match failed {
         None => Ok(()),
-        Some((id, failure)) => Err(Failure::partial(anyhow!("not all were done; {id}: {failure}"))),
+        Some((id, failure)) => {
+            Err(CliError::partial(anyhow!("some requests failed; {id}: {failure}")))
+        }
     }
 }
 
-async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
-    let request = Client::new(remote)?.get(&format!("/quarantine/{id}")).await?;
+async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
+    let request = ApiClient::new(remote)?.get(&format!("/quarantine/{id}")).await?;
     if remote.json {
-        return Ok(output::line(&request.to_string())?);
+        return Ok(output::print_line(&request.to_string())?);
     }
     let names = [
         "id",
@@ -99,43 +101,43 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
         "query",
         "body_bytes",
     ];
-    output::fields(&request, &names)?;
-    output::line("")?;
+    output::print_fields(&request, &names)?;
+    output::print_line("")?;
     for header in request["headers"].as_array().into_iter().flatten() {
-        let [name, text] = ["name", "text"].map(|field| output::cell(&header[field]));
-        output::line(&format!("{name}: {text}"))?;
+        let [name, text] = ["name", "text"].map(|field| output::format_value(&header[field]));
+        output::print_line(&format!("{name}: {text}"))?;
     }
-    output::line("")?;
+    output::print_line("")?;
     let body = &request["body"];
     let body = if body["text"].is_string() { &body["text"] } else { &body["base64"] };
-    Ok(output::line(&output::cell(body))?)
+    Ok(output::print_line(&output::format_value(body))?)
 }
 
-fn said_released(remote: &Remote, id: &str, answer: &Value) -> Result<(), Failure> {
+fn print_released(remote: &GatewayArgs, id: &str, answer: &Value) -> Result<(), CliError> {
     if remote.json {
         let line = json!({ "id": id, "answer": answer });
-        return Ok(output::line(&line.to_string())?);
+        return Ok(output::print_line(&line.to_string())?);
     }
     let events = answer["events"].as_array().cloned().unwrap_or_default();
     if events.is_empty() {
-        return Ok(output::line(&format!("{id} is released; it held no event"))?);
+        return Ok(output::print_line(&format!("{id} released; it contained no events"))?);
     }
     for event in events {
-        let [word, event] = ["status", "id"].map(|name| output::cell(&event[name]));
-        output::line(&format!("{id} is released: {word} {event}"))?;
+        let [word, event] = ["status", "id"].map(|name| output::format_value(&event[name]));
+        output::print_line(&format!("{id} released: {word} {event}"))?;
     }
     Ok(())
 }
 
-/// All that verify, one bounded step after the other.
-async fn release_all(remote: &Remote, source: &str) -> Result<(), Failure> {
-    let client = Client::new(remote)?;
+/// Releases all requests of a source that verify, page by page.
+async fn release_all(remote: &GatewayArgs, source: &str) -> Result<(), CliError> {
+    let client = ApiClient::new(remote)?;
     let names = ["released", "events", "duplicates", "left"];
     let mut sums = [0_u64; 4];
     let mut after = Value::Null;
     loop {
-        let wish = json!({ "source": source, "after": after });
-        let answer = client.post_json("/quarantine/release", &wish).await?;
+        let request = json!({ "source": source, "after": after });
+        let answer = client.post_json("/quarantine/release", &request).await?;
         for (sum, name) in sums.iter_mut().zip(names) {
             *sum += answer[name].as_u64().unwrap_or(0);
         }
@@ -149,10 +151,10 @@ async fn release_all(remote: &Remote, source: &str) -> Result<(), Failure> {
         let line = json!({
             "released": released, "events": events, "duplicates": duplicates, "left": left,
         });
-        return Ok(output::line(&line.to_string())?);
+        return Ok(output::print_line(&line.to_string())?);
     }
-    output::line(&format!(
-        "{released} released: {events} new events, {duplicates} duplicates; {left} still do not verify"
+    output::print_line(&format!(
+        "{released} released: {events} new events, {duplicates} duplicates; {left} still fail verification"
     ))?;
     Ok(())
 }

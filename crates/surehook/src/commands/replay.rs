@@ -1,4 +1,4 @@
-//! `surehook replay`: delivering again in bulk, seen before it is done and followed to its end.
+//! `surehook replay`: previews, creates and follows replay jobs.
 
 use std::{
     io::{BufRead as _, IsTerminal as _, Write as _},
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::events::print_list;
 use crate::{
-    cli::{CreateArgs, JobArgs, Paging, Remote, ReplayCommand, RunArgs},
-    client::{Client, query},
-    failure::Failure,
+    cli::{GatewayArgs, PageArgs, ReplayCommand, ReplayCreateArgs, ReplayJobArgs, ReplayRunArgs},
+    client::{ApiClient, query_string},
+    error::CliError,
     output,
 };
 
@@ -29,46 +29,45 @@ const COLUMNS: [(&str, &str); 9] = [
     ("created", "created_at"),
 ];
 
-const NUMBERS: [&str; 8] =
+const COUNTS: [&str; 8] =
     ["selected", "dispatched", "succeeded", "dead", "cancelled", "skipped", "waiting", "left"];
 
-/// How often a job is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// A gateway that is started again within this time is waited for: its jobs go on.
-const PATIENCE: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
+/// How long to wait for a gateway that restarts: its jobs resume.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(super) async fn run(command: ReplayCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: ReplayCommand) -> Result<(), CliError> {
     match command {
         ReplayCommand::Create(args) => create(&args).await,
         ReplayCommand::List { paging, remote } => list(&remote, &paging).await,
-        ReplayCommand::Show(JobArgs { id, remote }) => {
-            let job = Client::new(&remote)?.get(&format!("/replays/{id}")).await?;
-            print(&remote, &job)
+        ReplayCommand::Show(ReplayJobArgs { id, remote }) => {
+            let job = ApiClient::new(&remote)?.get(&format!("/replays/{id}")).await?;
+            print_job(&remote, &job)
         }
-        ReplayCommand::Watch(JobArgs { id, remote }) => {
-            watch(&Client::new(&remote)?, &remote, &id).await
+        ReplayCommand::Watch(ReplayJobArgs { id, remote }) => {
+            watch(&ApiClient::new(&remote)?, &remote, &id).await
         }
-        ReplayCommand::Pause(args) => change(&args, "pause").await,
-        ReplayCommand::Resume(args) => change(&args, "resume").await,
-        ReplayCommand::Cancel(args) => change(&args, "cancel").await,
+        ReplayCommand::Pause(args) => change_state(&args, "pause").await,
+        ReplayCommand::Resume(args) => change_state(&args, "resume").await,
+        ReplayCommand::Cancel(args) => change_state(&args, "cancel").await,
     }
 }
 
-async fn list(remote: &Remote, paging: &Paging) -> Result<(), Failure> {
+async fn list(remote: &GatewayArgs, paging: &PageArgs) -> Result<(), CliError> {
     let limit = paging.limit.to_string();
-    let query = query(&[("limit", Some(&limit)), ("cursor", paging.cursor.as_deref())]);
-    let answer = Client::new(remote)?.get(&format!("/replays{query}")).await?;
+    let query = query_string(&[("limit", Some(&limit)), ("cursor", paging.cursor.as_deref())]);
+    let answer = ApiClient::new(remote)?.get(&format!("/replays{query}")).await?;
     print_list(remote, &answer, &COLUMNS, "No replay jobs.")
 }
 
-async fn change(args: &JobArgs, what: &str) -> Result<(), Failure> {
-    let JobArgs { id, remote } = args;
-    let job = Client::new(remote)?.post(&format!("/replays/{id}/{what}")).await?;
-    print(remote, &job)
+async fn change_state(args: &ReplayJobArgs, action: &str) -> Result<(), CliError> {
+    let ReplayJobArgs { id, remote } = args;
+    let job = ApiClient::new(remote)?.post(&format!("/replays/{id}/{action}")).await?;
+    print_job(remote, &job)
 }
 
-async fn create(args: &CreateArgs) -> Result<(), Failure> {
-    let mut filter = args.filter.json();
+async fn create(args: &ReplayCreateArgs) -> Result<(), CliError> {
+    let mut filter = args.filter.to_json();
     if let Some(status) = &args.status {
         filter.insert("status".to_owned(), json!(status));
     }
@@ -76,122 +75,126 @@ async fn create(args: &CreateArgs) -> Result<(), Failure> {
     start(&args.remote, job, &args.run).await
 }
 
-/// Shows what a job would do, asks, makes it, and follows it.
-pub(super) async fn start(remote: &Remote, mut job: Value, run: &RunArgs) -> Result<(), Failure> {
-    let client = Client::new(remote)?;
+/// Previews a job, asks for confirmation, creates it and follows it.
+pub(super) async fn start(
+    remote: &GatewayArgs,
+    mut job: Value,
+    run: &ReplayRunArgs,
+) -> Result<(), CliError> {
+    let client = ApiClient::new(remote)?;
     if let Some(rate) = &run.rate {
         job["rate"] = json!(rate);
     }
     job["note"] = json!(run.note);
     job["dry_run"] = json!(true);
     let preview = client.post_json("/replays", &job).await?;
-    let nothing = preview["count"] == 0;
-    if remote.json && (run.dry_run || nothing) {
-        return Ok(output::line(&preview.to_string())?);
+    let is_empty = preview["count"] == 0;
+    if remote.json && (run.dry_run || is_empty) {
+        return Ok(output::print_line(&preview.to_string())?);
     }
-    // What a program reads is the job; what a person is asked about goes beside it.
-    let said = summary(&preview);
-    if run.dry_run || nothing {
-        return Ok(output::line(&said)?);
+    // With --json, standard output carries only the job.
+    let summary = preview_summary(&preview);
+    if run.dry_run || is_empty {
+        return Ok(output::print_line(&summary)?);
     }
-    output::note(&said);
+    output::note(&summary);
     if !run.yes {
         confirm()?;
     }
     job["dry_run"] = json!(false);
-    let made = client.post_json("/replays", &job).await?;
-    let id = made["id"].as_str().unwrap_or_default().to_owned();
+    let created = client.post_json("/replays", &job).await?;
+    let id = created["id"].as_str().unwrap_or_default().to_owned();
     if run.detach {
-        let said = format!("{id} is on its way; `surehook replay watch {id}` follows it");
-        return Ok(output::line(&if remote.json { made.to_string() } else { said })?);
+        let text = format!("{id} started. Follow it with `surehook replay watch {id}`");
+        return Ok(output::print_line(&if remote.json { created.to_string() } else { text })?);
     }
     watch(&client, remote, &id).await
 }
 
 /// A preview in one sentence.
-fn summary(preview: &Value) -> String {
+fn preview_summary(preview: &Value) -> String {
     let count = &preview["count"];
     if *count == 0 {
-        return "Nothing matches; there is nothing to deliver.".to_owned();
+        return "Nothing to replay: no delivery matches.".to_owned();
     }
-    let by: Vec<String> = preview["by_destination"]
+    let per_destination: Vec<String> = preview["by_destination"]
         .as_object()
         .into_iter()
         .flatten()
-        .map(|(name, many)| format!("{many} to {}", output::cell(&json!(name))))
+        .map(|(name, count)| format!("{count} to {}", output::format_value(&json!(name))))
         .collect();
     let more = if preview["complete"] == true { "" } else { " or more" };
     let seconds = preview["estimate_seconds"].as_f64().unwrap_or(0.0);
     format!(
-        "{count}{more} to deliver ({}), received from {} to {}; about {seconds} s at {}.",
-        by.join(", "),
-        output::cell(&preview["oldest"]),
-        output::cell(&preview["newest"]),
-        output::cell(&preview["rate"]),
+        "{count}{more} to replay ({}), received from {} to {}; about {seconds} s at {}.",
+        per_destination.join(", "),
+        output::format_value(&preview["oldest"]),
+        output::format_value(&preview["newest"]),
+        output::format_value(&preview["rate"]),
     )
 }
 
-fn confirm() -> Result<(), Failure> {
+fn confirm() -> Result<(), CliError> {
     let mut stdin = std::io::stdin().lock();
     if !stdin.is_terminal() {
-        let error = anyhow!("nobody is there to be asked; give --yes to go on, or --dry-run");
-        return Err(Failure::refused(error));
+        let error = anyhow!("not a terminal: pass --yes or --dry-run");
+        return Err(CliError::refused(error));
     }
     let mut stderr = std::io::stderr().lock();
-    write!(stderr, "Go on? [y/N] ")?;
+    write!(stderr, "Continue? [y/N] ")?;
     stderr.flush()?;
     let mut answer = String::new();
     stdin.read_line(&mut answer)?;
     if matches!(answer.trim(), "y" | "Y" | "yes") {
         return Ok(());
     }
-    Err(Failure::refused(anyhow!("not confirmed; nothing was done")))
+    Err(CliError::refused(anyhow!("not confirmed; nothing was changed")))
 }
 
 /// Follows a job until it and all its deliveries have ended.
-async fn watch(client: &Client, remote: &Remote, id: &str) -> Result<(), Failure> {
-    // Draws on a terminal only.
+async fn watch(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
+    // indicatif draws only on a terminal.
     let bar = if remote.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    bar.set_style(style()?);
+    bar.set_style(bar_style()?);
     let mut last = Value::Null;
     let mut seen_at = Instant::now();
     let ended = loop {
         match client.get(&format!("/replays/{id}")).await {
             Ok(job) => {
                 seen_at = Instant::now();
-                show(&bar, &job);
+                update_bar(&bar, &job);
                 if remote.json && job != last {
-                    output::line(&job.to_string())?;
+                    output::print_line(&job.to_string())?;
                 }
                 if has_ended(&job) {
                     break job;
                 }
                 last = job;
             }
-            // The job outlives the gateway: it goes on when that is started again.
-            Err(failure) if failure.is_unreachable() && seen_at.elapsed() < PATIENCE => {
-                bar.set_message("the gateway does not answer");
+            // The job survives a restart of the gateway and resumes.
+            Err(failure) if failure.is_unreachable() && seen_at.elapsed() < RECONNECT_TIMEOUT => {
+                bar.set_message("the gateway does not respond");
             }
             Err(failure) => return Err(failure),
         }
         tokio::select! {
             _ = tokio::signal::ctrl_c() => {
                 bar.finish_and_clear();
-                let said = format!("the job goes on; `surehook replay watch {id}` follows it again");
-                return Err(Failure::interrupted(anyhow!(said)));
+                let text = format!("the job continues; follow it with `surehook replay watch {id}`");
+                return Err(CliError::interrupted(anyhow!(text)));
             }
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     };
     bar.finish_and_clear();
     if !remote.json {
-        print(remote, &ended)?;
+        print_job(remote, &ended)?;
     }
     match ended["dead"].as_u64().unwrap_or(0) {
         0 => Ok(()),
         dead => {
-            let error = anyhow!("{dead} of {} died again", ended["dispatched"]);
-            Err(Failure::partial(error))
+            let error = anyhow!("{dead} of {} deliveries failed again", ended["dispatched"]);
+            Err(CliError::partial(error))
         }
     }
 }
@@ -200,12 +203,12 @@ fn has_ended(job: &Value) -> bool {
     job["state"] == "done" || (job["state"] == "cancelled" && job["waiting"] == 0)
 }
 
-fn style() -> Result<ProgressStyle, Failure> {
+fn bar_style() -> Result<ProgressStyle, CliError> {
     let template = "{msg} [{wide_bar}] {pos}/{len} {percent}% {eta}";
     Ok(ProgressStyle::with_template(template)?.progress_chars("=> "))
 }
 
-fn show(bar: &ProgressBar, job: &Value) {
+fn update_bar(bar: &ProgressBar, job: &Value) {
     let number = |name: &str| job[name].as_u64().unwrap_or(0);
     bar.set_length(number("selected"));
     bar.set_position(number("selected").saturating_sub(number("waiting")));
@@ -216,17 +219,17 @@ fn show(bar: &ProgressBar, job: &Value) {
     });
 }
 
-fn print(remote: &Remote, job: &Value) -> Result<(), Failure> {
+fn print_job(remote: &GatewayArgs, job: &Value) -> Result<(), CliError> {
     if remote.json {
-        return Ok(output::line(&job.to_string())?);
+        return Ok(output::print_line(&job.to_string())?);
     }
     let mut shown = job.clone();
     shown["skipped_for"] = job["skipped_by_reason"].clone();
-    let about = ["id", "verb", "filter", "to", "rate", "note", "state", "created_at", "ended_at"];
-    let mut names = about.to_vec();
-    names.extend(NUMBERS);
+    let details = ["id", "verb", "filter", "to", "rate", "note", "state", "created_at", "ended_at"];
+    let mut names = details.to_vec();
+    names.extend(COUNTS);
     if job["skipped"] != 0 {
         names.push("skipped_for");
     }
-    Ok(output::fields(&shown, &names)?)
+    Ok(output::print_fields(&shown, &names)?)
 }

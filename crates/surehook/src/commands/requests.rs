@@ -1,10 +1,10 @@
-//! `surehook requests`: what came to the door.
+//! `surehook requests`: lists incoming requests.
 
 use super::events::print_list;
 use crate::{
-    cli::{Paging, Remote, RequestsCommand},
-    client::{Client, query},
-    failure::Failure,
+    cli::{GatewayArgs, PageArgs, RequestsCommand},
+    client::{ApiClient, query_string},
+    error::CliError,
 };
 
 const COLUMNS: [(&str, &str); 8] = [
@@ -18,7 +18,7 @@ const COLUMNS: [(&str, &str); 8] = [
     ("what to do", "what_to_do"),
 ];
 
-pub(super) async fn run(command: RequestsCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: RequestsCommand) -> Result<(), CliError> {
     match command {
         RequestsCommand::List { outcome, source, reason, paging, remote } => {
             let filter = [
@@ -32,13 +32,13 @@ pub(super) async fn run(command: RequestsCommand) -> Result<(), Failure> {
 }
 
 async fn list(
-    remote: &Remote,
+    remote: &GatewayArgs,
     filter: &[(&str, Option<&str>)],
-    paging: &Paging,
-) -> Result<(), Failure> {
+    paging: &PageArgs,
+) -> Result<(), CliError> {
     let limit = paging.limit.to_string();
-    let place = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
-    let query = query(&[filter, &place].concat());
-    let answer = Client::new(remote)?.get(&format!("/requests{query}")).await?;
-    print_list(remote, &answer, &COLUMNS, "No such requests.")
+    let page = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
+    let query = query_string(&[filter, &page].concat());
+    let answer = ApiClient::new(remote)?.get(&format!("/requests{query}")).await?;
+    print_list(remote, &answer, &COLUMNS, "No matching requests.")
 }

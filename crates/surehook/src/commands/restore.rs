@@ -1,4 +1,4 @@
-//! `surehook restore`: a backup in the place of the database of a gateway that does not run.
+//! `surehook restore`: replaces the database with a backup. The gateway must be stopped.
 
 use std::path::Path;
 
@@ -8,20 +8,21 @@ use surehook_core::time::Clock as _;
 use surehook_engine::system::SystemClock;
 use surehook_store::{OpenError, sqlite::RestoreError};
 
-use super::backup::{data_folder, sha256, sums_of};
-use crate::{cli::RestoreArgs, failure::Failure, output};
+use super::backup::{checksum_file, data_folder, sha256};
+use crate::{cli::RestoreArgs, error::CliError, output};
 
-pub(super) fn run(args: &RestoreArgs) -> Result<(), Failure> {
-    let data = data_folder(&args.place)?;
+pub(super) fn run(args: &RestoreArgs) -> Result<(), CliError> {
+    let data = data_folder(&args.data)?;
     if !args.file.is_file() {
-        return Err(Failure::not_found(anyhow!("there is no file {}", args.file.display())));
+        return Err(CliError::not_found(anyhow!("no such file: {}", args.file.display())));
     }
-    check_sum(&args.file)?;
+    check_checksum(&args.file)?;
     let now = SystemClock.now();
-    let restored = surehook_store::restore(&args.file, &data, args.force, now).map_err(refusal)?;
+    let restored =
+        surehook_store::restore(&args.file, &data, args.force, now).map_err(restore_error)?;
     let contents = restored.contents;
     if args.json {
-        return Ok(output::line(
+        return Ok(output::print_line(
             &json!({
                 "data": data,
                 "events": contents.events,
@@ -32,48 +33,50 @@ pub(super) fn run(args: &RestoreArgs) -> Result<(), Failure> {
             .to_string(),
         )?);
     }
-    output::line(&format!("restored {} events into {}", contents.events, data.display()))?;
+    output::print_line(&format!("restored {} events into {}", contents.events, data.display()))?;
     if let Some(aside) = &restored.previous_moved_to {
-        output::note(&format!("the database that was there is in {}", aside.display()));
+        output::note(&format!("The previous database was moved to {}", aside.display()));
     }
     output::note(&format!(
-        "{} deliveries had not ended when the backup was made, {} of them just being tried. They are \
-         due when the gateway starts; what was delivered since then is delivered again, with the same \
-         webhook-id. What came in since then is not here, nor are its keys.",
+        "{} deliveries were unfinished when the backup was made, {} of them in progress. They are due \
+         when the gateway starts: deliveries made since the backup are repeated with the same \
+         webhook-id. Events received since the backup are missing, and so are their keys.",
         contents.waiting, contents.in_flight
     ));
     Ok(())
 }
 
-/// Compares with the checksum beside it, if there is one.
-fn check_sum(file: &Path) -> Result<(), Failure> {
-    let sums = sums_of(file);
-    if !sums.exists() {
-        let said =
-            format!("note: {} is not there, so the checksum was not compared", sums.display());
-        output::note(&said);
+/// Compares the file with its checksum file, if there is one.
+fn check_checksum(file: &Path) -> Result<(), CliError> {
+    let checksum_file = checksum_file(file);
+    if !checksum_file.exists() {
+        output::note(&format!(
+            "note: {} does not exist, so the checksum was not verified",
+            checksum_file.display()
+        ));
         return Ok(());
     }
-    let text = std::fs::read_to_string(&sums)
-        .with_context(|| format!("cannot read {}", sums.display()))?;
+    let text = std::fs::read_to_string(&checksum_file)
+        .with_context(|| format!("cannot read {}", checksum_file.display()))?;
     let expected = text.split_whitespace().next().unwrap_or_default();
     if expected.eq_ignore_ascii_case(&sha256(file)?) {
         return Ok(());
     }
-    let error = anyhow!("{} is not the file that {} was made of", file.display(), sums.display());
-    Err(Failure::from(error).hint("the backup is damaged or was changed; take another one"))
+    let error =
+        anyhow!("{} does not match its checksum in {}", file.display(), checksum_file.display());
+    Err(CliError::from(error).hint("The backup is damaged or was changed. Use another one."))
 }
 
-fn refusal(error: RestoreError) -> Failure {
+fn restore_error(error: RestoreError) -> CliError {
     match error {
         RestoreError::Open(locked @ OpenError::Locked(_)) => {
-            Failure::refused(locked).hint("stop the gateway first, then restore")
+            CliError::refused(locked).hint("Stop the gateway first, then restore.")
         }
-        RestoreError::Occupied(_) => Failure::refused(error)
-            .hint("give another folder with --data, or --force: the old one is then kept aside"),
-        RestoreError::Open(error) => Failure::settings(error),
+        RestoreError::Occupied(_) => CliError::refused(error)
+            .hint("Use another folder with --data, or --force to replace it; the old database is renamed."),
+        RestoreError::Open(error) => CliError::settings(error),
         RestoreError::Backup(_) | RestoreError::HasWal(_) | RestoreError::File { .. } => {
-            Failure::from(error)
+            CliError::from(error)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `surehook send`: a message or a webhook, and what becomes of it.
+//! `surehook send`: sends a message or a webhook, and follows its status.
 
 use std::{path::Path, time::Duration};
 
@@ -11,70 +11,74 @@ use surehook_engine::system::SystemRng;
 
 use super::files;
 use crate::{
-    cli::{ContentArgs, Remote, SendArgs},
-    client::{Client, query},
-    failure::Failure,
+    cli::{GatewayArgs, MessageContentArgs, SendArgs},
+    client::{ApiClient, query_string},
+    error::CliError,
     output,
 };
 
-/// How often a message is looked at while it is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(super) async fn run(args: &SendArgs) -> Result<(), Failure> {
-    let client = Client::new(&args.remote)?;
+pub(super) async fn run(args: &SendArgs) -> Result<(), CliError> {
+    let client = ApiClient::new(&args.remote)?;
     let new_key = || HEXLOWER.encode(&SystemRng.next_u128().to_be_bytes());
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
-    let wish = wish(&client, args, &key).await?;
-    let sent = client.post_once("/messages", wish, &key).await;
+    let request = build_request(&client, args, &key).await?;
+    let sent = client.post_idempotent("/messages", request, &key).await;
     let mut answer = sent.map_err(|failure| match failure.is_unreachable() {
-        // Nobody knows whether it was taken.
-        true => failure.hint(&format!("ask again with --idempotency-key {key}; it is sent once")),
+        // It is unknown whether the gateway received the request.
+        true => failure
+            .hint(&format!("Retry with --idempotency-key {key}; the message is sent only once.")),
         false => failure,
     })?;
     let id = answer["id"].as_str().unwrap_or_default().to_owned();
     answer["idempotency_key"] = json!(key);
     if args.remote.json {
-        output::line(&answer.to_string())?;
+        output::print_line(&answer.to_string())?;
     } else {
-        let destination = output::cell(&answer["destination"]);
-        output::line(&format!("{id} is accepted for {destination}"))?;
+        let destination = output::format_value(&answer["destination"]);
+        output::print_line(&format!("{id} accepted for {destination}"))?;
         output::note(&format!("idempotency key: {key}"));
     }
     if args.wait { follow(&client, &args.remote, &id).await } else { Ok(()) }
 }
 
-/// What is asked for, as JSON.
-async fn wish(client: &Client, args: &SendArgs, key: &str) -> Result<String, Failure> {
-    let mut wish = Map::new();
-    wish.insert("destination".to_owned(), json!(args.destination));
+/// The request body as JSON.
+async fn build_request(client: &ApiClient, args: &SendArgs, key: &str) -> Result<String, CliError> {
+    let mut request = Map::new();
+    request.insert("destination".to_owned(), json!(args.destination));
     if let Some(delay) = args.delay {
-        wish.insert("delay".to_owned(), json!(delay));
+        request.insert("delay".to_owned(), json!(delay));
     }
     if let Some(body) = &args.content.body {
-        return webhook(wish, args.content.kind.as_deref(), body);
+        return build_webhook(request, args.content.kind.as_deref(), body);
     }
-    wish.insert("to".to_owned(), json!(args.to));
+    request.insert("to".to_owned(), json!(args.to));
     if let Some(message) = &args.reply_to {
-        wish.insert("reply_to".to_owned(), json!(message));
+        request.insert("reply_to".to_owned(), json!(message));
     }
-    let (name, value) = match media(&args.content) {
-        Some((name, given)) => (name, file(client, args, given, key).await?),
-        None => content(&args.content),
+    let (name, value) = match media_field(&args.content) {
+        Some((name, given)) => (name, build_file(client, args, given, key).await?),
+        None => content_field(&args.content),
     };
-    wish.insert(name.to_owned(), value);
-    Ok(Value::Object(wish).to_string())
+    request.insert(name.to_owned(), value);
+    Ok(Value::Object(request).to_string())
 }
 
-/// A webhook keeps its body as it is written.
-fn webhook(wish: Map<String, Value>, kind: Option<&str>, body: &str) -> Result<String, Failure> {
+/// Inserts the body of a webhook byte for byte.
+fn build_webhook(
+    request: Map<String, Value>,
+    kind: Option<&str>,
+    body: &str,
+) -> Result<String, CliError> {
     let text = match body.strip_prefix('@') {
         Some(file) => files::read_text(Path::new(file))?,
         None => body.to_owned(),
     };
     let body: Box<RawValue> = serde_json::from_str(&text)
-        .map_err(|error| Failure::refused(anyhow!("the body is not JSON: {error}")))?;
-    let mut all = serde_json::to_string(&wish)?;
-    // An object with one field at least: the next ones are put before its end.
+        .map_err(|error| CliError::refused(anyhow!("the body is not valid JSON: {error}")))?;
+    let mut all = serde_json::to_string(&request)?;
+    // A non-empty object: further fields are inserted before its closing brace.
     all.pop();
     if let Some(kind) = kind {
         all.push_str(&format!(",\"type\":{}", json!(kind)));
@@ -82,8 +86,8 @@ fn webhook(wish: Map<String, Value>, kind: Option<&str>, body: &str) -> Result<S
     Ok(format!("{all},\"body\":{}}}", body.get()))
 }
 
-/// The field of a message that is a file, and where the file is.
-fn media(args: &ContentArgs) -> Option<(&'static str, &str)> {
+/// The media field of a message, with its URL or file.
+fn media_field(args: &MessageContentArgs) -> Option<(&'static str, &str)> {
     let media = [
         ("image", &args.image),
         ("video", &args.video),
@@ -94,8 +98,8 @@ fn media(args: &ContentArgs) -> Option<(&'static str, &str)> {
     media.into_iter().find_map(|(name, given)| Some((name, given.as_deref()?)))
 }
 
-/// The field of any other message, and what it holds.
-fn content(args: &ContentArgs) -> (&'static str, Value) {
+/// The field of a message without a file, and its value.
+fn content_field(args: &MessageContentArgs) -> (&'static str, Value) {
     if let Some(text) = &args.text {
         return ("text", json!(text));
     }
@@ -107,14 +111,19 @@ fn content(args: &ContentArgs) -> (&'static str, Value) {
         return ("reaction", json!({ "message_id": args.message_id, "emoji": emoji }));
     }
     if let Some(name) = &args.template {
-        return ("template", template(name, args));
+        return ("template", build_template(name, args));
     }
     let person = |(name, phone): &(String, String)| json!({ "name": name, "phone": phone });
     ("contact", args.contact.iter().map(person).collect())
 }
 
-/// A file as a message names it: by its URL, or by what it is called once it was handed over.
-async fn file(client: &Client, args: &SendArgs, given: &str, key: &str) -> Result<Value, Failure> {
+/// A reference to a file: by URL, or by its id after uploading it.
+async fn build_file(
+    client: &ApiClient,
+    args: &SendArgs,
+    given: &str,
+    key: &str,
+) -> Result<Value, CliError> {
     let is_url = given.starts_with("http://") || given.starts_with("https://");
     let mut file = match is_url {
         true => json!({ "url": given }),
@@ -132,50 +141,50 @@ async fn file(client: &Client, args: &SendArgs, given: &str, key: &str) -> Resul
     Ok(file)
 }
 
-/// Hands a file over: to the Cloud API itself where that sends, otherwise into the bucket. The same key
-/// again gets the same file, so that the message stays the same too.
+/// Uploads a file: to the Cloud API if the destination uses it, otherwise to the bucket. The same key
+/// returns the same file, so that a repeated message is identical.
 async fn upload(
-    client: &Client,
+    client: &ApiClient,
     destination: &str,
     path: &Path,
     key: &str,
-) -> Result<Value, Failure> {
+) -> Result<Value, CliError> {
     let bytes = files::read(path)?;
     let name = path.file_name().map(|name| name.to_string_lossy());
     let kind = client.get(&format!("/destinations/{destination}")).await?;
     let is_cloud = kind["kind"] == DestinationKind::WhatsappCloud.as_str();
     let to = is_cloud.then_some(destination);
-    let asked = query(&[("filename", name.as_deref()), ("destination", to)]);
-    let bar = ProgressBar::new_spinner().with_message(format!("handing {} over", path.display()));
-    bar.enable_steady_tick(LOOK_EVERY);
-    let taken = client.upload(&format!("/media{asked}"), bytes, &format!("{key}-file")).await?;
+    let query = query_string(&[("filename", name.as_deref()), ("destination", to)]);
+    let bar = ProgressBar::new_spinner().with_message(format!("uploading {}", path.display()));
+    bar.enable_steady_tick(POLL_INTERVAL);
+    let uploaded = client.upload(&format!("/media{query}"), bytes, &format!("{key}-file")).await?;
     bar.finish_and_clear();
     let (field, id) = if is_cloud { ("media_id", "media_id") } else { ("file", "id") };
-    Ok(json!({ field: taken[id] }))
+    Ok(json!({ field: uploaded[id] }))
 }
 
-fn template(name: &str, args: &ContentArgs) -> Value {
-    let blank = |text: &String| json!({ "type": "text", "text": text });
-    let blanks: Vec<Value> = args.param.iter().map(blank).collect();
-    let components = match blanks.is_empty() {
+fn build_template(name: &str, args: &MessageContentArgs) -> Value {
+    let parameter = |text: &String| json!({ "type": "text", "text": text });
+    let parameters: Vec<Value> = args.param.iter().map(parameter).collect();
+    let components = match parameters.is_empty() {
         true => json!([]),
-        false => json!([{ "type": "body", "parameters": blanks }]),
+        false => json!([{ "type": "body", "parameters": parameters }]),
     };
     json!({ "name": name, "language": args.language, "components": components })
 }
 
-/// Follows a message until it is sent, or will not be.
-async fn follow(client: &Client, remote: &Remote, id: &str) -> Result<(), Failure> {
-    // Draws on a terminal only.
+/// Follows a message until it is sent or has failed.
+async fn follow(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
+    // indicatif draws only on a terminal.
     let bar = if remote.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
     let mut last = Value::Null;
     let message = loop {
         let message = client.get(&format!("/messages/{id}")).await?;
         if message["status"] != last {
             last = message["status"].clone();
-            bar.set_message(output::cell(&last));
+            bar.set_message(output::format_value(&last));
             if remote.json {
-                output::line(&message.to_string())?;
+                output::print_line(&message.to_string())?;
             }
         }
         bar.tick();
@@ -185,20 +194,21 @@ async fn follow(client: &Client, remote: &Remote, id: &str) -> Result<(), Failur
         }
         tokio::select! {
             _ = tokio::signal::ctrl_c() => {
-                let said = anyhow!("it is sent all the same; `surehook events show {id}` tells what became of it");
-                return Err(Failure::interrupted(said));
+                let error = anyhow!("the message is still sent; see `surehook events show {id}`");
+                return Err(CliError::interrupted(error));
             }
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     };
     bar.finish_and_clear();
     if !remote.json {
-        output::fields(&message, &["id", "status", "reason", "attempts", "sent_id"])?;
+        output::print_fields(&message, &["id", "status", "reason", "attempts", "sent_id"])?;
     }
     match message["status"].as_str() {
         Some("failed" | "cancelled") => {
-            let error = anyhow!("the message was not sent: {}", output::cell(&message["status"]));
-            Err(Failure::from(error).hint(&format!("`surehook events show {id}` tells why")))
+            let error =
+                anyhow!("the message was not sent: {}", output::format_value(&message["status"]));
+            Err(CliError::from(error).hint(&format!("See `surehook events show {id}`")))
         }
         Some(_) | None => Ok(()),
     }

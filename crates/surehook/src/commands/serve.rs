@@ -1,4 +1,4 @@
-//! `surehook serve`: puts the gateway together, runs it, and takes it down in order.
+//! `surehook serve`: starts the gateway, runs it, and shuts it down in order.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -24,13 +24,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cli::ServeArgs,
-    failure::Failure,
+    error::CliError,
     logging, output,
     settings::{Settings, environment},
 };
 
-/// What a newcomer can send something to before anything is configured.
-const DEMO: &str = r#"
+/// Configuration of a new gateway, so that a first event can be sent without any setup.
+const DEMO_SETTINGS: &str = r#"
     [[sources]]
     name = "demo"
     verify = "none"
@@ -44,62 +44,65 @@ const DEMO: &str = r#"
     to = "inbox"
 "#;
 
-pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let settings = Settings::load(args).map_err(Failure::settings)?;
+pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
+    let settings = Settings::load(args).map_err(CliError::settings)?;
     logging::start(&settings.log, &settings.log_format);
-    // Before the store: a port that is taken should not cost a recovery.
+    // Before the store: a port in use should fail before a slow recovery.
     let listener = server::listen(settings.listen)
         .with_context(|| {
-            format!("cannot listen on {}; give another address with --listen", settings.listen)
+            format!("cannot listen on {}; use another address with --listen", settings.listen)
         })
-        .map_err(Failure::settings)?;
+        .map_err(CliError::settings)?;
     let address = listener.local_addr()?;
-    let store = open(&settings)?;
+    let store = open_store(&settings)?;
     let engine = start_engine(&settings, store.clone()).await?;
     let demo = configure(&engine, &settings).await?;
-    // After all that can go wrong: a token that was kept and never shown would lock everybody out.
+    // After everything that can fail: a token that was stored but never shown would lock everyone out.
     let first_token = first_token(&store).await?;
     let draining = CancellationToken::new();
     let tokens = store.tokens().await?;
-    let app =
-        ServerState::new(Arc::clone(&engine), settings.limits.http(), tokens, draining.clone());
-    welcome(address, &settings, first_token.as_deref(), &app.create_login_link().0, demo)?;
+    let state = ServerState::new(
+        Arc::clone(&engine),
+        settings.limits.server_limits(),
+        tokens,
+        draining.clone(),
+    );
+    print_welcome(address, &settings, first_token.as_deref(), &state.create_login_link().0, demo)?;
 
     let grace = settings.shutdown_grace.0;
     let stop = CancellationToken::new();
-    let server = tokio::spawn(server::serve(listener, app, stop.clone(), grace));
-    let ended = wait_for_the_end(&store).await?;
+    let server = tokio::spawn(server::serve(listener, state, stop.clone(), grace));
+    let ended = wait_for_shutdown(&store).await?;
     draining.cancel();
     stop.cancel();
-    if let End::StoreFailed(why) = ended {
-        // Nothing more can be written, so there is nothing to wait for.
-        return Err(Failure::store(anyhow::anyhow!("the store has failed: {why}")));
+    if let ShutdownReason::StoreFailed(why) = ended {
+        // Nothing can be written any more, so there is nothing to wait for.
+        return Err(CliError::store(anyhow::anyhow!("the store has failed: {why}")));
     }
-    tracing::info!("shutting down; a second signal stops at once");
+    tracing::info!("shutting down; a second signal stops immediately");
     tokio::select! {
         () = async { server.await.unwrap_or(()); engine.stop(grace).await; } => {}
-        () = second_signal() => tracing::warn!("stopped at once"),
+        () = second_signal() => tracing::warn!("stopped immediately"),
     }
     Ok(())
 }
 
-fn open(settings: &Settings) -> Result<Arc<SqliteStore>, Failure> {
+fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
     let options = SqliteOptions {
         keys_remembered: settings.limits.keys_remembered,
         queue_max: settings.limits.commit_queue_max,
         ..SqliteOptions::new(&settings.data)
     };
-    let store = SqliteStore::open(&options, SystemClock.now()).map_err(Failure::settings)?;
+    let store = SqliteStore::open(&options, SystemClock.now()).map_err(CliError::settings)?;
     Ok(Arc::new(store))
 }
 
-async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<Engine>, Failure> {
-    let parts = parts(settings, store).map_err(Failure::settings)?;
-    Engine::start(parts).await.map_err(Failure::settings)
+async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<Engine>, CliError> {
+    let parts = engine_parts(settings, store).map_err(CliError::settings)?;
+    Engine::start(parts).await.map_err(CliError::settings)
 }
 
-/// What an engine is made of, by the settings.
-pub(crate) fn parts(
+pub(crate) fn engine_parts(
     settings: &Settings,
     store: Arc<dyn Store>,
 ) -> Result<EngineParts, BucketSpecError> {
@@ -120,30 +123,29 @@ pub(crate) fn parts(
     })
 }
 
-/// Takes over the token from the environment, or makes the first one and says it.
-async fn first_token(store: &SqliteStore) -> Result<Option<String>, Failure> {
+/// Stores the token from the environment; otherwise creates the first admin token and returns it.
+async fn first_token(store: &SqliteStore) -> Result<Option<String>, CliError> {
     if let Some(token) = environment("SUREHOOK_ADMIN_TOKEN") {
         if token.len() < 16 {
             let error = anyhow::anyhow!("SUREHOOK_ADMIN_TOKEN must have at least 16 characters");
-            return Err(Failure::settings(error));
+            return Err(CliError::settings(error));
         }
-        store.add_token(admin(&token, "SUREHOOK_ADMIN_TOKEN")).await?;
+        store.add_token(admin_token(&token, "SUREHOOK_ADMIN_TOKEN")).await?;
         return Ok(None);
     }
     let now = SystemClock.now();
-    let opens = |token: &ApiToken| {
+    let is_usable_admin = |token: &ApiToken| {
         token.role == Role::Admin && token.session.is_none() && !token.has_expired(now)
     };
-    if store.tokens().await?.iter().any(opens) {
+    if store.tokens().await?.iter().any(is_usable_admin) {
         return Ok(None);
     }
     let token = new_token(&SystemRng);
-    store.add_token(admin(&token, "made at the first start")).await?;
+    store.add_token(admin_token(&token, "created at first start")).await?;
     Ok(Some(token))
 }
 
-/// A token that may do everything, without an end.
-fn admin(token: &str, name: &str) -> ApiToken {
+fn admin_token(token: &str, name: &str) -> ApiToken {
     let now = SystemClock.now();
     ApiToken {
         id: new_id(&SystemRng, now),
@@ -156,38 +158,39 @@ fn admin(token: &str, name: &str) -> ApiToken {
     }
 }
 
-/// Applies what the settings want; on an empty gateway without any, the demo. Says if it did.
-async fn configure(engine: &Arc<Engine>, settings: &Settings) -> Result<bool, Failure> {
-    let mut wanted = settings.wanted();
-    let nothing_wanted =
-        wanted.sources.is_empty() && wanted.destinations.is_empty() && wanted.routes.is_empty();
-    let nothing_there = engine.store().configuration().await?.sources.is_empty();
-    if nothing_wanted && nothing_there {
-        let demo: Settings = toml::from_str(DEMO)?;
-        wanted = demo.wanted();
+/// Applies the settings' configuration, or the demo if both are empty. Returns whether the demo source
+/// exists.
+async fn configure(engine: &Arc<Engine>, settings: &Settings) -> Result<bool, CliError> {
+    let mut desired = settings.desired_configuration();
+    let nothing_desired =
+        desired.sources.is_empty() && desired.destinations.is_empty() && desired.routes.is_empty();
+    let nothing_configured = engine.store().configuration().await?.sources.is_empty();
+    if nothing_desired && nothing_configured {
+        let demo: Settings = toml::from_str(DEMO_SETTINGS)?;
+        desired = demo.desired_configuration();
     }
-    apply(engine, wanted).await.map_err(Failure::settings)?;
+    apply_configuration(engine, desired).await.map_err(CliError::settings)?;
     let configuration = engine.store().configuration().await?;
     Ok(configuration.sources.iter().any(|source| source.spec.name.as_str() == "demo"))
 }
 
-async fn apply(
+async fn apply_configuration(
     engine: &Arc<Engine>,
-    wanted: DesiredConfiguration,
+    desired: DesiredConfiguration,
 ) -> Result<(), ConfigChangeError> {
     let (rng, now) = (engine.rng(), engine.clock().now());
     let applied = engine
         .change::<_, ConfigChangeError>(|configuration| {
-            Ok(plan_changes(configuration, wanted, rng, now))
+            Ok(plan_changes(configuration, desired, rng, now))
         })
         .await?;
-    for what in applied.created.iter().chain(&applied.updated) {
-        tracing::info!(what, "configured from the settings");
+    for resource in applied.created.iter().chain(&applied.updated) {
+        tracing::info!(resource, "configured from the settings");
     }
     Ok(())
 }
 
-fn welcome(
+fn print_welcome(
     address: SocketAddr,
     settings: &Settings,
     first_token: Option<&str>,
@@ -195,39 +198,43 @@ fn welcome(
     demo: bool,
 ) -> anyhow::Result<()> {
     let base = format!("http://{address}");
-    output::line(&format!("Surehook {} is ready.\n", env!("CARGO_PKG_VERSION")))?;
-    output::line(&format!("  address      {base}"))?;
-    output::line(&format!("  dashboard    {base}{login}  (signs you in, once)"))?;
-    output::line(&format!("  data         {}", settings.data.display()))?;
+    output::print_line(&format!("Surehook {} is ready.\n", env!("CARGO_PKG_VERSION")))?;
+    output::print_line(&format!("  address      {base}"))?;
+    output::print_line(&format!("  dashboard    {base}{login}  (one-time login link)"))?;
+    output::print_line(&format!("  data         {}", settings.data.display()))?;
     match first_token {
-        Some(token) => output::line(&format!("  admin token  {token}  (shown once, kept hashed)"))?,
-        None => output::line("  admin token  as given before")?,
+        Some(token) => {
+            output::print_line(&format!("  admin token  {token}  (shown once, stored as a hash)"))?
+        }
+        None => output::print_line("  admin token  unchanged")?,
     }
     if demo {
-        output::line("\nSend a first event:\n")?;
-        output::line(&format!(
+        output::print_line("\nSend a first event:\n")?;
+        output::print_line(&format!(
             "  curl -X POST {base}/in/demo -H 'content-type: application/json' -d '{{\"id\":\"hello-1\",\"text\":\"hello\"}}'"
         ))?;
-        output::line("\nSee how it was delivered:\n")?;
+        output::print_line("\nSee the delivery:\n")?;
         let token = first_token.unwrap_or("$SUREHOOK_TOKEN");
-        // In double quotes, so that a shell puts the token in where only its variable is shown.
-        output::line(&format!("  curl -H \"Authorization: Bearer {token}\" {base}/api/v1/inbox"))?;
+        // In double quotes, so that a shell expands $SUREHOOK_TOKEN.
+        output::print_line(&format!(
+            "  curl -H \"Authorization: Bearer {token}\" {base}/api/v1/inbox"
+        ))?;
     }
-    output::line("")
+    output::print_line("")
 }
 
-enum End {
-    Asked,
+enum ShutdownReason {
+    Signal,
     StoreFailed(String),
 }
 
-async fn wait_for_the_end(store: &SqliteStore) -> Result<End, Failure> {
+async fn wait_for_shutdown(store: &SqliteStore) -> Result<ShutdownReason, CliError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(tokio::select! {
-        _ = terminate.recv() => End::Asked,
-        _ = interrupt.recv() => End::Asked,
-        why = store.wait_for_failure() => End::StoreFailed(why),
+        _ = terminate.recv() => ShutdownReason::Signal,
+        _ = interrupt.recv() => ShutdownReason::Signal,
+        why = store.wait_for_failure() => ShutdownReason::StoreFailed(why),
     })
 }
 

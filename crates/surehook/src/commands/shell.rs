@@ -1,4 +1,4 @@
-//! `surehook completions` and `man`: what a shell and a manual want to know of the command line.
+//! `surehook completions`, `man` and `openapi`: prints generated documents.
 
 use std::io::Write as _;
 
@@ -6,40 +6,39 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use crate::{
-    cli::{Cli, CompletionsArgs, ManArgs},
-    failure::Failure,
+    cli::{Cli, CompletionsArgs, ManPageArgs},
+    error::CliError,
     output,
 };
 
-pub(super) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+pub(super) fn print_completions(args: &CompletionsArgs) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut visible(), "surehook", &mut script);
-    Ok(output::line(String::from_utf8(script)?.trim_end())?)
+    clap_complete::generate(args.shell, &mut visible_command(), "surehook", &mut script);
+    Ok(output::print_line(String::from_utf8(script)?.trim_end())?)
 }
 
-/// The command line without what is hidden: shells would offer it all the same.
-fn visible() -> clap::Command {
+/// The command without hidden subcommands, which shells would offer otherwise.
+fn visible_command() -> clap::Command {
     let whole = Cli::command();
     clap::Command::new("surehook")
         .args(whole.get_arguments().cloned())
         .subcommands(whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
 }
 
-pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
+pub(super) fn print_man_pages(args: &ManPageArgs) -> Result<(), CliError> {
     let Some(folder) = &args.folder else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Cli::command()).render(&mut page)?;
         page.flush()?;
-        return Ok(output::line(String::from_utf8(page)?.trim_end())?);
+        return Ok(output::print_line(String::from_utf8(page)?.trim_end())?);
     };
-    let named = || format!("cannot write manual pages into {}", folder.display());
-    std::fs::create_dir_all(folder).with_context(named)?;
-    clap_mangen::generate_to(Cli::command(), folder).with_context(named)?;
-    output::note(&format!("wrote manual pages into {}", folder.display()));
+    let context = || format!("cannot write manual pages into {}", folder.display());
+    std::fs::create_dir_all(folder).with_context(context)?;
+    clap_mangen::generate_to(Cli::command(), folder).with_context(context)?;
+    output::note(&format!("Manual pages written to {}", folder.display()));
     Ok(())
 }
 
-/// Prints the description of the API.
-pub(super) fn openapi() -> Result<(), Failure> {
-    Ok(output::line(surehook_http::openapi_document().trim_end())?)
+pub(super) fn print_openapi() -> Result<(), CliError> {
+    Ok(output::print_line(surehook_http::openapi_document().trim_end())?)
 }

@@ -1,21 +1,21 @@
-//! `surehook sources`: where webhooks come in.
+//! `surehook sources`: lists sources.
 
 use serde_json::json;
 
 use super::events::print_list;
-use crate::{cli::SourcesCommand, client::Client, failure::Failure};
+use crate::{cli::SourcesCommand, client::ApiClient, error::CliError};
 
 const COLUMNS: [(&str, &str); 5] = [
     ("name", "name"),
     ("provider", "provider"),
-    ("verified", "verification"),
-    ("comes in at", "path"),
+    ("verification", "verification"),
+    ("path", "path"),
     ("enabled", "enabled"),
 ];
 
-pub(super) async fn run(command: SourcesCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: SourcesCommand) -> Result<(), CliError> {
     let SourcesCommand::List { remote } = command;
-    let mut answer = Client::new(&remote)?.get("/sources").await?;
+    let mut answer = ApiClient::new(&remote)?.get("/sources").await?;
     if !remote.json {
         for row in answer["data"].as_array_mut().into_iter().flatten() {
             let is_verified = row["verified"] == true;

@@ -1,16 +1,16 @@
-//! Where the time of an attempt went, in a few words.
+//! Formats the phases of an attempt.
 
 use serde_json::Value;
 
-/// The stages that are known, such as `dns 3, connect 12, tls 20, first byte 41`; in milliseconds.
-pub(super) fn in_words(timing: &Value) -> String {
-    let stages = [
+/// The known phases in milliseconds, such as `dns 3, connect 12, tls 20, first byte 41`.
+pub(super) fn format_phases(timing: &Value) -> String {
+    let phases = [
         ("dns", "dns_ms"),
         ("connect", "connect_ms"),
         ("tls", "tls_ms"),
         ("first byte", "first_byte_ms"),
     ];
-    let mut words: Vec<String> = stages
+    let mut words: Vec<String> = phases
         .iter()
         .filter_map(|(word, name)| Some(format!("{word} {}", timing[*name].as_u64()?)))
         .collect();
@@ -27,11 +27,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_known_is_said() {
+    fn unknown_phases_are_omitted() {
         let fresh = json!({ "dns_ms": 3, "connect_ms": 0, "tls_ms": null, "first_byte_ms": 41 });
-        assert_eq!(in_words(&fresh), "dns 3, connect 0, first byte 41");
+        assert_eq!(format_phases(&fresh), "dns 3, connect 0, first byte 41");
         let kept = json!({ "first_byte_ms": 5, "reused_connection": true });
-        assert_eq!(in_words(&kept), "reused, first byte 5");
-        assert_eq!(in_words(&Value::Null), "");
+        assert_eq!(format_phases(&kept), "reused, first byte 5");
+        assert_eq!(format_phases(&Value::Null), "");
     }
 }

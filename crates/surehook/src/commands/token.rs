@@ -1,4 +1,4 @@
-//! `surehook token`: who may use the API.
+//! `surehook token`: manages API tokens.
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
@@ -6,9 +6,9 @@ use surehook_core::time::HumanDuration;
 
 use super::events::print_list;
 use crate::{
-    cli::{Remote, TokenCommand},
-    client::Client,
-    failure::Failure,
+    cli::{GatewayArgs, TokenCommand},
+    client::ApiClient,
+    error::CliError,
     output,
 };
 
@@ -21,18 +21,18 @@ const COLUMNS: [(&str, &str); 6] = [
     ("expired", "expired"),
 ];
 
-pub(super) async fn run(command: TokenCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: TokenCommand) -> Result<(), CliError> {
     match command {
         TokenCommand::Create { role, name, expires, remote } => {
-            let wanted = json!({
+            let request = json!({
                 "role": role,
                 "name": name,
                 "expires_in": expires.map(|span: HumanDuration| span.to_string()),
             });
-            create(&remote, &wanted).await
+            create(&remote, &request).await
         }
         TokenCommand::List { remote } => {
-            let answer = Client::new(&remote)?.get("/tokens").await?;
+            let answer = ApiClient::new(&remote)?.get("/tokens").await?;
             print_list(&remote, &answer, &COLUMNS, "No tokens.")
         }
         TokenCommand::Link { remote } => link(&remote).await,
@@ -40,44 +40,47 @@ pub(super) async fn run(command: TokenCommand) -> Result<(), Failure> {
     }
 }
 
-/// The token alone goes to standard output, so that a script can keep it.
-async fn create(remote: &Remote, wanted: &Value) -> Result<(), Failure> {
-    let made = Client::new(remote)?.post_json("/tokens", wanted).await?;
+/// Only the token goes to standard output, for scripts.
+async fn create(remote: &GatewayArgs, request: &Value) -> Result<(), CliError> {
+    let created = ApiClient::new(remote)?.post_json("/tokens", request).await?;
     if remote.json {
-        return Ok(output::line(&made.to_string())?);
+        return Ok(output::print_line(&created.to_string())?);
     }
-    let (id, role) = (output::cell(&made["id"]), output::cell(&made["role"]));
-    let end = match made["expires_at"].as_str() {
-        Some(at) => format!("until {at}"),
-        None => "without an end".to_owned(),
+    let (id, role) = (output::format_value(&created["id"]), output::format_value(&created["role"]));
+    let expiry = match created["expires_at"].as_str() {
+        Some(at) => format!("expires {at}"),
+        None => "never expires".to_owned(),
     };
-    output::note(&format!("{id}: {role}, {end}. It is shown only now:"));
-    Ok(output::line(&output::cell(&made["token"]))?)
+    output::note(&format!("{id}: {role}, {expiry}. The token is shown only once:"));
+    Ok(output::print_line(&output::format_value(&created["token"]))?)
 }
 
-/// The link alone goes to standard output, so that it can be opened from there.
-async fn link(remote: &Remote) -> Result<(), Failure> {
-    let client = Client::new(remote)?;
-    let made = client.post("/tokens/link").await?;
-    let url = format!("{}{}", client.base(), output::cell(&made["path"]));
+/// Only the link goes to standard output, for scripts.
+async fn link(remote: &GatewayArgs) -> Result<(), CliError> {
+    let client = ApiClient::new(remote)?;
+    let created = client.post("/tokens/link").await?;
+    let url = format!("{}{}", client.base_url(), output::format_value(&created["path"]));
     if remote.json {
-        return Ok(output::line(
-            &json!({ "url": url, "expires_at": made["expires_at"] }).to_string(),
+        return Ok(output::print_line(
+            &json!({ "url": url, "expires_at": created["expires_at"] }).to_string(),
         )?);
     }
-    output::note(&format!("Opens once, until {}:", output::cell(&made["expires_at"])));
-    Ok(output::line(&url)?)
+    output::note(&format!(
+        "One-time login link, valid until {}:",
+        output::format_value(&created["expires_at"])
+    ));
+    Ok(output::print_line(&url)?)
 }
 
-async fn revoke(remote: &Remote, ids: &[String]) -> Result<(), Failure> {
-    let client = Client::new(remote)?;
+async fn revoke(remote: &GatewayArgs, ids: &[String]) -> Result<(), CliError> {
+    let client = ApiClient::new(remote)?;
     let mut failed = None;
     for id in ids {
         match client.delete(&format!("/tokens/{id}")).await {
             Ok(_) if remote.json => {
-                output::line(&json!({ "id": id, "revoked": true }).to_string())?;
+                output::print_line(&json!({ "id": id, "revoked": true }).to_string())?;
             }
-            Ok(_) => output::line(&format!("{id} is revoked"))?,
+            Ok(_) => output::print_line(&format!("{id} revoked"))?,
             Err(failure) if ids.len() == 1 => return Err(failure),
             Err(failure) => failed = Some((id, failure)),
         }
@@ -85,7 +88,7 @@ async fn revoke(remote: &Remote, ids: &[String]) -> Result<(), Failure> {
     match failed {
         None => Ok(()),
         Some((id, failure)) => {
-            Err(Failure::partial(anyhow!("not all were revoked; {id}: {failure}")))
+            Err(CliError::partial(anyhow!("some tokens were not revoked; {id}: {failure}")))
         }
     }
 }

@@ -127,7 +127,7 @@ async fn tokens_are_made_listed_and_revoked_by_command() {
     // Alone on standard output, so that a script can keep it.
     let secret = made.stdout.trim_end().to_owned();
     assert!(secret.starts_with("shk_") && !secret.contains(char::is_whitespace), "{made:?}");
-    assert!(made.stderr.contains("viewer") && made.stderr.contains("only now"), "{made:?}");
+    assert!(made.stderr.contains("viewer") && made.stderr.contains("only once"), "{made:?}");
     let looks = gateway.cli_as(&secret, &["events", "list"]).await;
     assert_eq!(looks.code, Some(0), "{looks:?}");
     let makes = gateway.cli_as(&secret, &["token", "create", "--role", "admin"]).await;

@@ -134,7 +134,7 @@ async fn what_was_in_flight_is_delivered_from_the_copy() {
     let copy = gateway.folder().join("copy.db");
     let restored = run(other.path(), &["restore", utf8(&copy)]).await;
     assert_eq!(restored.code, Some(0), "{restored:?}");
-    assert!(restored.stderr.contains("1 of them just being tried"), "{restored:?}");
+    assert!(restored.stderr.contains("1 of them in progress"), "{restored:?}");
     let second = Gateway::builder().settings(&settings).start_in(other).await;
     second.delivery(&event, "succeeded").await;
     assert_eq!(sink.arrived(2).await[1].id(), event);
@@ -158,7 +158,7 @@ async fn nothing_is_overwritten_unless_asked_and_then_it_is_kept() {
     for (name, ran, hint) in [
         ("a backup is there", &there, "--force"),
         ("it is the original", &onto, "another name"),
-        ("a gateway runs", &running, "stop the gateway"),
+        ("a gateway runs", &running, "Stop the gateway"),
         ("a database is there", &occupied, "--force"),
     ] {
         assert_eq!(ran.code, Some(5), "case: {name}: {ran:?}");

@@ -181,7 +181,7 @@ async fn a_command_that_fails_says_why_and_how() {
         ("wrong token", list, with(&server, "guess"), 3, "--token"),
         ("no token", list, vec![("SUREHOOK_SERVER".to_owned(), server.clone())], 3, "--token"),
         ("nobody there", list, with(&nobody, good), 6, "surehook serve"),
-        ("no address", list, with("not an address", good), 1, "not an address"),
+        ("no address", list, with("not an address", good), 1, "not a URL"),
         ("not there", show, with(&server, good), 4, "No such event"),
         ("bad cursor", &["events", "list", "--cursor", "x"], with(&server, good), 5, "cursor"),
         ("bad option", &["events", "list", "--limit", "0"], with(&server, good), 2, "--limit"),

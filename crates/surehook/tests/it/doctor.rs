@@ -54,25 +54,25 @@ async fn all_is_well_beside_a_running_gateway_and_after_it() {
     assert_eq!(beside.code, Some(0), "{beside:?}");
     for (check, part) in [
         ("settings", "surehook.toml"),
-        ("folder", "owner's alone"),
+        ("folder", "is private"),
         ("disk", "MiB free"),
         ("fsync", "ms"),
-        ("store", "a gateway has it open"),
+        ("store", "in use by a gateway"),
         ("schema", "version"),
-        ("integrity", "nothing"),
+        ("integrity", "passed"),
         ("log", "MiB"),
         ("clock", "20"),
-        ("configured", "2 sources"),
+        ("configuration", "2 sources"),
         ("server", "is ready"),
-        ("token", "is known"),
+        ("token", "accepted"),
     ] {
         found(&beside, check, "ok", part);
     }
     assert_eq!(people.code, Some(0), "{people:?}");
     assert!(people.stdout.contains("ok    store"), "{people:?}");
-    assert!(people.stderr.contains("0 failed, 0 to look at"), "{people:?}");
+    assert!(people.stderr.contains("0 failed, 0 warnings"), "{people:?}");
     assert_eq!(after.code, Some(0), "{after:?}");
-    found(&after, "store", "ok", "no gateway has it open");
+    found(&after, "store", "ok", "not in use");
 }
 
 #[tokio::test]

@@ -86,8 +86,8 @@ async fn what_is_wrong_is_said_with_what_to_do() {
     let cases: [(&str, &str, &Env, i32, &str); 14] = [
         ("", "status", &GO, 5, "--url"),
         (&go_url, "status", &[], 3, "EVOLUTION_TOKEN"),
-        (&go_url, "status", &swapped, 3, "instance's own token"),
-        ("http://127.0.0.1:1", "status", &GO, 6, "is Evolution running there?"),
+        (&go_url, "status", &swapped, 3, "instance token"),
+        ("http://127.0.0.1:1", "status", &GO, 6, "Is Evolution running there?"),
         (&api_url, "status", &GO, 6, "--service"),
         (&api_url, "status --service api", &wrong, 3, "--token"),
         (&api_url, "status --service api", &elsewhere, 4, "--instance"),
@@ -214,7 +214,7 @@ async fn a_proxy_is_set_shown_and_taken_away() {
     let args = format!("proxy set --service api --host {host} --port 80");
     let bad = run(&api.url(), &args, &API).await;
     assert_eq!(bad.code, Some(5), "{bad:?}");
-    assert!(bad.stderr.contains("did not get out"), "{bad:?}");
+    assert!(bad.stderr.contains("could not connect through"), "{bad:?}");
     assert_eq!(run(&api.url(), "proxy clear --service api", &API).await.code, Some(0));
     assert_eq!(api.instance().proxy["enabled"], false);
     let shown = run(&api.url(), "proxy show --service api", &API).await;

@@ -366,7 +366,7 @@ async fn destinations_are_held_back_from_the_command_line() {
     assert_eq!(row["state"]["paused"], true, "{row}");
 
     let probed = gateway.cli(&["destinations", "probe", "out"]).await;
-    assert!(probed.stdout.contains("arrived: 200"), "{probed:?}");
+    assert!(probed.stdout.contains("delivered: 200"), "{probed:?}");
     gateway.delivery(&events[0], "succeeded").await;
     gateway.delivery(&events[1], "held").await;
     let resumed = gateway.cli(&["destinations", "resume", "out", "--rate", "100/s"]).await;

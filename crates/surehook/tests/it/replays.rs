@@ -280,21 +280,18 @@ async fn the_command_line_shows_asks_and_follows() {
 
     let nobody = gateway.cli(&["dlq", "replay"]).await;
     assert_eq!(nobody.code, Some(5), "{nobody:?}");
-    assert!(
-        nobody.stderr.contains("4 to deliver") && nobody.stderr.contains("--yes"),
-        "{nobody:?}"
-    );
+    assert!(nobody.stderr.contains("4 to replay") && nobody.stderr.contains("--yes"), "{nobody:?}");
     let dry = gateway.cli(&["dlq", "replay", "--dry-run", "--json", "--code", "4xx"]).await;
     let preview: Value = serde_json::from_str(&dry.stdout).unwrap();
     assert_eq!((dry.code, &preview["count"]), (Some(0), &json!(4)));
     let nothing = gateway.cli(&["dlq", "replay", "--code", "5xx"]).await;
     assert_eq!(nothing.code, Some(0), "{nothing:?}");
-    assert!(nothing.stdout.contains("Nothing matches"), "{nothing:?}");
+    assert!(nothing.stdout.contains("Nothing to replay"), "{nothing:?}");
     assert_eq!(gateway.stats().await["dlq_size"], 4, "nothing was done yet");
 
     let again = gateway.cli(&["dlq", "replay", "--yes", "--since", "1h"]).await;
     assert_eq!(again.code, Some(7), "{again:?}");
-    assert!(again.stderr.contains("4 of 4 died again"), "{again:?}");
+    assert!(again.stderr.contains("4 of 4 deliveries failed again"), "{again:?}");
 
     patient.heal();
     let args = ["replay", "create", "--yes", "--json", "--destination", "out", "--note", "mended"];

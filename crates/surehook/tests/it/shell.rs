@@ -110,7 +110,7 @@ async fn commands_that_look_need_no_gateway() {
         }
     }
     for (name, args, code, said) in [
-        ("writes", &["dlq", "replay", &*delivery, "--data", "data"][..], 5, "only for looking"),
+        ("writes", &["dlq", "replay", &*delivery, "--data", "data"][..], 5, "read-only"),
         ("no folder", &["events", "list", "--data", "nowhere"], 4, "nowhere"),
         (
             "not there",

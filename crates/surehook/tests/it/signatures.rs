@@ -89,7 +89,7 @@ async fn what_does_not_verify_is_told_with_the_mistake_that_explains_it() {
             "s old",
         ),
         ("no header", &["--secret", SECRET, "body.json"], "--header"),
-        ("another secret", &["--secret", "guess", "-H", &header, "body.json"], "right secret"),
+        ("another secret", &["--secret", "guess", "-H", &header, "body.json"], "Check the secret"),
     ];
     for (name, more, said) in cases {
         let ran = run(folder, &[&["verify", "stripe"], more].concat()).await;
@@ -158,10 +158,10 @@ async fn a_preset_is_enough_to_send_a_realistic_event() {
     sink.arrived(3 * many).await;
 
     for (name, args, code, said) in [
-        ("no source of it", &["send-test", "generic", "--to", "pay"][..], 5, "source of stripe"),
+        ("no source of it", &["send-test", "generic", "--to", "pay"][..], 5, "provider stripe"),
         ("no such kind", &["send-test", "pay", "--kind", "x"], 5, "--list"),
         ("neither", &["send-test", "nobody"], 4, "No such source"),
-        ("unverified", &["send-test", "in", "--bad-sig"], 5, "unverified"),
+        ("unverified", &["send-test", "in", "--bad-sig"], 5, "does not verify"),
     ] {
         let ran = gateway.cli(args).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");

@@ -1,9 +1,9 @@
-//! `surehook doctor`: looks for what is wrong or soon will be, and says what to do about it.
+//! `surehook doctor`: diagnoses problems and says what to do about them.
 //!
-//! Changes nothing and takes no lock, so it may run beside a gateway; the only thing written is a
-//! file of its own in the data folder, to see how long a sync takes.
+//! Changes nothing and takes no lock, so it may run beside a gateway. The only file it writes is a
+//! temporary one in the data folder, to measure fsync.
 
-mod configured;
+mod configuration;
 mod disk;
 mod server;
 mod store;
@@ -14,97 +14,106 @@ use surehook_engine::system::SystemClock;
 
 use crate::{
     cli::DoctorArgs,
-    failure::Failure,
-    output::{self, Tone, paint},
+    error::CliError,
+    output::{self, OutputStyle, style},
     settings::{self, Settings},
 };
 
-/// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    Good,
-    /// It works, and still wants attention.
-    Warn,
-    /// It does not work.
-    Bad,
+enum FindingLevel {
+    Ok,
+    /// Works, but needs attention.
+    Warning,
+    /// Does not work.
+    Failed,
 }
 
-impl Level {
-    fn word(self) -> &'static str {
+impl FindingLevel {
+    fn label(self) -> &'static str {
         match self {
-            Self::Good => "ok",
-            Self::Warn => "warn",
-            Self::Bad => "fail",
+            Self::Ok => "ok",
+            Self::Warning => "warn",
+            Self::Failed => "fail",
         }
     }
 
-    fn tone(self) -> Tone {
+    fn style(self) -> OutputStyle {
         match self {
-            Self::Good => Tone::Good,
-            Self::Warn => Tone::Warn,
-            Self::Bad => Tone::Bad,
+            Self::Ok => OutputStyle::Success,
+            Self::Warning => OutputStyle::Warning,
+            Self::Failed => OutputStyle::Error,
         }
     }
 }
 
-/// What one look has shown.
+/// Result of one check.
 #[derive(Debug)]
 struct Finding {
     check: &'static str,
-    level: Level,
-    said: String,
-    /// What to do; always there unless all is well.
+    level: FindingLevel,
+    message: String,
+    /// What to do; set unless the check passed.
     advice: Option<String>,
 }
 
-/// All that was found, in the order in which it was looked at.
+/// The results of all checks, in order.
 #[derive(Debug, Default)]
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn good(&mut self, check: &'static str, said: impl Into<String>) {
-        self.0.push(Finding { check, level: Level::Good, said: said.into(), advice: None });
+    fn ok(&mut self, check: &'static str, message: impl Into<String>) {
+        self.0.push(Finding {
+            check,
+            level: FindingLevel::Ok,
+            message: message.into(),
+            advice: None,
+        });
     }
 
-    fn warn(&mut self, check: &'static str, said: impl Into<String>, advice: impl Into<String>) {
-        let (said, advice) = (said.into(), Some(advice.into()));
-        self.0.push(Finding { check, level: Level::Warn, said, advice });
+    fn warn(&mut self, check: &'static str, message: impl Into<String>, advice: impl Into<String>) {
+        let (message, advice) = (message.into(), Some(advice.into()));
+        self.0.push(Finding { check, level: FindingLevel::Warning, message, advice });
     }
 
-    fn bad(&mut self, check: &'static str, said: impl Into<String>, advice: impl Into<String>) {
-        let (said, advice) = (said.into(), Some(advice.into()));
-        self.0.push(Finding { check, level: Level::Bad, said, advice });
+    fn fail(&mut self, check: &'static str, message: impl Into<String>, advice: impl Into<String>) {
+        let (message, advice) = (message.into(), Some(advice.into()));
+        self.0.push(Finding { check, level: FindingLevel::Failed, message, advice });
     }
 }
 
-pub(super) async fn run(args: &DoctorArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &DoctorArgs) -> Result<(), CliError> {
     let mut findings = Findings::default();
-    let settings = read_settings(args, &mut findings);
+    let settings = check_settings(args, &mut findings);
     let now = SystemClock.now();
-    if disk::look(&settings.data, &mut findings) {
-        store::look(&settings.data, now, &mut findings);
+    if disk::check(&settings.data, &mut findings) {
+        store::check(&settings.data, now, &mut findings);
     }
-    configured::look(&settings, args.probe, &mut findings).await;
+    configuration::check(&settings, args.probe, &mut findings).await;
     if let Some(server) = &args.server {
-        server::look(server, args.token.as_deref(), &mut findings).await;
+        server::check(server, args.token.as_deref(), &mut findings).await;
     }
-    print(&findings, args.json)?;
-    let is_well = findings.0.iter().all(|finding| finding.level == Level::Good);
-    if is_well { Ok(()) } else { Err(Failure::findings()) }
+    print_findings(&findings, args.json)?;
+    let all_ok = findings.0.iter().all(|finding| finding.level == FindingLevel::Ok);
+    if all_ok { Ok(()) } else { Err(CliError::findings()) }
 }
 
-/// The settings, or those that there would be without any: the rest is looked at all the same.
-fn read_settings(args: &DoctorArgs, findings: &mut Findings) -> Settings {
-    let serve = args.place.serve_args();
-    let file = settings::file(&serve);
-    let from = file.map_or_else(|| "no file".to_owned(), |file| file.display().to_string());
+/// The settings, or the defaults if they are invalid, so that the other checks still run.
+fn check_settings(args: &DoctorArgs, findings: &mut Findings) -> Settings {
+    let serve = args.data.serve_args();
+    let file = settings::settings_file(&serve);
+    let from =
+        file.map_or_else(|| "no settings file".to_owned(), |file| file.display().to_string());
     match Settings::load(&serve) {
         Ok(settings) => {
-            findings.good("settings", format!("can be used ({from})"));
+            findings.ok("settings", format!("valid ({from})"));
             settings
         }
         Err(error) => {
-            findings.bad("settings", format!("{error:#}"), "mend it; see docs/settings.md");
+            findings.fail(
+                "settings",
+                format!("{error:#}"),
+                "Fix the settings; see docs/settings.md.",
+            );
             let mut settings = Settings::default();
             settings.data = serve.data.unwrap_or(settings.data);
             settings
@@ -112,26 +121,26 @@ fn read_settings(args: &DoctorArgs, findings: &mut Findings) -> Settings {
     }
 }
 
-fn print(findings: &Findings, as_json: bool) -> Result<(), Failure> {
-    for Finding { check, level, said, advice } in &findings.0 {
+fn print_findings(findings: &Findings, as_json: bool) -> Result<(), CliError> {
+    for Finding { check, level, message, advice } in &findings.0 {
         if as_json {
             let line = json!({
-                "check": check, "level": level.word(), "finding": said, "advice": advice,
+                "check": check, "level": level.label(), "finding": message, "advice": advice,
             });
-            output::line(&line.to_string())?;
+            output::print_line(&line.to_string())?;
             continue;
         }
-        let word = paint(level.tone(), &format!("{:4}", level.word()));
-        output::line(&format!("{word}  {check:12}  {}", output::plain(said)))?;
+        let label = style(level.style(), &format!("{:4}", level.label()));
+        output::print_line(&format!("{label}  {check:12}  {}", output::escape_control(message)))?;
         if let Some(advice) = advice {
-            output::line(&paint(
-                Tone::Dim,
-                &format!("                    {}", output::plain(advice)),
+            output::print_line(&style(
+                OutputStyle::Dim,
+                &format!("                    {}", output::escape_control(advice)),
             ))?;
         }
     }
     let count = |level| findings.0.iter().filter(|finding| finding.level == level).count();
-    let (bad, warn) = (count(Level::Bad), count(Level::Warn));
-    output::note(&format!("{bad} failed, {warn} to look at, {} fine", count(Level::Good)));
+    let (failed, warnings) = (count(FindingLevel::Failed), count(FindingLevel::Warning));
+    output::note(&format!("{failed} failed, {warnings} warnings, {} ok", count(FindingLevel::Ok)));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A running gateway: does it answer, is it ready, does it take the token?
+//! Checks a running gateway: readiness, token and message limits.
 
 use bytes::Bytes;
 use http::Request;
@@ -6,29 +6,29 @@ use http_body_util::Full;
 use serde_json::Value;
 
 use super::Findings;
-use crate::{client::Client, settings::environment};
+use crate::{client::ApiClient, settings::environment};
 
-pub(super) async fn look(server: &str, token: Option<&str>, findings: &mut Findings) {
+pub(super) async fn check(server: &str, token: Option<&str>, findings: &mut Findings) {
     let token = token.map(str::to_owned).or_else(|| environment("SUREHOOK_ADMIN_TOKEN"));
-    let client = Client::anonymous(server, token.as_deref().unwrap_or_default());
+    let client = ApiClient::with_token(server, token.as_deref().unwrap_or_default());
     let Ok(request) =
-        Request::get(format!("{}/readyz", client.base())).body(Full::new(Bytes::new()))
+        Request::get(format!("{}/readyz", client.base_url())).body(Full::new(Bytes::new()))
     else {
-        return findings.bad("server", format!("`{server}` is not an address"), "see --server");
+        return findings.fail("server", format!("`{server}` is not a URL"), "Check --server.");
     };
     match client.exchange(request).await {
         Err(failure) => {
-            let advice = "is `surehook serve` running there, and is the address right?";
-            return findings.bad("server", failure.to_string(), advice);
+            let advice = "Check that `surehook serve` is running there and that the URL is right.";
+            return findings.fail("server", failure.to_string(), advice);
         }
         Ok((status, _)) if status.is_success() => {
-            findings.good("server", format!("{} is ready", client.base()));
+            findings.ok("server", format!("{} is ready", client.base_url()));
         }
         Ok((status, body)) => {
             let problem: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            let detail = problem["detail"].as_str().unwrap_or("gives no reason");
-            let said = format!("{} is not ready ({status}): {detail}", client.base());
-            findings.bad("server", said, "see its log");
+            let detail = problem["detail"].as_str().unwrap_or("no details");
+            let message = format!("{} is not ready ({status}): {detail}", client.base_url());
+            findings.fail("server", message, "See its log.");
         }
     }
     if token.is_none() {
@@ -36,25 +36,25 @@ pub(super) async fn look(server: &str, token: Option<&str>, findings: &mut Findi
     }
     match client.get("/stats").await {
         Ok(stats) => {
-            findings.good("token", "is known to the gateway");
-            look_at_numbers(&stats, findings);
+            findings.ok("token", "accepted by the gateway");
+            check_daily_limits(&stats, findings);
         }
         Err(failure) => {
-            let advice = "give another with --token; an admin makes one: surehook token create";
-            findings.bad("token", failure.to_string(), advice);
+            let advice = "Pass another one with --token. An admin creates tokens with: surehook token create";
+            findings.fail("token", failure.to_string(), advice);
         }
     }
 }
 
-/// Numbers that have sent much today.
-fn look_at_numbers(stats: &Value, findings: &mut Findings) {
+/// Warns about destinations beyond their daily warning threshold.
+fn check_daily_limits(stats: &Value, findings: &mut Findings) {
     let destinations = stats["destinations"].as_array().into_iter().flatten();
-    for shown in destinations.filter(|shown| shown["over"] == true) {
-        let name = shown["name"].as_str().unwrap_or_default();
-        let (sent, warn_at) = (&shown["sent_today"], &shown["warn_at"]);
-        let said =
-            format!("`{name}` has sent {sent} messages today; {warn_at} are worth a warning");
-        let advice = "send less, or the number may be banned; see `sending` in docs/settings.md";
-        findings.warn("sending", said, advice);
+    for destination in destinations.filter(|destination| destination["over"] == true) {
+        let name = destination["name"].as_str().unwrap_or_default();
+        let (sent, warn_at) = (&destination["sent_today"], &destination["warn_at"]);
+        let message =
+            format!("`{name}` sent {sent} messages today; the warning threshold is {warn_at}");
+        let advice = "Send less, or the number may be banned. See `sending` in docs/settings.md.";
+        findings.warn("sending", message, advice);
     }
 }

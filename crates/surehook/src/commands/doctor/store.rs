@@ -1,4 +1,4 @@
-//! The database: does it open, is it whole, is it of this version, and what time does it have?
+//! Checks the database: integrity, schema version, log size and clock.
 
 use std::{path::Path, time::Duration};
 
@@ -7,72 +7,74 @@ use surehook_store::{OpenError, sqlite::FolderInspection};
 
 use super::Findings;
 
-/// A log that is larger than this was not copied back for a while.
-const LOG_ADVISED: u64 = 256 << 20;
-/// A clock may differ from that of an hour ago by this.
+/// A larger log was not checkpointed for a while.
+const LOG_BYTES_MAX: u64 = 256 << 20;
+/// Tolerated difference between the clock and the newest event.
 const SKEW_MAX: Duration = Duration::from_secs(60);
-/// 2026-01-01: before this there was no such program.
-const EARLIEST: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+/// 2026-01-01: an earlier clock is wrong.
+const EARLIEST_TIME: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 const MIB: u64 = 1 << 20;
 
-pub(super) fn look(data: &Path, now: Timestamp, findings: &mut Findings) {
-    if now < EARLIEST {
-        let advice = "set the clock: signatures with a time and retries depend on it";
-        findings.bad("clock", format!("says {now}"), advice);
+pub(super) fn check(data: &Path, now: Timestamp, findings: &mut Findings) {
+    if now < EARLIEST_TIME {
+        let advice = "Set the clock: signature checks and retries depend on it.";
+        findings.fail("clock", format!("the clock says {now}"), advice);
     }
     match surehook_store::inspect(data) {
         Ok(sight) => report(&sight, now, findings),
         Err(error @ OpenError::Missing(_)) => {
-            findings.warn("store", error.to_string(), "start `surehook serve`: it makes one");
+            findings.warn("store", error.to_string(), "Start `surehook serve`; it creates one.");
         }
         Err(error) => {
             let advice =
-                "restore the last backup into another folder and compare: surehook restore";
-            findings.bad("store", error.to_string(), advice);
+                "Restore the last backup into another folder and compare: surehook restore";
+            findings.fail("store", error.to_string(), advice);
         }
     }
 }
 
 fn report(sight: &FolderInspection, now: Timestamp, findings: &mut Findings) {
-    let run = if sight.in_use { "a gateway has it open" } else { "no gateway has it open" };
-    findings.good("store", format!("{} MiB, {run}", sight.database_bytes / MIB));
+    let run = if sight.in_use { "in use by a gateway" } else { "not in use" };
+    findings.ok("store", format!("{} MiB, {run}", sight.database_bytes / MIB));
     if sight.restore_interrupted {
-        let advice = "run `surehook restore` again";
-        findings.bad("restore", "a restore was begun and did not end", advice);
+        let advice = "Run `surehook restore` again.";
+        findings.fail("restore", "a restore was interrupted", advice);
     }
     let (found, known) = (sight.schema_version, sight.known_schema_version);
     match found.cmp(&known) {
-        std::cmp::Ordering::Equal => findings.good("schema", format!("version {found}")),
+        std::cmp::Ordering::Equal => findings.ok("schema", format!("version {found}")),
         std::cmp::Ordering::Less => {
-            let said = format!("version {found}; this program knows {known}");
-            findings.warn("schema", said, "back it up, then start `surehook serve`: it migrates");
+            let message = format!("version {found}; this program uses {known}");
+            findings.warn(
+                "schema",
+                message,
+                "Back it up, then start `surehook serve`; it migrates the schema.",
+            );
         }
         std::cmp::Ordering::Greater => {
-            let said = format!("version {found}; this program knows only {known}");
-            findings.bad("schema", said, "use the newer surehook that wrote it");
+            let message = format!("version {found}; this program supports only {known}");
+            findings.fail("schema", message, "Use the newer Surehook version that wrote it.");
         }
     }
     match sight.faults.first() {
-        None => findings.good("integrity", "quick_check found nothing"),
+        None => findings.ok("integrity", "quick_check passed"),
         Some(fault) => {
-            let advice =
-                "stop the gateway, keep a copy of the folder, restore the last good backup";
-            findings.bad("integrity", fault.clone(), advice);
+            let advice = "Stop the gateway, copy the folder, and restore the last good backup.";
+            findings.fail("integrity", fault.clone(), advice);
         }
     }
     let log = format!("{} MiB", sight.wal_bytes / MIB);
-    if sight.wal_bytes > LOG_ADVISED {
-        let advice =
-            "something reads for long (a backup?), or the disk is too slow to copy it back";
+    if sight.wal_bytes > LOG_BYTES_MAX {
+        let advice = "A long read (a backup?) or a slow disk prevents checkpoints.";
         findings.warn("log", log, advice);
     } else {
-        findings.good("log", log);
+        findings.ok("log", log);
     }
     match sight.newest_event {
         Some(at) if at > now + SKEW_MAX => {
-            let said = format!("says {now}, and the newest event came at {at}");
-            findings.bad("clock", said, "the clock has gone back: set it, and see to NTP");
+            let message = format!("the clock says {now}, but the newest event is from {at}");
+            findings.fail("clock", message, "The clock went back. Set it, and check NTP.");
         }
-        Some(_) | None => findings.good("clock", now.to_string()),
+        Some(_) | None => findings.ok("clock", now.to_string()),
     }
 }

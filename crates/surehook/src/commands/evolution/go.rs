@@ -1,4 +1,4 @@
-//! Evolution Go, where one key connects and another one shows and sets.
+//! Evolution Go: the instance token connects, the server API key reads and changes settings.
 
 use anyhow::anyhow;
 use surehook_core::channel::{
@@ -9,127 +9,145 @@ use surehook_core::channel::{
     },
 };
 
-use super::{Connected, Wish, target::Target, wire::Wire};
-use crate::{failure::Failure, output};
+use super::{
+    ConnectRequest, ConnectResult, evolution_client::EvolutionClient, target::InstanceTarget,
+};
+use crate::{error::CliError, output};
 
-const TOKEN: &str = "give the instance's own token with --token or EVOLUTION_TOKEN; the server's key \
-                     does not do here";
-const ADMIN_KEY: &str = "give the server's GLOBAL_API_KEY with --admin-key or EVOLUTION_ADMIN_KEY; an \
-                         instance's token does not do here";
+const TOKEN_HINT: &str = "Pass the instance token with --token or EVOLUTION_TOKEN. The server API key is \
+                          not accepted here.";
+const ADMIN_KEY_HINT: &str = "Pass the server's GLOBAL_API_KEY with --admin-key or EVOLUTION_ADMIN_KEY. An \
+                              instance token is not accepted here.";
 
 /// An instance of Evolution Go.
-pub(super) struct Go {
-    target: Target,
-    wire: Wire,
-    /// With the server's own key, if it is given.
+pub(super) struct GoInstance {
+    target: InstanceTarget,
+    client: EvolutionClient,
+    /// Account with the server API key, if set.
     server: Option<ChannelAccount>,
 }
 
-impl Go {
-    pub(super) fn new(target: Target) -> Result<Self, Failure> {
+impl GoInstance {
+    pub(super) fn new(target: InstanceTarget) -> Result<Self, CliError> {
         let server = target.admin_key.as_ref().map(|key| target.account(None, key)).transpose()?;
-        Ok(Self { wire: Wire::new(&target.url), server, target })
+        Ok(Self { client: EvolutionClient::new(&target.url), server, target })
     }
 
-    fn server(&self) -> Result<&ChannelAccount, Failure> {
-        let missing = || Failure::unauthenticated(anyhow!("the server's own key is needed"));
-        self.server.as_ref().ok_or_else(|| missing().hint(ADMIN_KEY))
+    fn server(&self) -> Result<&ChannelAccount, CliError> {
+        let missing = || CliError::unauthenticated(anyhow!("the server API key is required"));
+        self.server.as_ref().ok_or_else(|| missing().hint(ADMIN_KEY_HINT))
     }
 
-    /// What the server knows of the instance; only its own key shows it.
-    async fn about(&self) -> Result<InstanceInfo, Failure> {
+    /// Details of the instance; only the server API key may read them.
+    async fn details(&self) -> Result<InstanceInfo, CliError> {
         let (named, token) = (self.target.instance.as_deref(), self.target.token.as_ref());
         if named.is_none() && token.is_none() {
-            let error = anyhow!("it is not said which instance is meant");
+            let error = anyhow!("no instance was named");
             return Err(
-                Failure::refused(error).hint("name it with --instance, or give its --token")
+                CliError::refused(error).hint("Name it with --instance, or pass its --token.")
             );
         }
         let read =
             |status, body: &[u8]| go::find_instance(go::parse_list(status, body)?, named, token);
-        self.wire.ask(go::list_request(self.server()?), read, ADMIN_KEY).await
+        self.client.send(go::list_request(self.server()?), read, ADMIN_KEY_HINT).await
     }
 
-    /// With the instance's own token. The server's key finds it, if it is not given.
-    async fn account(&self) -> Result<ChannelAccount, Failure> {
+    /// Account with the instance token, which the server API key can look up.
+    async fn account(&self) -> Result<ChannelAccount, CliError> {
         match &self.target.token {
             Some(token) => self.target.account(None, token),
-            None if self.server.is_some() => self.target.account(None, &self.about().await?.token),
+            None if self.server.is_some() => {
+                self.target.account(None, &self.details().await?.token)
+            }
             None => {
-                let error = anyhow!("the instance's own token is needed");
-                Err(Failure::unauthenticated(error).hint(TOKEN))
+                let error = anyhow!("the instance token is required");
+                Err(CliError::unauthenticated(error).hint(TOKEN_HINT))
             }
         }
     }
 
-    pub(super) async fn status(&self) -> Result<InstanceState, Failure> {
+    pub(super) async fn status(&self) -> Result<InstanceState, CliError> {
         self.state(&self.account().await?).await
     }
 
-    async fn state(&self, account: &ChannelAccount) -> Result<InstanceState, Failure> {
-        self.wire.ask(go::status_request(account), go::parse_status, TOKEN).await
+    async fn state(&self, account: &ChannelAccount) -> Result<InstanceState, CliError> {
+        self.client.send(go::status_request(account), go::parse_status, TOKEN_HINT).await
     }
 
-    pub(super) async fn connect(&self, wish: &Wish<'_>) -> Result<Connected, Failure> {
+    pub(super) async fn connect(
+        &self,
+        request: &ConnectRequest<'_>,
+    ) -> Result<ConnectResult, CliError> {
         if let Some(unknown) =
-            wish.events.iter().find(|event| !go::EVENTS.contains(&event.as_str()))
+            request.events.iter().find(|event| !go::EVENTS.contains(&event.as_str()))
         {
-            let error = anyhow!("Evolution Go knows no events `{unknown}`");
+            let error = anyhow!("Evolution Go has no event `{unknown}`");
             return Err(
-                Failure::refused(error).hint(&format!("it is one of {}", go::EVENTS.join(", ")))
+                CliError::refused(error).hint(&format!("Use one of: {}", go::EVENTS.join(", ")))
             );
         }
         let account = self.account().await?;
-        let reports = self.reports(wish).await?;
+        let reports = self.reports(request).await?;
         let reports = self
-            .wire
-            .ask(go::connect_request(&account, &reports), go::parse_connect, TOKEN)
+            .client
+            .send(go::connect_request(&account, &reports), go::parse_connect, TOKEN_HINT)
             .await?;
-        let link = match &wish.phone {
+        let link = match &request.phone {
             Some(phone) => {
-                self.wire.ask(go::pairing_request(&account, phone), go::parse_link, TOKEN).await?
+                self.client
+                    .send(go::pairing_request(&account, phone), go::parse_link, TOKEN_HINT)
+                    .await?
             }
-            None if wish.wants_qr => {
-                self.wire.ask(go::qr_request(&account), go::parse_link, TOKEN).await?
+            None if request.wants_qr => {
+                self.client.send(go::qr_request(&account), go::parse_link, TOKEN_HINT).await?
             }
             None => None,
         };
         let webhook = Some(reports.webhook).filter(|webhook| !webhook.is_empty());
         let state = self.state(&account).await?;
-        Ok(Connected { webhook, events: reports.events, state, link })
+        Ok(ConnectResult { webhook, events: reports.events, state, link })
     }
 
-    /// Where the instance is to report to, and what. `connect` forgets all that it is not told, so
-    /// what is not given must be known.
-    async fn reports(&self, wish: &Wish<'_>) -> Result<InstanceSubscription, Failure> {
+    /// Webhook and events after connecting. `connect` resets everything that it is not given, so unset
+    /// values must be known.
+    async fn reports(
+        &self,
+        request: &ConnectRequest<'_>,
+    ) -> Result<InstanceSubscription, CliError> {
         if self.server.is_some() {
-            return Ok(self.about().await?.subscription.with_changes(wish.webhook, &wish.events));
+            return Ok(self
+                .details()
+                .await?
+                .subscription
+                .with_changes(request.webhook, &request.events));
         }
-        if wish.webhook.is_none() || wish.events.is_empty() {
+        if request.webhook.is_none() || request.events.is_empty() {
             let error = anyhow!(
-                "connecting would take away the webhook and the events that are set now: Evolution Go \
-                 forgets what it is not told, and shows them only to the server's own key"
+                "connecting would remove the current webhook and events: Evolution Go resets settings that \
+                 are not passed, and only the server API key can read them"
             );
-            return Err(Failure::refused(error).hint(
-                "give that key with --admin-key or EVOLUTION_ADMIN_KEY and they stay, or say both \
-                 anew with --webhook and --subscribe",
+            return Err(CliError::refused(error).hint(
+                "To keep them, pass that key with --admin-key or EVOLUTION_ADMIN_KEY; or set both with \
+                 --webhook and --subscribe.",
             ));
         }
         output::note(
-            "without the server's own key, queues of the instance (RabbitMQ, NATS, WebSocket) are switched off",
+            "Without the server API key, the queues of the instance (RabbitMQ, NATS, WebSocket) are switched off.",
         );
-        Ok(InstanceSubscription::default().with_changes(wish.webhook, &wish.events))
+        Ok(InstanceSubscription::default().with_changes(request.webhook, &request.events))
     }
 
-    pub(super) async fn set_proxy(&self, proxy: &InstanceProxy) -> Result<(), Failure> {
+    pub(super) async fn set_proxy(&self, proxy: &InstanceProxy) -> Result<(), CliError> {
         let server = self.server()?;
-        let id = self.about().await?.id;
-        self.wire.ask(go::set_proxy_request(server, &id, proxy), go::parse_done, ADMIN_KEY).await
+        let id = self.details().await?.id;
+        self.client
+            .send(go::set_proxy_request(server, &id, proxy), go::parse_done, ADMIN_KEY_HINT)
+            .await
     }
 
-    pub(super) async fn clear_proxy(&self) -> Result<(), Failure> {
+    pub(super) async fn clear_proxy(&self) -> Result<(), CliError> {
         let server = self.server()?;
-        let id = self.about().await?.id;
-        self.wire.ask(go::clear_proxy_request(server, &id), go::parse_done, ADMIN_KEY).await
+        let id = self.details().await?.id;
+        self.client.send(go::clear_proxy_request(server, &id), go::parse_done, ADMIN_KEY_HINT).await
     }
 }

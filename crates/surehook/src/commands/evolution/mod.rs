@@ -1,9 +1,9 @@
-//! `surehook evolution`: looking after the instances that messages are sent through.
+//! `surehook evolution`: status, connection and proxy of Evolution instances.
 
 mod api;
+mod evolution_client;
 mod go;
 mod target;
-mod wire;
 
 use std::{borrow::Cow, path::Path};
 
@@ -14,37 +14,34 @@ use surehook_core::channel::{
     instance::{InstanceLink, InstanceProxy, InstanceState},
 };
 
-use self::{api::Api, go::Go, target::Target};
+use self::{api::ApiInstance, go::GoInstance, target::InstanceTarget};
 use super::files;
 use crate::{
-    cli::{ConnectArgs, EvolutionCommand, InstanceArgs, Product, ProxyArgs, ProxyCommand},
-    failure::Failure,
+    cli::{ConnectArgs, EvolutionCommand, EvolutionProduct, InstanceArgs, ProxyArgs, ProxyCommand},
+    error::CliError,
     output,
 };
 
-/// An instance of one of the two.
 enum Instance {
-    Go(Go),
-    Api(Api),
+    Go(GoInstance),
+    Api(ApiInstance),
 }
 
-/// What is wanted of `connect`.
-struct Wish<'a> {
+struct ConnectRequest<'a> {
     webhook: Option<&'a str>,
     events: Vec<String>,
     phone: Option<String>,
     wants_qr: bool,
 }
 
-/// What came of it.
-struct Connected {
+struct ConnectResult {
     webhook: Option<String>,
     events: Vec<String>,
     state: InstanceState,
     link: Option<InstanceLink>,
 }
 
-pub(super) async fn run(command: EvolutionCommand) -> Result<(), Failure> {
+pub(super) async fn run(command: EvolutionCommand) -> Result<(), CliError> {
     match command {
         EvolutionCommand::Status { at } => status(&at).await,
         EvolutionCommand::Connect(args) => connect(&args).await,
@@ -54,71 +51,72 @@ pub(super) async fn run(command: EvolutionCommand) -> Result<(), Failure> {
     }
 }
 
-fn instance(at: &InstanceArgs) -> Result<Instance, Failure> {
-    let target = Target::new(at)?;
+fn open_instance(at: &InstanceArgs) -> Result<Instance, CliError> {
+    let target = InstanceTarget::new(at)?;
     Ok(match target.product {
-        Product::Go => Instance::Go(Go::new(target)?),
-        Product::Api => Instance::Api(Api::new(&target)?),
+        EvolutionProduct::Go => Instance::Go(GoInstance::new(target)?),
+        EvolutionProduct::Api => Instance::Api(ApiInstance::new(&target)?),
     })
 }
 
-/// Prints an object: on a line for programs, its fields under each other for people.
-fn print(at: &InstanceArgs, object: &Value, names: &[&str]) -> Result<(), Failure> {
+/// Prints an object as JSON with `--json`, otherwise its fields.
+fn print_object(at: &InstanceArgs, object: &Value, names: &[&str]) -> Result<(), CliError> {
     if at.json {
-        return Ok(output::line(&object.to_string())?);
+        return Ok(output::print_line(&object.to_string())?);
     }
-    Ok(output::fields(object, names)?)
+    Ok(output::print_fields(object, names)?)
 }
 
-async fn status(at: &InstanceArgs) -> Result<(), Failure> {
-    let state = match instance(at)? {
+async fn status(at: &InstanceArgs) -> Result<(), CliError> {
+    let state = match open_instance(at)? {
         Instance::Go(go) => go.status().await?,
         Instance::Api(api) => api.status().await?,
     };
     let name = if let InstanceState::Connected(name) = &state { name.clone() } else { None };
-    let told = json!({ "state": state.as_str(), "connected": state.is_connected(), "name": name });
-    print(at, &told, &["state", "name"])?;
+    let result =
+        json!({ "state": state.as_str(), "connected": state.is_connected(), "name": name });
+    print_object(at, &result, &["state", "name"])?;
     if state.is_connected() {
         return Ok(());
     }
     output::note(match state {
-        InstanceState::NotLinked => "no phone is linked: surehook evolution connect --phone NUMBER",
+        InstanceState::NotLinked => {
+            "No phone is linked. Run: surehook evolution connect --phone NUMBER"
+        }
         InstanceState::Connecting => {
-            "it waits for a phone: surehook evolution connect --phone NUMBER"
+            "Waiting for a phone. Run: surehook evolution connect --phone NUMBER"
         }
         InstanceState::Connected(_) | InstanceState::Disconnected | InstanceState::Unknown => {
-            "to connect it: surehook evolution connect"
+            "To connect it, run: surehook evolution connect"
         }
     });
-    Err(Failure::findings())
+    Err(CliError::findings())
 }
 
-async fn connect(args: &ConnectArgs) -> Result<(), Failure> {
-    let phone = args.phone.as_deref().map(digits).transpose()?;
+async fn connect(args: &ConnectArgs) -> Result<(), CliError> {
+    let phone = args.phone.as_deref().map(parse_phone).transpose()?;
     if let Some(url) = &args.webhook
         && !url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
     {
-        return Err(Failure::refused(anyhow!(
-            "--webhook is no address: write http://… or https://…"
-        )));
+        return Err(CliError::refused(anyhow!("--webhook must be a URL: http://… or https://…")));
     }
     let events = args.subscribe.iter().map(|event| event.trim().to_uppercase());
-    let wish = Wish {
+    let request = ConnectRequest {
         webhook: args.webhook.as_deref(),
         events: events.filter(|event| !event.is_empty()).collect(),
         phone,
         wants_qr: args.qr.is_some(),
     };
-    let done = match instance(&args.at)? {
-        Instance::Go(go) => go.connect(&wish).await?,
-        Instance::Api(api) => api.connect(&wish).await?,
+    let outcome = match open_instance(&args.at)? {
+        Instance::Go(go) => go.connect(&request).await?,
+        Instance::Api(api) => api.connect(&request).await?,
     };
-    let link = done.link.unwrap_or_default();
-    let told = json!({
-        "state": done.state.as_str(),
-        "connected": done.state.is_connected(),
-        "webhook": done.webhook,
-        "events": done.events,
+    let link = outcome.link.unwrap_or_default();
+    let result = json!({
+        "state": outcome.state.as_str(),
+        "connected": outcome.state.is_connected(),
+        "webhook": outcome.webhook,
+        "events": outcome.events,
         "pairing_code": link.pairing_code,
         "code": link.code,
     });
@@ -126,70 +124,72 @@ async fn connect(args: &ConnectArgs) -> Result<(), Failure> {
         Some(_) => &["state", "webhook", "events", "pairing_code"],
         None => &["state", "webhook", "events"],
     };
-    print(&args.at, &told, names)?;
+    print_object(&args.at, &result, names)?;
     if let Some(file) = &args.qr {
         match &link.picture {
-            Some(picture) => write_picture(file, picture)?,
-            None if done.state.is_connected() => output::note("a phone is linked already"),
+            Some(picture) => write_qr_code(file, picture)?,
+            None if outcome.state.is_connected() => output::note("A phone is already linked."),
             None => {
                 let error = anyhow!("the server has no QR code yet");
-                return Err(Failure::refused(error).hint("try again in a few seconds"));
+                return Err(CliError::refused(error).hint("Try again in a few seconds."));
             }
         }
     }
     if link.pairing_code.is_some() {
         output::note(
-            "type the code into the phone: WhatsApp, Linked devices, Link with phone number",
+            "Enter the code on the phone: WhatsApp, Linked devices, Link with phone number",
         );
-    } else if !done.state.is_connected() && args.qr.is_none() {
+    } else if !outcome.state.is_connected() && args.qr.is_none() {
         output::note(
-            "if no phone is linked yet: --phone NUMBER asks for a code to be typed in, --qr FILE \
-             writes a picture to be scanned",
+            "If no phone is linked yet: --phone NUMBER requests a pairing code, --qr FILE writes a QR \
+             code to scan.",
         );
     }
     Ok(())
 }
 
 /// The digits of a phone number in any form.
-fn digits(phone: &str) -> Result<String, Failure> {
+fn parse_phone(phone: &str) -> Result<String, CliError> {
     match Recipient::parse(phone) {
         Some(Recipient::Phone(digits)) => Ok(digits),
-        _ => Err(Failure::refused(anyhow!(
-            "--phone is no phone number: write it with its country, such as +55 11 98765-4321"
+        _ => Err(CliError::refused(anyhow!(
+            "--phone must be a phone number with country code, such as +55 11 98765-4321"
         ))),
     }
 }
 
-/// Writes what a `data:` address holds.
-fn write_picture(file: &Path, picture: &str) -> Result<(), Failure> {
+/// Writes the image of a `data:` URL.
+fn write_qr_code(file: &Path, picture: &str) -> Result<(), CliError> {
     let encoded = picture.split_once(";base64,").map_or(picture, |(_, encoded)| encoded);
     let bytes = data_encoding::BASE64
         .decode(encoded.trim().as_bytes())
-        .map_err(|_| anyhow!("the QR code of the server is no picture"))?;
+        .map_err(|_| anyhow!("the QR code of the server is not a valid image"))?;
     std::fs::write(file, bytes).with_context(|| format!("cannot write {}", file.display()))?;
     output::note(&format!(
-        "scan {} with the phone: WhatsApp, Linked devices, Link a device",
+        "Scan {} with the phone: WhatsApp, Linked devices, Link a device",
         file.display()
     ));
     Ok(())
 }
 
-async fn show_proxy(at: &InstanceArgs) -> Result<(), Failure> {
-    let proxy = match instance(at)? {
+async fn show_proxy(at: &InstanceArgs) -> Result<(), CliError> {
+    let proxy = match open_instance(at)? {
         Instance::Go(_) => {
             let error = anyhow!("Evolution Go does not show the proxy of an instance");
-            return Err(Failure::refused(error).hint("set it again, or take it away with `clear`"));
+            return Err(CliError::refused(error).hint("Set it again, or remove it with `clear`."));
         }
         Instance::Api(api) => api.proxy().await?,
     };
     match proxy {
-        Some(proxy) => print(at, &proxy, &["host", "port", "protocol", "user", "password_set"]),
-        None if at.json => Ok(output::line("null")?),
-        None => Ok(output::line("No proxy.")?),
+        Some(proxy) => {
+            print_object(at, &proxy, &["host", "port", "protocol", "user", "password_set"])
+        }
+        None if at.json => Ok(output::print_line("null")?),
+        None => Ok(output::print_line("No proxy.")?),
     }
 }
 
-async fn set_proxy(args: &ProxyArgs) -> Result<(), Failure> {
+async fn set_proxy(args: &ProxyArgs) -> Result<(), CliError> {
     let password = match (args.password_stdin, &args.password) {
         (true, _) => {
             let text = files::read_text(Path::new("-"))?;
@@ -197,29 +197,30 @@ async fn set_proxy(args: &ProxyArgs) -> Result<(), Failure> {
         }
         (false, password) => password.as_deref().map(Cow::Borrowed),
     };
-    // What was read is the password itself, whatever it looks like.
+    // A password from standard input is never a reference such as env:NAME.
     let password = match (args.password_stdin, password.filter(|text| !text.is_empty())) {
         (true, Some(text)) => Some(surehook_core::secret::Secret::new(text.into_owned())),
-        (false, Some(text)) => Some(target::secret(&text, "--password")?),
+        (false, Some(text)) => Some(target::parse_secret(&text, "--password")?),
         (_, None) => None,
     };
     let (protocol, user) = (args.protocol.as_deref(), args.user.as_deref());
     let proxy = InstanceProxy::new(&args.host, args.port, protocol, user, password);
     let proxy = proxy.map_err(|error| {
-        Failure::refused(error).hint("--host, --port, --user, and --password or --password-stdin")
+        CliError::refused(error)
+            .hint("Check --host, --port, --user, and --password or --password-stdin.")
     })?;
-    match instance(&args.at)? {
+    match open_instance(&args.at)? {
         Instance::Go(go) => go.set_proxy(&proxy).await?,
         Instance::Api(api) => api.set_proxy(&proxy).await?,
     }
-    let told = json!({ "host": args.host, "port": args.port, "user": user });
-    print(&args.at, &told, &["host", "port", "user"])
+    let result = json!({ "host": args.host, "port": args.port, "user": user });
+    print_object(&args.at, &result, &["host", "port", "user"])
 }
 
-async fn clear_proxy(at: &InstanceArgs) -> Result<(), Failure> {
-    match instance(at)? {
+async fn clear_proxy(at: &InstanceArgs) -> Result<(), CliError> {
+    match open_instance(at)? {
         Instance::Go(go) => go.clear_proxy().await?,
         Instance::Api(api) => api.clear_proxy().await?,
     }
-    if at.json { Ok(output::line("null")?) } else { Ok(output::line("No proxy.")?) }
+    if at.json { Ok(output::print_line("null")?) } else { Ok(output::print_line("No proxy.")?) }
 }

@@ -1,4 +1,4 @@
-//! `surehook send-test`: realistic events for a source, signed as the source wants them.
+//! `surehook send-test`: sends signed, realistic events to a source.
 
 mod sample;
 mod sign;
@@ -18,83 +18,93 @@ use surehook_engine::system::SystemClock;
 
 use self::sign::Signer;
 use super::files;
-use crate::{cli::SendTestArgs, client::Client, failure::Failure, output};
+use crate::{cli::SendTestArgs, client::ApiClient, error::CliError, output};
 
-/// So many requests are worth a bar.
-const LONG: u64 = 50;
+/// From this many requests on, a progress bar is shown.
+const PROGRESS_BAR_MIN: u64 = 50;
 
-pub(super) async fn run(args: &SendTestArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &SendTestArgs) -> Result<(), CliError> {
     if args.list
-        && let Some(preset) = provider::find(&args.what)
+        && let Some(preset) = provider::find(&args.source_or_preset)
     {
-        return list(args, preset);
+        return list_kinds(args, preset);
     }
-    let client = Client::new(&args.remote)?;
-    let source = target(&client, args).await?;
+    let client = ApiClient::new(&args.remote)?;
+    let source = find_source(&client, args).await?;
     let name = source["provider"].as_str().unwrap_or("generic");
     let preset = provider::find(name).ok_or_else(|| {
-        Failure::refused(anyhow!("the provider `{name}` is not known to this version"))
+        CliError::refused(anyhow!("this version does not support the provider `{name}`"))
     })?;
     if args.list {
-        return list(args, preset);
+        return list_kinds(args, preset);
     }
-    let samples = chosen(args, preset)?;
+    let samples = choose_samples(args, preset)?;
     let signer = Signer::new(&client, &source, preset, args)?;
     let body = args.body.as_deref().map(files::read).transpose()?.map(Bytes::from);
-    let sending = Sending { args, preset, signer, body };
-    sending.send_all(&client, &samples).await
+    let sender = TestSender { args, preset, signer, body };
+    sender.send_all(&client, &samples).await
 }
 
-fn list(args: &SendTestArgs, preset: &dyn Provider) -> Result<(), Failure> {
+fn list_kinds(args: &SendTestArgs, preset: &dyn Provider) -> Result<(), CliError> {
     for sample in preset.samples() {
         let line = match args.remote.json {
             true => json!({ "preset": preset.name(), "kind": sample.kind }).to_string(),
             false => sample.kind.to_owned(),
         };
-        output::line(&line)?;
+        output::print_line(&line)?;
     }
     Ok(())
 }
 
-/// The source that is meant: the one of that name, or the only one of that provider.
-async fn target(client: &Client, args: &SendTestArgs) -> Result<Value, Failure> {
+/// The source with that name, or the only source of that provider.
+async fn find_source(client: &ApiClient, args: &SendTestArgs) -> Result<Value, CliError> {
     if let Some(to) = &args.to {
         let source = client.get(&format!("/sources/{to}")).await?;
         let provider = source["provider"].as_str().unwrap_or_default();
-        if provider == args.what || args.what == *to {
+        if provider == args.source_or_preset || args.source_or_preset == *to {
             return Ok(source);
         }
-        let error = anyhow!("`{to}` is a source of {provider}, not of {}", args.what);
-        return Err(Failure::refused(error));
+        let error =
+            anyhow!("source `{to}` has the provider {provider}, not {}", args.source_or_preset);
+        return Err(CliError::refused(error));
     }
     let answer = client.get("/sources").await?;
     let all = answer["data"].as_array().cloned().unwrap_or_default();
-    if let Some(named) = all.iter().find(|source| source["name"] == args.what.as_str()) {
+    if let Some(named) = all.iter().find(|source| source["name"] == args.source_or_preset.as_str())
+    {
         return Ok(named.clone());
     }
-    let is_preset = provider::find(&args.what).is_some();
+    let is_preset = provider::find(&args.source_or_preset).is_some();
     let of_preset: Vec<&Value> =
-        all.iter().filter(|source| source["provider"] == args.what.as_str()).collect();
+        all.iter().filter(|source| source["provider"] == args.source_or_preset.as_str()).collect();
     match of_preset[..] {
         [only] => Ok(only.clone()),
-        [] if is_preset => Err(Failure::not_found(anyhow!("there is no source of {}", args.what))
-            .hint("create one, or name another source")),
-        [] => {
-            Err(Failure::not_found(anyhow!("there is no such source or provider: {}", args.what)))
-        }
+        [] if is_preset => Err(CliError::not_found(anyhow!(
+            "no source has the provider {}",
+            args.source_or_preset
+        ))
+        .hint("Create one, or use another source.")),
+        [] => Err(CliError::not_found(anyhow!(
+            "No such source or provider: {}",
+            args.source_or_preset
+        ))),
         _ => {
             let names: Vec<String> =
-                of_preset.iter().map(|one| output::cell(&one["name"])).collect();
-            let error = anyhow!("several sources are of {}: {}", args.what, names.join(", "));
-            Err(Failure::refused(error).hint("name one with --to"))
+                of_preset.iter().map(|one| output::format_value(&one["name"])).collect();
+            let error = anyhow!(
+                "several sources have the provider {}: {}",
+                args.source_or_preset,
+                names.join(", ")
+            );
+            Err(CliError::refused(error).hint("Choose one with --to."))
         }
     }
 }
 
-fn chosen(
+fn choose_samples(
     args: &SendTestArgs,
     preset: &'static dyn Provider,
-) -> Result<Vec<&'static SampleEvent>, Failure> {
+) -> Result<Vec<&'static SampleEvent>, CliError> {
     let samples: Vec<_> = preset
         .samples()
         .iter()
@@ -102,117 +112,120 @@ fn chosen(
         .collect();
     if samples.is_empty() {
         let kind = args.kind.as_deref().unwrap_or("any");
-        let error = anyhow!("{} has no sample of the kind `{kind}`", preset.name());
-        return Err(Failure::refused(error).hint("--list names the kinds"));
+        let error = anyhow!("{} has no sample event of the kind `{kind}`", preset.name());
+        return Err(CliError::refused(error).hint("Use --list to see the available kinds."));
     }
-    // A body of one's own is sent once, whatever the kinds are.
-    let many = if args.body.is_some() { 1 } else { samples.len() };
-    Ok(samples.into_iter().take(many).collect())
+    // A custom body is sent once, not per kind.
+    let count = if args.body.is_some() { 1 } else { samples.len() };
+    Ok(samples.into_iter().take(count).collect())
 }
 
-struct Sending<'a> {
+struct TestSender<'a> {
     args: &'a SendTestArgs,
     preset: &'static dyn Provider,
     signer: Signer,
     body: Option<Bytes>,
 }
 
-/// What came of all.
+/// Results of all requests.
 #[derive(Default)]
-struct Tally {
+struct SendCounts {
     refused: Option<String>,
-    taken: u64,
+    accepted: u64,
 }
 
-impl Sending<'_> {
-    async fn send_all(&self, client: &Client, samples: &[&SampleEvent]) -> Result<(), Failure> {
-        let copies = if self.args.dup { 2 } else { 1 };
-        let total = u64::from(self.args.count) * samples.len() as u64 * copies;
-        let bar = match total > LONG && output::shows_progress() {
+impl TestSender<'_> {
+    async fn send_all(&self, client: &ApiClient, samples: &[&SampleEvent]) -> Result<(), CliError> {
+        let times = if self.args.dup { 2 } else { 1 };
+        let total = u64::from(self.args.count) * samples.len() as u64 * times;
+        let bar = match total > PROGRESS_BAR_MIN && output::shows_progress() {
             true => ProgressBar::new(total),
             false => ProgressBar::hidden(),
         };
-        let mut blanks = sample::Source::new(self.args.seed);
-        let mut tally = Tally::default();
-        let mut pace = Pace::new(self.args.rate.map(|rate| rate.interval()));
+        let mut generator = sample::SampleGenerator::new(self.args.seed);
+        let mut counts = SendCounts::default();
+        let mut limiter = RateLimiter::new(self.args.rate.map(|rate| rate.interval()));
         for _ in 0..self.args.count {
             for sample in samples {
-                let blanks = blanks.next(SystemClock.now());
-                for _ in 0..copies {
-                    pace.wait().await;
-                    let sent = self.signer.request(&blanks, sample, self.body.as_ref())?;
+                let values = generator.next(SystemClock.now());
+                for _ in 0..times {
+                    limiter.wait().await;
+                    let sent = self.signer.request(&values, sample, self.body.as_ref())?;
                     let (status, answer) = client.exchange(sent).await?;
                     let answer = serde_json::from_slice(&answer).unwrap_or(Value::Null);
-                    bar.suspend(|| self.print(sample, status, &answer))?;
+                    bar.suspend(|| self.print_response(sample, status, &answer))?;
                     bar.inc(1);
                     if status.is_success() {
-                        tally.taken += 1;
+                        counts.accepted += 1;
                     } else {
-                        let why = answer["detail"].as_str().unwrap_or("no reason");
-                        tally.refused = Some(why.to_owned());
+                        let reason = answer["detail"].as_str().unwrap_or("no details");
+                        counts.refused = Some(reason.to_owned());
                     }
                 }
             }
         }
         bar.finish_and_clear();
-        self.judge(tally)
+        self.check_result(counts)
     }
 
-    fn judge(&self, tally: Tally) -> Result<(), Failure> {
-        match tally.refused {
-            _ if self.args.bad_sig && tally.taken > 0 => Err(Failure::refused(anyhow!(
-                "{} requests with a wrong signature were taken in",
-                tally.taken
+    fn check_result(&self, counts: SendCounts) -> Result<(), CliError> {
+        match counts.refused {
+            _ if self.args.bad_sig && counts.accepted > 0 => Err(CliError::refused(anyhow!(
+                "{} requests with an invalid signature were accepted",
+                counts.accepted
             ))),
             Some(_) if self.args.bad_sig => {
-                output::note("every wrong signature was refused, as it should be");
+                output::note("All invalid signatures were refused, as expected.");
                 Ok(())
             }
-            Some(detail) => Err(Failure::refused(anyhow!("the gateway refused: {detail}"))
-                .hint("is this the source's secret? give it with --secret")),
+            Some(detail) => Err(CliError::refused(anyhow!("refused by the gateway: {detail}"))
+                .hint("Check the secret of the source; pass it with --secret.")),
             None => {
-                output::note("where it went: surehook events show ID");
+                output::note("See the deliveries with: surehook events show ID");
                 Ok(())
             }
         }
     }
 
-    fn print(
+    fn print_response(
         &self,
         sample: &SampleEvent,
         status: StatusCode,
         answer: &Value,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let code = status.as_u16();
         if self.args.remote.json {
             let line = json!({ "http_status": code, "kind": sample.kind, "answer": answer });
-            return Ok(output::line(&line.to_string())?);
+            return Ok(output::print_line(&line.to_string())?);
         }
-        // Whoever sends one of one kind knows what it is.
+        // The kind is omitted if the preset has only one.
         let kind = match self.preset.samples().len() {
             0 | 1 => String::new(),
             _ => format!("  {}", sample.kind),
         };
         let events = answer["events"].as_array().cloned().unwrap_or_default();
         if events.is_empty() {
-            let said = if status.is_success() { &answer["status"] } else { &answer["code"] };
-            return Ok(output::line(&format!("{code}  {}{kind}", output::cell(said)))?);
+            let text = if status.is_success() { &answer["status"] } else { &answer["code"] };
+            return Ok(output::print_line(&format!(
+                "{code}  {}{kind}",
+                output::format_value(text)
+            ))?);
         }
         for event in events {
-            let [word, id] = ["status", "id"].map(|name| output::cell(&event[name]));
-            output::line(&format!("{code}  {word}  {id}{kind}"))?;
+            let [word, id] = ["status", "id"].map(|name| output::format_value(&event[name]));
+            output::print_line(&format!("{code}  {word}  {id}{kind}"))?;
         }
         Ok(())
     }
 }
 
-/// Keeps requests apart. What comes late is not made up for by a burst.
-struct Pace {
+/// Limits the request rate, without bursts after a delay.
+struct RateLimiter {
     interval: Option<Duration>,
     next: Option<Instant>,
 }
 
-impl Pace {
+impl RateLimiter {
     fn new(interval: Option<Duration>) -> Self {
         Self { interval, next: None }
     }

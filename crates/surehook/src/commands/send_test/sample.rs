@@ -1,4 +1,4 @@
-//! Test events: the samples of a provider with their blanks filled in.
+//! Test events: a provider's samples with their placeholders filled in.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -6,21 +6,21 @@ use surehook_core::{provider::SampleEvent, rng::Rng as _, time::Timestamp};
 use surehook_engine::system::SystemRng;
 
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-/// What a seed takes for the time, so that its events are the same tomorrow: 2026-01-01 12:00.
-const SEEDED_NOON: i64 = 1_767_268_800_000;
+/// Time of seeded events, so that they are reproducible: 2026-01-01 12:00.
+const SEEDED_TIME: i64 = 1_767_268_800_000;
 
-/// One event as it is sent, before it is signed.
+/// A test event before it is signed.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(super) struct TestEvent {
     pub(super) id: String,
     pub(super) headers: HeaderMap,
     pub(super) target: String,
     pub(super) body: Bytes,
 }
 
-/// What is put into the blanks of one event.
+/// Values for the placeholders of one event.
 #[derive(Clone, Debug)]
-pub(super) struct Blanks {
+pub(super) struct SampleValues {
     id: String,
     number: String,
     uuid: String,
@@ -28,14 +28,12 @@ pub(super) struct Blanks {
     now: Timestamp,
 }
 
-impl Blanks {
-    /// The same at another time.
-    pub(super) fn at(&self, now: Timestamp) -> Self {
+impl SampleValues {
+    pub(super) fn with_time(&self, now: Timestamp) -> Self {
         Self { now, ..self.clone() }
     }
 
-    /// The id of the event.
-    fn id(&self) -> String {
+    fn event_id(&self) -> String {
         format!("test_{}", self.id)
     }
 
@@ -50,11 +48,10 @@ impl Blanks {
             .replace("{{now_iso}}", &now.to_string())
     }
 
-    /// The sample with its blanks filled in.
-    pub(super) fn made(&self, sample: &SampleEvent) -> Made {
+    pub(super) fn fill_sample(&self, sample: &SampleEvent) -> TestEvent {
         let mut headers = HeaderMap::new();
         for (name, value) in sample.headers {
-            // Samples are written in the code, and a test reads them all.
+            // Samples are constants; a test parses them all.
             if let (Ok(name), Ok(value)) =
                 (name.parse::<HeaderName>(), HeaderValue::try_from(self.fill(value)))
             {
@@ -62,25 +59,25 @@ impl Blanks {
             }
         }
         let (target, body) = (self.fill(sample.target), self.fill(sample.body));
-        Made { id: self.id(), headers, target, body: body.into() }
+        TestEvent { id: self.event_id(), headers, target, body: body.into() }
     }
 }
 
-/// Where the blanks come from: dice, or a seed that always gives the same.
+/// Generates placeholder values, randomly or from a seed.
 #[derive(Debug)]
-pub(super) struct Source {
-    seeded: Option<u64>,
+pub(super) struct SampleGenerator {
+    seed_state: Option<u64>,
     events: i64,
 }
 
-impl Source {
+impl SampleGenerator {
     pub(super) fn new(seed: Option<u64>) -> Self {
-        Self { seeded: seed, events: 0 }
+        Self { seed_state: seed, events: 0 }
     }
 
     /// `SplitMix64`: small, and the same on every machine.
     fn next_u128(&mut self) -> u64 {
-        let Some(state) = &mut self.seeded else {
+        let Some(state) = &mut self.seed_state else {
             return u64::try_from(SystemRng.next_u128() & u128::from(u64::MAX)).unwrap_or_default();
         };
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -90,15 +87,14 @@ impl Source {
         mixed ^ (mixed >> 31)
     }
 
-    fn letters(&mut self, many: usize) -> String {
+    fn random_letters(&mut self, count: usize) -> String {
         let letter = |bits: u64| char::from(LETTERS[usize::try_from(bits % 36).unwrap_or(0)]);
-        (0..many).map(|_| letter(self.next_u128())).collect()
+        (0..count).map(|_| letter(self.next_u128())).collect()
     }
 
-    /// The blanks of the next event.
-    pub(super) fn next(&mut self, now: Timestamp) -> Blanks {
+    pub(super) fn next(&mut self, now: Timestamp) -> SampleValues {
         self.events += 1;
-        let id = self.letters(24);
+        let id = self.random_letters(24);
         let number = (100_000_000_000_000 + self.next_u128() % 900_000_000_000_000).to_string();
         let bits = (u128::from(self.next_u128()) << 64) | u128::from(self.next_u128());
         let hex = format!("{bits:032x}");
@@ -111,11 +107,11 @@ impl Source {
             &hex[20..]
         );
         let phone = format!("55119{:08}", 60_000_000 + self.next_u128() % 39_999_999);
-        let now = match self.seeded {
-            Some(_) => Timestamp::from_millis(SEEDED_NOON + self.events * 1000),
+        let now = match self.seed_state {
+            Some(_) => Timestamp::from_millis(SEEDED_TIME + self.events * 1000),
             None => now,
         };
-        Blanks { id, number, uuid, phone, now }
+        SampleValues { id, number, uuid, phone, now }
     }
 }
 
@@ -127,21 +123,21 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
     #[test]
-    fn every_sample_can_be_filled_in() {
+    fn every_sample_has_known_placeholders_only() {
         for provider in PROVIDERS {
             for sample in provider.samples() {
-                let made = Source::new(None).next(NOW).made(sample);
+                let event = SampleGenerator::new(None).next(NOW).fill_sample(sample);
                 let name = (provider.name(), sample.kind);
-                assert_eq!(made.headers.len(), sample.headers.len(), "{name:?}");
-                let text = String::from_utf8(made.body.to_vec()).unwrap();
-                let whole = format!("{text}{}{:?}", made.target, made.headers);
+                assert_eq!(event.headers.len(), sample.headers.len(), "{name:?}");
+                let text = String::from_utf8(event.body.to_vec()).unwrap();
+                let whole = format!("{text}{}{:?}", event.target, event.headers);
                 assert!(!whole.contains("{{"), "{name:?}: {whole}");
             }
         }
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_events() {
+    fn same_seed_gives_same_events() {
         let sample = SampleEvent {
             kind: "k",
             headers: &[("x-id", "{{uuid}}")],
@@ -149,9 +145,9 @@ mod tests {
             body: "{{id}} {{phone}} {{now}} {{now_ms}} {{now_iso}}",
         };
         let all = |seed: u64, now: Timestamp| -> Vec<_> {
-            let mut source = Source::new(Some(seed));
+            let mut source = SampleGenerator::new(Some(seed));
             (0..3)
-                .map(|_| source.next(now).made(&sample))
+                .map(|_| source.next(now).fill_sample(&sample))
                 .map(|m| (m.target, m.headers, m.body))
                 .collect()
         };

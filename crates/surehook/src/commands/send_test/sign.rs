@@ -1,4 +1,4 @@
-//! Signs test events as the source wants them.
+//! Signs test events with the secret of their source.
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
@@ -14,96 +14,98 @@ use surehook_core::{
 };
 use surehook_engine::system::SystemClock;
 
-use super::sample::{Blanks, Made};
-use crate::{cli::SendTestArgs, client::Client, failure::Failure, settings::environment};
+use super::sample::{SampleValues, TestEvent};
+use crate::{cli::SendTestArgs, client::ApiClient, error::CliError, settings::environment};
 
-/// Knows the source's secret, and where its requests go.
+/// Signs and addresses requests for one source.
 pub(super) struct Signer {
     verifier: Verifier,
     name: String,
-    /// Where requests are sent, and the address that the source believes to have.
-    base: String,
+    base_url: String,
+    /// The public URL of the gateway, which some providers sign.
     origin: String,
-    is_bad: bool,
+    has_invalid_signature: bool,
 }
 
 impl Signer {
     pub(super) fn new(
-        client: &Client,
+        client: &ApiClient,
         source: &Value,
         preset: &dyn Provider,
         args: &SendTestArgs,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         let name = source["name"].as_str().unwrap_or_default().to_owned();
-        let verifier = verifier(source, preset, args.secret.as_deref())?;
+        let verifier = build_verifier(source, preset, args.secret.as_deref())?;
         if args.bad_sig && source["verified"] == false {
-            let error = anyhow!("`{name}` is unverified: there is no signature to spoil");
-            return Err(Failure::refused(error));
+            let error = anyhow!(
+                "source `{name}` does not verify signatures, so there is none to invalidate"
+            );
+            return Err(CliError::refused(error));
         }
-        let base = client.base().to_owned();
-        let origin = source["public_url"].as_str().unwrap_or(&base).to_owned();
-        Ok(Self { verifier, name, base, origin, is_bad: args.bad_sig })
+        let base_url = client.base_url().to_owned();
+        let origin = source["public_url"].as_str().unwrap_or(&base_url).to_owned();
+        Ok(Self { verifier, name, base_url, origin, has_invalid_signature: args.bad_sig })
     }
 
-    /// One request, signed now.
+    /// Builds a request and signs it now.
     pub(super) fn request(
         &self,
-        blanks: &Blanks,
+        values: &SampleValues,
         sample: &SampleEvent,
         body: Option<&Bytes>,
-    ) -> Result<Request<Full<Bytes>>, Failure> {
+    ) -> Result<Request<Full<Bytes>>, CliError> {
         let now = SystemClock.now();
-        let make = |blanks: &Blanks| {
-            let made = blanks.made(sample);
-            Made { body: body.cloned().unwrap_or(made.body), ..made }
+        let fill = |values: &SampleValues| {
+            let event = values.fill_sample(sample);
+            TestEvent { body: body.cloned().unwrap_or(event.body), ..event }
         };
-        let mut made = make(blanks);
-        let mut signed = self.sign(&made, now)?;
-        // Some providers put the time into the body: there a seed cannot give it.
-        if self.verdict(&made, &signed, now) == Err(VerifyError::Stale) {
-            made = make(&blanks.at(now));
-            signed = self.sign(&made, now)?;
+        let mut event = fill(values);
+        let mut signed = self.sign(&event, now)?;
+        // Some providers sign a time in the body, which must be current despite a seed.
+        if self.verify(&event, &signed, now) == Err(VerifyError::Stale) {
+            event = fill(&values.with_time(now));
+            signed = self.sign(&event, now)?;
         }
-        if self.is_bad {
-            spoil(&mut signed);
+        if self.has_invalid_signature {
+            invalidate(&mut signed);
         }
-        let url = format!("{}/in/{}{}{}", self.base, self.name, signed.path, made.target);
+        let url = format!("{}/in/{}{}{}", self.base_url, self.name, signed.path, event.target);
         let mut request = Request::post(url)
             .header(header::USER_AGENT, concat!("surehook-send-test/", env!("CARGO_PKG_VERSION")));
         if let Some(headers) = request.headers_mut() {
-            headers.extend(made.headers);
+            headers.extend(event.headers);
             for (name, value) in signed.headers {
                 let value = HeaderValue::try_from(value);
-                headers.insert(name, value.context("the secret cannot stand in a header")?);
+                headers.insert(name, value.context("the secret is not valid in a header")?);
             }
         }
-        Ok(request.body(Full::new(made.body)).context("the address cannot be called")?)
+        Ok(request.body(Full::new(event.body)).context("invalid URL")?)
     }
 
-    fn sign(&self, made: &Made, now: Timestamp) -> Result<RequestSignature, Failure> {
-        let url = format!("{}/in/{}{}", self.origin, self.name, made.target);
-        let Made { id, headers, body, .. } = made;
+    fn sign(&self, event: &TestEvent, now: Timestamp) -> Result<RequestSignature, CliError> {
+        let url = format!("{}/in/{}{}", self.origin, self.name, event.target);
+        let TestEvent { id, headers, body, .. } = event;
         self.verifier
             .sign(&OutgoingRequest { id, url: &url, headers, body }, now)
-            .map_err(Failure::refused)
+            .map_err(CliError::refused)
     }
 
-    /// What the gateway will say, as far as it can be known here.
-    fn verdict(
+    /// Verifies the signed event as the gateway will.
+    fn verify(
         &self,
-        made: &Made,
+        event: &TestEvent,
         signed: &RequestSignature,
         now: Timestamp,
     ) -> Result<(), VerifyError> {
-        let mut headers: HeaderMap = made.headers.clone();
+        let mut headers: HeaderMap = event.headers.clone();
         for (name, value) in &signed.headers {
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(name, value);
             }
         }
-        let (path, query) = match made.target.split_once('?') {
+        let (path, query) = match event.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
-            None => (made.target.as_str(), None),
+            None => (event.target.as_str(), None),
         };
         let path = format!("{}{path}", signed.path);
         let incoming = IncomingRequest {
@@ -111,58 +113,57 @@ impl Signer {
             path: &path,
             query,
             headers: &headers,
-            body: &made.body,
+            body: &event.body,
             origin: Some(&self.origin),
         };
         self.verifier.verify(&incoming, now).map(drop)
     }
 }
 
-/// Changes a letter in the middle of everything that proves something.
-fn spoil(signed: &mut RequestSignature) {
-    let other = |text: &str| {
-        let places: Vec<usize> = text
+/// Changes one character in every signature.
+fn invalidate(signed: &mut RequestSignature) {
+    let change = |text: &str| {
+        let positions: Vec<usize> = text
             .char_indices()
             .filter(|(_, letter)| letter.is_ascii_alphanumeric())
             .map(|(at, _)| at)
             .collect();
-        let Some(at) = places.get(places.len() / 2).copied() else { return text.to_owned() };
+        let Some(at) = positions.get(positions.len() / 2).copied() else { return text.to_owned() };
         let letter = if text[at..].starts_with('0') { "1" } else { "0" };
         format!("{}{letter}{}", &text[..at], &text[at + 1..])
     };
     for (_, value) in &mut signed.headers {
-        *value = other(value);
+        *value = change(value);
     }
-    signed.path = other(&signed.path);
+    signed.path = change(&signed.path);
 }
 
-/// What checks the source's requests can also make them, given the secret. The API does not
-/// tell secrets, so it must be known here.
-fn verifier(
+/// A verifier can also sign, given the secret. The API masks secrets, so it must be passed here.
+fn build_verifier(
     source: &Value,
     preset: &dyn Provider,
     secret: Option<&str>,
-) -> Result<Verifier, Failure> {
+) -> Result<Verifier, CliError> {
     let verify = &source["verify"];
     if verify.is_null() {
-        let verifier = preset.verifier(vec![find(source, secret)?])?;
-        // Some send the secret itself: the gateway must not choose which variable that is.
-        if secret.is_none() && shows_its_secret(&verifier) {
-            given(None)?;
+        let verifier = preset.verifier(vec![find_secret(source, secret)?])?;
+        // Some providers send the secret itself: the gateway must not choose which variable is sent.
+        if secret.is_none() && sends_plain_secret(&verifier) {
+            require_secret(None)?;
         }
         return Ok(verifier);
     }
     let spec: VerifySpec = serde_json::from_value(verify.clone())
-        .context("the gateway verifies in a way that this version does not know")?;
+        .context("this version does not support the source's verification")?;
     let secrets = match spec {
         VerifySpec::None => Vec::new(),
-        VerifySpec::Hmac(_) => vec![find(source, secret)?],
-        VerifySpec::Token { .. } | VerifySpec::Basic { .. } => vec![given(secret)?],
+        VerifySpec::Hmac(_) => vec![find_secret(source, secret)?],
+        VerifySpec::Token { .. } | VerifySpec::Basic { .. } => vec![require_secret(secret)?],
     };
     Ok(Verifier::new(&spec, secrets)?)
 }
 
-fn shows_its_secret(verifier: &Verifier) -> bool {
+fn sends_plain_secret(verifier: &Verifier) -> bool {
     let headers = HeaderMap::new();
     let outgoing =
         OutgoingRequest { id: "id", url: "http://localhost/", headers: &headers, body: b"{}" };
@@ -174,23 +175,23 @@ fn shows_its_secret(verifier: &Verifier) -> bool {
     })
 }
 
-fn given(secret: Option<&str>) -> Result<Secret, Failure> {
+fn require_secret(secret: Option<&str>) -> Result<Secret, CliError> {
     secret.map(Secret::new).ok_or_else(|| {
-        Failure::refused(anyhow!("the source's secret is not known here"))
-            .hint("give it with --secret or SUREHOOK_SECRET")
+        CliError::refused(anyhow!("the secret of the source is unknown"))
+            .hint("Pass it with --secret or SUREHOOK_SECRET.")
     })
 }
 
-fn find(source: &Value, secret: Option<&str>) -> Result<Secret, Failure> {
+fn find_secret(source: &Value, secret: Option<&str>) -> Result<Secret, CliError> {
     if secret.is_some() {
-        return given(secret);
+        return require_secret(secret);
     }
     let written = source["secrets"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    // A secret that was written out is masked, which is no reference.
+    // Literal secrets are masked and do not resolve.
     let references = written.filter_map(|text| text.parse::<SecretRef>().ok());
     match references.filter_map(|reference| reference.resolve(&environment).ok()).next() {
         Some(found) => Ok(found),
-        None => given(None),
+        None => require_secret(None),
     }
 }
 
@@ -201,21 +202,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spoiled_signature_does_not_fit() {
+    fn invalidated_signature_is_refused() {
         let stripe = provider::find("stripe").unwrap();
         let signer = Signer {
             verifier: stripe.verifier(vec![Secret::new("a secret")]).unwrap(),
             name: "in".to_owned(),
-            base: "http://localhost".to_owned(),
+            base_url: "http://localhost".to_owned(),
             origin: "http://localhost".to_owned(),
-            is_bad: false,
+            has_invalid_signature: false,
         };
         let now = Timestamp::from_millis(1_700_000_000_000);
-        let blanks = super::super::sample::Source::new(Some(1)).next(now);
-        let made = blanks.made(&stripe.samples()[0]);
-        let mut signed = signer.sign(&made, now).unwrap();
-        assert_eq!(signer.verdict(&made, &signed, now), Ok(()));
-        spoil(&mut signed);
-        assert!(signer.verdict(&made, &signed, now).is_err());
+        let values = super::super::sample::SampleGenerator::new(Some(1)).next(now);
+        let event = values.fill_sample(&stripe.samples()[0]);
+        let mut signed = signer.sign(&event, now).unwrap();
+        assert_eq!(signer.verify(&event, &signed, now), Ok(()));
+        invalidate(&mut signed);
+        assert!(signer.verify(&event, &signed, now).is_err());
     }
 }

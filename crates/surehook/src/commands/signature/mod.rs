@@ -1,4 +1,4 @@
-//! `surehook verify` and `surehook sign`: signatures looked at offline, as the gateway would.
+//! `surehook verify` and `surehook sign`: signatures without a running gateway.
 
 mod request;
 mod sign;
@@ -16,58 +16,58 @@ use surehook_core::{
 };
 use surehook_engine::system::SystemClock;
 
-use crate::{cli::RequestArgs, failure::Failure, settings::environment};
+use crate::{cli::RequestArgs, error::CliError, settings::environment};
 
-/// A source as the settings would make it.
-struct Judge {
+/// A source built from command line arguments.
+struct OfflineSource {
     spec: SourceSpec,
-    source: Source,
+    built: Source,
     secrets: Vec<Secret>,
 }
 
-impl Judge {
-    fn new(preset: &str, args: &RequestArgs) -> Result<Self, Failure> {
+impl OfflineSource {
+    fn new(preset: &str, args: &RequestArgs) -> Result<Self, CliError> {
         let mut written = json!({ "name": "source", "provider": preset });
         if let Some(verify) = &args.verify {
             let table: toml::Table = toml::from_str(&format!("verify = {verify}"))
                 .with_context(|| format!("--verify is not TOML: {verify}"))
-                .map_err(Failure::refused)?;
+                .map_err(CliError::refused)?;
             written["verify"] = serde_json::to_value(&table["verify"])?;
         }
-        // A secret may be anything that TOML could not hold; it is put in as it is.
+        // Set after parsing, because a secret may contain anything.
         let secrets: Vec<SecretRef> = args
             .secrets
             .iter()
             .map(|text| text.parse::<SecretRef>())
             .collect::<Result<_, _>>()
-            .map_err(|error| Failure::refused(error).hint("give it with --secret"))?;
+            .map_err(|error| CliError::refused(error).hint("Pass it with --secret."))?;
         let mut spec: SourceSpec =
-            serde_json::from_value(written).context("--verify").map_err(Failure::refused)?;
+            serde_json::from_value(written).context("--verify").map_err(CliError::refused)?;
         spec.secrets = secrets;
         let source = spec.build(SourceId::new(Timestamp::default(), 0), &environment);
-        let source = source.map_err(|error| Failure::refused(error).hint(HINT))?;
+        let source = source.map_err(|error| CliError::refused(error).hint(SECRETS_HINT))?;
         let secrets = spec.secrets.iter().map(|secret| secret.resolve(&environment));
-        let secrets = secrets.collect::<Result<_, _>>().map_err(Failure::refused)?;
-        Ok(Self { spec, source, secrets })
+        let secrets = secrets.collect::<Result<_, _>>().map_err(CliError::refused)?;
+        Ok(Self { spec, built: source, secrets })
     }
 
-    /// The same with other secrets.
+    /// A verifier of this source with other secrets.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         match &self.spec.verify {
             Some(verify) => Verifier::new(verify, secrets),
-            None => self.source.provider.verifier(secrets),
+            None => self.built.provider.verifier(secrets),
         }
     }
 
-    fn is_open(&self) -> bool {
+    fn is_unverified(&self) -> bool {
         self.spec.verify == Some(VerifySpec::None)
     }
 }
 
-const HINT: &str = "secrets are given with --secret; a generic source also needs --verify '{ hmac = { header = \"x-signature\" } }'";
+const SECRETS_HINT: &str = "Pass secrets with --secret. A generic source also needs --verify '{ hmac = { header = \"x-signature\" } }'.";
 
-/// The time that counts as now.
-fn now(args: &RequestArgs) -> Result<Timestamp, Failure> {
+/// The current time, or `--now`.
+fn now(args: &RequestArgs) -> Result<Timestamp, CliError> {
     let Some(text) = &args.now else { return Ok(SystemClock.now()) };
     let number = text.parse::<i64>().ok().map(|number| {
         let millis = if text.len() >= 12 { number } else { number.saturating_mul(1000) };
@@ -75,11 +75,10 @@ fn now(args: &RequestArgs) -> Result<Timestamp, Failure> {
     });
     match number {
         Some(time) => Ok(time),
-        None => text.parse().map_err(|error| Failure::refused(anyhow!("--now: {error}"))),
+        None => text.parse().map_err(|error| CliError::refused(anyhow!("--now: {error}"))),
     }
 }
 
-/// Prints an object on a line.
-fn print_json(value: &Value) -> Result<(), Failure> {
-    Ok(crate::output::line(&value.to_string())?)
+fn print_json(value: &Value) -> Result<(), CliError> {
+    Ok(crate::output::print_line(&value.to_string())?)
 }

@@ -1,14 +1,13 @@
-//! A request, put together from what a person gives.
+//! A request built from command line arguments or a file.
 
 use anyhow::anyhow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use surehook_core::request::IncomingRequest;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
-/// A request as it would have come in.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct OfflineRequest {
     pub(super) source: String,
     pub(super) path: String,
     pub(super) query: Option<String>,
@@ -17,14 +16,14 @@ pub(super) struct Given {
     pub(super) origin: Option<String>,
 }
 
-impl Given {
+impl OfflineRequest {
     pub(super) fn new(body: Vec<u8>) -> Self {
         Self { source: "source".to_owned(), body, ..Self::default() }
     }
 
-    /// Reads a request as it goes over the wire. Lines may end with a bare newline.
-    pub(super) fn parse(raw: &[u8]) -> Result<Self, Failure> {
-        let wrong = |why: &str| Failure::refused(anyhow!("this is not an HTTP request: {why}"));
+    /// Parses a raw HTTP request. Lines may end with a bare newline.
+    pub(super) fn parse(raw: &[u8]) -> Result<Self, CliError> {
+        let invalid = |why: &str| CliError::refused(anyhow!("invalid HTTP request: {why}"));
         let ends = [&b"\r\n\r\n"[..], b"\n\n"].map(|end| {
             raw.windows(end.len()).position(|part| part == end).map(|at| (at, at + end.len()))
         });
@@ -32,25 +31,24 @@ impl Given {
             .into_iter()
             .flatten()
             .min()
-            .ok_or_else(|| wrong("there is no empty line after the headers"))?;
+            .ok_or_else(|| invalid("no empty line after the headers"))?;
         let head =
-            std::str::from_utf8(&raw[..head_end]).map_err(|_| wrong("its head is no text"))?;
+            std::str::from_utf8(&raw[..head_end]).map_err(|_| invalid("the head is not text"))?;
         let mut lines = head.lines();
         let target = lines.next().and_then(|line| line.split_whitespace().nth(1));
-        let target =
-            target.ok_or_else(|| wrong("its first line is not like POST /in/shop HTTP/1.1"))?;
-        let mut given = Self::new(raw[body_start..].to_vec());
-        given.address(target);
+        let target = target
+            .ok_or_else(|| invalid("the first line must look like POST /in/shop HTTP/1.1"))?;
+        let mut request = Self::new(raw[body_start..].to_vec());
+        request.set_url(target);
         for line in lines {
-            given.header(line)?;
+            request.add_header(line)?;
         }
-        Ok(given)
+        Ok(request)
     }
 
-    /// Adds `Name: value`.
-    pub(super) fn header(&mut self, line: &str) -> Result<(), Failure> {
-        let wrong =
-            || Failure::refused(anyhow!("`{line}` is not a header; write it as Name: value"));
+    /// Adds a header of the form `Name: value`.
+    pub(super) fn add_header(&mut self, line: &str) -> Result<(), CliError> {
+        let wrong = || CliError::refused(anyhow!("`{line}` is not a header; use Name: value"));
         let (name, value) = line.split_once(':').ok_or_else(wrong)?;
         let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
         let value = HeaderValue::from_bytes(value.trim().as_bytes()).map_err(|_| wrong())?;
@@ -58,14 +56,14 @@ impl Given {
         Ok(())
     }
 
-    /// Takes the address apart: what stands before `/in/`, the source, the rest.
-    pub(super) fn address(&mut self, address: &str) {
-        let (address, query) = match address.split_once('?') {
-            Some((address, query)) => (address, Some(query.to_owned())),
-            None => (address, None),
+    /// Splits a URL into origin, source, path and query.
+    pub(super) fn set_url(&mut self, url: &str) {
+        let (url, query) = match url.split_once('?') {
+            Some((url, query)) => (url, Some(query.to_owned())),
+            None => (url, None),
         };
         self.query = query;
-        let Some((origin, rest)) = address.split_once("/in/") else { return };
+        let Some((origin, rest)) = url.split_once("/in/") else { return };
         if !origin.is_empty() {
             self.origin = Some(origin.to_owned());
         }
@@ -90,28 +88,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_raw_request_is_taken_apart() {
+    fn raw_request_is_parsed() {
         for end in ["\r\n", "\n"] {
             let raw =
                 ["POST /in/shop/a/b?c=d HTTP/1.1", "Host: gw.test", "X-Sig: 1: 2", "", "{\n\n}"];
-            let given = Given::parse(raw.join(end).as_bytes()).unwrap();
-            assert_eq!((given.source.as_str(), given.path.as_str()), ("shop", "/a/b"));
+            let request = OfflineRequest::parse(raw.join(end).as_bytes()).unwrap();
+            assert_eq!((request.source.as_str(), request.path.as_str()), ("shop", "/a/b"));
             assert_eq!(
-                (given.query.as_deref(), &given.headers["x-sig"]),
+                (request.query.as_deref(), &request.headers["x-sig"]),
                 (Some("c=d"), &HeaderValue::from_static("1: 2"))
             );
-            assert_eq!(given.body, b"{\n\n}");
-            assert_eq!(given.incoming().urls()[0], "https://gw.test/in/shop/a/b?c=d");
+            assert_eq!(request.body, b"{\n\n}");
+            assert_eq!(request.incoming().urls()[0], "https://gw.test/in/shop/a/b?c=d");
         }
-        for wrong in [&b"{}"[..], b"POST\n\n", b"POST / HTTP/1.1\nx\n\n", b"\xff / x\n\n"] {
-            assert!(Given::parse(wrong).is_err(), "{wrong:?}");
+        for invalid in [&b"{}"[..], b"POST\n\n", b"POST / HTTP/1.1\nx\n\n", b"\xff / x\n\n"] {
+            assert!(OfflineRequest::parse(invalid).is_err(), "{invalid:?}");
         }
     }
 
     #[test]
-    fn an_address_is_taken_apart() {
-        let mut given = Given::new(Vec::new());
-        given.address("https://hooks.example.com/x/in/shop?a=1");
-        assert_eq!(given.incoming().urls(), ["https://hooks.example.com/x/in/shop?a=1"]);
+    fn url_is_split_into_origin_and_source() {
+        let mut request = OfflineRequest::new(Vec::new());
+        request.set_url("https://hooks.example.com/x/in/shop?a=1");
+        assert_eq!(request.incoming().urls(), ["https://hooks.example.com/x/in/shop?a=1"]);
     }
 }

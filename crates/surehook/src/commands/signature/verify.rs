@@ -1,4 +1,4 @@
-//! `surehook verify`: would this request be let in, and what would become of it?
+//! `surehook verify`: checks whether a request would be accepted, and what would be stored.
 
 use anyhow::anyhow;
 use serde_json::{Map, Value, json};
@@ -9,89 +9,97 @@ use surehook_core::{
     verify::diagnosis,
 };
 
-use super::{Judge, now, print_json, request::Given};
+use super::{OfflineSource, now, print_json, request::OfflineRequest};
 use crate::{
     cli::VerifyArgs,
     commands::files,
-    failure::Failure,
-    output::{self, Tone},
+    error::CliError,
+    output::{self, OutputStyle},
 };
 
-pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let judge = Judge::new(&args.preset, &args.with)?;
-    let mut given = match (&args.request, &args.file) {
-        (Some(request), _) => Given::parse(&files::read(request)?)?,
-        (None, Some(file)) => Given::new(files::read(file)?),
-        (None, None) => return Err(Failure::refused(anyhow!("name a file with the body"))),
+pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), CliError> {
+    let source = OfflineSource::new(&args.preset, &args.request_args)?;
+    let mut request = match (&args.request, &args.file) {
+        (Some(file), _) => OfflineRequest::parse(&files::read(file)?)?,
+        (None, Some(file)) => OfflineRequest::new(files::read(file)?),
+        (None, None) => return Err(CliError::refused(anyhow!("pass a file with the body"))),
     };
-    for line in &args.with.headers {
-        given.header(line)?;
+    for line in &args.request_args.headers {
+        request.add_header(line)?;
     }
-    if let Some(url) = &args.with.url {
+    if let Some(url) = &args.request_args.url {
         if !url.contains("://") || !url.contains("/in/") {
-            let error = anyhow!("--url is the whole address, such as https://example.com/in/shop");
-            return Err(Failure::refused(error));
+            let error =
+                anyhow!("--url must be the complete URL, such as https://example.com/in/shop");
+            return Err(CliError::refused(error));
         }
-        given.address(url);
+        request.set_url(url);
     }
-    let now = now(&args.with)?;
-    let incoming = given.incoming();
-    let verified = match judge.source.verifier.verify(&incoming, now) {
+    let now = now(&args.request_args)?;
+    let incoming = request.incoming();
+    let verified = match source.built.verifier.verify(&incoming, now) {
         Ok(verified) => verified,
         Err(refused) => {
-            let build = |secrets| judge.verifier(secrets);
-            let mistake = diagnosis::find_cause(&build, &judge.secrets, &incoming, now);
-            if args.with.json {
+            let build = |secrets| source.verifier(secrets);
+            let mistake = diagnosis::find_cause(&build, &source.secrets, &incoming, now);
+            if args.request_args.json {
                 print_json(&json!({
                     "verified": false,
                     "reason": refused.code(),
                     "detail": refused.to_string(),
                     "hint": mistake,
                 }))?;
-                return Err(Failure::unverified());
+                return Err(CliError::unverified());
             }
-            let failure = Failure::from(anyhow!("not verified ({}): {refused}", refused.code()));
+            let failure = CliError::from(anyhow!("not verified ({}): {refused}", refused.code()));
             let hint = mistake.unwrap_or_else(|| advice(&incoming, refused.code()));
             return Err(failure.hint(&hint));
         }
     };
-    let by = judge.source.verifier.label(verified);
-    let readable = DecodedRequest::new(&given.headers, &given.body);
-    let (headers, body) = readable.request(&given.headers, &given.body);
+    let by = source.built.verifier.label(verified);
+    let readable = DecodedRequest::new(&request.headers, &request.body);
+    let (headers, body) = readable.request(&request.headers, &request.body);
     let read = IncomingRequest { headers, body, ..incoming };
-    let reading = judge.source.read(&read, verified);
-    if args.with.json {
-        return print_json(&told(&judge, &read, by.as_deref(), &reading));
+    let reading = source.built.read(&read, verified);
+    if args.request_args.json {
+        return print_json(&result_json(&source, &read, by.as_deref(), &reading));
     }
-    match judge.is_open() {
-        true => output::line(&output::paint(Tone::Warn, "unverified: everything is let in"))?,
+    match source.is_unverified() {
+        true => output::print_line(&output::style(
+            OutputStyle::Warning,
+            "unverified: every request is accepted",
+        ))?,
         false => {
-            let said = format!("verified by {}", by.as_deref().unwrap_or_default());
-            output::line(&output::paint(Tone::Good, &said))?;
+            let text = format!("verified by {}", by.as_deref().unwrap_or_default());
+            output::print_line(&output::style(OutputStyle::Success, &text))?;
         }
     }
-    print(&judge, &read, &reading)
+    print_events(&source, &read, &reading)
 }
 
-/// What to look at when no mistake explains it.
+/// Hint for a failure that no known mistake explains.
 fn advice(incoming: &IncomingRequest<'_>, code: &str) -> String {
     let names: Vec<&str> = incoming.headers.keys().map(http::HeaderName::as_str).collect();
     match code {
         code if code.starts_with("missing") && names.is_empty() => {
-            "give the headers of the request with --header 'Name: value'".to_owned()
+            "Pass the headers of the request with --header 'Name: value'.".to_owned()
         }
         code if code.starts_with("missing") => {
-            format!("the headers given are: {}", names.join(", "))
+            format!("The headers passed are: {}", names.join(", "))
         }
-        "unknown_address" => "give the address that the provider calls with --url".to_owned(),
-        _ => "none of the usual mistakes explains it: is it the right secret, and are these the \
-              exact bytes that were signed?"
+        "unknown_address" => "Pass the URL that the provider calls with --url.".to_owned(),
+        _ => "No common mistake explains this. Check the secret, and that the body is exactly the \
+              bytes that were signed."
             .to_owned(),
     }
 }
 
-/// The key of an event, and where it comes from.
-fn key(judge: &Judge, request: &IncomingRequest<'_>, part: &EventPart) -> (Option<String>, String) {
+/// The deduplication key of an event, and its origin.
+fn find_key(
+    source: &OfflineSource,
+    request: &IncomingRequest<'_>,
+    part: &EventPart,
+) -> (Option<String>, String) {
     let body = part.body.as_deref().unwrap_or(request.body);
     match &part.key {
         EventKey::Known(key, from) => (Some(key.as_str().to_owned()), (*from).to_owned()),
@@ -99,9 +107,9 @@ fn key(judge: &Judge, request: &IncomingRequest<'_>, part: &EventPart) -> (Optio
             (None, format!("hash of the body, for {} s", window.as_secs()))
         }
         EventKey::None => (None, "none".to_owned()),
-        EventKey::Rules => match judge.source.keys.extract(request.headers, body) {
+        EventKey::Rules => match source.built.keys.extract(request.headers, body) {
             Ok(Some(found)) => {
-                let from = judge.source.keys.label(found.rule);
+                let from = source.built.keys.label(found.rule);
                 (Some(found.key.as_str().to_owned()), from.as_deref().unwrap_or("").to_owned())
             }
             Ok(None) => (None, "none".to_owned()),
@@ -110,8 +118,8 @@ fn key(judge: &Judge, request: &IncomingRequest<'_>, part: &EventPart) -> (Optio
     }
 }
 
-fn event(judge: &Judge, request: &IncomingRequest<'_>, part: &EventPart) -> Value {
-    let (key, from) = key(judge, request, part);
+fn event_json(source: &OfflineSource, request: &IncomingRequest<'_>, part: &EventPart) -> Value {
+    let (key, from) = find_key(source, request, part);
     let mut attributes = Map::new();
     for (name, value) in part.attributes.iter() {
         let values = attributes.entry(name.as_str()).or_insert_with(|| json!([]));
@@ -130,52 +138,54 @@ fn event(judge: &Judge, request: &IncomingRequest<'_>, part: &EventPart) -> Valu
     })
 }
 
-fn told(
-    judge: &Judge,
+fn result_json(
+    source: &OfflineSource,
     request: &IncomingRequest<'_>,
     by: Option<&str>,
     reading: &ParsedRequest,
 ) -> Value {
-    let mut told = json!({ "verified": !judge.is_open(), "by": by });
+    let mut result = json!({ "verified": !source.is_unverified(), "by": by });
     match reading {
-        ParsedRequest::Handshake(reply) => told["answer"] = json!(answer(reply)),
+        ParsedRequest::Handshake(reply) => result["answer"] = json!(format_reply(reply)),
         ParsedRequest::Events(parts) => {
-            told["events"] = parts.iter().map(|part| event(judge, request, part)).collect();
+            result["events"] = parts.iter().map(|part| event_json(source, request, part)).collect();
         }
     }
-    told
+    result
 }
 
-fn answer(reply: &ProviderReply) -> String {
+fn format_reply(reply: &ProviderReply) -> String {
     format!("{} {}", reply.status.as_u16(), String::from_utf8_lossy(&reply.body))
 }
 
-fn print(
-    judge: &Judge,
+fn print_events(
+    source: &OfflineSource,
     request: &IncomingRequest<'_>,
     reading: &ParsedRequest,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let parts = match reading {
         ParsedRequest::Handshake(reply) => {
-            let said = format!("a greeting; it is answered with {}", answer(reply));
-            return Ok(output::line(&output::plain(&said))?);
+            let text = format!("a verification handshake; the response is {}", format_reply(reply));
+            return Ok(output::print_line(&output::escape_control(&text))?);
         }
         ParsedRequest::Events(parts) if parts.is_empty() => {
-            return Ok(output::line("it holds no event; nothing would be kept")?);
+            return Ok(output::print_line(
+                "The request contains no events; nothing would be stored.",
+            )?);
         }
         ParsedRequest::Events(parts) => parts,
     };
-    let many = parts.len();
+    let total = parts.len();
     for (number, part) in parts.iter().enumerate() {
-        let mut shown = event(judge, request, part);
-        output::line("")?;
-        output::line(&format!("event {} of {many}", number + 1))?;
-        let attributes = shown["attributes"].take();
-        output::fields(&shown, &["kind", "key", "key_from", "order", "body_bytes"])?;
+        let mut event = event_json(source, request, part);
+        output::print_line("")?;
+        output::print_line(&format!("event {} of {total}", number + 1))?;
+        let attributes = event["attributes"].take();
+        output::print_fields(&event, &["kind", "key", "key_from", "order", "body_bytes"])?;
         for (name, values) in attributes.as_object().into_iter().flatten() {
             let values: Vec<String> =
-                values.as_array().into_iter().flatten().map(output::cell).collect();
-            output::line(&format!("  {name}: {}", values.join(", ")))?;
+                values.as_array().into_iter().flatten().map(output::format_value).collect();
+            output::print_line(&format!("  {name}: {}", values.join(", ")))?;
         }
     }
     Ok(())

@@ -1,0 +1,176 @@
+//! Checks the configuration: is it usable, do host names resolve, are addresses allowed?
+
+use std::{net::IpAddr, sync::Arc};
+
+use http::Uri;
+use surehook_core::{
+    address::AddressPolicy,
+    destination::{
+        BUILTIN_INBOX,
+        status_source::{
+            MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, without_status_source,
+        },
+    },
+    quarantine::QuarantineStore as _,
+    store::{AdminStore as _, Configuration, PageRequest, StoredObject},
+    time::Clock as _,
+};
+use surehook_engine::{
+    apply::plan_changes,
+    connect::{ConnectError, GuardedConnector, SystemResolver},
+    programs::AllowedPrograms,
+    system::{SystemClock, SystemRng},
+};
+
+use super::Findings;
+use crate::{
+    commands::check::{self, ConfigCheckReport},
+    data_folder,
+    settings::{Settings, environment},
+};
+
+/// Quarantined requests that are counted.
+const QUARANTINED_MAX: usize = 1000;
+
+pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findings) {
+    let configuration = next_configuration(settings).await;
+    let policy = AddressPolicy::new(settings.allow_networks.clone());
+    check_usable(&configuration, &policy, &settings.allow_exec, findings);
+    check_routes(&configuration, findings);
+    check_verification(&configuration, settings.public_url.is_some(), findings);
+    check_status_sources(&configuration, findings);
+    check_quarantine(settings, findings).await;
+    let connector = GuardedConnector::new(Arc::new(policy), Arc::new(SystemResolver));
+    for destination in &configuration.destinations {
+        let spec = &destination.spec;
+        if spec.url != BUILTIN_INBOX
+            && !spec.url.is_empty()
+            && let Ok(uri) = spec.url.parse()
+        {
+            check_reachable(spec.name.as_str(), &uri, &connector, probe, findings).await;
+        }
+    }
+}
+
+/// The configuration that the next start would have: the data folder's with the settings applied.
+async fn next_configuration(settings: &Settings) -> Configuration {
+    let mut configuration = match data_folder::open_store(&settings.data) {
+        Ok(store) => store.configuration().await.unwrap_or_default(),
+        Err(_) => Configuration::default(),
+    };
+    let now = SystemClock.now();
+    let (changes, _) =
+        plan_changes(&configuration, settings.desired_configuration(), &SystemRng, now);
+    configuration.apply(&changes, now);
+    configuration
+}
+
+fn check_usable(
+    configuration: &Configuration,
+    policy: &AddressPolicy,
+    programs: &AllowedPrograms,
+    findings: &mut Findings,
+) {
+    let ConfigCheckReport { problems, unset } = check::check(configuration, policy, programs);
+    if problems.is_empty() && unset.is_empty() {
+        let Configuration { sources, destinations, routes, .. } = configuration;
+        let (sources, destinations, routes) = (sources.len(), destinations.len(), routes.len());
+        let message = format!("{sources} sources, {destinations} destinations, {routes} routes");
+        findings.ok("configuration", message);
+    }
+    for problem in problems {
+        findings.fail("configuration", problem, "Fix it with `surehook apply` or the API.");
+    }
+    for name in unset {
+        let advice = format!("Set {name} for the gateway, or run doctor in its environment.");
+        findings.warn("secrets", format!("{name} is not set here"), advice);
+    }
+}
+
+fn check_routes(configuration: &Configuration, findings: &mut Findings) {
+    for source in &configuration.sources {
+        let name = &source.spec.name;
+        // Messages name their destination.
+        let needs_route = !source.spec.is_outbox();
+        if needs_route && !configuration.routes.iter().any(|route| route.spec.from == *name) {
+            let advice = "Add a route, or delete the source.";
+            findings.warn("routes", format!("source `{name}` has no route"), advice);
+        }
+    }
+}
+
+fn check_verification(
+    configuration: &Configuration,
+    has_public_url: bool,
+    findings: &mut Findings,
+) {
+    for StoredObject { id, spec: source, .. } in &configuration.sources {
+        // Invalid sources are already reported.
+        for message in
+            source.build(*id, &environment).iter().flat_map(|built| built.warnings(has_public_url))
+        {
+            let advice = format!("See docs/providers/{}.md.", source.provider);
+            findings.warn("verify", format!("`{}`: {message}", source.name), advice);
+        }
+        if source.provider != "generic" && !source.is_verified() {
+            let message = format!(
+                "source `{}` ({}) does not verify signatures",
+                source.name, source.provider
+            );
+            findings.warn("verify", message, "Remove `verify = \"none\"` and set `secrets`.");
+        }
+    }
+}
+
+/// Warns about messaging destinations whose status updates no source receives.
+fn check_status_sources(configuration: &Configuration, findings: &mut Findings) {
+    for destination in without_status_source(configuration) {
+        findings.warn(
+            "statuses",
+            format!("`{}`: {MISSING_STATUS_SOURCE}", destination.name),
+            MISSING_STATUS_SOURCE_ADVICE,
+        );
+    }
+}
+
+async fn check_quarantine(settings: &Settings, findings: &mut Findings) {
+    let Ok(store) = data_folder::open_store(&settings.data) else { return };
+    let requests =
+        store.list_quarantined(None, PageRequest { after: None, limit: QUARANTINED_MAX }).await;
+    let count = requests.map_or(0, |requests| requests.len());
+    if count > 0 {
+        let more = if count == QUARANTINED_MAX { " or more" } else { "" };
+        let message = format!("{count}{more} quarantined requests");
+        findings.warn("quarantine", message, "Inspect them: surehook quarantine list");
+    }
+}
+
+async fn check_reachable(
+    name: &str,
+    uri: &Uri,
+    connector: &GuardedConnector,
+    probe: bool,
+    findings: &mut Findings,
+) {
+    let host = uri.host().unwrap_or_default();
+    let found = connector.resolve_allowed(host).await;
+    let message = |error: &dyn std::fmt::Display| format!("`{name}` ({host}): {error}");
+    let found = match found {
+        Ok(found) => found,
+        Err(error @ ConnectError::Blocked(_)) => {
+            let advice = "Add its network to `allow_networks` if this is intended.";
+            return findings.fail("destination", message(&error), advice);
+        }
+        Err(error) => {
+            let advice = "Check the host name and DNS; deliveries to it will wait.";
+            return findings.fail("destination", message(&error), advice);
+        }
+    };
+    if probe && let Err(error) = connector.try_connect(uri.clone()).await {
+        let advice = "Check that it is running and not blocked by a firewall.";
+        return findings.fail("destination", message(&error), advice);
+    }
+    let addresses: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+    let verb = if probe { "accepts connections at" } else { "resolves to" };
+    findings.ok("destination", format!("`{name}` {verb} {}", addresses.join(", ")));
+}

@@ -1,0 +1,58 @@
+//! Read-only access to a data folder through the API, without a running gateway.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::anyhow;
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use surehook_engine::Engine;
+use surehook_http::{ServerLimits, ServerState};
+use surehook_store::{OpenError, SqliteStore};
+use tokio_util::sync::CancellationToken;
+
+use crate::{commands::serve, error::CliError, settings::Settings};
+
+/// A data folder opened read-only.
+#[derive(Debug)]
+pub(crate) struct DataFolder(Arc<ServerState>);
+
+impl DataFolder {
+    /// Opens the folder without a lock, also while a gateway uses it.
+    pub(crate) fn open(data: &Path) -> Result<Self, CliError> {
+        let store = Arc::new(open_store(data)?);
+        let parts = serve::engine_parts(&Settings::default(), store).map_err(CliError::settings)?;
+        let engine = Engine::without_tasks(parts);
+        let no_tokens = Vec::new();
+        Ok(Self(ServerState::new(
+            engine,
+            ServerLimits::default(),
+            no_tokens,
+            CancellationToken::new(),
+        )))
+    }
+
+    /// Answers an API request.
+    pub(crate) async fn call(
+        &self,
+        method: &Method,
+        path: &str,
+    ) -> Result<(StatusCode, Bytes), CliError> {
+        if method != Method::GET {
+            let error = anyhow!("--data is read-only");
+            return Err(CliError::refused(error).hint("Use the running gateway: omit --data."));
+        }
+        Ok(self.0.get_in_process(path).await?)
+    }
+}
+
+/// Opens the store of a data folder read-only.
+pub(crate) fn open_store(data: &Path) -> Result<SqliteStore, CliError> {
+    SqliteStore::open_read_only(data).map_err(open_error)
+}
+
+pub(crate) fn open_error(error: OpenError) -> CliError {
+    if matches!(error, OpenError::Missing(_)) {
+        return CliError::not_found(error).hint("Pass the data folder of a gateway with --data.");
+    }
+    CliError::settings(error)
+}

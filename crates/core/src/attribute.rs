@@ -1,10 +1,9 @@
-//! What an event is about, so that it can be found: its kind and its search attributes.
+//! The kind and the search attributes of an event.
 //!
-//! A value goes the same way when it is stored and when it is looked for: [`Attributes::push`] and
-//! [`AttributeFilter::new`] both find out where it belongs (a phone number or another address) and both
-//! compare it in its normal form. So `+55 (11) 98765-4321` finds what came as `551187654321`.
+//! [`Attributes::push`] and [`AttributeFilter::new`] normalize a value in the same way, when it is stored
+//! and when it is searched: `+55 (11) 98765-4321` finds an event that contained `551187654321`.
 
-pub(crate) mod address;
+pub(crate) mod contact_address;
 #[cfg(test)]
 mod tests;
 
@@ -14,45 +13,45 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 use sha2::{Digest, Sha256};
 
-/// Attributes of one event, at most. Further ones are left out.
-pub const PAIRS_MAX: usize = 16;
-/// The longest value. A longer one is left out: nobody looks for it.
+/// Most attributes of one event. Further ones are dropped.
+pub const ATTRIBUTES_MAX: usize = 16;
+/// Longest value. A longer one is dropped.
 pub const VALUE_BYTES_MAX: usize = 255;
-/// The longest kind.
+/// Longest kind.
 pub const KIND_BYTES_MAX: usize = 128;
 
-/// What a value of an event says about it. The more telling come first: fewer events share them.
+/// The name of a search attribute. Sorted by selectivity: fewer events share the first ones.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum AttributeName {
-    /// The id of a message: a wamid, `key.id`, `MessageSid`, `ts` of Slack, `message_id` of Telegram.
-    /// Of a reaction, a reply or a status also that of the message it is about.
+    /// Message id: a wamid, `key.id`, `MessageSid`, `ts` of Slack, `message_id` of Telegram. For a
+    /// reaction, reply or status, also the id of the message it refers to.
     MessageId,
-    /// The id of the thing concerned: a payment, an order, an issue, a contact.
+    /// Id of the object: a payment, an order, an issue, a contact.
     Object,
-    /// The id of a conversation or thread within which messages are sent.
+    /// Id of a conversation or thread.
     Conversation,
-    /// The phone number of the other party, in any form.
+    /// Phone number of the other party, in any format.
     Phone,
-    /// Another address of a person or group: `…@lid`, `…@g.us`, a BSUID, the id of a chat or channel.
+    /// Other address of a person or group: `…@lid`, `…@g.us`, a BSUID, a chat or channel id.
     Chat,
-    /// An email address.
+    /// Email address.
     Email,
-    /// Who did it, as the provider knows them: a user id or a login.
+    /// The acting user at the provider: a user id or a login.
     User,
-    /// The provider's code of what went wrong.
+    /// Error code of the provider.
     Error,
-    /// Whose it is on our side: a WABA id, a `phone_number_id`, an instance, an account, a shop, a
-    /// repository, a workspace.
+    /// Our account at the provider: a WABA id, a `phone_number_id`, an instance, a shop, a repository, a
+    /// workspace.
     Account,
-    /// What the provider says of the thing: `delivered`, `read`, `failed`, `open`, `approved`.
+    /// Status at the provider: `delivered`, `read`, `failed`, `open`, `approved`.
     ProviderStatus,
 }
 
 impl AttributeName {
-    /// Every name, in the order in which they are shown.
+    /// All names, in display order.
     pub const ALL: [Self; 10] = [
         Self::MessageId,
         Self::Object,
@@ -66,7 +65,7 @@ impl AttributeName {
         Self::ProviderStatus,
     ];
 
-    /// The word that the API, the command line and the store use.
+    /// The name in the API, the command line and the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::MessageId => "message_id",
@@ -82,16 +81,15 @@ impl AttributeName {
         }
     }
 
-    /// The name for a word.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|name| name.as_str() == word)
     }
 
-    /// The form in which values are compared.
-    fn normal(self, value: &str) -> Cow<'_, str> {
+    /// The normalized value, for comparison.
+    fn normalize(self, value: &str) -> Cow<'_, str> {
         match self {
-            Self::Phone => address::canonical_phone(value),
-            // Written in either case by people, and by some providers.
+            Self::Phone => contact_address::canonical_phone(value),
+            // Not case-sensitive.
             Self::Chat | Self::Email | Self::ProviderStatus => value.to_lowercase().into(),
             Self::MessageId
             | Self::Object
@@ -103,14 +101,14 @@ impl AttributeName {
     }
 }
 
-/// What sort of thing happened, in the words of the provider: `message`, `payment_intent.succeeded`.
+/// The kind of an event, as named by the provider: `message`, `payment_intent.succeeded`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct EventKind(Arc<str>);
 
-/// A text that is no kind.
+/// A text that is not a valid event kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a kind has 1 to {KIND_BYTES_MAX} printable bytes")]
+#[error("an event kind must have 1 to {KIND_BYTES_MAX} printable bytes")]
 pub struct ParseEventKindError;
 
 impl TryFrom<String> for EventKind {
@@ -130,17 +128,15 @@ impl From<EventKind> for String {
 impl EventKind {
     /// `None` if the text is blank, longer than [`KIND_BYTES_MAX`], or not printable.
     pub fn new(text: &str) -> Option<Self> {
-        clean(text, KIND_BYTES_MAX).map(|text| Self(text.into()))
+        trim_valid(text, KIND_BYTES_MAX).map(|text| Self(text.into()))
     }
 
-    /// The word.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What it is found by.
     pub fn term(&self) -> SearchTerm {
-        SearchTerm::of("kind", &self.0)
+        SearchTerm::new("kind", &self.0)
     }
 }
 
@@ -150,145 +146,136 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// The text without blanks around it, if something is left that can be shown and is not too long.
-fn clean(text: &str, bytes_max: usize) -> Option<&str> {
+/// The trimmed text, if it is not empty, printable and not too long.
+fn trim_valid(text: &str, bytes_max: usize) -> Option<&str> {
     let text = text.trim();
-    let is_good = !text.is_empty() && text.len() <= bytes_max && !text.contains(char::is_control);
-    is_good.then_some(text)
+    let is_valid = !text.is_empty() && text.len() <= bytes_max && !text.contains(char::is_control);
+    is_valid.then_some(text)
 }
 
-/// What an index holds of an attribute or a kind: short, of one length, spread evenly. Two may have
-/// the same, so what is found by it has to be asked once more.
+/// The index entry of an attribute or kind: a short hash. Hashes may collide, so events found by a term
+/// must be checked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SearchTerm([u8; Self::BYTES]);
 
 impl SearchTerm {
-    /// The length of each.
     pub const BYTES: usize = 8;
 
-    fn of(name: &str, normal: &str) -> Self {
+    fn new(name: &str, normalized: &str) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(name);
         hasher.update([0]);
-        hasher.update(normal);
-        let whole: [u8; 32] = hasher.finalize().into();
-        Self(std::array::from_fn(|index| whole[index]))
+        hasher.update(normalized);
+        let digest: [u8; 32] = hasher.finalize().into();
+        Self(std::array::from_fn(|index| digest[index]))
     }
 
-    /// As it is kept.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0
     }
 
-    /// From what was kept.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 }
 
-/// An attribute that somebody looks for.
+/// A filter for events with a certain attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttributeFilter {
     name: AttributeName,
-    normal: String,
+    normalized: String,
 }
 
 impl AttributeFilter {
     /// `None` if no event can have it: the text is blank, too long or not printable.
     pub fn new(name: AttributeName, text: &str) -> Option<Self> {
-        let (name, value) = address::place(name, clean(text, VALUE_BYTES_MAX)?);
-        let normal = name.normal(&value).into_owned();
-        (!normal.is_empty()).then_some(Self { name, normal })
+        let (name, value) =
+            contact_address::classify_address(name, trim_valid(text, VALUE_BYTES_MAX)?);
+        let normalized = name.normalize(&value).into_owned();
+        (!normalized.is_empty()).then_some(Self { name, normalized })
     }
 
-    /// What it says of an event.
     pub fn name(&self) -> AttributeName {
         self.name
     }
 
-    /// What it is found by.
     pub fn term(&self) -> SearchTerm {
-        SearchTerm::of(self.name.as_str(), &self.normal)
+        SearchTerm::new(self.name.as_str(), &self.normalized)
     }
 }
 
-/// The search attributes of an event: a few names, each with one value or more.
+/// The search attributes of an event: a few names, each with one or more values.
 ///
-/// What does not fit is left out without a word. That an event can be found by one thing less is no
-/// reason to refuse it.
+/// Values that do not fit are dropped silently: an event must not be refused because it has too many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// By name, and within a name as they came.
+    /// Sorted by name, and within a name in the order of insertion.
     pairs: Vec<(AttributeName, Box<str>)>,
 }
 
 impl Attributes {
-    /// Adds a value, unless it is blank, too long, not printable, there already, or one too many.
+    /// Adds a value, unless it is blank, too long, not printable, a duplicate, or one too many.
     ///
-    /// A phone may come in any form: `+55 11 98765-4321`, `5511987654321:12@s.whatsapp.net`,
-    /// `whatsapp:+5511987654321`. What is given as a phone and is another address (`…@lid`, `…@g.us`,
-    /// a BSUID, a word) is kept as a chat, and a chat that is a phone's JID as a phone.
+    /// A phone number may have any format: `+55 11 98765-4321`, `5511987654321:12@s.whatsapp.net`,
+    /// `whatsapp:+5511987654321`. Another address given as a phone number (`…@lid`, `…@g.us`, a BSUID) is
+    /// stored as a chat, and a chat that is the JID of a phone number as a phone number.
     pub fn push(&mut self, name: AttributeName, value: &str) {
-        let Some(value) = clean(value, VALUE_BYTES_MAX) else { return };
-        let (name, value) = address::place(name, value);
-        let wanted = AttributeFilter { name, normal: name.normal(&value).into_owned() };
-        if wanted.normal.is_empty() || self.pairs.len() == PAIRS_MAX || self.has(&wanted) {
+        let Some(value) = trim_valid(value, VALUE_BYTES_MAX) else { return };
+        let (name, value) = contact_address::classify_address(name, value);
+        let filter = AttributeFilter { name, normalized: name.normalize(&value).into_owned() };
+        if filter.normalized.is_empty()
+            || self.pairs.len() == ATTRIBUTES_MAX
+            || self.matches(&filter)
+        {
             return;
         }
-        let at = self.pairs.partition_point(|(other, _)| *other <= name);
-        self.pairs.insert(at, (name, value.into()));
+        let index = self.pairs.partition_point(|(other, _)| *other <= name);
+        self.pairs.insert(index, (name, value.into()));
     }
 
-    /// The same for a value that may be missing.
+    /// Adds a value that may be missing.
     pub fn push_some(&mut self, name: AttributeName, value: Option<impl AsRef<str>>) {
         if let Some(value) = value {
             self.push(name, value.as_ref());
         }
     }
 
-    /// The same with one more value.
     #[must_use]
     pub fn with(mut self, name: AttributeName, value: &str) -> Self {
         self.push(name, value);
         self
     }
 
-    /// Names and values, by name.
+    /// Names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (AttributeName, &str)> {
         self.pairs.iter().map(|(name, value)| (*name, &**value))
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// Whether what is looked for is among them.
-    pub fn has(&self, wanted: &AttributeFilter) -> bool {
-        self.iter().any(|(name, value)| name == wanted.name && name.normal(value) == wanted.normal)
+    pub fn matches(&self, filter: &AttributeFilter) -> bool {
+        self.iter()
+            .any(|(name, value)| name == filter.name && name.normalize(value) == filter.normalized)
     }
 
-    /// What each is found by.
     pub fn terms(&self) -> impl Iterator<Item = SearchTerm> {
-        self.iter().map(|(name, value)| SearchTerm::of(name.as_str(), &name.normal(value)))
+        self.iter().map(|(name, value)| SearchTerm::new(name.as_str(), &name.normalize(value)))
     }
 
-    /// As they are kept and shown: `{"phone":["5511987654321"]}`.
+    /// The stored and displayed format: `{"phone":["5511987654321"]}`.
     pub fn to_json(&self) -> String {
-        // Cannot fail: all keys are words and all values are texts.
+        // Cannot fail: all keys and values are strings.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// From what was kept. Names that are not known are left out.
-    ///
-    /// # Errors
-    ///
-    /// If the text is no object of lists of texts.
+    /// Parses the stored format. Unknown names are ignored, as a later version may have written them.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
-        let kept: BTreeMap<String, Vec<String>> = serde_json::from_str(text)?;
+        let stored: BTreeMap<String, Vec<String>> = serde_json::from_str(text)?;
         let mut attributes = Self::default();
-        for (word, values) in &kept {
-            let Some(name) = AttributeName::parse(word) else { continue };
+        for (name, values) in &stored {
+            let Some(name) = AttributeName::parse(name) else { continue };
             values.iter().for_each(|value| attributes.push(name, value));
         }
         Ok(attributes)

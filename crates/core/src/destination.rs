@@ -1,14 +1,7 @@
-//! A destination: where events go, its limits and its secret.
+//! Destinations: where events are delivered, with their limits and secrets.
 //!
-//! - [`kind`]: what it is; [`sender`]: what is only for those that send messages; [`limits`], [`quiet`]:
-//!   how much they send in a day, and when nothing.
-//! - [`auth`], [`oauth2`]: how it is told who calls.
-//! - [`header`]: what is added to each request.
-//! - [`proxy`], [`tls`]: the way to it.
-//! - [`sign_as`]: whose signature it expects.
-//! - [`exec`]: a program on this machine. [`stream`]: a stream in Redis.
-//!
-//! What its answers mean is in [`mod@crate::delivery::judge`].
+//! [`DestinationSpec`] is the JSON of the API and the settings file, [`Destination`] the checked value.
+//! How responses are classified is in [`mod@crate::delivery`].
 
 pub mod auth;
 pub mod exec;
@@ -58,112 +51,112 @@ use crate::{
     time::HumanDuration,
 };
 
-/// The destination inside the gateway that takes everything and keeps the latest for a look.
+/// URL of the built-in inbox, which accepts everything and shows the latest deliveries.
 pub const BUILTIN_INBOX: &str = "builtin:inbox";
 
-/// How long one attempt may take, unless somebody says otherwise.
+/// Default timeout of one attempt.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A destination as it is written.
+/// The settings of a destination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DestinationSpec {
-    /// Its name.
+    /// Name.
     pub name: Name,
-    /// What it is.
-    #[serde(default, skip_serializing_if = "DestinationKind::is_usual")]
+    /// Kind of destination.
+    #[serde(default, skip_serializing_if = "DestinationKind::is_default")]
     pub kind: DestinationKind,
-    /// Where events are posted to: `http://…`, `https://…`, or `builtin:inbox`. For a destination that
-    /// sends messages: where its service is, if that is not always the same place. For a stream:
-    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` for a variable that holds it. Values of its
-    /// query that are secrets by their names are shown as `•••`.
+    /// URL to which events are posted: `http://…`, `https://…`, or `builtin:inbox`. For a messaging
+    /// destination: the base URL of the service, if it has no fixed one. For a stream:
+    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` for an environment variable with the URL. Query
+    /// parameters with secret names are shown as `•••`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// As whom messages are sent.
+    /// Account that messages are sent from.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
     pub account: Option<AccountSpec>,
-    /// How messages are sent.
+    /// Sending limits and policies for messages.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
     pub sending: Option<Box<SendingSpec>>,
-    /// The program to run, for the kind `exec`.
+    /// Program to run, for the kind `exec`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
     pub exec: Option<Box<ExecSpec>>,
-    /// The stream to add to, for the kind `redis-stream`.
+    /// Stream to append to, for the kind `redis-stream`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
     pub stream: Option<Box<StreamSpec>>,
-    /// How often and when a delivery is tried: `quick`, `short`, `standard`, or own numbers.
+    /// Retry policy: `quick`, `short`, `standard`, or custom values.
     #[serde(default)]
     pub retry: RetrySpec,
-    /// How many attempts may run at once, 1 to 1024.
-    #[serde(default = "concurrency")]
+    /// Concurrent attempts, 1 to 1024.
+    #[serde(default = "default_concurrency")]
     #[schemars(range(min = 1, max = 1024))]
     pub concurrency: u32,
-    /// The most attempts in a time, such as `50/s`.
+    /// Rate limit of attempts, such as `50/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// How long a fresh delivery waits before its first attempt.
+    /// Delay before the first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<HumanDuration>,
-    /// Which deliveries must come one after the other.
+    /// Ordered delivery: which deliveries are sent one after the other.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
     pub order: Option<OrderingSpec>,
-    /// When the destination is left alone because it fails again and again, or `off`.
-    #[serde(default, skip_serializing_if = "is_usual")]
+    /// Circuit breaker after repeated failures, or `off`.
+    #[serde(default, skip_serializing_if = "is_default_circuit")]
     pub circuit: CircuitSpec,
-    /// So many `config` failures in a row pause the destination; 0 is never.
-    #[serde(default = "pause_after")]
+    /// Pauses the destination after this many consecutive `config` failures; 0 disables it.
+    #[serde(default = "default_pause_after")]
     pub pause_after_config_failures: u32,
-    /// How long one attempt may take in all. `30s` is as long as the kind of destination needs, which is
-    /// more for a service that sends messages.
-    #[serde(default = "timeout")]
+    /// Timeout of one attempt. The default `30s` stands for the timeout of the kind, which is longer for
+    /// messaging services.
+    #[serde(default = "default_timeout")]
     pub timeout: HumanDuration,
-    /// Headers to add to each request; a value may hold placeholders such as `{{event.id}}`.
+    /// Headers to add to each request. A value may contain placeholders such as `{{event.id}}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, SecretRef>,
-    /// Secrets (`whsec_…`) to sign with as Standard Webhooks says; several while rotating.
+    /// Secrets (`whsec_…`) for Standard Webhooks signatures; several during rotation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signing_secrets: Vec<SecretRef>,
-    /// Signs each request as a provider does, over what is sent.
+    /// Signs each request in the format of a provider.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
     pub sign_as: Option<SignAsSpec>,
-    /// How it is told who calls.
+    /// Authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Box<AuthSpec>>,
-    /// A proxy on the way: `http://…`, `socks5://…` or `socks5h://…`, with user and password.
+    /// Proxy: `http://…`, `socks5://…` or `socks5h://…`, optionally with user and password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<SecretRef>,
-    /// Whom we trust there, and who we are.
+    /// Trusted certificates and client certificate.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
     pub tls: Option<Box<TlsSpec>>,
-    /// What single statuses mean, before the table; the first one that fits.
+    /// Status rules that take precedence over the default classification; the first match decides.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -173,95 +166,71 @@ pub struct DestinationSpec {
     pub rules: Vec<StatusRule>,
 }
 
-fn concurrency() -> u32 {
+fn default_concurrency() -> u32 {
     32
 }
 
-fn pause_after() -> u32 {
+fn default_pause_after() -> u32 {
     5
 }
 
-fn is_usual(circuit: &CircuitSpec) -> bool {
+fn is_default_circuit(circuit: &CircuitSpec) -> bool {
     *circuit == CircuitSpec::default()
 }
 
-fn timeout() -> HumanDuration {
+fn default_timeout() -> HumanDuration {
     HumanDuration(TIMEOUT)
 }
 
-/// A destination that cannot be used as it is written.
+/// Why the settings of a destination are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum DestinationSpecError {
-    /// There is no address.
-    #[error("`url` is missing; write where events are posted to, http://… or https://…")]
+    #[error("`url` is missing; set it to http://… or https://…")]
     NoUrl,
-    /// The address is not one.
     #[error("url: {0}")]
     UrlSyntax(#[from] url::ParseError),
-    /// The address is not acceptable.
     #[error("url: {0}")]
     Url(#[from] DestinationUrlError),
-    /// The policy makes no sense.
     #[error("{0}")]
     Retry(#[from] RetrySpecError),
-    /// The number is out of its range.
     #[error("concurrency must be between 1 and 1024")]
     Concurrency,
-    /// The span is out of its range.
     #[error("delay must be at most 30d")]
     Delay,
-    /// The ordering key has no place.
     #[error("order: {0}")]
     Order(#[from] ParseKeyRuleError),
-    /// The numbers make no sense.
     #[error("{0}")]
     Circuit(#[from] CircuitSpecError),
-    /// The span is out of its range.
     #[error("timeout must be between 100ms and 10m")]
     Timeout,
-    /// A header cannot be sent.
-    #[error("headers: `{0}` is not a header that can be set: {1}")]
+    #[error("headers: `{0}` cannot be set: {1}")]
     Header(String, &'static str),
-    /// A header's value cannot be sent.
     #[error("headers: `{0}`: {1}")]
     HeaderValue(String, #[source] HeaderTemplateError),
-    /// A signature cannot be made.
     #[error("sign_as: {0}")]
     SignAs(#[from] SignAsSpecError),
-    /// It cannot be told who calls.
     #[error("auth: {0}")]
     Auth(#[from] AuthSpecError),
-    /// The proxy makes no sense.
     #[error("proxy: {0}")]
     Proxy(#[from] ProxySpecError),
-    /// The TLS settings make no sense.
     #[error("tls: {0}")]
     Tls(#[from] TlsSpecError),
-    /// A rule makes no sense.
     #[error("rules: {0}")]
     Rules(#[from] StatusRuleError),
-    /// Settings of a connection where there is none.
-    #[error("`{0}` is for destinations that are called over the network, not for {BUILTIN_INBOX}")]
+    #[error("`{0}` has no effect on {BUILTIN_INBOX}; remove it")]
     NotForInbox(&'static str),
-    /// Settings of another kind of destination.
-    #[error("`{0}` is not for destinations of the kind {1}; leave it out")]
+    #[error("`{0}` is not supported by destinations of kind {1}; remove it")]
     NotForKind(&'static str, &'static str),
-    /// What makes the kind is not there.
-    #[error("`{0}` is missing; a destination of the kind {1} needs it")]
+    #[error("`{0}` is missing; destinations of kind {1} need it")]
     Missing(&'static str, &'static str),
-    /// A program cannot be run like this.
     #[error("exec: {0}")]
     Exec(#[from] ExecSpecError),
-    /// A stream cannot be added to like this.
     #[error("{0}")]
     Stream(#[from] StreamSpecError),
-    /// Messages cannot be sent like this.
     #[error("{0}")]
     Sending(#[from] SendingSpecError),
-    /// A secret cannot be looked up.
     #[error("{0}")]
     Secret(#[from] SecretError),
-    /// A signing secret is not one.
     #[error("signing_secrets: {0}")]
     Signing(#[from] ParseSigningSecretError),
 }
@@ -269,67 +238,56 @@ pub enum DestinationSpecError {
 /// How a destination is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// By HTTP.
     Http(Uri),
-    /// It is the inbox inside the gateway.
+    /// The built-in inbox.
     Inbox,
-    /// A service that sends messages.
+    /// A messaging service.
     Channel(Box<MessageSender>),
-    /// A program that is run.
+    /// A program on this machine.
     Exec(Box<ExecConfig>),
-    /// A stream that is added to.
     RedisStream(Box<RedisStream>),
 }
 
-/// A destination as it is meant.
+/// A checked destination.
 #[derive(Debug)]
 pub struct Destination {
-    /// Its id.
     pub id: DestinationId,
-    /// Its name.
     pub name: Name,
-    /// How it is reached.
     pub transport: Transport,
-    /// How often and when a delivery is tried.
     pub retry: RetryPolicy,
-    /// How many attempts may run at once.
+    /// Concurrent attempts.
     pub concurrency: u32,
-    /// How much it gets, when, and in which order.
     pub lane: LaneRules,
-    /// How long one attempt may take.
+    /// Timeout of one attempt.
     pub timeout: Duration,
-    /// Headers to add.
+    /// Headers to add to each request.
     pub headers: Vec<(HeaderName, HeaderValueSource)>,
-    /// Keys to sign with.
+    /// Standard Webhooks secrets.
     pub signing: Vec<SigningSecret>,
-    /// Signs as a provider does.
     pub sign_as: Option<ProviderSigner>,
-    /// How it is told who calls.
     pub auth: Option<AuthConfig>,
-    /// A proxy on the way.
     pub proxy: Option<Proxy>,
-    /// Whom we trust there, and who we are.
     pub tls: Option<TlsConfig>,
-    /// What its answers mean, before the table.
+    /// Status rules before the default classification.
     pub rules: StatusRules,
 }
 
 impl Destination {
-    /// Who sends its messages, if it takes messages.
+    /// The message sender, if this is a messaging destination.
     pub fn sender(&self) -> Option<&MessageSender> {
         if let Transport::Channel(sender) = &self.transport { Some(sender) } else { None }
     }
 
-    /// By what its attempts are judged.
+    /// The policies that decide about retries.
     pub fn terms(&self) -> RetryTerms<'_> {
         RetryTerms { retry: &self.retry, rules: &self.rules }
     }
 }
 
-/// The longest wait before a first attempt.
+/// Longest delay before the first attempt.
 const DELAY_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// Headers that are ours to set, or that belong to one connection.
+/// Headers that the gateway sets itself or that belong to one connection.
 pub(crate) const RESERVED: [&str; 13] = [
     "connection",
     "content-length",
@@ -347,7 +305,7 @@ pub(crate) const RESERVED: [&str; 13] = [
 ];
 
 impl DestinationSpec {
-    /// Checks the numbers, looks secrets up through `env`, and parses the address.
+    /// Checks the settings and resolves secrets through `env`.
     pub fn build(
         &self,
         id: DestinationId,
@@ -361,40 +319,40 @@ impl DestinationSpec {
         if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&self.timeout.0) {
             return Err(DestinationSpecError::Timeout);
         }
-        let headers = self.header_texts(env)?;
+        let headers = self.build_headers(env)?;
         Ok(Destination {
             id,
             name: self.name.clone(),
-            transport: self.transport(env)?,
+            transport: self.build_transport(env)?,
             retry: self.retry.policy()?,
             concurrency: self.concurrency,
             lane: self.lane()?,
             timeout: self.timeout.0,
-            sign_as: self.sign_as(&headers, env)?,
+            sign_as: self.build_signer(&headers, env)?,
             headers,
-            signing: self.signing(env)?,
-            auth: self.auth(env)?,
-            proxy: self.proxy(env)?,
+            signing: self.build_signing_secrets(env)?,
+            auth: self.build_auth(env)?,
+            proxy: self.build_proxy(env)?,
             tls: self.tls.as_ref().map(|tls| tls.build(env)).transpose()?,
             rules: StatusRules::new(&self.rules)?,
         })
     }
 
-    /// How much it sends in a day; `None` if it sends no messages, or if what is written makes no sense.
+    /// The sending limits; `None` if the destination sends no messages or the settings are invalid.
     pub fn limits(&self) -> Option<SendLimits> {
         self.kind.channel()?;
-        let usual = SendingSpec::default();
-        SendLimits::new(self.kind, self.sending.as_deref().unwrap_or(&usual)).ok()
+        let default = SendingSpec::default();
+        SendLimits::new(self.kind, self.sending.as_deref().unwrap_or(&default)).ok()
     }
 
-    /// What holds for its lane.
+    /// The rules of the lane.
     pub fn lane(&self) -> Result<LaneRules, DestinationSpecError> {
         let delay = self.delay.map_or(Duration::ZERO, |span| span.0);
         if delay > DELAY_MAX {
             return Err(DestinationSpecError::Delay);
         }
         Ok(LaneRules {
-            rate: self.rate.or_else(|| self.kind.channel()?.pacing().number),
+            rate: self.rate.or_else(|| self.kind.channel()?.pacing().per_number),
             delay,
             order: self.order.as_ref().map(OrderingSpec::build).transpose()?,
             circuit: self.circuit.policy()?,
@@ -402,7 +360,7 @@ impl DestinationSpec {
         })
     }
 
-    fn transport(
+    fn build_transport(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Transport, DestinationSpecError> {
@@ -418,17 +376,18 @@ impl DestinationSpec {
                 Ok(Transport::RedisStream(Box::new(stream)))
             }
             (_, Some(channel)) => {
-                let usual = SendingSpec::default();
-                let sending = self.sending.as_deref().unwrap_or(&usual);
-                let written = (self.url.as_str(), self.account.as_ref(), sending);
-                let sender = MessageSender::build(self.kind, channel, written, env)?;
+                let default = SendingSpec::default();
+                let sending = self.sending.as_deref().unwrap_or(&default);
+                let account = self.account.as_ref();
+                let sender =
+                    MessageSender::build(self.kind, channel, &self.url, account, sending, env)?;
                 Ok(Transport::Channel(Box::new(sender)))
             }
-            (_, None) => self.http(),
+            (_, None) => self.build_http(),
         }
     }
 
-    fn http(&self) -> Result<Transport, DestinationSpecError> {
+    fn build_http(&self) -> Result<Transport, DestinationSpecError> {
         if self.url == BUILTIN_INBOX {
             return Ok(Transport::Inbox);
         }
@@ -437,12 +396,12 @@ impl DestinationSpec {
         }
         let url = Url::parse(&self.url)?;
         check_url(&url)?;
-        // What `url` prints after its checks is plain ASCII, so the stricter parser takes it too.
+        // A checked URL is ASCII, so the stricter parser accepts it too.
         let uri = Uri::try_from(url.as_str()).map_err(|_| url::ParseError::IdnaError)?;
         Ok(Transport::Http(uri))
     }
 
-    /// The inbox is not called, so that nothing about calling it can mean anything.
+    /// Rejects connection settings of the inbox, which is not called over the network.
     fn check_inbox(&self) -> Result<(), DestinationSpecError> {
         let set = [
             ("auth", self.auth.is_some()),
@@ -455,7 +414,7 @@ impl DestinationSpec {
         }
     }
 
-    /// What belongs to another kind would be taken for something that works.
+    /// Rejects settings of other kinds, which would silently have no effect.
     fn check_kind(&self) -> Result<(), DestinationSpecError> {
         const WEBHOOK: &[DestinationFamily] = &[DestinationFamily::Webhook];
         const SERVICE: &[DestinationFamily] = &[DestinationFamily::Channel];
@@ -494,63 +453,63 @@ impl DestinationSpec {
             ),
         ];
         let family = self.kind.family();
-        match fields.iter().find(|(_, is_set, of)| *is_set && !of.contains(&family)) {
+        match fields.iter().find(|(_, is_set, families)| *is_set && !families.contains(&family)) {
             Some((field, ..)) => Err(DestinationSpecError::NotForKind(field, self.kind.as_str())),
             None => Ok(()),
         }
     }
 
-    fn header_texts(
+    fn build_headers(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Vec<(HeaderName, HeaderValueSource)>, DestinationSpecError> {
-        let mut texts: Vec<(HeaderName, HeaderValueSource)> =
+        let mut headers: Vec<(HeaderName, HeaderValueSource)> =
             Vec::with_capacity(self.headers.len());
         for (text, value) in &self.headers {
             let invalid = |why| DestinationSpecError::Header(text.clone(), why);
-            let name: HeaderName = text.parse().map_err(|_| invalid("the name is not valid"))?;
+            let name: HeaderName = text.parse().map_err(|_| invalid("the name is invalid"))?;
             if RESERVED.contains(&name.as_str()) {
                 return Err(invalid("it is set by the gateway"));
             }
-            if texts.iter().any(|(other, _)| *other == name) {
+            if headers.iter().any(|(other, _)| *other == name) {
                 return Err(invalid("it is given twice"));
             }
             if name == AUTHORIZATION && self.auth.is_some() {
-                return Err(AuthSpecError::HeaderToo.into());
+                return Err(AuthSpecError::HeaderConflict.into());
             }
             let secret = value.resolve(env)?;
-            let value = HeaderValueSource::read(value, secret.expose())
+            let value = HeaderValueSource::parse(value, secret.expose())
                 .map_err(|error| DestinationSpecError::HeaderValue(text.clone(), error))?;
-            texts.push((name, value));
+            headers.push((name, value));
         }
-        Ok(texts)
+        Ok(headers)
     }
 
-    fn sign_as(
+    fn build_signer(
         &self,
         headers: &[(HeaderName, HeaderValueSource)],
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<ProviderSigner>, DestinationSpecError> {
         let Some(spec) = &self.sign_as else { return Ok(None) };
-        let sign_as = spec.build(&self.url, env)?;
-        if let Some((name, _)) = headers.iter().find(|(name, _)| sign_as.sets(name)) {
+        let signer = spec.build(&self.url, env)?;
+        if let Some((name, _)) = headers.iter().find(|(name, _)| signer.sets(name)) {
             return Err(SignAsSpecError::Twice(name.to_string(), "headers").into());
         }
-        let ours = HeaderName::from_static("webhook-signature");
-        if !self.signing_secrets.is_empty() && sign_as.sets(&ours) {
-            return Err(SignAsSpecError::Twice(ours.to_string(), "signing_secrets").into());
+        let standard = HeaderName::from_static("webhook-signature");
+        if !self.signing_secrets.is_empty() && signer.sets(&standard) {
+            return Err(SignAsSpecError::Twice(standard.to_string(), "signing_secrets").into());
         }
-        Ok(Some(sign_as))
+        Ok(Some(signer))
     }
 
-    fn auth(
+    fn build_auth(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<AuthConfig>, DestinationSpecError> {
         Ok(self.auth.as_ref().map(|auth| auth.build(env)).transpose()?)
     }
 
-    fn proxy(
+    fn build_proxy(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Proxy>, DestinationSpecError> {
@@ -560,7 +519,7 @@ impl DestinationSpec {
         Ok(Some(Proxy::parse(url)?))
     }
 
-    fn signing(
+    fn build_signing_secrets(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Vec<SigningSecret>, DestinationSpecError> {
@@ -568,7 +527,7 @@ impl DestinationSpec {
             .iter()
             .map(|secret| {
                 let secret = secret.resolve(env)?;
-                // What is not UTF-8 has no `whsec_` at its start either: the parser says so.
+                // A secret that is not UTF-8 fails to parse, because `whsec_` is missing.
                 Ok(String::from_utf8_lossy(secret.expose()).parse()?)
             })
             .collect()

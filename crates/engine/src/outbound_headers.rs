@@ -86,7 +86,7 @@ pub(crate) fn build(
             | Transport::Exec(_)
             | Transport::RedisStream(_) => BUILTIN_INBOX.to_owned(),
         };
-        sign_as.sign(&mut map, (&id, &url, &claimed.payload.body), now)?;
+        sign_as.sign(&mut map, &id, &url, &claimed.payload.body, now)?;
     }
     Ok(map)
 }

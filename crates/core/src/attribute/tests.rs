@@ -2,21 +2,24 @@ use proptest::prelude::*;
 
 use super::{AttributeName::*, *};
 
-fn placed(name: AttributeName, text: &str) -> Option<(AttributeName, String)> {
+fn stored_as(name: AttributeName, text: &str) -> Option<(AttributeName, String)> {
     let attributes = Attributes::default().with(name, text);
     attributes.iter().next().map(|(name, value)| (name, value.to_owned()))
 }
 
-fn finds(stored: (AttributeName, &str), sought: (AttributeName, &str)) -> bool {
+/// An attribute in the tests: name and value.
+type Pair<'a> = (AttributeName, &'a str);
+
+fn finds(stored: Pair<'_>, sought: Pair<'_>) -> bool {
     let attributes = Attributes::default().with(stored.0, stored.1);
-    let Some(wanted) = AttributeFilter::new(sought.0, sought.1) else { return false };
-    let by_term = attributes.terms().any(|term| term == wanted.term());
-    assert_eq!(by_term, attributes.has(&wanted), "{stored:?} {sought:?}");
+    let Some(filter) = AttributeFilter::new(sought.0, sought.1) else { return false };
+    let by_term = attributes.terms().any(|term| term == filter.term());
+    assert_eq!(by_term, attributes.matches(&filter), "{stored:?} {sought:?}");
     by_term
 }
 
 #[test]
-fn a_phone_is_found_in_every_form() {
+fn phone_number_is_found_in_every_format() {
     let forms = [
         "5511987654321",
         "551187654321",
@@ -37,13 +40,13 @@ fn a_phone_is_found_in_every_form() {
         for sought in forms {
             assert!(finds((Phone, stored), (Phone, sought)), "{stored}, {sought}");
         }
-        let name = placed(Phone, stored).unwrap().0;
+        let name = stored_as(Phone, stored).unwrap().0;
         assert_eq!(name, Phone, "{stored}");
     }
 }
 
 #[test]
-fn numbers_that_are_not_the_same_are_not_found() {
+fn different_phone_numbers_do_not_match() {
     let cases = [
         ("a landline and the mobile with a nine before it", "551132654321", "5511932654321"),
         ("another area", "5511987654321", "5521987654321"),
@@ -60,16 +63,16 @@ fn numbers_that_are_not_the_same_are_not_found() {
 }
 
 #[test]
-fn numbers_of_mexico_and_argentina_are_found_in_both_forms() {
+fn mexican_and_argentine_numbers_match_in_both_formats() {
     for (one, other) in [("5215512345678", "525512345678"), ("5491123456789", "541123456789")] {
         assert!(finds((Phone, one), (Phone, other)));
         assert!(finds((Phone, other), (Phone, one)));
-        assert_eq!(placed(Phone, one), Some((Phone, one.to_owned())), "shown as it came");
+        assert_eq!(stored_as(Phone, one), Some((Phone, one.to_owned())), "stored unchanged");
     }
 }
 
 #[test]
-fn addresses_are_kept_where_they_belong() {
+fn addresses_are_stored_as_phone_or_chat() {
     let cases = [
         (Phone, "5511987654321:3@s.whatsapp.net", (Phone, "5511987654321")),
         (Phone, "551187654321@c.us", (Phone, "551187654321")),
@@ -91,50 +94,50 @@ fn addresses_are_kept_where_they_belong() {
         (Object, "5511987654321@s.whatsapp.net", (Object, "5511987654321@s.whatsapp.net")),
     ];
     for (name, text, (in_name, value)) in cases {
-        assert_eq!(placed(name, text), Some((in_name, value.to_owned())), "case: {text}");
-        // Whichever of the two names it is looked for by.
+        assert_eq!(stored_as(name, text), Some((in_name, value.to_owned())), "case: {text}");
+        // By either of the two names.
         assert!(finds((name, text), (name, text)), "case: {text}");
     }
     for hidden in ["123456789012345@lid", "120363041234567890@g.us", "BR.1502576394655843"] {
         assert!(finds((Chat, hidden), (Phone, hidden)), "case: {hidden}");
         assert!(finds((Phone, hidden), (Chat, &hidden.to_lowercase())), "case: {hidden}");
     }
-    assert!(!finds((Chat, "987654321"), (Phone, "987654321")), "the id of a chat is no phone");
+    assert!(!finds((Chat, "987654321"), (Phone, "987654321")), "a chat id is not a phone number");
 }
 
 #[test]
-fn what_cannot_be_shown_or_looked_for_is_left_out() {
+fn blank_long_or_unprintable_values_are_dropped() {
     let long = "x".repeat(VALUE_BYTES_MAX + 1);
     for text in ["", "  ", "\u{0}", "a\nb", &long] {
-        assert_eq!(placed(MessageId, text), None, "case: {text:?}");
+        assert_eq!(stored_as(MessageId, text), None, "case: {text:?}");
         assert_eq!(AttributeFilter::new(MessageId, text), None, "case: {text:?}");
     }
     for text in ["+", "()", "00", "--"] {
-        assert_eq!(placed(Phone, text), None, "case: {text:?}");
+        assert_eq!(stored_as(Phone, text), None, "case: {text:?}");
     }
-    assert!(placed(MessageId, &long[1..]).is_some());
+    assert!(stored_as(MessageId, &long[1..]).is_some());
     assert_eq!(EventKind::new(" "), None);
     assert_eq!(EventKind::new(&"k".repeat(KIND_BYTES_MAX + 1)), None);
     assert_eq!(EventKind::new(" message ").unwrap().as_str(), "message");
 }
 
 #[test]
-fn they_are_few_and_each_is_there_once() {
+fn attributes_are_bounded_and_deduplicated() {
     let mut attributes = Attributes::default();
     attributes.push(Phone, "5511987654321");
     attributes.push(Phone, "551187654321@s.whatsapp.net");
     attributes.push(ProviderStatus, "read");
     attributes.push(ProviderStatus, "READ");
     assert_eq!(attributes.iter().count(), 2);
-    for number in 0..2 * PAIRS_MAX {
+    for number in 0..2 * ATTRIBUTES_MAX {
         attributes.push(MessageId, &number.to_string());
     }
-    assert_eq!(attributes.iter().count(), PAIRS_MAX);
-    assert_eq!(attributes.terms().count(), PAIRS_MAX);
+    assert_eq!(attributes.iter().count(), ATTRIBUTES_MAX);
+    assert_eq!(attributes.terms().count(), ATTRIBUTES_MAX);
 }
 
 #[test]
-fn they_are_written_as_an_object_of_lists() {
+fn attributes_are_serialized_as_object_of_lists() {
     let mut attributes = Attributes::default()
         .with(Account, "102290129340398")
         .with(Phone, "5511987654321@s.whatsapp.net")
@@ -150,21 +153,21 @@ fn they_are_written_as_an_object_of_lists() {
 }
 
 #[test]
-fn names_and_words_agree() {
+fn attribute_names_roundtrip_as_text() {
     for name in AttributeName::ALL {
         assert_eq!(AttributeName::parse(name.as_str()), Some(name));
         assert_eq!(serde_json::to_value(name).unwrap(), name.as_str());
     }
-    assert_eq!(AttributeName::parse("kind"), None, "a kind is no attribute");
+    assert_eq!(AttributeName::parse("kind"), None, "a kind is not an attribute");
     assert!(AttributeName::ALL.is_sorted());
 }
 
 #[test]
-fn a_term_is_the_same_in_every_version_and_on_every_machine() {
+fn search_terms_are_stable_across_versions() {
     // printf 'phone\0005511987654321' | sha256sum | cut -c1-16
-    let wanted = AttributeFilter::new(Phone, "551187654321").unwrap();
-    assert_eq!(data_encoding::HEXLOWER.encode(&wanted.term().to_bytes()), "1fc6c7d521ea2bef");
-    assert_eq!(SearchTerm::from_bytes(wanted.term().to_bytes()), wanted.term());
+    let filter = AttributeFilter::new(Phone, "551187654321").unwrap();
+    assert_eq!(data_encoding::HEXLOWER.encode(&filter.term().to_bytes()), "1fc6c7d521ea2bef");
+    assert_eq!(SearchTerm::from_bytes(filter.term().to_bytes()), filter.term());
     // printf 'kind\000message' | sha256sum | cut -c1-16
     let kind = EventKind::new("message").unwrap();
     assert_eq!(data_encoding::HEXLOWER.encode(&kind.term().to_bytes()), "cec69f325b0c9e7f");
@@ -174,7 +177,7 @@ fn any_name() -> impl Strategy<Value = AttributeName> {
     prop::sample::select(AttributeName::ALL.to_vec())
 }
 
-/// Texts that look like addresses more often than chance would have it.
+/// Texts that often look like addresses.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -185,21 +188,21 @@ fn any_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_stored_is_found_by_what_came_and_by_what_is_shown(
+    fn stored_value_is_found_by_original_and_stored_form(
         name in any_name(),
         text in any_text(),
     ) {
-        let Some((in_name, shown)) = placed(name, &text) else {
+        let Some((in_name, shown)) = stored_as(name, &text) else {
             prop_assert_eq!(AttributeFilter::new(name, &text), None);
             return Ok(());
         };
         prop_assert!(finds((name, &text), (name, &text)));
         prop_assert!(finds((name, &text), (in_name, &shown)));
-        prop_assert_eq!(placed(in_name, &shown), Some((in_name, shown)));
+        prop_assert_eq!(stored_as(in_name, &shown), Some((in_name, shown)));
     }
 
     #[test]
-    fn every_brazilian_mobile_is_found_with_and_without_its_ninth_digit(
+    fn brazilian_mobile_is_found_with_and_without_ninth_digit(
         area in "[1-9][1-9]", number in "[6-9][0-9]{7}", device in 0..99,
     ) {
         let with = format!("55{area}9{number}");
@@ -209,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_kept_is_read_back(pairs in prop::collection::vec((any_name(), any_text()), 0..24)) {
+    fn attributes_survive_json_roundtrip(pairs in prop::collection::vec((any_name(), any_text()), 0..24)) {
         let mut attributes = Attributes::default();
         pairs.iter().for_each(|(name, text)| attributes.push(*name, text));
         let back = Attributes::from_json(&attributes.to_json()).unwrap();
@@ -219,9 +222,9 @@ proptest! {
 }
 
 #[test]
-fn zeros_alone_are_no_number() {
+fn zeros_alone_are_not_a_phone_number() {
     for text in ["00@c.us", "0000", "+00", "00"] {
-        let kept = Attributes::default().with(Phone, text);
-        assert!(kept.is_empty(), "case: {text}");
+        let attributes = Attributes::default().with(Phone, text);
+        assert!(attributes.is_empty(), "case: {text}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a destination says about whom it sends as.
+//! The account that a destination sends from.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use url::Url;
@@ -6,10 +6,10 @@ use url::Url;
 use super::AccountRequirements;
 use crate::secret::Secret;
 
-/// The longest name of a sender.
+/// Longest sender, in bytes.
 const SENDER_BYTES_MAX: usize = 255;
 
-/// Whom messages are sent as.
+/// A checked account: where the service is, the sender and the token.
 #[derive(Clone, Debug)]
 pub struct ChannelAccount {
     base_url: Url,
@@ -17,30 +17,23 @@ pub struct ChannelAccount {
     token: Secret,
 }
 
-/// Why an account cannot be used. No message holds any part of a token.
+/// Why account settings are invalid. No text contains any part of a token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccountSpecError {
-    /// Nobody knows where the service is.
     #[error(
-        "there is no base URL; write where the service runs, such as https://evolution.example.com"
+        "the base URL is missing; set `url` to the address of the service, such as https://evolution.example.com"
     )]
     NoUrl,
-    /// It is no address.
-    #[error(
-        "the base URL is no address of a service; write http://… or https://… without user, `?` or `#`"
-    )]
+    #[error("the base URL is invalid; use http://… or https://… without user, `?` or `#`")]
     Url,
-    /// Nobody knows whom to send as.
-    #[error("there is no `{0}`; write whom messages are sent as")]
+    #[error("`{0}` is missing; set `account.sender`")]
     NoSender(&'static str),
-    /// It cannot stand in a path.
     #[error(
-        "`{0}` cannot be the name of a sender; it has 1 to {SENDER_BYTES_MAX} characters and is neither `.` nor `..`"
+        "`{0}` is invalid; it must have 1 to {SENDER_BYTES_MAX} characters and not be `.` or `..`"
     )]
     Sender(&'static str),
-    /// It cannot stand in a header.
     #[error(
-        "the token is empty or has characters that no header can carry; write it as the service gave it"
+        "the token is empty or contains characters that are not allowed in a header; copy it from the service"
     )]
     Token,
 }
@@ -53,16 +46,16 @@ impl ChannelAccount {
         token: Secret,
     ) -> Result<Self, AccountSpecError> {
         let base_url = base_url.or(needs.base_url).ok_or(AccountSpecError::NoUrl)?;
-        let base_url = base(base_url, needs.version).ok_or(AccountSpecError::Url)?;
+        let base_url = parse_base_url(base_url, needs.version).ok_or(AccountSpecError::Url)?;
         let sender = match needs.sender {
             Some(name) => {
                 let sender = sender.map(str::trim).ok_or(AccountSpecError::NoSender(name))?;
-                if !is_segment(sender) {
+                if !is_path_segment(sender) {
                     return Err(AccountSpecError::Sender(name));
                 }
                 sender.to_owned()
             }
-            // The token says it.
+            // The token identifies the sender.
             None => String::new(),
         };
         let is_plain = token.expose().iter().all(u8::is_ascii_graphic);
@@ -72,17 +65,16 @@ impl ChannelAccount {
         Ok(Self { base_url, sender, token })
     }
 
-    /// Where the service is.
     pub fn base_url(&self) -> &Url {
         &self.base_url
     }
 
-    /// The phone number id or the instance; empty where the token says it.
+    /// Phone number id or instance; empty where the token identifies the sender.
     pub fn sender(&self) -> &str {
         &self.sender
     }
 
-    /// An address below the base URL. Each part is written so that it stays one part.
+    /// A URL below the base URL. Each segment is escaped, so it stays one segment.
     pub(super) fn url<'p>(&self, path: impl IntoIterator<Item = &'p str>) -> Url {
         let mut url = self.base_url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -91,12 +83,12 @@ impl ChannelAccount {
         url
     }
 
-    /// The headers of a request with JSON, where `name` carries the token after `prefix`.
+    /// Headers of a JSON request; `name` carries the token after `prefix`.
     pub(super) fn headers(&self, name: HeaderName, prefix: &str) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(2);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let value = [prefix.as_bytes(), self.token.expose()].concat();
-        // The token was looked at when the account was made.
+        // `new` checked that a header can carry the token.
         if let Ok(mut value) = HeaderValue::from_bytes(&value) {
             value.set_sensitive(true);
             headers.insert(name, value);
@@ -105,7 +97,7 @@ impl ChannelAccount {
     }
 }
 
-fn base(text: &str, version: Option<&str>) -> Option<Url> {
+fn parse_base_url(text: &str, version: Option<&str>) -> Option<Url> {
     let mut url = Url::parse(text.trim()).ok()?;
     let is_plain = url.query().is_none()
         && url.fragment().is_none()
@@ -120,7 +112,7 @@ fn base(text: &str, version: Option<&str>) -> Option<Url> {
     Some(url)
 }
 
-fn is_segment(sender: &str) -> bool {
+fn is_path_segment(sender: &str) -> bool {
     let is_long = sender.len() > SENDER_BYTES_MAX;
     !sender.is_empty() && !is_long && !matches!(sender, "." | "..")
 }

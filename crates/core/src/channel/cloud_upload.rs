@@ -1,38 +1,37 @@
-//! A file that goes to the Cloud API itself: `POST /{phone_number_id}/media`, as a form.
+//! Uploads a file to the Cloud API: `POST /{phone_number_id}/media`, as a multipart form.
 //!
-//! The file is not held here: a form is what stands before it and what stands after it.
+//! Only the bytes before and after the file are built here, so the file itself can be streamed.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
 use url::Url;
 
-use super::{ChannelAccount, answer::json, meta};
+use super::{ChannelAccount, meta_errors, response::parse_json};
 
-/// The only service that takes files.
+/// The only channel that accepts uploads.
 pub const CHANNEL_NAME: &str = "whatsapp-cloud";
 
-/// A request that uploads a file.
+/// A POST request that uploads a file.
 #[derive(Debug)]
 pub struct UploadForm {
-    /// Where to, with POST.
     pub url: Url,
-    /// With the token, which does not print.
+    /// Includes the token, marked as sensitive.
     pub headers: HeaderMap,
-    /// What stands before the file.
+    /// Form bytes before the file.
     pub before: Bytes,
-    /// What stands after it.
+    /// Form bytes after the file.
     pub after: Bytes,
 }
 
-/// The request that uploads a file. `dice` keeps the file from holding what parts the form.
+/// Composes an upload. `random` makes the boundary unpredictable, so that no file can contain it.
 pub fn compose_upload(
     account: &ChannelAccount,
     mime_type: &str,
     filename: &str,
-    dice: u128,
+    random: u128,
 ) -> UploadForm {
-    let boundary = format!("surehook-{dice:032x}");
+    let boundary = format!("surehook-{random:032x}");
     let field = |name: &str, value: &str| {
         format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
@@ -43,10 +42,10 @@ pub fn compose_upload(
          Content-Type: {mime_type}\r\n\r\n",
         field("messaging_product", "whatsapp"),
         field("type", mime_type),
-        quoted(filename),
+        escape_filename(filename),
     );
     let mut headers = account.headers(header::AUTHORIZATION, "Bearer ");
-    // Of letters and digits only.
+    // Cannot fail: the boundary consists of letters, digits and hyphens.
     if let Ok(form) = HeaderValue::from_str(&format!("multipart/form-data; boundary={boundary}")) {
         headers.insert(header::CONTENT_TYPE, form);
     }
@@ -58,21 +57,23 @@ pub fn compose_upload(
     }
 }
 
-/// What can stand between quotes in a form, as browsers write it.
-fn quoted(text: &str) -> String {
+/// Escapes a file name for a quoted form field, as browsers do.
+fn escape_filename(text: &str) -> String {
     text.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// What the Cloud API calls the file, or why it did not take it.
+/// The media id of the Cloud API, or why the upload failed.
 pub fn parse_upload_response(status: u16, body: &[u8]) -> Result<String, String> {
-    let body = json(body);
-    if let Some(answer) = body.get("error").and_then(|error| meta::parse_error(error, status)) {
+    let body = parse_json(body);
+    if let Some(answer) =
+        body.get("error").and_then(|error| meta_errors::parse_error(error, status))
+    {
         return Err(answer.text);
     }
     let id = body.get("id").and_then(Value::as_str);
     match id.filter(|id| (200..300).contains(&status) && !id.is_empty()) {
         Some(id) => Ok(id.to_owned()),
-        None => Err(format!("it answered {status} without an id")),
+        None => Err(format!("status {status} without a media id")),
     }
 }
 
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_has_the_three_fields_of_the_cloud_api() {
+    fn upload_form_has_the_three_fields_of_the_cloud_api() {
         let form = compose_upload(&account(), "image/png", "a \"b\"\r\n.png", 7);
         let boundary = "surehook-00000000000000000000000000000007";
         assert!(form.url.path().ends_with("/106540352242922/media"), "{}", form.url);
@@ -108,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_an_id_or_says_why_not() {
+    fn upload_response_is_media_id_or_error() {
         let error = r#"{"error":{"message":"(#100) Param file must be a file","code":100}}"#;
         let cases = [
             (200, r#"{"id":"1234567890"}"#, Ok("1234567890")),
-            (200, r#"{"id":""}"#, Err("without an id")),
-            (200, "<html>", Err("without an id")),
+            (200, r#"{"id":""}"#, Err("without a media id")),
+            (200, "<html>", Err("without a media id")),
             (400, error, Err("100")),
-            (503, "", Err("it answered 503")),
+            (503, "", Err("status 503")),
         ];
         for (status, body, expected) in cases {
             match (parse_upload_response(status, body.as_bytes()), expected) {

@@ -1,18 +1,18 @@
-//! What Evolution Go and Evolution API have in common.
+//! Helpers shared by Evolution Go and Evolution API.
 
 use http::HeaderName;
 use serde_json::Value;
 
 use super::{
-    Message, Recipient, UnsupportedMessageError, message::Media, message::MediaLocation,
+    Message, Recipient, UnsupportedMessageError, message::MediaContent, message::MediaLocation,
     message::NO_LINK,
 };
 
-/// The header with the token, in both.
+/// The header that carries the token.
 pub(super) static API_KEY: HeaderName = HeaderName::from_static("apikey");
 
-/// The `number` of a request: digits, or an address of WhatsApp's network.
-pub(super) fn number<'m>(
+/// The `number` field of a request: digits, or a WhatsApp address.
+pub(super) fn recipient_number<'m>(
     channel: &'static str,
     message: &'m Message,
 ) -> Result<&'m str, UnsupportedMessageError> {
@@ -20,32 +20,32 @@ pub(super) fn number<'m>(
         Recipient::Phone(text) | Recipient::Group(text) | Recipient::Other(text) => Ok(text),
         Recipient::BusinessScoped(_) => Err(UnsupportedMessageError {
             channel,
-            why: "cannot reach a BSUID; send by whatsapp-cloud, or to the phone number",
+            reason: "cannot send to a BSUID; use whatsapp-cloud, or the phone number",
         }),
         Recipient::GroupId(_) => Err(UnsupportedMessageError {
             channel,
-            why: "knows groups as …@g.us, not by the id of the Cloud API; write that",
+            reason: "identifies groups by …@g.us, not by a Cloud API id; use that address",
         }),
     }
 }
 
-/// Where a file is fetched.
-pub(super) fn link<'m>(
+/// The link from which the server downloads a file.
+pub(super) fn media_link<'m>(
     channel: &'static str,
-    media: &'m Media,
+    media: &'m MediaContent,
 ) -> Result<&'m str, UnsupportedMessageError> {
     match &media.location {
         MediaLocation::Url(url) => Ok(url),
         MediaLocation::Id(_) => Err(UnsupportedMessageError {
             channel,
-            why: "knows no `media_id`, only the Cloud API does; write a `url`",
+            reason: "does not support `media_id`, only the Cloud API does; use `url`",
         }),
-        MediaLocation::File(_) => Err(UnsupportedMessageError { channel, why: NO_LINK }),
+        MediaLocation::File(_) => Err(UnsupportedMessageError { channel, reason: NO_LINK }),
     }
 }
 
-/// Adds a field if it has something to say.
-pub(super) fn add(body: &mut Value, field: &str, text: Option<&String>) {
+/// Adds a field if it has a value.
+pub(super) fn add_field(body: &mut Value, field: &str, text: Option<&String>) {
     if let Some(text) = text {
         body[field] = Value::from(text.as_str());
     }

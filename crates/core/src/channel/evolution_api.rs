@@ -1,10 +1,9 @@
 //! Evolution API: `POST /message/send…/{instance}`.
 //!
-//! - Whatever goes wrong while it sends is 400 with the text of the exception, also what passes by
-//!   itself, and also what goes wrong after the message went out.
-//! - An instance that uses the Cloud API answers 201 with Meta's error as the body. Only `key.id` is a
-//!   success.
-//! - There is no id of ours in it, so nothing makes it safe to send again.
+//! - Every failure while sending is a 400 with the text of the exception, including temporary failures
+//!   and failures after the message was sent.
+//! - An instance on the Cloud API answers 201 with Meta's error as the body. Only `key.id` means success.
+//! - A request carries no id of ours, so it is not safe to send again.
 
 use std::time::Duration;
 
@@ -14,23 +13,21 @@ use serde_json::{Value, json};
 use super::{
     AccountRequirements, Channel, ChannelAccount, ChannelResponse, ComposedRequest, ErrorScope,
     Message, ResendPolicy, UnsupportedMessageError,
-    answer::{by_status, json},
-    evolution::{API_KEY, add, link, number},
-    message::{Contact, Media, MediaKind, MessageContent, Reaction, Text},
-    meta,
-    sent_id::sent_id,
+    evolution::{API_KEY, add_field, media_link, recipient_number},
+    message::{ContactCard, MediaContent, MediaKind, MessageContent, ReactionContent, TextContent},
+    meta_errors,
+    response::{classify_status, extract_sent_id, parse_json},
 };
 use crate::delivery::DeadReason::Unrecoverable;
 
 const NAME: &str = "evolution-api";
-/// It looks the number up, fetches the file and waits for WhatsApp.
+/// The server looks up the number, downloads the file and waits for WhatsApp.
 const TIMEOUT_MIN: Duration = Duration::from_secs(60);
 
-/// Evolution API.
 #[derive(Debug)]
-pub(super) struct EvolutionApi;
+pub(super) struct EvolutionApiChannel;
 
-impl Channel for EvolutionApi {
+impl Channel for EvolutionApiChannel {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -45,10 +42,10 @@ impl Channel for EvolutionApi {
         message: &Message,
         _: &str,
     ) -> Result<ComposedRequest, UnsupportedMessageError> {
-        let number = number(NAME, message)?;
-        let (call, mut body) = content(message)?;
+        let number = recipient_number(NAME, message)?;
+        let (endpoint, mut body) = compose_content(message)?;
         let is_reaction = matches!(message.content, MessageContent::Reaction(_));
-        // The key of a reaction says where it goes.
+        // A reaction names its chat in `key`.
         if !is_reaction {
             body["number"] = json!(number);
         }
@@ -57,7 +54,7 @@ impl Channel for EvolutionApi {
         }
         Ok(ComposedRequest {
             method: Method::POST,
-            url: account.url(["message", call, account.sender()]),
+            url: account.url(["message", endpoint, account.sender()]),
             headers: account.headers(API_KEY.clone(), ""),
             body,
             timeout_min: TIMEOUT_MIN,
@@ -66,26 +63,26 @@ impl Channel for EvolutionApi {
     }
 
     fn parse_response(&self, status: u16, body: &[u8]) -> ChannelResponse {
-        if let Some(id) = sent_id(status, body, &["key", "id"]) {
+        if let Some(id) = extract_sent_id(status, body, &["key", "id"]) {
             return ChannelResponse::sent(&id, "accepted");
         }
-        let body = json(body);
-        // Meta's error is the body itself, or within it.
+        let body = parse_json(body);
+        // Meta's error is the body itself, or its `error` field.
         let error = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
-        if let Some(answer) = meta::parse_error(error, status) {
+        if let Some(answer) = meta_errors::parse_error(error, status) {
             return answer;
         }
         let messages = body.pointer("/response/message").or_else(|| body.get("message"));
-        by_messages(status, messages.unwrap_or(&Value::Null))
+        classify_messages(status, messages.unwrap_or(&Value::Null))
     }
 }
 
-fn content(message: &Message) -> Result<(&'static str, Value), UnsupportedMessageError> {
+fn compose_content(message: &Message) -> Result<(&'static str, Value), UnsupportedMessageError> {
     Ok(match &message.content {
-        MessageContent::Text(said) => ("sendText", text(said)),
-        MessageContent::Media(file) => media(file)?,
+        MessageContent::Text(text) => ("sendText", compose_text(text)),
+        MessageContent::Media(file) => compose_media(file)?,
         MessageContent::Location(place) => {
-            // Both must be there, and may be empty.
+            // Both are required, and may be empty.
             let name = place.name.as_deref().unwrap_or_default();
             let address = place.address.as_deref().unwrap_or_default();
             let (latitude, longitude) = (place.latitude, place.longitude);
@@ -94,11 +91,11 @@ fn content(message: &Message) -> Result<(&'static str, Value), UnsupportedMessag
             });
             ("sendLocation", body)
         }
-        MessageContent::Contacts(people) => {
-            let people: Vec<Value> = people.iter().map(contact).collect();
-            ("sendContact", json!({ "contact": people }))
+        MessageContent::Contacts(contacts) => {
+            let contacts: Vec<Value> = contacts.iter().map(compose_contact).collect();
+            ("sendContact", json!({ "contact": contacts }))
         }
-        MessageContent::Reaction(emoji) => ("sendReaction", reaction(message, emoji)),
+        MessageContent::Reaction(reaction) => ("sendReaction", compose_reaction(message, reaction)),
         MessageContent::Template(template) => {
             let body = json!({
                 "name": template.name,
@@ -110,7 +107,7 @@ fn content(message: &Message) -> Result<(&'static str, Value), UnsupportedMessag
     })
 }
 
-fn text(text: &Text) -> Value {
+fn compose_text(text: &TextContent) -> Value {
     let mut body = json!({ "text": text.body });
     if let Some(preview) = text.preview_url {
         body["linkPreview"] = json!(preview);
@@ -118,8 +115,8 @@ fn text(text: &Text) -> Value {
     body
 }
 
-fn media(file: &Media) -> Result<(&'static str, Value), UnsupportedMessageError> {
-    let link = link(NAME, file)?;
+fn compose_media(file: &MediaContent) -> Result<(&'static str, Value), UnsupportedMessageError> {
+    let link = media_link(NAME, file)?;
     if file.kind == MediaKind::Sticker {
         return Ok(("sendSticker", json!({ "sticker": link })));
     }
@@ -127,49 +124,47 @@ fn media(file: &Media) -> Result<(&'static str, Value), UnsupportedMessageError>
         return Ok(("sendWhatsAppAudio", json!({ "audio": link })));
     }
     let mut body = json!({ "mediatype": file.kind.as_str(), "media": link });
-    add(&mut body, "mimetype", file.mime_type.as_ref());
-    add(&mut body, "caption", file.caption.as_ref());
-    add(&mut body, "fileName", file.filename.as_ref());
+    add_field(&mut body, "mimetype", file.mime_type.as_ref());
+    add_field(&mut body, "caption", file.caption.as_ref());
+    add_field(&mut body, "fileName", file.filename.as_ref());
     Ok(("sendMedia", body))
 }
 
-fn contact(person: &Contact) -> Value {
+fn compose_contact(contact: &ContactCard) -> Value {
     let mut value = json!({
-        "fullName": person.name,
-        "wuid": person.phone,
-        "phoneNumber": format!("+{}", person.phone),
+        "fullName": contact.name,
+        "wuid": contact.phone,
+        "phoneNumber": format!("+{}", contact.phone),
     });
-    add(&mut value, "organization", person.organization.as_ref());
-    add(&mut value, "email", person.email.as_ref());
-    add(&mut value, "url", person.url.as_ref());
+    add_field(&mut value, "organization", contact.organization.as_ref());
+    add_field(&mut value, "email", contact.email.as_ref());
+    add_field(&mut value, "url", contact.url.as_ref());
     value
 }
 
-fn reaction(message: &Message, reaction: &Reaction) -> Value {
+fn compose_reaction(message: &Message, reaction: &ReactionContent) -> Value {
     let mut key = json!({
         "id": reaction.message_id,
         "remoteJid": message.to.jid(),
         "fromMe": reaction.from_me.unwrap_or_default(),
     });
-    add(&mut key, "participant", reaction.participant.as_ref());
+    add_field(&mut key, "participant", reaction.participant.as_ref());
     json!({ "key": key, "reaction": reaction.emoji })
 }
 
-/// What its library for WhatsApp says when the connection was not there, and nothing more. It passes by
-/// itself, and nothing was sent. The same words within a longer text may be about its database, to which
-/// it writes after it has sent.
-static TRANSIENT: [&str; 3] =
+/// Exact texts of the WhatsApp library when there was no connection: temporary, and nothing was sent. The
+/// same words inside a longer text may be about the database, which is written after sending.
+static TRANSIENT_TEXTS: [&str; 3] =
     ["Error: Connection Closed", "Error: Timed Out", "Error: Connection Terminated"];
-/// An exception while it sent, of which nobody knows whether the message was out already. That a
-/// request to Meta got no answer ends in a `TypeError`.
-const EXCEPTION: &str = "Error:";
-/// An exception that is no `Error`: a refusal of its own before it sends, of a group that is not there
-/// or a number that nobody has.
-const REFUSAL: &str = "[object Object]";
+/// End of the first word of an exception while sending: the message may have been sent. A request to
+/// Meta without a response ends in a `TypeError`.
+const EXCEPTION_SUFFIX: &str = "Error:";
+/// Text of an exception that is not an `Error`: the server rejected the group or number before sending.
+const REJECTION: &str = "[object Object]";
 
-fn by_messages(status: u16, messages: &Value) -> ChannelResponse {
+fn classify_messages(status: u16, messages: &Value) -> ChannelResponse {
     let mut texts = Vec::new();
-    if collect(messages, &mut texts) {
+    if collect_texts(messages, &mut texts) {
         return ChannelResponse::permanent(
             Unrecoverable,
             ErrorScope::Recipient,
@@ -177,33 +172,34 @@ fn by_messages(status: u16, messages: &Value) -> ChannelResponse {
         );
     }
     let text = texts.join("; ");
-    if !texts.is_empty() && texts.iter().all(|text| TRANSIENT.contains(text)) {
+    if !texts.is_empty() && texts.iter().all(|text| TRANSIENT_TEXTS.contains(text)) {
         return ChannelResponse::transient(ErrorScope::Number, &text);
     }
-    let is_exception =
-        |text: &&str| text.split_whitespace().next().is_some_and(|word| word.ends_with(EXCEPTION));
+    let is_exception = |text: &&str| {
+        text.split_whitespace().next().is_some_and(|word| word.ends_with(EXCEPTION_SUFFIX))
+    };
     if texts.iter().any(is_exception) {
         return ChannelResponse::ambiguous(&text);
     }
-    if text.contains(REFUSAL) || text.to_lowercase().contains("group not found") {
+    if text.contains(REJECTION) || text.to_lowercase().contains("group not found") {
         return ChannelResponse::permanent(Unrecoverable, ErrorScope::Recipient, &text);
     }
     match status {
-        // The instance is not there.
+        // No such instance.
         404 => ChannelResponse::config(ErrorScope::Number, &text),
-        _ => by_status(status, &text),
+        _ => classify_status(status, &text),
     }
 }
 
-/// Takes the texts out of a list in lists. If one of its items is a number that does not exist, that
-/// says it all: the answer is yes, and the texts do not matter.
-pub(super) fn collect<'v>(value: &'v Value, texts: &mut Vec<&'v str>) -> bool {
+/// Collects the texts of nested lists. Returns true, and stops, at an item that says that the number
+/// does not exist.
+pub(super) fn collect_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>) -> bool {
     match value {
         Value::String(text) => {
             texts.push(text);
             false
         }
-        Value::Array(items) => items.iter().any(|item| collect(item, texts)),
+        Value::Array(items) => items.iter().any(|item| collect_texts(item, texts)),
         Value::Object(item) => item.get("exists") == Some(&Value::Bool(false)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }

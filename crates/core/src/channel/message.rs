@@ -1,11 +1,9 @@
-//! A message, the same for every service.
+//! A message, independent of the channel that sends it.
 //!
-//! [`MessageSpec`] is what people write, as JSON; [`Message`] is what is meant. What no service could
-//! send is refused here, before anything is stored; what only one of them cannot send is
+//! [`MessageSpec`] is the JSON of the API, [`Message`] the checked value. A message that no channel can
+//! send is rejected before it is stored; one that only a certain channel cannot send fails as
 //! [`UnsupportedMessageError`](super::UnsupportedMessageError) when it is composed.
 
-mod check;
-mod error;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -14,51 +12,48 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::{
-    error::MessageSpecError,
-    spec::{MediaSpec, MessageSpec},
-};
+pub use self::spec::{MediaSpec, MessageSpec, MessageSpecError};
 use super::recipient::Recipient;
 use crate::{ids::MediaId, object};
 
-/// The longest text, in characters.
+/// Longest text, in characters.
 pub const TEXT_CHARS_MAX: usize = 4096;
-/// The longest caption, in characters.
+/// Longest caption, in characters.
 pub const CAPTION_CHARS_MAX: usize = 1024;
 /// Most contacts in a message.
 pub const CONTACTS_MAX: usize = 100;
 
-/// What a service says of a file to which nobody made a link.
-pub(super) const NO_LINK: &str = "fetches files by links, and there is none to this `file`";
+/// Reason for an uploaded file that was not replaced by a link before composing.
+pub(super) const NO_LINK: &str = "needs a link to this `file`, and there is none";
 
-/// What kind of message it is.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageType {
-    /// A text.
+    /// Text.
     Text,
-    /// A picture.
+    /// Image.
     Image,
-    /// A film.
+    /// Video.
     Video,
-    /// Sound, or a voice message.
+    /// Audio file or voice message.
     Audio,
-    /// Any file.
+    /// Any file, shown as a document.
     Document,
-    /// A sticker.
+    /// Sticker.
     Sticker,
-    /// A place.
+    /// Location.
     Location,
-    /// One or more people.
+    /// One or more contact cards.
     Contact,
-    /// An emoji on another message.
+    /// Emoji reaction to another message.
     Reaction,
-    /// A text that Meta has approved, with its blanks filled in.
+    /// Template that Meta has approved, with its parameters.
     Template,
 }
 
 impl MessageType {
-    /// The word for it, and the field that holds it.
+    /// The value of `type`, equal to the name of the content field.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -75,67 +70,67 @@ impl MessageType {
     }
 }
 
-/// A text.
+/// A text message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Text {
-    /// The text, 1 to 4096 characters.
+pub struct TextContent {
+    /// Text of 1 to 4096 characters.
     #[schemars(length(min = 1, max = 4096))]
     pub body: String,
-    /// Whether the first link in it is shown with a preview. Evolution Go never does.
+    /// Shows a preview of the first link. Not supported by Evolution Go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview_url: Option<bool>,
 }
 
-/// A place.
+/// A location.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Location {
-    /// Degrees north.
+pub struct LocationContent {
+    /// Latitude in degrees.
     #[schemars(range(min = -90, max = 90))]
     pub latitude: f64,
-    /// Degrees east.
+    /// Longitude in degrees.
     #[schemars(range(min = -180, max = 180))]
     pub longitude: f64,
-    /// What it is called.
+    /// Name of the place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Street and city.
+    /// Street address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
-/// A person.
+/// A contact card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Contact {
-    /// The whole name.
+pub struct ContactCard {
+    /// Full name.
     pub name: String,
-    /// The phone number with its country, in any form.
+    /// Phone number with country code, in any format.
     pub phone: String,
-    /// Where they work.
+    /// Company.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub organization: Option<String>,
-    /// An email address. Evolution Go cannot send it.
+    /// Email address. Not supported by Evolution Go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// A web page. Evolution Go cannot send it.
+    /// Web page. Not supported by Evolution Go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
 
-/// An emoji on another message.
+/// An emoji reaction to another message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Reaction {
-    /// The message.
+pub struct ReactionContent {
+    /// Id of the message to react to.
     pub message_id: String,
-    /// The emoji; an empty one takes the reaction back.
+    /// The emoji; an empty string removes the reaction.
     pub emoji: String,
-    /// Whether the message was ours. The Cloud API knows by itself.
+    /// Whether the message was sent by this account. Not needed by the Cloud API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_me: Option<bool>,
-    /// Who wrote the message, in a group. The Cloud API knows by itself.
+    /// Author of the message, in a group. Not needed by the Cloud API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub participant: Option<String>,
 }
@@ -143,96 +138,82 @@ pub struct Reaction {
 /// A template that Meta has approved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Template {
-    /// Its name.
+pub struct TemplateContent {
+    /// Template name.
     pub name: String,
-    /// Its language, such as `pt_BR`.
+    /// Language code, such as `pt_BR`.
     pub language: String,
-    /// What fills its blanks, in the words of the Cloud API.
+    /// Parameters, in the format of the Cloud API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<Value>,
 }
 
-/// The message that is answered.
+/// The message that is replied to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplyTo {
-    /// Its id.
+    /// Message id.
     pub message_id: String,
-    /// Who wrote it, in a group. The Cloud API knows by itself.
+    /// Author of the message, in a group. Not needed by the Cloud API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub participant: Option<String>,
 }
 
-/// A message as it is meant. It can be sent by at least one service.
+/// A checked message that at least one channel can send.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Who gets it.
     pub to: Recipient,
-    /// What they get.
     pub content: MessageContent,
-    /// The message that it answers.
     pub reply_to: Option<ReplyTo>,
 }
 
-/// What a message holds.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MessageContent {
-    /// A text.
-    Text(Text),
-    /// A file that is shown, played or kept.
-    Media(Media),
-    /// A place.
-    Location(Location),
-    /// People, at least one.
-    Contacts(Vec<Contact>),
-    /// An emoji on another message.
-    Reaction(Reaction),
-    /// An approved template.
-    Template(Template),
+    Text(TextContent),
+    Media(MediaContent),
+    Location(LocationContent),
+    /// At least one.
+    Contacts(Vec<ContactCard>),
+    Reaction(ReactionContent),
+    Template(TemplateContent),
 }
 
-/// A file.
+/// A media file and how to show it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Media {
-    /// How it is shown.
+pub struct MediaContent {
     pub kind: MediaKind,
-    /// Where it is.
     pub location: MediaLocation,
-    /// The text below it.
     pub caption: Option<String>,
-    /// What it is called.
     pub filename: Option<String>,
-    /// What it is.
     pub mime_type: Option<String>,
-    /// Whether audio is a voice message.
+    /// Whether to send audio as a voice message.
     pub voice: bool,
 }
 
-/// How a file is shown.
+/// How a media file is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MediaKind {
-    /// A picture.
+    /// Image.
     Image,
-    /// A film.
+    /// Video.
     Video,
-    /// Sound.
+    /// Audio.
     Audio,
-    /// A file to keep.
+    /// File to download.
     Document,
-    /// A sticker.
+    /// Sticker.
     Sticker,
 }
 
 impl MediaKind {
-    /// Reads the word for it.
     pub fn parse(word: &str) -> Option<Self> {
         let all = [Self::Image, Self::Video, Self::Audio, Self::Document, Self::Sticker];
         all.into_iter().find(|kind| kind.as_str() == word)
     }
 
-    /// The word for it, which is the same everywhere.
+    /// The name that all channels use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Image => "image",
@@ -243,7 +224,6 @@ impl MediaKind {
         }
     }
 
-    /// Whether a text can stand below it.
     const fn has_caption(self) -> bool {
         match self {
             Self::Image | Self::Video | Self::Document => true,
@@ -252,19 +232,19 @@ impl MediaKind {
     }
 }
 
-/// Where a file is.
+/// Where a media file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaLocation {
-    /// The service fetches it there.
+    /// The service downloads it from there.
     Url(String),
-    /// It was uploaded to the Cloud API.
+    /// Uploaded to the Cloud API.
     Id(String),
-    /// It lies in our bucket. Before it is sent, this becomes a link to it.
+    /// Stored in our bucket. Replaced by a link before the message is composed.
     File(MediaId),
 }
 
 impl Message {
-    /// Reads a message, for instance one that a transform made.
+    /// Parses and checks a message, for example the output of a transform.
     pub fn parse(json: &[u8]) -> Result<Self, MessageSpecError> {
         let unreadable = |error: serde_json::Error| MessageSpecError::Unreadable(error.to_string());
         let mut reader = serde_json::Deserializer::from_slice(json);
@@ -273,7 +253,6 @@ impl Message {
         spec.build()
     }
 
-    /// What kind of message it is.
     pub fn kind(&self) -> MessageType {
         match &self.content {
             MessageContent::Text(_) => MessageType::Text,

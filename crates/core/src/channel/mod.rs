@@ -1,28 +1,25 @@
-//! How messages are sent through each service, and what its answers mean.
+//! Messaging channels: how each one sends messages and what its responses mean.
 //!
-//! A [`Channel`] is a small value without state, one for each kind of destination that sends
-//! messages. A new one is a module of its own and a line in [`CHANNELS`]. All of it is pure: a service
-//! says what to send and what came of it; somebody else sends, waits and decides.
+//! A [`Channel`] is a stateless value, one for each kind of destination that sends messages. To add one,
+//! write a module and add a line to [`CHANNELS`]. Everything here is pure: a channel composes requests
+//! and classifies responses; the engine sends, waits and retries.
 //!
-//! What holds for all:
-//! - The status of an answer misleads. It is read by the service's own codes and texts first
-//!   ([`answer`]), and by its status only where it says nothing else.
-//! - A message that may have arrived is not taken for one that did not: what nobody can know is
-//!   `ambiguous`, and [`ResendPolicy`] says whether sending it again is safe.
-//! - No error, no text of an [`ChannelResponse`] and no `Debug` holds a token or a phone number.
+//! - A channel's own codes and texts take precedence over the HTTP status, which is often misleading.
+//! - A message that may have been delivered is never treated as not delivered: it is `ambiguous`, and
+//!   [`ResendPolicy`] says whether sending it again is safe.
+//! - No error, response text or `Debug` output contains a token or a phone number.
 
 mod account;
-pub mod answer;
 pub mod cloud_upload;
 mod evolution;
 mod evolution_api;
 mod evolution_go;
 pub mod instance;
 pub mod message;
-pub mod meta;
-pub mod pace;
+pub mod meta_errors;
+pub mod pacing;
 mod recipient;
-mod sent_id;
+pub mod response;
 pub mod statuses;
 #[cfg(test)]
 mod tests;
@@ -36,32 +33,33 @@ use url::Url;
 
 pub use self::{
     account::{AccountSpecError, ChannelAccount},
-    answer::{BackoffRequest, ChannelResponse, ErrorScope},
     message::{Message, MessageSpec, MessageSpecError},
-    pace::{ChannelPacing, RecipientKey, RecipientPaceRule, RecipientPacer},
+    pacing::{ChannelPacing, RecipientKey, RecipientPaceRule, RecipientPacer},
     recipient::Recipient,
+    response::{BackoffRequest, ChannelResponse, ErrorScope},
     statuses::{MessageStatus, MessageStatusUpdate, message_status},
 };
 use crate::secret::Secret;
 
-/// Every service, by the names that people see.
-pub static CHANNELS: &[&dyn Channel] =
-    &[&evolution_api::EvolutionApi, &evolution_go::EvolutionGo, &whatsapp_cloud::WhatsAppCloud];
+/// Every channel, sorted by name.
+pub static CHANNELS: &[&dyn Channel] = &[
+    &evolution_api::EvolutionApiChannel,
+    &evolution_go::EvolutionGoChannel,
+    &whatsapp_cloud::WhatsAppCloudChannel,
+];
 
-/// The service of that name.
 pub fn find(name: &str) -> Option<&'static dyn Channel> {
     CHANNELS.iter().copied().find(|channel| channel.name() == name)
 }
 
-/// What takes messages.
+/// A service that sends messages, such as the WhatsApp Cloud API.
 pub trait Channel: fmt::Debug + Send + Sync {
-    /// The name that people write.
+    /// The name in settings, equal to the destination kind.
     fn name(&self) -> &'static str;
 
-    /// What an account of it must have.
     fn requirements(&self) -> AccountRequirements;
 
-    /// Checks what is written about an account, and fills in what is usual.
+    /// Checks the account settings and fills in defaults.
     fn build_account(
         &self,
         base_url: Option<&str>,
@@ -71,13 +69,13 @@ pub trait Channel: fmt::Debug + Send + Sync {
         ChannelAccount::new(self.requirements(), base_url, sender, token)
     }
 
-    /// How fast it takes messages.
+    /// How fast the channel accepts messages.
     fn pacing(&self) -> ChannelPacing {
         ChannelPacing::default()
     }
 
-    /// The request that sends `message`. The same `send_id` makes the same request, so it must be the
-    /// same at every attempt of one send, and another one for every other send.
+    /// Composes the request that sends `message`. Every attempt of one send must use the same `send_id`,
+    /// and every other send a different one: the id is what makes a repeated request recognizable.
     fn compose(
         &self,
         account: &ChannelAccount,
@@ -85,51 +83,47 @@ pub trait Channel: fmt::Debug + Send + Sync {
         send_id: &str,
     ) -> Result<ComposedRequest, UnsupportedMessageError>;
 
-    /// Whether its statuses say which send of ours they are about, also when it gave no answer.
+    /// Whether status updates carry our send id, so that a send without a response can be resolved.
     fn has_send_id_in_statuses(&self) -> bool {
         false
     }
 
-    /// What an answer means.
+    /// Classifies a response.
     fn parse_response(&self, status: u16, body: &[u8]) -> ChannelResponse;
 
-    /// What it means that no answer came.
+    /// Classifies a missing response.
     fn timeout_response(&self, body_was_sent: bool) -> ChannelResponse {
-        answer::timeout_response(body_was_sent)
+        response::timeout_response(body_was_sent)
     }
 }
 
-/// What an account of a service must have.
+/// What the account settings of a channel must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountRequirements {
-    /// Where the service is, if it is the same for all.
+    /// Default base URL, for a service with one public address.
     pub base_url: Option<&'static str>,
-    /// What stands before everything else in a path, if the base URL has no path of its own.
+    /// API version, used as the path if the base URL has none.
     pub version: Option<&'static str>,
-    /// What the sender is called in the settings, if one must be named.
+    /// The name of the sender setting, if the channel needs one.
     pub sender: Option<&'static str>,
 }
 
 /// A request that sends a message.
 pub struct ComposedRequest {
-    /// How it is sent.
     pub method: Method,
-    /// Where to.
     pub url: Url,
-    /// With the token, which does not print.
+    /// Includes the token, marked as sensitive.
     pub headers: HeaderMap,
-    /// The body, as JSON.
     pub body: Value,
-    /// An answer may take so long. Who gives up earlier does not know what became of the message.
+    /// How long a response may take. With a shorter timeout the outcome of the send stays unknown.
     pub timeout_min: Duration,
-    /// What to do when nobody knows whether it arrived.
     pub resend: ResendPolicy,
 }
 
-/// The body holds a phone number and what somebody wrote, so it is not printed.
+/// Leaves out the body, which contains a phone number and the text of a person.
 impl fmt::Debug for ComposedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Composed")
+        f.debug_struct("ComposedRequest")
             .field("method", &self.method)
             .field("url", &self.url.as_str())
             .field("timeout_min", &self.timeout_min)
@@ -138,21 +132,21 @@ impl fmt::Debug for ComposedRequest {
     }
 }
 
-/// What to do with a message of which nobody knows whether it arrived.
+/// Whether a message with an unknown outcome may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResendPolicy {
-    /// Send it again: it carries an id of ours, so that the same message stays one.
+    /// Safe: the request carries our message id, so the recipient gets one message.
     SameId,
-    /// Send it again: doing it twice changes nothing, as with a reaction.
+    /// Safe: repeating it changes nothing, as with a reaction.
     Harmless,
-    /// Wait for a status that carries our id, and send it again only if none comes.
+    /// Wait for a status update with our send id, and send again only if none arrives.
     WaitForStatus,
-    /// Leave it to the destination's settings or to a person: it could arrive twice.
+    /// Not safe: the recipient could get it twice. The destination's `on_ambiguous` decides.
     Unsafe,
 }
 
 impl ResendPolicy {
-    /// Whether it may be sent again at once.
+    /// Whether it may be sent again immediately.
     pub const fn is_safe(self) -> bool {
         match self {
             Self::SameId | Self::Harmless => true,
@@ -161,12 +155,11 @@ impl ResendPolicy {
     }
 }
 
-/// A message that this service cannot send, and what to do instead.
+/// A message that this channel cannot send. The text says what to do instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{channel} {why}")]
+#[error("{channel} {reason}")]
 pub struct UnsupportedMessageError {
-    /// The service.
     pub channel: &'static str,
-    /// The rest of the sentence.
-    pub why: &'static str,
+    /// The rest of the sentence that begins with the channel.
+    pub reason: &'static str,
 }

@@ -1,43 +1,43 @@
-//! Who gets a message, in the forms in which people write it.
+//! The recipient of a message, parsed from the formats that people use.
 
-use crate::attribute::address;
+use crate::attribute::contact_address;
 
-/// Fewest and most digits of a phone number with its country (E.164).
+/// Length of a phone number with country code (E.164).
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 6..=15;
-/// The part after the `@` of a group's address.
+/// Server part of a group address.
 const GROUP_SERVER: &str = "g.us";
-/// The same of one that hides a phone number, of a channel and of a list.
+/// Server parts of hidden numbers, newsletters and broadcast lists.
 const OTHER_SERVERS: [&str; 3] = ["lid", "newsletter", "broadcast"];
-/// The part after the `@` of an address that is a phone number.
+/// Server part of a phone number address.
 const PHONE_SERVER: &str = "s.whatsapp.net";
-/// The longest text that is looked at.
+/// Longest recipient, in bytes.
 const BYTES_MAX: usize = 255;
-/// The shortest id of a group of the Cloud API. Those that are known have 50 characters and more.
+/// Shortest group id of the Cloud API. Known ids have 50 characters or more.
 const GROUP_ID_BYTES_MIN: usize = 20;
 
-/// Who gets a message.
+/// The recipient of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Recipient {
-    /// A phone number with its country, digits only.
+    /// Phone number with country code, digits only.
     Phone(String),
-    /// A group as the apps know it: `…@g.us`.
+    /// Group address of the apps: `…@g.us`.
     Group(String),
-    /// A group as the Cloud API knows it: an id without a meaning.
+    /// Group id of the Cloud API, opaque.
     GroupId(String),
-    /// A user without a phone number that we could see: a BSUID such as `BR.1502576394655843`.
+    /// Business-scoped user id of a user with a hidden phone number, such as `BR.1502576394655843`.
     BusinessScoped(String),
-    /// Another address: `…@lid`, `…@newsletter`, `…@broadcast`.
+    /// Other address: `…@lid`, `…@newsletter`, `…@broadcast`.
     Other(String),
 }
 
 impl Recipient {
-    /// Reads what a person wrote; `None` if it is nobody's address.
+    /// Parses a recipient; `None` if the text is no valid address.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.is_empty() || text.len() > BYTES_MAX {
             return None;
         }
-        if let Some(digits) = address::phone(text) {
+        if let Some(digits) = contact_address::parse_phone(text) {
             return PHONE_DIGITS.contains(&digits.len()).then(|| Self::Phone(digits.into_owned()));
         }
         if let Some((user, server)) = text.rsplit_once('@') {
@@ -64,7 +64,7 @@ impl Recipient {
         OTHER_SERVERS.contains(&server.as_str()).then_some(Self::Other(address))
     }
 
-    /// The address as it was meant, for pacing and for ordering: one recipient has one.
+    /// The normalized address, for pacing and ordering: the same for every spelling of a recipient.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Phone(text)
@@ -75,12 +75,11 @@ impl Recipient {
         }
     }
 
-    /// Whether it is a group.
     pub fn is_group(&self) -> bool {
         matches!(self, Self::Group(_) | Self::GroupId(_))
     }
 
-    /// The address within WhatsApp's own network, if it has one.
+    /// The WhatsApp address (JID), if there is one.
     pub(super) fn jid(&self) -> Option<String> {
         match self {
             Self::Phone(digits) => Some(format!("{digits}@{PHONE_SERVER}")),
@@ -90,7 +89,7 @@ impl Recipient {
     }
 }
 
-/// Two letters of a country and an id, or `ENT` and an id: `BR.1502576394655843`, `US.ENT.11815…`.
+/// Country code and id, optionally with `ENT`: `BR.1502576394655843`, `US.ENT.11815…`.
 fn is_business_scoped(text: &str) -> bool {
     let Some((country, id)) = text.split_once('.') else { return false };
     let id = id.strip_prefix("ENT.").unwrap_or(id);
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_write_the_same_recipient_in_many_ways() {
+    fn recipient_is_parsed_from_many_formats() {
         let phone = || Some(Recipient::Phone("5511987654321".to_owned()));
         let other = |text: &str| Some(Recipient::Other(text.to_owned()));
         let scoped = |text: &str| Some(Recipient::BusinessScoped(text.to_owned()));
@@ -129,7 +128,7 @@ mod tests {
             ("148438822404248@lid", other("148438822404248@lid")),
             ("120363144038483540@newsletter", other("120363144038483540@newsletter")),
             ("status@broadcast", other("status@broadcast")),
-            // The digits of a group without its server: too many for a phone number.
+            // Digits of a group without its server: too long for a phone number.
             ("120363404694233820", None),
             ("12345", None),
             ("maria", None),

@@ -1,7 +1,7 @@
-//! What became of a message: what our deliveries say, and what the service told about it later.
+//! The status of a message, from its delivery and from the status updates of the service.
 //!
-//! Statuses come in any order, come twice, and some never come. So what counts is the furthest that
-//! any of them says, and a failure only as long as nothing says that it arrived.
+//! Status updates arrive in any order, more than once, or never. The furthest one counts, and a failure
+//! only if no update says that the message was delivered.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{ChannelResponse, meta};
+use super::{ChannelResponse, meta_errors};
 use crate::{
     attribute::AttributeName,
     delivery::{DeadReason, FailureClass, state::DeliveryStatus},
@@ -20,29 +20,26 @@ use crate::{
     time::Timestamp,
 };
 
-/// What the kinds of statuses begin with.
-const STATUS: &str = "status.";
-/// How long a message waits that failed and may be sent again, where the code says nothing.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Prefix of the event kind of a status update.
+const STATUS_KIND_PREFIX: &str = "status.";
+/// Retry delay of a failed message whose error code asks for no other.
+const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// What a service tells about a message that it took.
+/// A status update of the service. Ordered: a failure ranks above `sent` and below `delivered`.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum MessageStatusUpdate {
-    /// It is on its way.
     Sent,
-    /// It did not arrive.
     Failed,
-    /// It arrived.
     Delivered,
-    /// Somebody read or heard it.
+    /// Read or played.
     Read,
 }
 
 impl MessageStatusUpdate {
-    /// What a word says that services have in common, in either case.
+    /// Parses the status names that services use, in any case.
     pub fn parse(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
             "sent" | "server_ack" => Some(Self::Sent),
@@ -54,30 +51,30 @@ impl MessageStatusUpdate {
     }
 }
 
-/// What became of a message so far.
+/// The status of a message.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum MessageStatus {
-    /// It is on our disk and was not tried yet.
+    /// Stored, not attempted yet.
     Accepted,
-    /// It is being tried, or will be tried again.
+    /// Being sent, or waiting for a retry.
     Sending,
-    /// The destination took it.
+    /// Accepted by the service.
     Sent,
-    /// It arrived.
+    /// Delivered to the recipient.
     Delivered,
-    /// Somebody read or heard it.
+    /// Read or played by the recipient.
     Read,
-    /// It did not arrive, and nothing more is done about it.
+    /// Not delivered, and not retried.
     Failed,
-    /// Somebody stopped it.
+    /// Cancelled by a user.
     Cancelled,
 }
 
 impl MessageStatus {
-    /// Every one of them, in the order of a life.
+    /// All statuses, in the order in which a message passes them.
     pub const ALL: [Self; 7] = [
         Self::Accepted,
         Self::Sending,
@@ -88,7 +85,6 @@ impl MessageStatus {
         Self::Cancelled,
     ];
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -101,23 +97,21 @@ impl MessageStatus {
         }
     }
 
-    /// The one that `word` names.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }
 }
 
-/// What became of a message, by the newest delivery of it and all that was told.
+/// The status of a message, from its newest delivery and all status updates.
 pub fn message_status(
     delivery: DeliveryStatus,
     attempts: u32,
-    told: impl IntoIterator<Item = MessageStatusUpdate>,
+    updates: impl IntoIterator<Item = MessageStatusUpdate>,
 ) -> MessageStatus {
-    // In their order a failure is more than `sent` and less than `delivered`.
-    match told.into_iter().max() {
+    match updates.into_iter().max() {
         Some(MessageStatusUpdate::Read) => MessageStatus::Read,
         Some(MessageStatusUpdate::Delivered) => MessageStatus::Delivered,
-        // Something is still done about it: it is going to be sent again, or somebody has sent it again.
+        // Not final: a retry is scheduled, or a user has replayed it.
         Some(MessageStatusUpdate::Failed) if !delivery.is_final() => MessageStatus::Sending,
         Some(MessageStatusUpdate::Failed) => MessageStatus::Failed,
         Some(MessageStatusUpdate::Sent) => MessageStatus::Sent,
@@ -138,20 +132,19 @@ pub fn message_status(
     }
 }
 
-/// What an event says of a send of ours, if it is a status of one.
+/// Parses a status update about one of our sends from an event of the Cloud API.
 ///
-/// Its attributes hold all of it: what the service calls the message, what we called the send, what
-/// became of it, and the code of the error.
+/// The attributes hold the message id of the service, our send id and the error code.
 pub fn parse_status_update(part: &EventPart, now: Timestamp) -> Option<StatusUpdate> {
-    let state = part.kind.as_ref()?.as_str().strip_prefix(STATUS)?;
-    let get = |wanted| part.attributes.iter().find(|(name, _)| *name == wanted);
+    let state = part.kind.as_ref()?.as_str().strip_prefix(STATUS_KIND_PREFIX)?;
+    let get = |target| part.attributes.iter().find(|(name, _)| *name == target);
     let (_, id) = get(AttributeName::Object)?;
     let (event, destination) = parse_send_id(id)?;
     let said = match MessageStatusUpdate::parse(state)? {
         MessageStatusUpdate::Sent | MessageStatusUpdate::Delivered | MessageStatusUpdate::Read => {
             ProviderStatus::Sent
         }
-        MessageStatusUpdate::Failed => ProviderStatus::Failed(after_failure(
+        MessageStatusUpdate::Failed => ProviderStatus::Failed(next_step_after_failure(
             get(AttributeName::Error).map(|(_, code)| code),
             now,
         )),
@@ -160,16 +153,16 @@ pub fn parse_status_update(part: &EventPart, now: Timestamp) -> Option<StatusUpd
     Some(StatusUpdate { event, destination, at: now, sent_id, status: said })
 }
 
-/// A message that failed is not on its way any more, so it may be sent again unless its code says that
-/// this is of no use.
-fn after_failure(code: Option<&str>, now: Timestamp) -> NextStep {
+/// The next step after a failed message: it is no longer in flight, so it is retried unless its error code
+/// is permanent.
+fn next_step_after_failure(code: Option<&str>, now: Timestamp) -> NextStep {
     let code = code.and_then(|code| code.parse::<u32>().ok());
-    let answer = code.and_then(|code| meta::parse_error(&json!({ "code": code }), 400));
-    match answer {
+    let response = code.and_then(|code| meta_errors::parse_error(&json!({ "code": code }), 400));
+    match response {
         Some(ChannelResponse { class: Some(FailureClass::Permanent), dead_reason, .. }) => {
             NextStep::Dead(dead_reason.unwrap_or(DeadReason::Unrecoverable))
         }
-        Some(answer) => NextStep::RetryAt(now + answer.wait_after(1).unwrap_or(AGAIN_AFTER)),
+        Some(response) => NextStep::RetryAt(now + response.backoff_after(1).unwrap_or(RETRY_DELAY)),
         None => NextStep::Dead(DeadReason::Unrecoverable),
     }
 }
@@ -186,7 +179,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
     #[test]
-    fn the_furthest_that_is_told_counts_in_any_order() {
+    fn furthest_status_update_counts_in_any_order() {
         use MessageStatus::{Accepted, Cancelled, Delivered, Failed, Read, Sending, Sent};
         let cases: [(DeliveryStatus, u32, &[MessageStatusUpdate], MessageStatus); 24] = [
             (DeliveryStatus::Pending, 0, &[], Accepted),
@@ -238,7 +231,7 @@ mod tests {
                 &[MessageStatusUpdate::Failed, MessageStatusUpdate::Read],
                 Read,
             ),
-            // It is going to be sent again, or a person has sent it again.
+            // A retry is scheduled, or a user has replayed it.
             (DeliveryStatus::Pending, 0, &[MessageStatusUpdate::Failed], Sending),
             (
                 DeliveryStatus::Scheduled,
@@ -256,18 +249,18 @@ mod tests {
             ),
             (DeliveryStatus::Dead, 1, &[MessageStatusUpdate::Failed], Failed),
             (DeliveryStatus::Cancelled, 1, &[MessageStatusUpdate::Failed], Failed),
-            // A send of which nobody knew, until something was told of it.
+            // An ambiguous send, resolved by a status update.
             (DeliveryStatus::Dead, 1, &[MessageStatusUpdate::Delivered], Delivered),
             (DeliveryStatus::Scheduled, 1, &[MessageStatusUpdate::Sent], Sent),
         ];
-        for (delivery, attempts, told, expected) in cases {
-            let found = message_status(delivery, attempts, told.iter().copied());
-            assert_eq!(found, expected, "case: {delivery:?} {attempts} {told:?}");
+        for (delivery, attempts, updates, expected) in cases {
+            let found = message_status(delivery, attempts, updates.iter().copied());
+            assert_eq!(found, expected, "case: {delivery:?} {attempts} {updates:?}");
         }
     }
 
     #[test]
-    fn services_have_words_in_common() {
+    fn status_names_of_all_services_are_parsed() {
         let cases = [
             ("sent", Some(MessageStatusUpdate::Sent)),
             ("SERVER_ACK", Some(MessageStatusUpdate::Sent)),
@@ -283,13 +276,13 @@ mod tests {
             ("DELETED", None),
             ("", None),
         ];
-        for (word, told) in cases {
-            assert_eq!(MessageStatusUpdate::parse(word), told, "case: {word}");
+        for (word, expected) in cases {
+            assert_eq!(MessageStatusUpdate::parse(word), expected, "case: {word}");
         }
     }
 
     #[test]
-    fn a_status_of_a_send_of_ours_says_what_became_of_it() {
+    fn status_update_of_our_send_sets_next_step() {
         let event = EventId::new(NOW, 1);
         let destination = DestinationId::new(NOW, 2);
         let ours = send_id(event, destination);

@@ -1,4 +1,4 @@
-//! Every code and every text that is known of each service, and the requests that are sent to it.
+//! Requests and responses of every channel: all known codes and texts.
 
 mod compose;
 mod compose_cloud;
@@ -24,49 +24,63 @@ fn account(channel: &dyn Channel) -> ChannelAccount {
     channel.build_account(base, Some("1055"), Secret::new("t0ken")).unwrap()
 }
 
-/// What an answer comes to: class, wait, tries, scope, reason.
-type Meaning =
-    (Option<FailureClass>, Option<BackoffRequest>, Option<u32>, ErrorScope, Option<DeadReason>);
-
-fn meaning(answer: &ChannelResponse) -> Meaning {
-    (answer.class, answer.wait, answer.tries, answer.scope, answer.dead_reason)
+/// The classification of a response, without its texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Classification {
+    class: Option<FailureClass>,
+    backoff: Option<BackoffRequest>,
+    attempts_max: Option<u32>,
+    scope: ErrorScope,
+    dead_reason: Option<DeadReason>,
 }
 
-fn again(scope: ErrorScope) -> Meaning {
-    (Some(FailureClass::Transient), None, None, scope, None)
+impl Classification {
+    fn new(class: Option<FailureClass>, scope: ErrorScope) -> Self {
+        Self { class, backoff: None, attempts_max: None, scope, dead_reason: None }
+    }
+
+    fn fixed_backoff(self, seconds: u64) -> Self {
+        Self { backoff: Some(BackoffRequest::Fixed(Duration::from_secs(seconds))), ..self }
+    }
+
+    fn growing_backoff(self) -> Self {
+        Self { backoff: Some(BackoffRequest::PowersOfFour), ..self }
+    }
+
+    fn attempts_max(self, attempts: u32) -> Self {
+        Self { attempts_max: Some(attempts), ..self }
+    }
 }
 
-fn later(seconds: u64, scope: ErrorScope) -> Meaning {
-    let wait = Some(BackoffRequest::Fixed(Duration::from_secs(seconds)));
-    (Some(FailureClass::Throttled), wait, None, scope, None)
+fn classification(response: &ChannelResponse) -> Classification {
+    let ChannelResponse { class, backoff, attempts_max, scope, dead_reason, .. } = *response;
+    Classification { class, backoff, attempts_max, scope, dead_reason }
 }
 
-fn held(scope: ErrorScope) -> Meaning {
-    (Some(FailureClass::Config), None, None, scope, None)
+fn transient(scope: ErrorScope) -> Classification {
+    Classification::new(Some(FailureClass::Transient), scope)
 }
 
-fn ends(reason: DeadReason, scope: ErrorScope) -> Meaning {
-    (Some(FailureClass::Permanent), None, None, scope, Some(reason))
+fn throttled(scope: ErrorScope) -> Classification {
+    Classification::new(Some(FailureClass::Throttled), scope)
 }
 
-fn ambiguous() -> Meaning {
-    (Some(FailureClass::Ambiguous), None, None, ErrorScope::Message, Some(DeadReason::Ambiguous))
+fn config(scope: ErrorScope) -> Classification {
+    Classification::new(Some(FailureClass::Config), scope)
 }
 
-fn sent() -> Meaning {
-    (None, None, None, ErrorScope::Message, None)
+fn permanent(reason: DeadReason, scope: ErrorScope) -> Classification {
+    let class = Some(FailureClass::Permanent);
+    Classification { dead_reason: Some(reason), ..Classification::new(class, scope) }
 }
 
-fn waiting(seconds: u64, (class, _, tries, scope, reason): Meaning) -> Meaning {
-    (class, Some(BackoffRequest::Fixed(Duration::from_secs(seconds))), tries, scope, reason)
+fn ambiguous() -> Classification {
+    let ambiguous = Classification::new(Some(FailureClass::Ambiguous), ErrorScope::Message);
+    Classification { dead_reason: Some(DeadReason::Ambiguous), ..ambiguous }
 }
 
-fn growing((class, _, tries, scope, reason): Meaning) -> Meaning {
-    (class, Some(BackoffRequest::PowersOfFour), tries, scope, reason)
-}
-
-fn at_most(tries: u32, (class, wait, _, scope, reason): Meaning) -> Meaning {
-    (class, wait, Some(tries), scope, reason)
+fn sent() -> Classification {
+    Classification::new(None, ErrorScope::Message)
 }
 
 fn message(json: &serde_json::Value) -> Message {

@@ -1,9 +1,8 @@
 //! WhatsApp's Cloud API: `POST /{phone_number_id}/messages`.
 //!
-//! - An answer of 200 means that Meta took the message; whether it is delivered comes later, as a
-//!   status.
-//! - There is no key against sending twice. The id of the send travels as
-//!   `biz_opaque_callback_data` and comes back in every status.
+//! - A 200 means that Meta accepted the message; delivery is reported later as a status update.
+//! - There is no idempotency key. The send id travels as `biz_opaque_callback_data` and comes back in
+//!   every status update.
 
 use std::time::Duration;
 
@@ -13,27 +12,25 @@ use serde_json::{Map, Value, json};
 use super::{
     AccountRequirements, Channel, ChannelAccount, ChannelPacing, ChannelResponse, ComposedRequest,
     Message, Recipient, ResendPolicy, UnsupportedMessageError,
-    answer::{by_status, json},
     message::{
-        Contact, Location, Media, MediaKind, MediaLocation, MessageContent, NO_LINK, Reaction,
-        Template,
+        ContactCard, LocationContent, MediaContent, MediaKind, MediaLocation, MessageContent,
+        NO_LINK, ReactionContent, TemplateContent,
     },
-    meta,
-    pace::CLOUD_API,
-    sent_id::sent_id,
+    meta_errors,
+    pacing::CLOUD_API,
+    response::{classify_status, extract_sent_id, parse_json},
 };
 
 const NAME: &str = "whatsapp-cloud";
 /// Longest `biz_opaque_callback_data`, in characters.
 const CALLBACK_CHARS_MAX: usize = 512;
-/// Meta answers within seconds; when it fetches nothing, there is nothing to wait for.
+/// Meta responds within seconds.
 const TIMEOUT_MIN: Duration = Duration::from_secs(30);
 
-/// WhatsApp's Cloud API.
 #[derive(Debug)]
-pub(super) struct WhatsAppCloud;
+pub(super) struct WhatsAppCloudChannel;
 
-impl Channel for WhatsAppCloud {
+impl Channel for WhatsAppCloudChannel {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -58,15 +55,15 @@ impl Channel for WhatsAppCloud {
     ) -> Result<ComposedRequest, UnsupportedMessageError> {
         let mut body = Map::new();
         body.insert("messaging_product".to_owned(), json!("whatsapp"));
-        address(&mut body, message)?;
-        let (kind, content) = content(&message.content)?;
+        add_recipient(&mut body, message)?;
+        let (kind, content) = compose_content(&message.content)?;
         body.insert("type".to_owned(), json!(kind));
         body.insert(kind.to_owned(), content);
         if let Some(reply) = &message.reply_to {
             body.insert("context".to_owned(), json!({ "message_id": reply.message_id }));
         }
         if send_id.chars().count() > CALLBACK_CHARS_MAX {
-            return Err(cannot("takes ids of at most 512 characters; choose a shorter one"));
+            return Err(cannot("accepts send ids of at most 512 characters; use a shorter one"));
         }
         body.insert("biz_opaque_callback_data".to_owned(), json!(send_id));
         let is_reaction = matches!(message.content, MessageContent::Reaction(_));
@@ -85,9 +82,11 @@ impl Channel for WhatsAppCloud {
     }
 
     fn parse_response(&self, status: u16, body: &[u8]) -> ChannelResponse {
-        let id = sent_id(status, body, &["messages", "0", "id"]);
-        let body = json(body);
-        if let Some(answer) = body.get("error").and_then(|error| meta::parse_error(error, status)) {
+        let id = extract_sent_id(status, body, &["messages", "0", "id"]);
+        let body = parse_json(body);
+        if let Some(answer) =
+            body.get("error").and_then(|error| meta_errors::parse_error(error, status))
+        {
             return answer;
         }
         match id {
@@ -95,16 +94,16 @@ impl Channel for WhatsAppCloud {
                 let text = body.pointer("/messages/0/message_status").and_then(Value::as_str);
                 ChannelResponse::sent(&id, text.unwrap_or("accepted"))
             }
-            None => by_status(status, ""),
+            None => classify_status(status, ""),
         }
     }
 }
 
-fn cannot(why: &'static str) -> UnsupportedMessageError {
-    UnsupportedMessageError { channel: NAME, why }
+fn cannot(reason: &'static str) -> UnsupportedMessageError {
+    UnsupportedMessageError { channel: NAME, reason }
 }
 
-fn address(
+fn add_recipient(
     body: &mut Map<String, Value>,
     message: &Message,
 ) -> Result<(), UnsupportedMessageError> {
@@ -119,18 +118,18 @@ fn address(
                 MessageContent::Location(_)
                 | MessageContent::Contacts(_)
                 | MessageContent::Reaction(_) => {
-                    return Err(cannot("sends texts, media and templates to groups, nothing else"));
+                    return Err(cannot("sends only text, media and templates to groups"));
                 }
             }
             ("group", "to", id)
         }
         Recipient::Group(_) => {
             return Err(cannot(
-                "knows groups by the id that its Groups API gave, not by …@g.us; write that id",
+                "identifies groups by the id of its Groups API, not by …@g.us; use that id",
             ));
         }
         Recipient::Other(_) => {
-            return Err(cannot("reaches phone numbers, BSUIDs and groups, no other addresses"));
+            return Err(cannot("sends only to phone numbers, BSUIDs and groups"));
         }
     };
     body.insert("recipient_type".to_owned(), json!(kind));
@@ -138,23 +137,27 @@ fn address(
     Ok(())
 }
 
-fn content(content: &MessageContent) -> Result<(&'static str, Value), UnsupportedMessageError> {
+fn compose_content(
+    content: &MessageContent,
+) -> Result<(&'static str, Value), UnsupportedMessageError> {
     Ok(match content {
         MessageContent::Text(text) => {
             let preview = text.preview_url.unwrap_or_default();
             ("text", json!({ "body": text.body, "preview_url": preview }))
         }
-        MessageContent::Media(file) => (file.kind.as_str(), media(file)?),
-        MessageContent::Location(place) => ("location", location(place)),
-        MessageContent::Contacts(people) => ("contacts", people.iter().map(contact).collect()),
-        MessageContent::Reaction(Reaction { message_id, emoji, .. }) => {
+        MessageContent::Media(file) => (file.kind.as_str(), compose_media(file)?),
+        MessageContent::Location(place) => ("location", compose_location(place)),
+        MessageContent::Contacts(contacts) => {
+            ("contacts", contacts.iter().map(compose_contact).collect())
+        }
+        MessageContent::Reaction(ReactionContent { message_id, emoji, .. }) => {
             ("reaction", json!({ "message_id": message_id, "emoji": emoji }))
         }
-        MessageContent::Template(template) => ("template", filled(template)),
+        MessageContent::Template(template) => ("template", compose_template(template)),
     })
 }
 
-fn media(media: &Media) -> Result<Value, UnsupportedMessageError> {
+fn compose_media(media: &MediaContent) -> Result<Value, UnsupportedMessageError> {
     let mut value = match &media.location {
         MediaLocation::Url(link) => json!({ "link": link }),
         MediaLocation::Id(id) => json!({ "id": id }),
@@ -172,7 +175,7 @@ fn media(media: &Media) -> Result<Value, UnsupportedMessageError> {
     Ok(value)
 }
 
-fn location(place: &Location) -> Value {
+fn compose_location(place: &LocationContent) -> Value {
     let mut value = json!({ "latitude": place.latitude, "longitude": place.longitude });
     for (field, text) in [("name", &place.name), ("address", &place.address)] {
         if let Some(text) = text {
@@ -182,25 +185,25 @@ fn location(place: &Location) -> Value {
     value
 }
 
-fn contact(person: &Contact) -> Value {
+fn compose_contact(contact: &ContactCard) -> Value {
     let mut value = json!({
-        // A whole name alone is refused: one of its parts must be there too.
-        "name": { "formatted_name": person.name, "first_name": person.name },
-        "phones": [{ "phone": format!("+{}", person.phone), "wa_id": person.phone }],
+        // Meta rejects `formatted_name` alone: one part of the name is required too.
+        "name": { "formatted_name": contact.name, "first_name": contact.name },
+        "phones": [{ "phone": format!("+{}", contact.phone), "wa_id": contact.phone }],
     });
-    if let Some(company) = &person.organization {
+    if let Some(company) = &contact.organization {
         value["org"] = json!({ "company": company });
     }
-    if let Some(email) = &person.email {
+    if let Some(email) = &contact.email {
         value["emails"] = json!([{ "email": email }]);
     }
-    if let Some(url) = &person.url {
+    if let Some(url) = &contact.url {
         value["urls"] = json!([{ "url": url }]);
     }
     value
 }
 
-fn filled(template: &Template) -> Value {
+fn compose_template(template: &TemplateContent) -> Value {
     let mut value = json!({ "name": template.name, "language": { "code": template.language } });
     if !template.components.is_empty() {
         value["components"] = json!(template.components);

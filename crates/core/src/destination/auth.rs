@@ -1,4 +1,4 @@
-//! How a destination is told who calls: user and password, a token, or `OAuth2` client credentials.
+//! Authentication at a destination: basic, bearer token, or `OAuth2` client credentials.
 
 use data_encoding::BASE64;
 use http::HeaderValue;
@@ -12,75 +12,68 @@ use crate::{
     secret::{SecretError, SecretRef},
 };
 
-/// How a destination is told who calls, as it is written.
+/// The authentication settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AuthSpec {
-    /// RFC 7617.
-    #[serde(deserialize_with = "basic_fields")]
+    /// User and password (RFC 7617).
+    #[serde(deserialize_with = "deserialize_basic")]
     Basic {
-        /// Not secret.
+        /// User name, not secret.
         #[schemars(regex(pattern = r"^[^:\x00-\x1f\x7f]+$"))]
         user: String,
-        /// Secret.
+        /// Password.
         password: SecretRef,
     },
-    /// A token that does not change.
+    /// Fixed token.
     Bearer(SecretRef),
-    /// A token that is fetched, and fetched again before it runs out.
+    /// Token that is fetched, and refreshed before it expires.
     Oauth2(#[serde(deserialize_with = "crate::object::required")] Oauth2Spec),
 }
 
-fn basic_fields<'de, D: Deserializer<'de>>(from: D) -> Result<(String, SecretRef), D::Error> {
+fn deserialize_basic<'de, D: Deserializer<'de>>(from: D) -> Result<(String, SecretRef), D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Fields {
+    struct BasicFields {
         user: String,
         password: SecretRef,
     }
-    object::required(from).map(|Fields { user, password }| (user, password))
+    object::required(from).map(|BasicFields { user, password }| (user, password))
 }
 
-/// Authentication that cannot be used as it is written.
+/// Why authentication settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthSpecError {
-    /// A user that cannot be told from the password, or that no header can hold.
-    #[error("basic: the user may not be empty and may not hold `:` or control characters")]
+    #[error("basic: the user must not be empty or contain `:` or control characters")]
     User,
-    /// A secret that no header can hold.
-    #[error("{0}: the secret holds characters that a header cannot")]
+    #[error("{0}: the secret contains characters that are not allowed in a header")]
     Characters(&'static str),
-    /// A secret cannot be looked up.
     #[error("{0}")]
     Secret(#[from] SecretError),
-    /// The token's address is not one.
     #[error("oauth2.token_url: {0}")]
     UrlSyntax(#[from] url::ParseError),
-    /// The token's address is not acceptable.
     #[error("oauth2.token_url: {0}")]
     Url(#[from] DestinationUrlError),
-    /// A field that must say something says nothing.
-    #[error("oauth2.{0} may not be empty")]
+    #[error("oauth2.{0} must not be empty")]
     Empty(&'static str),
-    /// A scope is a word.
-    #[error("oauth2.scopes: a scope is a word of visible ASCII without quotes and backslashes")]
+    #[error(
+        "oauth2.scopes: a scope must be printable ASCII without spaces, quotes and backslashes"
+    )]
     Scope,
-    /// Two ways to set one header.
-    #[error("`headers` sets `authorization` already; keep one of the two")]
-    HeaderToo,
+    #[error("`headers` already sets `authorization`; remove one of the two")]
+    HeaderConflict,
 }
 
-/// How a destination is told who calls.
+/// Checked authentication of a destination.
 #[derive(Debug)]
 pub enum AuthConfig {
-    /// By the same value of `authorization` at every attempt.
+    /// The same `authorization` header at every attempt.
     Fixed(HeaderValue),
-    /// By a token that has to be fetched.
     Oauth2(Oauth2Config),
 }
 
 impl AuthSpec {
-    /// Looks the secrets up through `env`.
+    /// Resolves the secrets through `env`.
     pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<AuthConfig, AuthSpecError> {
         match self {
             Self::Basic { user, password } => {
@@ -88,11 +81,12 @@ impl AuthSpec {
                     return Err(AuthSpecError::User);
                 }
                 let password = password.resolve(env)?;
-                Ok(AuthConfig::Fixed(basic(user.as_bytes(), password.expose())))
+                Ok(AuthConfig::Fixed(basic_header(user.as_bytes(), password.expose())))
             }
             Self::Bearer(token) => {
                 let token = token.resolve(env)?;
-                let value = bearer(token.expose()).ok_or(AuthSpecError::Characters("bearer"))?;
+                let value =
+                    bearer_header(token.expose()).ok_or(AuthSpecError::Characters("bearer"))?;
                 Ok(AuthConfig::Fixed(value))
             }
             Self::Oauth2(spec) => Ok(AuthConfig::Oauth2(spec.build(env)?)),
@@ -100,22 +94,22 @@ impl AuthSpec {
     }
 }
 
-/// The value of `authorization`, or of `proxy-authorization`, for a user and a password.
-pub fn basic(user: &[u8], password: &[u8]) -> HeaderValue {
+/// The value of `authorization` or `proxy-authorization` for a user and a password.
+pub fn basic_header(user: &[u8], password: &[u8]) -> HeaderValue {
     let pair = [user, b":", password].concat();
     let text = format!("Basic {}", BASE64.encode(&pair));
-    sensitive(HeaderValue::try_from(text).expect("base64 is plain ASCII"))
+    mark_sensitive(HeaderValue::try_from(text).expect("base64 is plain ASCII"))
 }
 
-/// The value of `authorization` for a token; `None` if a header cannot hold it.
-pub(super) fn bearer(token: &[u8]) -> Option<HeaderValue> {
-    // RFC 6750 allows less; what a server handed out is given back, as long as it is one word.
+/// The value of `authorization` for a token; `None` if it is not allowed in a header.
+pub(super) fn bearer_header(token: &[u8]) -> Option<HeaderValue> {
+    // RFC 6750 allows fewer characters, but servers issue others too.
     let is_word = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
     let value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
-    value.filter(|_| is_word).map(sensitive)
+    value.filter(|_| is_word).map(mark_sensitive)
 }
 
-fn sensitive(mut value: HeaderValue) -> HeaderValue {
+fn mark_sensitive(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value
 }
@@ -130,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_header_says_who_calls() {
+    fn basic_and_bearer_build_fixed_header() {
         let cases = [
             // The pair of RFC 7617.
             (
@@ -157,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_hold_no_secret() {
+    fn auth_errors_contain_no_secret() {
         for json in
             [r#"{"bearer":"canary canary"}"#, r#"{"basic":{"user":":","password":"canary"}}"#]
         {

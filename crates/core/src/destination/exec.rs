@@ -1,7 +1,7 @@
-//! A destination that is a program on this machine: what it is called with.
+//! Program destinations: the command, its arguments and environment.
 //!
-//! Which programs may be run at all is not said here, and not by whoever writes a destination: the
-//! settings of the server do (`allow_exec`), and the engine looks at every attempt.
+//! Which programs may run is decided by the server setting `allow_exec`, not by the author of a
+//! destination. The engine checks it at every attempt.
 
 use std::{
     collections::BTreeMap,
@@ -14,72 +14,62 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::{Secret, SecretError, SecretRef, digest_parts};
 
-/// The most words of a command, and the most variables.
+/// Most words of a command, and most environment variables.
 pub const WORDS_MAX: usize = 64;
 
-/// The longest word of a command, in bytes.
+/// Longest word of a command, in bytes.
 const WORD_BYTES_MAX: usize = 4096;
 
-/// A program as it is written.
+/// The program settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecSpec {
-    /// The program, by its full path, and its arguments. No shell reads them.
+    /// Absolute path of the program, and its arguments. No shell is involved.
     #[schemars(length(min = 1, max = WORDS_MAX))]
     pub command: Vec<String>,
-    /// Variables for it, beside those that tell it about the event.
+    /// Environment variables, in addition to those that describe the event.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, SecretRef>,
 }
 
-/// A program that cannot be used as it is written. No message holds the value of a variable.
+/// Why program settings are invalid. No text contains the value of a variable.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecSpecError {
-    /// Nothing to run.
     #[error("command must name a program and have at most {WORDS_MAX} words")]
     Words,
-    /// A word that no program can be given.
-    #[error("command: a word holds a NUL, or is longer than {WORD_BYTES_MAX} bytes")]
+    #[error("command: a word contains a NUL byte or is longer than {WORD_BYTES_MAX} bytes")]
     Word,
-    /// A program that depends on where the gateway was started.
     #[error(
-        "command: `{0}` is not a full path without `.` and `..`, such as /opt/hooks/act; no PATH is searched"
+        "command: `{0}` must be an absolute path without `.` and `..`, such as /opt/hooks/act; PATH is not searched"
     )]
     Path(String),
-    /// Too many variables.
     #[error("env may have at most {WORDS_MAX} variables")]
     Variables,
-    /// A variable without a proper name.
     #[error(
-        "env: `{0}` is no name of a variable; use letters, digits and underscores, no digit first"
+        "env: `{0}` is not a valid variable name; use letters, digits and underscores, not starting with a digit"
     )]
     Name(String),
-    /// A variable that is ours.
     #[error("env: `{0}` is set by the gateway")]
-    Ours(String),
-    /// A variable that would run something else.
-    #[error("env: `{0}` can make a program run other code than its own; set it in the program")]
-    Steers(String),
-    /// A value that no variable can have.
-    #[error("env: the value of `{0}` holds a NUL")]
+    Reserved(String),
+    #[error("env: `{0}` can make a program run other code; set it inside the program")]
+    Unsafe(String),
+    #[error("env: the value of `{0}` contains a NUL byte")]
     Value(String),
-    /// A secret cannot be looked up.
     #[error("env: `{0}`: {1}")]
     Secret(String, SecretError),
 }
 
-/// A program as it is meant.
+/// A checked command.
 #[derive(Clone)]
 pub struct ExecConfig {
-    /// The program, by its full path.
+    /// Absolute path.
     pub program: PathBuf,
-    /// What it is given.
     pub arguments: Vec<String>,
-    /// Variables, some of them secret.
+    /// Environment variables.
     pub env: Vec<(String, Secret)>,
 }
 
-/// Variables are secrets, which are not compared but by their digest.
+/// Compares variables by digest, because secrets cannot be compared directly.
 impl PartialEq for ExecConfig {
     fn eq(&self, other: &Self) -> bool {
         let env = |exec: &Self| {
@@ -95,7 +85,7 @@ impl PartialEq for ExecConfig {
 
 impl Eq for ExecConfig {}
 
-/// Arguments are shown like the rest of a spec; the values of variables are not.
+/// Leaves out the values of variables.
 impl fmt::Debug for ExecConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
@@ -109,7 +99,7 @@ impl fmt::Debug for ExecConfig {
 }
 
 impl ExecSpec {
-    /// Checks the words and looks the variables up through `env`.
+    /// Checks the command and resolves the variables through `env`.
     pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<ExecConfig, ExecSpecError> {
         let (program, arguments) = match self.command.split_first() {
             Some(words) if self.command.len() <= WORDS_MAX => words,
@@ -124,7 +114,7 @@ impl ExecSpec {
         if self.env.len() > WORDS_MAX {
             return Err(ExecSpecError::Variables);
         }
-        let env = self.env.iter().map(|(name, value)| variable(name, value, env));
+        let env = self.env.iter().map(|(name, value)| build_variable(name, value, env));
         Ok(ExecConfig {
             program: PathBuf::from(program),
             arguments: arguments.to_vec(),
@@ -133,18 +123,18 @@ impl ExecSpec {
     }
 }
 
-/// Whether a path means the same wherever one stands, and says where it leads.
+/// Whether a path is absolute, without `.` and `..`, and names a file.
 pub fn is_full_path(path: impl AsRef<Path>) -> bool {
     let path = path.as_ref();
     let text = path.as_os_str().as_encoded_bytes();
-    // `components` passes over a `.` in the middle, so that is looked for in the text.
+    // `components` skips a `.` in the middle, so check the text.
     let is_plain = |part: &[u8]| part != b"." && part != b"..";
     path.is_absolute()
         && text.split(|byte| *byte == b'/').all(is_plain)
         && path.components().any(|part| matches!(part, Component::Normal(_)))
 }
 
-fn variable(
+fn build_variable(
     name: &str,
     value: &SecretRef,
     env: &dyn Fn(&str) -> Option<String>,
@@ -154,10 +144,10 @@ fn variable(
         return Err(ExecSpecError::Name(name.to_owned()));
     }
     if name.starts_with("SUREHOOK_") {
-        return Err(ExecSpecError::Ours(name.to_owned()));
+        return Err(ExecSpecError::Reserved(name.to_owned()));
     }
-    if steers(name) {
-        return Err(ExecSpecError::Steers(name.to_owned()));
+    if is_unsafe_variable(name) {
+        return Err(ExecSpecError::Unsafe(name.to_owned()));
     }
     let value =
         value.resolve(env).map_err(|error| ExecSpecError::Secret(name.to_owned(), error))?;
@@ -167,10 +157,10 @@ fn variable(
     Ok((name.to_owned(), value))
 }
 
-/// Variables by which the loader, a shell, an interpreter or a common tool finds code to run. Whoever
-/// may write a destination may choose arguments for a program that was allowed, and not another
-/// program. No such list is ever complete: a program that is allowed must not trust its variables.
-fn steers(name: &str) -> bool {
+/// Variables that make the loader, a shell, an interpreter or a common tool run other code. The author of a
+/// destination may choose arguments of an allowed program, but not another program. The list cannot be
+/// complete: an allowed program must not trust its environment.
+fn is_unsafe_variable(name: &str) -> bool {
     const NAMES: [&str; 28] = [
         "PATH",
         "HOME",
@@ -201,13 +191,13 @@ fn steers(name: &str) -> bool {
         "JDK_JAVA_OPTIONS",
         "_JAVA_OPTIONS",
     ];
-    const BEGINNINGS: [&str; 26] = [
+    const PREFIXES: [&str; 26] = [
         "LD_", "DYLD_", "BASH_", "MALLOC_", "PYTHON", "PERL", "RUBY", "GEM_", "BUNDLE_", "NODE_",
         "NPM_", "DENO_", "BUN_", "PHP", "LUA_", "GUILE_", "ERL_", "ELIXIR_", "DOTNET_", "CORECLR_",
         "COR_", "GIT_", "SSH_", "XDG_", "OPENSSL_", "CURL_",
     ];
     let name = name.to_ascii_uppercase();
-    NAMES.contains(&name.as_str()) || BEGINNINGS.iter().any(|start| name.starts_with(start))
+    NAMES.contains(&name.as_str()) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -222,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_read_with_its_arguments_and_variables() {
+    fn command_is_built_with_arguments_and_variables() {
         let exec = build(json!({
             "command": ["/opt/hooks/act", "--flag", "a b", ""],
             "env": { "API_TOKEN": "env:TOKEN", "MODE": "canary" },
@@ -241,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused_with_its_reason() {
+    fn invalid_command_is_rejected_with_reason() {
         let path = |text: &str| ExecSpecError::Path(text.to_owned());
         let cases = [
             (json!([]), ExecSpecError::Words),
@@ -263,24 +253,24 @@ mod tests {
     }
 
     #[test]
-    fn no_variable_steers_a_program_or_speaks_for_the_gateway() {
+    fn unsafe_and_reserved_variables_are_rejected() {
         let name = |name: &str| ExecSpecError::Name(name.to_owned());
-        let steers = |name: &str| ExecSpecError::Steers(name.to_owned());
+        let unsafe_name = |name: &str| ExecSpecError::Unsafe(name.to_owned());
         let cases = [
             ("", name("")),
             ("1A", name("1A")),
             ("A-B", name("A-B")),
             ("A=B", name("A=B")),
             ("BASH_FUNC_ls%%", name("BASH_FUNC_ls%%")),
-            ("SUREHOOK_EVENT_ID", ExecSpecError::Ours("SUREHOOK_EVENT_ID".to_owned())),
-            ("LD_PRELOAD", steers("LD_PRELOAD")),
-            ("ld_preload", steers("ld_preload")),
-            ("PATH", steers("PATH")),
-            ("BASH_ENV", steers("BASH_ENV")),
-            ("PYTHONPATH", steers("PYTHONPATH")),
-            ("NODE_OPTIONS", steers("NODE_OPTIONS")),
-            ("PERL5OPT", steers("PERL5OPT")),
-            ("GIT_SSH_COMMAND", steers("GIT_SSH_COMMAND")),
+            ("SUREHOOK_EVENT_ID", ExecSpecError::Reserved("SUREHOOK_EVENT_ID".to_owned())),
+            ("LD_PRELOAD", unsafe_name("LD_PRELOAD")),
+            ("ld_preload", unsafe_name("ld_preload")),
+            ("PATH", unsafe_name("PATH")),
+            ("BASH_ENV", unsafe_name("BASH_ENV")),
+            ("PYTHONPATH", unsafe_name("PYTHONPATH")),
+            ("NODE_OPTIONS", unsafe_name("NODE_OPTIONS")),
+            ("PERL5OPT", unsafe_name("PERL5OPT")),
+            ("GIT_SSH_COMMAND", unsafe_name("GIT_SSH_COMMAND")),
         ];
         for (variable, expected) in cases {
             let error = build(json!({ "command": ["/a"], "env": { variable: "x" } })).unwrap_err();

@@ -1,21 +1,21 @@
-//! The headers that a destination adds to each request: as they are written, or with
-//! placeholders such as `{{event.id}}` that are filled in at every attempt.
+//! Headers that a destination adds to each request: fixed values, or templates with placeholders such as
+//! `{{event.id}}`.
 //!
-//! What a placeholder stands for may come from whoever sent the event, so it is never trusted to
-//! be a header's value: what could end the line is left out when it is filled in.
+//! The value of a placeholder may come from the sender of the event and is not trusted: control characters
+//! are removed, so that it cannot add headers.
 
 use http::{HeaderName, HeaderValue};
 
 use crate::{secret::SecretRef, store::ClaimedDelivery};
 
-/// A value that is filled in is cut after this many bytes; servers refuse longer lines.
+/// A rendered value is truncated to this length; servers refuse longer lines.
 const RENDERED_BYTES_MAX: usize = 8 * 1024;
 
-const REQUEST_HEADER: &str = "request.header.";
+const REQUEST_HEADER_PREFIX: &str = "request.header.";
 
-/// What stands for something else.
+/// A placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Field {
+enum Placeholder {
     EventId,
     EventKey,
     EventSource,
@@ -27,8 +27,8 @@ enum Field {
     RequestHeader(HeaderName),
 }
 
-impl Field {
-    fn read(text: &str) -> Option<Self> {
+impl Placeholder {
+    fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "event.id" => Self::EventId,
             "event.key" => Self::EventKey,
@@ -38,11 +38,11 @@ impl Field {
             "attempt" => Self::Attempt,
             "request.path" => Self::RequestPath,
             "request.query" => Self::RequestQuery,
-            _ => Self::RequestHeader(text.strip_prefix(REQUEST_HEADER)?.parse().ok()?),
+            _ => Self::RequestHeader(text.strip_prefix(REQUEST_HEADER_PREFIX)?.parse().ok()?),
         })
     }
 
-    /// Adds what it stands for. What is not there adds nothing.
+    /// Appends the value; a missing value appends nothing.
     fn write(&self, claimed: &ClaimedDelivery, value: &mut Vec<u8>) {
         let head = &claimed.payload.head;
         let mut text = |text: &str| value.extend_from_slice(text.as_bytes());
@@ -58,7 +58,7 @@ impl Field {
             Self::RequestHeader(name) => {
                 let lines = head.headers.lines().filter(|(other, _)| other == name);
                 for (number, (_, line)) in lines.enumerate() {
-                    // RFC 9110, 5.3: repeated lines are one list.
+                    // RFC 9110, 5.3: repeated header lines form one list.
                     value.extend_from_slice(if number == 0 { b"" } else { b", " });
                     value.extend_from_slice(line);
                 }
@@ -68,64 +68,60 @@ impl Field {
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+enum TemplatePart {
     Text(Box<str>),
-    Field(Field),
+    Placeholder(Placeholder),
 }
 
-/// A header's value with placeholders.
+/// A header value with placeholders.
 #[derive(Clone)]
-pub struct HeaderTemplate(Vec<Part>);
+pub struct HeaderTemplate(Vec<TemplatePart>);
 
-/// The text around the placeholders may be a secret.
+/// Leaves out the text, which may contain a secret.
 impl std::fmt::Debug for HeaderTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("HeaderTemplate(•••)")
     }
 }
 
-/// A header's value.
+/// The value of an added header.
 #[derive(Clone, Debug)]
 pub enum HeaderValueSource {
     /// The same at every attempt.
     Fixed(HeaderValue),
-    /// Filled in at every attempt.
+    /// Rendered at every attempt.
     Template(HeaderTemplate),
 }
 
-/// Why a value cannot be used. Holds no part of it but the placeholder.
+/// Why a header value is invalid. No text contains any part of it except a placeholder.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderTemplateError {
-    /// A header cannot hold it.
-    #[error("the value holds characters that a header cannot")]
+    #[error("the value contains characters that are not allowed in a header")]
     Characters,
-    /// The end is missing.
-    #[error("`{{{{` begins a placeholder and there is no `}}}}` after it")]
-    Open,
-    /// Nobody knows what it stands for.
+    #[error("placeholder without closing `}}}}`")]
+    Unclosed,
     #[error(
-        "`{{{{{0}}}}}` is not known; known are: event.id, event.key, event.source, event.received_at, delivery.id, attempt, request.path, request.query, request.header.NAME"
+        "unknown placeholder `{{{{{0}}}}}`; available: event.id, event.key, event.source, event.received_at, delivery.id, attempt, request.path, request.query, request.header.NAME"
     )]
     Unknown(String),
 }
 
-/// What is shown of a placeholder that is not known.
+/// Longest part of an unknown placeholder shown in an error.
 const SHOWN_CHARS_MAX: usize = 40;
 
 impl HeaderValueSource {
-    /// Reads a value. One that is looked up elsewhere (`resolved` from a variable) is taken as it
-    /// is: a secret need not know about placeholders.
-    pub fn read(written: &SecretRef, resolved: &[u8]) -> Result<Self, HeaderTemplateError> {
+    /// Parses a value. A value from an environment variable is used unchanged, without placeholders.
+    pub fn parse(value: &SecretRef, resolved: &[u8]) -> Result<Self, HeaderTemplateError> {
         let mut fixed =
             HeaderValue::from_bytes(resolved).map_err(|_| HeaderTemplateError::Characters)?;
         fixed.set_sensitive(true);
-        match written.literal() {
-            Some(text) if text.contains("{{") => Ok(Self::Template(HeaderTemplate::read(text)?)),
+        match value.literal() {
+            Some(text) if text.contains("{{") => Ok(Self::Template(HeaderTemplate::parse(text)?)),
             Some(_) | None => Ok(Self::Fixed(fixed)),
         }
     }
 
-    /// The value for one attempt; `None` if it comes out empty.
+    /// The value for one attempt; `None` if it is empty.
     pub fn render(&self, claimed: &ClaimedDelivery) -> Option<HeaderValue> {
         match self {
             Self::Fixed(value) => Some(value.clone()),
@@ -135,17 +131,19 @@ impl HeaderValueSource {
 }
 
 impl HeaderTemplate {
-    fn read(mut text: &str) -> Result<Self, HeaderTemplateError> {
+    fn parse(mut text: &str) -> Result<Self, HeaderTemplateError> {
         let mut parts = Vec::new();
         while let Some((before, rest)) = text.split_once("{{") {
-            let (name, after) = rest.split_once("}}").ok_or(HeaderTemplateError::Open)?;
+            let (name, after) = rest.split_once("}}").ok_or(HeaderTemplateError::Unclosed)?;
             let unknown =
                 || HeaderTemplateError::Unknown(name.chars().take(SHOWN_CHARS_MAX).collect());
-            parts.push(Part::Text(before.into()));
-            parts.push(Part::Field(Field::read(name.trim()).ok_or_else(unknown)?));
+            parts.push(TemplatePart::Text(before.into()));
+            parts.push(TemplatePart::Placeholder(
+                Placeholder::parse(name.trim()).ok_or_else(unknown)?,
+            ));
             text = after;
         }
-        parts.push(Part::Text(text.into()));
+        parts.push(TemplatePart::Text(text.into()));
         Ok(Self(parts))
     }
 
@@ -153,11 +151,11 @@ impl HeaderTemplate {
         let mut bytes = Vec::new();
         for part in &self.0 {
             match part {
-                Part::Text(text) => bytes.extend_from_slice(text.as_bytes()),
-                Part::Field(field) => field.write(claimed, &mut bytes),
+                TemplatePart::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+                TemplatePart::Placeholder(placeholder) => placeholder.write(claimed, &mut bytes),
             }
         }
-        // CR, LF and NUL would let whoever sent the event write headers of his own.
+        // CR, LF and NUL would let the sender of the event add headers.
         bytes.retain(|byte| !byte.is_ascii_control());
         bytes.truncate(RENDERED_BYTES_MAX);
         let mut value = HeaderValue::from_bytes(bytes.trim_ascii()).ok()?;
@@ -211,26 +209,26 @@ mod tests {
         }
     }
 
-    fn read(text: &str) -> Result<HeaderValueSource, HeaderTemplateError> {
-        HeaderValueSource::read(&text.parse().unwrap(), text.as_bytes())
+    fn parse(text: &str) -> Result<HeaderValueSource, HeaderTemplateError> {
+        HeaderValueSource::parse(&text.parse().unwrap(), text.as_bytes())
     }
 
     fn rendered(text: &str, claimed: &ClaimedDelivery) -> Option<String> {
-        let value = read(text).unwrap().render(claimed)?;
+        let value = parse(text).unwrap().render(claimed)?;
         assert!(value.is_sensitive(), "case: {text}");
         Some(String::from_utf8(value.as_bytes().to_vec()).unwrap())
     }
 
     #[test]
-    fn placeholders_stand_for_what_they_say() {
-        let came =
+    fn placeholders_are_replaced_by_their_values() {
+        let delivery =
             claimed(Some("k-é"), Some("a=1&b"), "x-a: 1\r\nx-b: 2\r\nx-a: 3\r\nx-tab: a\tb\r\n");
         let cases = [
             ("plain", "plain".to_owned()),
             ("} }} {", "} }} {".to_owned()),
-            ("{{event.id}}", came.event.to_string()),
-            ("{{ event.id }}", came.event.to_string()),
-            ("{{delivery.id}}", came.id.to_string()),
+            ("{{event.id}}", delivery.event.to_string()),
+            ("{{ event.id }}", delivery.event.to_string()),
+            ("{{delivery.id}}", delivery.id.to_string()),
             ("{{event.key}}", "k-é".to_owned()),
             ("{{event.source}}/{{attempt}}", "shop/3".to_owned()),
             ("{{event.received_at}}", "2021-02-25T15:02:10.000Z".to_owned()),
@@ -240,55 +238,58 @@ mod tests {
             ("a{{request.header.missing}}b", "ab".to_owned()),
         ];
         for (text, expected) in cases {
-            assert_eq!(rendered(text, &came), Some(expected), "case: {text}");
+            assert_eq!(rendered(text, &delivery), Some(expected), "case: {text}");
         }
     }
 
     #[test]
-    fn a_value_that_comes_out_empty_is_none() {
-        let bare = claimed(None, None, "");
+    fn empty_rendered_value_adds_no_header() {
+        let empty = claimed(None, None, "");
         for text in ["{{event.key}}", "{{request.query}}", " {{request.header.x}} "] {
-            assert_eq!(rendered(text, &bare), None, "case: {text}");
+            assert_eq!(rendered(text, &empty), None, "case: {text}");
         }
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
+    fn unknown_placeholder_is_rejected_by_name() {
         let unknown = |name: &str| Some(HeaderTemplateError::Unknown(name.to_owned()));
         let cases = [
             ("{{event.body}}", unknown("event.body")),
             ("{{}}", unknown("")),
             ("{{request.header.}}", unknown("request.header.")),
             ("{{request.header.a b}}", unknown("request.header.a b")),
-            ("{{event.id", Some(HeaderTemplateError::Open)),
-            ("{{event.id}} {{", Some(HeaderTemplateError::Open)),
+            ("{{event.id", Some(HeaderTemplateError::Unclosed)),
+            ("{{event.id}} {{", Some(HeaderTemplateError::Unclosed)),
             ("a\nb", Some(HeaderTemplateError::Characters)),
             ("a\nb{{event.id}}", Some(HeaderTemplateError::Characters)),
         ];
         for (text, expected) in cases {
-            assert_eq!(read(text).err(), expected, "case: {text}");
+            assert_eq!(parse(text).err(), expected, "case: {text}");
         }
-        let said = read("{{event.body}}").unwrap_err().to_string();
-        assert!(said.starts_with("`{{event.body}}` is not known; known are: event.id,"), "{said}");
+        let error = parse("{{event.body}}").unwrap_err().to_string();
+        assert!(
+            error.starts_with("unknown placeholder `{{event.body}}`; available: event.id,"),
+            "{error}"
+        );
     }
 
     #[test]
-    fn what_is_looked_up_is_taken_as_it_is() {
-        let text = HeaderValueSource::read(&"env:TOKEN".parse().unwrap(), b"{{what}}").unwrap();
+    fn value_from_environment_is_used_without_placeholders() {
+        let text = HeaderValueSource::parse(&"env:TOKEN".parse().unwrap(), b"{{what}}").unwrap();
         assert_eq!(text.render(&claimed(None, None, "")).unwrap(), "{{what}}");
     }
 
     proptest! {
         #[test]
-        fn nothing_that_was_sent_can_end_the_line(
+        fn sender_cannot_inject_control_characters(
             path in any::<String>(), query in any::<String>(), key in any::<String>(),
         ) {
-            let mut came = claimed(Some(&key), Some(&query), "");
-            came.payload.head = Arc::new(RequestHead {
+            let mut delivery = claimed(Some(&key), Some(&query), "");
+            delivery.payload.head = Arc::new(RequestHead {
                 path, query: Some(query), ..RequestHead::default()
             });
             let text = "x{{request.path}}{{request.query}}{{event.key}}";
-            let value = read(text).unwrap().render(&came).unwrap();
+            let value = parse(text).unwrap().render(&delivery).unwrap();
             prop_assert!(value.len() <= RENDERED_BYTES_MAX);
             prop_assert!(!value.as_bytes().iter().any(u8::is_ascii_control));
         }

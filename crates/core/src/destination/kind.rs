@@ -1,11 +1,11 @@
-//! What a destination is.
+//! The kinds of destinations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::{self, Channel};
 
-/// What a destination is, and so how it is called.
+/// The kind of a destination, which determines how it is called.
 #[derive(
     Clone,
     Copy,
@@ -22,36 +22,35 @@ use crate::channel::{self, Channel};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum DestinationKind {
-    /// A program that takes webhooks over HTTP.
+    /// HTTP endpoint that receives webhooks.
     #[default]
     Http,
-    /// WhatsApp's Cloud API; events are messages.
+    /// WhatsApp Cloud API; events are messages.
     WhatsappCloud,
     /// Evolution Go; events are messages.
     EvolutionGo,
     /// Evolution API; events are messages.
     EvolutionApi,
-    /// A program on the gateway's own machine.
+    /// Program on the machine of the gateway.
     Exec,
-    /// A stream in Redis.
+    /// Redis stream.
     RedisStream,
 }
 
-/// What kinds have in common, and so which settings belong to them.
+/// Groups kinds with the same settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DestinationFamily {
-    /// It takes webhooks.
+    /// HTTP endpoints.
     Webhook,
-    /// It takes messages.
+    /// Messaging services.
     Channel,
-    /// It is run.
+    /// Programs.
     Program,
-    /// It is added to.
+    /// Redis streams.
     Stream,
 }
 
 impl DestinationKind {
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -63,7 +62,6 @@ impl DestinationKind {
         }
     }
 
-    /// What it has in common with others.
     pub const fn family(self) -> DestinationFamily {
         match self {
             Self::Http => DestinationFamily::Webhook,
@@ -75,7 +73,7 @@ impl DestinationKind {
         }
     }
 
-    /// The service that sends its messages, if it takes messages.
+    /// The channel that sends its messages, for messaging destinations.
     pub fn channel(self) -> Option<&'static dyn Channel> {
         match self {
             Self::Http | Self::Exec | Self::RedisStream => None,
@@ -85,13 +83,12 @@ impl DestinationKind {
         }
     }
 
-    /// Whether its numbers are those of unofficial clients, which are banned when they send much.
+    /// Whether it uses an unofficial client, whose numbers WhatsApp bans when they send too much.
     pub const fn is_unofficial(self) -> bool {
         matches!(self, Self::EvolutionGo | Self::EvolutionApi)
     }
 
-    /// Whether it is what everybody means who says nothing.
-    pub fn is_usual(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -102,7 +99,7 @@ mod tests {
     use crate::channel::CHANNELS;
 
     #[test]
-    fn every_service_is_a_kind_and_written_as_its_name() {
+    fn every_channel_is_a_kind_with_the_same_name() {
         for channel in CHANNELS {
             let kind: DestinationKind =
                 serde_json::from_value(serde_json::json!(channel.name())).unwrap();

@@ -1,5 +1,4 @@
-//! `OAuth2` client credentials (RFC 6749, 4.4): what is asked of the token endpoint, and what its
-//! answer means. Who asks, and when, is the engine's affair.
+//! `OAuth2` client credentials (RFC 6749, 4.4): the token request and its response. The engine sends it.
 
 use std::time::Duration;
 
@@ -11,59 +10,58 @@ use url::{
     form_urlencoded::{self, byte_serialize},
 };
 
-use super::auth::{AuthSpecError, basic, bearer};
+use super::auth::{AuthSpecError, basic_header, bearer_header};
 use crate::{
     address::check_url,
     delivery::AttemptFailure,
     secret::{Secret, SecretRef, digest_parts},
 };
 
-/// How long a token is used if its endpoint does not say how long it lasts.
-const LIFE_UNSAID: Duration = Duration::from_secs(300);
-/// No token is used for longer, whatever its endpoint says.
-const LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A token is given up this long before its end, so that it does not run out on the way.
+/// Lifetime of a token without `expires_in`.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
+/// Longest lifetime of a token, whatever its endpoint says.
+const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A token is renewed this long before it expires, so that it does not expire in transit.
 const MARGIN_MAX: Duration = Duration::from_secs(30);
 
-/// Where and how a token is fetched, as it is written.
+/// The `oauth2` settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Oauth2Spec {
-    /// The token endpoint.
+    /// URL of the token endpoint.
     pub token_url: String,
-    /// Who we are there. Not secret.
+    /// Client id, not secret.
     #[schemars(length(min = 1))]
     pub client_id: String,
-    /// What proves it.
+    /// Client secret.
     pub client_secret: SecretRef,
-    /// What the token is to be good for.
+    /// Requested scopes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(regex(pattern = r"^[!#-\[\]-~]+$")))]
     pub scopes: Vec<String>,
-    /// For whom it is, where the endpoint wants to know.
+    /// Audience, if the endpoint needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub audience: Option<String>,
-    /// Where id and secret are sent.
+    /// Where client id and secret are sent.
     #[serde(default)]
     pub auth_style: AuthStyle,
 }
 
-/// Where id and secret are sent.
+/// Where client id and secret are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthStyle {
-    /// In the header `authorization`, which every server must take.
+    /// In the header `authorization`, which every server must support.
     #[default]
     Basic,
-    /// In the form.
+    /// In the form body.
     Body,
 }
 
-/// Where and how a token is fetched.
+/// Checked `oauth2` settings.
 #[derive(Debug)]
 pub struct Oauth2Config {
-    /// The token endpoint.
     pub token_url: Uri,
     client_id: String,
     client_secret: Secret,
@@ -72,7 +70,7 @@ pub struct Oauth2Config {
     style: AuthStyle,
 }
 
-/// A token, ready to be sent.
+/// An access token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessToken {
     /// The value of `authorization`.
@@ -81,12 +79,10 @@ pub struct AccessToken {
     pub life: Duration,
 }
 
-/// Why there is no token. The text is our own: the endpoint's might quote the secret.
+/// Why no token was obtained. The text is our own: that of the endpoint might quote the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenError {
-    /// What kind of failure it is.
     pub failure: AttemptFailure,
-    /// For the operator.
     pub detail: String,
 }
 
@@ -104,14 +100,14 @@ impl Oauth2Spec {
             return Err(AuthSpecError::Empty("audience"));
         }
         let is_word = |scope: &String| {
-            let good = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
-            !scope.is_empty() && scope.bytes().all(good)
+            let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+            !scope.is_empty() && scope.bytes().all(is_allowed)
         };
         if !self.scopes.iter().all(is_word) {
             return Err(AuthSpecError::Scope);
         }
         Ok(Oauth2Config {
-            // What `url` prints is plain ASCII, so the stricter parser takes it too.
+            // A URL is ASCII, so the stricter parser accepts it too.
             token_url: Uri::try_from(url.as_str()).map_err(|_| url::ParseError::IdnaError)?,
             client_id: self.client_id.clone(),
             client_secret: self.client_secret.resolve(env)?,
@@ -123,7 +119,7 @@ impl Oauth2Spec {
 }
 
 impl Oauth2Config {
-    /// The headers and the body that ask for a token.
+    /// Headers and body of the token request.
     pub fn request(&self) -> (HeaderMap, Vec<u8>) {
         let mut headers = HeaderMap::new();
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
@@ -141,9 +137,10 @@ impl Oauth2Config {
         let id: String = byte_serialize(self.client_id.as_bytes()).collect();
         let secret: String = byte_serialize(self.client_secret.expose()).collect();
         match self.style {
-            // RFC 6749, 2.3.1: both are form-encoded before they are joined.
+            // RFC 6749, 2.3.1: both are form-encoded first.
             AuthStyle::Basic => {
-                headers.insert(header::AUTHORIZATION, basic(id.as_bytes(), secret.as_bytes()));
+                headers
+                    .insert(header::AUTHORIZATION, basic_header(id.as_bytes(), secret.as_bytes()));
             }
             AuthStyle::Body => {
                 body.push_str(&format!("&client_id={id}&client_secret={secret}"));
@@ -152,7 +149,7 @@ impl Oauth2Config {
         (headers, body.into_bytes())
     }
 
-    /// The same for two that ask for the same token in the same way.
+    /// Equal for settings that request the same token in the same way.
     pub fn digest(&self) -> [u8; 32] {
         let url = self.token_url.to_string();
         let audience = self.audience.as_deref().map(str::as_bytes);
@@ -167,21 +164,23 @@ impl Oauth2Config {
     }
 }
 
-/// What a token endpoint may say (RFC 6749, 5.1 and 5.2).
+/// The response of a token endpoint (RFC 6749, 5.1 and 5.2).
 #[derive(Deserialize)]
-struct Said {
+struct TokenResponse {
     #[serde(default)]
     access_token: Option<String>,
     #[serde(default)]
     token_type: Option<String>,
-    #[serde(default, deserialize_with = "seconds")]
+    #[serde(default, deserialize_with = "deserialize_seconds")]
     expires_in: Option<u64>,
     #[serde(default)]
     error: Option<String>,
 }
 
-/// A number, or a number as text, which some servers send. Anything else says nothing.
-fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+/// A number, or a number as text, which some servers send. Anything else counts as missing.
+fn deserialize_seconds<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     let text = || value.as_str().and_then(|text| text.parse().ok());
     #[expect(
@@ -193,7 +192,7 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D:
     Ok(value.as_u64().or_else(text).or_else(fraction))
 }
 
-/// The errors that RFC 6749 knows. Others are not repeated: they might hold anything.
+/// The errors of RFC 6749. Others are not repeated: they might contain anything.
 const KNOWN_ERRORS: [&str; 6] = [
     "invalid_client",
     "invalid_grant",
@@ -203,52 +202,53 @@ const KNOWN_ERRORS: [&str; 6] = [
     "unsupported_grant_type",
 ];
 
-/// Reads the answer of a token endpoint.
+/// Parses the response of a token endpoint.
 pub fn parse_token_response(status: u16, body: &[u8]) -> Result<AccessToken, TokenError> {
-    let said = serde_json::from_slice::<Said>(body).ok();
-    let no = |failure, detail: String| Err(TokenError { failure, detail });
+    let response = serde_json::from_slice::<TokenResponse>(body).ok();
+    let fail = |failure, detail: String| Err(TokenError { failure, detail });
     if !(200..300).contains(&status) {
-        let error = said.and_then(|said| said.error);
+        let error = response.and_then(|response| response.error);
         let known = error.and_then(|error| KNOWN_ERRORS.into_iter().find(|known| *known == error));
-        let why = known.map_or(String::new(), |known| format!(" {known}"));
-        let (failure, words) = if is_refusal(status) {
-            (AttemptFailure::TokenRefused, "refused to give a token")
+        let suffix = known.map_or(String::new(), |known| format!(" {known}"));
+        let (failure, verb) = if is_refusal(status) {
+            (AttemptFailure::TokenRefused, "refused to issue a token")
         } else {
-            (AttemptFailure::Token, "could not give a token")
+            (AttemptFailure::Token, "could not issue a token")
         };
-        return no(failure, format!("the token endpoint {words}: {status}{why}"));
+        return fail(failure, format!("the token endpoint {verb}: {status}{suffix}"));
     }
-    // A page instead of a token is what a broken endpoint shows, and it may be mended.
-    let Some((said, token)) = said.and_then(|mut said| {
-        let token = said.access_token.take()?;
-        Some((said, token))
+    // An HTML page instead of a token is a temporary failure of the endpoint.
+    let Some((response, token)) = response.and_then(|mut response| {
+        let token = response.access_token.take()?;
+        Some((response, token))
     }) else {
         let detail = format!("the token endpoint answered {status} without an access_token");
-        return no(AttemptFailure::Token, detail);
+        return fail(AttemptFailure::Token, detail);
     };
-    if said.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-        return no(
+    if response.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+        return fail(
             AttemptFailure::TokenRefused,
-            "the token endpoint gives no bearer tokens".to_owned(),
+            "the token endpoint does not issue bearer tokens".to_owned(),
         );
     }
-    match bearer(token.as_bytes()) {
-        Some(header) => Ok(AccessToken { header, life: life(said.expires_in) }),
-        None => {
-            no(AttemptFailure::Token, "the token holds characters that a header cannot".to_owned())
-        }
+    match bearer_header(token.as_bytes()) {
+        Some(header) => Ok(AccessToken { header, life: usable_lifetime(response.expires_in) }),
+        None => fail(
+            AttemptFailure::Token,
+            "the token contains characters that are not allowed in a header".to_owned(),
+        ),
     }
 }
 
-/// Whether somebody must mend the settings before a token can be had.
+/// Whether the settings must be fixed before a token can be issued.
 fn is_refusal(status: u16) -> bool {
     (300..500).contains(&status) && !matches!(status, 408 | 425 | 429)
 }
 
-/// How long a token is used: a little less than it lasts.
-fn life(expires_in: Option<u64>) -> Duration {
-    let lasts = expires_in.map_or(LIFE_UNSAID, Duration::from_secs).min(LIFE_MAX);
-    lasts - (lasts / 10).min(MARGIN_MAX)
+/// How long a token is used: slightly less than its lifetime.
+fn usable_lifetime(expires_in: Option<u64>) -> Duration {
+    let lifetime = expires_in.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(LIFETIME_MAX);
+    lifetime - (lifetime / 10).min(MARGIN_MAX)
 }
 
 #[cfg(test)]
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn id_and_secret_go_where_the_style_says() {
+    fn client_credentials_are_sent_by_auth_style() {
         let (headers, body) = oauth2("").unwrap().request();
         assert_eq!(String::from_utf8(body).unwrap(), "grant_type=client_credentials");
         // "a+b:s%3A%C3%A9%26"
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_refused() {
+    fn invalid_oauth2_settings_are_rejected() {
         for more in [r#","scopes":["a b"]"#, r#","scopes":[""]"#, r#","audience":"""#] {
             assert!(oauth2(more).is_err(), "case: {more}");
         }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_used_for_a_little_less_than_it_lasts() {
+    fn token_is_used_for_less_than_its_lifetime() {
         let cases = [
             (r#"{"access_token":"t","expires_in":3600}"#, 3570),
             (r#"{"access_token":"t","expires_in":"3600"}"#, 3570),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_told_apart_and_not_repeated() {
+    fn token_failures_are_distinguished_without_repeating_response() {
         let cases = [
             (
                 401,
@@ -335,24 +335,29 @@ mod tests {
             (503, "", AttemptFailure::Token, "token: 503"),
             (200, "<html>canary", AttemptFailure::Token, "without an access_token"),
             (200, r#"{"error":"canary"}"#, AttemptFailure::Token, "without an access_token"),
-            (200, r#"{"access_token":"can ary"}"#, AttemptFailure::Token, "that a header cannot"),
+            (
+                200,
+                r#"{"access_token":"can ary"}"#,
+                AttemptFailure::Token,
+                "not allowed in a header",
+            ),
             (
                 200,
                 r#"{"access_token":"canary","token_type":"mac"}"#,
                 AttemptFailure::TokenRefused,
-                "no bearer tokens",
+                "not issue bearer tokens",
             ),
         ];
-        for (status, body, failure, words) in cases {
-            let problem = parse_token_response(status, body.as_bytes()).unwrap_err();
-            assert_eq!(problem.failure, failure, "case: {status} {body}");
-            assert!(problem.detail.ends_with(words), "case: {status} {body}: {}", problem.detail);
-            assert!(!problem.detail.contains("canary"), "{}", problem.detail);
+        for (status, body, failure, end) in cases {
+            let error = parse_token_response(status, body.as_bytes()).unwrap_err();
+            assert_eq!(error.failure, failure, "case: {status} {body}");
+            assert!(error.detail.ends_with(end), "case: {status} {body}: {}", error.detail);
+            assert!(!error.detail.contains("canary"), "{}", error.detail);
         }
     }
 
     #[test]
-    fn the_digest_changes_with_every_setting() {
+    fn oauth2_digest_changes_with_every_setting() {
         let same = oauth2("").unwrap().digest();
         assert_eq!(oauth2("").unwrap().digest(), same);
         for more in [r#","scopes":["a"]"#, r#","audience":"a""#, r#","auth_style":"body""#] {

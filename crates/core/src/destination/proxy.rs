@@ -1,57 +1,45 @@
-//! A proxy on the way to a destination.
+//! The proxy of a destination.
 
 use http::HeaderValue;
 use url::{Host, Url};
 
-use super::auth::basic;
+use super::auth::basic_header;
 use crate::secret::{SecretError, digest_parts};
 
-/// What a SOCKS server can be told of a user or a password, in bytes (RFC 1929).
+/// Longest SOCKS user or password, in bytes (RFC 1929).
 const SOCKS_FIELD_MAX: usize = 255;
 
-/// A proxy that cannot be used as it is written. No message holds any part of its URL, since a
-/// password may be in it.
+/// Why a proxy URL is invalid. No text contains any part of the URL, which may contain a password.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxySpecError {
-    /// It cannot be looked up.
     #[error("{0}")]
     Secret(#[from] SecretError),
-    /// It is no URL.
-    #[error("it is not a URL such as http://user:password@proxy.example:3128")]
+    #[error("invalid URL; use the form http://user:password@proxy.example:3128")]
     Syntax,
-    /// A kind that is not known.
-    #[error("only http://, socks5:// and socks5h:// are known")]
+    #[error("unsupported scheme; use http://, socks5:// or socks5h://")]
     Scheme,
-    /// More than a proxy needs.
-    #[error("a proxy's URL has no path, query or fragment")]
+    #[error("a proxy URL must not have a path, query or fragment")]
     Path,
-    /// User and password that cannot be used.
-    #[error(
-        "user and password must be given both or not at all, in UTF-8 and without control characters"
-    )]
+    #[error("set both user and password or neither, in UTF-8 and without control characters")]
     Credentials,
-    /// Too long for SOCKS.
-    #[error("user and password may have {SOCKS_FIELD_MAX} bytes each")]
+    #[error("user and password may have at most {SOCKS_FIELD_MAX} bytes each")]
     TooLong,
 }
 
-/// How a proxy is spoken to, and who resolves names.
+/// The protocol of a proxy, and which side resolves names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
-    /// `http`: CONNECT for https, whole URLs for http. The proxy resolves names.
+    /// `http`: CONNECT for https, absolute URLs for http. The proxy resolves names.
     Http,
-    /// `socks5`: we resolve names, and the proxy gets an address that was judged.
+    /// `socks5`: we resolve names, and the proxy gets a checked address.
     Socks5,
     /// `socks5h`: the proxy resolves names.
     Socks5h,
 }
 
-/// User and password for a proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProxyUser {
-    /// The user.
     pub user: String,
-    /// The password.
     pub password: String,
 }
 
@@ -61,24 +49,20 @@ impl std::fmt::Debug for ProxyUser {
     }
 }
 
-/// A proxy on the way to a destination.
+/// A checked proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// How it is spoken to.
     pub kind: ProxyKind,
-    /// Where it is.
     pub host: Host,
-    /// On which port.
     pub port: u16,
-    /// Who we are there.
     pub user: Option<ProxyUser>,
 }
 
 impl Proxy {
-    /// Reads `http://user:password@host:port` and the like.
+    /// Parses a URL such as `http://user:password@host:port`.
     pub fn parse(text: &str) -> Result<Self, ProxySpecError> {
         let url = Url::parse(text.trim()).map_err(|_| ProxySpecError::Syntax)?;
-        let (kind, usual_port) = match url.scheme() {
+        let (kind, default_port) = match url.scheme() {
             "http" => (ProxyKind::Http, 80),
             "socks5" => (ProxyKind::Socks5, 1080),
             "socks5h" => (ProxyKind::Socks5h, 1080),
@@ -88,20 +72,19 @@ impl Proxy {
             return Err(ProxySpecError::Path);
         }
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(ProxySpecError::Syntax)?;
-        // For other schemes than http, `url` leaves the host as it is written; read as for http it
-        // is the same name or address for all three.
+        // `url` normalizes the host only for http; parse it again, so that all schemes get the same.
         let host = Host::parse(host).map_err(|_| ProxySpecError::Syntax)?;
-        let port = url.port().unwrap_or(usual_port);
-        Ok(Self { kind, host, port, user: user(&url, kind)? })
+        let port = url.port().unwrap_or(default_port);
+        Ok(Self { kind, host, port, user: parse_user(&url, kind)? })
     }
 
-    /// What `proxy-authorization` says.
+    /// The value of `proxy-authorization`.
     pub fn authorization(&self) -> Option<HeaderValue> {
         let user = self.user.as_ref()?;
-        Some(basic(user.user.as_bytes(), user.password.as_bytes()))
+        Some(basic_header(user.user.as_bytes(), user.password.as_bytes()))
     }
 
-    /// The same for two that are the same.
+    /// Equal for equal proxies.
     pub fn digest(&self) -> [u8; 32] {
         let (host, port) = (self.host.to_string(), self.port.to_le_bytes());
         let (user, password) = match &self.user {
@@ -112,18 +95,18 @@ impl Proxy {
     }
 }
 
-fn user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, ProxySpecError> {
+fn parse_user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, ProxySpecError> {
     let (user, password) = (url.username(), url.password().unwrap_or_default());
     if user.is_empty() && password.is_empty() {
         return Ok(None);
     }
-    let decoded = |text| decoded(text).ok_or(ProxySpecError::Credentials);
-    let (user, password) = (decoded(user)?, decoded(password)?);
+    let decode = |text| percent_decode(text).ok_or(ProxySpecError::Credentials);
+    let (user, password) = (decode(user)?, decode(password)?);
     let is_socks = match kind {
         ProxyKind::Http => false,
         ProxyKind::Socks5 | ProxyKind::Socks5h => true,
     };
-    // A colon in the user would move into the password.
+    // A colon in the user would become part of the password.
     if user.is_empty() || password.is_empty() || (!is_socks && user.contains(':')) {
         return Err(ProxySpecError::Credentials);
     }
@@ -133,13 +116,13 @@ fn user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, ProxySpecError>
     Ok(Some(ProxyUser { user, password }))
 }
 
-/// Undoes the percent-encoding of a URL's user or password. `None` if that is no plain text.
-pub(super) fn decoded(text: &str) -> Option<String> {
+/// Decodes the percent-encoding of a URL's user or password. `None` if the result is not plain text.
+pub(super) fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
         let escaped = match tail {
-            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
+            [high, low, ..] if *first == b'%' => hex_digit(*high).zip(hex_digit(*low)),
             _ => None,
         };
         match escaped {
@@ -156,7 +139,7 @@ pub(super) fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
 }
 
-fn hex(digit: u8) -> Option<u8> {
+fn hex_digit(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
@@ -165,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_read_from_its_url() {
+    fn proxy_url_is_parsed() {
         let cases = [
             ("http://proxy.test:3128", "Http proxy.test 3128 "),
             ("http://proxy.test/", "Http proxy.test 80 "),
@@ -190,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_without_repeating_it() {
+    fn invalid_proxy_url_is_rejected_without_repeating_it() {
         let long = format!("socks5://u:{}@h", "x".repeat(256));
         let cases = [
             ("proxy.test:3128", ProxySpecError::Scheme),
@@ -215,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_changes_with_every_part() {
+    fn proxy_digest_changes_with_every_part() {
         let texts = [
             "http://h",
             "http://h:81",

@@ -1,7 +1,7 @@
-//! How much a number sends in a day, and when it sends nothing.
+//! Daily sending limits and quiet hours of a messaging destination.
 //!
-//! A number of an unofficial client that sends much is banned. So what it sends is counted by the days
-//! of its calendar; from `warn_at` on somebody is warned, and at `stop_at` the rest waits.
+//! WhatsApp bans numbers of unofficial clients that send too much. Messages are counted per local day: at
+//! `warn_at` a warning is logged, and at `stop_at` the rest waits for the next day.
 
 use std::{borrow::Cow, fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
@@ -16,35 +16,29 @@ use crate::time::Timestamp;
 const MINUTE_MILLIS: i64 = 60_000;
 const DAY_MINUTES: i64 = 24 * 60;
 const DAY_MILLIS: i64 = DAY_MINUTES * MINUTE_MILLIS;
-/// The calendar that is furthest ahead of or behind UTC.
+/// Largest UTC offset in use.
 const OFFSET_MAX_MINUTES: i64 = 14 * 60;
 
-/// How far a calendar is ahead of UTC, as people write it: `-03:00`. It is the same all year.
+/// A fixed UTC offset, such as `-03:00`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UtcOffset {
     minutes: i64,
 }
 
-/// A text that is no offset.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "expected how far local time is ahead of UTC, such as -03:00 or +05:30, at most 14:00; got `{0}`"
-)]
+#[error("expected a UTC offset such as -03:00 or +05:30, at most 14:00; got `{0}`")]
 pub struct ParseUtcOffsetError(String);
 
-/// Hours of every day, as people write them: `22:00-08:00`. The end may be on the next day.
+/// Daily quiet hours, such as `22:00-08:00`. The end may be on the next day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuietHours {
-    /// Minutes after midnight.
+    /// Minutes after local midnight.
     from: i64,
     to: i64,
 }
 
-/// A text that names no hours.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "expected hours of the day such as 22:00-08:00, with a beginning that is not the end; got `{0}`"
-)]
+#[error("expected hours such as 22:00-08:00, with different start and end; got `{0}`")]
 pub struct ParseQuietHoursError(String);
 
 impl UtcOffset {
@@ -52,14 +46,14 @@ impl UtcOffset {
         at.as_millis().saturating_add(self.minutes * MINUTE_MILLIS)
     }
 
-    /// The local day, in days since 1970.
+    /// The local day, as days since 1970-01-01.
     pub fn day(self, at: Timestamp) -> i32 {
         i32::try_from(self.local_millis(at).div_euclid(DAY_MILLIS)).unwrap_or_default()
     }
 
-    /// When the next local day begins.
+    /// The start of the next local day.
     pub fn next_day(self, at: Timestamp) -> Timestamp {
-        at + span(DAY_MILLIS - self.millis_of_day(at))
+        at + duration_from_millis(DAY_MILLIS - self.millis_of_day(at))
     }
 
     fn millis_of_day(self, at: Timestamp) -> i64 {
@@ -68,22 +62,21 @@ impl UtcOffset {
 }
 
 impl QuietHours {
-    /// When they end, if they have begun at `at`.
+    /// The end of the quiet hours, if `at` is within them.
     pub fn end(self, at: Timestamp, offset: UtcOffset) -> Option<Timestamp> {
         let now = offset.millis_of_day(at);
         let (from, to) = (self.from * MINUTE_MILLIS, self.to * MINUTE_MILLIS);
         let is_quiet = if from < to { (from..to).contains(&now) } else { now >= from || now < to };
-        is_quiet.then(|| at + span((to - now).rem_euclid(DAY_MILLIS)))
+        is_quiet.then(|| at + duration_from_millis((to - now).rem_euclid(DAY_MILLIS)))
     }
 }
 
-/// Of a number that is not negative.
-fn span(millis: i64) -> Duration {
+fn duration_from_millis(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or_default())
 }
 
-/// `HH:MM`, in minutes.
-fn minutes(text: &str) -> Option<i64> {
+/// Parses `HH:MM` as minutes.
+fn parse_minutes(text: &str) -> Option<i64> {
     let (hours, minutes) = text.split_once(':')?;
     let number = |digits: &str, below: i64| {
         let is_plain = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -93,7 +86,7 @@ fn minutes(text: &str) -> Option<i64> {
     Some(number(hours, 24)? * 60 + number(minutes, 60)?)
 }
 
-fn shown(text: &str) -> String {
+fn shorten(text: &str) -> String {
     text.chars().take(32).collect()
 }
 
@@ -102,12 +95,12 @@ impl FromStr for UtcOffset {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let signed = match text.split_at_checked(1) {
-            Some(("+", rest)) => minutes(rest),
-            Some(("-", rest)) => minutes(rest).map(|minutes| -minutes),
+            Some(("+", rest)) => parse_minutes(rest),
+            Some(("-", rest)) => parse_minutes(rest).map(|minutes| -minutes),
             Some(_) | None => None,
         };
         let minutes = signed.filter(|minutes| minutes.abs() <= OFFSET_MAX_MINUTES);
-        minutes.map(|minutes| Self { minutes }).ok_or_else(|| ParseUtcOffsetError(shown(text)))
+        minutes.map(|minutes| Self { minutes }).ok_or_else(|| ParseUtcOffsetError(shorten(text)))
     }
 }
 
@@ -123,12 +116,12 @@ impl FromStr for QuietHours {
     type Err = ParseQuietHoursError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let read = || {
+        let parse = || {
             let (from, to) = text.split_once('-')?;
-            let hours = Self { from: minutes(from)?, to: minutes(to)? };
+            let hours = Self { from: parse_minutes(from)?, to: parse_minutes(to)? };
             (hours.from != hours.to).then_some(hours)
         };
-        read().ok_or_else(|| ParseQuietHoursError(shown(text)))
+        parse().ok_or_else(|| ParseQuietHoursError(shorten(text)))
     }
 }
 
@@ -139,7 +132,7 @@ impl fmt::Display for QuietHours {
     }
 }
 
-macro_rules! written_as_text {
+macro_rules! serde_as_text {
     ($type:ty) => {
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -156,34 +149,32 @@ macro_rules! written_as_text {
     };
 }
 
-written_as_text!(UtcOffset);
-written_as_text!(QuietHours);
+serde_as_text!(UtcOffset);
+serde_as_text!(QuietHours);
 
-/// What an unofficial number may send in a day before somebody is warned.
-const WARN_UNOFFICIAL_AT: u64 = 50;
+/// Default `warn_at` of unofficial clients.
+const UNOFFICIAL_WARN_AT: u64 = 50;
 
-/// How much a number sends in a day, and when it sends nothing.
+/// The sending limits of one destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendLimits {
-    /// Somebody is warned when so many were sent in a day.
+    /// Daily number of messages that triggers a warning.
     pub warn_at: Option<NonZeroU64>,
-    /// No more are sent in a day.
+    /// Daily limit.
     pub stop_at: Option<NonZeroU64>,
     quiet_hours: Option<QuietHours>,
     offset: UtcOffset,
 }
 
-/// Why nothing is sent.
+/// Why nothing is sent at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendHold {
-    /// These are its quiet hours.
     QuietHours,
-    /// It has sent what it may on one day.
     DailyLimit,
 }
 
 impl SendHold {
-    /// The word for it.
+    /// The name in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::QuietHours => "quiet_hours",
@@ -193,61 +184,61 @@ impl SendHold {
 }
 
 impl SendLimits {
-    /// Reads what is written, and fills in what is usual for the kind.
+    /// Checks the settings and fills in the defaults of the kind.
     pub fn new(kind: DestinationKind, sending: &SendingSpec) -> Result<Self, SendingSpecError> {
-        let usual = if kind.is_unofficial() { WARN_UNOFFICIAL_AT } else { 0 };
+        let default_warn_at = if kind.is_unofficial() { UNOFFICIAL_WARN_AT } else { 0 };
         let stop_at =
-            sending.stop_at.map(|most| NonZeroU64::new(most).ok_or(SendingSpecError::StopAt));
+            sending.stop_at.map(|limit| NonZeroU64::new(limit).ok_or(SendingSpecError::StopAt));
         Ok(Self {
-            warn_at: NonZeroU64::new(sending.warn_at.unwrap_or(usual)),
+            warn_at: NonZeroU64::new(sending.warn_at.unwrap_or(default_warn_at)),
             stop_at: stop_at.transpose()?,
             quiet_hours: sending.quiet_hours,
             offset: sending.utc_offset.unwrap_or_default(),
         })
     }
 
-    /// The day on which a message counts that is sent then, in days since 1970.
+    /// The local day on which a message sent at `at` counts, as days since 1970-01-01.
     pub fn day(&self, at: Timestamp) -> i32 {
         self.offset.day(at)
     }
 
-    /// Until when nothing is sent, and why, if so many were sent today.
+    /// Until when nothing is sent, and why.
     pub fn hold(&self, now: Timestamp, sent_today: u64) -> Option<(Timestamp, SendHold)> {
         let quiet = self.quiet_hours.and_then(|hours| hours.end(now, self.offset));
         let quiet = quiet.map(|end| (end, SendHold::QuietHours));
-        let is_full = self.remaining(sent_today) == 0;
-        let full = is_full.then(|| (self.offset.next_day(now), SendHold::DailyLimit));
-        quiet.into_iter().chain(full).max_by_key(|(end, _)| *end)
+        let is_used_up = self.remaining(sent_today) == 0;
+        let limit = is_used_up.then(|| (self.offset.next_day(now), SendHold::DailyLimit));
+        quiet.into_iter().chain(limit).max_by_key(|(end, _)| *end)
     }
 
-    /// How many more may be sent today.
+    /// How many more messages may be sent today.
     pub fn remaining(&self, sent_today: u64) -> u64 {
-        self.stop_at.map_or(u64::MAX, |most| most.get().saturating_sub(sent_today))
+        self.stop_at.map_or(u64::MAX, |limit| limit.get().saturating_sub(sent_today))
     }
 
-    /// Whether so many in a day are worth a warning.
-    pub fn is_over(&self, sent_today: u64) -> bool {
-        self.warn_at.is_some_and(|many| sent_today >= many.get())
+    /// Whether the warning threshold is reached.
+    pub fn should_warn(&self, sent_today: u64) -> bool {
+        self.warn_at.is_some_and(|threshold| sent_today >= threshold.get())
     }
 }
 
-/// What was sent on the current day of a number's calendar.
+/// Counts the messages of the current local day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DailySendCounter {
     day: i32,
     sent: u64,
-    /// Somebody has been warned on this day.
+    /// The warning of this day was given.
     is_warned: bool,
 }
 
 impl DailySendCounter {
-    /// Goes on where somebody else was, who has also warned if that was due.
+    /// Resumes from a stored count. If it has reached the threshold, the warning was already given.
     pub fn new(day: i32, sent: u64, limits: &SendLimits) -> Self {
-        Self { day, sent, is_warned: limits.is_over(sent) }
+        Self { day, sent, is_warned: limits.should_warn(sent) }
     }
 
-    /// How many were sent on `day`. `None` if that is an earlier day, of which nothing is known here.
-    pub fn on(&self, day: i32) -> Option<u64> {
+    /// Messages sent on `day`. `None` for an earlier day, which is not counted here.
+    pub fn count_on(&self, day: i32) -> Option<u64> {
         match day.cmp(&self.day) {
             std::cmp::Ordering::Equal => Some(self.sent),
             std::cmp::Ordering::Greater => Some(0),
@@ -255,13 +246,13 @@ impl DailySendCounter {
         }
     }
 
-    /// Counts a message. Says how many there are today if somebody must be warned now.
+    /// Counts a message. Returns the count of today if a warning is due now.
     pub fn count(&mut self, day: i32, limits: &SendLimits) -> Option<u64> {
         if day > self.day {
             *self = Self { day, sent: 0, is_warned: false };
         }
         self.sent += u64::from(day == self.day);
-        let is_due = limits.is_over(self.sent) && !self.is_warned;
+        let is_due = limits.should_warn(self.sent) && !self.is_warned;
         self.is_warned |= is_due;
         is_due.then_some(self.sent)
     }
@@ -282,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_and_hours_read_as_people_write_them() {
+    fn offsets_and_quiet_hours_are_parsed() {
         for text in ["+00:00", "-03:00", "+05:30", "+14:00", "-12:00"] {
             assert_eq!(offset(text).to_string(), text);
         }
@@ -302,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_begins_at_local_midnight() {
+    fn day_begins_at_local_midnight() {
         let day = |text: &str, of: &str| offset(of).day(at(text));
         assert_eq!(day("1970-01-01T00:00:00Z", "+00:00"), 0);
         assert_eq!(day("1970-01-02T02:59:59.999Z", "-03:00"), 0);
@@ -312,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_hours_may_span_midnight() {
+    fn quiet_hours_can_span_midnight() {
         let cases = [
             ("22:00-08:00", "+00:00", "2026-11-15T21:59:59.999Z", None),
             ("22:00-08:00", "+00:00", "2026-11-15T22:00:00Z", Some("2026-11-16T08:00:00Z")),
@@ -337,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn unofficial_numbers_are_watched_unless_somebody_says_otherwise() {
+    fn unofficial_numbers_have_default_warning_threshold() {
         let cases = [
             ("evolution-go", "{}", 50),
             ("evolution-api", "{}", 50),
@@ -354,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_in_quiet_hours_and_beyond_the_daily_limit() {
+    fn quiet_hours_and_daily_limit_hold_sending() {
         use SendHold::{DailyLimit, QuietHours};
         let night = r#"{"quiet_hours":"22:00-08:00","stop_at":3,"utc_offset":"-03:00"}"#;
         let cases = [
@@ -363,32 +354,35 @@ mod tests {
             (night, "2026-11-15T12:00:00Z", 3, Some(("2026-11-16T03:00:00Z", DailyLimit))),
             (night, "2026-11-15T12:00:00Z", 4, Some(("2026-11-16T03:00:00Z", DailyLimit))),
             (night, "2026-11-16T02:00:00Z", 0, Some(("2026-11-16T11:00:00Z", QuietHours))),
-            // The later of two ends.
+            // The later end counts.
             (night, "2026-11-16T02:00:00Z", 3, Some(("2026-11-16T11:00:00Z", QuietHours))),
             (night, "2026-11-16T10:00:00Z", 3, Some(("2026-11-17T03:00:00Z", DailyLimit))),
         ];
         for (sending, now, sent, expected) in cases {
             let hold = limits("evolution-go", sending).unwrap().hold(at(now), sent);
-            let expected = expected.map(|(until, why)| (at(until), why));
+            let expected = expected.map(|(until, reason)| (at(until), reason));
             assert_eq!(hold, expected, "case: {sending} {now} {sent}");
         }
     }
 
     #[test]
-    fn a_day_is_counted_from_its_beginning_and_warned_about_once() {
+    fn messages_are_counted_per_day_and_warned_once() {
         let limits = limits("evolution-go", r#"{"warn_at":2}"#).unwrap();
         let mut today = DailySendCounter::new(7, 0, &limits);
         let warned: Vec<Option<u64>> = (0..4).map(|_| today.count(7, &limits)).collect();
         assert_eq!(warned, [None, Some(2), None, None]);
-        assert_eq!((today.on(6), today.on(7), today.on(8)), (None, Some(4), Some(0)));
-        // What ended before midnight and is counted after it belongs to a day that is over.
+        assert_eq!(
+            (today.count_on(6), today.count_on(7), today.count_on(8)),
+            (None, Some(4), Some(0))
+        );
+        // A message of the previous day that is counted after midnight does not count today.
         assert_eq!((today.count(8, &limits), today.count(7, &limits)), (None, None));
-        assert_eq!(today.on(8), Some(1));
+        assert_eq!(today.count_on(8), Some(1));
         assert_eq!(today.count(8, &limits), Some(2));
     }
 
     #[test]
-    fn one_that_starts_again_does_not_warn_again_and_a_lower_threshold_does() {
+    fn restart_does_not_warn_again_but_lower_threshold_does() {
         let at_two = limits("evolution-go", r#"{"warn_at":2}"#).unwrap();
         let mut today = DailySendCounter::new(7, 2, &at_two);
         assert_eq!(today.count(7, &at_two), None);
@@ -399,14 +393,15 @@ mod tests {
     }
 
     proptest! {
-        /// Quiet hours are over when they say so, and the next day begins where the day changes.
+        /// Quiet hours end at their end, and the next day starts where the day changes.
         #[test]
-        fn an_end_is_an_end(
+        fn hold_ends_exactly_at_its_end(
             millis in 0..4_000_000_000_000_i64,
             minutes in -OFFSET_MAX_MINUTES..=OFFSET_MAX_MINUTES,
-            (from, to) in (0..DAY_MINUTES, 0..DAY_MINUTES).prop_filter("equal", |(a, b)| a != b),
+            from_and_to in (0..DAY_MINUTES, 0..DAY_MINUTES).prop_filter("equal", |(a, b)| a != b),
         ) {
             let (now, offset) = (Timestamp::from_millis(millis), UtcOffset { minutes });
+            let (from, to) = from_and_to;
             let hours = QuietHours { from, to };
             if let Some(end) = hours.end(now, offset) {
                 prop_assert!(end > now);

@@ -1,4 +1,4 @@
-//! A destination that sends messages: as whom, and what to do when nobody knows what became of one.
+//! The sender of a messaging destination: its account, and what to do after an ambiguous send.
 
 use std::time::Duration;
 
@@ -23,118 +23,107 @@ use crate::{
     time::HumanDuration,
 };
 
-/// How long a status is waited for, unless it is said.
-const STATUS_WITHIN: Duration = Duration::from_secs(600);
-/// The longest that a status may be waited for.
+/// Default wait for a status update.
+const DEFAULT_STATUS_WITHIN: Duration = Duration::from_secs(600);
+/// Longest wait for a status update.
 const STATUS_WITHIN_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// A message that is held up by its template or its flow is tried again after this long at least.
-const HELD_UP: Duration = Duration::from_secs(3600);
+/// Minimum retry delay of a message whose template or flow is blocked.
+const BLOCKED_CONTENT_DELAY: Duration = Duration::from_secs(3600);
 
-/// Whom messages are sent as, as it is written.
+/// The account settings of a messaging destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccountSpec {
-    /// The phone number id (whatsapp-cloud) or the name of the instance (evolution-api). Evolution Go
-    /// knows it by the token.
+    /// Phone number id (whatsapp-cloud) or instance name (evolution-api). Not needed for evolution-go,
+    /// whose token identifies the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
-    /// The access token or API key.
+    /// Access token or API key.
     pub token: SecretRef,
 }
 
-/// How messages are sent, as it is written.
+/// The sending settings of a messaging destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SendingSpec {
-    /// What becomes of a message of which nobody knows whether it arrived, where sending it again could
-    /// make it two.
+    /// What to do with a message whose outcome is unknown, if sending it again could deliver it twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_ambiguous: Option<AmbiguousSendPolicy>,
-    /// How long a status is waited for then; `10m` unless it is said.
+    /// How long to wait for a status update in that case; default `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_within: Option<HumanDuration>,
-    /// Somebody is warned when so many were sent in a day; 0 is never. 50 unless it is said for
-    /// evolution-go and evolution-api, whose numbers WhatsApp bans when they send much.
+    /// Daily number of messages that triggers a warning; 0 disables it. Default 50 for evolution-go and
+    /// evolution-api, whose numbers WhatsApp bans when they send too much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warn_at: Option<u64>,
-    /// No more than so many are sent in a day; the rest waits for the next one.
+    /// Daily limit of messages; the rest is sent on the next day.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub stop_at: Option<u64>,
-    /// Hours of every day in which nothing is sent.
+    /// Hours of every day in which nothing is sent, such as `22:00-08:00`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_hours: Option<QuietHours>,
-    /// How far the calendar of days and quiet hours is ahead of UTC; `+00:00` unless it is said.
+    /// UTC offset of the sending day and of quiet hours, such as `-03:00`; default `+00:00`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utc_offset: Option<UtcOffset>,
-    /// Whether one recipient gets messages no faster than the service allows. So it is for
-    /// whatsapp-cloud unless `false` is said; of the others no such rule is known.
+    /// Keeps to the rate limit per recipient of the service. Default `true` for whatsapp-cloud; the other
+    /// services have no known limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pair_pace: Option<bool>,
 }
 
-/// What becomes of a message of which nobody knows whether it arrived.
+/// What to do with a message whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AmbiguousSendPolicy {
-    /// It waits for a status that says so, and is sent again if none comes. Only where the service says
-    /// in its statuses which send they are about: whatsapp-cloud, and there it is the default.
+    /// Wait for a status update, and send again if none arrives. Only for whatsapp-cloud, whose status
+    /// updates carry the send id; the default there.
     Wait,
-    /// It is sent again by the retry policy, and may arrive twice.
+    /// Send again by the retry policy. The recipient may get it twice.
     Retry,
-    /// It is dead with the reason `ambiguous`, for a person to decide. The default of evolution-api.
+    /// Mark it dead with the reason `ambiguous`, for a person to decide. The default of evolution-api.
     Park,
 }
 
-/// Why messages cannot be sent as it is written.
+/// Why the account or sending settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SendingSpecError {
-    /// Nobody to send as.
     #[error(
-        "`account` is missing; write account = {{ token = \"env:…\" }} with what the service asks for"
+        "`account` is missing; set account = {{ token = \"env:…\" }} and the sender that the service needs"
     )]
     NoAccount,
-    /// The account cannot be used.
     #[error("account: {0}")]
     Account(#[from] AccountSpecError),
-    /// The token cannot be looked up.
     #[error("account: {0}")]
     Token(#[from] SecretError),
-    /// The service cannot do that.
     #[error(
-        "sending: `on_ambiguous = \"wait\"` is for whatsapp-cloud; {0} does not say which send a status is about, write \"retry\" or \"park\""
+        "sending: `on_ambiguous = \"wait\"` is only for whatsapp-cloud; status updates of {0} carry no send id, use \"retry\" or \"park\""
     )]
     CannotWait(&'static str),
-    /// The span is out of its range.
     #[error("sending: `status_within` must be between 1s and 7d")]
     StatusWithin,
-    /// Nothing would ever be sent.
     #[error("sending: `stop_at` must be at least 1; to send nothing, pause the destination")]
     StopAt,
-    /// There is no pace to keep to.
     #[error(
-        "sending: `pair_pace = true` is for whatsapp-cloud; how fast {0} takes messages to one recipient is not known, leave it out"
+        "sending: `pair_pace = true` is only for whatsapp-cloud; {0} has no known limit per recipient, remove it"
     )]
-    NoPairRule(&'static str),
+    NoRecipientRule(&'static str),
 }
 
-/// A destination that sends messages.
+/// Sends the messages of a destination.
 #[derive(Clone, Debug)]
 pub struct MessageSender {
-    /// Through what.
     pub channel: &'static dyn Channel,
-    /// As whom.
     pub account: ChannelAccount,
-    /// How much is sent in a day, and when nothing is.
     pub limits: SendLimits,
-    /// How fast one recipient gets messages, if that is minded.
+    /// Pacing per recipient, if enabled.
     pub recipient_rule: Option<RecipientPaceRule>,
     on_ambiguous: AmbiguousSendPolicy,
     status_within: Duration,
     identity: [u8; 32],
 }
 
-/// The same sender is the same account at the same place.
+/// Two senders are equal if they use the same account of the same server.
 impl PartialEq for MessageSender {
     fn eq(&self, other: &Self) -> bool {
         self.identity == other.identity
@@ -144,11 +133,13 @@ impl PartialEq for MessageSender {
 impl Eq for MessageSender {}
 
 impl MessageSender {
-    /// Checks what is written.
+    /// Checks the settings and resolves the token through `env`.
     pub fn build(
         kind: DestinationKind,
         channel: &'static dyn Channel,
-        (url, account, sending): (&str, Option<&AccountSpec>, &SendingSpec),
+        url: &str,
+        account: Option<&AccountSpec>,
+        sending: &SendingSpec,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, SendingSpecError> {
         let spec = account.ok_or(SendingSpecError::NoAccount)?;
@@ -164,18 +155,18 @@ impl MessageSender {
         let identity = digest_parts(parts);
         let account = channel.build_account(url, sender, token)?;
         let can_wait = channel.has_send_id_in_statuses();
-        let usual = if can_wait { AmbiguousSendPolicy::Wait } else { AmbiguousSendPolicy::Park };
-        let on_ambiguous = sending.on_ambiguous.unwrap_or(usual);
+        let default = if can_wait { AmbiguousSendPolicy::Wait } else { AmbiguousSendPolicy::Park };
+        let on_ambiguous = sending.on_ambiguous.unwrap_or(default);
         if on_ambiguous == AmbiguousSendPolicy::Wait && !can_wait {
             return Err(SendingSpecError::CannotWait(channel.name()));
         }
-        let status_within = sending.status_within.map_or(STATUS_WITHIN, |span| span.0);
+        let status_within = sending.status_within.map_or(DEFAULT_STATUS_WITHIN, |span| span.0);
         if !(Duration::from_secs(1)..=STATUS_WITHIN_MAX).contains(&status_within) {
             return Err(SendingSpecError::StatusWithin);
         }
-        let recipient_rule = channel.pacing().pair;
+        let recipient_rule = channel.pacing().per_recipient;
         if sending.pair_pace == Some(true) && recipient_rule.is_none() {
-            return Err(SendingSpecError::NoPairRule(channel.name()));
+            return Err(SendingSpecError::NoRecipientRule(channel.name()));
         }
         Ok(Self {
             channel,
@@ -188,20 +179,19 @@ impl MessageSender {
         })
     }
 
-    /// What follows from an answer to attempt number `attempts`. `resend` is what the request said
-    /// about itself.
+    /// The outcome of attempt number `attempts`, from the response and the resend policy of the request.
     pub fn send_outcome(
         &self,
-        answer: &ChannelResponse,
+        response: &ChannelResponse,
         resend: ResendPolicy,
         attempts: u32,
     ) -> SendOutcome {
-        let mut wait = answer.wait_after(attempts);
-        let whole = answer.scope.is_whole_sender();
-        let affects = match answer.class {
-            Some(FailureClass::Config) if whole => FailureScope::PauseDestination,
-            Some(FailureClass::Throttled) if whole => FailureScope::CoolDownDestination,
-            Some(FailureClass::Throttled) if answer.scope == ErrorScope::Pair => {
+        let mut wait = response.backoff_after(attempts);
+        let is_whole_sender = response.scope.is_whole_sender();
+        let scope = match response.class {
+            Some(FailureClass::Config) if is_whole_sender => FailureScope::PauseDestination,
+            Some(FailureClass::Throttled) if is_whole_sender => FailureScope::CoolDownDestination,
+            Some(FailureClass::Throttled) if response.scope == ErrorScope::Pair => {
                 FailureScope::ThisRecipient
             }
             Some(FailureClass::Config | FailureClass::Throttled | FailureClass::Permanent) => {
@@ -209,24 +199,25 @@ impl MessageSender {
             }
             Some(FailureClass::Transient | FailureClass::Ambiguous) | None => FailureScope::ByClass,
         };
-        if answer.class == Some(FailureClass::Config) && !whole {
-            wait = Some(wait.unwrap_or_default().max(HELD_UP));
+        if response.class == Some(FailureClass::Config) && !is_whole_sender {
+            wait = Some(wait.unwrap_or_default().max(BLOCKED_CONTENT_DELAY));
         }
         SendOutcome {
             status: None,
             failure: None,
-            class: answer.class,
+            class: response.class,
             wait,
             retry_after: None,
-            tries: answer.tries,
-            reason: answer.dead_reason.filter(|_| answer.class == Some(FailureClass::Permanent)),
-            scope: affects,
-            on_ambiguous: self.unsure(resend),
+            tries: response.attempts_max,
+            reason: response
+                .dead_reason
+                .filter(|_| response.class == Some(FailureClass::Permanent)),
+            scope,
+            on_ambiguous: self.ambiguous_policy(resend),
         }
     }
 
-    /// What follows from a failure that certainly did not hand the message over, and where somebody
-    /// must mend something: the message stays owed.
+    /// The outcome of a configuration failure before anything was sent: the delivery stays pending.
     pub fn unreachable_outcome(failure: AttemptFailure) -> SendOutcome {
         SendOutcome {
             failure: Some(failure),
@@ -235,7 +226,7 @@ impl MessageSender {
         }
     }
 
-    fn unsure(&self, resend: ResendPolicy) -> AmbiguousPolicy {
+    fn ambiguous_policy(&self, resend: ResendPolicy) -> AmbiguousPolicy {
         match (resend, self.on_ambiguous) {
             (ResendPolicy::SameId | ResendPolicy::Harmless, _)
             | (_, AmbiguousSendPolicy::Retry) => AmbiguousPolicy::Retry,
@@ -249,19 +240,19 @@ impl MessageSender {
         }
     }
 
-    /// Whether something must be on the disk before a request goes out, so that a crash does not send
-    /// it again.
+    /// Whether the outcome for a crash must be stored before sending, so that a crash does not send the
+    /// message twice.
     pub fn needs_crash_outcome(&self, resend: ResendPolicy) -> bool {
-        self.unsure(resend) != AmbiguousPolicy::Retry
+        self.ambiguous_policy(resend) != AmbiguousPolicy::Retry
     }
 }
 
-/// What one send is called at a service: the same over all attempts and replays.
+/// The id of a send, the same for all attempts and replays.
 pub fn send_id(event: EventId, destination: DestinationId) -> String {
     format!("{event}.{destination}")
 }
 
-/// Which send it is, if it is one of ours.
+/// Parses the id of one of our sends.
 pub fn parse_send_id(text: &str) -> Option<(EventId, DestinationId)> {
     let (event, destination) = text.split_once('.')?;
     Some((event.parse().ok()?, destination.parse().ok()?))
@@ -276,12 +267,12 @@ mod tests {
         let kind: DestinationKind = serde_json::from_value(serde_json::json!(kind)).unwrap();
         let account = AccountSpec { sender: Some("1".to_owned()), token: "t".parse().unwrap() };
         let sending: SendingSpec = serde_json::from_str(more).unwrap();
-        let written = ("https://a.test", Some(&account), &sending);
-        MessageSender::build(kind, kind.channel().unwrap(), written, &|_| None)
+        let channel = kind.channel().unwrap();
+        MessageSender::build(kind, channel, "https://a.test", Some(&account), &sending, &|_| None)
     }
 
     #[test]
-    fn what_nobody_knows_is_handled_as_the_service_allows() {
+    fn ambiguous_send_is_handled_by_channel_and_settings() {
         use ResendPolicy::{Harmless, SameId, Unsafe, WaitForStatus};
         let minutes = |n: u64| AmbiguousPolicy::RetryAfterWait(Duration::from_secs(60 * n));
         let cases = [
@@ -303,18 +294,18 @@ mod tests {
         ];
         for (kind, more, resend, expected) in cases {
             let sender = sender(kind, more).unwrap();
-            assert_eq!(sender.unsure(resend), expected, "case: {kind} {more} {resend:?}");
+            assert_eq!(sender.ambiguous_policy(resend), expected, "case: {kind} {more} {resend:?}");
             assert_eq!(sender.needs_crash_outcome(resend), expected != AmbiguousPolicy::Retry);
         }
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_sending_settings_are_rejected() {
         let cases = [
-            ("evolution-api", r#"{"on_ambiguous":"wait"}"#, "is for whatsapp-cloud"),
+            ("evolution-api", r#"{"on_ambiguous":"wait"}"#, "only for whatsapp-cloud"),
             ("whatsapp-cloud", r#"{"status_within":"8d"}"#, "between 1s and 7d"),
             ("whatsapp-cloud", r#"{"stop_at":0}"#, "at least 1"),
-            ("evolution-go", r#"{"pair_pace":true}"#, "how fast evolution-go"),
+            ("evolution-go", r#"{"pair_pace":true}"#, "evolution-go has no known limit"),
         ];
         for (kind, more, expected) in cases {
             let error = sender(kind, more).unwrap_err().to_string();
@@ -323,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipient_is_paced_where_the_service_has_a_rule() {
+    fn recipient_is_paced_where_channel_has_a_rule() {
         let cases = [
             ("whatsapp-cloud", "{}", true),
             ("whatsapp-cloud", r#"{"pair_pace":true}"#, true),
@@ -338,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_affects_what_its_scope_names() {
+    fn response_affects_what_its_scope_names() {
         let cases = [
             (FailureClass::Config, ErrorScope::Account, FailureScope::PauseDestination),
             (FailureClass::Config, ErrorScope::Template, FailureScope::ThisDelivery),
@@ -351,22 +342,22 @@ mod tests {
         for (class, scope, expected) in cases {
             let answer = ChannelResponse {
                 class: Some(class),
-                wait: None,
-                tries: None,
+                backoff: None,
+                attempts_max: None,
                 scope,
                 dead_reason: None,
                 sent_id: None,
                 code: None,
                 text: String::new(),
             };
-            let meant = sender.send_outcome(&answer, ResendPolicy::WaitForStatus, 1);
-            assert_eq!(meant.scope, expected, "case: {class:?} {scope:?}");
-            assert_eq!(meant.reason, None::<DeadReason>);
+            let outcome = sender.send_outcome(&answer, ResendPolicy::WaitForStatus, 1);
+            assert_eq!(outcome.scope, expected, "case: {class:?} {scope:?}");
+            assert_eq!(outcome.reason, None::<DeadReason>);
         }
     }
 
     #[test]
-    fn a_send_is_recognised_by_its_id() {
+    fn send_id_is_parsed_back() {
         let (event, destination) = (
             EventId::new(Timestamp::from_millis(5), 7),
             DestinationId::new(Timestamp::from_millis(6), 8),

@@ -1,4 +1,4 @@
-//! A destination that expects a provider's own signature, made anew over what is sent.
+//! Signs requests in the format of a provider, for destinations that verify the provider's signature.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
@@ -12,41 +12,37 @@ use crate::{
     verify::{SignError, Verifier, VerifySpecError},
 };
 
-/// Whose signature each request carries, as it is written.
+/// The `sign_as` settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignAsSpec {
-    /// The provider that the destination believes to hear from.
+    /// Provider whose signature format the destination expects.
     #[schemars(extend("enum" = preset_names()))]
     pub provider: String,
-    /// What the destination checks with.
+    /// Secret with which the destination verifies the signature.
     pub secret: SecretRef,
 }
 
-/// A signature that cannot be made.
+/// Why `sign_as` settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SignAsSpecError {
-    /// The provider is not known.
-    #[error("provider `{0}` is not known; known are: {known}", known = preset_names().join(", "))]
+    #[error("unknown provider `{0}`; available: {known}", known = preset_names().join(", "))]
     UnknownProvider(String),
-    /// A secret cannot be looked up.
     #[error("{0}")]
     Secret(#[from] SecretError),
-    /// The secret does not fit the provider.
     #[error("{0}")]
     Verify(#[from] VerifySpecError),
-    /// The provider has no signature that we could make.
     #[error("requests cannot be signed as {0}: {1}")]
-    SignError(&'static str, #[source] SignError),
-    /// The provider has only its address.
-    #[error("{0} is known by its address, not by a signature; write its token into `url`")]
-    InTheAddress(&'static str),
-    /// Two settings that make the same header.
-    #[error("`{0}` is made by `{1}` already; keep one of the two")]
+    NotSignable(&'static str, #[source] SignError),
+    #[error(
+        "{0} authenticates by a token in the URL, not by a signature; put the token into `url`"
+    )]
+    TokenInUrl(&'static str),
+    #[error("`{1}` already sets `{0}`; remove one of the two")]
     Twice(String, &'static str),
 }
 
-/// Signs in a provider's way.
+/// Signs requests in the format of a provider.
 #[derive(Debug)]
 pub struct ProviderSigner {
     provider: &'static dyn Provider,
@@ -54,7 +50,7 @@ pub struct ProviderSigner {
 }
 
 impl SignAsSpec {
-    /// Looks the secret up through `env`, and signs once to see that it works.
+    /// Resolves the secret through `env`, and signs once to check that it works.
     pub fn build(
         &self,
         url: &str,
@@ -67,20 +63,22 @@ impl SignAsSpec {
         let outgoing = OutgoingRequest { id: "id", url, headers: &headers, body: b"{}" };
         let signed = verifier
             .sign(&outgoing, Timestamp::from_millis(0))
-            .map_err(|error| SignAsSpecError::SignError(provider.name(), error))?;
+            .map_err(|error| SignAsSpecError::NotSignable(provider.name(), error))?;
         if !signed.path.is_empty() {
-            return Err(SignAsSpecError::InTheAddress(provider.name()));
+            return Err(SignAsSpecError::TokenInUrl(provider.name()));
         }
         Ok(ProviderSigner { provider, verifier })
     }
 }
 
 impl ProviderSigner {
-    /// Takes the provider's signature that came away, and puts one over `body` in its place.
+    /// Replaces the received signature of the provider with a signature of `body`.
     pub fn sign(
         &self,
         headers: &mut HeaderMap,
-        (id, url, body): (&str, &str, &[u8]),
+        id: &str,
+        url: &str,
+        body: &[u8],
         now: Timestamp,
     ) -> Result<(), SignError> {
         for name in self.provider.signature_headers() {
@@ -88,14 +86,15 @@ impl ProviderSigner {
         }
         let signed = self.verifier.sign(&OutgoingRequest { id, url, headers, body }, now)?;
         for (name, text) in signed.headers {
-            let value = HeaderValue::from_str(&text)
-                .map_err(|_| SignError("the signature holds characters that a header cannot"))?;
+            let value = HeaderValue::from_str(&text).map_err(|_| {
+                SignError("the signature contains characters that are not allowed in a header")
+            })?;
             headers.insert(name, value);
         }
         Ok(())
     }
 
-    /// Whether it is this header that holds the signature.
+    /// Whether this header contains the signature.
     pub fn sets(&self, name: &HeaderName) -> bool {
         self.provider.signature_headers().iter().any(|header| *name == *header)
     }
@@ -115,17 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_that_came_gives_way_to_one_over_what_is_sent() {
-        let sign_as = build("stripe", "whsec_of_the_destination").unwrap();
+    fn received_signature_is_replaced_by_signature_of_sent_body() {
+        let signer = build("stripe", "whsec_of_the_destination").unwrap();
         let mut headers = HeaderMap::new();
         headers.append("stripe-signature", HeaderValue::from_static("t=1,v1=00"));
         headers.append("stripe-signature", HeaderValue::from_static("t=2,v1=00"));
         headers.append("x-other", HeaderValue::from_static("stays"));
 
-        sign_as.sign(&mut headers, ("evt_1", URL, b"{}"), NOW).unwrap();
+        signer.sign(&mut headers, "evt_1", URL, b"{}", NOW).unwrap();
 
         assert_eq!(headers["x-other"], "stays");
-        let came = IncomingRequest {
+        let received = IncomingRequest {
             source: "s",
             path: "",
             query: None,
@@ -133,14 +132,16 @@ mod tests {
             body: b"{}",
             origin: None,
         };
-        assert!(sign_as.verifier.verify(&came, NOW).is_ok());
-        assert!(sign_as.verifier.verify(&IncomingRequest { body: b"{ }", ..came }, NOW).is_err());
+        assert!(signer.verifier.verify(&received, NOW).is_ok());
+        assert!(
+            signer.verifier.verify(&IncomingRequest { body: b"{ }", ..received }, NOW).is_err()
+        );
     }
 
     #[test]
-    fn what_cannot_sign_says_why() {
+    fn invalid_sign_as_settings_are_rejected_with_reason() {
         let cases = [
-            ("stripey", "a secret", "`stripey` is not known"),
+            ("stripey", "a secret", "unknown provider `stripey`"),
             ("generic", "a secret", "has no default verification"),
             ("stripe", "env:MISSING", "`MISSING` is not set"),
         ];

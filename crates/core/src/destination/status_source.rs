@@ -1,40 +1,39 @@
-//! Destinations that wait for statuses which nobody takes in.
+//! Finds destinations that wait for status updates although no source receives them.
 //!
-//! A message of which nobody knows whether it arrived waits for a status of the service. If no source
-//! takes statuses, none ever comes: every such message is sent again, and may arrive twice.
+//! A message with an unknown outcome waits for a status update. Without a source for status updates every
+//! such message is sent again, and may arrive twice. The engine and `surehook doctor` warn about it.
 
 use super::{DestinationSpec, sender::AmbiguousSendPolicy};
 use crate::{source::SourceSpec, store::Configuration};
 
-/// What is wrong with such a destination.
-pub const MISSING_STATUS_SOURCE: &str = "it waits for statuses of its messages, and no source takes them in: a \
-                           message of which nobody knows whether it arrived is sent again";
+/// The warning for such a destination.
+pub const MISSING_STATUS_SOURCE: &str = "waits for status updates of its messages, but no source \
+                                         receives them: a message with an unknown outcome is sent again";
 
-/// What to do about it.
+/// How to fix it.
 pub const MISSING_STATUS_SOURCE_ADVICE: &str = "add a source with `provider = \"whatsapp-cloud\"` and the secret of \
                                   the app, and subscribe it to `messages` at Meta; or set `sending = \
                                   { on_ambiguous = \"park\" }`";
 
-/// Those destinations.
 pub fn without_status_source(
     configuration: &Configuration,
 ) -> impl Iterator<Item = &DestinationSpec> {
     let destinations = configuration.destinations.iter().map(|stored| &stored.spec);
-    destinations.filter(|spec| waits(spec) && !is_heard(spec, configuration))
+    destinations.filter(|spec| waits_for_status(spec) && !has_status_source(spec, configuration))
 }
 
-fn waits(spec: &DestinationSpec) -> bool {
-    let names_sends = spec.kind.channel().is_some_and(|channel| channel.has_send_id_in_statuses());
+fn waits_for_status(spec: &DestinationSpec) -> bool {
+    let has_send_id = spec.kind.channel().is_some_and(|channel| channel.has_send_id_in_statuses());
     let on_ambiguous = spec.sending.as_ref().and_then(|sending| sending.on_ambiguous);
-    names_sends && on_ambiguous.is_none_or(|chosen| chosen == AmbiguousSendPolicy::Wait)
+    has_send_id && on_ambiguous.is_none_or(|policy| policy == AmbiguousSendPolicy::Wait)
 }
 
-/// Statuses count only if they prove where they come from.
-fn is_heard(spec: &DestinationSpec, configuration: &Configuration) -> bool {
-    let hears = |source: &SourceSpec| {
+/// Only a source that verifies signatures counts.
+fn has_status_source(spec: &DestinationSpec, configuration: &Configuration) -> bool {
+    let receives = |source: &SourceSpec| {
         source.provider == spec.kind.as_str() && source.enabled && source.is_verified()
     };
-    configuration.sources.iter().any(|stored| hears(&stored.spec))
+    configuration.sources.iter().any(|stored| receives(&stored.spec))
 }
 
 #[cfg(test)]
@@ -50,7 +49,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
-    fn is_unheard(sending: Value, source: Option<Value>) -> bool {
+    fn lacks_status_source(sending: Value, source: Option<Value>) -> bool {
         let account = json!({ "sender": "1", "token": "t" });
         let destination = json!({
             "name": "out", "kind": "whatsapp-cloud", "account": account, "sending": sending,
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_that_waits_for_statuses_needs_a_source_of_them() {
+    fn destination_that_waits_for_status_needs_verified_source() {
         let source = |more: &str| {
             let text =
                 format!(r#"{{"name":"wa","provider":"whatsapp-cloud","secrets":["s"]{more}}}"#);
@@ -77,15 +76,15 @@ mod tests {
         let cases = [
             ("none", json!({}), None, true),
             ("another", json!({}), other, true),
-            ("theirs", json!({}), source(""), false),
-            ("off", json!({}), source(r#","enabled":false"#), true),
-            ("anybody's", json!({}), source(r#","verify":"none""#), true),
+            ("matching", json!({}), source(""), false),
+            ("disabled", json!({}), source(r#","enabled":false"#), true),
+            ("unverified", json!({}), source(r#","verify":"none""#), true),
             ("parked", json!({ "on_ambiguous": "park" }), None, false),
-            ("sent again", json!({ "on_ambiguous": "retry" }), None, false),
+            ("retried", json!({ "on_ambiguous": "retry" }), None, false),
             ("waits", json!({ "on_ambiguous": "wait" }), None, true),
         ];
         for (name, sending, source, expected) in cases {
-            assert_eq!(is_unheard(sending, source), expected, "case: {name}");
+            assert_eq!(lacks_status_source(sending, source), expected, "case: {name}");
         }
     }
 }

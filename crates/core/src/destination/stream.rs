@@ -1,4 +1,4 @@
-//! A destination that is a stream in Redis: where it is, and what an entry holds.
+//! Redis stream destinations: the server, and the fields of an entry.
 
 use std::fmt;
 
@@ -7,77 +7,64 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-use super::{auth::AuthSpec, proxy::decoded};
+use super::{auth::AuthSpec, proxy::percent_decode};
 use crate::{
     secret::{Secret, SecretError, SecretRef, digest_parts},
     store::ClaimedDelivery,
 };
 
-/// The longest name of a stream, in bytes.
+/// Longest stream key, in bytes.
 const KEY_BYTES_MAX: usize = 1024;
 
-/// Where Redis listens unless it is told otherwise.
-const USUAL_PORT: u16 = 6379;
+/// Default port of Redis.
+const DEFAULT_PORT: u16 = 6379;
 
-/// A stream as it is written, beside the `url` of its server.
+/// The stream settings of a destination; `url` names the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
-    /// The key of the stream.
+    /// Key of the stream.
     #[schemars(length(min = 1))]
     pub key: String,
-    /// About how many entries it keeps; older ones are removed by Redis. Without it, all.
+    /// Approximate number of entries to keep; Redis removes older ones. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_length: Option<u64>,
 }
 
-/// A stream that cannot be used as it is written. No message holds any part of its URL, since a
-/// password may be in it.
+/// Why stream settings are invalid. No text contains any part of the URL, which may contain a password.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamSpecError {
-    /// The variable with the URL cannot be looked up.
     #[error("url: {0}")]
     Secret(#[from] SecretError),
-    /// It is no URL of a Redis.
-    #[error("url: it is not a URL such as redis://host:6379/0 or rediss://host:6379/0")]
+    #[error("url: invalid URL; use redis://host:6379/0 or rediss://host:6379/0")]
     Syntax,
-    /// More than is known.
-    #[error(
-        "url: after the host there may be the number of a database, 0 to 1048575, and nothing else"
-    )]
+    #[error("url: only a database number, 0 to 1048575, may follow the host")]
     Path,
-    /// A password where everybody sees it.
+    /// A URL in the settings is visible to every user.
     #[error(
-        "url: write no password there; say `auth = {{ basic = {{ user = \"default\", password = \"env:NAME\" }} }}`, or take the whole URL from the environment with `env:NAME`"
+        "url: must not contain a password; set `auth = {{ basic = {{ user = \"default\", password = \"env:NAME\" }} }}`, or take the whole URL from the environment with `env:NAME`"
     )]
     Password,
-    /// User and password that cannot be used.
     #[error("url: user and password must be UTF-8 and without control characters")]
     Credentials,
-    /// Said twice.
-    #[error("auth: the url has a password already; keep one of the two")]
+    #[error("auth: the url already has a password; remove one of the two")]
     Twice,
-    /// A way to say who we are that Redis does not know.
-    #[error("auth: Redis knows only `basic`, a user (mostly `default`) and a password")]
+    #[error("auth: Redis supports only `basic`, with a user (usually `default`) and a password")]
     Auth,
-    /// The password cannot be looked up.
     #[error("auth: {0}")]
     AuthSecret(SecretError),
-    /// A key that is none.
-    #[error("stream.key may not be empty and not be longer than {KEY_BYTES_MAX} bytes")]
+    #[error("stream.key must have 1 to {KEY_BYTES_MAX} bytes")]
     Key,
-    /// A stream without room.
     #[error("stream.max_length must be at least 1")]
     Length,
 }
 
-/// Who we are at the server.
+/// User and password of a Redis server.
 #[derive(Clone)]
 pub struct RedisLogin {
-    /// The user; without one the server's usual one.
+    /// `None` for the default user.
     pub user: Option<String>,
-    /// The password.
     pub password: Secret,
 }
 
@@ -87,22 +74,17 @@ impl fmt::Debug for RedisLogin {
     }
 }
 
-/// A server, and how it is entered.
+/// A Redis server and its login.
 #[derive(Clone, Debug)]
 pub struct RedisServer {
-    /// Whether TLS is spoken.
     pub is_tls: bool,
-    /// Where it is.
     pub host: Host,
-    /// On which port.
     pub port: u16,
-    /// Which of its databases.
     pub database: u32,
-    /// Who we are there.
     pub login: Option<RedisLogin>,
 }
 
-/// A password is a secret, which is not compared but by its digest.
+/// Compares by digest, because a secret cannot be compared directly.
 impl PartialEq for RedisServer {
     fn eq(&self, other: &Self) -> bool {
         self.digest() == other.digest()
@@ -111,19 +93,17 @@ impl PartialEq for RedisServer {
 
 impl Eq for RedisServer {}
 
-/// A stream as it is meant.
+/// A checked stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisStream {
-    /// Where it is.
     pub server: RedisServer,
-    /// Its key.
     pub key: String,
-    /// About how many entries it keeps.
+    /// Approximate number of entries to keep.
     pub max_length: Option<u64>,
 }
 
 impl StreamSpec {
-    /// Reads `url`, or the variable that it names, and looks the password up.
+    /// Parses `url`, or the environment variable that it names, and resolves the password.
     pub fn build(
         &self,
         url: &str,
@@ -136,7 +116,7 @@ impl StreamSpec {
         if self.max_length == Some(0) {
             return Err(StreamSpecError::Length);
         }
-        let mut server = RedisServer::read(url, env)?;
+        let mut server = RedisServer::resolve(url, env)?;
         match (auth, &server.login) {
             (None, _) => {}
             (Some(_), Some(_)) => return Err(StreamSpecError::Twice),
@@ -153,8 +133,11 @@ impl StreamSpec {
 }
 
 impl RedisServer {
-    /// A URL that is written out is shown to everybody, so that it may hold no password.
-    fn read(written: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, StreamSpecError> {
+    /// Parses a URL or `env:NAME`. A literal URL is visible to every user, so it must not contain a password.
+    fn resolve(
+        written: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, StreamSpecError> {
         if !written.starts_with("env:") {
             let server = Self::parse(written)?;
             return if server.login.is_some() {
@@ -178,7 +161,7 @@ impl RedisServer {
             return Err(StreamSpecError::Path);
         }
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(StreamSpecError::Syntax)?;
-        // For other schemes than http, `url` leaves the host as it is written.
+        // `url` normalizes the host only for http; parse it again.
         let host = Host::parse(host).map_err(|_| StreamSpecError::Syntax)?;
         let database = match url.path() {
             "" | "/" => 0,
@@ -187,40 +170,39 @@ impl RedisServer {
         if database >= 1 << 20 {
             return Err(StreamSpecError::Path);
         }
-        let part = |text| decoded(text).ok_or(StreamSpecError::Credentials);
+        let part = |text| percent_decode(text).ok_or(StreamSpecError::Credentials);
         let (user, password) = (part(url.username())?, part(url.password().unwrap_or_default())?);
         let login = match (user.is_empty(), password.is_empty()) {
             (true, true) => None,
-            // A user alone says nothing to Redis; it is the older way to write a password, and
-            // somebody meant something by it.
+            // Redis ignores a user without a password; it may be a password in the old format.
             (false, true) => return Err(StreamSpecError::Credentials),
             (no_user, false) => Some(RedisLogin {
                 user: (!no_user).then_some(user),
                 password: Secret::new(password),
             }),
         };
-        let port = url.port().unwrap_or(USUAL_PORT);
+        let port = url.port().unwrap_or(DEFAULT_PORT);
         Ok(Self { is_tls, host, port, database, login })
     }
 
-    /// The same for two that are the same.
+    /// Equal for equal servers.
     pub fn digest(&self) -> [u8; 32] {
         let (user, password) = match &self.login {
             Some(login) => (login.user.as_deref(), login.password.expose()),
             None => (None, &b""[..]),
         };
-        let said =
+        let flags =
             [u8::from(self.is_tls), u8::from(user.is_some()), u8::from(self.login.is_some())];
         let (port, database) = (self.port.to_le_bytes(), self.database.to_le_bytes());
         let host = self.host.to_string();
         let user = user.unwrap_or_default().as_bytes();
-        digest_parts([&said[..], host.as_bytes(), &port, &database, user, password])
+        digest_parts([&flags[..], host.as_bytes(), &port, &database, user, password])
     }
 }
 
 impl RedisStream {
-    /// What an entry holds: names and values, in this order. `id` is the event's and the same over
-    /// all attempts and replays, so that a consumer can tell what it has seen.
+    /// The fields of an entry, in this order. `id` is the event id, the same for all attempts and replays,
+    /// so that a consumer can detect duplicates.
     pub fn fields<'c>(
         claimed: &'c ClaimedDelivery,
     ) -> Vec<(&'static str, std::borrow::Cow<'c, [u8]>)> {
@@ -266,7 +248,7 @@ mod tests {
         })
     }
 
-    fn shown(stream: &RedisStream) -> String {
+    fn describe(stream: &RedisStream) -> String {
         let RedisServer { is_tls, host, port, database, login } = &stream.server;
         let login = login.as_ref().map(|login| {
             let password = String::from_utf8_lossy(login.password.expose()).into_owned();
@@ -276,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_read_from_its_url() {
+    fn redis_url_is_parsed() {
         let basic = json!({ "basic": { "user": "default", "password": "env:PASSWORD" } });
         let cases = [
             ("redis://redis.test", None, "false redis.test 6379 0 "),
@@ -289,13 +271,13 @@ mod tests {
         ];
         for (url, auth, expected) in cases {
             let stream = build(url, json!({ "key": "events" }), auth).unwrap();
-            assert_eq!(shown(&stream), expected, "case: {url}");
+            assert_eq!(describe(&stream), expected, "case: {url}");
             assert!(!format!("{stream:?}").contains("canary"), "{stream:?}");
         }
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_without_repeating_it() {
+    fn invalid_stream_settings_are_rejected_without_repeating_the_url() {
         let key = || json!({ "key": "events" });
         let basic = || Some(json!({ "basic": { "user": "u", "password": "canary" } }));
         let cases = [
@@ -327,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_changes_with_every_part() {
+    fn redis_server_digest_changes_with_every_part() {
         let texts = [
             "redis://h",
             "rediss://h",

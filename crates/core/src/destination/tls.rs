@@ -1,6 +1,6 @@
-//! What a destination says about TLS: whom we trust there, and who we are.
+//! TLS settings of a destination: trusted certificates and client certificate.
 //!
-//! Files are named here and read by the engine. There is no way to switch certificates off.
+//! The engine reads the files. Certificate verification cannot be disabled.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -11,25 +11,25 @@ use crate::secret::{Secret, SecretError, SecretRef};
 
 const FILE_PREFIX: &str = "file:";
 
-/// TLS settings as they are written.
+/// The TLS settings of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSpec {
-    /// Certificates that are trusted besides the usual ones.
+    /// CA certificates to trust in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PemRef>,
-    /// Trusts `ca` alone, and not the usual ones.
+    /// Trusts only `ca`, not the system's certificates.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ca_only: bool,
-    /// Who we are: the certificate, and those that lead to its root.
+    /// Client certificate with its chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<PemRef>,
-    /// The key of that certificate.
+    /// Private key of the client certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_key: Option<PemRef>,
 }
 
-/// Where PEM text is: in a file, in the environment, or here.
+/// A reference to PEM text: a file, an environment variable, or the text itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PemRef {
     /// `file:/path`.
@@ -39,8 +39,8 @@ pub enum PemRef {
 }
 
 impl PemRef {
-    /// Whether a private key is written out here; one in a file or in the environment is not.
-    fn shows_a_key(&self) -> bool {
+    /// Whether a private key is part of the settings, and not in a file or the environment.
+    fn contains_private_key(&self) -> bool {
         match self {
             Self::File(_) => false,
             Self::Text(text) => {
@@ -50,7 +50,7 @@ impl PemRef {
     }
 }
 
-/// `Display` shows the place and masks the text.
+/// Shows a file path and masks text.
 impl fmt::Display for PemRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -87,51 +87,45 @@ impl<'de> Deserialize<'de> for PemRef {
     }
 }
 
-/// TLS settings that make no sense.
+/// Why TLS settings are invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsSpecError {
-    /// A certificate without its key, or the other way round.
-    #[error("client_certificate and client_key go together")]
-    Half,
-    /// Nobody would be trusted.
+    #[error("set client_certificate and client_key, both or neither")]
+    IncompleteIdentity,
     #[error("ca_only needs a ca")]
-    NobodyTrusted,
-    /// A path that depends on where the gateway was started.
-    #[error("{0}: write the whole path, such as file:/etc/surehook/ca.pem")]
+    MissingCa,
+    #[error("{0}: use an absolute path, such as file:/etc/surehook/ca.pem")]
     RelativePath(&'static str),
-    /// A certificate is shown to whoever may see the destination; a key must not be.
-    #[error("{0} holds a private key; put the key into client_key, where it is not shown")]
+    /// A certificate is visible to every user who can see the destination; a key must not be.
+    #[error("{0} contains a private key; put the key into client_key, which is hidden")]
     KeyInCertificate(&'static str),
-    /// A text cannot be looked up.
     #[error("{0}: {1}")]
     Secret(&'static str, SecretError),
 }
 
-/// Where PEM text is, its secrets looked up.
+/// PEM text with its secret resolved, or the file that contains it.
 #[derive(Clone, Debug)]
 pub enum PemSource {
-    /// In a file.
     File(PathBuf),
-    /// Here.
     Text(Secret),
 }
 
-/// What a destination says about TLS.
+/// Checked TLS settings.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
-    /// Certificates that are trusted.
+    /// Trusted CA certificates.
     pub ca: Option<PemSource>,
-    /// Whether the usual ones are not.
+    /// Trusts only `ca`.
     pub ca_only: bool,
-    /// Certificate and key of ours.
+    /// Client certificate and key.
     pub identity: Option<(PemSource, PemSource)>,
 }
 
 impl TlsSpec {
-    /// Looks texts up through `env`.
+    /// Resolves secrets through `env`.
     pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<TlsConfig, TlsSpecError> {
         for (name, pem) in [("ca", &self.ca), ("client_certificate", &self.client_certificate)] {
-            if pem.as_ref().is_some_and(PemRef::shows_a_key) {
+            if pem.as_ref().is_some_and(PemRef::contains_private_key) {
                 return Err(TlsSpecError::KeyInCertificate(name));
             }
         }
@@ -148,13 +142,13 @@ impl TlsSpec {
             }
         };
         if self.ca_only && self.ca.is_none() {
-            return Err(TlsSpecError::NobodyTrusted);
+            return Err(TlsSpecError::MissingCa);
         }
         let certificate = pem("client_certificate", &self.client_certificate)?;
         let identity = match (certificate, pem("client_key", &self.client_key)?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            (Some(_), None) | (None, Some(_)) => return Err(TlsSpecError::Half),
+            (Some(_), None) | (None, Some(_)) => return Err(TlsSpecError::IncompleteIdentity),
         };
         Ok(TlsConfig { ca: pem("ca", &self.ca)?, ca_only: self.ca_only, identity })
     }
@@ -165,14 +159,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_checked_before_any_file_is_read() {
+    fn tls_settings_are_checked_before_reading_files() {
         let cases = [
             (r"{}", Ok(())),
             (r#"{"ca":"file:/ca.pem"}"#, Ok(())),
             (r#"{"ca":"file:ca.pem"}"#, Err(TlsSpecError::RelativePath("ca"))),
-            (r#"{"ca_only":true}"#, Err(TlsSpecError::NobodyTrusted)),
-            (r#"{"client_key":"file:/key.pem"}"#, Err(TlsSpecError::Half)),
-            (r#"{"client_certificate":"-----BEGIN"}"#, Err(TlsSpecError::Half)),
+            (r#"{"ca_only":true}"#, Err(TlsSpecError::MissingCa)),
+            (r#"{"client_key":"file:/key.pem"}"#, Err(TlsSpecError::IncompleteIdentity)),
+            (r#"{"client_certificate":"-----BEGIN"}"#, Err(TlsSpecError::IncompleteIdentity)),
             (
                 r#"{"ca":"-----BEGIN EC PRIVATE KEY-----"}"#,
                 Err(TlsSpecError::KeyInCertificate("ca")),
@@ -181,7 +175,7 @@ mod tests {
                 r#"{"client_certificate":"-----BEGIN PRIVATE KEY-----","client_key":"x"}"#,
                 Err(TlsSpecError::KeyInCertificate("client_certificate")),
             ),
-            // A file with both is not shown.
+            // A file with both is not visible.
             (r#"{"client_certificate":"file:/both.pem","client_key":"file:/both.pem"}"#, Ok(())),
             (
                 r#"{"ca":"env:MISSING"}"#,

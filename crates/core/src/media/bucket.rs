@@ -1,8 +1,7 @@
-//! Where files lie: a bucket of S3, R2, `MinIO` or anything else that speaks S3.
+//! The bucket that stores media files: S3, R2, `MinIO` or another S3-compatible storage.
 //!
-//! Everything is asked for by a signed address (AWS Signature Version 4 in the query), so that no
-//! header has to carry a signature and the same way leads in and out. [`rusty_s3`] computes it; the
-//! time is given, as everywhere here.
+//! Uploads and downloads use presigned URLs (AWS Signature Version 4 in the query), computed by
+//! [`rusty_s3`]. The current time is a parameter.
 
 use std::time::Duration;
 
@@ -17,41 +16,41 @@ use crate::{
     time::{HumanDuration, Timestamp},
 };
 
-/// How long a link holds unless it is said.
+/// Default lifetime of a link.
 const LINK_LIFETIME: Duration = Duration::from_secs(15 * 60);
-/// The longest that S3 allows.
+/// Longest lifetime that S3 allows.
 const LINK_LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// How long an upload may be begun after its address was made.
+/// How long after presigning an upload may start.
 const PUT_LIFETIME: Duration = Duration::from_secs(15 * 60);
-/// The largest file, unless it is said: the most that any service takes.
-const BYTES_MAX: u64 = 100 * 1024 * 1024;
-/// The most that one upload may have in S3.
+/// Default largest file: the most that any channel accepts.
+const DEFAULT_BYTES_MAX: u64 = 100 * 1024 * 1024;
+/// Largest single upload in S3.
 const BYTES_CEILING: u64 = 5 * 1024 * 1024 * 1024;
 const REGION: &str = "us-east-1";
 
-/// The bucket as it is written. Nothing at all means that there is none.
+/// Bucket settings. All defaults mean that there is no bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BucketSpec {
-    /// Where the storage is, such as `https://<account>.r2.cloudflarestorage.com`.
+    /// URL of the storage, such as `https://<account>.r2.cloudflarestorage.com`.
     pub endpoint: Option<String>,
-    /// Where services fetch files, if they reach the storage by another address.
+    /// URL for downloads by messaging services, if different from `endpoint`.
     pub public_endpoint: Option<String>,
-    /// The region that requests are signed for. R2 takes the default.
+    /// Region for signatures. R2 accepts the default.
     pub region: String,
-    /// The name of the bucket.
+    /// Bucket name.
     pub bucket: Option<String>,
-    /// The id of the key.
+    /// Access key id.
     pub access_key: Option<SecretRef>,
-    /// The key itself.
+    /// Secret access key.
     pub secret_key: Option<SecretRef>,
-    /// What stands before the names of all files, such as `surehook/`.
+    /// Prefix of all object keys, such as `surehook/`.
     pub prefix: String,
-    /// Whether the bucket stands in the path of addresses, not in the name of the host.
+    /// Puts the bucket name in the path instead of the host name.
     pub path_style: bool,
-    /// How long a link to a file holds.
+    /// Lifetime of a link to a file.
     pub link_lifetime: HumanDuration,
-    /// The largest file, in bytes.
+    /// Largest file in bytes.
     pub max_bytes: u64,
 }
 
@@ -67,61 +66,51 @@ impl Default for BucketSpec {
             prefix: String::new(),
             path_style: true,
             link_lifetime: HumanDuration(LINK_LIFETIME),
-            max_bytes: BYTES_MAX,
+            max_bytes: DEFAULT_BYTES_MAX,
         }
     }
 }
 
-/// Why a bucket cannot be used. No message holds any part of a key.
+/// Why bucket settings are invalid. No text contains any part of a key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BucketSpecError {
-    /// Something is there, and this is not.
     #[error(
-        "media.{0} is missing; files need endpoint, bucket, access_key and secret_key, or none of [media]"
+        "media.{0} is missing; set endpoint, bucket, access_key and secret_key, or remove [media]"
     )]
     Missing(&'static str),
-    /// It is no address.
-    #[error(
-        "media.{0} is no address of a storage; write http://… or https://… without user, `?` or `#`"
-    )]
+    #[error("media.{0} is not a valid URL; use http://… or https://… without user, `?` or `#`")]
     Address(&'static str),
-    /// Its name cannot be one.
     #[error(
-        "media.bucket cannot be the name of a bucket; it has 3 to 63 letters, digits, dots and hyphens"
+        "media.bucket is not a valid bucket name; use 3 to 63 letters, digits, dots and hyphens"
     )]
     Bucket,
-    /// The bucket cannot stand in the host.
-    #[error("media.path_style = false needs an endpoint with a name, not a number; leave it out")]
-    Host,
-    /// The region cannot be one.
-    #[error("media.region has letters, digits and hyphens, such as eu-west-1")]
-    Region,
-    /// The prefix is not one.
     #[error(
-        "media.prefix has letters, digits, `-`, `_`, `.` and `/`, no `/` at its beginning and no `..`"
+        "media.path_style = false needs an endpoint with a host name, not an IP address; remove it"
+    )]
+    Host,
+    #[error("media.region may contain only letters, digits and hyphens, such as eu-west-1")]
+    Region,
+    #[error(
+        "media.prefix may contain only letters, digits, `-`, `_`, `.` and `/`, must not start with `/` and must not contain `..`"
     )]
     Prefix,
-    /// Out of its range.
     #[error("media.link_lifetime must be between 1s and 7d")]
     Lifetime,
-    /// Out of its range.
     #[error("media.max_bytes must be between 1 and {BYTES_CEILING}")]
     Bytes,
-    /// A key cannot be looked up.
     #[error("media.{0}: {1}")]
     Secret(&'static str, SecretError),
-    /// A key is no text.
-    #[error("media.{0} has characters that no key has; write it as the storage gave it")]
+    #[error("media.{0} contains invalid characters; copy the key from the storage provider")]
     Key(&'static str),
 }
 
-/// A bucket that can be used.
+/// A checked bucket.
 #[derive(Clone, Debug)]
 pub struct Bucket {
-    /// As we reach it.
-    inside: rusty_s3::Bucket,
-    /// As services reach it.
-    outside: rusty_s3::Bucket,
+    /// For our uploads.
+    upload: rusty_s3::Bucket,
+    /// For downloads by messaging services.
+    download: rusty_s3::Bucket,
     access_key: Secret,
     secret_key: Secret,
     prefix: String,
@@ -130,7 +119,7 @@ pub struct Bucket {
 }
 
 impl BucketSpec {
-    /// Checks what is written; `env` looks up an environment variable. `None` if nothing is.
+    /// Checks the settings; `env` looks up an environment variable. `None` if there is no bucket.
     pub fn build(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
@@ -140,11 +129,12 @@ impl BucketSpec {
         }
         let endpoint = self.endpoint.as_deref().ok_or(BucketSpecError::Missing("endpoint"))?;
         let name = self.bucket.as_deref().ok_or(BucketSpecError::Missing("bucket"))?;
-        let outside = self.public_endpoint.as_deref();
-        let outside = outside.map_or(("endpoint", endpoint), |text| ("public_endpoint", text));
-        let (inside, outside) =
-            (self.at("endpoint", endpoint, name)?, self.at(outside.0, outside.1, name)?);
-        let prefix = prefix(&self.prefix)?;
+        let upload = self.bucket_at("endpoint", endpoint, name)?;
+        let download = match self.public_endpoint.as_deref() {
+            Some(public) => self.bucket_at("public_endpoint", public, name)?,
+            None => upload.clone(),
+        };
+        let prefix = check_prefix(&self.prefix)?;
         if !(Duration::from_secs(1)..=LINK_LIFETIME_MAX).contains(&self.link_lifetime.0) {
             return Err(BucketSpecError::Lifetime);
         }
@@ -152,17 +142,17 @@ impl BucketSpec {
             return Err(BucketSpecError::Bytes);
         }
         Ok(Some(Bucket {
-            inside,
-            outside,
-            access_key: key("access_key", self.access_key.as_ref(), env)?,
-            secret_key: key("secret_key", self.secret_key.as_ref(), env)?,
+            upload,
+            download,
+            access_key: resolve_key("access_key", self.access_key.as_ref(), env)?,
+            secret_key: resolve_key("secret_key", self.secret_key.as_ref(), env)?,
             prefix,
             link_lifetime: self.link_lifetime.0,
             max_bytes: self.max_bytes,
         }))
     }
 
-    fn at(
+    fn bucket_at(
         &self,
         field: &'static str,
         endpoint: &str,
@@ -178,8 +168,8 @@ impl BucketSpec {
         if !is_plain {
             return Err(BucketSpecError::Address(field));
         }
-        let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-        let is_name = (3..=63).contains(&name.len()) && name.bytes().all(is_sign);
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        let is_name = (3..=63).contains(&name.len()) && name.bytes().all(is_allowed);
         if !is_name || name.starts_with('.') || name.contains("..") {
             return Err(BucketSpecError::Bucket);
         }
@@ -193,20 +183,20 @@ impl BucketSpec {
     }
 }
 
-fn prefix(text: &str) -> Result<String, BucketSpecError> {
-    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
-    let is_step = |part: &str| matches!(part, "" | "." | "..");
+fn check_prefix(text: &str) -> Result<String, BucketSpecError> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    let is_dot_segment = |part: &str| matches!(part, "" | "." | "..");
     let folders = text.strip_suffix('/').unwrap_or(text);
     match text {
         "" => Ok(String::new()),
-        _ if !text.bytes().all(is_sign) || folders.split('/').any(is_step) => {
+        _ if !text.bytes().all(is_allowed) || folders.split('/').any(is_dot_segment) => {
             Err(BucketSpecError::Prefix)
         }
         _ => Ok(text.to_owned()),
     }
 }
 
-fn key(
+fn resolve_key(
     field: &'static str,
     written: Option<&SecretRef>,
     env: &dyn Fn(&str) -> Option<String>,
@@ -220,39 +210,36 @@ fn key(
 }
 
 impl Bucket {
-    /// Its name.
     pub fn name(&self) -> &str {
-        self.inside.name()
+        self.upload.name()
     }
 
-    /// The largest file that is taken.
     pub fn max_bytes(&self) -> u64 {
         self.max_bytes
     }
 
-    /// How long a link holds.
     pub fn link_lifetime(&self) -> Duration {
         self.link_lifetime
     }
 
-    /// What a file is called in it.
+    /// The object key of a file.
     pub fn object_key(&self, id: MediaId, extension: &str) -> String {
         format!("{}{id}.{extension}", self.prefix)
     }
 
-    /// Where a file of that type is put, with PUT and this very `Content-Type`.
+    /// URL for a PUT of a file. The request must have exactly this `Content-Type`.
     pub fn presign_put(&self, key: &str, mime_type: &str, now: Timestamp) -> Url {
         let credentials = self.credentials();
-        let mut action = self.inside.put_object(Some(&credentials), key);
+        let mut action = self.upload.put_object(Some(&credentials), key);
         action.headers_mut().insert("content-type", mime_type);
-        action.sign_with_time(PUT_LIFETIME, &moment(now))
+        action.sign_with_time(PUT_LIFETIME, &to_jiff(now))
     }
 
-    /// Where anybody can fetch a file until the lifetime of links has passed.
+    /// URL for a download by anyone until the link expires.
     pub fn presign_get(&self, key: &str, now: Timestamp) -> Url {
         let credentials = self.credentials();
-        let action = self.outside.get_object(Some(&credentials), key);
-        action.sign_with_time(self.link_lifetime, &moment(now))
+        let action = self.download.get_object(Some(&credentials), key);
+        action.sign_with_time(self.link_lifetime, &to_jiff(now))
     }
 
     fn credentials(&self) -> Credentials {
@@ -261,8 +248,8 @@ impl Bucket {
     }
 }
 
-fn moment(now: Timestamp) -> jiff::Timestamp {
-    // The clock would have to stand beyond the year 9999.
+fn to_jiff(now: Timestamp) -> jiff::Timestamp {
+    // Fails only after the year 9999.
     jiff::Timestamp::from_millisecond(now.as_millis()).unwrap_or_default()
 }
 
@@ -297,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_signed_as_in_the_published_example() {
+    fn link_matches_published_signature_example() {
         let bucket = build(&BucketSpec { path_style: false, ..spec() });
 
         let link = bucket.presign_get("test.txt", at());
@@ -312,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_moment_has_a_link_of_its_own_and_the_type_is_signed() {
+    fn signature_covers_time_and_content_type() {
         let bucket = build(&spec());
         let later = at() + Duration::from_secs(1);
         assert_ne!(bucket.presign_get("a", at()), bucket.presign_get("a", later));
@@ -325,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn files_may_be_put_by_one_address_and_fetched_by_another() {
+    fn public_endpoint_is_used_for_downloads_only() {
         let bucket = build(&BucketSpec {
             endpoint: Some("http://minio:9000".to_owned()),
             public_endpoint: Some("https://files.example.com/s3".to_owned()),
@@ -343,20 +330,20 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_bucket_says_what_is_wrong() {
+    fn invalid_bucket_settings_name_the_wrong_field() {
         type Change = fn(&mut BucketSpec);
         let cases: [(&str, Change); 21] = [
             ("media.endpoint is missing", |spec| spec.endpoint = None),
             ("media.bucket is missing", |spec| spec.bucket = None),
             ("media.access_key is missing", |spec| spec.access_key = None),
             ("media.secret_key is missing", |spec| spec.secret_key = None),
-            ("media.endpoint is no", |spec| spec.endpoint = Some("s3.test".to_owned())),
-            ("media.endpoint is no", |spec| spec.endpoint = Some("ftp://s3.test".to_owned())),
-            ("media.endpoint is no", |spec| spec.endpoint = Some("http://a:b@s3.test".to_owned())),
-            ("media.endpoint is no", |spec| spec.endpoint = Some("http://s3.test?a".to_owned())),
+            ("media.endpoint is not", |spec| spec.endpoint = Some("s3.test".to_owned())),
+            ("media.endpoint is not", |spec| spec.endpoint = Some("ftp://s3.test".to_owned())),
+            ("media.endpoint is not", |spec| spec.endpoint = Some("http://a:b@s3.test".to_owned())),
+            ("media.endpoint is not", |spec| spec.endpoint = Some("http://s3.test?a".to_owned())),
             ("media.public_endpoint", |spec| spec.public_endpoint = Some("x".to_owned())),
-            ("media.bucket cannot", |spec| spec.bucket = Some("a/b/c".to_owned())),
-            ("media.bucket cannot", |spec| spec.bucket = Some("..b".to_owned())),
+            ("media.bucket is not", |spec| spec.bucket = Some("a/b/c".to_owned())),
+            ("media.bucket is not", |spec| spec.bucket = Some("..b".to_owned())),
             ("media.region", |spec| spec.region = "a/b".to_owned()),
             ("media.region", |spec| spec.region = String::new()),
             ("media.prefix", |spec| spec.prefix = "/a".to_owned()),
@@ -376,8 +363,8 @@ mod tests {
         for (part, change) in cases {
             let mut spec = spec();
             change(&mut spec);
-            let said = spec.build(&env).unwrap_err().to_string();
-            assert!(said.contains(part), "case: {part}: {said}");
+            let error = spec.build(&env).unwrap_err().to_string();
+            assert!(error.contains(part), "case: {part}: {error}");
         }
         assert!(BucketSpec::default().build(&env).unwrap().is_none());
     }

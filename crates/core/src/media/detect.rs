@@ -1,49 +1,47 @@
-//! What a file is, by its first bytes.
+//! Detects the type of a file from its first bytes.
 //!
-//! The bytes are believed before whoever sent them: a service looks at them too, and refuses a PDF
-//! that calls itself a picture only after it was sent. Where the bytes say nothing, a type that needs
-//! no certain bytes is believed (a text, a table), and one that does is not (a picture without the
-//! bytes of one).
+//! The bytes take precedence over the declared type: a service checks them too, and rejects a PDF declared
+//! as an image only after it was sent. Where the bytes match no signature, a declared type without a
+//! signature (text, CSV) is accepted, and one with a signature (an image) is not.
 
 use crate::channel::message::MediaKind;
 
-/// How many of the first bytes are looked at.
+/// How many of the first bytes are examined.
 pub const HEAD_BYTES: usize = 8192;
 
-/// What is said of bytes that say nothing.
+/// Type of unrecognized bytes.
 const UNKNOWN: &str = "application/octet-stream";
-/// The longest type that is believed.
+/// Longest declared type that is accepted.
 const TYPE_BYTES_MAX: usize = 127;
-/// The longest end of a name.
+/// Longest file extension.
 const EXTENSION_BYTES_MAX: usize = 8;
 
-/// What a file is.
+/// The detected type of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectedMediaType {
-    /// Its type.
     pub mime_type: String,
-    /// How it is shown unless somebody says otherwise.
+    /// How it is shown by default.
     pub kind: MediaKind,
-    /// The end of its name, without a dot.
+    /// File extension without the dot.
     pub extension: String,
 }
 
-/// Says what a file is that begins with `head`, was said to be `claimed` and is called `filename`.
+/// Detects the type of a file from its first bytes, its declared type and its name.
 pub fn detect_media_type(
     head: &[u8],
-    claimed: Option<&str>,
+    declared: Option<&str>,
     filename: Option<&str>,
 ) -> DetectedMediaType {
-    let claimed = claimed.and_then(essence);
-    let (mime_type, extension) = match by_bytes(head) {
-        Some((mime_type, extension)) => match claimed {
-            // Half of all office formats are archives inside.
-            Some(claimed) if mime_type == "application/zip" && is_packed(&claimed) => {
-                (claimed, None)
+    let declared = declared.and_then(parse_essence);
+    let (mime_type, extension) = match type_from_bytes(head) {
+        Some((mime_type, extension)) => match declared {
+            // Many office formats are ZIP archives.
+            Some(declared) if mime_type == "application/zip" && is_zip_based(&declared) => {
+                (declared, None)
             }
             Some(_) | None => (mime_type.to_owned(), Some(extension)),
         },
-        None => (by_claim(head, claimed), None),
+        None => (type_from_declaration(head, declared), None),
     };
     let extension = match extension {
         Some(extension) => extension.to_owned(),
@@ -52,10 +50,10 @@ pub fn detect_media_type(
     DetectedMediaType { kind: media_kind_of(&mime_type), mime_type, extension }
 }
 
-/// How a file of that type is shown.
+/// How a file of this type is shown.
 pub fn media_kind_of(mime_type: &str) -> MediaKind {
     match mime_type.split_once('/') {
-        // The Cloud API takes it as nothing else.
+        // The Cloud API accepts WebP only as a sticker.
         Some(("image", "webp")) => MediaKind::Sticker,
         Some(("image", _)) => MediaKind::Image,
         Some(("audio", _)) => MediaKind::Audio,
@@ -64,14 +62,14 @@ pub fn media_kind_of(mime_type: &str) -> MediaKind {
     }
 }
 
-/// The type and the end of the name, where the bytes say it.
-fn by_bytes(head: &[u8]) -> Option<(&'static str, &'static str)> {
+/// The type and extension for a known signature.
+fn type_from_bytes(head: &[u8]) -> Option<(&'static str, &'static str)> {
     if head.get(4..10) == Some(b"ftyp3g") {
         return Some(("video/3gpp", "3gp"));
     }
     let found = infer::get(head)?;
     Some(match found.mime_type() {
-        // The names that the services have for them.
+        // The names that messaging services use.
         "audio/m4a" => ("audio/mp4", "m4a"),
         "audio/opus" => ("audio/ogg; codecs=opus", "ogg"),
         "video/x-m4v" => ("video/mp4", "mp4"),
@@ -79,31 +77,31 @@ fn by_bytes(head: &[u8]) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// What is believed where the bytes say nothing.
-fn by_claim(head: &[u8], claimed: Option<String>) -> String {
-    match claimed {
-        // What is shown or played has certain bytes, and these are not here.
-        Some(claimed) if media_kind_of(&claimed) != MediaKind::Document => UNKNOWN.to_owned(),
-        Some(claimed) if claimed != UNKNOWN => claimed,
+/// The type of bytes without a known signature.
+fn type_from_declaration(head: &[u8], declared: Option<String>) -> String {
+    match declared {
+        // Images, audio and video have signatures, and this one is missing.
+        Some(declared) if media_kind_of(&declared) != MediaKind::Document => UNKNOWN.to_owned(),
+        Some(declared) if declared != UNKNOWN => declared,
         Some(_) | None if is_text(head) => "text/plain".to_owned(),
         Some(_) | None => UNKNOWN.to_owned(),
     }
 }
 
-/// A type without its parameters, if it is written like one.
-fn essence(claimed: &str) -> Option<String> {
-    let essence = claimed.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let (whole, part) = essence.split_once('/')?;
+/// A MIME type without its parameters, if it is valid.
+fn parse_essence(declared: &str) -> Option<String> {
+    let essence = declared.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let (main, sub) = essence.split_once('/')?;
     let is_token = |text: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte);
         !text.is_empty() && text.bytes().all(plain)
     };
-    let is_type = is_token(whole) && is_token(part) && essence.len() <= TYPE_BYTES_MAX;
+    let is_type = is_token(main) && is_token(sub) && essence.len() <= TYPE_BYTES_MAX;
     is_type.then_some(essence)
 }
 
-/// Whether files of that type are archives inside.
-fn is_packed(mime_type: &str) -> bool {
+/// Whether files of this type are ZIP archives.
+fn is_zip_based(mime_type: &str) -> bool {
     let is_document = media_kind_of(mime_type) == MediaKind::Document;
     let parts = ["openxmlformats", "opendocument", "+zip", "java-archive", "android.package"];
     is_document && parts.iter().any(|part| mime_type.contains(part))
@@ -112,13 +110,13 @@ fn is_packed(mime_type: &str) -> bool {
 fn is_text(head: &[u8]) -> bool {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
-        // The end may be in the middle of a sign.
+        // The head may end inside a character.
         Err(error) if error.error_len().is_none() => {
             std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default()
         }
         Err(_) => return false,
     };
-    let is_plain = |sign: char| !sign.is_control() || matches!(sign, '\n' | '\r' | '\t');
+    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
     !text.is_empty() && text.chars().all(is_plain)
 }
 
@@ -139,7 +137,7 @@ mod tests {
     const ZIP: &[u8] = b"PK\x03\x04\x14\0\0\0\0\0";
 
     #[test]
-    fn the_first_bytes_say_what_a_file_is() {
+    fn known_signature_determines_type() {
         use MediaKind::{Audio, Document, Image, Sticker, Video};
         let opus = [&b"OggS"[..], &[0; 24], b"OpusHead"].concat();
         let vorbis = [&b"OggS"[..], &[0; 24], b"\x01vorbis."].concat();
@@ -173,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_counts_only_where_the_bytes_say_nothing() {
+    fn declared_type_counts_only_without_known_signature() {
         let docx = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
-        type Claims = (Option<&'static str>, Option<&'static str>);
-        let cases: [(&[u8], Claims, (&str, &str)); 14] = [
+        type Declared = (Option<&'static str>, Option<&'static str>);
+        let cases: [(&[u8], Declared, (&str, &str)); 14] = [
             (PDF, (Some("image/png"), Some("a.png")), ("application/pdf", "pdf")),
             (ZIP, (Some(docx), Some("a.DOCX")), (docx, "docx")),
             (ZIP, (Some("application/epub+zip"), None), ("application/epub+zip", "bin")),
@@ -192,23 +190,23 @@ mod tests {
             (b"\x01\x02\x03", (Some("a/b\r\nc: d"), Some("a.")), (UNKNOWN, "bin")),
             (b"", (None, None), (UNKNOWN, "bin")),
         ];
-        for (head, (claimed, filename), expected) in cases {
-            let found = detect_media_type(head, claimed, filename);
+        for (head, (declared, filename), expected) in cases {
+            let found = detect_media_type(head, declared, filename);
             let found = (found.mime_type.as_str(), found.extension.as_str());
-            assert_eq!(found, expected, "case: {head:?} {claimed:?}");
+            assert_eq!(found, expected, "case: {head:?} {declared:?}");
         }
     }
 
     #[test]
-    fn nothing_that_comes_breaks_it() {
+    fn arbitrary_bytes_do_not_panic() {
         for length in 0..64 {
             for byte in [0, b'P', b'f', 0xff, b'R', b'O'] {
                 let _any = detect_media_type(&vec![byte; length], None, None);
             }
         }
-        for whole in [JPEG, PNG, PDF, ZIP, b"\0\0\0\x18ftypmp42", b"RIFF\x24\0\0\0WEBP"] {
-            for end in 0..whole.len() {
-                let _any = detect_media_type(&whole[..end], None, None);
+        for file in [JPEG, PNG, PDF, ZIP, b"\0\0\0\x18ftypmp42", b"RIFF\x24\0\0\0WEBP"] {
+            for end in 0..file.len() {
+                let _any = detect_media_type(&file[..end], None, None);
             }
         }
     }

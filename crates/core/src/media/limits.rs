@@ -1,19 +1,19 @@
-//! Which files each service takes as what, and how large.
+//! The media types and sizes that each channel accepts.
 //!
-//! The Cloud API's limits are Meta's. Of the Evolution servers only the types are known; their sizes
-//! are WhatsApp's own, and generous where that is not certain: what is refused here is not even tried.
-//! How the sound and the pictures of a film are coded is not looked at.
+//! The limits of the Cloud API are Meta's. For the Evolution servers only the types are documented; their
+//! sizes are those of WhatsApp, and generous where uncertain, because a rejected file is never tried.
+//! Audio and video codecs are not checked.
 
 use crate::channel::message::MediaKind;
 
 const KB: u64 = 1024;
 const MB: u64 = 1024 * KB;
 
-/// What a service takes as one kind.
+/// What a channel accepts as one kind.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     kind: MediaKind,
-    /// All others are refused; if none is named, none is.
+    /// Accepted types; empty accepts all.
     types: &'static [&'static str],
     bytes_max: u64,
 }
@@ -39,7 +39,7 @@ static LIMITS: &[(&str, &[Limit])] = &[
             ),
             limit(MediaKind::Video, &["video/mp4", "video/3gpp"], 16 * MB),
             limit(MediaKind::Document, ANY, 100 * MB),
-            // One that does not move may have 100 kB; Meta looks which it is.
+            // 100 kB for static stickers, which Meta checks itself.
             limit(MediaKind::Sticker, &["image/webp"], 500 * KB),
         ],
     ),
@@ -48,7 +48,7 @@ static LIMITS: &[(&str, &[Limit])] = &[
         &[
             limit(MediaKind::Image, IMAGES_AND_WEBP, 16 * MB),
             limit(MediaKind::Video, &["video/mp4"], 100 * MB),
-            // Whatever it is, the server makes a voice message of it.
+            // The server converts everything to a voice message.
             limit(MediaKind::Audio, ANY, 16 * MB),
             limit(MediaKind::Document, ANY, 100 * MB),
             limit(MediaKind::Sticker, ANY, 16 * MB),
@@ -66,48 +66,36 @@ static LIMITS: &[(&str, &[Limit])] = &[
     ),
 ];
 
-/// Why a service would not take a file, and what to do.
+/// Why a channel does not accept a file, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MediaLimitError {
-    /// There is nothing in it.
     #[error("the file is empty; upload it again")]
     Empty,
-    /// It is something else.
     #[error(
-        "as `{kind}` {channel} takes {taken}, and this file is {mime_type} by its bytes; send it as `{instead}`, or convert it"
+        "{channel} accepts {accepted} as `{kind}`, and the content of this file is {mime_type}; send it as `{instead}`, or convert it"
     )]
     Type {
-        /// The service.
         channel: &'static str,
-        /// As what it was to be sent.
         kind: &'static str,
-        /// What is taken as that.
-        taken: String,
-        /// What it is.
+        accepted: String,
         mime_type: String,
-        /// As what it can be sent.
+        /// A kind as which it can be sent.
         instead: &'static str,
     },
-    /// It is too large.
     #[error(
-        "{channel} takes at most {bytes_max} bytes as `{kind}`, and this file has {size}; make it smaller{or}"
+        "{channel} accepts at most {bytes_max} bytes as `{kind}`, and this file has {size}; make it smaller{alternative}"
     )]
     Size {
-        /// The service.
         channel: &'static str,
-        /// As what it was to be sent.
         kind: &'static str,
-        /// How many it has.
         size: u64,
-        /// How many it may have.
         bytes_max: u64,
-        /// What else could be done.
-        or: &'static str,
+        /// Another way to send it, as the end of the sentence.
+        alternative: &'static str,
     },
 }
 
-/// Whether the service of that name takes such a file as such a kind. A service of which nothing is
-/// known takes everything.
+/// Checks a file against the limits of a channel. A channel without limits accepts everything.
 pub fn check_media_limits(
     channel: &str,
     kind: MediaKind,
@@ -120,33 +108,46 @@ pub fn check_media_limits(
     let Some((channel, limits)) = LIMITS.iter().copied().find(|(name, _)| *name == channel) else {
         return Ok(());
     };
-    let of = |kind: MediaKind| limits.iter().find(|limit| limit.kind == kind);
-    let Some(limit) = of(kind) else { return Ok(()) };
-    let is_taken = |limit: &Limit| limit.types.is_empty() || limit.types.contains(&mime_type);
-    let as_what = kind.as_str();
-    // What is not shown may still be sent as a file to keep, except for what plays only as itself.
-    let is_kept = |limit: &&Limit| limit.kind != kind && is_taken(limit) && size <= limit.bytes_max;
-    if !is_taken(limit) || !plays_as(kind, mime_type) {
-        let own = of(super::detect::media_kind_of(mime_type)).filter(is_kept);
-        let instead = own.map_or(MediaKind::Document, |limit| limit.kind).as_str();
-        let taken = match limit.types {
-            [] => "only what can be shown as that".to_owned(),
+    let limit_of = |kind: MediaKind| limits.iter().find(|limit| limit.kind == kind);
+    let Some(limit) = limit_of(kind) else { return Ok(()) };
+    let is_accepted = |limit: &Limit| limit.types.is_empty() || limit.types.contains(&mime_type);
+    let kind_name = kind.as_str();
+    // A rejected file may be accepted as another kind, mostly as a document.
+    let is_alternative =
+        |limit: &&Limit| limit.kind != kind && is_accepted(limit) && size <= limit.bytes_max;
+    if !is_accepted(limit) || !can_show_as(kind, mime_type) {
+        let own_kind = limit_of(super::detect::media_kind_of(mime_type)).filter(is_alternative);
+        let instead = own_kind.map_or(MediaKind::Document, |limit| limit.kind).as_str();
+        let accepted = match limit.types {
+            [] => "only files that can be shown this way".to_owned(),
             types => types.join(", "),
         };
         let mime_type = mime_type.to_owned();
-        return Err(MediaLimitError::Type { channel, kind: as_what, taken, mime_type, instead });
+        return Err(MediaLimitError::Type {
+            channel,
+            kind: kind_name,
+            accepted,
+            mime_type,
+            instead,
+        });
     }
     if size > limit.bytes_max {
-        let document = of(MediaKind::Document).filter(is_kept);
-        let or = document.map_or("", |_| ", or send it as `document`");
+        let document = limit_of(MediaKind::Document).filter(is_alternative);
+        let alternative = document.map_or("", |_| ", or send it as `document`");
         let bytes_max = limit.bytes_max;
-        return Err(MediaLimitError::Size { channel, kind: as_what, size, bytes_max, or });
+        return Err(MediaLimitError::Size {
+            channel,
+            kind: kind_name,
+            size,
+            bytes_max,
+            alternative,
+        });
     }
     Ok(())
 }
 
-/// Whether a file of that type can be shown as that at all, whoever sends it.
-fn plays_as(kind: MediaKind, mime_type: &str) -> bool {
+/// Whether a file of this type can be shown as this kind at all.
+fn can_show_as(kind: MediaKind, mime_type: &str) -> bool {
     let family = mime_type.split('/').next().unwrap_or_default();
     match kind {
         MediaKind::Document => true,
@@ -167,7 +168,7 @@ mod tests {
     const API: &str = "evolution-api";
 
     #[test]
-    fn every_service_has_limits_for_every_kind() {
+    fn every_channel_has_limits_for_every_kind() {
         use MediaKind::{Audio, Document, Image, Sticker, Video};
         for channel in CHANNELS {
             let found = LIMITS.iter().find(|(name, _)| *name == channel.name());
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_takes_fits() {
+    fn accepted_files_pass_the_limits() {
         use MediaKind::{Audio, Document, Image, Sticker, Video};
         let cases = [
             (CLOUD, Image, "image/jpeg", 5 * MB),
@@ -198,13 +199,13 @@ mod tests {
             ("another", Image, "application/pdf", u64::MAX),
         ];
         for (channel, kind, mime_type, size) in cases {
-            let fit = check_media_limits(channel, kind, mime_type, size);
-            assert_eq!(fit, Ok(()), "case: {channel} {kind:?} {mime_type} {size}");
+            let result = check_media_limits(channel, kind, mime_type, size);
+            assert_eq!(result, Ok(()), "case: {channel} {kind:?} {mime_type} {size}");
         }
     }
 
     #[test]
-    fn what_does_not_fit_says_what_to_do() {
+    fn rejected_file_error_says_what_to_do() {
         use MediaKind::{Audio, Document, Image, Sticker, Video};
         let cases = [
             (CLOUD, Image, "application/pdf", 1, "send it as `document`"),
@@ -213,30 +214,30 @@ mod tests {
                 Image,
                 "application/pdf",
                 1,
-                "as `image` whatsapp-cloud takes image/jpeg, image/png",
+                "whatsapp-cloud accepts image/jpeg, image/png as `image`",
             ),
             (CLOUD, Image, "image/webp", 1, "send it as `sticker`"),
             (CLOUD, Image, "image/gif", 1, "send it as `document`"),
-            (CLOUD, Audio, "audio/ogg", 1, "this file is audio/ogg by its bytes"),
+            (CLOUD, Audio, "audio/ogg", 1, "the content of this file is audio/ogg"),
             (CLOUD, Sticker, "image/png", 1, "send it as `image`"),
             (CLOUD, Video, "video/quicktime", 1, "send it as `document`"),
             (CLOUD, Image, "image/jpeg", 5 * MB + 1, "or send it as `document`"),
             (CLOUD, Document, "application/pdf", 100 * MB + 1, "make it smaller"),
             (CLOUD, Sticker, "image/webp", 500 * KB + 1, "at most 512000 bytes"),
-            (GO, Video, "application/pdf", 1, "evolution-go takes video/mp4"),
+            (GO, Video, "application/pdf", 1, "evolution-go accepts video/mp4"),
             (
                 API,
                 Image,
                 "application/pdf",
                 1,
-                "as `image` evolution-api takes only what can be shown as that",
+                "evolution-api accepts only files that can be shown this way as `image`",
             ),
             (API, Audio, "image/jpeg", 1, "send it as `image`"),
             (API, Document, "text/plain", 0, "the file is empty"),
         ];
         for (channel, kind, mime_type, size, part) in cases {
-            let said = check_media_limits(channel, kind, mime_type, size).unwrap_err().to_string();
-            assert!(said.contains(part), "case: {channel} {kind:?} {mime_type} {size}: {said}");
+            let error = check_media_limits(channel, kind, mime_type, size).unwrap_err().to_string();
+            assert!(error.contains(part), "case: {channel} {kind:?} {mime_type} {size}: {error}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Files that are sent with messages: what they are, where they lie, and who takes them.
+//! Media files of messages.
 //!
-//! - [`mod@detect`]: what a file is, by its first bytes. They are believed before whoever sent it.
-//! - [`limits`]: which files each service takes as what, and how large.
-//! - [`bucket`]: where files lie (S3, R2, `MinIO`), and links to them that hold for a while.
+//! - [`mod@detect`]: the type of a file, from its first bytes, which take precedence over the declared type.
+//! - [`limits`]: the types and sizes that each channel accepts.
+//! - [`bucket`]: storage (S3, R2, `MinIO`) and temporary links.
 //!
-//! A file is put into the bucket once, and a message names it by its id. The link to it is made anew
-//! for every attempt: one that was made with the message would have run out before a late retry.
+//! A file is uploaded to the bucket once, and messages refer to it by id. Every attempt gets a new link,
+//! because a link created with the message would have expired before a late retry.
 
 pub mod bucket;
 pub mod detect;
@@ -22,57 +22,52 @@ pub use self::{
 };
 use crate::{channel::message::MediaKind, ids::MediaId, store::StoreError, time::Timestamp};
 
-/// The longest name of a file, in bytes.
+/// Longest file name, in bytes.
 pub const FILENAME_BYTES_MAX: usize = 255;
 
-/// What nobody used for so long is forgotten. Long enough for what is sent once in a quarter.
+/// Unused files are deleted after this time. Long enough for files that are sent once a quarter.
 pub const UNUSED_RETENTION: Duration = Duration::from_secs(180 * 86_400);
-/// A use is written down if the last one that was is older than this, so that a file that goes to
-/// thousands costs a row a day and not thousands.
+/// A use is recorded at most this often, so that a file sent to thousands costs one write per day.
 pub const USE_RECORD_INTERVAL: Duration = Duration::from_secs(86_400);
 
-/// What nobody used since then may be forgotten at `now`.
+/// Files whose last recorded use is before this time may be deleted at `now`.
 ///
-/// `oldest_event` is the time of the oldest event that is kept. One that used a file came at most
-/// [`USE_RECORD_INTERVAL`] after the last use that was written down, and may be sent again as long as
-/// it is there.
+/// `oldest_event` is the time of the oldest stored event. An event that uses a file may have arrived up to
+/// [`USE_RECORD_INTERVAL`] after the last recorded use, and can be replayed as long as it is stored.
 pub fn unused_cutoff(now: Timestamp, oldest_event: Option<Timestamp>) -> Timestamp {
-    let long_ago = now - UNUSED_RETENTION;
-    oldest_event.map_or(long_ago, |oldest| long_ago.min(oldest - USE_RECORD_INTERVAL))
+    let expired = now - UNUSED_RETENTION;
+    oldest_event.map_or(expired, |oldest| expired.min(oldest - USE_RECORD_INTERVAL))
 }
 
-/// A file that lies in the bucket.
+/// A media file in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMedia {
-    /// What messages call it.
+    /// Id that messages refer to.
     pub id: MediaId,
-    /// The bucket in which it lies.
     pub bucket: String,
-    /// What it is called there.
+    /// Object key in the bucket.
     pub key: String,
-    /// How it is shown unless a message says otherwise.
+    /// How it is shown by default.
     pub kind: MediaKind,
-    /// What it is, by its bytes.
+    /// Detected from the content.
     pub mime_type: String,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub size: u64,
-    /// What whoever sent it calls it.
+    /// Name given by the uploader.
     pub filename: Option<String>,
-    /// When it came.
     pub created_at: Timestamp,
 }
 
-/// What is known of files that lie in the bucket.
+/// Stores the metadata of media files.
 #[async_trait]
 pub trait MediaStore: Send + Sync {
-    /// Keeps what is known of a file. Durable after `Ok`. The same id again changes nothing.
-    async fn store_media(&self, upload: StoredMedia) -> Result<(), StoreError>;
+    /// Stores the metadata of a file. Durable after `Ok`. Storing the same id again changes nothing.
+    async fn store_media(&self, media: StoredMedia) -> Result<(), StoreError>;
 
-    /// What is known of a file.
     async fn find_media(&self, id: MediaId) -> Result<Option<StoredMedia>, StoreError>;
 
-    /// The same for whoever is about to send it: it counts as used at `now`. `AdminStore::prune`
-    /// forgets what is [`unused_cutoff`], and nothing that was used later. Durable after `Ok`.
+    /// Finds a file that is about to be sent and records the use at `now`. `AdminStore::prune` deletes only
+    /// files whose last use is before [`unused_cutoff`]. Durable after `Ok`.
     async fn use_media(
         &self,
         id: MediaId,
@@ -80,11 +75,10 @@ pub trait MediaStore: Send + Sync {
     ) -> Result<Option<StoredMedia>, StoreError>;
 }
 
-/// The name of a file without what could not stand in a header or would be taken for a folder;
-/// `None` if nothing is left of it.
+/// Removes folders and control characters from a file name; `None` if nothing is left.
 pub fn sanitize_filename(text: &str) -> Option<String> {
     let last = text.rsplit(['/', '\\']).next().unwrap_or_default();
-    let plain: String = last.chars().filter(|sign| !sign.is_control()).collect();
+    let plain: String = last.chars().filter(|c| !c.is_control()).collect();
     let mut plain = plain.trim().to_owned();
     while plain.len() > FILENAME_BYTES_MAX {
         plain.pop();
@@ -98,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_unused_when_its_time_is_over_and_no_event_can_name_it() {
+    fn unused_cutoff_is_before_every_event_that_may_use_the_file() {
         const DAY: u64 = 86_400;
         let now = Timestamp::from_millis(1_800_000_000_000);
         let ago = |days: u64| now - Duration::from_secs(days * DAY);
@@ -114,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filename_is_one_plain_name() {
+    fn filename_is_sanitized_to_one_plain_name() {
         let long = "é".repeat(200);
         let cases = [
             ("a.pdf", Some("a.pdf")),

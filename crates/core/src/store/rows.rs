@@ -76,7 +76,7 @@ impl EventFilter {
     /// Whether an event is of the kind and has the attributes that are wanted.
     pub fn matches(&self, event: &EventRow) -> bool {
         (self.kind.is_none() || self.kind == event.kind)
-            && self.attributes.iter().all(|wanted| event.attributes.has(wanted))
+            && self.attributes.iter().all(|wanted| event.attributes.matches(wanted))
     }
 
     /// What the events are found by: of all that is wanted the most telling.

@@ -310,7 +310,7 @@ impl MessageSendState {
 
     /// How many were sent today, if that is known.
     fn sent_today(&self, limits: &SendLimits, now: Timestamp) -> Option<u64> {
-        self.today.and_then(|today| today.on(limits.day(now)))
+        self.today.and_then(|today| today.count_on(limits.day(now)))
     }
 
     fn hold(&self, limits: &SendLimits, now: Timestamp) -> Option<(Timestamp, SendHold)> {
@@ -373,7 +373,7 @@ impl Lane {
         let mut state = self.lock();
         let Some(today) = &mut state.messages.today else { return };
         let warned = today.count(day, limits);
-        let sent = today.on(day).unwrap_or_default();
+        let sent = today.count_on(day).unwrap_or_default();
         drop(state);
         self.show_sent_today(destination, limits, sent);
         if let Some(sent) = warned {

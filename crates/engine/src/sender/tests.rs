@@ -454,7 +454,7 @@ async fn blocked_address_is_not_called_by_literal_or_name() {
 
         assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Blocked), "host: {host}");
         let detail = report.detail.unwrap();
-        assert_eq!(detail, "127.0.0.1 may not be called (loopback)", "host: {host}");
+        assert_eq!(detail, "127.0.0.1 is not allowed (loopback)", "host: {host}");
     }
     assert_eq!(canary.connections(), 0);
 }

@@ -91,7 +91,7 @@ impl Run {
         let all = self.model.events.iter().rev();
         let is_meant = |event: &NewEvent| {
             (kind.is_none() || kind == event.kind)
-                && attributes.iter().all(|wanted| event.attributes.has(wanted))
+                && attributes.iter().all(|wanted| event.attributes.matches(wanted))
         };
         let expected = all.filter(|(_, event)| is_meant(&event.admitted)).map(|(id, _)| *id);
         let expected: Vec<EventId> = expected.collect();

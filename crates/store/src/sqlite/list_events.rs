@@ -78,7 +78,7 @@ pub(super) fn list_with_each(
     for (wanted, term) in wanted.iter().zip(terms) {
         let events = found.get(&term).cloned().unwrap_or_default();
         let read = |found: &Row<'_>| {
-            Ok(Some(row::event(found)?).filter(|event| event.attributes.has(wanted)))
+            Ok(Some(row::event(found)?).filter(|event| event.attributes.matches(wanted)))
         };
         let query = build_query(&EventFilter::default(), page);
         all.extend(run_on_candidates(query, connection, events, page, read)?.rows);

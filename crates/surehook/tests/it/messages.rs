@@ -398,8 +398,12 @@ async fn what_a_service_cannot_send_is_refused_and_not_stored() {
     let sink = Sink::replying([taken("wamid.A")]).await;
     let gateway = Gateway::with(&whatsapp(&sink)).await;
     let cases = [
-        (json!({ "to": "12345", "text": "hi" }), "invalid_message", "`to` is no recipient"),
-        (json!({ "to": "5511987654321" }), "invalid_message", "nothing to send"),
+        (
+            json!({ "to": "12345", "text": "hi" }),
+            "invalid_message",
+            "`to` is not a valid recipient",
+        ),
+        (json!({ "to": "5511987654321" }), "invalid_message", "has no content"),
         (json!({ "to": "5511987654321", "txt": "hi" }), "invalid_message", "txt"),
         (json!({ "to": "5511987654321", "body": {} }), "invalid_message", "body"),
         (json!({ "to": "120363@g.us", "text": "hi" }), "unsendable", "Groups API"),

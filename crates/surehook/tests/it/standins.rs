@@ -99,8 +99,8 @@ async fn every_code_of_the_cloud_api_is_read_for_what_it_is() {
         let answer = way.text(&to).await;
         assert_eq!(answer.class, Some(code.class), "{code:?}");
         assert_eq!(answer.dead_reason, code.dead, "{code:?}");
-        assert_eq!(answer.wait, code.wait, "{code:?}");
-        assert_eq!(answer.tries, code.tries, "{code:?}");
+        assert_eq!(answer.backoff, code.wait, "{code:?}");
+        assert_eq!(answer.attempts_max, code.tries, "{code:?}");
         assert_eq!(answer.scope, code.scope, "{code:?}");
         assert_eq!(answer.code, Some(code.code.to_string()));
     }
@@ -115,7 +115,7 @@ async fn an_evolution_api_instance_on_the_cloud_api_hides_the_same_codes_in_201(
         let to = phone(number);
         evolution.always(&to, Behaviour::code_in_201(code.code));
         let answer = way.text(&to).await;
-        let found = (answer.class, answer.dead_reason, answer.wait, answer.scope);
+        let found = (answer.class, answer.dead_reason, answer.backoff, answer.scope);
         assert_eq!(found, (Some(code.class), code.dead, code.wait, code.scope), "{code:?}");
         assert_eq!(answer.sent_id, None);
     }

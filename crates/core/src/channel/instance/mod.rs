@@ -1,7 +1,6 @@
-//! Looking after the instances of Evolution Go and Evolution API.
+//! Management of Evolution Go and Evolution API instances: status, connecting, proxy.
 //!
-//! Whether they are connected, how to connect them, and which proxy they use. As everywhere in here, it
-//! is only said what to ask and what the answers mean.
+//! Builds requests and parses responses; `surehook evolution` sends them.
 
 pub mod api;
 pub mod go;
@@ -16,25 +15,25 @@ use serde_json::Value;
 use url::Url;
 
 pub use self::proxy::{InstanceProxy, InstanceProxyError, PROTOCOLS};
-use super::{ChannelAccount, answer::short, evolution::API_KEY};
+use super::{ChannelAccount, evolution::API_KEY, response::sanitize_text};
 
-/// A request about an instance.
+/// A request to an Evolution server.
 pub struct InstanceRequest {
-    /// How it is sent.
     pub method: Method,
-    /// Where to.
     pub url: Url,
-    /// With the key, which does not print.
+    /// Includes the key, marked as sensitive.
     pub headers: HeaderMap,
-    /// The body, as JSON.
     pub body: Option<Value>,
 }
 
-/// The body may hold a password, so it is not printed.
+/// Leaves out the body, which may contain a password.
 impl fmt::Debug for InstanceRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (method, url) = (&self.method, self.url.as_str());
-        f.debug_struct("Call").field("method", method).field("url", &url).finish_non_exhaustive()
+        f.debug_struct("InstanceRequest")
+            .field("method", method)
+            .field("url", &url)
+            .finish_non_exhaustive()
     }
 }
 
@@ -50,23 +49,22 @@ impl InstanceRequest {
     }
 }
 
-/// How an instance stands.
+/// The connection state of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceState {
-    /// It can send; with the name that people see, if it is told.
+    /// Can send. Holds the display name, if the server reports it.
     Connected(Option<String>),
-    /// It is connected, and no phone is linked to it.
+    /// Connected to the server, but no phone is linked.
     NotLinked,
-    /// It waits for a phone or for WhatsApp.
+    /// Waiting for a phone or for WhatsApp.
     Connecting,
-    /// It is not connected.
     Disconnected,
-    /// The server knows its name and nothing else.
+    /// The server knows the name but has not loaded the instance.
     Unknown,
 }
 
 impl InstanceState {
-    /// The name of it, for programs.
+    /// The name in JSON output.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Connected(_) => "connected",
@@ -77,54 +75,50 @@ impl InstanceState {
         }
     }
 
-    /// Whether it can send.
     pub const fn is_connected(&self) -> bool {
         matches!(self, Self::Connected(_))
     }
 }
 
-/// How a phone is linked to an instance: whatever of it is told.
+/// Codes for linking a phone to an instance, as far as the server returned them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct InstanceLink {
-    /// To be typed into the phone.
+    /// Code to type into the phone.
     pub pairing_code: Option<String>,
-    /// What a QR code must say.
+    /// Content of the QR code.
     pub code: Option<String>,
-    /// The QR code as a picture, as a `data:` address.
+    /// The QR code as an image, in a `data:` URL.
     pub picture: Option<String>,
 }
 
-/// Who has a code can link a phone of their own.
+/// Leaves out the codes: anyone who has one can link their own phone.
 impl fmt::Debug for InstanceLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link(…)")
+        f.write_str("InstanceLink(…)")
     }
 }
 
-/// Why something about an instance did not work. No message holds a key or a phone number.
+/// Why a request to an Evolution server failed. No text contains a key or a phone number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InstanceError {
-    /// The key is not the right one for this.
-    #[error("the server does not accept the key")]
+    #[error("the server rejected the key")]
     Unauthorized,
-    /// There is no such instance.
-    #[error("the server knows no such instance")]
+    #[error("instance not found on the server")]
     NotFound,
-    /// What the server said.
     #[error("the server says: {0}")]
     Rejected(String),
-    /// An answer of something else.
-    #[error("the answer (status {0}) is none of this service")]
+    /// Not a response of this Evolution product.
+    #[error("unexpected response (status {0}): not an Evolution server of this type")]
     UnexpectedResponse(u16),
 }
 
 impl InstanceError {
-    fn said(text: &str) -> Self {
-        Self::Rejected(short(text))
+    fn rejected(text: &str) -> Self {
+        Self::Rejected(sanitize_text(text))
     }
 }
 
-/// A text that says something.
-fn text(value: &Value) -> Option<String> {
+/// A string that is not empty.
+fn non_empty_text(value: &Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }

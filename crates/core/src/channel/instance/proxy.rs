@@ -1,14 +1,14 @@
-//! The proxy through which an instance talks to WhatsApp.
+//! The proxy through which an instance connects to WhatsApp.
 
 use crate::secret::Secret;
 
-/// How a proxy may be talked to.
+/// Supported proxy protocols.
 pub const PROTOCOLS: [&str; 3] = ["http", "https", "socks5"];
 
-/// The longest name of a host.
+/// Longest host name.
 const HOST_BYTES_MAX: usize = 253;
 
-/// A proxy, checked.
+/// A checked proxy.
 #[derive(Clone, Debug)]
 pub struct InstanceProxy {
     pub(super) host: String,
@@ -17,30 +17,24 @@ pub struct InstanceProxy {
     pub(super) login: Option<(String, Secret)>,
 }
 
-/// Why a proxy cannot be used.
+/// Why proxy settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InstanceProxyError {
-    /// It is no host.
     #[error(
-        "the host of a proxy is a name or an address alone, such as p.webshare.io: no `://`, no port, no path"
+        "the proxy host must be a name or an address only, such as p.webshare.io, without `://`, port or path"
     )]
     Host,
-    /// It is no port.
-    #[error("the port of a proxy is between 1 and 65535")]
+    #[error("the proxy port must be between 1 and 65535")]
     Port,
-    /// Nobody knows how to talk to it.
-    #[error("the protocol of a proxy is one of http, https, socks5")]
+    #[error("the proxy protocol must be http, https or socks5")]
     Protocol,
-    /// One without the other.
-    #[error("a proxy has a user and a password, or neither; give both")]
+    #[error("a proxy needs both user and password, or neither")]
     Login,
-    /// It cannot be sent.
-    #[error("the user and the password of a proxy are texts without line breaks")]
+    #[error("proxy user and password must be text without line breaks")]
     Text,
 }
 
 impl InstanceProxy {
-    /// Checks what is written.
     pub fn new(
         host: &str,
         port: u16,
@@ -78,10 +72,10 @@ impl InstanceProxy {
         Ok(Self { host: host.to_owned(), port, protocol, login })
     }
 
-    /// User and password as they are sent; empty without them.
+    /// User and password; empty strings if there are none.
     pub(super) fn login(&self) -> (&str, &str) {
         let Some((user, password)) = &self.login else { return ("", "") };
-        // It was looked at when the proxy was made.
+        // `new` checked that it is UTF-8.
         (user, std::str::from_utf8(password.expose()).unwrap_or_default())
     }
 }

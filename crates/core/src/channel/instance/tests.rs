@@ -1,4 +1,4 @@
-//! Requests about instances, and what the answers mean.
+//! Requests to Evolution servers and the parsing of their responses.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn account(name: &str) -> ChannelAccount {
         .unwrap()
 }
 
-fn shown(call: &InstanceRequest) -> (String, Value) {
+fn describe(call: &InstanceRequest) -> (String, Value) {
     assert_eq!(call.headers["apikey"], "k3y");
     let printed = format!("{call:?} {:?}", call.headers);
     assert!(!printed.contains("k3y") && !printed.contains("pa55"), "{printed}");
@@ -32,9 +32,9 @@ fn proxy() -> InstanceProxy {
 }
 
 #[test]
-fn every_call_is_written_as_the_servers_want_it() {
+fn every_request_has_the_format_of_its_server() {
     let (go_account, api_account) = (account("evolution-go"), account("evolution-api"));
-    let reports = go::InstanceSubscription::default()
+    let subscription = go::InstanceSubscription::default()
         .with_changes(Some("https://a.test"), &["MESSAGE".to_owned()]);
     let connect = json!({
         "webhookUrl": "https://a.test", "subscribe": ["MESSAGE"], "rabbitmqEnable": "",
@@ -58,7 +58,7 @@ fn every_call_is_written_as_the_servers_want_it() {
     let cases = [
         (go::status_request(&go_account), "GET /base/instance/status", none.clone()),
         (go::list_request(&go_account), "GET /base/instance/all", none.clone()),
-        (go::connect_request(&go_account, &reports), "POST /base/instance/connect", connect),
+        (go::connect_request(&go_account, &subscription), "POST /base/instance/connect", connect),
         (go::qr_request(&go_account), "GET /base/instance/qr", none.clone()),
         (
             go::pairing_request(&go_account, "5511987654321"),
@@ -97,22 +97,22 @@ fn every_call_is_written_as_the_servers_want_it() {
         (api::clear_proxy_request(&api_account), "POST /base/proxy/set/my%20shop", gone),
     ];
     for (call, line, body) in cases {
-        assert_eq!(shown(&call), (line.to_owned(), body));
+        assert_eq!(describe(&call), (line.to_owned(), body));
     }
 }
 
 #[test]
-fn states_are_read() {
+fn instance_states_are_parsed() {
     let status = |connected: bool, logged_in: bool| json!({ "message": "success", "data": { "Connected": connected, "LoggedIn": logged_in, "Name": "Loja" } });
-    let said = |text: &str| Err(InstanceError::Rejected(text.to_owned()));
+    let rejected = |text: &str| Err(InstanceError::Rejected(text.to_owned()));
     let cases = [
         (200, status(true, true), Ok(InstanceState::Connected(Some("Loja".to_owned())))),
         (200, status(true, false), Ok(InstanceState::NotLinked)),
         (200, status(false, false), Ok(InstanceState::Disconnected)),
         (400, json!({ "error": "client disconnected" }), Ok(InstanceState::Disconnected)),
-        (400, json!({ "error": "something else" }), said("something else")),
+        (400, json!({ "error": "something else" }), rejected("something else")),
         (401, json!({ "error": "not authorized" }), Err(InstanceError::Unauthorized)),
-        (503, json!({ "error": "service not activated" }), said("service not activated")),
+        (503, json!({ "error": "service not activated" }), rejected("service not activated")),
         (500, json!({ "error": "instance not found" }), Err(InstanceError::NotFound)),
         (
             404,
@@ -147,7 +147,11 @@ fn states_are_read() {
             json!({ "error": true, "message": "BadRequestException: The \"x\" instance does not exist" }),
             Err(InstanceError::NotFound),
         ),
-        (200, json!({ "error": true, "message": "Error: Timed Out" }), said("Error: Timed Out")),
+        (
+            200,
+            json!({ "error": true, "message": "Error: Timed Out" }),
+            rejected("Error: Timed Out"),
+        ),
         (200, json!("hello"), Err(InstanceError::UnexpectedResponse(200))),
     ];
     for (status, body, expected) in cases {
@@ -159,7 +163,7 @@ fn states_are_read() {
 }
 
 #[test]
-fn what_was_set_before_is_kept() {
+fn connecting_keeps_current_subscription() {
     let list = json!({ "message": "success", "data": [
         { "id": "1", "name": "other", "token": "t1", "webhook": "https://other.test" },
         { "id": "2", "name": "shop", "token": "t2", "webhook": "https://old.test",
@@ -168,7 +172,7 @@ fn what_was_set_before_is_kept() {
     let all = go::parse_list(200, list.to_string().as_bytes()).unwrap();
     let find_instance = |named: Option<&str>, token: Option<&str>| {
         let token = token.map(Secret::new);
-        go::find_instance(all.clone(), named, token.as_ref()).map(|about| about.id)
+        go::find_instance(all.clone(), named, token.as_ref()).map(|instance| instance.id)
     };
     assert_eq!(find_instance(None, Some("t2")).as_deref(), Ok("2"));
     assert_eq!(find_instance(Some("shop"), None).as_deref(), Ok("2"));
@@ -177,8 +181,8 @@ fn what_was_set_before_is_kept() {
     assert_eq!(find_instance(None, None), Err(InstanceError::NotFound));
 
     let shop = go::find_instance(all.clone(), Some("shop"), None).unwrap().subscription;
-    let connect = |reports: &go::InstanceSubscription| {
-        shown(&go::connect_request(&account("evolution-go"), reports)).1
+    let connect = |subscription: &go::InstanceSubscription| {
+        describe(&go::connect_request(&account("evolution-go"), subscription)).1
     };
     let body = connect(&shop.clone().with_changes(None, &[]));
     assert_eq!(body["webhookUrl"], "https://old.test");
@@ -191,7 +195,7 @@ fn what_was_set_before_is_kept() {
 }
 
 #[test]
-fn links_are_read_in_all_their_forms() {
+fn phone_links_are_parsed_in_all_formats() {
     let go_link = |status, body: Value| go::parse_link(status, body.to_string().as_bytes());
     let old = json!({ "message": "success", "data": { "Qrcode": "data:x", "Code": "2@a" } });
     let new = json!({ "message": "success", "data": { "qrcode": "data:x", "code": "2@a" } });
@@ -210,12 +214,12 @@ fn links_are_read_in_all_their_forms() {
     for body in [link, inside] {
         let link = api_link(body).unwrap().unwrap();
         assert_eq!(link.pairing_code.as_deref(), Some("WXYZ9876"));
-        assert_eq!(format!("{link:?}"), "Link(…)");
+        assert_eq!(format!("{link:?}"), "InstanceLink(…)");
     }
 }
 
 #[test]
-fn proxies_are_checked_and_shown_without_their_password() {
+fn proxy_is_checked_and_shown_without_password() {
     let new =
         |host: &str, port, protocol: Option<&str>, user: Option<&str>, password: Option<&str>| {
             InstanceProxy::new(host, port, protocol, user, password.map(Secret::new)).map(drop)

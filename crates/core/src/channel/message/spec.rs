@@ -1,4 +1,6 @@
-//! A message as people write it.
+//! A message in the JSON of the API, and the checks that turn it into a [`Message`].
+//!
+//! A message that no channel could send is rejected with the wrong field and what to do about it.
 
 use std::{fmt, marker::PhantomData};
 
@@ -10,126 +12,174 @@ use serde::{
         value::{MapAccessDeserializer, SeqAccessDeserializer},
     },
 };
+use url::Url;
 
 use super::{
-    Contact, Location, MediaKind, Message, MessageContent, MessageSpecError, MessageType, Reaction,
-    Recipient, ReplyTo, Template, Text, check::people,
+    CAPTION_CHARS_MAX, CONTACTS_MAX, ContactCard, LocationContent, MediaContent, MediaKind,
+    MediaLocation, Message, MessageContent, MessageType, ReactionContent, Recipient, ReplyTo,
+    TEXT_CHARS_MAX, TemplateContent, TextContent,
 };
 use crate::{ids::MediaId, object};
 
-/// A message as it is written: `to`, and one field with what is sent.
+/// Longest id of another message or of a file.
+const ID_CHARS_MAX: usize = 512;
+/// Longest name, street address or URL.
+const FIELD_CHARS_MAX: usize = 4096;
+/// Longest emoji: some consist of a dozen code points.
+const EMOJI_CHARS_MAX: usize = 64;
+
+/// A message in the API: `to`, and one field with the content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MessageSpec {
-    /// A phone number in any form, a group (`…@g.us`), a BSUID, or another address of WhatsApp.
+    /// Recipient: a phone number in any format, a group (`…@g.us`), a BSUID, or another WhatsApp address.
     pub to: String,
-    /// What kind of message it is. May be left out: the one field that is there says it.
+    /// Message type. Optional: the content field determines it.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<MessageType>,
-    /// A text, as it is or as an object.
+    /// Text, as a string or as an object.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_object")]
     #[schemars(with = "Option<TextForms>")]
-    pub text: Option<Text>,
-    /// A picture.
+    pub text: Option<TextContent>,
+    /// Image.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub image: Option<MediaSpec>,
-    /// A film.
+    /// Video.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub video: Option<MediaSpec>,
-    /// Sound, or a voice message.
+    /// Audio file or voice message.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub audio: Option<MediaSpec>,
-    /// Any file.
+    /// Any file, shown as a document.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub document: Option<MediaSpec>,
-    /// A sticker.
+    /// Sticker.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub sticker: Option<MediaSpec>,
-    /// A place.
+    /// Location.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
-    pub location: Option<Location>,
-    /// A person, or a list of them.
+    pub location: Option<LocationContent>,
+    /// One contact card or a list of them.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "one_or_many")]
     #[schemars(with = "Option<ContactForms>")]
-    pub contact: Option<Vec<Contact>>,
-    /// An emoji on another message.
+    pub contact: Option<Vec<ContactCard>>,
+    /// Emoji reaction to another message.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
-    pub reaction: Option<Reaction>,
-    /// An approved template.
+    pub reaction: Option<ReactionContent>,
+    /// Template that Meta has approved.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
-    pub template: Option<Template>,
-    /// The message that this one answers: its id, or an object.
+    pub template: Option<TemplateContent>,
+    /// The message to reply to: its id, or an object.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_object")]
     #[schemars(with = "Option<ReplyForms>")]
     pub reply_to: Option<ReplyTo>,
 }
 
-/// A file as it is written: `url`, `media_id` or `file`, one of them.
+/// A media file in the API: exactly one of `url`, `media_id` and `file`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MediaSpec {
-    /// Where the service fetches it.
+    /// Address from which the messaging service downloads the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// What the Cloud API called it when it was uploaded there.
+    /// Id of a file that was uploaded to the Cloud API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub media_id: Option<String>,
-    /// What this gateway called it when it was uploaded here. A link to it is made for every attempt.
+    /// Id of a file that was uploaded to this gateway. Every attempt gets a new link to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<MediaId>,
-    /// The text below it. Audio and stickers have none.
+    /// Text below the file. Not for audio and stickers.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub caption: Option<String>,
-    /// What it is called, for documents.
+    /// File name, for documents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
-    /// What it is, for a service that wants to be told.
+    /// MIME type, for services that need it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
-    /// Whether audio is a voice message. Evolution Go always makes it one.
+    /// Sends audio as a voice message. Evolution Go always does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub voice: Option<bool>,
 }
 
-/// How a text may be written.
+/// Why a message is rejected: no channel could send it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageSpecError {
+    #[error("not a valid message: {0}")]
+    Unreadable(String),
+    #[error(
+        "`to` is not a valid recipient; write a phone number with its country (+55 11 98765-4321), a group \
+         (…@g.us) or a BSUID (BR.…)"
+    )]
+    To,
+    #[error(
+        "the message has no content; add `text`, `image`, `video`, `audio`, `document`, `sticker`, `location`, `contact`, `reaction` or `template`"
+    )]
+    NoContent,
+    #[error("`{0}` and `{1}` are both set; a message has one content, so send two messages")]
+    TwoContents(&'static str, &'static str),
+    #[error(
+        "`type` is `{declared}`, but the message has `{found}`; set the field `{declared}`, or omit `type`"
+    )]
+    TypeMismatch { declared: &'static str, found: &'static str },
+    #[error("`{0}` is empty; set a value, or omit the field if it is optional")]
+    Empty(&'static str),
+    #[error("`{field}` has more than {max} characters; shorten it, or send several messages")]
+    TooLong { field: &'static str, max: usize },
+    #[error("`{0}` has none of `url`, `media_id` and `file`; set one of them")]
+    NoFile(&'static str),
+    #[error("`{0}` has more than one of `url`, `media_id` and `file`; set only one")]
+    TwoFiles(&'static str),
+    #[error("`{0}.url` is not a valid URL; use http://… or https://…")]
+    Url(&'static str),
+    #[error("`{0}` cannot have a caption; send the text as a separate message")]
+    Caption(&'static str),
+    #[error("`{0}.voice` is not allowed; only audio can be a voice message")]
+    Voice(&'static str),
+    #[error("`location` is out of range; latitude is -90 to 90, longitude -180 to 180")]
+    Coordinates,
+    #[error(
+        "`contact.phone` is not a phone number with its country code, such as +55 11 98765-4321"
+    )]
+    ContactPhone,
+    #[error("`contact` has more than {CONTACTS_MAX} contacts; send several messages")]
+    TooManyContacts,
+    #[error("a reaction cannot be a reply; omit `reply_to`")]
+    ReactionReply,
+}
+
+/// The forms of `text` in the schema.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 enum TextForms {
-    /// Only the text.
     Plain(String),
-    /// With what belongs to it.
-    Full(Text),
+    Full(TextContent),
 }
 
-/// How the message that is answered may be written.
+/// The forms of `reply_to` in the schema.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 enum ReplyForms {
-    /// Only its id.
     Id(String),
-    /// With who wrote it.
     Full(ReplyTo),
 }
 
-/// How people may be written.
+/// The forms of `contact` in the schema.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 enum ContactForms {
-    /// One.
-    One(Contact),
-    /// Several.
-    Many(Vec<Contact>),
+    One(ContactCard),
+    Many(Vec<ContactCard>),
 }
 
-/// The forms that a value may come in. An error is about the form that was chosen, which an untagged
-/// enum could not say.
-struct Forms<T>(PhantomData<T>);
+/// Reads a string or an object. Unlike an untagged enum, it reports errors of the form that was used.
+struct TextOrObject<T>(PhantomData<T>);
 
-impl<'de, T: DeserializeOwned + From<String>> Visitor<'de> for Forms<T> {
+impl<'de, T: DeserializeOwned + From<String>> Visitor<'de> for TextOrObject<T> {
     type Value = Option<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -154,13 +204,13 @@ where
     D: Deserializer<'de>,
     T: DeserializeOwned + From<String>,
 {
-    from.deserialize_any(Forms(PhantomData))
+    from.deserialize_any(TextOrObject(PhantomData))
 }
 
-struct People;
+struct ContactList;
 
-impl<'de> Visitor<'de> for People {
-    type Value = Option<Vec<Contact>>;
+impl<'de> Visitor<'de> for ContactList {
+    type Value = Option<Vec<ContactCard>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object or a list of them")
@@ -171,7 +221,7 @@ impl<'de> Visitor<'de> for People {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        Contact::deserialize(MapAccessDeserializer::new(map)).map(|one| Some(vec![one]))
+        ContactCard::deserialize(MapAccessDeserializer::new(map)).map(|one| Some(vec![one]))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
@@ -179,11 +229,11 @@ impl<'de> Visitor<'de> for People {
     }
 }
 
-fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Contact>>, D::Error> {
-    from.deserialize_any(People)
+fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<ContactCard>>, D::Error> {
+    from.deserialize_any(ContactList)
 }
 
-impl From<String> for Text {
+impl From<String> for TextContent {
     fn from(body: String) -> Self {
         Self { body, preview_url: None }
     }
@@ -196,16 +246,16 @@ impl From<String> for ReplyTo {
 }
 
 impl MessageSpec {
-    /// Checks what is written, and says what is meant.
+    /// Checks the message and parses its recipient.
     pub fn build(self) -> Result<Message, MessageSpecError> {
         let to = Recipient::parse(&self.to).ok_or(MessageSpecError::To)?;
-        let wanted = self.kind;
+        let declared = self.kind;
         let reply_to = self.reply_to.clone().map(ReplyTo::checked).transpose()?;
         let message = Message { to, content: self.content()?, reply_to };
         let found = message.kind();
-        if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
-            let (wanted, found) = (wanted.as_str(), found.as_str());
-            return Err(MessageSpecError::OtherType { wanted, found });
+        if let Some(declared) = declared.filter(|declared| *declared != found) {
+            let (declared, found) = (declared.as_str(), found.as_str());
+            return Err(MessageSpecError::TypeMismatch { declared, found });
         }
         if message.reply_to.is_some() && found == MessageType::Reaction {
             return Err(MessageSpecError::ReactionReply);
@@ -213,7 +263,7 @@ impl MessageSpec {
         Ok(message)
     }
 
-    /// The one thing that is there.
+    /// The single content field, checked.
     fn content(self) -> Result<MessageContent, MessageSpecError> {
         use MediaKind::{Audio, Document, Image, Sticker, Video};
         let media = [
@@ -229,16 +279,153 @@ impl MessageSpec {
         let others = [
             ("text", self.text.map(|text| text.checked().map(MessageContent::Text))),
             ("location", self.location.map(|place| place.checked().map(MessageContent::Location))),
-            ("contact", self.contact.map(|them| people(them).map(MessageContent::Contacts))),
+            (
+                "contact",
+                self.contact.map(|contacts| check_contacts(contacts).map(MessageContent::Contacts)),
+            ),
             ("reaction", self.reaction.map(|emoji| emoji.checked().map(MessageContent::Reaction))),
             ("template", self.template.map(|text| text.checked().map(MessageContent::Template))),
         ];
         let mut found =
             others.into_iter().chain(media).filter_map(|(name, one)| one.map(|one| (name, one)));
-        let (first, content) = found.next().ok_or(MessageSpecError::Nothing)?;
+        let (first, content) = found.next().ok_or(MessageSpecError::NoContent)?;
         match found.next() {
-            Some((second, _)) => Err(MessageSpecError::TwoThings(first, second)),
+            Some((second, _)) => Err(MessageSpecError::TwoContents(first, second)),
             None => content,
         }
     }
+}
+
+impl TextContent {
+    fn checked(self) -> Result<Self, MessageSpecError> {
+        check_filled("text.body", &self.body)?;
+        check_length("text.body", &self.body, TEXT_CHARS_MAX)?;
+        Ok(self)
+    }
+}
+
+impl MediaSpec {
+    fn build(self, kind: MediaKind) -> Result<MediaContent, MessageSpecError> {
+        let name = kind.as_str();
+        let location = match (self.url, self.media_id, self.file) {
+            (None, None, None) => return Err(MessageSpecError::NoFile(name)),
+            (Some(url), None, None) => {
+                let parsed = Url::parse(&url).map_err(|_| MessageSpecError::Url(name))?;
+                let is_web = matches!(parsed.scheme(), "http" | "https");
+                if !is_web || url.len() > FIELD_CHARS_MAX {
+                    return Err(MessageSpecError::Url(name));
+                }
+                MediaLocation::Url(url)
+            }
+            (None, Some(id), None) => {
+                check_id("media_id", &id)?;
+                MediaLocation::Id(id)
+            }
+            (None, None, Some(file)) => MediaLocation::File(file),
+            (_, _, _) => return Err(MessageSpecError::TwoFiles(name)),
+        };
+        let caption = self.caption.filter(|caption| !caption.is_empty());
+        if let Some(caption) = &caption {
+            if !kind.has_caption() {
+                return Err(MessageSpecError::Caption(name));
+            }
+            check_length("caption", caption, CAPTION_CHARS_MAX)?;
+        }
+        if self.voice == Some(true) && kind != MediaKind::Audio {
+            return Err(MessageSpecError::Voice(name));
+        }
+        Ok(MediaContent {
+            kind,
+            location,
+            caption,
+            filename: optional("filename", self.filename)?,
+            mime_type: optional("mime_type", self.mime_type)?,
+            voice: self.voice.unwrap_or_default(),
+        })
+    }
+}
+
+impl LocationContent {
+    fn checked(self) -> Result<Self, MessageSpecError> {
+        // NaN is in no range.
+        if !(-90.0..=90.0).contains(&self.latitude) || !(-180.0..=180.0).contains(&self.longitude) {
+            return Err(MessageSpecError::Coordinates);
+        }
+        let name = optional("location.name", self.name)?;
+        let address = optional("location.address", self.address)?;
+        Ok(Self { name, address, ..self })
+    }
+}
+
+fn check_contacts(contacts: Vec<ContactCard>) -> Result<Vec<ContactCard>, MessageSpecError> {
+    if contacts.is_empty() {
+        return Err(MessageSpecError::Empty("contact"));
+    }
+    if contacts.len() > CONTACTS_MAX {
+        return Err(MessageSpecError::TooManyContacts);
+    }
+    contacts.into_iter().map(ContactCard::checked).collect()
+}
+
+impl ContactCard {
+    fn checked(self) -> Result<Self, MessageSpecError> {
+        check_filled("contact.name", &self.name)?;
+        check_length("contact.name", &self.name, FIELD_CHARS_MAX)?;
+        let Some(Recipient::Phone(phone)) = Recipient::parse(&self.phone) else {
+            return Err(MessageSpecError::ContactPhone);
+        };
+        Ok(Self {
+            name: self.name,
+            phone,
+            organization: optional("contact.organization", self.organization)?,
+            email: optional("contact.email", self.email)?,
+            url: optional("contact.url", self.url)?,
+        })
+    }
+}
+
+impl ReactionContent {
+    fn checked(self) -> Result<Self, MessageSpecError> {
+        check_id("reaction.message_id", &self.message_id)?;
+        check_length("reaction.emoji", &self.emoji, EMOJI_CHARS_MAX)?;
+        Ok(self)
+    }
+}
+
+impl TemplateContent {
+    fn checked(self) -> Result<Self, MessageSpecError> {
+        check_filled("template.name", &self.name)?;
+        check_length("template.name", &self.name, ID_CHARS_MAX)?;
+        check_filled("template.language", &self.language)?;
+        check_length("template.language", &self.language, ID_CHARS_MAX)?;
+        Ok(self)
+    }
+}
+
+impl ReplyTo {
+    fn checked(self) -> Result<Self, MessageSpecError> {
+        check_id("reply_to", &self.message_id)?;
+        Ok(self)
+    }
+}
+
+fn check_filled(field: &'static str, text: &str) -> Result<(), MessageSpecError> {
+    if text.trim().is_empty() { Err(MessageSpecError::Empty(field)) } else { Ok(()) }
+}
+
+fn check_length(field: &'static str, text: &str, max: usize) -> Result<(), MessageSpecError> {
+    let is_long = text.chars().nth(max).is_some();
+    if is_long { Err(MessageSpecError::TooLong { field, max }) } else { Ok(()) }
+}
+
+fn check_id(field: &'static str, id: &str) -> Result<(), MessageSpecError> {
+    check_filled(field, id)?;
+    check_length(field, id, ID_CHARS_MAX)
+}
+
+/// An optional field; a blank value counts as missing.
+fn optional(field: &'static str, text: Option<String>) -> Result<Option<String>, MessageSpecError> {
+    let text = text.filter(|text| !text.trim().is_empty());
+    text.iter().try_for_each(|text| check_length(field, text, FIELD_CHARS_MAX))?;
+    Ok(text)
 }

@@ -1,10 +1,10 @@
-//! What may be written, and what is said about the rest.
+//! Accepted messages, and the errors of rejected ones.
 
 use serde_json::{Value, json};
 
 use super::{
     CONTACTS_MAX, MediaKind, MediaLocation, Message, MessageContent, MessageSpec, MessageSpecError,
-    MessageType, ReplyTo, TEXT_CHARS_MAX, Text,
+    MessageType, ReplyTo, TEXT_CHARS_MAX, TextContent,
 };
 
 const TO: &str = "+55 11 98765-4321";
@@ -18,9 +18,10 @@ fn with(field: &str, value: &Value) -> Value {
 }
 
 #[test]
-fn a_text_can_be_short_or_whole() {
-    let text =
-        |body: &str, preview_url| MessageContent::Text(Text { body: body.to_owned(), preview_url });
+fn text_is_accepted_as_string_or_object() {
+    let text = |body: &str, preview_url| {
+        MessageContent::Text(TextContent { body: body.to_owned(), preview_url })
+    };
     let cases = [
         (json!({ "to": TO, "text": "hi" }), text("hi", None)),
         (json!({ "to": TO, "text": { "body": "hi" } }), text("hi", None)),
@@ -36,7 +37,7 @@ fn a_text_can_be_short_or_whole() {
 }
 
 #[test]
-fn the_field_says_the_type() {
+fn content_field_determines_message_type() {
     use MessageType::{
         Audio, Contact, Document, Image, Location, Reaction, Sticker, Template, Video,
     };
@@ -62,7 +63,7 @@ fn the_field_says_the_type() {
 }
 
 #[test]
-fn a_file_is_somewhere() {
+fn media_is_located_by_id_or_uploaded_file() {
     let id = read(&with("image", &json!({ "media_id": "7", "caption": "" }))).unwrap();
     let MessageContent::Media(media) = id.content else { panic!("no file") };
     assert_eq!(media.location, MediaLocation::Id("7".to_owned()));
@@ -74,7 +75,7 @@ fn a_file_is_somewhere() {
 }
 
 #[test]
-fn a_reply_can_be_short_or_whole() {
+fn reply_is_accepted_as_id_or_object() {
     let id = || "wamid.A".to_owned();
     let author = "5511912345678@s.whatsapp.net".to_owned();
     let whole = json!({ "message_id": "wamid.A", "participant": author });
@@ -89,10 +90,10 @@ fn a_reply_can_be_short_or_whole() {
 }
 
 #[test]
-fn what_nobody_could_send_is_refused() {
+fn message_that_no_channel_can_send_is_rejected() {
     use MessageSpecError::{
-        Caption, ContactPhone, Empty, NoFile, Nothing, Nowhere, OtherType, ReactionReply, To,
-        TooLong, TooManyContacts, TwoFiles, TwoThings, Voice,
+        Caption, ContactPhone, Coordinates, Empty, NoContent, NoFile, ReactionReply, To, TooLong,
+        TooManyContacts, TwoContents, TwoFiles, TypeMismatch, Voice,
     };
     let file = "https://files.test/a";
     let upload = "med_01h455vb4pex5vsknk084sn02q";
@@ -104,12 +105,12 @@ fn what_nobody_could_send_is_refused() {
     let cases = [
         (json!({ "to": "maria", "text": "a" }), To),
         (json!({ "text": "a" }), To),
-        (json!({ "to": TO }), Nothing),
-        (json!({ "to": TO, "type": "text" }), Nothing),
-        (json!({ "to": TO, "text": "a", "image": { "url": file } }), TwoThings("text", "image")),
+        (json!({ "to": TO }), NoContent),
+        (json!({ "to": TO, "type": "text" }), NoContent),
+        (json!({ "to": TO, "text": "a", "image": { "url": file } }), TwoContents("text", "image")),
         (
             json!({ "to": TO, "type": "image", "text": "a" }),
-            OtherType { wanted: "image", found: "text" },
+            TypeMismatch { declared: "image", found: "text" },
         ),
         (with("text", &json!("")), Empty("text.body")),
         (with("text", &json!({ "body": " \n" })), Empty("text.body")),
@@ -128,8 +129,8 @@ fn what_nobody_could_send_is_refused() {
             TooLong { field: "caption", max: 1024 },
         ),
         (with("video", &json!({ "url": file, "voice": true })), Voice("video")),
-        (with("location", &json!({ "latitude": 90.1, "longitude": 0 })), Nowhere),
-        (with("location", &json!({ "latitude": 0, "longitude": -181 })), Nowhere),
+        (with("location", &json!({ "latitude": 90.1, "longitude": 0 })), Coordinates),
+        (with("location", &json!({ "latitude": 0, "longitude": -181 })), Coordinates),
         (with("contact", &json!([])), Empty("contact")),
         (with("contact", &json!({ "name": " ", "phone": TO })), Empty("contact.name")),
         (with("contact", &json!({ "name": "Ana", "phone": "1@g.us" })), ContactPhone),
@@ -147,7 +148,7 @@ fn what_nobody_could_send_is_refused() {
 }
 
 #[test]
-fn what_is_not_written_like_a_message_says_where() {
+fn malformed_message_error_names_the_wrong_field() {
     let cases = [
         (r#"{"to":"5511987654321","txt":"a"}"#, "unknown field `txt`"),
         (r#"{"to":"5511987654321","text":{"bdy":"a"}}"#, "unknown field `bdy`"),
@@ -171,7 +172,7 @@ fn what_is_not_written_like_a_message_says_where() {
 }
 
 #[test]
-fn the_schema_shows_both_ways_to_write() {
+fn schema_shows_both_forms_of_text() {
     let schema = schemars::schema_for!(MessageSpec).to_value();
     assert_eq!(schema["additionalProperties"], false);
     let text = schema["properties"]["text"].to_string();

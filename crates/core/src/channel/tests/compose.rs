@@ -1,35 +1,35 @@
-//! What holds for the requests of every service.
+//! Rules for the requests of every channel.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{account, again, ambiguous, channel, meaning, message};
+use super::{account, ambiguous, channel, classification, message, transient};
 use crate::{
     channel::{AccountSpecError, CHANNELS, ErrorScope, Message, MessageSpec, ResendPolicy, find},
     secret::Secret,
 };
 
 #[test]
-fn names_are_found() {
+fn every_channel_is_found_by_name() {
     let names: Vec<&str> = CHANNELS.iter().map(|channel| channel.name()).collect();
     assert_eq!(names, ["evolution-api", "evolution-go", "whatsapp-cloud"]);
     assert!(find("whatsapp").is_none());
 }
 
 #[test]
-fn nobody_knows_what_became_of_a_message_that_was_handed_over() {
+fn missing_response_after_sending_is_ambiguous() {
     for channel in CHANNELS {
-        assert_eq!(meaning(&channel.timeout_response(true)), ambiguous(), "{channel:?}");
+        assert_eq!(classification(&channel.timeout_response(true)), ambiguous(), "{channel:?}");
         assert_eq!(
-            meaning(&channel.timeout_response(false)),
-            again(ErrorScope::Channel),
+            classification(&channel.timeout_response(false)),
+            transient(ErrorScope::Channel),
             "{channel:?}"
         );
     }
 }
 
 #[test]
-fn whether_it_may_be_sent_again_and_how_long_it_takes() {
+fn resend_policy_and_timeout_of_every_channel() {
     let text = message(&json!({ "to": "5511987654321", "text": "hi" }));
     let reaction = json!({ "message_id": "A", "emoji": "👍" });
     let reaction = message(&json!({ "to": "5511987654321", "reaction": reaction }));
@@ -49,7 +49,7 @@ fn whether_it_may_be_sent_again_and_how_long_it_takes() {
 }
 
 #[test]
-fn neither_token_nor_number_is_printed() {
+fn debug_output_has_no_token_and_no_phone_number() {
     let text = message(&json!({ "to": "5511987654321", "text": "hi" }));
     for channel in CHANNELS {
         let account = account(*channel);
@@ -61,7 +61,7 @@ fn neither_token_nor_number_is_printed() {
 }
 
 #[test]
-fn an_account_says_what_is_missing() {
+fn account_settings_are_checked_per_channel() {
     let built = |name: &str, base: Option<&str>, sender: Option<&str>, token: &str| {
         let made = channel(name).build_account(base, sender, Secret::new(token));
         made.map(|account| account.url(["a", account.sender()]).to_string())
@@ -119,9 +119,12 @@ fn contents() -> impl Strategy<Value = (&'static str, Value)> {
     let text = || "\\PC{0,30}|.{0,30}";
     let media = |name: &'static str| {
         (any::<bool>(), text(), any::<bool>()).prop_map(move |(by_url, text, voice)| {
-            let at = if by_url { "url" } else { "media_id" };
+            let location_field = if by_url { "url" } else { "media_id" };
             let place = if by_url { format!("https://files.test/{text}") } else { text.clone() };
-            (name, json!({ at: place, "caption": text, "filename": text, "voice": voice }))
+            (
+                name,
+                json!({ location_field: place, "caption": text, "filename": text, "voice": voice }),
+            )
         })
     };
     prop_oneof![
@@ -147,15 +150,15 @@ fn contents() -> impl Strategy<Value = (&'static str, Value)> {
 }
 
 proptest! {
-    /// Whatever is written, and whoever sends it: it is composed or refused with a sentence, and the
-    /// same send makes the same request.
+    /// Every message is composed or rejected with a sentence, and the same send makes the same request.
     #[test]
-    fn composing_never_panics(
+    fn composing_requests_never_panics(
         to in recipients(),
-        (field, content) in contents(),
+        field_and_content in contents(),
         reply in proptest::option::of("\\PC{0,20}"),
         send_id in ".{0,600}",
     ) {
+        let (field, content) = field_and_content;
         let mut written = json!({ "to": to, field: content });
         if let Some(reply) = reply {
             written["reply_to"] = json!(reply);
@@ -169,25 +172,25 @@ proptest! {
                         prop_assert_eq!(first.body, second.body);
                         prop_assert_eq!(first.url, second.url);
                     }
-                    Err(why) => prop_assert!(why.to_string().starts_with(channel.name())),
+                    Err(error) => prop_assert!(error.to_string().starts_with(channel.name())),
                 }
             }
         }
     }
 
     #[test]
-    fn reading_never_panics(status in 0..1000_u16, body in ".{0,200}", code in any::<u64>()) {
+    fn parsing_responses_never_panics(status in 0..1000_u16, body in ".{0,200}", code in any::<u64>()) {
         let error = json!({ "error": { "code": code, "message": body } }).to_string();
         for channel in CHANNELS {
             channel.parse_response(status, body.as_bytes());
-            let answer = channel.parse_response(status, error.as_bytes());
-            prop_assert!(answer.text.chars().count() <= 200);
+            let response = channel.parse_response(status, error.as_bytes());
+            prop_assert!(response.text.chars().count() <= 200);
         }
     }
 
-    /// Every send has an id of its own within WhatsApp, the same at every attempt.
+    /// Every send has its own WhatsApp message id, the same at every attempt.
     #[test]
-    fn other_sends_have_other_ids(first in "\\PC{1,40}", second in "\\PC{1,40}") {
+    fn different_sends_have_different_message_ids(first in "\\PC{1,40}", second in "\\PC{1,40}") {
         let channel = channel("evolution-go");
         let text = message(&json!({ "to": "5511987654321", "text": "hi" }));
         let id = |send_id: &str| {
@@ -202,7 +205,8 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_survives_being_stored((field, content) in contents()) {
+    fn message_spec_survives_json_roundtrip(field_and_content in contents()) {
+        let (field, content) = field_and_content;
         let written = json!({ "to": "5511987654321", field: content });
         if let Ok(spec) = serde_json::from_value::<MessageSpec>(written) {
             let stored = serde_json::to_string(&spec).unwrap();

@@ -10,7 +10,7 @@ fn compose(written: &Value) -> Result<Value, String> {
     composed.map(|composed| composed.body).map_err(|why| why.to_string())
 }
 
-/// What every message to a phone number has.
+/// The fields of every message to a phone number.
 fn body(kind: &str, content: &Value) -> Value {
     json!({
         "messaging_product": "whatsapp", "recipient_type": "individual", "to": "5511987654321",
@@ -19,7 +19,7 @@ fn body(kind: &str, content: &Value) -> Value {
 }
 
 #[test]
-fn the_request_goes_to_the_messages_of_the_number() {
+fn request_is_posted_to_messages_of_the_number() {
     let channel = channel("whatsapp-cloud");
     let text = message(&json!({ "to": "5511987654321", "text": "hi" }));
     let composed = channel.compose(&account(channel), &text, "msg_1").unwrap();
@@ -29,7 +29,7 @@ fn the_request_goes_to_the_messages_of_the_number() {
     assert_eq!(composed.headers["content-type"], "application/json");
 }
 
-/// Field, what is written in it, type, and what is sent.
+/// Field, its value in the spec, type, and the value in the request.
 type Case = (&'static str, Value, &'static str, Value);
 
 fn check(cases: &[Case]) {
@@ -40,7 +40,7 @@ fn check(cases: &[Case]) {
 }
 
 #[test]
-fn texts_and_files_are_written_as_meta_wants_them() {
+fn text_and_media_have_the_format_of_the_cloud_api() {
     let file = "https://files.test/a";
     let cases = [
         ("text", json!("Olá"), "text", json!({ "body": "Olá", "preview_url": false })),
@@ -76,7 +76,7 @@ fn texts_and_files_are_written_as_meta_wants_them() {
 }
 
 #[test]
-fn all_else_is_written_as_meta_wants_it() {
+fn other_contents_have_the_format_of_the_cloud_api() {
     let file = "https://files.test/a";
     let components =
         json!([{ "type": "body", "parameters": [{ "type": "text", "text": "4821" }] }]);
@@ -122,7 +122,7 @@ fn all_else_is_written_as_meta_wants_it() {
 }
 
 #[test]
-fn a_reply_names_the_other_message() {
+fn reply_has_context_with_message_id() {
     let written = json!({ "to": "5511987654321", "text": "a", "reply_to": "wamid.A" });
     let mut expected = body("text", &json!({ "body": "a", "preview_url": false }));
     expected["context"] = json!({ "message_id": "wamid.A" });
@@ -130,7 +130,7 @@ fn a_reply_names_the_other_message() {
 }
 
 #[test]
-fn recipients_without_a_phone_number() {
+fn recipients_without_phone_number_are_addressed_or_rejected() {
     let to = |to: &str| compose(&json!({ "to": to, "text": "a" }));
     let scoped = to("BR.1502576394655843").unwrap();
     assert_eq!(scoped["recipient"], "BR.1502576394655843");
@@ -145,7 +145,7 @@ fn recipients_without_a_phone_number() {
     let place = json!({ "latitude": 1, "longitude": 1 });
     let cases = [
         (to("120363404694233820@g.us"), "…@g.us"),
-        (to("148438822404248@lid"), "no other addresses"),
+        (to("148438822404248@lid"), "only to phone numbers"),
         (compose(&json!({ "to": id, "location": place })), "to groups"),
     ];
     for (refused, part) in cases {
@@ -154,7 +154,7 @@ fn recipients_without_a_phone_number() {
 }
 
 #[test]
-fn an_id_that_could_not_come_back_is_refused() {
+fn too_long_send_id_is_rejected() {
     let channel = channel("whatsapp-cloud");
     let text = message(&json!({ "to": "5511987654321", "text": "hi" }));
     let compose = |id: &str| channel.compose(&account(channel), &text, id).is_ok();

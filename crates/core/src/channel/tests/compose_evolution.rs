@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::{account, channel, message};
 
 const FILE: &str = "https://files.test/a";
-/// What `msg_1` becomes.
+/// The message id for the send id `msg_1`.
 const STANZA: &str = "3EB0116B88F173007BE5E0";
 
-/// The path and the body, or why not.
+/// Path and body, or the error text.
 fn compose(name: &str, written: &Value) -> Result<(String, Value), String> {
     let channel = channel(name);
     let composed = channel
@@ -25,7 +25,7 @@ fn sent(path: &str, body: Value) -> Result<(String, Value), String> {
 }
 
 #[test]
-fn every_type_is_written_as_evolution_go_wants_it() {
+fn every_type_has_the_format_of_evolution_go() {
     let number = "5511987654321";
     let place =
         json!({ "latitude": -23.5, "longitude": -46.5, "name": "Loja", "address": "Rua 1" });
@@ -66,7 +66,7 @@ fn every_type_is_written_as_evolution_go_wants_it() {
 }
 
 #[test]
-fn a_reaction_on_evolution_go_has_only_the_id_of_its_message() {
+fn evolution_go_reaction_has_only_id_of_its_message() {
     let react = |reaction: Value| {
         compose("evolution-go", &json!({ "to": "120363404694233820@g.us", "reaction": reaction }))
     };
@@ -82,7 +82,7 @@ fn a_reaction_on_evolution_go_has_only_the_id_of_its_message() {
 }
 
 #[test]
-fn a_reply_on_evolution_go_names_who_wrote_the_other_message() {
+fn evolution_go_reply_names_author_of_quoted_message() {
     let reply = |to: &str, reply: Value| {
         let written = json!({ "to": to, "text": "a", "reply_to": reply });
         compose("evolution-go", &written).map(|(_, body)| body["quoted"].clone())
@@ -101,29 +101,29 @@ fn a_reply_on_evolution_go_names_who_wrote_the_other_message() {
 }
 
 #[test]
-fn what_evolution_go_cannot_send_it_says() {
+fn evolution_go_rejects_unsupported_messages_with_reason() {
     let place = |latitude: f64, name: Option<&str>| json!({ "latitude": latitude, "longitude": 1, "name": name, "address": "Rua 1" });
     let people =
         json!([{ "name": "A", "phone": "551191234567" }, { "name": "B", "phone": "551191234568" }]);
     let phone = "5511987654321";
     let cases = [
-        (phone, "template", json!({ "name": "a", "language": "b" }), "has no templates"),
-        (phone, "image", json!({ "media_id": "7" }), "knows no `media_id`"),
-        (phone, "sticker", json!({ "media_id": "7" }), "knows no `media_id`"),
-        (phone, "location", place(1.0, None), "wants `name` and `address`"),
-        (phone, "location", place(0.0, Some("Loja")), "0 for a missing one"),
-        (phone, "contact", people, "one contact in a message"),
-        ("BR.1502576394655843", "text", json!("a"), "cannot reach a BSUID"),
+        (phone, "template", json!({ "name": "a", "language": "b" }), "does not support templates"),
+        (phone, "image", json!({ "media_id": "7" }), "does not support `media_id`"),
+        (phone, "sticker", json!({ "media_id": "7" }), "does not support `media_id`"),
+        (phone, "location", place(1.0, None), "requires `name` and `address`"),
+        (phone, "location", place(0.0, Some("Loja")), "of 0 as missing"),
+        (phone, "contact", people, "one contact per message"),
+        ("BR.1502576394655843", "text", json!("a"), "cannot send to a BSUID"),
         ("Y2FwaV9ncm91cDoxNzA1NTU1MDEzOTox", "text", json!("a"), "…@g.us"),
     ];
     for (to, field, written, part) in cases {
-        let refused = compose("evolution-go", &json!({ "to": to, field: written })).unwrap_err();
-        assert!(refused.starts_with("evolution-go ") && refused.contains(part), "{refused}");
+        let error = compose("evolution-go", &json!({ "to": to, field: written })).unwrap_err();
+        assert!(error.starts_with("evolution-go ") && error.contains(part), "{error}");
     }
 }
 
 #[test]
-fn every_type_is_written_as_evolution_api_wants_it() {
+fn every_type_has_the_format_of_evolution_api() {
     let person = json!({ "name": "Ana", "phone": "+55 11 91234-5678", "email": "a@b.c" });
     let file =
         json!({ "url": FILE, "caption": "c", "filename": "a.pdf", "mime_type": "application/pdf" });
@@ -194,7 +194,7 @@ fn every_type_is_written_as_evolution_api_wants_it() {
 }
 
 #[test]
-fn replies_and_reactions_on_evolution_api_have_a_key() {
+fn evolution_api_replies_and_reactions_have_a_key() {
     let reply = json!({ "to": "5511987654321", "text": "a", "reply_to": "A" });
     let body = compose("evolution-api", &reply).unwrap().1;
     assert_eq!(body["quoted"], json!({ "key": { "id": "A" } }));
@@ -209,13 +209,13 @@ fn replies_and_reactions_on_evolution_api_have_a_key() {
 }
 
 #[test]
-fn what_evolution_api_cannot_send_it_says() {
+fn evolution_api_rejects_unsupported_messages_with_reason() {
     let cases = [
-        ("5511987654321", "video", json!({ "media_id": "7" }), "knows no `media_id`"),
-        ("US.ENT.11815799212886844830", "text", json!("a"), "cannot reach a BSUID"),
+        ("5511987654321", "video", json!({ "media_id": "7" }), "does not support `media_id`"),
+        ("US.ENT.11815799212886844830", "text", json!("a"), "cannot send to a BSUID"),
     ];
     for (to, field, written, part) in cases {
-        let refused = compose("evolution-api", &json!({ "to": to, field: written })).unwrap_err();
-        assert!(refused.starts_with("evolution-api ") && refused.contains(part), "{refused}");
+        let error = compose("evolution-api", &json!({ "to": to, field: written })).unwrap_err();
+        assert!(error.starts_with("evolution-api ") && error.contains(part), "{error}");
     }
 }

@@ -1,23 +1,21 @@
-//! The texts of Evolution Go and Evolution API, each with what follows from it.
+//! Responses of Evolution Go and Evolution API with their classification.
 
 use serde_json::{Value, json};
 
 use super::{
-    ErrorScope, Meaning, again, ambiguous, channel, ends, growing, held, later, meaning, sent,
+    Classification, ErrorScope, ambiguous, channel, classification, config, permanent, sent,
+    throttled, transient,
 };
-use crate::delivery::{
-    DeadReason::{PayloadError, Unrecoverable},
-    FailureClass,
-};
+use crate::delivery::DeadReason::{PayloadError, Unrecoverable};
 
 #[test]
-fn every_text_of_evolution_go_has_its_meaning() {
-    let nobody = ends(Unrecoverable, ErrorScope::Recipient);
-    let refused = ends(PayloadError, ErrorScope::Message);
-    let down = again(ErrorScope::Number);
-    let stopped = held(ErrorScope::Number);
-    let cases: [(u16, &str, Meaning); 27] = [
-        (500, "number 5511987654321 is not registered on WhatsApp", nobody),
+fn evolution_go_error_texts_are_classified() {
+    let unknown_recipient = permanent(Unrecoverable, ErrorScope::Recipient);
+    let refused = permanent(PayloadError, ErrorScope::Message);
+    let down = transient(ErrorScope::Number);
+    let stopped = config(ErrorScope::Number);
+    let cases: [(u16, &str, Classification); 27] = [
+        (500, "number 5511987654321 is not registered on WhatsApp", unknown_recipient),
         (500, "Invalid file format: 'text/html'. Only 'video/mp4' is accepted", refused),
         (500, "invalid media type", refused),
         (500, "could not parse phone: 12", refused),
@@ -39,22 +37,22 @@ fn every_text_of_evolution_go_has_its_meaning() {
         (401, "not authorized", stopped),
         (400, "phone number is required", refused),
         (400, "latitude is required", refused),
-        (500, "something new", again(ErrorScope::Message)),
-        (404, "404 page not found", held(ErrorScope::Account)),
-        (429, "slow down", (Some(FailureClass::Throttled), None, None, ErrorScope::Number, None)),
+        (500, "something new", transient(ErrorScope::Message)),
+        (404, "404 page not found", config(ErrorScope::Account)),
+        (429, "slow down", throttled(ErrorScope::Number)),
         (200, "client disconnected", down),
         (200, "something new", ambiguous()),
     ];
     for (status, text, expected) in cases {
         let body = json!({ "error": text }).to_string();
-        let answer = channel("evolution-go").parse_response(status, body.as_bytes());
-        assert_eq!(meaning(&answer), expected, "case: {status} {text}");
-        assert!(!answer.text.contains("5511987654321"), "case: {text}");
+        let response = channel("evolution-go").parse_response(status, body.as_bytes());
+        assert_eq!(classification(&response), expected, "case: {status} {text}");
+        assert!(!response.text.contains("5511987654321"), "case: {text}");
     }
 }
 
 #[test]
-fn other_answers_of_evolution_go() {
+fn evolution_go_responses_without_error_text_are_classified() {
     let done = json!({
         "message": "success",
         "data": { "Info": { "ID": "3EB0A1", "Chat": "5511987654321@s.whatsapp.net" } },
@@ -66,20 +64,20 @@ fn other_answers_of_evolution_go() {
             "no licence",
             503,
             license.to_string(),
-            held(ErrorScope::Number),
+            config(ErrorScope::Number),
             None,
             Some("LICENSE_REQUIRED"),
         ),
         ("no id", 200, r#"{"message":"success"}"#.to_owned(), ambiguous(), None, None),
         ("a proxy broke down", 502, "<html>".to_owned(), ambiguous(), None, None),
         ("a proxy gave up", 504, String::new(), ambiguous(), None, None),
-        ("wrong server", 404, "<html>".to_owned(), held(ErrorScope::Account), None, None),
+        ("wrong server", 404, "<html>".to_owned(), config(ErrorScope::Account), None, None),
     ];
     for (name, status, body, expected, id, code) in cases {
-        let answer = channel("evolution-go").parse_response(status, body.as_bytes());
-        assert_eq!(meaning(&answer), expected, "case: {name}");
-        assert_eq!(answer.sent_id.as_deref(), id, "case: {name}");
-        assert_eq!(answer.code.as_deref(), code, "case: {name}");
+        let response = channel("evolution-go").parse_response(status, body.as_bytes());
+        assert_eq!(classification(&response), expected, "case: {name}");
+        assert_eq!(response.sent_id.as_deref(), id, "case: {name}");
+        assert_eq!(response.code.as_deref(), code, "case: {name}");
     }
 }
 
@@ -88,18 +86,18 @@ fn failed(status: u16, message: Value) -> Value {
 }
 
 #[test]
-fn every_answer_of_evolution_api_has_its_meaning() {
-    let nobody = ends(Unrecoverable, ErrorScope::Recipient);
-    let refused = ends(PayloadError, ErrorScope::Message);
-    let down = again(ErrorScope::Number);
+fn evolution_api_responses_are_classified() {
+    let unknown_recipient = permanent(Unrecoverable, ErrorScope::Recipient);
+    let refused = permanent(PayloadError, ErrorScope::Message);
+    let down = transient(ErrorScope::Number);
     let number = json!([{ "jid": "5511987654321@s.whatsapp.net", "exists": false }]);
     let schema = json!([["instance requires property \"text\""]]);
     let missing = json!(["The \"shop\" instance does not exist"]);
     let type_error = "TypeError: Cannot read properties of undefined (reading 'data')";
-    // What it does after it has sent fails with words that sound the same.
+    // Failures after sending have similar texts.
     let database = "PrismaClientKnownRequestError: Invalid `prisma.message.create()` invocation: \
                     Timed out fetching a new connection from the connection pool.";
-    let cases: [(u16, Value, Meaning); 23] = [
+    let cases: [(u16, Value, Classification); 23] = [
         (400, failed(400, json!(["Error: Connection Closed"])), down),
         (400, failed(400, json!("Error: Connection Closed")), down),
         (400, failed(400, json!(["Error: Timed Out"])), down),
@@ -109,80 +107,80 @@ fn every_answer_of_evolution_api_has_its_meaning() {
         (400, failed(400, json!(["Error: Connection terminated unexpectedly"])), ambiguous()),
         (400, failed(400, json!(["Error: Timed Out", "Error: no space left"])), ambiguous()),
         (400, failed(400, json!(["Error: Stream Errored (restart required)"])), ambiguous()),
-        (400, failed(400, number.clone()), nobody),
-        (400, failed(400, json!([number])), nobody),
-        (400, failed(400, json!(["[object Object]"])), nobody),
-        (400, failed(400, json!(["Group not found"])), nobody),
+        (400, failed(400, number.clone()), unknown_recipient),
+        (400, failed(400, json!([number])), unknown_recipient),
+        (400, failed(400, json!(["[object Object]"])), unknown_recipient),
+        (400, failed(400, json!(["Group not found"])), unknown_recipient),
         (400, failed(400, json!([type_error])), ambiguous()),
         (400, failed(400, json!(["PrismaClientKnownRequestError: too many"])), ambiguous()),
         (400, failed(400, schema), refused),
         (400, failed(400, json!(["Owned media must be a url or base64"])), refused),
-        (404, failed(404, missing), held(ErrorScope::Number)),
-        (401, json!({ "status": 401, "error": "Unauthorized" }), held(ErrorScope::Account)),
+        (404, failed(404, missing), config(ErrorScope::Number)),
+        (401, json!({ "status": 401, "error": "Unauthorized" }), config(ErrorScope::Account)),
         (500, failed(500, json!("Internal server error")), ambiguous()),
         (201, failed(400, json!(["Error: Connection Closed"])), down),
         (201, json!({ "key": { "remoteJid": "5511987654321@s.whatsapp.net" } }), ambiguous()),
         (201, json!({}), ambiguous()),
     ];
     for (status, body, expected) in cases {
-        let answer = channel("evolution-api").parse_response(status, body.to_string().as_bytes());
-        assert_eq!(meaning(&answer), expected, "case: {status} {body}");
-        assert_eq!(answer.sent_id, None);
+        let response = channel("evolution-api").parse_response(status, body.to_string().as_bytes());
+        assert_eq!(classification(&response), expected, "case: {status} {body}");
+        assert_eq!(response.sent_id, None);
     }
 }
 
 #[test]
-fn an_instance_on_the_cloud_api_answers_201_with_metas_error() {
+fn evolution_api_201_with_meta_error_is_classified_as_error() {
     let error = |code: u32| json!({ "message": "no", "type": "OAuthException", "code": code });
     let cases = [
-        (201, error(131_056), growing(later(0, ErrorScope::Pair))),
-        (201, error(190), held(ErrorScope::Account)),
-        (201, error(131_047), ends(Unrecoverable, ErrorScope::Conversation)),
-        (201, error(999_999), ends(Unrecoverable, ErrorScope::Message)),
-        (201, json!({ "error": error(131_042) }), held(ErrorScope::Account)),
-        (400, error(100), ends(PayloadError, ErrorScope::Message)),
+        (201, error(131_056), throttled(ErrorScope::Pair).growing_backoff()),
+        (201, error(190), config(ErrorScope::Account)),
+        (201, error(131_047), permanent(Unrecoverable, ErrorScope::Conversation)),
+        (201, error(999_999), permanent(Unrecoverable, ErrorScope::Message)),
+        (201, json!({ "error": error(131_042) }), config(ErrorScope::Account)),
+        (400, error(100), permanent(PayloadError, ErrorScope::Message)),
     ];
     for (status, body, expected) in cases {
-        let answer = channel("evolution-api").parse_response(status, body.to_string().as_bytes());
-        assert_eq!(meaning(&answer), expected, "case: {status} {body}");
+        let response = channel("evolution-api").parse_response(status, body.to_string().as_bytes());
+        assert_eq!(classification(&response), expected, "case: {status} {body}");
     }
 }
 
 #[test]
-fn an_answer_that_was_cut_is_a_success_if_the_id_is_in_what_came() {
+fn truncated_response_is_success_if_it_contains_the_id() {
     let file = "A".repeat(20_000);
-    let whole = |channel: &str| match channel {
+    let full_body = |channel: &str| match channel {
         "evolution-api" => json!({ "key": { "id": "3EB0A1" }, "message": { "base64": file } }),
         "evolution-go" => json!({ "data": { "Info": { "ID": "3EB0A1" }, "Message": file } }),
         _ => json!({ "contacts": [{}], "messages": [{ "id": "3EB0A1", "more": file }] }),
     };
     for name in ["evolution-api", "evolution-go", "whatsapp-cloud"] {
-        let body = whole(name).to_string();
+        let body = full_body(name).to_string();
         let cut = |status, length: usize| {
             channel(name).parse_response(status, &body.as_bytes()[..length])
         };
-        let answer = cut(201, 16_384);
-        assert_eq!(meaning(&answer), sent(), "case: {name}");
-        assert_eq!(answer.sent_id.as_deref(), Some("3EB0A1"), "case: {name}");
-        // Half of an id is none.
+        let response = cut(201, 16_384);
+        assert_eq!(classification(&response), sent(), "case: {name}");
+        assert_eq!(response.sent_id.as_deref(), Some("3EB0A1"), "case: {name}");
+        // A truncated id does not count.
         let within = body.find("3EB0A1").unwrap() + 4;
-        assert_eq!(meaning(&cut(201, within)), ambiguous(), "case: {name}");
-        assert_eq!(meaning(&cut(500, 16_384)), ambiguous(), "case: {name}");
+        assert_eq!(classification(&cut(201, within)), ambiguous(), "case: {name}");
+        assert_eq!(classification(&cut(500, 16_384)), ambiguous(), "case: {name}");
     }
 }
 
 #[test]
-fn only_an_id_is_a_success_of_evolution_api() {
+fn evolution_api_response_without_id_is_not_success() {
     let done = json!({
         "key": { "remoteJid": "5511987654321@s.whatsapp.net", "fromMe": true, "id": "BAE5A1" },
         "status": "PENDING",
         "messageType": "conversation",
     });
-    let answer = channel("evolution-api").parse_response(201, done.to_string().as_bytes());
-    assert_eq!(meaning(&answer), sent());
-    assert_eq!(answer.sent_id.as_deref(), Some("BAE5A1"));
+    let response = channel("evolution-api").parse_response(201, done.to_string().as_bytes());
+    assert_eq!(classification(&response), sent());
+    assert_eq!(response.sent_id.as_deref(), Some("BAE5A1"));
     let empty = channel("evolution-api").parse_response(201, br#"{"key":{"id":""}}"#);
-    assert_eq!(meaning(&empty), ambiguous());
+    assert_eq!(classification(&empty), ambiguous());
     let broken = channel("evolution-api").parse_response(502, b"<html>");
-    assert_eq!(meaning(&broken), ambiguous());
+    assert_eq!(classification(&broken), ambiguous());
 }

@@ -133,7 +133,7 @@ const PRUNE: &str = "
         SELECT seq FROM (SELECT seq, created_at FROM idempotency_results ORDER BY seq LIMIT ?2)
          WHERE created_at <= ?1)";
 
-/// Implements `IdempotencyStore::forget_keys`.
+/// Implements `IdempotencyStore::prune_idempotency_keys`.
 pub(super) fn prune_keys(
     tx: &mut WriteTransaction<'_, '_>,
     before: Timestamp,

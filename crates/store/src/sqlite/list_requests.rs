@@ -64,7 +64,7 @@ impl<I: Copy> MergeInput<I> {
     }
 }
 
-/// Implements `AdminStore::arrivals`.
+/// Implements `AdminStore::list_requests`.
 pub(super) fn list_requests(
     connection: &Connection,
     filter: &RequestFilter,

@@ -140,7 +140,7 @@ fn read_request(row: &Row<'_>) -> rusqlite::Result<QuarantinedRequest> {
     })
 }
 
-/// Implements `QuarantineStore::quarantined`.
+/// Implements `QuarantineStore::list_quarantined`.
 pub(super) fn list(
     connection: &Connection,
     source: Option<SourceId>,

@@ -112,15 +112,15 @@ impl FormField {
     }
 
     /// The submitted value as JSON; `None` removes the setting.
-    fn to_json(&self, typed: &FormValues, spec: &Value) -> Option<Value> {
-        let text = typed.get(&self.name).map(|text| text.trim()).unwrap_or_default();
+    fn to_json(&self, values: &FormValues, spec: &Value) -> Option<Value> {
+        let text = values.get(&self.name).map(|text| text.trim()).unwrap_or_default();
         let current = || spec.pointer(self.pointer).cloned();
         let custom_object = current().filter(Value::is_object).map(|value| value.to_string());
         match &self.control {
             Control::Check => Some(Value::Bool(text == "true")),
             Control::Secret | Control::Secrets if text.is_empty() => current(),
             Control::Secrets => {
-                let keeps = typed.get(&format!("{}.keep", self.name)).is_some();
+                let keeps = values.get(&format!("{}.keep", self.name)).is_some();
                 let old = current().filter(|_| keeps);
                 let old = old.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
                 Some([vec![Value::from(text)], old].concat().into())
@@ -166,7 +166,7 @@ fn add_missing_choice(field: &mut FormField) {
 /// back to the browser.
 pub(crate) fn fill_from_submission(
     fields: &mut [FormField],
-    typed: &FormValues,
+    values: &FormValues,
     current: Option<&Value>,
 ) {
     for field in fields {
@@ -174,7 +174,7 @@ pub(crate) fn fill_from_submission(
         if field.is_secret() {
             continue;
         }
-        field.value = match (&field.control, typed.get(&field.name)) {
+        field.value = match (&field.control, values.get(&field.name)) {
             (Control::Check, given) => given.is_some_and(|text| text == "true").to_string(),
             (_, Some(text)) => text.clone(),
             (_, None) => before.clone(),
@@ -185,9 +185,9 @@ pub(crate) fn fill_from_submission(
     }
 }
 
-pub(crate) fn write_to_spec(fields: &[FormField], typed: &FormValues, spec: &mut Value) {
+pub(crate) fn write_to_spec(fields: &[FormField], values: &FormValues, spec: &mut Value) {
     for field in fields.iter().filter(|field| !field.pointer.is_empty()) {
-        let value = field.to_json(typed, spec);
+        let value = field.to_json(values, spec);
         set_at(spec, field.pointer, value);
     }
 }
@@ -218,13 +218,13 @@ pub(crate) fn set_at(spec: &mut Value, pointer: &str, value: Option<Value>) {
 }
 
 /// Removes read-only fields that the API adds to a spec.
-pub(crate) fn editable_spec(mut shown: Value) -> Value {
-    if let Some(fields) = shown.as_object_mut() {
+pub(crate) fn editable_spec(mut resource: Value) -> Value {
+    if let Some(fields) = resource.as_object_mut() {
         for read_only in ["id", "created_at", "updated_at", "state", "verified"] {
             fields.remove(read_only);
         }
     }
-    shown
+    resource
 }
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    fn typed(pairs: &[(&str, &str)]) -> FormValues {
+    fn form_values(pairs: &[(&str, &str)]) -> FormValues {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
@@ -286,7 +286,7 @@ mod tests {
         ];
         for (pairs, expected) in cases {
             let mut spec = current.clone();
-            write_to_spec(&fields(), &typed(&pairs), &mut spec);
+            write_to_spec(&fields(), &form_values(&pairs), &mut spec);
             assert_eq!(spec, expected, "case: {pairs:?}");
         }
     }
@@ -309,8 +309,8 @@ mod tests {
     fn submitted_values_are_kept_but_secrets_are_not_sent_back() {
         let mut fields = fields();
         fill_from_spec(&mut fields, &json!({ "name": "a", "secrets": ["env:A"], "enabled": true }));
-        let given = typed(&[("name", "b"), ("secrets", "hunter2")]);
-        fill_from_submission(&mut fields, &given, Some(&Value::Null));
+        let submitted = form_values(&[("name", "b"), ("secrets", "hunter2")]);
+        fill_from_submission(&mut fields, &submitted, Some(&Value::Null));
         assert_eq!(
             (fields[0].value.as_str(), fields[0].current_value.as_deref()),
             ("b", Some("a"))

@@ -18,8 +18,8 @@ impl Badge {
     }
 
     /// The badge for a delivery status of the API.
-    pub(crate) fn status(word: &str, c: &CommonTexts) -> Self {
-        match word {
+    pub(crate) fn status(status: &str, c: &CommonTexts) -> Self {
+        match status {
             "succeeded" => Self::new("ok", "check", c.succeeded),
             "scheduled" => Self::new("warn", "clock", c.scheduled),
             "dead" => Self::new("bad", "cross", c.dead),
@@ -76,20 +76,20 @@ const WHATSAPP_SUFFIXES: [&str; 3] = ["@s.whatsapp.net", "@c.us", "@lid"];
 
 /// Masks phone numbers in a text. Dedup keys often contain them.
 pub(crate) fn mask_phones(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut masked = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
-        shown.push_str(&rest[..start]);
+        masked.push_str(&rest[..start]);
         let (digits, after) = split_digits(&rest[start..]);
         if digits.len() >= PHONE_DIGITS_MIN || is_whatsapp_suffix(after) {
-            shown.push_str(&mask_middle(digits));
+            masked.push_str(&mask_middle(digits));
         } else {
-            shown.push_str(digits);
+            masked.push_str(digits);
         }
         rest = after;
     }
-    shown.push_str(rest);
-    shown
+    masked.push_str(rest);
+    masked
 }
 
 fn split_digits(text: &str) -> (&str, &str) {

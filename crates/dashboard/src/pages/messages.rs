@@ -76,8 +76,8 @@ impl MessageItem {
     }
 }
 
-pub(super) fn status_badge(word: &str, t: &MessageTexts, c: &CommonTexts) -> Badge {
-    match word {
+pub(super) fn status_badge(status: &str, t: &MessageTexts, c: &CommonTexts) -> Badge {
+    match status {
         "accepted" => Badge::new("", "clock", t.accepted),
         "sending" => Badge::new("warn", "clock", t.sending),
         "sent" => Badge::new("ok", "send", t.sent),
@@ -121,8 +121,8 @@ struct MessagesPage {
 }
 
 impl MessagesPage {
-    fn badge(&self, word: &str) -> Badge {
-        status_badge(word, self.t, self.frame.c)
+    fn badge(&self, status: &str) -> Badge {
+        status_badge(status, self.t, self.frame.c)
     }
 }
 
@@ -165,8 +165,8 @@ struct MessagePage {
 }
 
 impl MessagePage {
-    fn badge(&self, word: &str) -> Badge {
-        status_badge(word, self.t, self.frame.c)
+    fn badge(&self, status: &str) -> Badge {
+        status_badge(status, self.t, self.frame.c)
     }
 }
 

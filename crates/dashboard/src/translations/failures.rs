@@ -45,8 +45,8 @@ crate::lang::translations!(
 
 impl FailureTexts {
     /// The text for a failure class. Unknown values are shown as the API sent them.
-    pub(crate) fn class<'w>(&self, word: &'w str) -> &'w str {
-        match word {
+    pub(crate) fn class<'w>(&self, code: &'w str) -> &'w str {
+        match code {
             "transient" => self.class_transient,
             "throttled" => self.class_throttled,
             "permanent" => self.class_permanent,
@@ -57,8 +57,8 @@ impl FailureTexts {
     }
 
     /// The text for the reason a delivery became a dead letter.
-    pub(crate) fn reason<'w>(&self, word: &'w str) -> &'w str {
-        match word {
+    pub(crate) fn reason<'w>(&self, code: &'w str) -> &'w str {
+        match code {
             "max_retries" => self.reason_max_retries,
             "invalid_endpoint" => self.reason_invalid_endpoint,
             "payload_error" => self.reason_payload_error,
@@ -70,8 +70,8 @@ impl FailureTexts {
     }
 
     /// The text for a failure without a response.
-    pub(crate) fn failure<'w>(&self, word: &'w str) -> &'w str {
-        match word {
+    pub(crate) fn failure<'w>(&self, code: &'w str) -> &'w str {
+        match code {
             "dns" => self.failure_dns,
             "refused" => self.failure_refused,
             "unreachable" => self.failure_unreachable,
@@ -96,8 +96,8 @@ impl FailureTexts {
     }
 
     /// The text for why the next attempt is scheduled when it is.
-    pub(crate) fn why<'w>(&self, word: &'w str) -> &'w str {
-        match word {
+    pub(crate) fn why<'w>(&self, code: &'w str) -> &'w str {
+        match code {
             "backoff" => self.why_backoff,
             "retry_after" => self.why_retry_after,
             "service_wait" => self.why_service_wait,
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn every_class_and_reason_has_a_text_and_unknown_values_are_kept() {
         let words = FailureTexts::of(Lang::Pt);
-        for word in FailureClass::ALL.iter().map(|class| class.as_str()) {
-            assert_ne!(words.class(word), word);
+        for code in FailureClass::ALL.iter().map(|class| class.as_str()) {
+            assert_ne!(words.class(code), code);
         }
-        for word in DeadReason::ALL.iter().map(|reason| reason.as_str()) {
-            assert_ne!(words.reason(word), word);
+        for code in DeadReason::ALL.iter().map(|reason| reason.as_str()) {
+            assert_ne!(words.reason(code), code);
         }
         assert_eq!((words.failure("new"), words.why("new")), ("new", "new"));
     }

@@ -237,7 +237,7 @@ async fn a_duplicate_is_compared_and_delivered_anyway() {
 
     let page = operator.page(&path).await.html;
 
-    for text in ["/total", "1.00", "/note", "changed", "added", ESCAPED] {
+    for text in ["/total", "1.00", "/note", "Changed", "Added", ESCAPED] {
         assert!(page.contains(text), "{text} is missing");
     }
     assert!(!page.contains("<script>alert"));

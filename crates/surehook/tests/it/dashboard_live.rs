@@ -26,7 +26,7 @@ impl Tab {
         assert!(head.starts_with("HTTP/1.0 200"), "{head}");
         assert!(head.contains("text/event-stream"), "{head}");
         // The first sign of life: from now on nothing is missed.
-        assert!(raw.until("\n\n").await.starts_with(": here"));
+        assert!(raw.until("\n\n").await.starts_with(": heartbeat"));
         Self(raw)
     }
 

@@ -128,21 +128,21 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
     }
 
     /// The page after an error, with the submitted values.
-    fn page_with_error(&self, typed: &FormValues, error: &ApiError) -> EditPage {
+    fn page_with_error(&self, values: &FormValues, error: &ApiError) -> EditPage {
         let mut page = self.page();
         let is_conflict = error.status == 412;
         form_fields::fill_from_submission(
             &mut page.fields,
-            typed,
+            values,
             is_conflict.then_some(&self.spec),
         );
-        let is_typed = |field: &FormField| {
-            field.is_secret() && typed.get(&field.name).is_some_and(|text| !text.is_empty())
+        let is_submitted = |field: &FormField| {
+            field.is_secret() && values.get(&field.name).is_some_and(|text| !text.is_empty())
         };
-        let sent = typed.get("idempotency_key").map(String::as_str).unwrap_or_default();
+        let sent = values.get("idempotency_key").map(String::as_str).unwrap_or_default();
         EditPage {
-            secrets_again: page.fields.iter().any(is_typed),
-            json: page.json.map(|json| typed.get("json").cloned().unwrap_or(json)),
+            secrets_again: page.fields.iter().any(is_submitted),
+            json: page.json.map(|json| values.get("json").cloned().unwrap_or(json)),
             error: Some(error.clone()),
             conflict: is_conflict,
             idempotency_key: self.user.idempotency_key_for_retry(sent, error),
@@ -151,8 +151,8 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
     }
 
     /// The spec to save.
-    fn submitted_spec(&self, typed: &FormValues) -> Result<Value, ApiError> {
-        if let Some(text) = typed.get("json").filter(|_| self.as_json) {
+    fn submitted_spec(&self, values: &FormValues) -> Result<Value, ApiError> {
+        if let Some(text) = values.get("json").filter(|_| self.as_json) {
             let not_json = |error: serde_json::Error| ApiError {
                 status: 0,
                 detail: fill(FormTexts::of(self.user.lang()).invalid_json, &[&error]),
@@ -160,8 +160,8 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
             return serde_json::from_str(text).map_err(not_json);
         }
         let mut spec = self.spec.clone();
-        form_fields::write_to_spec(&T::fields(&self.spec, self.user.lang()), typed, &mut spec);
-        T::write_special_fields(typed, &mut spec);
+        form_fields::write_to_spec(&T::fields(&self.spec, self.user.lang()), values, &mut spec);
+        T::write_special_fields(values, &mut spec);
         Ok(spec)
     }
 }
@@ -194,20 +194,20 @@ fn new_form<'v, T: EditableResource>(user: &'v CurrentUser, choice: &str) -> Res
 async fn create<T: EditableResource>(
     user: CurrentUser,
     Query(query): Query<EditorQuery>,
-    Form(typed): Form<FormValues>,
+    Form(values): Form<FormValues>,
 ) -> PageResult {
     let form = new_form::<T>(&user, query.choice.as_deref().unwrap_or(T::DEFAULT_CHOICE))
         .with_json(query.form.as_deref() == Some("json"));
     let idempotency_key =
-        typed.get("idempotency_key").filter(|idempotency_key| !idempotency_key.is_empty());
-    let created: Result<Value, ApiError> = match (form.submitted_spec(&typed), idempotency_key) {
+        values.get("idempotency_key").filter(|idempotency_key| !idempotency_key.is_empty());
+    let created: Result<Value, ApiError> = match (form.submitted_spec(&values), idempotency_key) {
         (Err(error), _) => Err(error),
         (Ok(spec), Some(idempotency_key)) => {
             user.post_idempotent(ApiPath::new(&[T::PATH]), Some(spec), idempotency_key).await
         }
         (Ok(spec), None) => user.post(ApiPath::new(&[T::PATH]), Some(spec)).await,
     };
-    finish_save::<T>(&user, &form, &typed, created)
+    finish_save::<T>(&user, &form, &values, created)
 }
 
 async fn load_form<'v, T: EditableResource>(
@@ -233,25 +233,25 @@ async fn replace<T: EditableResource>(
     user: CurrentUser,
     Path(name): Path<String>,
     Query(query): Query<EditorQuery>,
-    Form(typed): Form<FormValues>,
+    Form(values): Form<FormValues>,
 ) -> PageResult {
     let form = load_form::<T>(&user, &name).await?;
     let form = form.with_json(query.form.as_deref() == Some("json"));
-    let changed: Result<Value, ApiError> = match form.submitted_spec(&typed) {
+    let changed: Result<Value, ApiError> = match form.submitted_spec(&values) {
         Err(error) => Err(error),
         Ok(spec) => {
             // The version the form was filled from, not the one just loaded.
-            let tag = typed.get("tag").map(String::as_str).unwrap_or_default();
+            let tag = values.get("tag").map(String::as_str).unwrap_or_default();
             user.call_if_match(Method::PUT, ApiPath::new(&[T::PATH, &name]), Some(spec), tag).await
         }
     };
-    finish_save::<T>(&user, &form, &typed, changed)
+    finish_save::<T>(&user, &form, &values, changed)
 }
 
 fn finish_save<T: EditableResource>(
     user: &CurrentUser,
     form: &ResourceForm<'_, T>,
-    typed: &FormValues,
+    values: &FormValues,
     answer: Result<Value, ApiError>,
 ) -> PageResult {
     match answer {
@@ -260,7 +260,7 @@ fn finish_save<T: EditableResource>(
             let to = format!("/{}/{}", T::PATH, percent_encode(name));
             Ok(user.redirect_with_notice(&to, fill(FormTexts::of(user.lang()).saved, &[&name])))
         }
-        Err(error) if is_correctable(&error) => render_page(&form.page_with_error(typed, &error)),
+        Err(error) if is_correctable(&error) => render_page(&form.page_with_error(values, &error)),
         Err(error) => Err(user.page_error(error)),
     }
 }
@@ -276,16 +276,16 @@ struct DeleteForm {
 async fn delete<T: EditableResource>(
     user: CurrentUser,
     Path(name): Path<String>,
-    Form(typed): Form<DeleteForm>,
+    Form(form): Form<DeleteForm>,
 ) -> PageResult {
     let e = FormTexts::of(user.lang());
     let one = format!("/{}/{}", T::PATH, percent_encode(&name));
-    if typed.name.trim() != name {
+    if form.name.trim() != name {
         let detail = e.delete_wrong.to_owned();
         return Ok(user.redirect_with_error(&one, &ApiError { detail, ..ApiError::default() }));
     }
     let address = ApiPath::new(&[T::PATH, &name]);
-    match user.call_if_match::<Value>(Method::DELETE, address, None, &typed.tag).await {
+    match user.call_if_match::<Value>(Method::DELETE, address, None, &form.tag).await {
         Ok(_) => Ok(user.redirect_with_notice(&format!("/{}", T::PATH), fill(e.deleted, &[&name]))),
         Err(error) if is_correctable(&error) => Ok(user.redirect_with_error(&one, &error)),
         Err(error) => Err(user.page_error(error)),

@@ -4,7 +4,7 @@ use axum::{Form, extract::Path};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{api::RevealedEvent, detail, event_path};
+use super::{api::RevealedEventData, detail, event_path};
 use crate::{
     client::ApiPath, current_user::CurrentUser, page::PageResult, translations::EventTexts,
 };
@@ -18,7 +18,7 @@ pub(super) struct IdempotentForm {
 
 /// Shows masked values. The page is the response itself, so that it is not stored anywhere.
 pub(super) async fn reveal_event(user: CurrentUser, Path(id): Path<String>) -> PageResult {
-    match user.post::<RevealedEvent>(ApiPath::new(&["events", &id, "reveal"]), None).await {
+    match user.post::<RevealedEventData>(ApiPath::new(&["events", &id, "reveal"]), None).await {
         Ok(revealed) => detail::event_page(&user, &id, Some(revealed)).await,
         Err(error) if error.is_not_found() => Err(user.page_error(error)),
         Err(error) => Ok(user.redirect_with_error(&event_path(&id), &error)),

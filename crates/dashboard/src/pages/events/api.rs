@@ -10,7 +10,7 @@ use crate::{format::mask_middle, translations::EventTexts};
 /// Search attributes of an event.
 pub(super) type EventAttributes = BTreeMap<String, Vec<String>>;
 
-/// EventAttributes with personal data.
+/// Attributes with personal data.
 const PERSON_ATTRIBUTES: [&str; 4] = ["phone", "email", "chat", "user"];
 
 /// Shorter values would be masked where they occur by chance.
@@ -148,7 +148,7 @@ pub(super) struct TimingItem {
 
 /// Unmasked values.
 #[derive(Deserialize)]
-pub(super) struct RevealedEvent {
+pub(super) struct RevealedEventData {
     pub(super) key: Option<String>,
     pub(super) attributes: EventAttributes,
     pub(super) request: Option<RequestHeadItem>,
@@ -169,7 +169,7 @@ pub(super) struct EventFact {
     pub(super) values: Vec<String>,
 }
 
-/// EventAttributes with translated labels; personal data is masked unless revealed.
+/// Attributes with translated labels; personal data is masked unless revealed.
 pub(super) fn event_facts(
     attributes: &EventAttributes,
     t: &EventTexts,

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::{
     api::{
-        DeliveryDetails, EventAttributes, EventDetails, EventFact, RequestHeadItem, RevealedEvent,
-        RevealedResponse, event_facts, mask_people,
+        DeliveryDetails, EventAttributes, EventDetails, EventFact, RequestHeadItem,
+        RevealedEventData, RevealedResponse, event_facts, mask_people,
     },
     card::DeliveryCard,
     event_path,
@@ -90,7 +90,7 @@ pub(super) async fn show_event(user: CurrentUser, Path(id): Path<String>) -> Pag
 pub(super) async fn event_page(
     user: &CurrentUser,
     id: &str,
-    revealed: Option<RevealedEvent>,
+    revealed: Option<RevealedEventData>,
 ) -> PageResult {
     let address = ApiPath::new(&["events", id]);
     let mut event: EventDetails =

@@ -61,7 +61,7 @@ impl OverviewMetrics {
         let series = |metric: &'static str| user.get::<MetricSeries>(series_path(metric, range));
         let now = user.now();
         let just_now = TimeRange {
-            chosen: None,
+            preset_name: None,
             since: now - RATE_WINDOW,
             until: now,
             width: HumanDuration::from_secs(10),
@@ -221,7 +221,7 @@ mod tests {
         };
         assert_eq!(values(0), ["5", "1"]);
         assert_eq!(values(1), ["6", "3", "1"]);
-        assert_eq!(values(2), ["", "", ""], "nobody waited");
+        assert_eq!(values(2), ["", "", ""], "no delivery, no latency");
         for chart in &charts {
             assert_eq!(chart.columns.len(), chart.rows[0].1.len());
         }

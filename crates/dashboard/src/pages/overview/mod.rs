@@ -94,15 +94,15 @@ fn build_tiles(
 ) -> [OverviewTile; 6] {
     const NONE: &str = "–";
     let events = |filter: &str| format!("/events?q={}", crate::client::percent_encode(filter));
-    let within = match range.chosen {
-        Some(word) => format!("since:{word}"),
+    let within = match range.preset_name {
+        Some(preset) => format!("since:{preset}"),
         None => format!("since:{} until:{}", range.since, range.until),
     };
     let scheduled = stats.by_status.get("scheduled").copied().unwrap_or_default();
     let attempts = metrics.attempts.total.value;
     let success = percent(metrics.attempts.total.succeeded(), attempts);
     let oldest = stats.oldest_pending_age_seconds;
-    let in_range = if range.chosen.is_some() { t.in_range } else { t.in_marked };
+    let in_range = if range.preset_name.is_some() { t.in_range } else { t.in_marked };
     [
         OverviewTile {
             name: t.received,

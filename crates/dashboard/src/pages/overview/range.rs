@@ -33,7 +33,7 @@ pub(super) struct RangeQuery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimeRange {
     /// The preset; `None` for a range marked in a chart.
-    pub(super) chosen: Option<&'static str>,
+    pub(super) preset_name: Option<&'static str>,
     pub(super) since: Timestamp,
     pub(super) until: Timestamp,
     pub(super) width: HumanDuration,
@@ -45,10 +45,16 @@ impl TimeRange {
         if let Some(marked) = Self::from_marked(query, now) {
             return marked;
         }
-        let chosen = CHOICES.iter().find(|(word, ..)| query.range.as_deref() == Some(word));
-        let (word, secs, width) = *chosen.unwrap_or(&CHOICES[DEFAULT_CHOICE]);
+        let preset_name =
+            CHOICES.iter().find(|(preset, ..)| query.range.as_deref() == Some(preset));
+        let (preset, secs, width) = *preset_name.unwrap_or(&CHOICES[DEFAULT_CHOICE]);
         let since = now - Duration::from_secs(secs);
-        Self { chosen: Some(word), since, until: now, width: HumanDuration::from_secs(width) }
+        Self {
+            preset_name: Some(preset),
+            since,
+            until: now,
+            width: HumanDuration::from_secs(width),
+        }
     }
 
     fn from_marked(query: &RangeQuery, now: Timestamp) -> Option<Self> {
@@ -60,12 +66,12 @@ impl TimeRange {
             few && ChartGrid::new(since, until, Some(HumanDuration::from_secs(*width)), now).is_ok()
         };
         let width = WIDTHS.into_iter().find(fits)?;
-        Some(Self { chosen: None, since, until, width: HumanDuration::from_secs(width) })
+        Some(Self { preset_name: None, since, until, width: HumanDuration::from_secs(width) })
     }
 
     /// All presets, and whether each is selected.
     pub(super) fn choices(self) -> impl Iterator<Item = (&'static str, bool)> {
-        CHOICES.into_iter().map(move |(word, ..)| (word, self.chosen == Some(word)))
+        CHOICES.into_iter().map(move |(preset, ..)| (preset, self.preset_name == Some(preset)))
     }
 }
 
@@ -88,16 +94,19 @@ mod tests {
     #[test]
     fn every_preset_range_is_supported_by_the_rollups() {
         let now = Timestamp::from_millis(1_800_000_000_000);
-        for (word, ..) in CHOICES {
-            let range = TimeRange::from_query(&query(Some(word), None, None), now);
-            assert_eq!(range.chosen, Some(word));
+        for (preset, ..) in CHOICES {
+            let range = TimeRange::from_query(&query(Some(preset), None, None), now);
+            assert_eq!(range.preset_name, Some(preset));
             assert!(
                 ChartGrid::new(range.since, range.until, Some(range.width), now).is_ok(),
-                "{word}"
+                "{preset}"
             );
         }
         for unknown in [None, Some("1y"), Some("")] {
-            assert_eq!(TimeRange::from_query(&query(unknown, None, None), now).chosen, Some("1h"));
+            assert_eq!(
+                TimeRange::from_query(&query(unknown, None, None), now).preset_name,
+                Some("1h")
+            );
         }
     }
 
@@ -114,7 +123,7 @@ mod tests {
             (now, ago(60), None),
         ] {
             let range = TimeRange::from_query(&query(None, Some(since), Some(until)), now);
-            let width = range.chosen.is_none().then_some(range.width);
+            let width = range.preset_name.is_none().then_some(range.width);
             assert_eq!(width, expected.map(HumanDuration::from_secs), "case: {since} to {until}");
         }
     }

@@ -58,7 +58,7 @@ async fn a_failing_destination_is_found_understood_mended_and_its_group_replayed
     browser.click("#start").await;
     is_at(&browser, "document.querySelector('#job h1')").await;
     browser
-        .wait_until("document.querySelector('#job h1 .pill').textContent.includes('done')")
+        .wait_until("document.querySelector('#job h1 .pill').textContent.includes('Completed')")
         .await;
     browser
         .wait_until(&format!("document.querySelector('#succeeded').textContent === '{LETTERS}'"))

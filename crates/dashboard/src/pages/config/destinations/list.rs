@@ -17,7 +17,7 @@ use crate::{
 
 struct DestinationRow {
     path: String,
-    found: DestinationItem,
+    destination: DestinationItem,
     badge: Badge,
     meter: Option<DailyMeter>,
     oldest: String,
@@ -37,30 +37,30 @@ struct DestinationsPage {
 pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
     let failed = |error| user.page_error(error);
-    let found: ApiList<DestinationItem> =
+    let destinations: ApiList<DestinationItem> =
         user.get(ApiPath::new(&["destinations"])).await.map_err(failed)?;
     let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await.map_err(failed)?;
-    let with_charts = found.data.len() <= CHARTS_MAX;
-    let mut rows = Vec::with_capacity(found.data.len());
-    for mut found in found.data {
-        let numbers = stats.destinations.iter().find(|numbers| numbers.name == found.name);
+    let with_charts = destinations.data.len() <= CHARTS_MAX;
+    let mut rows = Vec::with_capacity(destinations.data.len());
+    for mut destination in destinations.data {
+        let numbers = stats.destinations.iter().find(|numbers| numbers.name == destination.name);
         let (mut dead, mut line) = (0, String::new());
         if with_charts {
-            let of = |metric| DaySeries::load(&user, metric, "destination", &found.name);
+            let of = |metric| DaySeries::load(&user, metric, "destination", &destination.name);
             dead = of("dead").await.map(|series| series.total.value).unwrap_or_default();
             line = of("attempts").await.map(|series| series.sparkline()).unwrap_or_default();
         }
-        found.url = mask_url_secrets(&found.url);
+        destination.url = mask_url_secrets(&destination.url);
         let oldest = numbers.map(|numbers| numbers.oldest_age(lang)).unwrap_or_default();
         rows.push(DestinationRow {
-            path: format!("/destinations/{}", percent_encode(&found.name)),
-            badge: state_badge(found.state.as_ref(), t),
+            path: format!("/destinations/{}", percent_encode(&destination.name)),
+            badge: state_badge(destination.state.as_ref(), t),
             meter: numbers.and_then(|numbers| daily_meter(numbers, lang, t)),
             oldest,
             dead,
             dead_shown: lang.number(dead),
             line,
-            found,
+            destination,
         });
     }
     render_page(&DestinationsPage {

@@ -46,7 +46,7 @@ struct DestinationPage {
     frame: PageFrame,
     t: &'static DestinationTexts,
     e: &'static FormTexts,
-    found: DestinationItem,
+    destination: DestinationItem,
     badge: Badge,
     meter: Option<DailyMeter>,
     limits: Vec<ActiveLimit>,
@@ -105,35 +105,36 @@ pub(super) async fn destination_page(
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
     let failed = |error| user.page_error(error);
     let address = ApiPath::new(&["destinations", name]);
-    let (mut shown, tag) = user.get_with_etag::<Value>(address).await.map_err(failed)?;
+    let (mut resource, tag) = user.get_with_etag::<Value>(address).await.map_err(failed)?;
     let unreadable = |_| user.page_error(ApiError { status: 500, ..ApiError::default() });
-    let mut found: DestinationItem = serde_json::from_value(shown.clone()).map_err(unreadable)?;
+    let mut destination: DestinationItem =
+        serde_json::from_value(resource.clone()).map_err(unreadable)?;
     let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await.map_err(failed)?;
-    let numbers = stats.destinations.into_iter().find(|numbers| numbers.name == found.name);
+    let numbers = stats.destinations.into_iter().find(|numbers| numbers.name == destination.name);
     let numbers = numbers.unwrap_or_default();
-    found.url = mask_url_secrets(&found.url);
-    if shown["url"].is_string() {
-        shown["url"] = json!(found.url);
+    destination.url = mask_url_secrets(&destination.url);
+    if resource["url"].is_string() {
+        resource["url"] = json!(destination.url);
     }
-    let spec = crate::form_fields::editable_spec(shown);
+    let spec = crate::form_fields::editable_spec(resource);
     let e = FormTexts::of(lang);
     let text = t.delete_text.to_owned();
     render_page(&DestinationPage {
-        frame: PageFrame::new(user, NavItem::Destinations, &found.name),
+        frame: PageFrame::new(user, NavItem::Destinations, &destination.name),
         t,
         e,
-        badge: state_badge(found.state.as_ref(), t),
+        badge: state_badge(destination.state.as_ref(), t),
         meter: daily_meter(&numbers, lang, t),
-        limits: active_limits(found.state.as_ref(), found.rate.as_deref(), t),
-        is_running: found.state.as_ref().is_some_and(|state| state.pause.is_none()),
-        delete_dialog: DeleteDialog::new(e, "destinations", &found.name, tag, text),
-        path: format!("/destinations/{}", percent_encode(&found.name)),
-        tiles: load_tiles(user, &found.name, &numbers).await.map_err(failed)?,
-        last: load_last_failure(user, &found.name).await.map_err(failed)?,
+        limits: active_limits(destination.state.as_ref(), destination.rate.as_deref(), t),
+        is_running: destination.state.as_ref().is_some_and(|state| state.pause.is_none()),
+        delete_dialog: DeleteDialog::new(e, "destinations", &destination.name, tag, text),
+        path: format!("/destinations/{}", percent_encode(&destination.name)),
+        tiles: load_tiles(user, &destination.name, &numbers).await.map_err(failed)?,
+        last: load_last_failure(user, &destination.name).await.map_err(failed)?,
         takes_messages: kind_of(&spec).family() == DestinationFamily::Channel,
         spec: serde_json::to_string_pretty(&spec).unwrap_or_default(),
         forms,
-        found,
+        destination,
     })
 }
 
@@ -152,7 +153,7 @@ async fn load_tiles(
         let whole = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
         whole.map_or_else(|| NO_VALUE.to_owned(), |whole| format_duration(lang, whole))
     };
-    #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
+    #[expect(clippy::cast_precision_loss, reason = "one digit after the point is resource")]
     let success = match attempts {
         0 => NO_VALUE.to_owned(),
         _ => {
@@ -192,8 +193,8 @@ async fn load_last_failure(
             .with("destination", name)
             .with("status", status)
             .with("limit", "1");
-        let found: ApiList<DeliveryRef> = user.get(address).await?;
-        let Some(delivery) = found.data.into_iter().next() else { continue };
+        let deliveries: ApiList<DeliveryRef> = user.get(address).await?;
+        let Some(delivery) = deliveries.data.into_iter().next() else { continue };
         let delivery: DeliveryAttempts =
             user.get(ApiPath::new(&["deliveries", &delivery.id])).await?;
         let failed = |attempt: &FailedAttempt| attempt.class.is_some();

@@ -123,8 +123,8 @@ impl EditableResource for SourceResource {
         }
     }
 
-    fn write_special_fields(typed: &FormValues, spec: &mut Value) {
-        let value = |name: &str| typed.get(name).map(|text| text.trim()).unwrap_or_default();
+    fn write_special_fields(values: &FormValues, spec: &mut Value) {
+        let value = |name: &str| values.get(name).map(|text| text.trim()).unwrap_or_default();
         match value("verify") {
             "" => form_fields::set_at(spec, "/verify", None),
             "none" => {

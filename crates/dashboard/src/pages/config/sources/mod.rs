@@ -45,7 +45,7 @@ struct SourceItem {
 }
 
 struct SourceRow {
-    found: SourceItem,
+    source: SourceItem,
     url: String,
     path: String,
     day: String,
@@ -62,22 +62,22 @@ struct SourcesPage {
 
 async fn list_sources(user: CurrentUser, headers: HeaderMap) -> PageResult {
     let t = SourceTexts::of(user.lang());
-    let found: ApiList<SourceItem> =
+    let sources: ApiList<SourceItem> =
         user.get(ApiPath::new(&["sources"])).await.map_err(|t| user.page_error(t))?;
-    let with_charts = found.data.len() <= CHARTS_MAX;
+    let with_charts = sources.data.len() <= CHARTS_MAX;
     let base = user.ingest_base(&headers);
-    let mut rows = Vec::with_capacity(found.data.len());
-    for found in found.data {
+    let mut rows = Vec::with_capacity(sources.data.len());
+    for source in sources.data {
         let series = match with_charts {
-            true => DaySeries::load(&user, "accepted", "source", &found.name).await.ok(),
+            true => DaySeries::load(&user, "accepted", "source", &source.name).await.ok(),
             false => None,
         };
         rows.push(SourceRow {
-            url: ingest_url(&base, &found.name),
-            path: format!("/sources/{}", percent_encode(&found.name)),
+            url: ingest_url(&base, &source.name),
+            path: format!("/sources/{}", percent_encode(&source.name)),
             day: series.as_ref().map(|s| user.lang().number(s.total.value)).unwrap_or_default(),
             line: series.map(|series| series.sparkline()).unwrap_or_default(),
-            found,
+            source,
         });
     }
     render_page(&SourcesPage { frame: PageFrame::new(&user, NavItem::Sources, t.title), t, rows })
@@ -103,7 +103,7 @@ struct SourcePage {
     frame: PageFrame,
     t: &'static SourceTexts,
     e: &'static FormTexts,
-    found: SourceItem,
+    source: SourceItem,
     delete_dialog: DeleteDialog,
     url: String,
     /// Description and command line.
@@ -123,15 +123,15 @@ async fn show_source(
 ) -> PageResult {
     let (t, e) = (SourceTexts::of(user.lang()), FormTexts::of(user.lang()));
     let failed = |error| user.page_error(error);
-    let (shown, tag) =
+    let (resource, tag) =
         user.get_with_etag::<Value>(ApiPath::new(&["sources", &name])).await.map_err(failed)?;
-    let found: SourceItem = serde_json::from_value(shown.clone()).map_err(|_| {
+    let source: SourceItem = serde_json::from_value(resource.clone()).map_err(|_| {
         user.page_error(crate::client::ApiError { status: 500, ..Default::default() })
     })?;
     let events =
-        RecentEvent::load_newest(&user, &found.name, RECENT_LIMIT).await.map_err(failed)?;
+        RecentEvent::load_newest(&user, &source.name, RECENT_LIMIT).await.map_err(failed)?;
     let refused = ApiPath::new(&["requests"])
-        .with("source", &found.name)
+        .with("source", &source.name)
         .with("outcome", "refused")
         .with("limit", RECENT_LIMIT);
     let refused: ApiList<RefusedItem> = user.get(refused).await.map_err(failed)?;
@@ -139,28 +139,28 @@ async fn show_source(
     for (metric, label) in
         [("accepted", t.accepted), ("duplicates", t.duplicates), ("no_key", t.no_key)]
     {
-        let series = DaySeries::load(&user, metric, "source", &found.name).await;
+        let series = DaySeries::load(&user, metric, "source", &source.name).await;
         let series = series.map_err(failed)?;
         numbers.push((label, user.lang().number(series.total.value), series.sparkline()));
     }
     let base = user.ingest_base(&headers);
-    let url = ingest_url(&base, &found.name);
-    let preset = provider::find(&found.provider);
+    let url = ingest_url(&base, &source.name);
+    let preset = provider::find(&source.provider);
     render_page(&SourcePage {
-        frame: PageFrame::new(&user, NavItem::Sources, &found.name),
+        frame: PageFrame::new(&user, NavItem::Sources, &source.name),
         t,
         e,
-        delete_dialog: DeleteDialog::new(e, "sources", &found.name, tag, t.delete_text.to_owned()),
-        commands: if url.is_empty() { Vec::new() } else { test_commands(t, &found, &base, &url) },
+        delete_dialog: DeleteDialog::new(e, "sources", &source.name, tag, t.delete_text.to_owned()),
+        commands: if url.is_empty() { Vec::new() } else { test_commands(t, &source, &base, &url) },
         has_handshake: preset.is_some_and(|preset| preset.answer_handshake(None, None).is_some()),
-        with_secret: (found.verified && SECRET_IN_PATH.contains(&found.provider.as_str()))
+        with_secret: (source.verified && SECRET_IN_PATH.contains(&source.provider.as_str()))
             .then(|| fill(t.address_secret, &[&url])),
-        facts: setting_facts(t, &shown),
+        facts: setting_facts(t, &resource),
         url,
         events,
         refused: refused.data,
         numbers,
-        found,
+        source,
     })
 }
 
@@ -170,15 +170,15 @@ const SECRET_IN_PATH: [&str; 2] = ["evolution-go", "evolution-api"];
 /// Commands that send a test event to this source.
 fn test_commands(
     t: &'static SourceTexts,
-    found: &SourceItem,
+    source: &SourceItem,
     base: &str,
     url: &str,
 ) -> Vec<(&'static str, String)> {
-    let test = format!("surehook send-test {} --server {base}", found.name);
-    if found.verified {
+    let test = format!("surehook send-test {} --server {base}", source.name);
+    if source.verified {
         return vec![(t.send_signed, format!("SUREHOOK_SECRET=… SUREHOOK_TOKEN=… {test}"))];
     }
-    let sample = provider::find(&found.provider).and_then(|preset| preset.samples().first());
+    let sample = provider::find(&source.provider).and_then(|preset| preset.samples().first());
     let mut curl = format!("curl -X POST '{url}{}'", sample.map_or("", |sample| sample.target));
     for (name, value) in sample.map_or([].as_slice(), |sample| sample.headers) {
         let _ = write!(curl, " -H '{name}: {value}'");
@@ -191,7 +191,7 @@ fn test_commands(
     vec![(t.send_plain, curl), (t.send_cli, format!("SUREHOOK_TOKEN=… {test}"))]
 }
 
-fn setting_facts(t: &'static SourceTexts, shown: &Value) -> Vec<(&'static str, String)> {
+fn setting_facts(t: &'static SourceTexts, resource: &Value) -> Vec<(&'static str, String)> {
     let text = |value: &Value| match (value.as_str(), value.as_array()) {
         (Some(text), _) => text.to_owned(),
         (None, Some(items)) => {
@@ -200,7 +200,7 @@ fn setting_facts(t: &'static SourceTexts, shown: &Value) -> Vec<(&'static str, S
         }
         (None, None) => value.to_string(),
     };
-    let spec = crate::form_fields::editable_spec(shown.clone());
+    let spec = crate::form_fields::editable_spec(resource.clone());
     [
         ("/provider", t.provider),
         ("/verify", t.verify),

@@ -4,8 +4,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    client::Answer,
-    gateway::{Gateway, in_to_out},
+    client::HttpResponse,
+    gateway::{Gateway, route_settings},
 };
 
 /// A new token with this role.
@@ -14,16 +14,16 @@ async fn token(gateway: &Gateway, role: &str) -> Value {
 }
 
 /// A call with another token than the gateway's own.
-async fn call(gateway: &Gateway, token: &str, method: Method, path: &str) -> Answer {
+async fn call(gateway: &Gateway, token: &str, method: Method, path: &str) -> HttpResponse {
     let authorization = format!("Bearer {token}");
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
-    gateway.call(method, path, &headers, "{}").await
+    gateway.request(method, path, &headers, "{}").await
 }
 
 #[tokio::test]
 async fn a_role_reaches_as_far_as_it_says_on_every_route() {
-    let gateway = Gateway::with(&in_to_out("https://example.com", "")).await;
+    let gateway = Gateway::start_with(&route_settings("https://example.com", "")).await;
     let mut secrets = Vec::new();
     for role in ["viewer", "operator", "admin"] {
         secrets.push(token(&gateway, role).await["token"].as_str().unwrap().to_owned());
@@ -67,7 +67,7 @@ async fn a_role_reaches_as_far_as_it_says_on_every_route() {
                 assert_eq!(answer.code(), "forbidden", "case: {method} {path}");
             }
         }
-        let nobody = gateway.call(method.clone(), path, &[], "{}").await;
+        let nobody = gateway.request(method.clone(), path, &[], "{}").await;
         assert_eq!(nobody.status, 401, "case: {method} {path} without a token");
     }
 }

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    gateway::{Gateway, TOKEN, in_to_out},
+    gateway::{Gateway, TOKEN, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -32,18 +32,18 @@ async fn only_the_token_opens_the_api() {
     ];
     for headers in refused {
         for path in ["/api/v1/events", "/api/v1/stats", "/api/v1/configuration", "/metrics"] {
-            let answer = gateway.call(Method::GET, path, headers, "").await.expect(401);
+            let answer = gateway.request(Method::GET, path, headers, "").await.expect(401);
             assert_eq!(answer.code(), "unauthorized", "case: {path} {headers:?}");
             assert_eq!(answer.header("www-authenticate"), "Bearer", "case: {path}");
         }
     }
     // What changes something is refused before it is read.
-    let change = gateway.call(Method::DELETE, "/api/v1/sources/demo", &[], "").await;
+    let change = gateway.request(Method::DELETE, "/api/v1/sources/demo", &[], "").await;
     assert_eq!(change.expect(401).code(), "unauthorized");
     gateway.get("/sources/demo").await.expect(200);
     let lower = format!("bearer {TOKEN}");
     let headers: [(&str, &[u8]); 1] = [("authorization", lower.as_bytes())];
-    gateway.call(Method::GET, "/api/v1/events", &headers, "").await.expect(200);
+    gateway.request(Method::GET, "/api/v1/events", &headers, "").await.expect(200);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn what_is_not_there_is_a_problem_with_a_code() {
     let replay = "/deliveries/dlv_01h455vb4pex5vsknk084sn02q/replay";
     assert_eq!(gateway.post(replay, &json!({})).await.expect(404).code(), "not_found");
     for path in ["/elsewhere", "/api", "/api/v2/events", "/in"] {
-        let answer = gateway.call(Method::GET, path, &[], "").await.expect(404);
+        let answer = gateway.request(Method::GET, path, &[], "").await.expect(404);
         assert_eq!(answer.code(), "not_found", "case: {path}");
     }
 }
@@ -90,7 +90,7 @@ async fn a_wrong_method_is_told_the_right_ones() {
         let authorization = format!("Bearer {TOKEN}");
         let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
         let method: Method = method.parse().unwrap();
-        let answer = gateway.call(method.clone(), &format!("/api/v1{path}"), &headers, "").await;
+        let answer = gateway.request(method.clone(), &format!("/api/v1{path}"), &headers, "").await;
         let answer = answer.expect(405);
         assert_eq!(answer.code(), "method_not_allowed", "case: {method} {path}");
         let mut allowed: Vec<&str> =
@@ -132,14 +132,14 @@ async fn events_are_listed_in_pages_newest_first() {
     let gateway = Gateway::start().await;
     let mut sent = Vec::new();
     for number in 0..5 {
-        sent.push(gateway.accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await);
+        sent.push(gateway.post_accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await);
     }
     sent.reverse();
 
     let first = gateway.get("/events?limit=2").await.expect(200).json();
     let cursor = first["next_cursor"].as_str().unwrap();
     // What comes in between belongs to no later page.
-    gateway.accepted("demo", "{}").await;
+    gateway.post_accepted("demo", "{}").await;
     let second = gateway.get(&format!("/events?limit=2&cursor={cursor}")).await.expect(200).json();
     let cursor = second["next_cursor"].as_str().unwrap();
     let last = gateway.get(&format!("/events?limit=2&cursor={cursor}")).await.expect(200).json();
@@ -157,7 +157,7 @@ async fn events_are_listed_in_pages_newest_first() {
 // B13, B53, B78.
 #[tokio::test]
 async fn an_event_is_shown_with_its_request_and_without_its_secrets() {
-    let gateway = Gateway::with(
+    let gateway = Gateway::start_with(
         "[[sources]]\nname = \"in\"\nverify = { token = { header = \"x-pass\" } }\n\
          secrets = [\"canary-source-token\"]",
     )
@@ -171,7 +171,7 @@ async fn an_event_is_shown_with_its_request_and_without_its_secrets() {
         ("authorization", b"Bearer canary-bearer"),
     ];
     let path = "/in/in/sub/path?phase=1&token=canary-query";
-    let id = gateway.call(Method::POST, path, &headers, body).await.expect(200).event();
+    let id = gateway.request(Method::POST, path, &headers, body).await.expect(200).event_id();
 
     let shown = gateway.get(&format!("/events/{id}")).await.expect(200);
     let event = shown.json();
@@ -196,10 +196,10 @@ async fn an_event_is_shown_with_its_request_and_without_its_secrets() {
 
 #[tokio::test]
 async fn dead_letters_are_listed_counted_and_replayed() {
-    let sink = Sink::replying([Reply::status(404).body("gone"), Reply::status(200)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
-    let dead = gateway.delivery(&event, "dead").await;
+    let sink = Sink::with_replies([Reply::status(404).body("gone"), Reply::status(200)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    let dead = gateway.wait_for_delivery(&event, "dead").await;
     let id = dead["id"].as_str().unwrap();
 
     assert_eq!(dead["attempt_list"][0]["response"], "gone");
@@ -219,13 +219,13 @@ async fn dead_letters_are_listed_counted_and_replayed() {
     let replay = format!("/deliveries/{id}/replay");
     let replayed = gateway.post(&replay, &json!({})).await.expect(202).json();
     let new = replayed["delivery_id"].as_str().unwrap();
-    let delivered = gateway.delivery_is(new, "succeeded").await;
+    let delivered = gateway.wait_for_delivery_status(new, "succeeded").await;
 
     assert_eq!((&delivered["replay_of"], &delivered["event"]), (&json!(id), &json!(event)));
-    let old = gateway.delivery_is(id, "replayed").await;
+    let old = gateway.wait_for_delivery_status(id, "replayed").await;
     assert_eq!(old["replayed_by"], new);
     let webhook_ids: HashSet<String> =
-        sink.arrivals().iter().map(|arrival| arrival.id().to_owned()).collect();
+        sink.requests().iter().map(|arrival| arrival.id().to_owned()).collect();
     assert_eq!(webhook_ids, HashSet::from([event]));
     let stats = gateway.get("/dead-letters/stats").await.expect(200).json();
     assert_eq!(stats["invalid_endpoint"], json!({ "total": 1, "pending": 0 }));
@@ -239,10 +239,10 @@ async fn dead_letters_are_listed_counted_and_replayed() {
 
 #[tokio::test]
 async fn what_has_not_ended_cannot_be_replayed() {
-    let sink = Sink::replying([Reply::Hang]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", "{}").await;
-    sink.arrived(1).await;
+    let sink = Sink::with_replies([Reply::Hang]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    sink.wait_for_requests(1).await;
     let delivery = gateway.event(&event).await["deliveries"][0].clone();
 
     let replay = format!("/deliveries/{}/replay", delivery["id"].as_str().unwrap());
@@ -256,13 +256,14 @@ async fn what_has_not_ended_cannot_be_replayed() {
 
 #[tokio::test]
 async fn the_numbers_add_up() {
-    let sink =
-        Sink::scripted(|_, arrival| Reply::status(if arrival.body == "bad" { 400 } else { 200 }))
-            .await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let sink = Sink::with_script(|_, arrival| {
+        Reply::status(if arrival.body == "bad" { 400 } else { 200 })
+    })
+    .await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     for body in ["good", "bad", "good", "good"] {
-        let event = gateway.accepted("in", body).await;
-        gateway.delivery(&event, if body == "bad" { "dead" } else { "succeeded" }).await;
+        let event = gateway.post_accepted("in", body).await;
+        gateway.wait_for_delivery(&event, if body == "bad" { "dead" } else { "succeeded" }).await;
     }
 
     let stats = gateway.stats().await;
@@ -280,15 +281,15 @@ async fn the_numbers_add_up() {
 #[tokio::test]
 async fn probes_are_public_and_metrics_are_not() {
     let gateway = Gateway::start().await;
-    gateway.accepted("demo", "{}").await;
+    gateway.post_accepted("demo", "{}").await;
     for probe in ["/livez", "/readyz", "/login"] {
-        let answer = gateway.call(Method::GET, probe, &[], "").await.expect(200);
+        let answer = gateway.request(Method::GET, probe, &[], "").await.expect(200);
         assert_eq!(answer.header("x-content-type-options"), "nosniff", "case: {probe}");
     }
     let authorization = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
 
-    let metrics = gateway.call(Method::GET, "/metrics", &headers, "").await.expect(200);
+    let metrics = gateway.request(Method::GET, "/metrics", &headers, "").await.expect(200);
 
     assert!(metrics.header("content-type").starts_with("application/openmetrics-text"));
     let accepted = "surehook_requests_total{source=\"demo\",outcome=\"accepted\",reason=\"\"} 1";

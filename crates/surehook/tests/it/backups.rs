@@ -12,21 +12,21 @@ use std::{
 use serde_json::Value;
 
 use crate::support::{
-    SOON,
+    WAIT_LIMIT,
     client::Client,
     eventually,
-    gateway::{Gateway, in_to_out},
-    process::{Ran, surehook},
+    gateway::{Gateway, route_settings},
+    process::{CommandOutput, run_surehook},
     sink::{Reply, Sink},
 };
 
 /// Runs a command that needs no gateway.
-async fn run(folder: &Path, args: &[&str]) -> Ran {
-    surehook(folder, args, &[]).await
+async fn run(folder: &Path, args: &[&str]) -> CommandOutput {
+    run_surehook(folder, args, &[]).await
 }
 
 #[track_caller]
-fn json(ran: &Ran) -> Value {
+fn json(ran: &CommandOutput) -> Value {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     serde_json::from_str(&ran.stdout).unwrap()
 }
@@ -56,7 +56,7 @@ impl Load {
                     number += 1;
                     let body = format!("{{\"id\":\"{sender}-{number}\"}}");
                     let answer = client.send(http::Method::POST, &url, &[], body).await.unwrap();
-                    let id = answer.expect(200).event();
+                    let id = answer.expect(200).event_id();
                     answered.lock().unwrap().push(id);
                 }
             });
@@ -69,7 +69,7 @@ impl Load {
     }
 
     async fn reaches(&self, count: usize) {
-        eventually(SOON, || async { (self.so_far().len() >= count).then_some(()) }).await;
+        eventually(WAIT_LIMIT, || async { (self.so_far().len() >= count).then_some(()) }).await;
     }
 
     async fn finish(mut self) {
@@ -83,8 +83,8 @@ impl Load {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_a_backup_under_load_holds_all_that_was_answered_before_it() {
     let sink = Sink::ok().await;
-    let settings = in_to_out(&sink.url(), "");
-    let gateway = Gateway::with(&settings).await;
+    let settings = route_settings(&sink.url(), "");
+    let gateway = Gateway::start_with(&settings).await;
     let load = Load::start(&gateway);
     load.reaches(1_000).await;
 
@@ -108,24 +108,24 @@ async fn heavy_a_backup_under_load_holds_all_that_was_answered_before_it() {
     for id in &before {
         second.event(id).await;
     }
-    let stats = eventually(SOON, || async {
+    let stats = eventually(WAIT_LIMIT, || async {
         let stats = second.stats().await;
         (stats["by_status"]["succeeded"] == stats["total"]).then_some(stats)
     })
     .await;
     assert_eq!(stats["total"], made["events"]);
     // Keys came along: what the provider sends again is still a duplicate.
-    let again = second.post_in("in", &[], "{\"id\":\"0-1\"}").await.expect(200).json();
+    let again = second.send_webhook("in", &[], "{\"id\":\"0-1\"}").await.expect(200).json();
     assert_eq!(again["status"], "duplicate", "{again}");
 }
 
 #[tokio::test]
 async fn what_was_in_flight_is_delivered_from_the_copy() {
-    let sink = Sink::replying([Reply::Hang, Reply::status(200)]).await;
-    let settings = in_to_out(&sink.url(), "");
-    let gateway = Gateway::with(&settings).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
-    sink.arrived(1).await;
+    let sink = Sink::with_replies([Reply::Hang, Reply::status(200)]).await;
+    let settings = route_settings(&sink.url(), "");
+    let gateway = Gateway::start_with(&settings).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    sink.wait_for_requests(1).await;
 
     let made = json(&run(gateway.folder(), &["backup", "copy.db", "--json"]).await);
 
@@ -136,17 +136,17 @@ async fn what_was_in_flight_is_delivered_from_the_copy() {
     assert_eq!(restored.code, Some(0), "{restored:?}");
     assert!(restored.stderr.contains("1 of them in progress"), "{restored:?}");
     let second = Gateway::builder().settings(&settings).start_in(other).await;
-    second.delivery(&event, "succeeded").await;
-    assert_eq!(sink.arrived(2).await[1].id(), event);
+    second.wait_for_delivery(&event, "succeeded").await;
+    assert_eq!(sink.wait_for_requests(2).await[1].id(), event);
 }
 
 #[tokio::test]
 async fn nothing_is_overwritten_unless_asked_and_then_it_is_kept() {
     let mut gateway = Gateway::start().await;
-    let first = gateway.accepted("demo", r#"{"id":"a"}"#).await;
+    let first = gateway.post_accepted("demo", r#"{"id":"a"}"#).await;
     let folder = gateway.folder().to_owned();
     json(&run(&folder, &["backup", "copy.db", "--json"]).await);
-    let later = gateway.accepted("demo", r#"{"id":"b"}"#).await;
+    let later = gateway.post_accepted("demo", r#"{"id":"b"}"#).await;
 
     let there = run(&folder, &["backup", "copy.db"]).await;
     let onto = run(&folder, &["backup", "data/surehook.db", "--force"]).await;
@@ -176,7 +176,7 @@ async fn nothing_is_overwritten_unless_asked_and_then_it_is_kept() {
 #[tokio::test]
 async fn a_damaged_or_foreign_file_is_not_restored() {
     let gateway = Gateway::start().await;
-    gateway.accepted("demo", r#"{"id":"a"}"#).await;
+    gateway.post_accepted("demo", r#"{"id":"a"}"#).await;
     let folder = gateway.folder();
     json(&run(folder, &["backup", "copy.db", "--json"]).await);
     let good = fs::read(folder.join("copy.db")).unwrap();
@@ -207,7 +207,7 @@ async fn a_damaged_or_foreign_file_is_not_restored() {
 #[tokio::test]
 async fn a_restore_that_was_cut_off_does_not_look_like_an_empty_gateway() {
     let mut gateway = Gateway::start().await;
-    let event = gateway.accepted("demo", r#"{"id":"a"}"#).await;
+    let event = gateway.post_accepted("demo", r#"{"id":"a"}"#).await;
     let folder = gateway.folder().to_owned();
     json(&run(&folder, &["backup", "copy.db", "--json"]).await);
     gateway.kill9();

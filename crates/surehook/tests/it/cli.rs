@@ -5,31 +5,32 @@ use std::{path::Path, time::Duration};
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, in_to_out},
-    process::{Ran, surehook},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, route_settings},
+    process::{CommandOutput, run_surehook},
     sink::{Reply, Sink},
 };
 
 /// Each line of a command's output as JSON.
 #[track_caller]
-fn lines(ran: &Ran) -> Vec<Value> {
+fn lines(ran: &CommandOutput) -> Vec<Value> {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// A gateway with one dead letter and its id; whatever is tried next succeeds.
 async fn with_a_dead_letter() -> (Gateway, Sink, String) {
-    let sink = Sink::replying([Reply::status(400), Reply::status(200)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
-    let delivery = gateway.delivery(&event, "dead").await["id"].as_str().unwrap().to_owned();
+    let sink = Sink::with_replies([Reply::status(400), Reply::status(200)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    let delivery =
+        gateway.wait_for_delivery(&event, "dead").await["id"].as_str().unwrap().to_owned();
     (gateway, sink, delivery)
 }
 
 #[tokio::test]
 async fn a_newcomer_gets_an_event_through_with_what_is_printed() {
-    let gateway = Gateway::newcomer().await;
+    let gateway = Gateway::start_unconfigured().await;
     let printed = gateway.stdout();
     assert!(printed.contains("data         data"), "{printed}");
     let curl = printed.lines().find(|line| line.contains("curl -X POST")).unwrap();
@@ -38,10 +39,10 @@ async fn a_newcomer_gets_an_event_through_with_what_is_printed() {
     let path = url.strip_prefix(&gateway.url("")).unwrap();
 
     let headers: [(&str, &[u8]); 1] = [("content-type", b"application/json")];
-    let sent = gateway.call(http::Method::POST, path, &headers, body.clone()).await;
+    let sent = gateway.request(http::Method::POST, path, &headers, body.clone()).await;
 
-    let id = sent.expect(200).event();
-    gateway.delivery(&id, "succeeded").await;
+    let id = sent.expect(200).event_id();
+    gateway.wait_for_delivery(&id, "succeeded").await;
     let look = printed.lines().find(|line| line.contains("Authorization: Bearer")).unwrap();
     assert!(look.contains(gateway.token()) && look.ends_with("/api/v1/inbox"), "{look}");
     let inbox = gateway.get("/inbox").await.expect(200).json();
@@ -51,7 +52,7 @@ async fn a_newcomer_gets_an_event_through_with_what_is_printed() {
 
 #[tokio::test]
 async fn the_token_is_printed_once_and_kept() {
-    let mut gateway = Gateway::newcomer().await;
+    let mut gateway = Gateway::start_unconfigured().await;
     let token = gateway.token().to_owned();
     assert!(token.starts_with("shk_"), "{token}");
 
@@ -74,7 +75,7 @@ async fn the_token_is_printed_once_and_kept() {
 async fn a_file_is_applied_to_a_running_gateway() {
     let gateway = Gateway::start().await;
     let file = gateway.folder().join("more.toml");
-    let settings = in_to_out("https://example.com/hook", "");
+    let settings = route_settings("https://example.com/hook", "");
     std::fs::write(&file, &settings).unwrap();
 
     let first = gateway.cli(&["apply", "more.toml"]).await;
@@ -85,7 +86,7 @@ async fn a_file_is_applied_to_a_running_gateway() {
         assert!(first.stdout.contains(created), "{first:?}");
     }
     assert_eq!((&second[0]["changes"], &second[0]["unchanged"]), (&json!([]), &json!(3)));
-    gateway.accepted("in", "{}").await;
+    gateway.post_accepted("in", "{}").await;
     std::fs::write(&file, settings.replace("name = \"in\"", "name = \"in\"\nnam = \"x\"")).unwrap();
     let wrong = gateway.cli(&["apply", "more.toml"]).await;
     assert_eq!(wrong.code, Some(78), "{wrong:?}");
@@ -97,9 +98,9 @@ async fn a_file_is_applied_to_a_running_gateway() {
 #[tokio::test]
 async fn events_are_listed_and_shown() {
     let gateway = Gateway::start().await;
-    let first = gateway.accepted("demo", r#"{"id":"\u001b[31mred"}"#).await;
-    let second = gateway.accepted("demo", r#"{"id":"b"}"#).await;
-    gateway.delivery(&first, "succeeded").await;
+    let first = gateway.post_accepted("demo", r#"{"id":"\u001b[31mred"}"#).await;
+    let second = gateway.post_accepted("demo", r#"{"id":"b"}"#).await;
+    gateway.wait_for_delivery(&first, "succeeded").await;
 
     let all = lines(&gateway.cli(&["events", "list", "--json"]).await);
     let page = lines(&gateway.cli(&["events", "list", "--limit", "1", "--json"]).await);
@@ -139,8 +140,8 @@ async fn dead_letters_are_listed_counted_shown_and_replayed() {
     assert_eq!(shown[0]["attempt_list"][0]["status"], 400);
     assert_eq!(replayed[0]["id"], id);
     let new = replayed[0]["delivery_id"].as_str().unwrap();
-    gateway.delivery_is(new, "succeeded").await;
-    assert_eq!(sink.arrivals().len(), 2);
+    gateway.wait_for_delivery_status(new, "succeeded").await;
+    assert_eq!(sink.requests().len(), 2);
     let too_soon = gateway.cli(&["dlq", "replay", &id]).await;
     assert_eq!(too_soon.code, Some(5), "{too_soon:?}");
     assert!(too_soon.stderr.contains("again in"), "{too_soon:?}");
@@ -186,7 +187,7 @@ async fn a_command_that_fails_says_why_and_how() {
         ("bad cursor", &["events", "list", "--cursor", "x"], with(&server, good), 5, "cursor"),
         ("bad option", &["events", "list", "--limit", "0"], with(&server, good), 2, "--limit"),
     ] {
-        let ran = surehook(gateway.folder(), args, &env).await;
+        let ran = run_surehook(gateway.folder(), args, &env).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
         assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
         assert!(!ran.stderr.contains("panicked"), "case: {name}: {ran:?}");
@@ -225,7 +226,7 @@ async fn settings_that_make_no_sense_are_named() {
         let data = name.replace(' ', "-");
         let args = ["serve", "--listen", "127.0.0.1:0", "--data", &data];
         let args = if name == "port" { &args[..1] } else { &args[..] };
-        let ran = surehook(folder.path(), args, &env).await;
+        let ran = run_surehook(folder.path(), args, &env).await;
         assert_eq!(ran.code, Some(78), "case: {name}: {ran:?}");
         assert!(ran.stderr.contains(named), "case: {name}: {ran:?}");
         assert!(!ran.stdout.contains("ready"), "case: {name}: {ran:?}");
@@ -239,7 +240,9 @@ async fn one_folder_has_one_gateway() {
     let gateway = Gateway::start().await;
     let serve = |folder: &Path, listen: &str| {
         let (folder, listen) = (folder.to_owned(), listen.to_owned());
-        async move { surehook(&folder, &["serve", "--data", "data", "--listen", &listen], &[]).await }
+        async move {
+            run_surehook(&folder, &["serve", "--data", "data", "--listen", &listen], &[]).await
+        }
     };
 
     let second = serve(gateway.folder(), "127.0.0.1:0").await;
@@ -251,59 +254,60 @@ async fn one_folder_has_one_gateway() {
     assert!(second.stderr.contains("--data"), "{second:?}");
     assert_eq!(same_port.code, Some(78), "{same_port:?}");
     assert!(same_port.stderr.contains("--listen"), "{same_port:?}");
-    gateway.accepted("demo", "{}").await;
+    gateway.post_accepted("demo", "{}").await;
 }
 
 #[tokio::test]
 async fn a_gateway_that_is_asked_to_end_finishes_what_runs() {
-    let sink = Sink::replying([Reply::status(200).after(Duration::from_secs(1))]).await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "concurrency = 1")).await;
-    let running = gateway.accepted("in", "1").await;
-    let waiting = gateway.accepted("in", "2").await;
-    sink.arrived(1).await;
+    let sink = Sink::with_replies([Reply::status(200).after(Duration::from_secs(1))]).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "concurrency = 1")).await;
+    let running = gateway.post_accepted("in", "1").await;
+    let waiting = gateway.post_accepted("in", "2").await;
+    sink.wait_for_requests(1).await;
 
     let status = gateway.terminate().await;
 
     assert_eq!(status.code(), Some(0), "{}", gateway.log());
-    assert_eq!(sink.arrivals().len(), 1, "an attempt was started after the signal");
+    assert_eq!(sink.requests().len(), 1, "an attempt was started after the signal");
     gateway.restart().await;
-    let finished = gateway.delivery(&running, "succeeded").await;
+    let finished = gateway.wait_for_delivery(&running, "succeeded").await;
     assert_eq!(finished["attempts"], 1, "{finished}");
-    gateway.delivery(&waiting, "succeeded").await;
-    assert_eq!(sink.arrivals().len(), 2);
+    gateway.wait_for_delivery(&waiting, "succeeded").await;
+    assert_eq!(sink.requests().len(), 2);
 }
 
 #[tokio::test]
 async fn an_attempt_that_does_not_end_does_not_hold_up_the_end() {
-    let sink = Sink::replying([Reply::Hang, Reply::status(200)]).await;
-    let settings = format!("shutdown_grace = \"100ms\"\n{}", in_to_out(&sink.url(), ""));
-    let mut gateway = Gateway::with(&settings).await;
-    let event = gateway.accepted("in", "{}").await;
-    sink.arrived(1).await;
+    let sink = Sink::with_replies([Reply::Hang, Reply::status(200)]).await;
+    let settings = format!("shutdown_grace = \"100ms\"\n{}", route_settings(&sink.url(), ""));
+    let mut gateway = Gateway::start_with(&settings).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    sink.wait_for_requests(1).await;
 
-    gateway.ask_to_end();
-    let status = gateway.ended().await;
+    gateway.send_sigterm();
+    let status = gateway.wait_for_exit().await;
 
     assert_eq!(status.code(), Some(0), "{}", gateway.log());
     gateway.restart().await;
-    let delivery = gateway.delivery(&event, "succeeded").await;
+    let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
     assert_eq!(delivery["attempt_list"][0]["failure"], "interrupted", "{delivery}");
 }
 
 #[tokio::test]
 async fn what_was_not_ended_properly_goes_on_after_a_restart() {
-    let sink = Sink::replying([Reply::Hang, Reply::status(200)]).await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", "{}").await;
-    sink.arrived(1).await;
+    let sink = Sink::with_replies([Reply::Hang, Reply::status(200)]).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    sink.wait_for_requests(1).await;
 
     gateway.kill9();
     gateway.restart().await;
 
-    gateway.delivery(&event, "succeeded").await;
-    let arrivals =
-        eventually(SOON, || async { Some(sink.arrivals()).filter(|arrivals| arrivals.len() == 2) })
-            .await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
+    let arrivals = eventually(WAIT_LIMIT, || async {
+        Some(sink.requests()).filter(|arrivals| arrivals.len() == 2)
+    })
+    .await;
     assert_eq!(arrivals[0].id(), arrivals[1].id());
     assert!(arrivals[0].at < arrivals[1].at);
 }

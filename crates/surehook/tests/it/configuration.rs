@@ -33,19 +33,25 @@ async fn a_source_is_made_found_changed_and_removed() {
 
     assert_eq!(gateway.get("/sources/in").await.expect(200).json(), made);
     assert_eq!(gateway.get(&format!("/sources/{id}")).await.expect(200).json(), made);
-    gateway.accepted("in", "{}").await;
+    gateway.post_accepted("in", "{}").await;
 
     let off = json!({ "name": "renamed", "verify": "none", "enabled": false });
     let changed = gateway.put("/sources/in", &off).await.expect(200).json();
     assert_eq!((&changed["id"], &changed["name"]), (&json!(id), &json!("renamed")));
     assert_eq!(changed["created_at"], made["created_at"]);
-    assert_eq!(gateway.post_in("in", &[], "{}").await.expect(404).code(), "unknown_source");
-    assert_eq!(gateway.post_in("renamed", &[], "{}").await.expect(503).code(), "source_disabled");
+    assert_eq!(gateway.send_webhook("in", &[], "{}").await.expect(404).code(), "unknown_source");
+    assert_eq!(
+        gateway.send_webhook("renamed", &[], "{}").await.expect(503).code(),
+        "source_disabled"
+    );
 
     gateway.delete("/sources/renamed").await.expect(204);
     gateway.get(&format!("/sources/{id}")).await.expect(404);
     gateway.delete(&format!("/sources/{id}")).await.expect(404);
-    assert_eq!(gateway.post_in("renamed", &[], "{}").await.expect(404).code(), "unknown_source");
+    assert_eq!(
+        gateway.send_webhook("renamed", &[], "{}").await.expect(404).code(),
+        "unknown_source"
+    );
     // What it took in before is still there.
     assert_eq!(gateway.stats().await["total"], 1);
 }
@@ -193,7 +199,7 @@ async fn a_body_that_is_no_json_is_told_so() {
     for (kind, body, status, code) in cases {
         let headers: [(&str, &[u8]); 2] =
             [("authorization", authorization.as_bytes()), ("content-type", kind)];
-        let answer = gateway.call(Method::POST, "/api/v1/sources", &headers, body).await;
+        let answer = gateway.request(Method::POST, "/api/v1/sources", &headers, body).await;
         let name = String::from_utf8_lossy(body);
         assert_eq!(answer.clone().expect(status).code(), code, "case: {name}");
     }
@@ -201,9 +207,9 @@ async fn a_body_that_is_no_json_is_told_so() {
     let deep = format!(r#"{{"name":"in","url":"x","retry":{}"#, "[".repeat(100_000));
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
-    gateway.call(Method::POST, "/api/v1/destinations", &headers, deep).await.expect(400);
+    gateway.request(Method::POST, "/api/v1/destinations", &headers, deep).await.expect(400);
     let large = vec![b' '; 2 << 20];
-    let answer = gateway.call(Method::POST, "/api/v1/sources", &headers, large).await;
+    let answer = gateway.request(Method::POST, "/api/v1/sources", &headers, large).await;
     assert_eq!(answer.expect(413).code(), "body_too_large");
 }
 
@@ -274,8 +280,8 @@ async fn secrets_in_an_address_are_used_kept_and_never_shown() {
     }
     assert!(export.stdout.contains("#   destinations.out.url\n"), "{export:?}");
 
-    gateway.accepted("in", "{}").await;
-    assert_eq!(sink.arrived(1).await[0].query, "a=1&token=canary");
+    gateway.post_accepted("in", "{}").await;
+    assert_eq!(sink.wait_for_requests(1).await[0].query, "a=1&token=canary");
     // A mask that stands for nothing is no secret.
     let document = gateway.get("/configuration").await.expect(200).json();
     for refused in [

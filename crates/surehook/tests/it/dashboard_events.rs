@@ -4,10 +4,10 @@ use http::Method;
 use serde_json::json;
 
 use crate::support::{
-    SOON,
-    dashboard::SignedIn,
+    WAIT_LIMIT,
+    dashboard::DashboardClient,
     eventually,
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -19,8 +19,8 @@ const BODY: &str = r#"{"id":"<script>alert(1)</script>","password":"canary-body"
 /// A gateway with one event that has been delivered, and the event.
 async fn delivered() -> (Gateway, String) {
     let answer = Reply::status(200).body(format!("{HOSTILE} of the answer"));
-    let sink = Sink::replying([answer]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let sink = Sink::with_replies([answer]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let headers: [(&str, &[u8]); 4] = [
         ("content-type", b"application/json"),
         ("authorization", b"Bearer canary-header"),
@@ -28,15 +28,15 @@ async fn delivered() -> (Gateway, String) {
         ("x-odd", b"\xff<b>"),
     ];
     let path = "/in/in/more?token=canary-query&a='%3B";
-    let event = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).event();
-    gateway.delivery(&event, "succeeded").await;
+    let event = gateway.request(Method::POST, path, &headers, BODY).await.expect(200).event_id();
+    gateway.wait_for_delivery(&event, "succeeded").await;
     (gateway, event)
 }
 
-async fn with_role<'g>(gateway: &'g Gateway, role: &str) -> SignedIn<'g> {
+async fn with_role<'g>(gateway: &'g Gateway, role: &str) -> DashboardClient<'g> {
     let made = gateway.post("/tokens", &json!({ "role": role, "name": "<i>eyes</i>" })).await;
     let made = made.expect(201).json();
-    SignedIn::with(gateway, made["token"].as_str().unwrap()).await
+    DashboardClient::with_token(gateway, made["token"].as_str().unwrap()).await
 }
 
 /// The value of the hidden field of the form that is sent to `action`.
@@ -47,21 +47,21 @@ fn once(html: &str, action: &str) -> String {
 }
 
 async fn delivery_of(gateway: &Gateway, event: &str, status: &str) -> String {
-    gateway.delivery(event, status).await["id"].as_str().unwrap().to_owned()
+    gateway.wait_for_delivery(event, status).await["id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
 async fn an_event_explains_itself_and_nothing_hostile_gets_out() {
     let (gateway, event) = delivered().await;
-    let visitor = SignedIn::new(&gateway).await;
+    let session = DashboardClient::new(&gateway).await;
     for path in ["/events".to_owned(), format!("/events/{event}")] {
-        let page = visitor.page(&path).await;
+        let page = session.page(&path).await;
         assert_eq!(page.status, 200);
         assert!(page.html.contains(ESCAPED) && !page.html.contains("<script>alert"), "{path}");
         assert!(!page.html.contains("canary"), "{path} shows a secret");
         assert!(!page.html.contains(" style="), "{path} has a style that the policy forbids");
     }
-    let page = visitor.page(&format!("/events/{event}")).await.html;
+    let page = session.page(&format!("/events/{event}")).await.html;
     for text in [
         "Not verified: this source has no signature check",
         "from body field /id",
@@ -83,11 +83,11 @@ async fn an_event_explains_itself_and_nothing_hostile_gets_out() {
 #[tokio::test]
 async fn a_short_address_leads_to_the_event_and_a_wrong_one_says_so() {
     let gateway = Gateway::start().await;
-    let visitor = SignedIn::new(&gateway).await;
-    assert_eq!(visitor.page("/e/evt_1").await.location.as_deref(), Some("/events/evt_1"));
-    assert_eq!(visitor.page("/e/%2F%2Fevil").await.location.as_deref(), Some("/events/%2F%2Fevil"));
+    let session = DashboardClient::new(&gateway).await;
+    assert_eq!(session.page("/e/evt_1").await.location.as_deref(), Some("/events/evt_1"));
+    assert_eq!(session.page("/e/%2F%2Fevil").await.location.as_deref(), Some("/events/%2F%2Fevil"));
     for path in ["/events/evt_1", "/events/%3Cscript%3E", "/events/evt_1/duplicates/1"] {
-        let page = visitor.page(path).await;
+        let page = session.page(path).await;
         assert_eq!(page.status, 404, "{path}");
         assert!(page.html.contains("Page not found"), "{path}");
     }
@@ -96,7 +96,7 @@ async fn a_short_address_leads_to_the_event_and_a_wrong_one_says_so() {
 #[tokio::test]
 async fn pages_speak_the_language_that_is_asked_for() {
     let (gateway, event) = delivered().await;
-    let visitor = SignedIn::new(&gateway).await;
+    let session = DashboardClient::new(&gateway).await;
     for (lang, texts) in [
         (
             "pt-BR",
@@ -104,8 +104,9 @@ async fn pages_speak_the_language_that_is_asked_for() {
         ),
         ("es", ["Entregas", "Sin verificar: este origen no comprueba firmas", "con éxito"]),
     ] {
-        let cookie = format!("{}; surehook_lang={lang}", visitor.cookie());
-        let page = SignedIn::resumed(&gateway, &cookie).page(&format!("/events/{event}")).await;
+        let cookie = format!("{}; surehook_lang={lang}", session.cookie());
+        let page =
+            DashboardClient::with_cookie(&gateway, &cookie).page(&format!("/events/{event}")).await;
         assert!(texts.iter().all(|text| page.html.contains(text)), "{lang}");
         assert!(page.html.contains(&format!("<html lang=\"{lang}\"")));
     }
@@ -114,7 +115,7 @@ async fn pages_speak_the_language_that_is_asked_for() {
 #[tokio::test]
 async fn the_list_is_narrowed_by_what_is_typed_and_exported() {
     let (gateway, event) = delivered().await;
-    let visitor = SignedIn::new(&gateway).await;
+    let session = DashboardClient::new(&gateway).await;
     for (typed, found) in [
         ("status:succeeded+dest:out+source:in+since:1h", true),
         ("status:dead", false),
@@ -124,19 +125,19 @@ async fn the_list_is_narrowed_by_what_is_typed_and_exported() {
         ("body.note:no", false),
         ("of+nothing", false),
     ] {
-        let page = visitor.page(&format!("/events?q={typed}")).await;
+        let page = session.page(&format!("/events?q={typed}")).await;
         assert_eq!(page.html.contains(&event), found, "case: {typed}");
-        let file = visitor.page(&format!("/events/export?format=ndjson&q={typed}")).await;
+        let file = session.page(&format!("/events/export?format=ndjson&q={typed}")).await;
         assert_eq!((file.status, file.html.contains(&event)), (200, found), "case: {typed}");
     }
     for (typed, says) in
         [("colour:red", "colour:red"), ("class:odd", "class"), ("dest:nowhere", "nowhere")]
     {
-        let page = visitor.page(&format!("/events?q={typed}")).await;
+        let page = session.page(&format!("/events?q={typed}")).await;
         assert_eq!(page.status, 200);
         assert!(page.html.contains("role=\"alert\"") && page.html.contains(says), "case: {typed}");
     }
-    let csv = visitor.page("/events/export?format=csv&q=").await;
+    let csv = session.page("/events/export?format=csv&q=").await;
     assert!(csv.html.starts_with("id,"), "{}", csv.html);
 
     // It has keys and phones as they are.
@@ -148,10 +149,10 @@ async fn the_list_is_narrowed_by_what_is_typed_and_exported() {
 #[tokio::test]
 async fn a_body_is_a_file_that_no_browser_runs() {
     let (gateway, event) = delivered().await;
-    let visitor = SignedIn::new(&gateway).await;
-    let cookie: [(&str, &[u8]); 1] = [("cookie", visitor.cookie().as_bytes())];
+    let session = DashboardClient::new(&gateway).await;
+    let cookie: [(&str, &[u8]); 1] = [("cookie", session.cookie().as_bytes())];
     let path = format!("/events/{event}/body");
-    let file = gateway.call(Method::GET, &path, &cookie, "").await.expect(200);
+    let file = gateway.request(Method::GET, &path, &cookie, "").await.expect(200);
     assert_eq!(file.header("content-type"), "application/octet-stream");
     assert!(file.header("content-disposition").starts_with("attachment"));
     assert_eq!(file.header("x-content-type-options"), "nosniff");
@@ -167,10 +168,13 @@ async fn who_reveals_sees_it_once_and_the_story_says_so() {
     for hidden in ["/reveal", "/replay", "/cancel", "type=\"checkbox\""] {
         assert!(!page.contains(&format!("{path}{hidden}")), "a viewer is offered {hidden}");
     }
-    assert_eq!(viewer.form(&format!("{path}/reveal"), "").await.location, Some(path.clone()));
+    assert_eq!(
+        viewer.submit_form(&format!("{path}/reveal"), "").await.location,
+        Some(path.clone())
+    );
 
     let operator = with_role(&gateway, "operator").await;
-    let shown = operator.form(&format!("{path}/reveal"), "").await;
+    let shown = operator.submit_form(&format!("{path}/reveal"), "").await;
 
     assert_eq!(shown.status, 200);
     for canary in ["canary-body", "canary-header", "canary-query"] {
@@ -193,41 +197,44 @@ async fn a_delivery_is_replayed_once_however_often_the_form_is_sent() {
     let form = format!("idempotency_key={}", once(&operator.page(&path).await.html, &action));
 
     for _ in 0..2 {
-        assert_eq!(operator.form(&action, &form).await.location.as_deref(), Some(path.as_str()));
+        assert_eq!(
+            operator.submit_form(&action, &form).await.location.as_deref(),
+            Some(path.as_str())
+        );
     }
 
     assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
     let viewer = with_role(&gateway, "viewer").await;
-    viewer.form(&action, "idempotency_key=other").await;
+    viewer.submit_form(&action, "idempotency_key=other").await;
     assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]
 async fn a_delivery_that_waits_is_cancelled() {
-    let sink = Sink::replying([Reply::status(503)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let sink = Sink::with_replies([Reply::status(503)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     let delivery = delivery_of(&gateway, &event, "scheduled").await;
-    let visitor = SignedIn::new(&gateway).await;
-    let page = visitor.page(&format!("/events/{event}")).await.html;
+    let session = DashboardClient::new(&gateway).await;
+    let page = session.page(&format!("/events/{event}")).await.html;
     for text in ["Attempt 1 to out failed", "HTTP 503", "Temporary failure", "Retry policy backoff"]
     {
         assert!(page.contains(text), "{text} is missing");
     }
-    visitor.form(&format!("/events/{event}/deliveries/{delivery}/cancel"), "").await;
-    gateway.delivery(&event, "cancelled").await;
-    let page = visitor.page(&format!("/events/{event}")).await.html;
+    session.submit_form(&format!("/events/{event}/deliveries/{delivery}/cancel"), "").await;
+    gateway.wait_for_delivery(&event, "cancelled").await;
+    let page = session.page(&format!("/events/{event}")).await.html;
     assert!(page.contains("Delivery to out cancelled"));
 }
 
 #[tokio::test]
 async fn a_duplicate_is_compared_and_delivered_anyway() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", r#"{"id":"a","total":1.0}"#).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a","total":1.0}"#).await;
     let other = format!(r#"{{"id":"a","total":1.00,"note":"{HOSTILE}"}}"#);
-    gateway.post_in("in", &[("content-type", "application/json")], other).await.expect(200);
-    eventually(SOON, || async {
+    gateway.send_webhook("in", &[("content-type", "application/json")], other).await.expect(200);
+    eventually(WAIT_LIMIT, || async {
         (gateway.event(&event).await["duplicate_count"] == 1).then_some(())
     })
     .await;
@@ -243,7 +250,8 @@ async fn a_duplicate_is_compared_and_delivered_anyway() {
     assert!(!page.contains("<script>alert"));
     assert!(!with_role(&gateway, "viewer").await.page(&path).await.html.contains("/deliver\""));
     let action = format!("{path}/deliver");
-    let done = operator.form(&action, &format!("idempotency_key={}", once(&page, &action))).await;
+    let done =
+        operator.submit_form(&action, &format!("idempotency_key={}", once(&page, &action))).await;
     let new = done.location.unwrap();
     assert!(new.starts_with("/events/evt_") && !new.contains(&event));
     let page = operator.page(&new).await.html;
@@ -254,18 +262,18 @@ async fn a_duplicate_is_compared_and_delivered_anyway() {
 #[tokio::test]
 async fn one_secret_is_no_plural() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     for (n, secrets, expected) in [
         (1, r#""token":"x""#, "1 secret value is masked and not compared."),
         (2, r#""token":"x","password":"y""#, "2 secret values are masked and not compared."),
     ] {
-        gateway.post_in("in", &[], format!(r#"{{"id":"a",{secrets}}}"#)).await.expect(200);
-        eventually(SOON, || async {
+        gateway.send_webhook("in", &[], format!(r#"{{"id":"a",{secrets}}}"#)).await.expect(200);
+        eventually(WAIT_LIMIT, || async {
             (gateway.event(&event).await["duplicate_count"] == n).then_some(())
         })
         .await;
-        let admin = SignedIn::new(&gateway).await;
+        let admin = DashboardClient::new(&gateway).await;
         let page = admin.page(&format!("/events/{event}/duplicates/{n}")).await.html;
         assert!(page.contains(expected), "{expected}: {page}");
     }
@@ -274,25 +282,25 @@ async fn one_secret_is_no_plural() {
 #[tokio::test]
 async fn what_is_not_text_is_shown_as_bytes_and_what_is_large_in_part() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let visitor = SignedIn::new(&gateway).await;
-    let binary = gateway.accepted("in", b"\x00\xff<b>".to_vec()).await;
-    let page = visitor.page(&format!("/events/{binary}")).await.html;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let session = DashboardClient::new(&gateway).await;
+    let binary = gateway.post_accepted("in", b"\x00\xff<b>".to_vec()).await;
+    let page = session.page(&format!("/events/{binary}")).await.html;
     assert!(page.contains("00 ff 3c 62 3e") && page.contains("--data-binary @body.bin"));
     let large = format!(r#"{{"id":"b","text":"{}"}}"#, "é".repeat(200_000));
-    let large = gateway.accepted("in", large).await;
-    let page = visitor.page(&format!("/events/{large}")).await.html;
+    let large = gateway.post_accepted("in", large).await;
+    let page = session.page(&format!("/events/{large}")).await.html;
     assert!(page.contains("Only the first 256.0 KiB are shown.") && page.len() < 400_000);
-    let deep = gateway.accepted("in", "[".repeat(100_000)).await;
-    assert_eq!(visitor.page(&format!("/events/{deep}")).await.status, 200);
+    let deep = gateway.post_accepted("in", "[".repeat(100_000)).await;
+    assert_eq!(session.page(&format!("/events/{deep}")).await.status, 200);
 }
 
 #[tokio::test]
 async fn what_a_destination_gets_is_a_line_for_a_shell() {
     let (gateway, event) = delivered().await;
-    let visitor = SignedIn::new(&gateway).await;
+    let session = DashboardClient::new(&gateway).await;
     let delivery = delivery_of(&gateway, &event, "succeeded").await;
-    let page = visitor.page(&format!("/events/{event}/deliveries/{delivery}/curl")).await;
+    let page = session.page(&format!("/events/{event}/deliveries/{delivery}/curl")).await;
     assert_eq!(page.status, 200);
     assert!(page.html.contains("curl --globoff &#39;http://127.0.0.1:"), "{}", page.html);
     assert!(!page.html.contains("canary"));
@@ -300,14 +308,14 @@ async fn what_a_destination_gets_is_a_line_for_a_shell() {
 
 #[tokio::test]
 async fn what_is_dead_of_chosen_events_is_replayed_and_nothing_else() {
-    let sink = Sink::replying([Reply::status(400)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let sink = Sink::with_replies([Reply::status(400)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let (chosen, other) = (
-        gateway.accepted("in", r#"{"id":"a"}"#).await,
-        gateway.accepted("in", r#"{"id":"b"}"#).await,
+        gateway.post_accepted("in", r#"{"id":"a"}"#).await,
+        gateway.post_accepted("in", r#"{"id":"b"}"#).await,
     );
     for event in [&chosen, &other] {
-        gateway.delivery(event, "dead").await;
+        gateway.wait_for_delivery(event, "dead").await;
     }
     let operator = with_role(&gateway, "operator").await;
     let path = format!("/events/{chosen}");
@@ -315,12 +323,12 @@ async fn what_is_dead_of_chosen_events_is_replayed_and_nothing_else() {
         assert!(!page.html.contains("/replays/new"), "it would replay all that is dead");
         let form =
             format!("event={chosen}&once={}&next={path}", once(&page.html, "/replays/selected"));
-        let done = operator.form("/replays/selected", &form).await;
+        let done = operator.submit_form("/replays/selected", &form).await;
         assert_eq!(done.location.as_deref(), Some(path.as_str()));
-        let again = operator.form("/replays/selected", &form).await;
+        let again = operator.submit_form("/replays/selected", &form).await;
         assert_eq!(again.status, 303, "sent twice, done once");
-        let newest = gateway.delivery_to(&chosen, "out").await.unwrap();
-        gateway.delivery_is(&newest, "dead").await;
+        let newest = gateway.find_delivery_to(&chosen, "out").await.unwrap();
+        gateway.wait_for_delivery_status(&newest, "dead").await;
     }
     assert_eq!(gateway.event(&other).await["deliveries"].as_array().unwrap().len(), 1);
 

@@ -4,36 +4,36 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON,
-    dashboard::SignedIn,
+    WAIT_LIMIT,
+    dashboard::DashboardClient,
     eventually,
-    gateway::{Gateway, in_to_out},
-    raw::Raw,
+    gateway::{Gateway, route_settings},
+    raw::RawConnection,
     sink::{Reply, Sink},
 };
 
 /// An open stream of a tab.
-struct Tab(Raw);
+struct Tab(RawConnection);
 
 impl Tab {
-    async fn open(gateway: &Gateway, visitor: &SignedIn<'_>, query: &str) -> Self {
-        let mut raw = gateway.raw().await;
-        let cookie = visitor.cookie();
+    async fn open(gateway: &Gateway, session: &DashboardClient<'_>, query: &str) -> Self {
+        let mut raw = gateway.connect_raw().await;
+        let cookie = session.cookie();
         // HTTP/1.0, so that the pieces come without the frames of chunks.
         raw.write(format!("GET /stream{query} HTTP/1.0\r\nHost: x\r\nCookie: {cookie}\r\n\r\n"))
             .await;
-        let head = raw.until("\r\n\r\n").await;
+        let head = raw.read_until("\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.0 200"), "{head}");
         assert!(head.contains("text/event-stream"), "{head}");
         // The first sign of life: from now on nothing is missed.
-        assert!(raw.until("\n\n").await.starts_with(": heartbeat"));
+        assert!(raw.read_until("\n\n").await.starts_with(": heartbeat"));
         Self(raw)
     }
 
     /// The next batch; what only says that somebody is there is passed over.
     async fn batch(&mut self) -> Value {
         loop {
-            let piece = self.0.until("\n\n").await;
+            let piece = self.0.read_until("\n\n").await;
             if let Some(data) = piece.lines().find_map(|line| line.strip_prefix("data: ")) {
                 assert!(piece.starts_with("event: batch\nid: "), "{piece}");
                 return serde_json::from_str(data).unwrap();
@@ -45,10 +45,10 @@ impl Tab {
 #[tokio::test]
 async fn a_tab_hears_what_came_and_what_became_of_it() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let visitor = SignedIn::new(&gateway).await;
-    let mut tab = Tab::open(&gateway, &visitor, "").await;
-    let event = gateway.accepted("in", r#"{"id":"5511987654321"}"#).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let session = DashboardClient::new(&gateway).await;
+    let mut tab = Tab::open(&gateway, &session, "").await;
+    let event = gateway.post_accepted("in", r#"{"id":"5511987654321"}"#).await;
     let (mut rows, mut last_id) = (Vec::new(), String::new());
     while rows.len() < 2 {
         let batch = tab.batch().await;
@@ -63,8 +63,8 @@ async fn a_tab_hears_what_came_and_what_became_of_it() {
 
     // A tab that was away goes on where it was.
     drop(tab);
-    let missed = gateway.accepted("in", r#"{"id":"b"}"#).await;
-    let mut tab = Tab::open(&gateway, &visitor, &format!("?since={last_id}")).await;
+    let missed = gateway.post_accepted("in", r#"{"id":"b"}"#).await;
+    let mut tab = Tab::open(&gateway, &session, &format!("?since={last_id}")).await;
     let batch = tab.batch().await;
     assert_eq!(batch["rows"][0]["event"], json!(missed), "{batch}");
 }
@@ -73,17 +73,17 @@ async fn a_tab_hears_what_came_and_what_became_of_it() {
 async fn a_script_is_told_that_nobody_is_signed_in_and_hears_nothing_that_is_said_once() {
     let gateway = Gateway::start().await;
     let script: (&str, &[u8]) = ("x-surehook-refresh", b"1");
-    gateway.call(Method::GET, "/stream", &[], "").await.expect(401);
-    gateway.call(Method::GET, "/live", &[script], "").await.expect(401);
-    gateway.call(Method::GET, "/live", &[], "").await.expect(303);
-    let visitor = SignedIn::new(&gateway).await;
+    gateway.request(Method::GET, "/stream", &[], "").await.expect(401);
+    gateway.request(Method::GET, "/live", &[script], "").await.expect(401);
+    gateway.request(Method::GET, "/live", &[], "").await.expect(303);
+    let session = DashboardClient::new(&gateway).await;
     // {"good":true,"text":"said once"}
     let cookie =
-        format!("{}; surehook_flash=eyJnb29kIjp0cnVlLCJ0ZXh0Ijoic2FpZCBvbmNlIn0", visitor.cookie());
+        format!("{}; surehook_flash=eyJnb29kIjp0cnVlLCJ0ZXh0Ijoic2FpZCBvbmNlIn0", session.cookie());
     let cookie = ("cookie", cookie.as_bytes());
-    let part = gateway.call(Method::GET, "/live", &[cookie, script], "").await.expect(200);
+    let part = gateway.request(Method::GET, "/live", &[cookie, script], "").await.expect(200);
     assert!(part.headers.get("set-cookie").is_none(), "it stays for the page that is seen");
-    let page = gateway.call(Method::GET, "/live", &[cookie], "").await.expect(200);
+    let page = gateway.request(Method::GET, "/live", &[cookie], "").await.expect(200);
     assert!(page.text().contains("said once"));
     assert!(page.header("set-cookie").starts_with("surehook_flash=;"));
 }
@@ -91,11 +91,11 @@ async fn a_script_is_told_that_nobody_is_signed_in_and_hears_nothing_that_is_sai
 #[tokio::test]
 async fn a_tab_hears_only_what_it_wants() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let visitor = SignedIn::new(&gateway).await;
-    let mut tab = Tab::open(&gateway, &visitor, "?status=succeeded&source=in").await;
-    let mut quiet = Tab::open(&gateway, &visitor, "?rows=0&status=received").await;
-    gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let session = DashboardClient::new(&gateway).await;
+    let mut tab = Tab::open(&gateway, &session, "?status=succeeded&source=in").await;
+    let mut quiet = Tab::open(&gateway, &session, "?rows=0&status=received").await;
+    gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     let batch = tab.batch().await;
     assert_eq!(batch["counts"], json!({ "succeeded": 1 }));
     let batch = quiet.batch().await;
@@ -105,36 +105,36 @@ async fn a_tab_hears_only_what_it_wants() {
 #[tokio::test]
 async fn a_stream_ends_with_its_session() {
     let gateway = Gateway::start().await;
-    let visitor = SignedIn::new(&gateway).await;
-    let mut tab = Tab::open(&gateway, &visitor, "").await;
-    visitor.form("/logout", "").await;
-    tab.0.closed().await;
-    gateway.call(Method::GET, "/stream", &[], "").await.expect(401);
+    let session = DashboardClient::new(&gateway).await;
+    let mut tab = Tab::open(&gateway, &session, "").await;
+    session.submit_form("/logout", "").await;
+    tab.0.read_until_closed().await;
+    gateway.request(Method::GET, "/stream", &[], "").await.expect(401);
 }
 
 #[tokio::test]
 async fn a_newcomer_is_led_to_his_first_event() {
-    let gateway = Gateway::newcomer().await;
-    let visitor = SignedIn::with(&gateway, gateway.token()).await;
-    let page = visitor.page("/").await.html;
+    let gateway = Gateway::start_unconfigured().await;
+    let session = DashboardClient::with_token(&gateway, gateway.token()).await;
+    let page = session.page("/").await.html;
     assert!(page.contains("/in/demo") && page.contains("Waiting for your first event"), "{page}");
-    let event = gateway.accepted("demo", r#"{"id":"hello-1","text":"hello"}"#).await;
-    let page = visitor.page("/").await.html;
+    let event = gateway.post_accepted("demo", r#"{"id":"hello-1","text":"hello"}"#).await;
+    let page = session.page("/").await.html;
     assert!(page.contains(&format!("href=\"/events/{event}\"")), "{page}");
     assert!(!page.contains("Waiting for your first event"));
 }
 
 #[tokio::test]
 async fn the_overview_shows_numbers_charts_and_what_fails() {
-    let sink = Sink::replying([Reply::status(500)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let visitor = SignedIn::new(&gateway).await;
+    let sink = Sink::with_replies([Reply::status(500)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let session = DashboardClient::new(&gateway).await;
     for n in 0..5 {
-        gateway.accepted("in", format!(r#"{{"id":"{n}"}}"#)).await;
+        gateway.post_accepted("in", format!(r#"{{"id":"{n}"}}"#)).await;
     }
     let tried = async || (gateway.stats().await["attempts"].as_u64() >= Some(5)).then_some(());
-    eventually(SOON, tried).await;
-    let page = visitor.page("/?range=15m").await.html;
+    eventually(WAIT_LIMIT, tried).await;
+    let page = session.page("/?range=15m").await.html;
     assert_eq!(page.matches("<time-series").count(), 3);
     assert!(page.contains("href=\"/?range=15m\" aria-current=\"true\""));
     assert!(page.contains("href=\"/destinations/out\""), "what fails is named: {page}");
@@ -147,15 +147,15 @@ async fn the_overview_shows_numbers_charts_and_what_fails() {
         "/?since=x&until=y",
         "/?since=2026-01-01T00:00:00Z&until=2020-01-01T00:00:00Z",
     ] {
-        assert_eq!(visitor.page(odd).await.status, 200, "case: {odd}");
+        assert_eq!(session.page(odd).await.status, 200, "case: {odd}");
     }
 }
 
 #[tokio::test]
 async fn the_tail_has_its_filters_in_its_address_and_nothing_is_taken_for_html() {
     let gateway = Gateway::start().await;
-    let visitor = SignedIn::new(&gateway).await;
-    let page = visitor.page("/live?status=dead&kind=%22%3E%3Cscript%3Ealert(1)%3C/script%3E").await;
+    let session = DashboardClient::new(&gateway).await;
+    let page = session.page("/live?status=dead&kind=%22%3E%3Cscript%3Ealert(1)%3C/script%3E").await;
     assert!(page.html.contains("<option value=\"dead\" selected>"), "{}", page.html);
     assert!(!page.html.contains("<script>alert(1)"));
     assert!(page.html.contains("data-badges=\"{&#34;"), "words come with the page");

@@ -8,8 +8,8 @@ use serde_json::json;
 use sha2::Sha256;
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, in_to_out},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -19,7 +19,9 @@ const THREE_QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 #[tokio::test]
 async fn the_exact_bytes_and_headers_pass() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "headers = { X-Tenant = \"acme\" }")).await;
+    let gateway =
+        Gateway::start_with(&route_settings(&sink.url(), "headers = { X-Tenant = \"acme\" }"))
+            .await;
     // Neither JSON nor UTF-8, with all that a text filter might change.
     let body: &[u8] = b"\xff\x00{\r\n\"a\": 1 }\n\n";
     let headers: [(&str, &[u8]); 8] = [
@@ -33,9 +35,9 @@ async fn the_exact_bytes_and_headers_pass() {
         ("x-forwarded-for", b"10.0.0.1"),
     ];
 
-    gateway.call(http::Method::POST, "/in/in", &headers, body).await.expect(200);
+    gateway.request(http::Method::POST, "/in/in", &headers, body).await.expect(200);
 
-    let arrived = &sink.arrived(1).await[0];
+    let arrived = &sink.wait_for_requests(1).await[0];
     assert_eq!(arrived.path, "/hook");
     assert_eq!(arrived.body, body);
     assert_eq!(arrived.header("content-type"), "application/x-odd; charset=koi8-r");
@@ -57,11 +59,11 @@ async fn a_signed_delivery_is_valid_by_standard_webhooks() {
     const OLD: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
     let sink = Sink::ok().await;
     let signing = format!("signing_secrets = [\"{NEW}\", \"{OLD}\"]");
-    let gateway = Gateway::with(&in_to_out(&sink.url(), &signing)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &signing)).await;
 
-    let event = gateway.accepted("in", r#"{"id":"1"}"#).await;
+    let event = gateway.post_accepted("in", r#"{"id":"1"}"#).await;
 
-    let arrived = &sink.arrived(1).await[0];
+    let arrived = &sink.wait_for_requests(1).await[0];
     assert_eq!(arrived.id(), event);
     let expected: Vec<String> = [NEW, OLD]
         .iter()
@@ -78,13 +80,13 @@ async fn a_signed_delivery_is_valid_by_standard_webhooks() {
 
 #[tokio::test]
 async fn a_failing_destination_is_tried_again_under_one_id() {
-    let sink = Sink::replying([Reply::status(500), Reply::Close, Reply::status(204)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), THREE_QUICK)).await;
+    let sink = Sink::with_replies([Reply::status(500), Reply::Close, Reply::status(204)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK)).await;
 
-    let event = gateway.accepted("in", "{}").await;
-    let delivery = gateway.delivery(&event, "succeeded").await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
 
-    let arrivals = sink.arrived(3).await;
+    let arrivals = sink.wait_for_requests(3).await;
     assert_eq!(arrivals.len(), 3);
     assert!(arrivals.iter().all(|arrival| arrival.id() == event && arrival.body == "{}"));
     assert_eq!(delivery["attempts"], 3);
@@ -106,7 +108,7 @@ async fn every_way_to_fail_ends_dead_with_its_reason() {
         ("moved", Reply::status(308).header("location", "/elsewhere"), "invalid_endpoint", 1),
         ("endless answer", Reply::status(400).body(vec![b'x'; 1 << 20]), "payload_error", 1),
     ];
-    let sink = Sink::scripted({
+    let sink = Sink::with_script({
         let cases = cases.clone();
         move |_, arrival| {
             let name = std::str::from_utf8(&arrival.body).unwrap();
@@ -114,26 +116,26 @@ async fn every_way_to_fail_ends_dead_with_its_reason() {
         }
     })
     .await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), THREE_QUICK)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK)).await;
 
     for (name, _, reason, attempts) in cases {
-        let event = gateway.accepted("in", name).await;
-        let delivery = gateway.delivery(&event, "dead").await;
+        let event = gateway.post_accepted("in", name).await;
+        let delivery = gateway.wait_for_delivery(&event, "dead").await;
         assert_eq!(delivery["reason"], reason, "case: {name}");
         assert_eq!(delivery["attempts"], attempts, "case: {name}");
     }
-    assert!(sink.arrivals().iter().all(|arrival| arrival.path == "/hook"), "followed a redirect");
+    assert!(sink.requests().iter().all(|arrival| arrival.path == "/hook"), "followed a redirect");
 }
 
 #[tokio::test]
 async fn a_destination_that_does_not_answer_in_time_has_failed() {
-    let sink = Sink::replying([Reply::Hang]).await;
+    let sink = Sink::with_replies([Reply::Hang]).await;
     let more = "timeout = \"100ms\"\nretry = { max_attempts = 1 }";
-    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
 
-    let event = gateway.accepted("in", "{}").await;
+    let event = gateway.post_accepted("in", "{}").await;
 
-    let delivery = gateway.delivery(&event, "dead").await;
+    let delivery = gateway.wait_for_delivery(&event, "dead").await;
     assert_eq!(delivery["reason"], "max_retries");
     assert_eq!(delivery["attempt_list"][0]["failure"], "timeout");
 }
@@ -143,20 +145,20 @@ async fn a_destination_that_does_not_answer_in_time_has_failed() {
 #[tokio::test]
 async fn an_event_whose_sender_hung_up_is_delivered_if_it_was_stored() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let request = "POST /in/in HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}";
     for _ in 0..50 {
-        let mut half_closed = gateway.raw().await;
+        let mut half_closed = gateway.connect_raw().await;
         half_closed.write(request).await;
-        half_closed.finish().await;
+        half_closed.finish_writing().await;
         // A sender that only says that it has nothing more to send still gets its answer.
-        assert_eq!(half_closed.answer().await.unwrap().status, 200);
-        gateway.raw().await.write(request).await;
+        assert_eq!(half_closed.read_response().await.unwrap().status, 200);
+        gateway.connect_raw().await.write(request).await;
     }
-    let last = gateway.accepted("in", "{}").await;
-    gateway.delivery(&last, "succeeded").await;
+    let last = gateway.post_accepted("in", "{}").await;
+    gateway.wait_for_delivery(&last, "succeeded").await;
 
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         (stats["by_status"]["succeeded"] == stats["total"]).then_some(())
     })
@@ -166,7 +168,7 @@ async fn an_event_whose_sender_hung_up_is_delivered_if_it_was_stored() {
 #[tokio::test]
 async fn an_event_goes_to_every_destination_whose_filter_takes_it() {
     let sinks = [Sink::ok().await, Sink::ok().await, Sink::ok().await];
-    let gateway = Gateway::with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
+    let gateway = Gateway::start_with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
     for (name, sink) in ["all", "paid", "twice"].iter().zip(&sinks) {
         let spec = json!({ "name": name, "url": sink.url() });
         gateway.post("/destinations", &spec).await.expect(201);
@@ -189,7 +191,7 @@ async fn an_event_goes_to_every_destination_whose_filter_takes_it() {
         // A filter that fails on an event does not take it.
         ("[1]", vec!["all"]),
     ] {
-        let event = gateway.event(&gateway.accepted("in", body).await).await;
+        let event = gateway.event(&gateway.post_accepted("in", body).await).await;
         let deliveries = event["deliveries"].as_array().unwrap();
         let mut to: Vec<_> =
             deliveries.iter().map(|d| d["destination"].as_str().unwrap()).collect();
@@ -198,26 +200,27 @@ async fn an_event_goes_to_every_destination_whose_filter_takes_it() {
     }
     let counts = [5, 1, 2];
     for (sink, count) in sinks.iter().zip(counts) {
-        sink.arrived(count).await;
+        sink.wait_for_requests(count).await;
     }
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         (gateway.stats().await["by_status"]["succeeded"] == 8).then_some(())
     })
     .await;
-    assert_eq!(sinks.map(|sink| sink.arrivals().len()), counts);
+    assert_eq!(sinks.map(|sink| sink.requests().len()), counts);
 }
 
 #[tokio::test]
 async fn what_waits_for_a_deleted_destination_is_cancelled() {
-    let sink = Sink::replying([Reply::status(500)]).await;
+    let sink = Sink::with_replies([Reply::status(500)]).await;
     let gateway =
-        Gateway::with(&in_to_out(&sink.url(), "retry = { initial_delay = \"1h\" }")).await;
-    let event = gateway.accepted("in", "{}").await;
-    gateway.delivery(&event, "scheduled").await;
+        Gateway::start_with(&route_settings(&sink.url(), "retry = { initial_delay = \"1h\" }"))
+            .await;
+    let event = gateway.post_accepted("in", "{}").await;
+    gateway.wait_for_delivery(&event, "scheduled").await;
 
     gateway.delete("/destinations/out").await.expect(204);
 
-    let delivery = gateway.delivery(&event, "cancelled").await;
+    let delivery = gateway.wait_for_delivery(&event, "cancelled").await;
     assert!(delivery["ended_at"].is_string(), "{delivery}");
     assert_eq!(gateway.stats().await["by_status"]["cancelled"], 1);
     let replay = gateway
@@ -225,25 +228,25 @@ async fn what_waits_for_a_deleted_destination_is_cancelled() {
         .await;
     assert_eq!(replay.expect(409).code(), "not_replayable");
     // The route went with it: the next event is kept and owes nothing.
-    let next = gateway.event(&gateway.accepted("in", "{}").await).await;
+    let next = gateway.event(&gateway.post_accepted("in", "{}").await).await;
     assert_eq!(next["deliveries"], json!([]));
 }
 
 #[tokio::test]
 async fn a_running_attempt_to_a_deleted_destination_does_not_bring_it_back() {
-    let sink = Sink::replying([Reply::status(200).after(Duration::from_millis(500))]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", "{}").await;
-    sink.arrived(1).await;
+    let sink = Sink::with_replies([Reply::status(200).after(Duration::from_millis(500))]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    sink.wait_for_requests(1).await;
 
     gateway.delete("/destinations/out").await.expect(204);
     // The answer comes after that, and is refused.
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         gateway.metrics().await.contains("surehook_leases_lost_total 1").then_some(())
     })
     .await;
 
-    let delivery = gateway.delivery(&event, "cancelled").await;
+    let delivery = gateway.wait_for_delivery(&event, "cancelled").await;
     assert_eq!(delivery["destination"], json!(null));
     let by_status = &gateway.stats().await["by_status"];
     assert_eq!((&by_status["in_flight"], &by_status["succeeded"]), (&json!(0), &json!(0)));
@@ -279,12 +282,13 @@ async fn private_addresses_are_not_called_unless_they_were_opened() {
         }
     }
 
-    let event = gateway.accepted("in", "{}").await;
+    let event = gateway.post_accepted("in", "{}").await;
 
     for delivery in gateway.event(&event).await["deliveries"].as_array().unwrap() {
-        let ended = gateway.delivery_is(delivery["id"].as_str().unwrap(), "dead").await;
+        let ended =
+            gateway.wait_for_delivery_status(delivery["id"].as_str().unwrap(), "dead").await;
         assert_eq!(ended["reason"], "invalid_endpoint", "{ended}");
         assert_eq!(ended["attempt_list"][0]["failure"], "blocked", "{ended}");
     }
-    assert!(sink.arrivals().is_empty(), "a private address was called");
+    assert!(sink.requests().is_empty(), "a private address was called");
 }

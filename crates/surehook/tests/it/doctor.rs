@@ -1,16 +1,16 @@
-//! `surehook doctor`: what is well is said, what is not has a remedy and an exit code.
+//! `run_surehook doctor`: what is well is said, what is not has a remedy and an exit code.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::{Value, json};
 
 use crate::support::{
-    gateway::{Gateway, in_to_out},
-    process::{Ran, surehook},
+    gateway::{Gateway, route_settings},
+    process::{CommandOutput, run_surehook},
 };
 
 /// All findings, by check; what is not well must say what to do.
-fn findings(ran: &Ran) -> Vec<(String, String, String)> {
+fn findings(ran: &CommandOutput) -> Vec<(String, String, String)> {
     ran.stdout
         .lines()
         .map(|line| {
@@ -24,22 +24,22 @@ fn findings(ran: &Ran) -> Vec<(String, String, String)> {
 }
 
 #[track_caller]
-fn found(ran: &Ran, check: &str, level: &str, part: &str) {
+fn found(ran: &CommandOutput, check: &str, level: &str, part: &str) {
     let all = findings(ran);
     let there = all.iter().any(|(c, l, f)| c == check && l == level && f.contains(part));
     assert!(there, "no {level} {check} with `{part}` in {ran:?}");
 }
 
-async fn doctor(folder: &Path, more: &[&str]) -> Ran {
+async fn doctor(folder: &Path, more: &[&str]) -> CommandOutput {
     let mut args = vec!["doctor", "--json"];
     args.extend(more);
-    surehook(folder, &args, &[]).await
+    run_surehook(folder, &args, &[]).await
 }
 
 #[tokio::test]
 async fn all_is_well_beside_a_running_gateway_and_after_it() {
     let mut gateway = Gateway::start().await;
-    gateway.accepted("demo", "{}").await;
+    gateway.post_accepted("demo", "{}").await;
     // A message makes the outbox, which needs no route: each says itself where it goes.
     let message = json!({ "destination": "inbox", "body": {} });
     gateway.post("/messages", &message).await.expect(202);
@@ -47,7 +47,7 @@ async fn all_is_well_beside_a_running_gateway_and_after_it() {
     let server = gateway.url("");
     let token = gateway.token().to_owned();
     let beside = doctor(gateway.folder(), &["--server", &server, "--token", &token]).await;
-    let people = surehook(gateway.folder(), &["doctor"], &[]).await;
+    let people = run_surehook(gateway.folder(), &["doctor"], &[]).await;
     gateway.terminate().await;
     let after = doctor(gateway.folder(), &[]).await;
 
@@ -79,7 +79,7 @@ async fn all_is_well_beside_a_running_gateway_and_after_it() {
 async fn what_is_wrong_is_named_with_what_to_do() {
     let settings = format!(
         "{}\n[[sources]]\nname = \"lonely\"\nverify = {{ token = {{ header = \"x-t\" }} }}\nsecrets = [\"env:MISSING_HERE\"]",
-        in_to_out("http://127.0.0.1:1999/", "")
+        route_settings("http://127.0.0.1:1999/", "")
     );
     let mut gateway = Gateway::builder()
         .env("MISSING_HERE", "a-secret-of-the-gateway")
@@ -128,7 +128,7 @@ async fn a_sender_whose_statuses_nobody_takes_in_is_found() {
 async fn certificates_that_only_the_gateway_has_are_no_problem() {
     let folder = tempfile::tempdir().unwrap();
     let tls = r#"tls = { ca = "env:THEIR_CA", client_certificate = "env:OUR_CERT", client_key = "env:OUR_KEY" }"#;
-    let settings = in_to_out("https://93.184.216.34/", tls);
+    let settings = route_settings("https://93.184.216.34/", tls);
     fs::write(folder.path().join("surehook.toml"), settings).unwrap();
 
     let ran = doctor(folder.path(), &[]).await;
@@ -143,12 +143,12 @@ async fn certificates_that_only_the_gateway_has_are_no_problem() {
 async fn a_damaged_database_and_settings_that_make_no_sense_are_found() {
     let gateway = Gateway::start().await;
     for number in 0..200 {
-        gateway.accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
+        gateway.post_accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
     }
     let folder = gateway.folder();
     // A restored one has no log yet that could cover the damage.
     for args in [&["backup", "copy.db"][..], &["restore", "copy.db", "--data", "hurt"]] {
-        let ran = surehook(folder, args, &[]).await;
+        let ran = run_surehook(folder, args, &[]).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
     }
     let file = folder.join("hurt/surehook.db");

@@ -16,10 +16,10 @@ use surehook_core::{
 use surehook_store::{SqliteOptions, SqliteStore};
 
 use crate::support::{
-    SOON,
-    client::{Answer, Client},
+    WAIT_LIMIT,
+    client::{Client, HttpResponse},
     eventually,
-    gateway::{Gateway, TOKEN, in_to_out},
+    gateway::{Gateway, TOKEN, route_settings},
     sink::Sink,
     unix_now,
 };
@@ -28,23 +28,25 @@ use crate::support::{
 async fn again(gateway: &Gateway, event: &str, body: &str) {
     let before = gateway.event(event).await["duplicate_count"].as_u64().unwrap();
     let headers = [("content-type", "application/json")];
-    let answer = gateway.post_in("in", &headers, body.to_owned()).await.expect(200).json();
+    let answer = gateway.send_webhook("in", &headers, body.to_owned()).await.expect(200).json();
     assert_eq!(answer["status"], "duplicate", "{answer}");
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         (gateway.event(event).await["duplicate_count"] == before + 1).then_some(())
     })
     .await;
 }
 
-async fn deliver(gateway: &Gateway, event: &str, n: u32) -> Answer {
-    gateway.ask(Method::POST, &format!("/events/{event}/duplicates/{n}/deliver"), &[], "").await
+async fn deliver(gateway: &Gateway, event: &str, n: u32) -> HttpResponse {
+    gateway
+        .request_as_admin(Method::POST, &format!("/events/{event}/duplicates/{n}/deliver"), &[], "")
+        .await
 }
 
 async fn compare(gateway: &Gateway, event: &str, n: u32) -> Value {
     gateway.get(&format!("/events/{event}/duplicates/{n}")).await.expect(200).json()
 }
 
-fn new_event(answer: &Answer) -> String {
+fn new_event(answer: &HttpResponse) -> String {
     answer.json()["event_id"].as_str().unwrap().to_owned()
 }
 
@@ -59,14 +61,14 @@ const OTHER: &str = r#"{"id":"a","items":[1,7,2],"total":12345678901234567890124
 #[tokio::test]
 async fn one_that_differs_is_compared_and_delivered_once() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let headers = [
         ("content-type", "application/json"),
         ("x-shop", "7"),
         ("x-hub-signature-256", "sha256=of-the-first"),
         ("digest", "of-the-first"),
     ];
-    let event = gateway.post_in("in", &headers, FIRST).await.expect(200).event();
+    let event = gateway.send_webhook("in", &headers, FIRST).await.expect(200).event_id();
     again(&gateway, &event, OTHER).await;
 
     let shown = compare(&gateway, &event, 1).await;
@@ -93,7 +95,7 @@ async fn one_that_differs_is_compared_and_delivered_once() {
 
     assert_eq!(refused.code(), "delivered_before");
     assert!(refused.detail().contains(&new), "{}", refused.detail());
-    let arrivals = sink.arrived(2).await;
+    let arrivals = sink.wait_for_requests(2).await;
     let made = arrivals.iter().find(|one| one.id() == new).unwrap();
     assert_eq!(made.body, OTHER);
     assert_eq!((made.header("x-shop"), made.header("content-type")), ("7", "application/json"));
@@ -110,16 +112,16 @@ async fn one_that_differs_is_compared_and_delivered_once() {
     assert!(told["text"].as_str().unwrap().contains(&event), "{told}");
     // The key is still that of the first.
     again(&gateway, &event, OTHER).await;
-    gateway.delivery(&new, "succeeded").await;
+    gateway.wait_for_delivery(&new, "succeeded").await;
     assert_eq!(sink.count(), 2);
 }
 
 #[tokio::test]
 async fn one_with_the_same_bytes_goes_where_the_routes_lead_now() {
     let (sink, later) = (Sink::ok().await, Sink::ok().await);
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", FIRST).await;
-    gateway.delivery(&event, "succeeded").await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", FIRST).await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
     again(&gateway, &event, FIRST).await;
     let shown = compare(&gateway, &event, 1).await;
     assert_eq!((&shown["same_bytes"], &shown["body_kept"]), (&json!(true), &json!(true)));
@@ -130,8 +132,9 @@ async fn one_with_the_same_bytes_goes_where_the_routes_lead_now() {
 
     let new = new_event(&deliver(&gateway, &event, 1).await.expect(202));
 
-    assert_eq!(later.arrived(1).await[0].body, FIRST);
-    let ids: Vec<_> = sink.arrived(2).await.iter().map(|one| one.id().to_owned()).collect();
+    assert_eq!(later.wait_for_requests(1).await[0].body, FIRST);
+    let ids: Vec<_> =
+        sink.wait_for_requests(2).await.iter().map(|one| one.id().to_owned()).collect();
     assert_eq!(ids, [event.clone(), new]);
     for (id, n) in [(event.as_str(), "2"), (&event, "0"), (&event, "x"), ("evt_x", "1")] {
         gateway.get(&format!("/events/{id}/duplicates/{n}")).await.expect(404);
@@ -142,14 +145,14 @@ async fn one_with_the_same_bytes_goes_where_the_routes_lead_now() {
 #[tokio::test]
 async fn one_whose_body_is_gone_is_not_delivered() {
     let sink = Sink::ok().await;
-    let settings = in_to_out(&sink.url(), "")
+    let settings = route_settings(&sink.url(), "")
         .replace("verify = \"none\"", "verify = \"none\"\nretention = { bodies = \"1s\" }");
-    let gateway = Gateway::with(&settings).await;
-    let event = gateway.accepted("in", FIRST).await;
-    gateway.delivery(&event, "succeeded").await;
+    let gateway = Gateway::start_with(&settings).await;
+    let event = gateway.post_accepted("in", FIRST).await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
     again(&gateway, &event, OTHER).await;
     again(&gateway, &event, FIRST).await;
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         (gateway.event(&event).await["body_removed"] == true).then_some(())
     })
     .await;
@@ -167,9 +170,9 @@ async fn one_whose_body_is_gone_is_not_delivered() {
 #[tokio::test]
 async fn of_many_clicks_one_delivers() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", FIRST).await;
-    gateway.delivery(&event, "succeeded").await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", FIRST).await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
     for body in [OTHER, r#"{"id":"a"}"#] {
         again(&gateway, &event, body).await;
     }
@@ -187,12 +190,12 @@ async fn of_many_clicks_one_delivers() {
     // With a key each of them gets the same answer.
     let path = format!("/events/{event}/duplicates/2/deliver");
     let key = [("idempotency-key", "one click")];
-    let clicks = (0..12).map(|_| gateway.ask(Method::POST, &path, &key, ""));
+    let clicks = (0..12).map(|_| gateway.request_as_admin(Method::POST, &path, &key, ""));
     let answers = futures_util::future::join_all(clicks).await;
     let ids: HashSet<_> = answers.into_iter().map(|one| new_event(&one.expect(202))).collect();
     assert_eq!(ids.len(), 1);
-    sink.arrived(3).await;
-    gateway.delivery(&ids.into_iter().next().unwrap(), "succeeded").await;
+    sink.wait_for_requests(3).await;
+    gateway.wait_for_delivery(&ids.into_iter().next().unwrap(), "succeeded").await;
     assert_eq!(sink.count(), 3);
 }
 
@@ -210,8 +213,8 @@ async fn heavy_no_kill_makes_two_events_of_a_duplicate() {
     const ROUNDS: u32 = 5;
     const CLICKS: u32 = 6;
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", FIRST).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", FIRST).await;
     for n in 0..ROUNDS * CLICKS {
         again(&gateway, &event, &format!(r#"{{"id":"a","n":{n}}}"#)).await;
     }
@@ -236,13 +239,13 @@ async fn heavy_no_kill_makes_two_events_of_a_duplicate() {
             let new = click(gateway.url(&path(n)), n.to_string()).await.unwrap();
             assert!(before.is_none_or(|before| before == new), "another event after the crash");
             assert_eq!(deliver(&gateway, &event, n).await.expect(409).code(), "delivered_before");
-            gateway.delivery(&new, "succeeded").await;
+            gateway.wait_for_delivery(&new, "succeeded").await;
             assert!(made.insert(new), "two duplicates are two events");
         }
     }
-    gateway.delivery(&event, "succeeded").await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
     made.insert(event);
-    let arrived: HashSet<_> = sink.arrivals().iter().map(|one| one.id().to_owned()).collect();
+    let arrived: HashSet<_> = sink.requests().iter().map(|one| one.id().to_owned()).collect();
     assert_eq!(arrived, made);
     assert_eq!(gateway.stats().await["total"], ROUNDS * CLICKS + 1);
 }
@@ -250,10 +253,10 @@ async fn heavy_no_kill_makes_two_events_of_a_duplicate() {
 #[tokio::test]
 async fn who_only_looks_sees_no_secret_and_delivers_nothing() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", r#"{"id":"a","apikey":"canary-1","b":1}"#).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a","apikey":"canary-1","b":1}"#).await;
     again(&gateway, &event, r#"{"id":"a","apikey":"canary-2","b":2}"#).await;
-    let viewer = gateway.token_with("viewer").await;
+    let viewer = gateway.create_token("viewer").await;
     let path = format!("/events/{event}/duplicates/1");
 
     let shown = gateway.api_as(&viewer, Method::GET, &path, None).await.expect(200);
@@ -274,11 +277,11 @@ async fn who_only_looks_sees_no_secret_and_delivers_nothing() {
 #[tokio::test]
 async fn a_message_is_not_sent_twice_by_this() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let wish = json!({ "destination": "out", "type": "a", "body": { "b": 1 } });
     let sent = gateway.post("/messages", &wish).await.expect(202).json();
     let message = sent["id"].as_str().unwrap().to_owned();
-    gateway.delivery(&message, "succeeded").await;
+    gateway.wait_for_delivery(&message, "succeeded").await;
     gateway.terminate().await;
     {
         let now = Timestamp::from_millis(unix_now() * 1000);
@@ -318,8 +321,8 @@ async fn a_message_is_not_sent_twice_by_this() {
 #[tokio::test]
 async fn duplicates_are_looked_at_and_delivered_at_the_terminal() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", FIRST).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", FIRST).await;
     let none = gateway.cli(&["events", "duplicates", &event]).await;
     again(&gateway, &event, OTHER).await;
 

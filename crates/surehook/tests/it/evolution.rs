@@ -1,4 +1,4 @@
-//! `surehook evolution`: instances looked after from the command line.
+//! `run_surehook evolution`: instances looked after from the command line.
 
 use std::{
     io::Write as _,
@@ -9,8 +9,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    process::{Ran, surehook},
-    standin::{EvolutionApi, EvolutionGo},
+    fake_channels::{EvolutionApi, EvolutionGo},
+    process::{CommandOutput, run_surehook},
 };
 
 type Env = [(&'static str, &'static str)];
@@ -21,24 +21,24 @@ const ADMIN: [(&str, &str); 2] =
 const API: [(&str, &str); 2] =
     [("EVOLUTION_TOKEN", EvolutionApi::TOKEN), ("EVOLUTION_INSTANCE", EvolutionApi::INSTANCE)];
 
-/// Runs `surehook evolution …` in a folder of its own. Nothing that it prints may hold a key.
-async fn run(url: &str, args: &str, env: &[(&str, &str)]) -> Ran {
+/// Runs `run_surehook evolution …` in a folder of its own. Nothing that it prints may hold a key.
+async fn run(url: &str, args: &str, env: &[(&str, &str)]) -> CommandOutput {
     let folder = tempfile::tempdir().unwrap();
     run_in(folder.path(), url, args, env).await
 }
 
-async fn run_in(folder: &Path, url: &str, args: &str, env: &[(&str, &str)]) -> Ran {
+async fn run_in(folder: &Path, url: &str, args: &str, env: &[(&str, &str)]) -> CommandOutput {
     let args: Vec<&str> = ["evolution"].into_iter().chain(args.split_whitespace()).collect();
     let mut all = vec![("EVOLUTION_URL".to_owned(), url.to_owned())];
     all.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    let ran = surehook(folder, &args, &all).await;
+    let ran = run_surehook(folder, &args, &all).await;
     for secret in [EvolutionGo::TOKEN, EvolutionGo::ADMIN_KEY, EvolutionApi::TOKEN, "pa55word"] {
         assert!(!ran.stdout.contains(secret) && !ran.stderr.contains(secret), "{ran:?}");
     }
     ran
 }
 
-fn json_of(ran: &Ran) -> Value {
+fn json_of(ran: &CommandOutput) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
 }
 

@@ -10,7 +10,7 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{SOON, eventually, gateway::Gateway, process::surehook};
+use crate::support::{WAIT_LIMIT, eventually, gateway::Gateway, process::run_surehook};
 
 /// A folder of programs.
 struct Hooks(TempDir);
@@ -63,7 +63,7 @@ async fn start(settings: &str) -> Gateway {
 
 /// What a program wrote down: a number, and all of it.
 async fn marked(path: &Path) -> Pid {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let text = fs::read_to_string(path).ok()?;
         Pid::from_raw(text.strip_suffix('\n')?.parse().unwrap())
     })
@@ -86,9 +86,9 @@ async fn a_program_gets_the_body_and_knows_the_event() {
     let body = "{\"id\":\"a \\u00e9 1\"}";
 
     let headers = [("content-type", "application/json")];
-    let event = gateway.post_in("in", &headers, body).await.expect(200).event();
+    let event = gateway.send_webhook("in", &headers, body).await.expect(200).event_id();
 
-    let delivery = gateway.delivery(&event, "succeeded").await;
+    let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
     let id = delivery["id"].as_str().unwrap();
     let expected = format!("--flag|{event}|{id}|1|in|a é 1|out|application/json|||set\n{body}");
     assert_eq!(delivery["attempt_list"][0]["response"], expected.as_str(), "{delivery}");
@@ -112,8 +112,8 @@ async fn an_exit_code_says_whether_to_try_again() {
     let more = "timeout = \"1s\"\nretry = { max_attempts = 3, initial_delay = \"10ms\" }";
     let gateway = start(&hooks.settings("bin", &program, more)).await;
 
-    let event = gateway.accepted("in", "never").await;
-    let dead = gateway.delivery(&event, "dead").await;
+    let event = gateway.post_accepted("in", "never").await;
+    let dead = gateway.wait_for_delivery(&event, "dead").await;
     assert_eq!(dead["reason"], "unrecoverable", "{dead}");
     let attempt = &dead["attempt_list"][0];
     assert_eq!((&attempt["class"], &attempt["failure"]), (&json!("permanent"), &json!("exit")));
@@ -121,8 +121,8 @@ async fn an_exit_code_says_whether_to_try_again() {
     assert!(attempt["detail"].as_str().unwrap().contains("exit code 3"), "{attempt}");
 
     for (body, failure) in [("later", "exit"), ("killed", "exit"), ("slow", "timeout")] {
-        let event = gateway.accepted("in", body).await;
-        let done = gateway.delivery(&event, "succeeded").await;
+        let event = gateway.post_accepted("in", body).await;
+        let done = gateway.wait_for_delivery(&event, "succeeded").await;
         let attempts = done["attempt_list"].as_array().unwrap();
         assert_eq!(attempts.len(), 2, "case: {body}: {done}");
         assert_eq!(attempts[0]["class"], "transient", "case: {body}");
@@ -163,8 +163,8 @@ async fn what_is_not_listed_cannot_be_set_and_is_not_run() {
     // It was fine when it was saved; now it leads elsewhere.
     fs::remove_file(&program).unwrap();
     symlink(&outside, &program).unwrap();
-    let event = gateway.accepted("in", "{}").await;
-    let dead = gateway.delivery(&event, "dead").await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let dead = gateway.wait_for_delivery(&event, "dead").await;
     assert_eq!(dead["reason"], "invalid_endpoint", "{dead}");
     assert_eq!(dead["attempt_list"][0]["class"], "config");
     assert!(!hooks.path("mark").exists(), "a program outside the list was run");
@@ -183,14 +183,14 @@ async fn nothing_is_run_unless_the_server_allows_it() {
     fs::write(gateway.folder().join("surehook.toml"), settings.replace(rest, "log = \"warn\"\n"))
         .unwrap();
     let env = [("SUREHOOK_ADMIN_TOKEN".to_owned(), "0123456789abcdef".to_owned())];
-    let ran = surehook(gateway.folder(), &["config", "check", "surehook.toml"], &env).await;
+    let ran = run_surehook(gateway.folder(), &["config", "check", "surehook.toml"], &env).await;
     assert_eq!(ran.code, Some(78), "{}", ran.stderr);
     assert!(ran.stderr.contains("allow_exec"), "{}", ran.stderr);
     fs::write(gateway.folder().join("surehook.toml"), "").unwrap();
     gateway.restart().await;
 
-    let event = gateway.accepted("in", "{}").await;
-    let dead = gateway.delivery(&event, "dead").await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let dead = gateway.wait_for_delivery(&event, "dead").await;
     assert_eq!(dead["reason"], "invalid_endpoint", "{dead}");
     assert!(dead["attempt_list"][0]["detail"].as_str().unwrap().contains("allow_exec"), "{dead}");
     assert!(!hooks.path("mark").exists(), "it was run");
@@ -206,14 +206,14 @@ async fn what_runs_ends_with_the_gateway_and_runs_again_after_it() {
     let program = hooks.script("bin/act", script);
     let settings = hooks.settings("bin", &program, "timeout = \"10m\"");
     let mut gateway = start(&format!("shutdown_grace = \"100ms\"\n{settings}")).await;
-    let event = gateway.accepted("in", "{}").await;
+    let event = gateway.post_accepted("in", "{}").await;
     let process = marked(&hooks.path("mark")).await;
 
     gateway.terminate().await;
 
-    eventually(SOON, || async { (!runs(process)).then_some(()) }).await;
+    eventually(WAIT_LIMIT, || async { (!runs(process)).then_some(()) }).await;
     gateway.restart().await;
-    let done = gateway.delivery(&event, "succeeded").await;
+    let done = gateway.wait_for_delivery(&event, "succeeded").await;
     assert_eq!(done["attempt_list"][0]["failure"], "interrupted", "{done}");
 }
 

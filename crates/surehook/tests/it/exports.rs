@@ -4,8 +4,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, in_to_out},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
     unix_now,
 };
@@ -17,15 +17,15 @@ fn ids(list: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn lists_are_narrowed_by_what_people_look_for() {
-    let sink = Sink::scripted(|_, arrival| {
+    let sink = Sink::with_script(|_, arrival| {
         Reply::status(if arrival.body.starts_with(b"bad") { 400 } else { 200 })
     })
     .await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let good = gateway.accepted("in", "good +5511999").await;
-    let bad = gateway.accepted("in", "bad").await;
-    gateway.delivery(&good, "succeeded").await;
-    let dead = gateway.delivery(&bad, "dead").await["id"].as_str().unwrap().to_owned();
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let good = gateway.post_accepted("in", "good +5511999").await;
+    let bad = gateway.post_accepted("in", "bad").await;
+    gateway.wait_for_delivery(&good, "succeeded").await;
+    let dead = gateway.wait_for_delivery(&bad, "dead").await["id"].as_str().unwrap().to_owned();
 
     let year = 365 * 86_400;
     let (past, future) = (timestamp(unix_now() - year), timestamp(unix_now() + year));
@@ -124,7 +124,7 @@ async fn a_list_is_exported_whole() {
     // More than one page of an export.
     let mut sent = Vec::new();
     for number in 0..620 {
-        sent.push(gateway.accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await);
+        sent.push(gateway.post_accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await);
     }
     // Newest first; those of one millisecond are in the order of their ids.
     sent.sort_unstable_by(|a, b| b.cmp(a));
@@ -141,7 +141,10 @@ async fn a_list_is_exported_whole() {
     let listed = gateway.get("/events?limit=1").await.expect(200).json();
     assert_eq!(rows[0], listed["data"][0]);
 
-    let csv = gateway.ask(Method::GET, "/events", &[("accept", "text/csv")], "").await.expect(200);
+    let csv = gateway
+        .request_as_admin(Method::GET, "/events", &[("accept", "text/csv")], "")
+        .await
+        .expect(200);
     assert!(csv.header("content-type").starts_with("text/csv"));
     let text = csv.text();
     let lines: Vec<&str> = text.split_terminator("\r\n").collect();
@@ -165,19 +168,19 @@ async fn exports_whose_readers_go_away_make_room_for_others() {
     const READERS: usize = 12;
     let gateway = Gateway::start().await;
     for number in 0..620 {
-        gateway.accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await;
+        gateway.post_accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await;
     }
     for _ in 0..READERS {
-        let mut raw = gateway.raw().await;
+        let mut raw = gateway.connect_raw().await;
         let request = format!(
             "GET /api/v1/events?format=ndjson HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
             gateway.token()
         );
         raw.write(request).await;
-        raw.until("\r\n").await;
+        raw.read_until("\r\n").await;
     }
 
-    let export = eventually(SOON, || async {
+    let export = eventually(WAIT_LIMIT, || async {
         Some(gateway.get("/events?format=ndjson").await).filter(|answer| answer.status == 200)
     })
     .await;
@@ -188,7 +191,7 @@ async fn exports_whose_readers_go_away_make_room_for_others() {
 #[tokio::test]
 async fn a_key_that_looks_like_a_formula_is_harmless_in_a_spreadsheet() {
     let gateway = Gateway::start().await;
-    gateway.accepted("demo", r#"{"id":"=HYPERLINK(\"http://x\",1)"}"#).await;
+    gateway.post_accepted("demo", r#"{"id":"=HYPERLINK(\"http://x\",1)"}"#).await;
     let csv = gateway.get("/events?format=csv").await.expect(200).text();
     assert!(csv.contains("\"'=HYPERLINK(\"\"http://x\"\",1)\""), "{csv}");
 }

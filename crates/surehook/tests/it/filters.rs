@@ -5,10 +5,10 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON,
-    client::Answer,
+    WAIT_LIMIT,
+    client::HttpResponse,
     eventually,
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -35,12 +35,12 @@ async fn two_ways(sink: &Sink) -> Gateway {
         name = "second"
         verify = "none"
         "#;
-    Gateway::with(&format!("{}{more}", in_to_out(&sink.url(), ""))).await
+    Gateway::start_with(&format!("{}{more}", route_settings(&sink.url(), ""))).await
 }
 
 /// Waits until the list says that all was tried.
 async fn both_ended(gateway: &Gateway) {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let listed = rows(&gateway.get("/events").await.expect(200).json());
         let counts: Vec<_> = listed.iter().map(|row| row["deliveries"].clone()).collect();
         let expected = [json!({ "succeeded": 2 }), json!({ "dead": 1, "succeeded": 1 })];
@@ -51,14 +51,15 @@ async fn both_ended(gateway: &Gateway) {
 
 #[tokio::test]
 async fn events_are_found_by_one_delivery_and_by_values() {
-    let sink = Sink::replying([Reply::status(400), Reply::status(200)]).await;
+    let sink = Sink::with_replies([Reply::status(400), Reply::status(200)]).await;
     let gateway = two_ways(&sink).await;
     let big = "12345678901234567890";
-    let bad = gateway.accepted("in", format!(r#"{{"id":"a","data":{{"n":{big}}}}}"#)).await;
+    let bad = gateway.post_accepted("in", format!(r#"{{"id":"a","data":{{"n":{big}}}}}"#)).await;
     // The sink refuses what comes first, so that must be this one.
-    let refused = gateway.delivery_to(&bad, "out").await.unwrap();
-    gateway.delivery_is(&refused, "dead").await;
-    let good = gateway.accepted("in", r#"{"id":"b","data":{"n":7,"list":[{"ok":true}]}}"#).await;
+    let refused = gateway.find_delivery_to(&bad, "out").await.unwrap();
+    gateway.wait_for_delivery_status(&refused, "dead").await;
+    let good =
+        gateway.post_accepted("in", r#"{"id":"b","data":{"n":7,"list":[{"ok":true}]}}"#).await;
     both_ended(&gateway).await;
     let (a, b) = (vec![bad.clone()], vec![good.clone()]);
     let both = vec![good.clone(), bad.clone()];
@@ -125,11 +126,11 @@ async fn events_are_found_by_one_delivery_and_by_values() {
 async fn a_key_is_found_in_all_sources_with_its_copies_counted() {
     let sink = Sink::ok().await;
     let gateway = two_ways(&sink).await;
-    let first = gateway.accepted("in", r#"{"id":"same"}"#).await;
-    let second = gateway.accepted("second", r#"{"id":"same"}"#).await;
-    gateway.post_in("second", &[], r#"{"id":"same"}"#).await.expect(200);
+    let first = gateway.post_accepted("in", r#"{"id":"same"}"#).await;
+    let second = gateway.post_accepted("second", r#"{"id":"same"}"#).await;
+    gateway.send_webhook("second", &[], r#"{"id":"same"}"#).await.expect(200);
 
-    let found = eventually(SOON, || async {
+    let found = eventually(WAIT_LIMIT, || async {
         let found = gateway.get("/events?key=same").await.expect(200).json();
         (found["data"][0]["duplicate_count"] == 1).then_some(found)
     })
@@ -144,13 +145,13 @@ async fn a_key_is_found_in_all_sources_with_its_copies_counted() {
 async fn all_that_came_to_the_door_is_in_one_list() {
     let sink = Sink::ok().await;
     let gateway = two_ways(&sink).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
-    gateway.post_in("in", &[], r#"{"id":"a"}"#).await.expect(200);
-    gateway.post_in("in", &[], r#"{"id":"a","more":1}"#).await.expect(200);
-    gateway.post_in("nobody", &[], "{}").await.expect(404);
-    let other = gateway.accepted("second?token=hush&b=1", r#"{"id":"a"}"#).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200);
+    gateway.send_webhook("in", &[], r#"{"id":"a","more":1}"#).await.expect(200);
+    gateway.send_webhook("nobody", &[], "{}").await.expect(404);
+    let other = gateway.post_accepted("second?token=hush&b=1", r#"{"id":"a"}"#).await;
 
-    let all = eventually(SOON, || async {
+    let all = eventually(WAIT_LIMIT, || async {
         let all = gateway.get("/requests").await.expect(200).json();
         Some(all).filter(|all| rows(all).len() == 5)
     })
@@ -213,16 +214,16 @@ async fn all_that_came_to_the_door_is_in_one_list() {
 }
 
 /// A trial with a token of its own.
-async fn try_as(gateway: &Gateway, token: &str, wish: &Value) -> Answer {
+async fn try_as(gateway: &Gateway, token: &str, wish: &Value) -> HttpResponse {
     gateway.api_as(token, Method::POST, "/routes/try", Some(wish)).await
 }
 
 #[tokio::test]
 async fn a_filter_and_a_transform_are_tried_without_doing_anything() {
-    let gateway = Gateway::with(&in_to_out("https://example.com", "")).await;
+    let gateway = Gateway::start_with(&route_settings("https://example.com", "")).await;
     let body = r#"{"id":"a","n":9007199254740993,"password":"CANARY-secret"}"#;
-    let event = gateway.accepted("in", body).await;
-    let viewer = &gateway.token_with("viewer").await;
+    let event = gateway.post_accepted("in", body).await;
+    let viewer = &gateway.create_token("viewer").await;
 
     let wish = json!({ "filter": ".n > 1", "transform": "{x: .password, n}", "event": event });
     let tried = try_as(&gateway, viewer, &wish).await.expect(200).json();

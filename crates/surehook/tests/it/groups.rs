@@ -8,13 +8,13 @@ use std::sync::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, in_to_out},
-    sink::{Arrival, Reply, Sink},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, route_settings},
+    sink::{Reply, Sink, SinkRequest},
 };
 
 /// Fails in three ways, each time with other ids, until it is healed.
-fn fail(number: usize, arrival: &Arrival) -> Reply {
+fn fail(number: usize, arrival: &SinkRequest) -> Reply {
     let body: Value = serde_json::from_slice(&arrival.body).unwrap();
     let trace = format!("{:032x}", (number + 1) * 7_919);
     match body["way"].as_str().unwrap() {
@@ -57,19 +57,19 @@ async fn three_ways_to_fail_are_three_groups_and_one_is_replayed_alone() {
     const EACH: usize = 7;
     let healthy = Arc::new(AtomicBool::new(false));
     let is_healthy = Arc::clone(&healthy);
-    let sink = Sink::scripted(move |number, arrival| match is_healthy.load(Ordering::SeqCst) {
+    let sink = Sink::with_script(move |number, arrival| match is_healthy.load(Ordering::SeqCst) {
         true => Reply::status(200),
         false => fail(number, arrival),
     })
     .await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     for number in 0..EACH {
         for way in ["unknown", "locked", "refused"] {
             let body = json!({ "id": format!("{way}-{number}"), "way": way });
-            gateway.accepted("in", body.to_string()).await;
+            gateway.post_accepted("in", body.to_string()).await;
         }
     }
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         (gateway.stats().await["by_status"]["dead"] == 3 * EACH).then_some(())
     })
     .await;
@@ -121,12 +121,12 @@ async fn three_ways_to_fail_are_three_groups_and_one_is_replayed_alone() {
 
 #[tokio::test]
 async fn groups_are_listed_by_the_command_line() {
-    let sink = Sink::scripted(fail).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let sink = Sink::with_script(fail).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let ran = gateway.cli(&["dlq", "groups"]).await;
     assert!(ran.stdout.contains("No dead letters.") || ran.stderr.contains("No dead"), "{ran:?}");
-    let event = gateway.accepted("in", json!({ "id": 1, "way": "locked" }).to_string()).await;
-    let died = gateway.delivery(&event, "dead").await;
+    let event = gateway.post_accepted("in", json!({ "id": 1, "way": "locked" }).to_string()).await;
+    let died = gateway.wait_for_delivery(&event, "dead").await;
 
     let ran = gateway.cli(&["dlq", "groups", "--json"]).await;
     let group: Value = serde_json::from_str(ran.stdout.trim()).unwrap();

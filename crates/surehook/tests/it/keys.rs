@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{SOON, client::Answer, eventually, gateway::Gateway};
+use crate::support::{WAIT_LIMIT, client::HttpResponse, eventually, gateway::Gateway};
 
 fn key(answer: &Value) -> &Value {
     &answer["events"][0]["key"]
@@ -15,11 +15,11 @@ fn id(answer: &Value) -> &str {
 }
 
 async fn gateway_with(source: &str) -> Gateway {
-    Gateway::with(&format!("[[sources]]\nname = \"in\"\nverify = \"none\"\n{source}")).await
+    Gateway::start_with(&format!("[[sources]]\nname = \"in\"\nverify = \"none\"\n{source}")).await
 }
 
 async fn send(gateway: &Gateway, headers: &[(&str, &str)], body: &str) -> Value {
-    gateway.post_in("in", headers, body.to_owned()).await.expect(200).json()
+    gateway.send_webhook("in", headers, body.to_owned()).await.expect(200).json()
 }
 
 /// Every usual place, each in a request that has all the later ones too.
@@ -84,7 +84,7 @@ async fn a_duplicate_gets_the_id_of_the_original() {
         assert_eq!(id(again), id(&first));
     }
     // Duplicates are counted behind the answer.
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let event = gateway.event(id(&first)).await;
         let counted = event["duplicate_count"] == 2 && event["last_duplicate_at"].is_string();
         let listed = event["duplicates"].as_array().unwrap();
@@ -104,7 +104,7 @@ async fn a_duplicate_with_another_body_is_shown() {
     let second = send(&gateway, &[], r#"{"id":"a","amount":2}"#).await;
 
     assert_eq!((second["status"].as_str(), id(&second)), (Some("duplicate"), id(&first)));
-    let event = eventually(SOON, || async {
+    let event = eventually(WAIT_LIMIT, || async {
         let event = gateway.event(id(&first)).await;
         (event["duplicate_count"] == 1).then_some(event)
     })
@@ -124,7 +124,7 @@ async fn many_large_duplicates_do_not_make_an_event_large() {
     for n in 1..=60 {
         send(&gateway, &[], &body(n)).await;
     }
-    let event = eventually(SOON, || async {
+    let event = eventually(WAIT_LIMIT, || async {
         let event = gateway.event(id(&first)).await;
         (event["duplicate_count"] == 60).then_some(event)
     })
@@ -196,14 +196,14 @@ async fn keys_that_only_look_alike_are_two() {
 // B44.
 #[tokio::test]
 async fn a_key_belongs_to_its_source() {
-    let gateway = Gateway::with(
+    let gateway = Gateway::start_with(
         "[[sources]]\nname = \"in\"\nverify = \"none\"\n\
          [[sources]]\nname = \"other\"\nverify = \"none\"",
     )
     .await;
 
-    let here = gateway.accepted("in", r#"{"id":"a"}"#).await;
-    let there = gateway.accepted("other", r#"{"id":"a"}"#).await;
+    let here = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    let there = gateway.post_accepted("other", r#"{"id":"a"}"#).await;
 
     assert_ne!(here, there);
     let found = gateway.get("/events?source=other&key=a").await.expect(200).json();
@@ -234,7 +234,7 @@ async fn after_its_window_a_key_is_new_again() {
     let gateway = gateway_with("dedup_window = \"1s\"").await;
     let first = send(&gateway, &[], r#"{"id":"a"}"#).await;
 
-    let next = eventually(SOON, || async {
+    let next = eventually(WAIT_LIMIT, || async {
         let answer = send(&gateway, &[], r#"{"id":"a"}"#).await;
         (answer["status"] == "accepted").then_some(answer)
     })
@@ -247,10 +247,10 @@ async fn after_its_window_a_key_is_new_again() {
 #[tokio::test]
 async fn of_many_at_once_one_is_the_original() {
     let gateway = gateway_with("").await;
-    let copies = (0..50).map(|_| gateway.post_in("in", &[], r#"{"id":"a"}"#));
+    let copies = (0..50).map(|_| gateway.send_webhook("in", &[], r#"{"id":"a"}"#));
 
     let answers: Vec<Value> = {
-        let answers: Vec<Answer> = futures_util::future::join_all(copies).await;
+        let answers: Vec<HttpResponse> = futures_util::future::join_all(copies).await;
         answers.into_iter().map(|answer| answer.expect(200).json()).collect()
     };
 

@@ -11,8 +11,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, in_to_out},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -23,7 +23,7 @@ const QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 async fn switchable(status: u16) -> (Sink, Arc<AtomicU16>) {
     let answer = Arc::new(AtomicU16::new(status));
     let told = Arc::clone(&answer);
-    let sink = Sink::scripted(move |_, _| Reply::status(told.load(Ordering::SeqCst))).await;
+    let sink = Sink::with_script(move |_, _| Reply::status(told.load(Ordering::SeqCst))).await;
     (sink, answer)
 }
 
@@ -33,12 +33,14 @@ async fn state(gateway: &Gateway) -> Value {
 
 /// Waits until the state of `out` has this value.
 async fn state_is(gateway: &Gateway, name: &str, value: Value) -> Value {
-    eventually(SOON, || async { Some(state(gateway).await).filter(|state| state[name] == value) })
-        .await
+    eventually(WAIT_LIMIT, || async {
+        Some(state(gateway).await).filter(|state| state[name] == value)
+    })
+    .await
 }
 
 async fn count_is(gateway: &Gateway, status: &str, count: usize) {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         (gateway.stats().await["by_status"][status] == count).then_some(())
     })
     .await;
@@ -52,7 +54,7 @@ async fn listed(gateway: &Gateway, status: &str) -> Vec<Value> {
 /// The bodies in the order in which they came.
 fn bodies(sink: &Sink) -> Vec<String> {
     let text = |body: &[u8]| String::from_utf8(body.to_vec()).unwrap();
-    sink.arrivals().iter().map(|arrival| text(&arrival.body)).collect()
+    sink.requests().iter().map(|arrival| text(&arrival.body)).collect()
 }
 
 fn order(gateway_more: &str, on_failure: &str) -> String {
@@ -62,16 +64,16 @@ fn order(gateway_more: &str, on_failure: &str) -> String {
 #[tokio::test]
 async fn a_paused_destination_gets_nothing_and_a_resumed_one_all() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let wish = json!({ "reason": "they move house" });
     let paused = gateway.post("/destinations/out/pause", &wish).await.expect(200).json();
     assert_eq!(paused["state"]["paused"], true, "{paused}");
     assert_eq!(paused["state"]["pause"]["reason"], "they move house");
     assert_eq!(paused["state"]["pause"]["automatic"], false);
 
-    let event = gateway.accepted("in", "1").await;
+    let event = gateway.post_accepted("in", "1").await;
 
-    let delivery = gateway.delivery(&event, "held").await;
+    let delivery = gateway.wait_for_delivery(&event, "held").await;
     assert_eq!(delivery["attempts"], 0);
     assert_eq!(gateway.stats().await["by_status"]["held"], 1);
     assert_eq!(gateway.stats().await["by_status"]["pending"], 0);
@@ -80,49 +82,49 @@ async fn a_paused_destination_gets_nothing_and_a_resumed_one_all() {
     assert!(gateway.metrics().await.contains("surehook_destination_paused{destination=\"out\"} 1"));
     let resumed = gateway.post("/destinations/out/resume", &json!({})).await.expect(200).json();
     assert_eq!(resumed["state"]["paused"], false);
-    gateway.delivery(&event, "succeeded").await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
     assert_eq!(bodies(&sink), ["1"]);
 }
 
 #[tokio::test]
 async fn a_backlog_is_worked_off_at_the_rate_that_was_asked_for() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for number in 0..30 {
-        gateway.accepted("in", number.to_string()).await;
+        gateway.post_accepted("in", number.to_string()).await;
     }
     let wish = json!({ "rate": "20/s burst 1" });
     let resumed = gateway.post("/destinations/out/resume", &wish).await.expect(200).json();
     assert_eq!(resumed["state"]["drain"]["rate"], "20/s burst 1", "{resumed}");
 
-    let arrivals = sink.arrived(30).await;
+    let arrivals = sink.wait_for_requests(30).await;
     // 29 waits of 50 ms lie between the first and the last; half of that is beyond doubt.
     let took = arrivals[29].at - arrivals[0].at;
     assert!(took > Duration::from_millis(725), "took {took:?}");
     // What comes later is not the backlog.
-    gateway.delivery(&gateway.accepted("in", "late").await, "succeeded").await;
+    gateway.wait_for_delivery(&gateway.post_accepted("in", "late").await, "succeeded").await;
     state_is(&gateway, "drain", json!(null)).await;
 }
 
 #[tokio::test]
 async fn a_drain_outlasts_one_that_comes_later_while_a_line_is_still_there() {
-    let sink = Sink::scripted(|_, arrival| {
+    let sink = Sink::with_script(|_, arrival| {
         let is_slow = arrival.body.starts_with(br#"{"c":"a""#);
         Reply::status(200).after(Duration::from_millis(if is_slow { 500 } else { 0 }))
     })
     .await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), &order("", "block"))).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &order("", "block"))).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for number in 0..4 {
-        gateway.accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
+        gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
     }
     gateway.post("/destinations/out/resume", &json!({"rate": "20/s"})).await.expect(200);
-    sink.arrived(1).await;
+    sink.wait_for_requests(1).await;
 
-    let later = gateway.accepted("in", r#"{"c":"b"}"#).await;
+    let later = gateway.post_accepted("in", r#"{"c":"b"}"#).await;
 
-    gateway.delivery(&later, "succeeded").await;
+    gateway.wait_for_delivery(&later, "succeeded").await;
     assert_eq!(state(&gateway).await["drain"]["rate"], "20/s", "the line is still there");
     count_is(&gateway, "succeeded", 5).await;
     state_is(&gateway, "drain", json!(null)).await;
@@ -132,11 +134,11 @@ async fn a_drain_outlasts_one_that_comes_later_while_a_line_is_still_there() {
 async fn a_probe_tries_one_whatever_holds_it() {
     let (sink, answer) = switchable(500).await;
     let more = r#"retry = { initial_delay = "1h" }"#;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     let nothing = gateway.post("/destinations/out/probe", &json!({})).await;
     assert_eq!(nothing.expect(409).code(), "nothing_waits");
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
-    let event = gateway.accepted("in", "1").await;
+    let event = gateway.post_accepted("in", "1").await;
 
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!((&probed["succeeded"], &probed["attempt"]["status"]), (&json!(false), &json!(500)));
@@ -145,7 +147,7 @@ async fn a_probe_tries_one_whatever_holds_it() {
     answer.store(200, Ordering::SeqCst);
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!(probed["succeeded"], true, "{probed}");
-    assert_eq!(gateway.delivery(&event, "succeeded").await["attempts"], 2);
+    assert_eq!(gateway.wait_for_delivery(&event, "succeeded").await["attempts"], 2);
     assert_eq!(state(&gateway).await["paused"], true);
     let unknown = gateway.post("/destinations/nobody/probe", &json!({})).await;
     unknown.expect(404);
@@ -154,9 +156,9 @@ async fn a_probe_tries_one_whatever_holds_it() {
 #[tokio::test]
 async fn what_waits_can_be_cancelled_by_a_person() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "delay = \"1h\"")).await;
-    let event = gateway.accepted("in", "1").await;
-    let id = gateway.delivery(&event, "pending").await["id"].as_str().unwrap().to_owned();
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "delay = \"1h\"")).await;
+    let event = gateway.post_accepted("in", "1").await;
+    let id = gateway.wait_for_delivery(&event, "pending").await["id"].as_str().unwrap().to_owned();
     let cancel = format!("/deliveries/{id}/cancel");
 
     let cancelled = gateway.post(&cancel, &json!({})).await.expect(200).json();
@@ -167,17 +169,17 @@ async fn what_waits_can_be_cancelled_by_a_person() {
     assert_eq!(gateway.post(&cancel, &json!({})).await.expect(200).json(), cancelled);
     let other = "/deliveries/dlv_00000000000000000000000000/cancel";
     gateway.post(other, &json!({})).await.expect(404);
-    assert!(sink.arrivals().is_empty());
+    assert!(sink.requests().is_empty());
 }
 
 #[tokio::test]
 async fn a_delay_comes_before_the_first_attempt_and_not_before_a_replay() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "delay = \"1500ms\"")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "delay = \"1500ms\"")).await;
     let sent = std::time::Instant::now();
-    let event = gateway.accepted("in", "1").await;
-    let first = gateway.delivery(&event, "succeeded").await;
-    assert!(sink.arrivals()[0].at - sent >= Duration::from_millis(1400));
+    let event = gateway.post_accepted("in", "1").await;
+    let first = gateway.wait_for_delivery(&event, "succeeded").await;
+    assert!(sink.requests()[0].at - sent >= Duration::from_millis(1400));
 
     gateway
         .put("/destinations/out", &json!({ "name": "out", "url": sink.url(), "delay": "1h" }))
@@ -185,32 +187,33 @@ async fn a_delay_comes_before_the_first_attempt_and_not_before_a_replay() {
         .expect(200);
     let replay = format!("/deliveries/{}/replay", first["id"].as_str().unwrap());
     let new = gateway.post(&replay, &json!({})).await.expect(202).json();
-    gateway.delivery_is(new["delivery_id"].as_str().unwrap(), "succeeded").await;
+    gateway.wait_for_delivery_status(new["delivery_id"].as_str().unwrap(), "succeeded").await;
 }
 
 #[tokio::test]
 async fn a_destination_whose_settings_are_wrong_is_paused_and_says_why() {
     let (sink, answer) = switchable(404).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "pause_after_config_failures = 3")).await;
+    let gateway =
+        Gateway::start_with(&route_settings(&sink.url(), "pause_after_config_failures = 3")).await;
     for number in 0..3 {
-        let event = gateway.accepted("in", number.to_string()).await;
-        gateway.delivery(&event, "dead").await;
+        let event = gateway.post_accepted("in", number.to_string()).await;
+        gateway.wait_for_delivery(&event, "dead").await;
     }
     let paused = state_is(&gateway, "paused", json!(true)).await;
     assert_eq!(paused["pause"]["automatic"], true);
     assert!(paused["pause"]["reason"].as_str().unwrap().contains("404"), "{paused}");
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         gateway.log().contains("the destination is paused").then_some(())
     })
     .await;
-    let spared = gateway.accepted("in", "spared").await;
-    gateway.delivery(&spared, "held").await;
+    let spared = gateway.post_accepted("in", "spared").await;
+    gateway.wait_for_delivery(&spared, "held").await;
     assert!(gateway.metrics().await.contains("surehook_destination_paused{destination=\"out\"} 1"));
 
     answer.store(200, Ordering::SeqCst);
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
-    gateway.delivery(&spared, "succeeded").await;
-    assert_eq!(sink.arrivals().len(), 4);
+    gateway.wait_for_delivery(&spared, "succeeded").await;
+    assert_eq!(sink.requests().len(), 4);
 }
 
 #[tokio::test]
@@ -220,18 +223,18 @@ async fn an_open_circuit_holds_and_spends_no_attempts() {
         retry = { max_attempts = 5, schedule = ["1ms"] }
         concurrency = 1
         circuit = { failures = 3, open_for = "300ms", max_open = "300ms" }"#;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
-    let events = [gateway.accepted("in", "1").await, gateway.accepted("in", "2").await];
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
+    let events = [gateway.post_accepted("in", "1").await, gateway.post_accepted("in", "2").await];
     let open = state_is(&gateway, "circuit", json!("open")).await;
     assert!(open["open_until"].is_string(), "{open}");
 
     answer.store(200, Ordering::SeqCst);
     let mut attempts = 0;
     for event in events {
-        let delivery = gateway.delivery(&event, "succeeded").await;
+        let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
         attempts += delivery["attempts"].as_u64().unwrap();
     }
-    assert_eq!(usize::try_from(attempts).unwrap(), sink.arrivals().len());
+    assert_eq!(usize::try_from(attempts).unwrap(), sink.requests().len());
     state_is(&gateway, "circuit", json!("closed")).await;
     let metrics = gateway.metrics().await;
     for to in ["open", "half_open", "ramp", "closed"] {
@@ -243,16 +246,16 @@ async fn an_open_circuit_holds_and_spends_no_attempts() {
 
 #[tokio::test]
 async fn a_wish_for_peace_does_not_open_the_circuit() {
-    let sink = Sink::scripted(|number, _| {
+    let sink = Sink::with_script(|number, _| {
         let busy = Reply::status(429).header("retry-after", "1");
         if number < 2 { busy } else { Reply::status(200) }
     })
     .await;
     let more = "concurrency = 1\ncircuit = { failures = 1, open_for = \"1h\", max_open = \"1h\" }";
-    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
-    let event = gateway.accepted("in", "1").await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
+    let event = gateway.post_accepted("in", "1").await;
     // By the standard policy it may take some seconds more than the destination asked for.
-    gateway.delivery(&event, "scheduled").await;
+    gateway.wait_for_delivery(&event, "scheduled").await;
     assert_eq!(state(&gateway).await["circuit"], "closed");
 }
 
@@ -261,25 +264,26 @@ async fn of_one_key_one_at_a_time_is_delivered_in_order() {
     let (sink, answer) = switchable(500).await;
     let more =
         order("circuit = \"off\"\nretry = { max_attempts = 2, schedule = [\"20ms\"] }", "block");
-    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
     let mut events = Vec::new();
     for number in 0..4 {
-        events.push(gateway.accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await);
+        events.push(gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await);
     }
     // The first is tried for ever; those behind it are held.
-    sink.arrived(5).await;
+    sink.wait_for_requests(5).await;
     for event in &events[1..] {
-        let delivery = gateway.delivery(event, "held").await;
+        let delivery = gateway.wait_for_delivery(event, "held").await;
         assert_eq!((&delivery["order_key"], &delivery["attempts"]), (&json!("a"), &json!(0)));
     }
     assert_eq!(listed(&gateway, "held").await.len(), 3);
     assert!(bodies(&sink).iter().all(|body| body.contains("\"n\":0")));
     // Somebody gives the third one up, and the first one works at last.
-    let third = gateway.delivery(&events[2], "held").await["id"].as_str().unwrap().to_owned();
+    let third =
+        gateway.wait_for_delivery(&events[2], "held").await["id"].as_str().unwrap().to_owned();
     gateway.post(&format!("/deliveries/{third}/cancel"), &json!({})).await.expect(200);
     answer.store(200, Ordering::SeqCst);
     for event in [&events[0], &events[1], &events[3]] {
-        gateway.delivery(event, "succeeded").await;
+        gateway.wait_for_delivery(event, "succeeded").await;
     }
     let came = bodies(&sink);
     let last: Vec<&String> = came.iter().rev().take(2).collect();
@@ -288,34 +292,34 @@ async fn of_one_key_one_at_a_time_is_delivered_in_order() {
 
 #[tokio::test]
 async fn a_dead_first_one_lets_the_next_go() {
-    let sink = Sink::scripted(|_, arrival| {
+    let sink = Sink::with_script(|_, arrival| {
         let bad = arrival.body.ends_with(b"0}");
         Reply::status(if bad { 500 } else { 200 })
     })
     .await;
     let more = order(QUICK, "dead");
-    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
-    let bad = gateway.accepted("in", r#"{"c":"a","n":0}"#).await;
-    let good = gateway.accepted("in", r#"{"c":"a","n":1}"#).await;
-    let unordered = gateway.accepted("in", r#"{"n":2}"#).await;
-    gateway.delivery(&good, "succeeded").await;
-    gateway.delivery(&unordered, "succeeded").await;
-    assert_eq!(gateway.delivery(&bad, "dead").await["attempts"], 3);
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
+    let bad = gateway.post_accepted("in", r#"{"c":"a","n":0}"#).await;
+    let good = gateway.post_accepted("in", r#"{"c":"a","n":1}"#).await;
+    let unordered = gateway.post_accepted("in", r#"{"n":2}"#).await;
+    gateway.wait_for_delivery(&good, "succeeded").await;
+    gateway.wait_for_delivery(&unordered, "succeeded").await;
+    assert_eq!(gateway.wait_for_delivery(&bad, "dead").await["attempts"], 3);
     let line = "surehook_deliveries_without_order_key_total{destination=\"out\"} 1";
     assert!(gateway.metrics().await.contains(line));
 }
 
 #[tokio::test]
 async fn an_order_that_is_given_up_holds_nobody() {
-    let sink = Sink::scripted(|_, arrival| {
+    let sink = Sink::with_script(|_, arrival| {
         let bad = arrival.body.ends_with(b"0}");
         Reply::status(if bad { 500 } else { 200 })
     })
     .await;
     let more = order("retry = { initial_delay = \"1h\" }", "block");
-    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
     for number in 0..4 {
-        gateway.accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
+        gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
     }
     count_is(&gateway, "held", 3).await;
 
@@ -323,12 +327,12 @@ async fn an_order_that_is_given_up_holds_nobody() {
     gateway.put("/destinations/out", &spec).await.expect(200);
 
     count_is(&gateway, "succeeded", 3).await;
-    assert_eq!(sink.arrivals().len(), 4);
+    assert_eq!(sink.requests().len(), 4);
 }
 
 #[tokio::test]
 async fn lane_settings_that_make_no_sense_are_refused() {
-    let gateway = Gateway::with("").await;
+    let gateway = Gateway::start_with("").await;
     for (name, value) in [
         ("rate", json!("fast")),
         ("rate", json!("0/s")),
@@ -353,11 +357,11 @@ async fn lane_settings_that_make_no_sense_are_refused() {
 #[tokio::test]
 async fn destinations_are_held_back_from_the_command_line() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let paused =
         gateway.cli(&["destinations", "pause", "out", "--reason", "they move house"]).await;
     assert_eq!(paused.code, Some(0), "{paused:?}");
-    let events = [gateway.accepted("in", "1").await, gateway.accepted("in", "2").await];
+    let events = [gateway.post_accepted("in", "1").await, gateway.post_accepted("in", "2").await];
 
     let listed = gateway.cli(&["destinations", "list"]).await;
     assert!(listed.stdout.contains("they move house"), "{listed:?}");
@@ -367,11 +371,11 @@ async fn destinations_are_held_back_from_the_command_line() {
 
     let probed = gateway.cli(&["destinations", "probe", "out"]).await;
     assert!(probed.stdout.contains("delivered: 200"), "{probed:?}");
-    gateway.delivery(&events[0], "succeeded").await;
-    gateway.delivery(&events[1], "held").await;
+    gateway.wait_for_delivery(&events[0], "succeeded").await;
+    gateway.wait_for_delivery(&events[1], "held").await;
     let resumed = gateway.cli(&["destinations", "resume", "out", "--rate", "100/s"]).await;
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
-    gateway.delivery(&events[1], "succeeded").await;
+    gateway.wait_for_delivery(&events[1], "succeeded").await;
     let nothing = gateway.cli(&["destinations", "probe", "out"]).await;
     assert_eq!(nothing.code, Some(5), "{nothing:?}");
 }

@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    SOON,
+    WAIT_LIMIT,
     client::Client,
     eventually,
-    gateway::{Gateway, in_to_out},
-    sink::{Arrival, Reply, Sink},
+    gateway::{Gateway, route_settings},
+    sink::{Reply, Sink, SinkRequest},
 };
 
-/// Longer than [`SOON`]: what takes a while even when all is well.
+/// Longer than [`WAIT_LIMIT`]: what takes a while even when all is well.
 const LATER: Duration = Duration::from_secs(100);
 
 const SENDERS: usize = 16;
@@ -60,7 +60,7 @@ async fn have_come(sink: &Sink, count: usize) {
     eventually(LATER, || async { (sink.count() >= count).then_some(()) }).await;
 }
 
-fn each_came_once(arrivals: &[Arrival], count: usize) {
+fn each_came_once(arrivals: &[SinkRequest], count: usize) {
     let distinct: HashSet<&[u8]> = arrivals.iter().map(|arrival| &arrival.body[..]).collect();
     assert_eq!((arrivals.len(), distinct.len()), (count, count));
 }
@@ -69,7 +69,7 @@ fn each_came_once(arrivals: &[Arrival], count: usize) {
 async fn heavy_a_rate_is_held_within_five_percent() {
     const WINDOW: Duration = Duration::from_secs(20);
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "rate = \"50/s\"")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "rate = \"50/s\"")).await;
     send_all(&gateway, (0..1100).map(|n| n.to_string()).collect()).await;
     // Few of them are in memory, and so most can be seen, held and cancelled.
     let in_flight = gateway.stats().await["by_status"]["in_flight"].as_u64().unwrap();
@@ -80,7 +80,7 @@ async fn heavy_a_rate_is_held_within_five_percent() {
         if sink.count() < 900 {
             return None;
         }
-        let arrivals = sink.arrivals();
+        let arrivals = sink.requests();
         let through = arrivals.last()?.at - arrivals[0].at >= WINDOW;
         through.then_some(arrivals)
     })
@@ -105,7 +105,7 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
     let freed = Arc::new(AtomicBool::new(false));
     let (tried, is_free) = (Mutex::new(HashSet::new()), Arc::clone(&freed));
     // Every tenth fails the first time; one key does not work at all for now.
-    let script = move |_: usize, arrival: &Arrival| {
+    let script = move |_: usize, arrival: &SinkRequest| {
         let (key, number) = place(&arrival.body);
         let is_stuck = key == "c-0" && !is_free.load(Ordering::SeqCst);
         let digits: usize = key[2..].parse().unwrap();
@@ -115,9 +115,9 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
     };
     let succeeded: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
     let kept = Arc::clone(&succeeded);
-    let sink = Sink::scripted(move |count, arrival| {
+    let sink = Sink::with_script(move |count, arrival| {
         let reply = script(count, arrival);
-        if matches!(reply, Reply::Answer { status: 200, .. }) {
+        if matches!(reply, Reply::Response { status: 200, .. }) {
             kept.lock().unwrap().push(place(&arrival.body));
         }
         reply
@@ -125,7 +125,7 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
     .await;
     let more = "order = { key = \"/c\" }\ncircuit = \"off\"\n\
                 retry = { max_attempts = 3, schedule = [\"50ms\"], max_delay = \"50ms\" }";
-    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
 
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for number in 0..EACH {
@@ -152,7 +152,7 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
     }
     // And no later one was even tried before an earlier one had worked.
     let mut reached: HashMap<String, usize> = HashMap::new();
-    for arrival in sink.arrivals() {
+    for arrival in sink.requests() {
         let (key, number) = place(&arrival.body);
         let reached = reached.entry(key).or_default();
         assert!(number == *reached || number == *reached + 1, "{number} after {reached}");
@@ -164,14 +164,14 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
 async fn heavy_ten_thousand_wait_for_a_pause_to_end_and_come_once() {
     const EVENTS: usize = 10_000;
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     send_all(&gateway, (0..100).map(|n| format!("before-{n}")).collect()).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     count_is(&gateway, "in_flight", 0).await;
-    let before = sink.arrivals().len();
+    let before = sink.requests().len();
     send_all(&gateway, (0..EVENTS).map(|n| format!("after-{n}")).collect()).await;
     count_is(&gateway, "held", EVENTS + 100 - before).await;
-    assert_eq!(sink.arrivals().len(), before);
+    assert_eq!(sink.requests().len(), before);
 
     let wish = json!({ "rate": "1000/s" });
     gateway.post("/destinations/out/resume", &wish).await.expect(200);
@@ -180,7 +180,7 @@ async fn heavy_ten_thousand_wait_for_a_pause_to_end_and_come_once() {
 
     have_come(&sink, EVENTS + 200).await;
     count_is(&gateway, "succeeded", EVENTS + 200).await;
-    each_came_once(&sink.arrivals(), EVENTS + 200);
+    each_came_once(&sink.requests(), EVENTS + 200);
 }
 
 /// The metric's value, 0 if it is not there.
@@ -199,7 +199,7 @@ async fn heavy_an_outage_costs_few_attempts_and_ends_without_a_burst() {
     let is_up = Arc::new(AtomicBool::new(false));
     let (up, refused) = (Arc::clone(&is_up), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&refused);
-    let sink = Sink::scripted(move |_, _| {
+    let sink = Sink::with_script(move |_, _| {
         if up.load(Ordering::SeqCst) {
             return Reply::status(200).after(TAKES);
         }
@@ -211,11 +211,13 @@ async fn heavy_an_outage_costs_few_attempts_and_ends_without_a_burst() {
         "concurrency = {CONCURRENCY}\nretry = {{ max_attempts = 20, schedule = [\"100ms\"] }}\n\
          circuit = {{ failures = {FAILURES}, open_for = \"200ms\", max_open = \"500ms\" }}"
     );
-    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
     send_all(&gateway, (0..EVENTS).map(|n| n.to_string()).collect()).await;
     let probes = "surehook_circuit_transitions_total{destination=\"out\",to=\"half_open\"}";
-    eventually(SOON, || async { (metric(&gateway.metrics().await, probes) >= 3).then_some(()) })
-        .await;
+    eventually(WAIT_LIMIT, || async {
+        (metric(&gateway.metrics().await, probes) >= 3).then_some(())
+    })
+    .await;
 
     is_up.store(true, Ordering::SeqCst);
     have_come(&sink, EVENTS).await;
@@ -224,14 +226,14 @@ async fn heavy_an_outage_costs_few_attempts_and_ends_without_a_burst() {
     let probed = metric(&gateway.metrics().await, probes);
     let refused = refused.load(Ordering::SeqCst);
     assert!(refused <= FAILURES + CONCURRENCY + probed, "{refused} attempts, {probed} probes");
-    assert_eq!(sink.arrivals().len(), EVENTS + refused);
-    no_more_at_once_than_the_ramp_allows(&sink.arrivals()[refused..], TAKES);
+    assert_eq!(sink.requests().len(), EVENTS + refused);
+    no_more_at_once_than_the_ramp_allows(&sink.requests()[refused..], TAKES);
     assert_eq!(gateway.stats().await["dlq_size"], 0);
 }
 
 /// Those that came within `takes` of each other ran at the same time. A step of the ramp lasts a
 /// second at least and doubles what may run.
-fn no_more_at_once_than_the_ramp_allows(arrivals: &[Arrival], takes: Duration) {
+fn no_more_at_once_than_the_ramp_allows(arrivals: &[SinkRequest], takes: Duration) {
     let times: Vec<Instant> = arrivals.iter().map(|arrival| arrival.at).collect();
     for (index, at) in times.iter().enumerate() {
         let at_once =
@@ -245,7 +247,7 @@ fn no_more_at_once_than_the_ramp_allows(arrivals: &[Arrival], takes: Duration) {
 #[tokio::test]
 async fn heavy_a_pause_outlives_a_kill() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let wish = json!({ "reason": "they move house" });
     gateway.post("/destinations/out/pause", &wish).await.expect(200);
     send_all(&gateway, (0..50).map(|n| n.to_string()).collect()).await;
@@ -255,16 +257,16 @@ async fn heavy_a_pause_outlives_a_kill() {
     let state = state(&gateway).await;
     assert_eq!((&state["paused"], &state["pause"]["reason"]), (&json!(true), &wish["reason"]));
     count_is(&gateway, "held", 50).await;
-    assert!(sink.arrivals().is_empty());
+    assert!(sink.requests().is_empty());
     let wish = json!({ "rate": "10/s" });
     gateway.post("/destinations/out/resume", &wish).await.expect(200);
     gateway.kill9();
-    let before = sink.arrivals().len();
+    let before = sink.requests().len();
     assert!(before < 50, "{before} came at 10/s");
     gateway.restart().await;
     assert_eq!(self::state(&gateway).await["drain"]["rate"], "10/s");
     count_is(&gateway, "succeeded", 50).await;
-    let distinct: HashSet<_> = sink.arrivals().iter().map(|arrival| arrival.body.clone()).collect();
+    let distinct: HashSet<_> = sink.requests().iter().map(|arrival| arrival.body.clone()).collect();
     assert_eq!(distinct.len(), 50);
 }
 
@@ -272,20 +274,20 @@ async fn heavy_a_pause_outlives_a_kill() {
 async fn heavy_an_open_circuit_outlives_a_kill() {
     let is_up = Arc::new(AtomicBool::new(false));
     let up = Arc::clone(&is_up);
-    let status = move |_: usize, _: &Arrival| {
+    let status = move |_: usize, _: &SinkRequest| {
         Reply::status(if up.load(Ordering::SeqCst) { 200 } else { 500 })
     };
-    let sink = Sink::scripted(status).await;
+    let sink = Sink::with_script(status).await;
     let more = "concurrency = 1\nretry = { max_attempts = 5, schedule = [\"1ms\"] }\n\
                 circuit = { failures = 2, open_for = \"1h\", max_open = \"1h\" }";
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     send_all(&gateway, (0..20).map(|n| n.to_string()).collect()).await;
-    let open = eventually(SOON, || async {
+    let open = eventually(WAIT_LIMIT, || async {
         Some(state(&gateway).await).filter(|state| state["circuit"] == "open")
     })
     .await;
     count_is(&gateway, "held", 20).await;
-    let spent = sink.arrivals().len();
+    let spent = sink.requests().len();
     assert_eq!(spent, 2);
     gateway.kill9();
     gateway.restart().await;
@@ -299,14 +301,14 @@ async fn heavy_an_open_circuit_outlives_a_kill() {
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!(probed["succeeded"], true, "{probed}");
     count_is(&gateway, "succeeded", 20).await;
-    assert_eq!(sink.arrivals().len(), spent + 20);
+    assert_eq!(sink.requests().len(), spent + 20);
 }
 
 #[tokio::test]
 async fn heavy_a_line_keeps_its_order_through_a_kill() {
     let hangs = Arc::new(AtomicBool::new(true));
     let is_hanging = Arc::clone(&hangs);
-    let sink = Sink::scripted(move |_, arrival| {
+    let sink = Sink::with_script(move |_, arrival| {
         let (_, number) = place(&arrival.body);
         if number == 2 && is_hanging.load(Ordering::SeqCst) {
             return Reply::Hang;
@@ -315,20 +317,20 @@ async fn heavy_a_line_keeps_its_order_through_a_kill() {
     })
     .await;
     let more = "order = { key = \"/c\" }";
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     for number in 0..6 {
-        gateway.accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
+        gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
     }
-    sink.arrived(3).await;
+    sink.wait_for_requests(3).await;
     gateway.kill9();
     hangs.store(false, Ordering::SeqCst);
     gateway.restart().await;
     // Those of the next life stand behind those of the last one.
     for number in 6..9 {
-        gateway.accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
+        gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
     }
     count_is(&gateway, "succeeded", 9).await;
-    let numbers: Vec<usize> = sink.arrivals().iter().map(|one| place(&one.body).1).collect();
+    let numbers: Vec<usize> = sink.requests().iter().map(|one| place(&one.body).1).collect();
     let mut distinct = numbers.clone();
     distinct.dedup();
     assert_eq!(distinct, (0..9).collect::<Vec<_>>(), "{numbers:?}");
@@ -340,7 +342,7 @@ async fn heavy_settings_change_under_load_and_nothing_is_lost_or_doubled() {
     const ROUNDS: usize = 12;
     const EACH: usize = 250;
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let settings = [
         json!({ "order": { "key": "/c" } }),
         json!({ "rate": "500/s", "concurrency": 2 }),
@@ -361,19 +363,19 @@ async fn heavy_settings_change_under_load_and_nothing_is_lost_or_doubled() {
         tokio::join!(send_all(&gateway, (0..EACH).map(body).collect()), change);
     }
     count_is(&gateway, "succeeded", ROUNDS * EACH).await;
-    each_came_once(&sink.arrivals(), ROUNDS * EACH);
+    each_came_once(&sink.requests(), ROUNDS * EACH);
 }
 
 #[tokio::test]
 async fn heavy_a_long_cool_down_outlives_a_kill() {
     let busy = Reply::status(429).header("retry-after", "3600");
-    let sink = Sink::replying([busy, Reply::status(200)]).await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "concurrency = 1")).await;
-    let event = gateway.accepted("in", "1").await;
-    gateway.delivery(&event, "scheduled").await;
+    let sink = Sink::with_replies([busy, Reply::status(200)]).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "concurrency = 1")).await;
+    let event = gateway.post_accepted("in", "1").await;
+    gateway.wait_for_delivery(&event, "scheduled").await;
     let asked = state(&gateway).await["cooling_until"].clone();
     assert!(asked.is_string(), "{asked}");
-    let next = gateway.accepted("in", "2").await;
+    let next = gateway.post_accepted("in", "2").await;
     // What people ask for is written down with all that there is to say.
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
@@ -381,7 +383,7 @@ async fn heavy_a_long_cool_down_outlives_a_kill() {
     gateway.restart().await;
 
     assert_eq!(state(&gateway).await["cooling_until"], asked);
-    let later = gateway.accepted("in", "3").await;
+    let later = gateway.post_accepted("in", "3").await;
     for waiting in [&next, &later] {
         assert_eq!(gateway.event(waiting).await["deliveries"][0]["attempts"], 0);
     }
@@ -389,7 +391,7 @@ async fn heavy_a_long_cool_down_outlives_a_kill() {
     // Somebody knows better.
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
     for waiting in [&next, &later] {
-        gateway.delivery(waiting, "succeeded").await;
+        gateway.wait_for_delivery(waiting, "succeeded").await;
     }
 }
 
@@ -397,7 +399,7 @@ async fn heavy_a_long_cool_down_outlives_a_kill() {
 async fn heavy_what_a_deleted_destination_was_owed_is_cancelled_through_a_kill() {
     const MANY: usize = 5_000;
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     send_all(&gateway, (0..MANY).map(|number| format!("{{\"n\":{number}}}")).collect()).await;
     // The settings would bring the destination back with the next start.

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::support::{
-    SOON, eventually,
+    WAIT_LIMIT, eventually,
     gateway::Gateway,
     sink::{Reply, Sink},
 };
@@ -72,17 +72,17 @@ async fn do_everything(gateway: &Gateway) {
     let wrong: [(&str, &[u8]); 1] = [("x-token", b"canary-guess")];
     let twice: [(&str, &[u8]); 2] = [("idempotency-key", b"canary-1"), ("idempotency-key", b"2")];
     let path = "/in/closed/5511987654321?token=canary-query";
-    gateway.call(Method::POST, path, &token, body.clone()).await.expect(200);
-    gateway.call(Method::POST, path, &token, body.replace("body", "other")).await.expect(200);
-    gateway.call(Method::POST, path, &wrong, body.clone()).await.expect(401);
-    gateway.call(Method::POST, "/in/open", &twice, body.clone()).await.expect(400);
-    gateway.call(Method::POST, "/in/open", &[], body.clone()).await.expect(200);
-    gateway.call(Method::POST, "/in/open", &[], "canary".repeat(1000)).await.expect(413);
-    gateway.call(Method::POST, "/in/5511987654321?canary", &[], body).await.expect(404);
-    gateway.call(Method::GET, "/in/open?hub.verify_token=canary", &[], "").await.expect(405);
-    gateway.call(Method::GET, "/canary/5511987654321", &[], "").await.expect(404);
+    gateway.request(Method::POST, path, &token, body.clone()).await.expect(200);
+    gateway.request(Method::POST, path, &token, body.replace("body", "other")).await.expect(200);
+    gateway.request(Method::POST, path, &wrong, body.clone()).await.expect(401);
+    gateway.request(Method::POST, "/in/open", &twice, body.clone()).await.expect(400);
+    gateway.request(Method::POST, "/in/open", &[], body.clone()).await.expect(200);
+    gateway.request(Method::POST, "/in/open", &[], "canary".repeat(1000)).await.expect(413);
+    gateway.request(Method::POST, "/in/5511987654321?canary", &[], body).await.expect(404);
+    gateway.request(Method::GET, "/in/open?hub.verify_token=canary", &[], "").await.expect(405);
+    gateway.request(Method::GET, "/canary/5511987654321", &[], "").await.expect(404);
     let token: [(&str, &[u8]); 1] = [("authorization", b"Bearer canary-admin")];
-    gateway.call(Method::GET, "/api/v1/events?key=canary", &token, "").await.expect(401);
+    gateway.request(Method::GET, "/api/v1/events?key=canary", &token, "").await.expect(401);
     gateway.get("/events?source=canary").await.expect(422);
     let bad = json!({ "name": "x", "verify": "none", "secrets": ["canary-unused"] });
     gateway.post("/sources", &bad).await.expect(422);
@@ -94,11 +94,11 @@ async fn do_everything(gateway: &Gateway) {
         "POST /in/open HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\ncanary\r\n",
         "canary 5511987654321\r\n\r\n",
     ] {
-        let mut raw = gateway.raw().await;
+        let mut raw = gateway.connect_raw().await;
         raw.write(bytes).await;
-        raw.closed().await;
+        raw.read_until_closed().await;
     }
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let by_status = gateway.stats().await["by_status"].clone();
         let busy =
             ["pending", "in_flight", "scheduled"].iter().any(|status| by_status[status] != 0);
@@ -108,7 +108,7 @@ async fn do_everything(gateway: &Gateway) {
 }
 
 async fn nothing_is_said(log: &str) {
-    let sink = Sink::replying([
+    let sink = Sink::with_replies([
         Reply::status(500).body("canary-answer"),
         Reply::Close,
         Reply::status(400).header("x-canary", "canary").body("canary-answer"),
@@ -140,9 +140,9 @@ async fn a_sender_cannot_make_up_labels() {
         canary("CANARY /in/canary HTTP/1.1\r\nHost: h"),
         canary("GET /in/canary HTTP/1.1\r\nHost: h"),
     ] {
-        let mut raw = gateway.raw().await;
+        let mut raw = gateway.connect_raw().await;
         raw.write(&request).await;
-        assert!(raw.answer().await.unwrap().status >= 400, "{request}");
+        assert!(raw.read_response().await.unwrap().status >= 400, "{request}");
     }
 
     let metrics = gateway.metrics().await;

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::sending::{cloud, go};
 use crate::support::{
-    SOON,
-    client::{Answer, Client},
-    clocked::Clocked,
+    WAIT_LIMIT,
+    client::{Client, HttpResponse},
     eventually,
-    gateway::{Builder, Gateway, TOKEN},
-    raw::Raw,
-    s3::{S3, SECRET_KEY},
-    sink::{Arrival, Reply, Sink},
-    standin::{CloudApi, EvolutionGo},
+    fake_channels::{CloudApi, EvolutionGo},
+    fake_clock::FakeClockGateway,
+    gateway::{Gateway, GatewayBuilder, TOKEN},
+    raw::RawConnection,
+    s3::{S3Server, SECRET_KEY},
+    sink::{Reply, Sink, SinkRequest},
     unix_now,
 };
 
@@ -50,23 +50,28 @@ fn sends(url: &str) -> String {
     )
 }
 
-fn gateway(settings: &str) -> Builder {
+fn gateway(settings: &str) -> GatewayBuilder {
     Gateway::builder().settings(settings).env("S3_SECRET", SECRET_KEY)
 }
 
-async fn upload(gateway: &Gateway, query: &str, kind: &str, body: impl Into<Bytes>) -> Answer {
+async fn upload(
+    gateway: &Gateway,
+    query: &str,
+    kind: &str,
+    body: impl Into<Bytes>,
+) -> HttpResponse {
     let bearer = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 2] =
         [("authorization", bearer.as_bytes()), ("content-type", kind.as_bytes())];
-    gateway.call(Method::POST, &format!("/api/v1/media{query}"), &headers, body).await
+    gateway.request(Method::POST, &format!("/api/v1/media{query}"), &headers, body).await
 }
 
-async fn fetch(link: &str) -> Answer {
+async fn fetch(link: &str) -> HttpResponse {
     Client::new().send(Method::GET, link, &[], "").await.unwrap()
 }
 
-async fn nth(sink: &Sink, number: usize) -> Arrival {
-    sink.arrived(number + 1).await.swap_remove(number)
+async fn nth(sink: &Sink, number: usize) -> SinkRequest {
+    sink.wait_for_requests(number + 1).await.swap_remove(number)
 }
 
 fn link_of(body: &[u8]) -> String {
@@ -76,7 +81,7 @@ fn link_of(body: &[u8]) -> String {
 
 #[tokio::test]
 async fn an_upload_is_fetched_by_the_receiver_of_its_message() {
-    let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
+    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent()]).await);
     let gateway = gateway(&format!("{}{}", s3.settings(""), sends(&sink.url()))).start().await;
     // More than is looked at, so that the rest passes through.
     let file = [PNG, &vec![7; 300_000]].concat();
@@ -93,7 +98,7 @@ async fn an_upload_is_fetched_by_the_receiver_of_its_message() {
     });
     assert_eq!(answer, about);
     assert_eq!(gateway.get(&format!("/media/{id}")).await.expect(200).json(), about);
-    gateway.accepted("in", json!({ "to": TO, "image": { "file": id } }).to_string()).await;
+    gateway.post_accepted("in", json!({ "to": TO, "image": { "file": id } }).to_string()).await;
     let arrival = nth(&sink, 0).await;
     let link = link_of(&arrival.body);
     let fetched = fetch(&link).await.expect(200);
@@ -116,11 +121,11 @@ async fn an_upload_is_fetched_by_the_receiver_of_its_message() {
 
 #[tokio::test]
 async fn a_link_that_ran_out_is_a_fresh_one_at_the_next_attempt() {
-    let s3 = S3::start();
+    let s3 = S3Server::start();
     let down = Reply::status(500).body(r#"{"error":"client disconnected"}"#);
-    let sink = Sink::replying([down, sent()]).await;
+    let sink = Sink::with_replies([down, sent()]).await;
     let now = unix_now();
-    let gateway = Clocked::with_bucket(now, Some(s3.bucket())).await;
+    let gateway = FakeClockGateway::with_bucket(now, Some(s3.bucket())).await;
     let bearer = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
     let uploaded = gateway.send(Method::POST, "/api/v1/media", &headers, PDF).await.expect(201);
@@ -141,11 +146,11 @@ async fn a_link_that_ran_out_is_a_fresh_one_at_the_next_attempt() {
     }
 
     // The first attempt is made an hour ago by the clock of the gateway, so that its link has run out.
-    gateway.set(now - 3600);
+    gateway.set_clock(now - 3600);
     let message = json!({ "to": TO, "document": { "file": file } }).to_string();
     gateway.send(Method::POST, "/in/in", &[], message).await.expect(200);
     let first = link_of(&nth(&sink, 0).await.body);
-    gateway.set(now);
+    gateway.set_clock(now);
     let second = link_of(&nth(&sink, 1).await.body);
 
     let refused = fetch(&first).await.expect(403).text();
@@ -156,9 +161,9 @@ async fn a_link_that_ran_out_is_a_fresh_one_at_the_next_attempt() {
 #[tokio::test]
 async fn a_file_that_no_message_names_any_more_is_forgotten() {
     const DAY: i64 = 86_400;
-    let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
+    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent()]).await);
     let now = unix_now();
-    let gateway = Clocked::with_bucket(now, Some(s3.bucket())).await;
+    let gateway = FakeClockGateway::with_bucket(now, Some(s3.bucket())).await;
     let bearer = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
     let mut files = Vec::new();
@@ -172,11 +177,11 @@ async fn a_file_that_no_message_names_any_more_is_forgotten() {
     });
     gateway.api(Method::POST, "/destinations", Some(&out)).await.expect(201);
 
-    gateway.set(now + 170 * DAY);
+    gateway.set_clock(now + 170 * DAY);
     let message = json!({ "destination": "out", "to": TO, "document": { "file": files[0] } });
     gateway.api(Method::POST, "/messages", Some(&message)).await.expect(202);
     nth(&sink, 0).await;
-    gateway.set(now + 181 * DAY);
+    gateway.set_clock(now + 181 * DAY);
     // Whatever is configured calls retention.
     let source = json!({ "name": "in", "verify": "none" });
     gateway.api(Method::POST, "/sources", Some(&source)).await.expect(201);
@@ -184,7 +189,7 @@ async fn a_file_that_no_message_names_any_more_is_forgotten() {
     let status = async |file: &str| {
         gateway.api(Method::GET, &format!("/media/{file}"), None).await.status.as_u16()
     };
-    eventually(SOON, || async { (status(&files[1]).await == 404).then_some(()) }).await;
+    eventually(WAIT_LIMIT, || async { (status(&files[1]).await == 404).then_some(()) }).await;
     assert_eq!(status(&files[0]).await, 200);
     let unknown = json!({ "destination": "out", "to": TO, "document": { "file": files[1] } });
     let refused = gateway.api(Method::POST, "/messages", Some(&unknown)).await.expect(422).text();
@@ -193,7 +198,7 @@ async fn a_file_that_no_message_names_any_more_is_forgotten() {
 
 #[tokio::test]
 async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
-    let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
+    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent()]).await);
     let gateway = gateway(&format!("{}{}", s3.settings(""), sends(&sink.url()))).start().await;
     // The bytes are believed, not who sends them.
     let pdf = upload(&gateway, "", "image/png", PDF).await.expect(201).json();
@@ -202,8 +207,8 @@ async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
 
     for (file, part) in [(pdf["id"].as_str().unwrap(), "send it as `document`"), (nobody, nobody)] {
         let message = json!({ "to": TO, "image": { "file": file } }).to_string();
-        let event = gateway.accepted("in", message).await;
-        let dead = eventually(SOON, || async {
+        let event = gateway.post_accepted("in", message).await;
+        let dead = eventually(WAIT_LIMIT, || async {
             let event = gateway.get(&format!("/events/{event}")).await.expect(200).json();
             Some(event["deliveries"][0].clone()).filter(|delivery| delivery["status"] == "dead")
         })
@@ -228,7 +233,7 @@ async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
 
 #[tokio::test]
 async fn without_a_bucket_files_wait_and_texts_pass() {
-    let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
+    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent()]).await);
     let settings = format!("{}{}", s3.settings(""), sends(&sink.url()));
     let mut gateway = gateway(&settings).start().await;
     let file = upload(&gateway, "", "image/png", PNG).await.expect(201).json()["id"].clone();
@@ -237,8 +242,8 @@ async fn without_a_bucket_files_wait_and_texts_pass() {
     gateway.restart().await;
 
     let message = json!({ "to": TO, "image": { "file": file } }).to_string();
-    let event = gateway.accepted("in", message).await;
-    let waits = eventually(SOON, || async {
+    let event = gateway.post_accepted("in", message).await;
+    let waits = eventually(WAIT_LIMIT, || async {
         let event = gateway.get(&format!("/events/{event}")).await.expect(200).json();
         Some(event["deliveries"][0].clone()).filter(|delivery| delivery["attempts"] == 1)
     })
@@ -248,7 +253,7 @@ async fn without_a_bucket_files_wait_and_texts_pass() {
     let attempt = gateway.get(&path).await.expect(200).json()["attempt_list"][0].clone();
     assert_eq!(attempt["class"], "config");
     assert!(attempt["detail"].as_str().unwrap().contains("[media]"), "{attempt}");
-    gateway.accepted("in", json!({ "to": TO, "text": "hi" }).to_string()).await;
+    gateway.post_accepted("in", json!({ "to": TO, "text": "hi" }).to_string()).await;
     assert!(nth(&sink, 0).await.path.ends_with("/send/text"));
 
     let refused = upload(&gateway, "", "image/png", PNG).await.expect(409);
@@ -260,7 +265,7 @@ async fn without_a_bucket_files_wait_and_texts_pass() {
 
 #[tokio::test]
 async fn a_file_that_is_not_taken_says_what_to_do() {
-    let s3 = S3::start();
+    let s3 = S3Server::start();
     let small = gateway(&s3.settings("max_bytes = 1000")).start().await;
     assert_eq!(
         upload(&small, "", "image/png", vec![1; 1001]).await.expect(413).code(),
@@ -291,20 +296,20 @@ async fn a_file_that_is_not_taken_says_what_to_do() {
 
 #[tokio::test]
 async fn a_file_comes_whole_or_not_at_all() {
-    let s3 = S3::start();
+    let s3 = S3Server::start();
     let gateway = gateway(&s3.settings("")).start().await;
     let head =
         format!("POST /api/v1/media HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\n");
 
-    let mut chunked: Raw = gateway.raw().await;
+    let mut chunked: RawConnection = gateway.connect_raw().await;
     chunked.write(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).await;
-    assert_eq!(chunked.answer().await.unwrap().status, 411);
+    assert_eq!(chunked.read_response().await.unwrap().status, 411);
 
-    let mut cut: Raw = gateway.raw().await;
+    let mut cut: RawConnection = gateway.connect_raw().await;
     cut.write(format!("{head}content-length: 100\r\n\r\n%PDF-1.7").as_bytes()).await;
-    cut.finish().await;
+    cut.finish_writing().await;
     // Who has hung up may not be told.
-    assert!(cut.answer().await.is_none_or(|answer| answer.status == 400));
+    assert!(cut.read_response().await.is_none_or(|answer| answer.status == 400));
     let store = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
     let known = "SELECT count(*) FROM media";
     assert_eq!(store.query_row(known, [], |row| row.get(0)), Ok(0));
@@ -312,7 +317,7 @@ async fn a_file_comes_whole_or_not_at_all() {
 
 #[tokio::test]
 async fn the_same_upload_with_the_same_key_is_one_file() {
-    let s3 = S3::start();
+    let s3 = S3Server::start();
     let gateway = gateway(&s3.settings("")).start().await;
     let bearer = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 3] = [
@@ -322,7 +327,7 @@ async fn the_same_upload_with_the_same_key_is_one_file() {
     ];
     // Larger than what the API reads of anything else.
     let file = [PNG, &vec![0; 3 << 20]].concat();
-    let post = |body: Vec<u8>| gateway.call(Method::POST, "/api/v1/media", &headers, body);
+    let post = |body: Vec<u8>| gateway.request(Method::POST, "/api/v1/media", &headers, body);
 
     let first = post(file.clone()).await.expect(201);
     let second = post(file.clone()).await.expect(201);
@@ -334,7 +339,7 @@ async fn the_same_upload_with_the_same_key_is_one_file() {
 
 #[tokio::test]
 async fn a_file_can_go_to_the_cloud_api_itself() {
-    let sink = Sink::replying([
+    let sink = Sink::with_replies([
         Reply::status(200).body(r#"{"id":"1234567890"}"#),
         Reply::status(400).body(r#"{"error":{"message":"(#100) Param file","code":100}}"#),
     ])
@@ -382,7 +387,8 @@ async fn a_file_can_go_to_the_cloud_api_itself() {
 // From the command line a file goes to the Cloud API where that sends, and into the bucket otherwise.
 #[tokio::test]
 async fn a_file_is_sent_from_the_command_line() {
-    let (s3, meta, evolution) = (S3::start(), CloudApi::start().await, EvolutionGo::start().await);
+    let (s3, meta, evolution) =
+        (S3Server::start(), CloudApi::start().await, EvolutionGo::start().await);
     let destinations = cloud("wa", &meta.url(), "") + &go("go", &evolution.url(), "");
     let gateway = gateway(&format!("{}{destinations}", s3.settings(""))).start().await;
     std::fs::write(gateway.folder().join("maio.png"), PNG).unwrap();

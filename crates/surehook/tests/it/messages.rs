@@ -6,22 +6,22 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON,
-    client::Answer,
-    dashboard::SignedIn,
+    WAIT_LIMIT,
+    client::HttpResponse,
+    dashboard::DashboardClient,
     eventually,
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
-async fn send(gateway: &Gateway, key: &str, message: &Value) -> Answer {
+async fn send(gateway: &Gateway, key: &str, message: &Value) -> HttpResponse {
     let key = [("idempotency-key", key)];
-    gateway.ask(Method::POST, "/messages", &key, &message.to_string()).await
+    gateway.request_as_admin(Method::POST, "/messages", &key, &message.to_string()).await
 }
 
 /// Waits until a message has this status.
 async fn message_is(gateway: &Gateway, id: &str, status: &str) -> Value {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let message = gateway.get(&format!("/messages/{id}")).await.expect(200).json();
         (message["status"] == status).then_some(message)
     })
@@ -35,11 +35,12 @@ fn text(answer: &Value, name: &str) -> String {
 #[tokio::test]
 async fn a_webhook_goes_out_byte_for_byte_and_can_be_followed() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     // As written: a number that no float holds, and a space.
     let body = r#"{"destination":"out","type":"order.paid","headers":{"x-shop":"7"},"body":{"total": 12345678901234567890123}}"#;
 
-    let answer = gateway.ask(Method::POST, "/messages", &[], body).await.expect(202).json();
+    let answer =
+        gateway.request_as_admin(Method::POST, "/messages", &[], body).await.expect(202).json();
 
     assert_eq!(answer["status"], "accepted");
     assert_eq!(answer["destination"], "out");
@@ -48,7 +49,7 @@ async fn a_webhook_goes_out_byte_for_byte_and_can_be_followed() {
     assert_eq!(message["delivery_id"], answer["delivery_id"]);
     assert_eq!((&message["type"], &message["to"]), (&json!("order.paid"), &Value::Null));
     assert_eq!(message["delivery"]["status"], "succeeded");
-    let arrivals = sink.arrived(1).await;
+    let arrivals = sink.wait_for_requests(1).await;
     assert_eq!(arrivals[0].body, r#"{"total": 12345678901234567890123}"#);
     assert_eq!(arrivals[0].id(), id);
     assert_eq!(arrivals[0].header("x-shop"), "7");
@@ -63,7 +64,7 @@ async fn a_webhook_goes_out_byte_for_byte_and_can_be_followed() {
 #[tokio::test]
 async fn a_message_is_not_lost_by_a_kill_after_its_answer() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     let message = json!({ "destination": "out", "body": [1, 2] });
     let answer = gateway.post("/messages", &message).await.expect(202).json();
@@ -76,14 +77,14 @@ async fn a_message_is_not_lost_by_a_kill_after_its_answer() {
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
 
     message_is(&gateway, &id, "sent").await;
-    assert_eq!(sink.arrived(1).await[0].body, "[1,2]");
+    assert_eq!(sink.wait_for_requests(1).await[0].body, "[1,2]");
 }
 
 // The same Idempotency-Key fifty times at once: one send, fifty equal answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_copies_at_once_are_one_send_and_fifty_equal_answers() {
     let sink = Sink::ok().await;
-    let gateway = Arc::new(Gateway::with(&in_to_out(&sink.url(), "")).await);
+    let gateway = Arc::new(Gateway::start_with(&route_settings(&sink.url(), "")).await);
     let message = json!({ "destination": "out", "type": "order.paid", "body": { "n": 1 } });
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -105,7 +106,7 @@ async fn fifty_copies_at_once_are_one_send_and_fifty_equal_answers() {
 #[tokio::test]
 async fn the_same_wish_after_a_kill_is_not_sent_again() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let message = json!({ "destination": "out", "body": "hi" });
     let first = send(&gateway, "a", &message).await.expect(202);
     message_is(&gateway, &text(&first.json(), "id"), "sent").await;
@@ -123,7 +124,7 @@ async fn the_same_wish_after_a_kill_is_not_sent_again() {
 #[tokio::test]
 async fn what_cannot_be_sent_is_refused_and_not_stored() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let cases = [
         (json!({ "body": {} }), "invalid", "`destination` is missing"),
         (json!({ "destination": "nobody", "body": {} }), "unknown_destination", "`nobody`"),
@@ -156,7 +157,7 @@ async fn what_cannot_be_sent_is_refused_and_not_stored() {
 #[tokio::test]
 async fn the_outbox_is_built_in_and_stays() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let mine = json!({ "name": "outbox", "verify": "none" });
     let refused = gateway.post("/sources", &mine).await.expect(422);
     assert!(refused.detail().contains("built in"), "{}", refused.detail());
@@ -165,7 +166,7 @@ async fn the_outbox_is_built_in_and_stays() {
     gateway.post("/messages", &message).await.expect(202);
 
     // Nobody sends webhooks to it.
-    let answer = gateway.post_in("outbox", &[], "{}").await.expect(404);
+    let answer = gateway.send_webhook("outbox", &[], "{}").await.expect(404);
     assert_eq!(answer.code(), "unknown_source");
     // It is in no export, and what is applied leaves it alone.
     let exported = gateway.get("/configuration").await.expect(200).json();
@@ -193,13 +194,13 @@ async fn a_route_from_the_outbox_gets_every_message_too() {
         "[[destinations]]\nname = \"log\"\nurl = \"{}\"\n[[routes]]\nfrom = \"outbox\"\nto = \"log\"\n[[routes]]\nfrom = \"outbox\"\nto = \"out\"\n",
         log.url()
     );
-    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
 
     let answer = gateway.post("/messages", &json!({ "destination": "out", "body": {} })).await;
 
     let id = text(&answer.expect(202).json(), "id");
-    log.arrived(1).await;
-    sink.arrived(1).await;
+    log.wait_for_requests(1).await;
+    sink.wait_for_requests(1).await;
     let event = gateway.event(&id).await;
     assert_eq!(event["deliveries"].as_array().unwrap().len(), 2, "{event}");
     message_is(&gateway, &id, "sent").await;
@@ -209,7 +210,7 @@ async fn a_route_from_the_outbox_gets_every_message_too() {
 #[tokio::test]
 async fn a_message_can_wait_and_be_stopped() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let message = json!({ "destination": "out", "body": {}, "delay": "1h" });
     let answer = gateway.post("/messages", &message).await.expect(202).json();
     let (id, delivery) = (text(&answer, "id"), text(&answer, "delivery_id"));
@@ -223,9 +224,9 @@ async fn a_message_can_wait_and_be_stopped() {
 
 #[tokio::test]
 async fn messages_are_listed_by_destination_and_status() {
-    let sink = Sink::replying([Reply::status(200), Reply::status(400)]).await;
+    let sink = Sink::with_replies([Reply::status(200), Reply::status(400)]).await;
     let more = "[[destinations]]\nname = \"inbox\"\nurl = \"builtin:inbox\"\n";
-    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     assert_eq!(gateway.get("/messages").await.expect(200).json()["data"], json!([]));
     let mut ids = Vec::new();
     for (destination, ends) in [("out", "sent"), ("out", "failed"), ("inbox", "sent")] {
@@ -256,7 +257,7 @@ async fn messages_are_listed_by_destination_and_status() {
 #[tokio::test]
 async fn a_message_is_found_by_the_time_that_it_shows() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     // The outbox is made for the first one, so that some time passes while it is taken in.
     let message = json!({ "destination": "out", "body": {} });
     let id = text(&send(&gateway, "k", &message).await.expect(202).json(), "id");
@@ -272,18 +273,18 @@ async fn a_message_is_found_by_the_time_that_it_shows() {
 
 #[tokio::test]
 async fn a_copy_does_not_wait_for_ever() {
-    let sink = Sink::replying([Reply::Hang]).await;
+    let sink = Sink::with_replies([Reply::Hang]).await;
     let limits = "[limits]\nidempotency_wait = \"1ms\"\n";
-    let settings = format!("{limits}{}", in_to_out(&sink.url(), "timeout = \"10m\""));
-    let gateway = Arc::new(Gateway::with(&settings).await);
+    let settings = format!("{limits}{}", route_settings(&sink.url(), "timeout = \"10m\""));
+    let gateway = Arc::new(Gateway::start_with(&settings).await);
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
-    gateway.accepted("in", "{}").await;
+    gateway.post_accepted("in", "{}").await;
     let probe = |gateway: Arc<Gateway>| async move {
         let key = [("idempotency-key", "probe")];
-        gateway.ask(Method::POST, "/destinations/out/probe", &key, "").await
+        gateway.request_as_admin(Method::POST, "/destinations/out/probe", &key, "").await
     };
     let first = tokio::spawn(probe(Arc::clone(&gateway)));
-    sink.arrived(1).await;
+    sink.wait_for_requests(1).await;
 
     let copy = probe(Arc::clone(&gateway)).await.expect(409);
 
@@ -335,8 +336,8 @@ fn status(wamid: &str, word: &str, errors: &Value) -> String {
 
 #[tokio::test]
 async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses() {
-    let sink = Sink::replying([taken("wamid.A")]).await;
-    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let sink = Sink::with_replies([taken("wamid.A")]).await;
+    let gateway = Gateway::start_with(&whatsapp(&sink)).await;
     let message = json!({ "destination": "wa", "to": "+55 (11) 98765-4321", "text": "hi" });
 
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
@@ -345,7 +346,7 @@ async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses(
     assert_eq!((&sent["type"], &sent["to"]), (&json!("text"), &json!("5511987654321")));
     assert_eq!(sent["sent_id"], "wamid.A");
     assert_eq!(sent["statuses"], json!([]));
-    let arrived = &sink.arrived(1).await[0];
+    let arrived = &sink.wait_for_requests(1).await[0];
     assert_eq!(arrived.path, "/v23.0/106540352242922/messages");
     let body: Value = serde_json::from_slice(&arrived.body).unwrap();
     assert_eq!(body["text"]["body"], "hi");
@@ -353,7 +354,7 @@ async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses(
 
     // In the wrong order, and one of them twice.
     for word in ["read", "delivered", "delivered", "sent"] {
-        gateway.post_in("meta", &[], status("wamid.A", word, &Value::Null)).await.expect(200);
+        gateway.send_webhook("meta", &[], status("wamid.A", word, &Value::Null)).await.expect(200);
     }
 
     let read = message_is(&gateway, &id, "read").await;
@@ -367,7 +368,7 @@ async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses(
     let found = gateway.get("/events?phone=5511987654321").await.expect(200).json();
     assert_eq!(found["data"].as_array().unwrap().len(), 4);
     // And so does the conversation, which tells what became of the message.
-    let visitor = SignedIn::new(&gateway).await;
+    let visitor = DashboardClient::new(&gateway).await;
     for asked in ["phone=%2B55+11+98765-4321".to_owned(), format!("event={id}")] {
         let page = visitor.page(&format!("/conversations?{asked}")).await.html;
         let (_, line) = page.split_once(r#"<li class="outgoing">"#).unwrap();
@@ -378,14 +379,14 @@ async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses(
 
 #[tokio::test]
 async fn a_status_says_why_a_message_failed() {
-    let sink = Sink::replying([taken("wamid.B")]).await;
-    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let sink = Sink::with_replies([taken("wamid.B")]).await;
+    let gateway = Gateway::start_with(&whatsapp(&sink)).await;
     let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
     message_is(&gateway, &id, "sent").await;
     let errors = json!([{ "code": 131_026, "title": "Message undeliverable" }]);
 
-    gateway.post_in("meta", &[], status("wamid.B", "failed", &errors)).await.expect(200);
+    gateway.send_webhook("meta", &[], status("wamid.B", "failed", &errors)).await.expect(200);
 
     let failed = message_is(&gateway, &id, "failed").await;
     let told = &failed["statuses"][0];
@@ -395,8 +396,8 @@ async fn a_status_says_why_a_message_failed() {
 
 #[tokio::test]
 async fn what_a_service_cannot_send_is_refused_and_not_stored() {
-    let sink = Sink::replying([taken("wamid.A")]).await;
-    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let sink = Sink::with_replies([taken("wamid.A")]).await;
+    let gateway = Gateway::start_with(&whatsapp(&sink)).await;
     let cases = [
         (
             json!({ "to": "12345", "text": "hi" }),
@@ -420,8 +421,8 @@ async fn what_a_service_cannot_send_is_refused_and_not_stored() {
 
 #[tokio::test]
 async fn messages_are_sent_from_the_command_line() {
-    let sink = Sink::replying([taken("wamid.A")]).await;
-    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let sink = Sink::with_replies([taken("wamid.A")]).await;
+    let gateway = Gateway::start_with(&whatsapp(&sink)).await;
     let to = ["send", "wa", "--to", "5511987654321", "--wait"];
     let cases: [(&[&str], Value); 7] = [
         (&["--text", "hi"], json!({ "text": { "body": "hi", "preview_url": false } })),
@@ -458,7 +459,7 @@ async fn messages_are_sent_from_the_command_line() {
         let ran = gateway.cli(&[&to[..], args].concat()).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
         assert!(ran.stdout.contains("wamid.A"), "{ran:?}");
-        let arrived = sink.arrived(number + 1).await;
+        let arrived = sink.wait_for_requests(number + 1).await;
         let body: Value = serde_json::from_slice(&arrived[number].body).unwrap();
         for (name, value) in expected.as_object().unwrap() {
             assert_eq!(body[name], *value, "case: {args:?}");
@@ -481,8 +482,8 @@ async fn messages_are_sent_from_the_command_line() {
 
 #[tokio::test]
 async fn a_webhook_is_sent_once_from_the_command_line() {
-    let sink = Sink::replying([Reply::status(200), Reply::status(400)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let sink = Sink::with_replies([Reply::status(200), Reply::status(400)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let once = ["send", "out", "--type", "order.paid", "--json", "--idempotency-key", "k-1"];
     let mut ids = HashSet::new();
     for _ in 0..2 {
@@ -494,7 +495,7 @@ async fn a_webhook_is_sent_once_from_the_command_line() {
         ids.insert(text(&first, "id"));
     }
     assert_eq!((ids.len(), sink.count()), (1, 1));
-    assert_eq!(sink.arrivals()[0].body, r#"{"n": 1}"#);
+    assert_eq!(sink.requests()[0].body, r#"{"n": 1}"#);
 
     let failed = gateway.cli(&["send", "out", "--body", "{}", "--wait"]).await;
     assert_eq!(failed.code, Some(1), "{failed:?}");
@@ -505,19 +506,19 @@ async fn a_webhook_is_sent_once_from_the_command_line() {
 
 #[tokio::test]
 async fn a_status_tells_what_became_of_a_message_that_nobody_knew_of() {
-    let sink = Sink::replying([Reply::Close]).await;
+    let sink = Sink::with_replies([Reply::Close]).await;
     let parked = format!("{}\nsending = {{ on_ambiguous = \"park\" }}\n", whatsapp(&sink));
-    let gateway = Gateway::with(&parked).await;
+    let gateway = Gateway::start_with(&parked).await;
     let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
     let lost = message_is(&gateway, &id, "failed").await;
     assert_eq!((&lost["reason"], &lost["sent_id"]), (&json!("ambiguous"), &Value::Null));
-    let sent: Value = serde_json::from_slice(&sink.arrivals()[0].body).unwrap();
+    let sent: Value = serde_json::from_slice(&sink.requests()[0].body).unwrap();
     let mut told: Value = serde_json::from_str(&status("wamid.C", "read", &Value::Null)).unwrap();
     told["entry"][0]["changes"][0]["value"]["statuses"][0]["biz_opaque_callback_data"] =
         sent["biz_opaque_callback_data"].clone();
 
-    gateway.post_in("meta", &[], told.to_string()).await.expect(200);
+    gateway.send_webhook("meta", &[], told.to_string()).await.expect(200);
 
     message_is(&gateway, &id, "read").await;
 }

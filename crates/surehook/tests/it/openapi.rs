@@ -3,22 +3,22 @@
 use http::Method;
 use serde_json::Value;
 
-use crate::support::{gateway::Gateway, process::surehook};
+use crate::support::{gateway::Gateway, process::run_surehook};
 
 #[tokio::test]
 async fn the_document_is_served_and_printed() {
     let gateway = Gateway::start().await;
-    let served = gateway.call(Method::GET, "/api/openapi.json", &[], "").await.expect(200);
+    let served = gateway.request(Method::GET, "/api/openapi.json", &[], "").await.expect(200);
     assert_eq!(served.header("content-type"), "application/json");
     assert_eq!(served.json()["openapi"], "3.1.0");
-    let printed = surehook(gateway.folder(), &["openapi"], &[]).await;
+    let printed = run_surehook(gateway.folder(), &["openapi"], &[]).await;
     assert_eq!((printed.code, printed.stdout), (Some(0), served.text()));
 }
 
 #[tokio::test]
 async fn every_call_of_the_document_is_there() {
     let gateway = Gateway::start().await;
-    let document = gateway.call(Method::GET, "/api/openapi.json", &[], "").await.json();
+    let document = gateway.request(Method::GET, "/api/openapi.json", &[], "").await.json();
     for (path, calls) in document["paths"].as_object().unwrap() {
         for (method, call) in calls.as_object().unwrap() {
             if call["operationId"] == "stream_updates" {
@@ -33,10 +33,10 @@ async fn every_call_of_the_document_is_there() {
                 .replace("{source}", "demo");
             let method: Method = method.to_uppercase().parse().unwrap();
             let open = call["security"].as_array().is_some_and(Vec::is_empty);
-            let bare = gateway.call(method.clone(), &path, &[], "").await;
+            let bare = gateway.request(method.clone(), &path, &[], "").await;
             assert_eq!(bare.status == 401, !open, "{case} without a token: {}", bare.status);
             if let Some(rest) = path.strip_prefix("/api/v1") {
-                let answer = gateway.ask(method, rest, &[], "").await;
+                let answer = gateway.request_as_admin(method, rest, &[], "").await;
                 let status = answer.status.as_u16();
                 let known: &Value = &call["responses"][status.to_string()];
                 assert!(!known.is_null(), "{case} answered {status}, which is not described");

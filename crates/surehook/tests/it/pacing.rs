@@ -6,12 +6,11 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON,
-    clocked::Clocked,
-    eventually,
-    gateway::{Gateway, in_to_out},
-    process::surehook,
-    standin::{Behaviour, CloudApi, EvolutionGo},
+    WAIT_LIMIT, eventually,
+    fake_channels::{ChannelBehavior, CloudApi, EvolutionGo},
+    fake_clock::FakeClockGateway,
+    gateway::{Gateway, route_settings},
+    process::run_surehook,
     unix_now,
 };
 
@@ -28,7 +27,7 @@ fn cloud(to: &CloudApi, more: &str) -> String {
         {more}
         "#
     );
-    in_to_out(&to.url(), &more)
+    route_settings(&to.url(), &more)
 }
 
 /// The settings of a number of Evolution Go, as the API takes them.
@@ -63,7 +62,7 @@ async fn waiting(gateway: &Gateway) -> Vec<Value> {
 
 /// Waits until so many are counted; gives what the statistics say of `out`.
 async fn sent_today_is(gateway: &Gateway, count: u64) -> Value {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let shown = gateway.stats().await["destinations"][0].clone();
         (shown["sent_today"] == count).then_some(shown)
     })
@@ -73,16 +72,16 @@ async fn sent_today_is(gateway: &Gateway, count: u64) -> Value {
 #[tokio::test]
 async fn one_recipient_waits_for_its_turn_and_nobody_waits_for_it() {
     let meta = CloudApi::start().await;
-    let gateway = Gateway::with(&cloud(&meta, "")).await;
+    let gateway = Gateway::start_with(&cloud(&meta, "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for number in 0..50 {
-        gateway.accepted("in", text(ANNA, number)).await;
+        gateway.post_accepted("in", text(ANNA, number)).await;
     }
-    gateway.accepted("in", text(BRUNO, 50)).await;
+    gateway.post_accepted("in", text(BRUNO, 50)).await;
 
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
 
-    let put_off = eventually(SOON, || async {
+    let put_off = eventually(WAIT_LIMIT, || async {
         let sent = gateway.stats().await["by_status"]["succeeded"].as_u64().unwrap();
         let waiting = waiting(&gateway).await;
         let is_all = sent + u64::try_from(waiting.len()).unwrap() == 51;
@@ -108,29 +107,29 @@ async fn one_recipient_waits_for_its_turn_and_nobody_waits_for_it() {
 #[tokio::test]
 async fn a_number_whose_owner_does_not_mind_the_pace_sends_it_all() {
     let meta = CloudApi::start().await;
-    let gateway = Gateway::with(&cloud(&meta, "sending = { pair_pace = false }")).await;
+    let gateway = Gateway::start_with(&cloud(&meta, "sending = { pair_pace = false }")).await;
     for number in 0..50 {
-        gateway.accepted("in", text(ANNA, number)).await;
+        gateway.post_accepted("in", text(ANNA, number)).await;
     }
-    meta.arrived(50).await;
+    meta.wait_for_messages(50).await;
 }
 
 #[tokio::test]
 async fn a_recipient_that_gets_too_much_slows_nobody_else() {
     let meta = CloudApi::start().await;
-    meta.first(ANNA, [Behaviour::code(131_056)]);
+    meta.set_first_for_recipient(ANNA, [ChannelBehavior::code(131_056)]);
     let more = r#"
         concurrency = 1
         retry = { max_attempts = 5, schedule = ["1ms"] }"#;
-    let gateway = Gateway::with(&cloud(&meta, more)).await;
+    let gateway = Gateway::start_with(&cloud(&meta, more)).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for (number, to) in [ANNA, ANNA, BRUNO].into_iter().enumerate() {
-        gateway.accepted("in", text(to, number)).await;
+        gateway.post_accepted("in", text(to, number)).await;
     }
 
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
 
-    let came = meta.arrived(4).await;
+    let came = meta.wait_for_messages(4).await;
     let to: Vec<&str> = came.iter().map(|message| message.to.as_str()).collect();
     assert_eq!(to, [ANNA, BRUNO, ANNA, ANNA]);
     // 131056 asks for a second at first.
@@ -142,16 +141,16 @@ async fn a_recipient_that_gets_too_much_slows_nobody_else() {
 #[tokio::test]
 async fn a_number_that_sends_too_much_is_slowed_as_a_whole() {
     let meta = CloudApi::start().await;
-    meta.first(ANNA, [Behaviour::code(130_429)]);
-    let gateway = Gateway::with(&cloud(&meta, "concurrency = 1")).await;
-    gateway.accepted("in", text(ANNA, 0)).await;
-    eventually(SOON, || async {
+    meta.set_first_for_recipient(ANNA, [ChannelBehavior::code(130_429)]);
+    let gateway = Gateway::start_with(&cloud(&meta, "concurrency = 1")).await;
+    gateway.post_accepted("in", text(ANNA, 0)).await;
+    eventually(WAIT_LIMIT, || async {
         (state(&gateway).await["cooling_until"] != Value::Null).then_some(())
     })
     .await;
-    gateway.accepted("in", text(BRUNO, 1)).await;
+    gateway.post_accepted("in", text(BRUNO, 1)).await;
 
-    let came = meta.arrived(2).await;
+    let came = meta.wait_for_messages(2).await;
     let rest = came[1].at - came[0].at;
     assert!(rest >= Duration::from_secs(5), "{rest:?}");
 }
@@ -168,13 +167,13 @@ async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
         EvolutionGo::TOKEN,
         noon()
     );
-    let mut gateway = Gateway::with(&in_to_out(&go.url(), &more)).await;
+    let mut gateway = Gateway::start_with(&route_settings(&go.url(), &more)).await;
     for number in 0..5 {
-        gateway.accepted("in", text(ANNA, number)).await;
+        gateway.post_accepted("in", text(ANNA, number)).await;
     }
 
-    go.arrived(3).await;
-    eventually(SOON, || async { (waiting(&gateway).await.len() == 2).then_some(()) }).await;
+    go.wait_for_messages(3).await;
+    eventually(WAIT_LIMIT, || async { (waiting(&gateway).await.len() == 2).then_some(()) }).await;
     let shown = sent_today_is(&gateway, 3).await;
     let counts = ["sent_today", "warn_at", "stop_at", "over"].map(|name| shown[name].clone());
     assert_eq!(counts, [json!(3), json!(2), json!(3), json!(true)]);
@@ -189,26 +188,26 @@ async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
     assert!(!log.contains(ANNA), "{log}");
 
     gateway.restart().await;
-    gateway.accepted("in", text(BRUNO, 5)).await;
-    eventually(SOON, || async { (waiting(&gateway).await.len() == 3).then_some(()) }).await;
+    gateway.post_accepted("in", text(BRUNO, 5)).await;
+    eventually(WAIT_LIMIT, || async { (waiting(&gateway).await.len() == 3).then_some(()) }).await;
     assert_eq!(state(&gateway).await["hold"]["why"], "daily_limit");
     assert_eq!(go.count(), 3);
 
     // Who says that more may go does not wait for tomorrow.
     let raised = json!({ "stop_at": 6, "warn_at": 2, "utc_offset": noon() });
     gateway.put("/destinations/out", &evolution(&go, &raised)).await.expect(200);
-    go.arrived(6).await;
+    go.wait_for_messages(6).await;
     sent_today_is(&gateway, 6).await;
     assert!(!gateway.log().contains(warning), "once a day");
     let server = gateway.url("");
     let args = ["doctor", "--json", "--server", &server, "--token", gateway.token()];
-    let doctor = surehook(gateway.folder(), &args, &[]).await.stdout;
+    let doctor = run_surehook(gateway.folder(), &args, &[]).await.stdout;
     assert!(doctor.contains("`out` has sent 6 messages today"), "{doctor}");
 }
 
 /// A gateway at that second after 1970 with a source `in` and a number `out`.
-async fn clocked(seconds: i64, out: &Value) -> Clocked {
-    let gateway = Clocked::start(seconds).await;
+async fn clocked(seconds: i64, out: &Value) -> FakeClockGateway {
+    let gateway = FakeClockGateway::start(seconds).await;
     let configuration = json!({
         "sources": [{ "name": "in", "verify": "none" }],
         "destinations": [out],
@@ -218,17 +217,17 @@ async fn clocked(seconds: i64, out: &Value) -> Clocked {
     gateway
 }
 
-async fn hold(gateway: &Clocked) -> Value {
+async fn hold(gateway: &FakeClockGateway) -> Value {
     let shown = gateway.api(Method::GET, "/destinations/out", None).await.expect(200).json();
     shown["state"]["hold"].clone()
 }
 
-async fn take(gateway: &Clocked, number: usize) {
+async fn take(gateway: &FakeClockGateway, number: usize) {
     gateway.send(Method::POST, "/in/in", &[], text(ANNA, number)).await.expect(200);
 }
 
-async fn pending_is(gateway: &Clocked, count: usize) {
-    eventually(SOON, || async {
+async fn pending_is(gateway: &FakeClockGateway, count: usize) {
+    eventually(WAIT_LIMIT, || async {
         let list = gateway.api(Method::GET, "/deliveries?status=pending", None).await.json();
         (list["data"].as_array().unwrap().len() == count).then_some(())
     })
@@ -236,7 +235,7 @@ async fn pending_is(gateway: &Clocked, count: usize) {
 }
 
 /// The lane looks at the clock when somebody says something.
-async fn wake(gateway: &Clocked) {
+async fn wake(gateway: &FakeClockGateway) {
     gateway.api(Method::POST, "/destinations/out/resume", None).await.expect(200);
 }
 
@@ -249,15 +248,15 @@ async fn the_rest_of_a_day_waits_for_the_next_one() {
     for number in 0..5 {
         take(&gateway, number).await;
     }
-    go.arrived(2).await;
+    go.wait_for_messages(2).await;
     pending_is(&gateway, 3).await;
     let midnight = json!({ "until": "2024-10-05T03:00:00.000Z", "why": "daily_limit" });
     assert_eq!(hold(&gateway).await, midnight);
 
-    gateway.set(20_001 * DAY + 3 * 3600);
+    gateway.set_clock(20_001 * DAY + 3 * 3600);
     wake(&gateway).await;
 
-    go.arrived(4).await;
+    go.wait_for_messages(4).await;
     pending_is(&gateway, 1).await;
     assert_eq!(hold(&gateway).await["until"], "2024-10-06T03:00:00.000Z");
     assert_eq!(go.count(), 4);
@@ -270,10 +269,10 @@ async fn nothing_is_sent_in_quiet_hours_and_all_of_it_after_them() {
     let evening = 20_000 * DAY + 24 * 3600;
     let gateway = clocked(evening, &evolution(&go, &quiet)).await;
     take(&gateway, 0).await;
-    go.arrived(1).await;
+    go.wait_for_messages(1).await;
     assert_eq!(hold(&gateway).await, Value::Null);
 
-    gateway.set(evening + 3600);
+    gateway.set_clock(evening + 3600);
     take(&gateway, 1).await;
     take(&gateway, 2).await;
     pending_is(&gateway, 2).await;
@@ -282,24 +281,24 @@ async fn nothing_is_sent_in_quiet_hours_and_all_of_it_after_them() {
     wake(&gateway).await;
     pending_is(&gateway, 2).await;
 
-    gateway.set(evening + 11 * 3600);
+    gateway.set_clock(evening + 11 * 3600);
     wake(&gateway).await;
-    go.arrived(3).await;
+    go.wait_for_messages(3).await;
 
     // The next night, somebody cannot sleep.
-    gateway.set(evening + 26 * 3600);
+    gateway.set_clock(evening + 26 * 3600);
     take(&gateway, 3).await;
     pending_is(&gateway, 1).await;
     assert_eq!(go.count(), 3);
     let awake = evolution(&go, &json!({}));
     gateway.api(Method::PUT, "/destinations/out", Some(&awake)).await.expect(200);
-    go.arrived(4).await;
+    go.wait_for_messages(4).await;
 }
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_with_what_to_do() {
     let go = EvolutionGo::start().await;
-    let gateway = Gateway::with(&in_to_out("http://127.0.0.1:9000/", "")).await;
+    let gateway = Gateway::start_with(&route_settings("http://127.0.0.1:9000/", "")).await;
     let cases = [
         (json!({ "stop_at": 0 }), "at least 1"),
         (json!({ "pair_pace": true }), "leave it out"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::gateway::{Gateway, in_to_out};
+use crate::support::gateway::{Gateway, route_settings};
 
 /// Two routes between the same ends, secrets from the environment, every kind of verification.
 const FULL: &str = r#"
@@ -39,9 +39,9 @@ async fn with_full() -> Gateway {
 
 #[tokio::test]
 async fn a_difference_is_said_and_has_its_exit_code() {
-    let gateway = Gateway::with(&in_to_out("https://example.com/old", "")).await;
+    let gateway = Gateway::start_with(&route_settings("https://example.com/old", "")).await;
     let file = gateway.folder().join("next.toml");
-    let next = in_to_out("https://example.com/new", "concurrency = 3");
+    let next = route_settings("https://example.com/new", "concurrency = 3");
     std::fs::write(&file, format!("{next}\n[[sources]]\nname = \"two\"\nverify = \"none\""))
         .unwrap();
 
@@ -80,7 +80,7 @@ async fn a_difference_is_said_and_has_its_exit_code() {
 #[tokio::test]
 async fn what_a_file_does_not_name_goes_only_when_asked() {
     let gateway = Gateway::start().await;
-    std::fs::write(gateway.folder().join("all.toml"), in_to_out("https://example.com/", ""))
+    std::fs::write(gateway.folder().join("all.toml"), route_settings("https://example.com/", ""))
         .unwrap();
 
     let kept = gateway.cli(&["apply", "all.toml"]).await;
@@ -121,7 +121,7 @@ async fn an_export_applied_again_changes_nothing() {
 #[tokio::test]
 async fn an_export_hides_what_was_written_out_and_says_so() {
     let literal = "headers = { \"x-key\" = \"hunter2-hunter2\" }";
-    let gateway = Gateway::with(&in_to_out("https://example.com/", literal)).await;
+    let gateway = Gateway::start_with(&route_settings("https://example.com/", literal)).await;
 
     let exported = gateway.cli(&["export"]).await;
 
@@ -135,7 +135,7 @@ async fn an_export_hides_what_was_written_out_and_says_so() {
     assert_eq!(refused.code, Some(78), "{refused:?}");
     assert!(refused.stderr.contains("write the secret itself"), "{refused:?}");
     // A change of a secret is told, and the secret is not.
-    let changed = in_to_out("https://example.com/", &literal.replace('2', "3"));
+    let changed = route_settings("https://example.com/", &literal.replace('2', "3"));
     std::fs::write(gateway.folder().join("changed.toml"), changed).unwrap();
     let said = gateway.cli(&["diff", "changed.toml"]).await;
     assert_eq!(said.code, Some(9), "{said:?}");

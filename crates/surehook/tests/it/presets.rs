@@ -18,7 +18,7 @@ fn hex(secret: &str, text: &str) -> String {
 /// A gateway with one source of a preset, that leads to a sink.
 async fn gateway(preset: &str, sink: &Sink) -> Gateway {
     let url = sink.url();
-    Gateway::with(&format!(
+    Gateway::start_with(&format!(
         "[[sources]]\nname = \"in\"\nprovider = \"{preset}\"\nsecrets = [\"{SECRET}\", \"{PREVIOUS}\"]\n\
          [[destinations]]\nname = \"out\"\nurl = \"{url}\"\n\
          [[routes]]\nfrom = \"in\"\nto = \"out\""
@@ -39,7 +39,7 @@ async fn slack_gets_its_challenge_and_otherwise_an_empty_answer() {
             ("x-slack-signature", signature.as_str()),
         ];
         headers.extend(more);
-        gateway.post_in("in", &headers, body).await
+        gateway.send_webhook("in", &headers, body).await
     };
     let (json, form) = ("application/json", "application/x-www-form-urlencoded");
     let challenge = r#"{"type":"url_verification","challenge":"3eZbrw1a"}"#;
@@ -65,7 +65,7 @@ async fn slack_gets_its_challenge_and_otherwise_an_empty_answer() {
     // The first try of this one was lost on the way.
     assert_eq!(send(form, &again, SECRET, command).await.expect(200).text(), "");
 
-    let arrived = sink.arrived(2).await;
+    let arrived = sink.wait_for_requests(2).await;
     let mut bodies: Vec<_> = arrived.iter().map(|arrival| arrival.body.as_ref()).collect();
     bodies.sort_unstable();
     assert_eq!(bodies, [command.as_bytes(), event.as_bytes()]);
@@ -83,7 +83,7 @@ async fn zoom_is_answered_with_the_secret_that_it_used() {
         let signature = format!("v0={}", hex(secret, &format!("v0:{now}:{body}")));
         let headers = [("x-zm-request-timestamp", now.as_str()), ("x-zm-signature", &signature)];
 
-        let answer = gateway.post_in("in", &headers, body).await.expect(200);
+        let answer = gateway.send_webhook("in", &headers, body).await.expect(200);
 
         let expected = json!({ "plainToken": "qgg8", "encryptedToken": hex(secret, "qgg8") });
         assert_eq!(answer.json(), expected);
@@ -102,14 +102,14 @@ async fn a_ping_of_github_is_kept_and_goes_nowhere() {
             ("x-github-delivery", delivery),
             ("x-hub-signature-256", &signature),
         ];
-        gateway.post_in("in", &headers, body).await.expect(200).event()
+        gateway.send_webhook("in", &headers, body).await.expect(200).event_id()
     };
     let ping = send("ping", "d-1", r#"{"zen":"Keep it logically awesome."}"#).await;
     let push = send("push", "d-2", r#"{"ref":"refs/heads/main"}"#).await;
     let again = send("push", "d-2", r#"{"ref":"refs/heads/main"}"#).await;
 
     assert_eq!(push, again);
-    let arrived = sink.arrived(1).await;
+    let arrived = sink.wait_for_requests(1).await;
     assert_eq!(arrived[0].id(), push);
     // The signature of the sender still fits the body, so it goes along.
     assert!(arrived[0].header("x-hub-signature-256").starts_with("sha256="));
@@ -128,7 +128,7 @@ async fn the_secret_in_a_header_ends_at_the_door() {
     for (source, header) in cases {
         let sink = Sink::ok().await;
         let url = sink.url();
-        let gateway = Gateway::with(&format!(
+        let gateway = Gateway::start_with(&format!(
             "[[sources]]\nname = \"in\"\n{source}\nsecrets = [\"{SECRET}\"]\n\
              [[destinations]]\nname = \"out\"\nurl = \"{url}\"\n\
              [[routes]]\nfrom = \"in\"\nto = \"out\""
@@ -136,9 +136,9 @@ async fn the_secret_in_a_header_ends_at_the_door() {
         .await;
         let headers = [(header, SECRET), ("x-other", "1"), ("x-gitlab-event", "Push Hook")];
 
-        gateway.post_in("in", &headers, r#"{"update_id":1}"#).await.expect(200);
+        gateway.send_webhook("in", &headers, r#"{"update_id":1}"#).await.expect(200);
 
-        let arrived = &sink.arrived(1).await[0];
+        let arrived = &sink.wait_for_requests(1).await[0];
         assert_eq!(arrived.header("x-other"), "1", "{source}");
         assert!(!format!("{:?}", arrived.headers).contains(SECRET), "{source}");
     }

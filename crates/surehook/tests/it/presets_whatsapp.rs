@@ -43,9 +43,9 @@ async fn metas_question_is_answered_with_the_bare_challenge() {
         "[[sources]]\nname = \"mute\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"{SECRET}\"]"
     );
     let settings = format!("{mute}\n{}", whatsapp("http://127.0.0.1:9000/"));
-    let gateway = Gateway::with(&settings).await;
+    let gateway = Gateway::start_with(&settings).await;
     let asked = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
-    let ask = async |path: &str| gateway.call(Method::GET, path, &[], "").await;
+    let ask = async |path: &str| gateway.request(Method::GET, path, &[], "").await;
 
     let answer = ask(&format!("/in/in?{asked}")).await.expect(200);
     assert_eq!(answer.text(), "1158201444");
@@ -62,16 +62,16 @@ async fn metas_question_is_answered_with_the_bare_challenge() {
 #[tokio::test]
 async fn a_batch_is_delivered_event_by_event_and_known_when_it_is_grouped_anew() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&whatsapp(&sink.url())).await;
+    let gateway = Gateway::start_with(&whatsapp(&sink.url())).await;
     let post = async |body: Vec<u8>| {
         let signature = signature(&body);
-        gateway.post_in("in", &[(SIGNATURE, &signature)], body).await.expect(200).json()
+        gateway.send_webhook("in", &[(SIGNATURE, &signature)], body).await.expect(200).json()
     };
     let answer = post(BATCH.into()).await;
     assert_eq!(answer["status"], "accepted");
     assert_eq!(answer["events"].as_array().unwrap().len(), 6);
 
-    let arrivals = sink.arrived(6).await;
+    let arrivals = sink.wait_for_requests(6).await;
     for arrival in &arrivals {
         assert_eq!(arrival.header(SIGNATURE), "", "it does not fit the part");
         let body: Value = serde_json::from_slice(&arrival.body).unwrap();
@@ -95,12 +95,12 @@ async fn a_secret_in_the_path_lets_in_and_is_kept_nowhere() {
         )
     };
     let sources = format!("{}\n{}", source("api", "evolution-api"), source("go", "evolution-go"));
-    let gateway = Gateway::with(&sources).await;
+    let gateway = Gateway::start_with(&sources).await;
     let post =
-        async |path: &str, body: &'static str| gateway.call(Method::POST, path, &[], body).await;
+        async |path: &str, body: &'static str| gateway.request(Method::POST, path, &[], body).await;
 
     let answer = post(&format!("/in/api/{PATH_SECRET}/messages-upsert"), UPSERT).await.expect(200);
-    let id = answer.event();
+    let id = answer.event_id();
     let event = gateway.event(&id).await;
     assert_eq!(event["request"]["path"], "/messages-upsert", "{event}");
     assert!(!event.to_string().contains(PATH_SECRET));

@@ -14,10 +14,10 @@ use serde_json::Value;
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::support::{
-    SOON,
+    WAIT_LIMIT,
     client::Client,
     eventually,
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, route_settings},
     millis,
     sink::{Reply, Sink},
 };
@@ -58,7 +58,7 @@ async fn of_all_copies_of_a_key_exactly_one_is_accepted_also_across_a_restart() 
     const CLIENTS: usize = 50;
     const KEYS: usize = 200;
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
 
     let first = race(gateway.url("/in/in"), CLIENTS, KEYS).await;
     // In order: what a kill may take with it is the count of the last sightings, no more.
@@ -78,13 +78,13 @@ async fn of_all_copies_of_a_key_exactly_one_is_accepted_also_across_a_restart() 
     assert_eq!(originals.len(), KEYS);
     // The count of sightings may follow the answers by a moment.
     let sightings = CLIENTS * KEYS - KEYS + 5 * KEYS;
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         assert_eq!(stats["total"], KEYS);
         (stats["duplicates"] == sightings && stats["by_status"]["succeeded"] == KEYS).then_some(())
     })
     .await;
-    let arrived: Vec<_> = sink.arrivals().iter().map(|arrival| arrival.id().to_owned()).collect();
+    let arrived: Vec<_> = sink.requests().iter().map(|arrival| arrival.id().to_owned()).collect();
     assert_eq!(arrived.iter().collect::<HashSet<_>>(), originals);
 }
 
@@ -141,7 +141,7 @@ impl Senders {
     }
 
     async fn answered(&self, count: usize) {
-        eventually(SOON, || async { (self.answers() >= count).then_some(()) }).await;
+        eventually(WAIT_LIMIT, || async { (self.answers() >= count).then_some(()) }).await;
     }
 
     /// Lets everybody finish the event at hand.
@@ -160,7 +160,7 @@ async fn heavy_twenty_kills_lose_no_answer_and_repeat_no_recorded_delivery() {
     // Which life of the gateway each arrival belongs to.
     let life = Arc::new(AtomicUsize::new(0));
     let lives: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
-    let sink = Sink::scripted({
+    let sink = Sink::with_script({
         let (life, lives) = (Arc::clone(&life), Arc::clone(&lives));
         move |_, arrival| {
             lives.lock().unwrap().push((arrival.id().to_owned(), life.load(Ordering::SeqCst)));
@@ -168,13 +168,13 @@ async fn heavy_twenty_kills_lose_no_answer_and_repeat_no_recorded_delivery() {
         }
     })
     .await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let senders = Senders::start(16, gateway.url("/in/in"));
 
     for _ in 0..KILLS {
         senders.answered(senders.answers() + 60).await;
         gateway.kill9();
-        sink.abandoned().await;
+        sink.wait_until_disconnected().await;
         life.fetch_add(1, Ordering::SeqCst);
         gateway.restart().await;
         senders.moved(gateway.url("/in/in"));
@@ -182,7 +182,7 @@ async fn heavy_twenty_kills_lose_no_answer_and_repeat_no_recorded_delivery() {
     let told = senders.finish().await;
 
     // Every 200 named one event for its key, and that event is there and delivered.
-    let stats = eventually(SOON, || async {
+    let stats = eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         (stats["by_status"]["succeeded"] == stats["total"]).then_some(stats)
     })
@@ -208,14 +208,15 @@ async fn heavy_twenty_kills_lose_no_answer_and_repeat_no_recorded_delivery() {
 
 #[tokio::test]
 async fn a_destination_that_recovers_is_tried_at_the_times_of_its_policy() {
-    let sink = Sink::replying([Reply::status(500), Reply::status(503), Reply::status(200)]).await;
+    let sink =
+        Sink::with_replies([Reply::status(500), Reply::status(503), Reply::status(200)]).await;
     // `short`: 1 s doubled each time, give or take a tenth.
-    let gateway = Gateway::with(&in_to_out(&sink.url(), r#"retry = "short""#)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), r#"retry = "short""#)).await;
 
-    let event = gateway.accepted("in", "{}").await;
+    let event = gateway.post_accepted("in", "{}").await;
 
     for (attempts, low, high) in [(1, 900, 1100), (2, 1800, 2200)] {
-        let scheduled = eventually(SOON, || async {
+        let scheduled = eventually(WAIT_LIMIT, || async {
             let id =
                 gateway.event(&event).await["deliveries"][0]["id"].as_str().unwrap().to_owned();
             let delivery = gateway.get(&format!("/deliveries/{id}")).await.expect(200).json();
@@ -229,7 +230,7 @@ async fn a_destination_that_recovers_is_tried_at_the_times_of_its_policy() {
         // The end is rounded down to a millisecond, and so is the time it took.
         assert!((low..=high + 2).contains(&waits), "waits {waits} ms after attempt {attempts}");
     }
-    let delivery = gateway.delivery(&event, "succeeded").await;
+    let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
     assert_eq!(delivery["attempts"], 3);
     let started: Vec<i64> = delivery["attempt_list"]
         .as_array()
@@ -239,25 +240,26 @@ async fn a_destination_that_recovers_is_tried_at_the_times_of_its_policy() {
         .collect();
     assert!(started[1] - started[0] >= 900, "{started:?}");
     assert!(started[2] - started[1] >= 1800, "{started:?}");
-    assert_eq!(sink.arrivals().len(), 3);
+    assert_eq!(sink.requests().len(), 3);
 }
 
 #[tokio::test]
 async fn one_that_asks_for_patience_gets_it_and_loses_nothing() {
     const EVENTS: usize = 20;
     let sink =
-        Sink::replying([Reply::status(429).header("retry-after", "2"), Reply::status(200)]).await;
+        Sink::with_replies([Reply::status(429).header("retry-after", "2"), Reply::status(200)])
+            .await;
     // One at a time, so that nothing else is under way when the destination asks.
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "concurrency = 1")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "concurrency = 1")).await;
 
     for number in 0..EVENTS {
-        gateway.accepted("in", format!(r#"{{"id":"{number}"}}"#)).await;
+        gateway.post_accepted("in", format!(r#"{{"id":"{number}"}}"#)).await;
     }
 
-    let arrivals = sink.arrived(EVENTS + 1).await;
+    let arrivals = sink.wait_for_requests(EVENTS + 1).await;
     let pause = arrivals[1].at - arrivals[0].at;
     assert!(pause >= Duration::from_secs(2), "the whole lane waits; it waited {pause:?}");
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         (stats["by_status"]["succeeded"] == EVENTS).then_some(())
     })
@@ -269,7 +271,7 @@ async fn one_that_asks_for_patience_gets_it_and_loses_nothing() {
 #[tokio::test]
 async fn one_that_hangs_holds_up_nobody_else() {
     const EVENTS: usize = 200;
-    let (hanging, healthy) = (Sink::replying([Reply::Hang]).await, Sink::ok().await);
+    let (hanging, healthy) = (Sink::with_replies([Reply::Hang]).await, Sink::ok().await);
     let settings = format!(
         r#"{}
         [[destinations]]
@@ -281,20 +283,20 @@ async fn one_that_hangs_holds_up_nobody_else() {
         from = "in"
         to = "hanging"
         "#,
-        in_to_out(&healthy.url(), "concurrency = 4"),
+        route_settings(&healthy.url(), "concurrency = 4"),
         hanging.url()
     );
-    let gateway = Gateway::with(&settings).await;
+    let gateway = Gateway::start_with(&settings).await;
 
     for number in 0..EVENTS {
-        gateway.accepted("in", format!(r#"{{"id":"{number}"}}"#)).await;
+        gateway.post_accepted("in", format!(r#"{{"id":"{number}"}}"#)).await;
     }
 
-    healthy.arrived(EVENTS).await;
-    eventually(SOON, || async {
+    healthy.wait_for_requests(EVENTS).await;
+    eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         (stats["by_status"]["succeeded"] == EVENTS).then_some(())
     })
     .await;
-    assert_eq!(hanging.arrivals().len(), 2, "as many as it may have at a time");
+    assert_eq!(hanging.requests().len(), 2, "as many as it may have at a time");
 }

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use surehook_core::{provider::PROVIDERS, time::HumanDuration};
 
-use crate::support::process::surehook;
+use crate::support::process::run_surehook;
 
 /// Values for variables that do not take any secret.
 const SPECIAL: &[(&str, &str)] = &[
@@ -61,7 +61,7 @@ async fn every_example_is_a_configuration() {
             fs::write(folder.path().join("surehook.toml"), toml).unwrap();
             let args = ["config", "check", "surehook.toml"];
 
-            let checked = surehook(folder.path(), &args, &environment(toml)).await;
+            let checked = run_surehook(folder.path(), &args, &environment(toml)).await;
 
             assert_eq!(checked.code, Some(0), "{name}: {toml}\n{checked:?}");
             // A secret in an example would be copied.
@@ -74,7 +74,7 @@ async fn every_example_is_a_configuration() {
                 );
             }
             // Without the variables it is still a configuration.
-            let unset = surehook(folder.path(), &args, &[]).await;
+            let unset = run_surehook(folder.path(), &args, &[]).await;
             let needs_key = environment(toml).iter().any(|(_, value)| value != SECRET);
             assert!(needs_key || unset.code == Some(0), "{name}: {unset:?}");
         }
@@ -91,13 +91,13 @@ async fn every_command_is_one() {
             assert!(!words.contains(['\'', '"', '|', '$']), "{name}: this test cannot read {line}");
             // Unknown commands and options are errors also before --help.
             let args: Vec<_> = words.split_whitespace().chain(["--help"]).collect();
-            let ran = surehook(folder.path(), &args, &[]).await;
+            let ran = run_surehook(folder.path(), &args, &[]).await;
             assert_eq!(ran.code, Some(0), "{name}: {line}: {ran:?}");
         }
     }
     // So that the above means something.
     for wrong in [["events", "lost"], ["events", "--lost"]] {
-        let ran = surehook(folder.path(), &[wrong[0], wrong[1], "--help"], &[]).await;
+        let ran = run_surehook(folder.path(), &[wrong[0], wrong[1], "--help"], &[]).await;
         assert_ne!(ran.code, Some(0), "{wrong:?}");
     }
 }

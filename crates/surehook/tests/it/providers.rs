@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use surehook_core::provider::{self, RefusalPolicy};
 
-use super::support::{client::Answer, clocked::Clocked};
+use super::support::{client::HttpResponse, fake_clock::FakeClockGateway};
 
 const DAY: i64 = 86_400;
 
@@ -90,7 +90,7 @@ impl Item {
         fs::read(folder().join(&self.file)).unwrap().into()
     }
 
-    async fn sent_to(&self, gateway: &Clocked) -> Answer {
+    async fn sent_to(&self, gateway: &FakeClockGateway) -> HttpResponse {
         let pairs = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let headers: Vec<(&str, &[u8])> = pairs.collect();
         gateway.send(Method::POST, &self.target(), &headers, self.body()).await
@@ -113,8 +113,8 @@ impl Item {
 }
 
 /// A gateway with a source for each preset, and the secrets of all its samples.
-async fn gateway(items: &[Item]) -> Clocked {
-    let gateway = Clocked::start(items[0].now).await;
+async fn gateway(items: &[Item]) -> FakeClockGateway {
+    let gateway = FakeClockGateway::start(items[0].now).await;
     let mut sources: BTreeMap<String, Value> = BTreeMap::new();
     for item in items {
         let source = sources.entry(item.source()).or_insert_with(|| {
@@ -147,7 +147,7 @@ type Told = (String, (String, Option<String>));
 
 /// The events of one source, oldest first. The clock stands still, so only those of one request are in
 /// their order.
-async fn events(gateway: &Clocked, source: &str) -> Vec<Told> {
+async fn events(gateway: &FakeClockGateway, source: &str) -> Vec<Told> {
     let path = format!("/events?source={source}&limit=100");
     let list = gateway.api(Method::GET, &path, None).await.expect(200).json();
     let told = |event: &Value| {
@@ -171,7 +171,7 @@ async fn every_sample_becomes_the_events_that_it_should() {
             continue;
         }
         let name = item.file.as_str();
-        gateway.set(item.when());
+        gateway.set_clock(item.when());
         let before = events(&gateway, &item.source()).await;
         let answer = item.sent_to(&gateway).await;
         let after = events(&gateway, &item.source()).await;
@@ -224,9 +224,9 @@ async fn a_day_later_the_timestamped_are_stale_and_the_others_duplicates() {
         {
             continue;
         }
-        gateway.set(item.when());
+        gateway.set_clock(item.when());
         let first = item.sent_to(&gateway).await;
-        gateway.set(item.when() + DAY);
+        gateway.set_clock(item.when() + DAY);
         let answer = item.sent_to(&gateway).await;
         let name = item.file.as_str();
         if stale.contains(&item.provider.as_str()) {
@@ -243,7 +243,7 @@ async fn what_a_stranger_signs_is_refused_and_nothing_is_kept() {
     let gateway = gateway(&items).await;
     for item in items.iter().filter(|item| !item.file.contains("verify.get")) {
         let name = item.file.as_str();
-        gateway.set(item.when());
+        gateway.set_clock(item.when());
         let answer = gateway.send(Method::POST, &item.target(), &[], item.body()).await;
         // Its secret is in the body.
         if item.provider == "evolution_go" {

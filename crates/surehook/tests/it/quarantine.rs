@@ -5,7 +5,9 @@ use http::Method;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::support::{SOON, client::Answer, eventually, gateway::Gateway, sink::Sink, unix_now};
+use crate::support::{
+    WAIT_LIMIT, client::HttpResponse, eventually, gateway::Gateway, sink::Sink, unix_now,
+};
 
 const RIGHT: &str = "the right secret of sixteen bytes";
 const WRONG: &str = "the wrong secret of sixteen bytes";
@@ -39,10 +41,10 @@ fn signature(body: &str, secret: &str) -> String {
     format!("t={time},v1={}", data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes()))
 }
 
-async fn send(gateway: &Gateway, body: &str, secret: &str) -> Answer {
+async fn send(gateway: &Gateway, body: &str, secret: &str) -> HttpResponse {
     let signature = signature(body, secret);
     let headers = [("stripe-signature", signature.as_str()), ("x-token", "a-secret-canary")];
-    gateway.post_in("in", &headers, body.to_owned()).await
+    gateway.send_webhook("in", &headers, body.to_owned()).await
 }
 
 async fn aside(gateway: &Gateway) -> Vec<Value> {
@@ -61,7 +63,7 @@ async fn mend(gateway: &Gateway) {
 async fn a_wrong_secret_loses_nothing() {
     let sink = Sink::ok().await;
     let toml = settings(&sink.url(), "on_refusal = \"quarantine\"");
-    let mut gateway = Gateway::with(&toml).await;
+    let mut gateway = Gateway::start_with(&toml).await;
 
     for body in [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#, r#"{"id":"evt_1"}"#] {
         let answer = send(&gateway, body, RIGHT).await.expect(503);
@@ -95,7 +97,8 @@ async fn a_wrong_secret_loses_nothing() {
     let expected = json!({ "released": 1, "events": 1, "duplicates": 0, "left": 0, "next": null });
     assert_eq!(many.json(), expected);
     assert_eq!(aside(&gateway).await, Vec::<Value>::new());
-    let mut bodies: Vec<_> = sink.arrived(2).await.into_iter().map(|one| one.body).collect();
+    let mut bodies: Vec<_> =
+        sink.wait_for_requests(2).await.into_iter().map(|one| one.body).collect();
     bodies.sort();
     assert_eq!(bodies, [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#]);
     gateway.post(&format!("/quarantine/{first}/release"), &json!({})).await.expect(404);
@@ -108,9 +111,9 @@ async fn a_wrong_secret_loses_nothing() {
 #[tokio::test]
 async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&settings(&sink.url(), "on_refusal = \"quarantine\"")).await;
+    let gateway = Gateway::start_with(&settings(&sink.url(), "on_refusal = \"quarantine\"")).await;
     for body in ["{\"id\":\"evt_1\"}", "{\"id\":\"evt_2\"}"] {
-        gateway.post_in("in", &[], body).await.expect(503);
+        gateway.send_webhook("in", &[], body).await.expect(503);
     }
     let ids: Vec<String> =
         aside(&gateway).await.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
@@ -135,7 +138,7 @@ async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
     );
     assert!(shown.stdout.contains("evt_1"), "{shown:?}");
     assert_eq!((discarded.code, gone.code), (Some(0), Some(4)), "{discarded:?} {gone:?}");
-    assert_eq!(sink.arrived(1).await[0].body, "{\"id\":\"evt_2\"}");
+    assert_eq!(sink.wait_for_requests(1).await[0].body, "{\"id\":\"evt_2\"}");
     assert_eq!(aside(&gateway).await, Vec::<Value>::new());
 }
 
@@ -147,7 +150,7 @@ async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
         "on_refusal = \"quarantine\"\n        keys = [\"header:idempotency-key\"]",
     );
     let toml = toml.replace(WRONG, RIGHT);
-    let gateway = Gateway::with(&toml).await;
+    let gateway = Gateway::start_with(&toml).await;
     let body = r#"{"id":"evt_1"}"#;
     let signature = signature(body, RIGHT);
 
@@ -156,11 +159,11 @@ async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
         ("idempotency-key", "1"),
         ("idempotency-key", "2"),
     ];
-    let twice = gateway.post_in("in", &headers, body).await.expect(503);
-    let mut raw = gateway.raw().await;
+    let twice = gateway.send_webhook("in", &headers, body).await.expect(503);
+    let mut raw = gateway.connect_raw().await;
     let two_hosts = "POST /in/in HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}";
     raw.write(two_hosts.as_bytes()).await;
-    let hosts = raw.answer().await.unwrap();
+    let hosts = raw.read_response().await.unwrap();
 
     assert_eq!(twice.code(), "quarantined");
     let row = &aside(&gateway).await[0];
@@ -183,7 +186,7 @@ async fn evolution_api_is_never_told_that_its_request_is_wrong() {
     let path = "/in/evo/9f3c1a7e5b2d4f60-new/messages-upsert";
 
     for _ in 0..2 {
-        let answer = gateway.call(Method::POST, path, &[], UPSERT).await.expect(503);
+        let answer = gateway.request(Method::POST, path, &[], UPSERT).await.expect(503);
         assert_eq!(answer.code(), "quarantined");
     }
 
@@ -196,7 +199,7 @@ async fn evolution_api_is_never_told_that_its_request_is_wrong() {
     gateway.put("/sources/evo", &source("9f3c1a7e5b2d4f60-new")).await.expect(200);
     let released = gateway.cli(&["quarantine", "release", "--source", "evo"]).await;
     assert!(released.stdout.starts_with("1 released: 1 new events"), "{released:?}");
-    let again = gateway.call(Method::POST, path, &[], UPSERT).await.expect(200).json();
+    let again = gateway.request(Method::POST, path, &[], UPSERT).await.expect(200).json();
     assert_eq!(again["status"], "duplicate");
     assert!(!gateway.log().contains("9f3c1a7e5b2d4f60"));
 }
@@ -204,14 +207,14 @@ async fn evolution_api_is_never_told_that_its_request_is_wrong() {
 #[tokio::test]
 async fn without_it_a_bad_signature_is_401_and_is_only_sampled() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&settings(&sink.url(), "")).await;
 
     send(&gateway, "{}", RIGHT).await.expect(401);
 
     assert_eq!(aside(&gateway).await, Vec::<Value>::new());
     let unknown = gateway.get("/quarantine?source=nobody").await.expect(404);
     assert_eq!(unknown.code(), "not_found");
-    gateway.ask(Method::GET, "/quarantine?cursor=x", &[], "").await.expect(422);
+    gateway.request_as_admin(Method::GET, "/quarantine?cursor=x", &[], "").await.expect(422);
 }
 
 #[tokio::test]
@@ -223,13 +226,13 @@ async fn a_secret_in_the_path_is_never_shown_whatever_is_refused() {
         // The right one, a wrong one, and one behind a slash too many.
         for path in ["only-letters", "only-letters-too", "/only-letters", "x/only-letters"] {
             let path = format!("/in/{provider}/{path}/messages-upsert");
-            gateway.call(Method::GET, &path, &[], "").await.expect(405);
-            gateway.call(Method::POST, &path, &[], "{}").await;
+            gateway.request(Method::GET, &path, &[], "").await.expect(405);
+            gateway.request(Method::POST, &path, &[], "{}").await;
         }
     }
-    gateway.call(Method::POST, "/in/nobody/only-letters", &[], "{}").await.expect(404);
+    gateway.request(Method::POST, "/in/nobody/only-letters", &[], "{}").await.expect(404);
 
-    let refused = eventually(SOON, || async {
+    let refused = eventually(WAIT_LIMIT, || async {
         let list = gateway.get("/requests?limit=100").await.expect(200).json();
         let has =
             |reason: &str| list["data"].as_array().unwrap().iter().any(|r| r["reason"] == reason);
@@ -248,7 +251,7 @@ async fn a_secret_in_the_path_is_never_shown_whatever_is_refused() {
 #[tokio::test]
 async fn a_release_fetches_the_certificate_that_the_request_names() {
     let toml = settings("http://127.0.0.1:9999", "on_refusal = \"quarantine\"");
-    let gateway = Gateway::with(&toml).await;
+    let gateway = Gateway::start_with(&toml).await;
     let headers = [
         ("paypal-transmission-id", "t1"),
         ("paypal-transmission-time", "2026-05-17T13:19:58Z"),
@@ -256,7 +259,7 @@ async fn a_release_fetches_the_certificate_that_the_request_names() {
         // There is no such host, and there will be none.
         ("paypal-cert-url", "https://nowhere.invalid.paypal.com/v1/notifications/certs/CERT-1"),
     ];
-    gateway.post_in("in", &headers, "{}").await.expect(503);
+    gateway.send_webhook("in", &headers, "{}").await.expect(503);
     let spec = json!({ "name": "in", "provider": "paypal", "secrets": ["9XL90610J3647323C"] });
     gateway.put("/sources/in", &spec).await.expect(200);
 
@@ -270,16 +273,16 @@ async fn a_release_fetches_the_certificate_that_the_request_names() {
 async fn a_wrong_signature_of_a_sender_that_sends_once_is_401_and_kept() {
     let sink = Sink::ok().await;
     let toml = settings(&sink.url(), "").replace("stripe", "github");
-    let gateway = Gateway::with(&toml).await;
+    let gateway = Gateway::start_with(&toml).await;
     let body = r#"{"zen":"keep it"}"#;
     let mac = Hmac::<Sha256>::new_from_slice(RIGHT.as_bytes()).unwrap().chain_update(body);
     let mac = data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes());
     let signature = format!("sha256={mac}");
     let named = [("x-github-event", "push"), ("x-github-delivery", "d-1")];
 
-    let stranger = gateway.post_in("in", &named, "{}").await.expect(401);
+    let stranger = gateway.send_webhook("in", &named, "{}").await.expect(401);
     let signed = [named[0], named[1], ("x-hub-signature-256", &signature)];
-    let wrong = gateway.post_in("in", &signed, body).await.expect(401);
+    let wrong = gateway.send_webhook("in", &signed, body).await.expect(401);
 
     assert_eq!(
         (stranger.code().as_str(), wrong.code().as_str()),
@@ -292,7 +295,7 @@ async fn a_wrong_signature_of_a_sender_that_sends_once_is_401_and_kept() {
     gateway.put("/sources/in", &spec).await.expect(200);
     let many = gateway.post("/quarantine/release", &json!({ "source": "in" })).await.expect(200);
     assert_eq!(many.json()["events"], 1);
-    assert_eq!(sink.arrived(1).await[0].body, body);
+    assert_eq!(sink.wait_for_requests(1).await[0].body, body);
 }
 
 #[tokio::test]
@@ -300,7 +303,7 @@ async fn what_its_sender_brought_in_itself_is_not_released_later() {
     let sink = Sink::ok().await;
     // Its key is forgotten long before anybody looks at the quarantine.
     let more = "on_refusal = \"quarantine\"\n        dedup_window = \"1s\"";
-    let mut gateway = Gateway::with(&settings(&sink.url(), more)).await;
+    let mut gateway = Gateway::start_with(&settings(&sink.url(), more)).await;
     for body in [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#] {
         send(&gateway, body, RIGHT).await.expect(503);
     }
@@ -320,10 +323,10 @@ async fn what_its_sender_brought_in_itself_is_not_released_later() {
 #[tokio::test]
 async fn strangers_do_not_fill_the_quarantine() {
     let more = "on_refusal = \"quarantine\"\n        max_body_bytes = 2000000";
-    let gateway = Gateway::with(&settings("http://127.0.0.1:9999", more)).await;
+    let gateway = Gateway::start_with(&settings("http://127.0.0.1:9999", more)).await;
     let long = "x".repeat(1_048_577);
 
-    let stranger = gateway.post_in("in", &[], long.clone()).await.expect(503);
+    let stranger = gateway.send_webhook("in", &[], long.clone()).await.expect(503);
     assert_eq!(stranger.code(), "missing_signature");
     assert_eq!(aside(&gateway).await, Vec::<Value>::new());
     let metrics = gateway.metrics().await;

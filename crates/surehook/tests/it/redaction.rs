@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
+    WAIT_LIMIT, eventually,
     gateway::Gateway,
     sink::{Reply, Sink},
 };
@@ -83,7 +83,7 @@ async fn gateway(sink: &Sink, of_source: &str) -> Gateway {
 
 /// A destination that fails and says what it was sent.
 async fn quoting() -> Sink {
-    Sink::scripted(|_, arrival| {
+    Sink::with_script(|_, arrival| {
         let quoted = [b"you sent: ", &arrival.body[..]].concat();
         Reply::status(422).body(quoted)
     })
@@ -97,7 +97,7 @@ fn packed(text: &str) -> Vec<u8> {
 }
 
 /// Posts everything; gives back the ids with what was posted.
-async fn post_all(gateway: &Gateway) -> Vec<(String, Vec<u8>)> {
+async fn post_all_payloads(gateway: &Gateway) -> Vec<(String, Vec<u8>)> {
     let json = ("content-type", "application/json");
     let apikey = ("apikey", "CANARY-header");
     let form = ("content-type", "application/x-www-form-urlencoded");
@@ -110,15 +110,15 @@ async fn post_all(gateway: &Gateway) -> Vec<(String, Vec<u8>)> {
         (vec![form], FORM.as_bytes().to_vec()),
         (vec![json, gzip], packed(EVOLUTION)),
     ] {
-        let answer = gateway.post_in("evo?token=CANARY-query", &headers, body.clone()).await;
-        let id = answer.expect(200).event();
+        let answer = gateway.send_webhook("evo?token=CANARY-query", &headers, body.clone()).await;
+        let id = answer.expect(200).event_id();
         posted.push((id, body));
     }
     posted
 }
 
 async fn quiet(gateway: &Gateway) {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let by_status = gateway.stats().await["by_status"].clone();
         let busy =
             ["pending", "in_flight", "scheduled"].iter().any(|status| by_status[status] != 0);
@@ -141,7 +141,7 @@ fn ids(list: &Value) -> Vec<String> {
 
 /// Every address that can be read, with each id that there is.
 async fn addresses(gateway: &Gateway) -> Vec<String> {
-    let document = gateway.call(Method::GET, "/api/openapi.json", &[], "").await.json();
+    let document = gateway.request(Method::GET, "/api/openapi.json", &[], "").await.json();
     let mut lists: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut addresses = Vec::new();
     for (path, calls) in document["paths"].as_object().unwrap() {
@@ -169,14 +169,14 @@ async fn addresses(gateway: &Gateway) -> Vec<String> {
 async fn no_answer_no_command_and_no_log_tells_a_secret() {
     let sink = quoting().await;
     let gateway = gateway(&sink, "").await;
-    let posted = post_all(&gateway).await;
+    let posted = post_all_payloads(&gateway).await;
     let other = EVOLUTION.replace("entrega", "retirada");
-    let again = gateway.post_in("evo", &[("idempotency-key", "k1")], other).await.expect(200);
+    let again = gateway.send_webhook("evo", &[("idempotency-key", "k1")], other).await.expect(200);
     assert_eq!(again.json()["status"], "duplicate");
     let guess = ("x-gate", "CANARY-guess");
-    gateway.post_in("closed?key=CANARY", &[guess], EVOLUTION).await.expect(401);
+    gateway.send_webhook("closed?key=CANARY", &[guess], EVOLUTION).await.expect(401);
     quiet(&gateway).await;
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         (!ids(&gateway.get("/requests").await.json()).is_empty()).then_some(())
     })
     .await;
@@ -197,13 +197,13 @@ async fn no_answer_no_command_and_no_log_tells_a_secret() {
     assert!(masked >= posted.len() * 2, "{masked}");
     let first = gateway.event(&posted[0].0).await;
     assert_eq!(first["duplicates"][0]["masked"], 1);
-    let failed = gateway.delivery_to(&posted[0].0, "fails").await.unwrap();
+    let failed = gateway.find_delivery_to(&posted[0].0, "fails").await.unwrap();
     let failed = gateway.get(&format!("/deliveries/{failed}")).await.json();
     assert!(failed["attempt_list"][0]["detail"].as_str().unwrap().contains("•••"), "{failed}");
 
     let data = gateway.folder().join("data");
     let data = data.to_str().unwrap();
-    let delivery = gateway.delivery_to(&posted[0].0, "quotes").await.unwrap();
+    let delivery = gateway.find_delivery_to(&posted[0].0, "quotes").await.unwrap();
     for args in [
         vec!["events", "list"],
         vec!["events", "show", &posted[0].0],
@@ -232,10 +232,10 @@ async fn no_answer_no_command_and_no_log_tells_a_secret() {
 async fn what_is_masked_is_found_by_operators_only() {
     let sink = quoting().await;
     let gateway = gateway(&sink, "").await;
-    post_all(&gateway).await;
+    post_all_payloads(&gateway).await;
     quiet(&gateway).await;
     let get = async |role: &str, query: &str| {
-        let token = gateway.token_with(role).await;
+        let token = gateway.create_token(role).await;
         let path = format!("/events?source=evo&{query}");
         gateway.api_as(&token, Method::GET, &path, None).await.expect(200).json()
     };
@@ -261,11 +261,11 @@ async fn what_is_masked_is_found_by_operators_only() {
 async fn a_body_is_exact_for_operators_and_masked_for_everybody() {
     let sink = quoting().await;
     let gateway = gateway(&sink, "").await;
-    let posted = post_all(&gateway).await;
-    let dull = gateway.accepted("evo", "{ \"a\" :1}").await;
+    let posted = post_all_payloads(&gateway).await;
+    let dull = gateway.post_accepted("evo", "{ \"a\" :1}").await;
     quiet(&gateway).await;
-    let viewer = gateway.token_with("viewer").await;
-    let operator = gateway.token_with("operator").await;
+    let viewer = gateway.create_token("viewer").await;
+    let operator = gateway.create_token("operator").await;
     let get = async |token: &str, path: &str| gateway.api_as(token, Method::GET, path, None).await;
     for (id, body) in &posted {
         let path = format!("/events/{id}/body");
@@ -292,7 +292,7 @@ async fn a_body_is_exact_for_operators_and_masked_for_everybody() {
 
     // What is packed in an unknown way may hold anything.
     let brotli = [("content-encoding", "br")];
-    let id = gateway.post_in("evo", &brotli, "\u{1}CANARY").await.expect(200).event();
+    let id = gateway.send_webhook("evo", &brotli, "\u{1}CANARY").await.expect(200).event_id();
     let opaque = get(&viewer, &format!("/events/{id}/body")).await.expect(409);
     assert_eq!(opaque.code(), "body_opaque");
     get(&operator, &format!("/events/{id}/body?exact=true")).await.expect(200);
@@ -312,9 +312,9 @@ async fn a_body_is_exact_for_operators_and_masked_for_everybody() {
 async fn what_is_sent_is_exact_unless_the_source_asks_for_stripping() {
     let sink = quoting().await;
     let exact = gateway(&sink, "").await;
-    let posted = post_all(&exact).await;
+    let posted = post_all_payloads(&exact).await;
     quiet(&exact).await;
-    let arrivals = sink.arrivals();
+    let arrivals = sink.requests();
     for (id, body) in &posted {
         let got =
             arrivals.iter().find(|got| got.id() == id && got.path.ends_with("/quotes")).unwrap();
@@ -324,12 +324,12 @@ async fn what_is_sent_is_exact_unless_the_source_asks_for_stripping() {
 
     let sink = quoting().await;
     let mut gateway = gateway(&sink, "strip_secrets = true").await;
-    let posted = post_all(&gateway).await;
+    let posted = post_all_payloads(&gateway).await;
     quiet(&gateway).await;
-    let quotes = gateway.delivery_to(&posted[0].0, "quotes").await.unwrap();
+    let quotes = gateway.find_delivery_to(&posted[0].0, "quotes").await.unwrap();
     gateway.post(&format!("/deliveries/{quotes}/replay"), &json!({})).await.expect(202);
     quiet(&gateway).await;
-    let arrivals = sink.arrivals();
+    let arrivals = sink.requests();
     let of =
         |path: &str| arrivals.iter().filter(|got| got.path.ends_with(path)).collect::<Vec<_>>();
     assert_eq!((of("/quotes").len(), of("/made").len(), of("/fails").len()), (6, 2, 0));
@@ -349,24 +349,24 @@ async fn what_is_sent_is_exact_unless_the_source_asks_for_stripping() {
     }
 
     // What cannot be read is not sent, and says so.
-    let xml = gateway.accepted("evo", "<token>CANARY</token>").await;
+    let xml = gateway.post_accepted("evo", "<token>CANARY</token>").await;
     quiet(&gateway).await;
-    let dead = gateway.delivery_to(&xml, "quotes").await.unwrap();
-    let dead = gateway.delivery_is(&dead, "dead").await;
+    let dead = gateway.find_delivery_to(&xml, "quotes").await.unwrap();
+    let dead = gateway.wait_for_delivery_status(&dead, "dead").await;
     assert_eq!(dead["reason"], "payload_error");
     let why = dead["attempt_list"][0]["detail"].as_str().unwrap().to_owned();
     assert!(why.contains("strip_secrets"), "{why}");
 
     // The deliveries of a source outlive it, and so does its wish.
     gateway.post("/destinations/quotes/pause", &json!({})).await.expect(200);
-    let last = gateway.accepted("evo", CARD).await;
-    let waiting = gateway.delivery_to(&last, "quotes").await.unwrap();
+    let last = gateway.post_accepted("evo", CARD).await;
+    let waiting = gateway.find_delivery_to(&last, "quotes").await.unwrap();
     gateway.delete("/sources/evo").await.expect(204);
     let before = sink.count();
     gateway.restart().await;
     gateway.post("/destinations/quotes/resume", &json!({})).await.expect(200);
-    gateway.delivery_is(&waiting, "dead").await;
-    let arrivals = sink.arrivals();
+    gateway.wait_for_delivery_status(&waiting, "dead").await;
+    let arrivals = sink.requests();
     assert_eq!(arrivals.len(), before + 1);
     tells_nothing(&String::from_utf8_lossy(&arrivals[before].body), "after its source is gone");
 }
@@ -376,7 +376,7 @@ async fn a_header_that_held_the_secret_once_stays_hidden() {
     let sink = Sink::ok().await;
     let gateway = gateway(&sink, "").await;
     let gate = [("x-gate", "CANARY-gate")];
-    let id = gateway.post_in("closed", &gate, "{}").await.expect(200).event();
+    let id = gateway.send_webhook("closed", &gate, "{}").await.expect(200).event_id();
     let spec = json!({
         "name": "closed",
         "verify": { "token": { "header": "x-door" } },

@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 use crate::{
     promises::Senders,
     support::{
-        SOON,
+        WAIT_LIMIT,
         client::Client,
         eventually,
-        gateway::{Gateway, in_to_out},
+        gateway::{Gateway, route_settings},
         sink::{Reply, Sink},
     },
 };
@@ -34,7 +34,7 @@ impl Patient {
     async fn new() -> Self {
         let healthy = Arc::new(AtomicBool::new(false));
         let is_healthy = Arc::clone(&healthy);
-        let sink = Sink::scripted(move |_, _| {
+        let sink = Sink::with_script(move |_, _| {
             Reply::status(if is_healthy.load(Ordering::SeqCst) { 200 } else { 400 })
         })
         .await;
@@ -50,9 +50,9 @@ impl Patient {
 async fn dead_letters(gateway: &Gateway, many: usize) -> Vec<String> {
     let mut events = Vec::new();
     for number in 0..many {
-        events.push(gateway.accepted("in", format!(r#"{{"id":"dead-{number}"}}"#)).await);
+        events.push(gateway.post_accepted("in", format!(r#"{{"id":"dead-{number}"}}"#)).await);
     }
-    all_dead(gateway, many, SOON).await;
+    all_dead(gateway, many, WAIT_LIMIT).await;
     events
 }
 
@@ -90,7 +90,7 @@ async fn create(gateway: &Gateway, asked: Value) -> String {
 
 /// Waits until a job is in this state.
 async fn job_is(gateway: &Gateway, id: &str, state: &str) -> Value {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let job = job(gateway, id).await;
         (job["state"] == state).then_some(job)
     })
@@ -101,7 +101,7 @@ async fn job_is(gateway: &Gateway, id: &str, state: &str) -> Value {
 async fn dead_letters_are_delivered_again_by_a_job() {
     const EVENTS: usize = 20;
     let patient = Patient::new().await;
-    let gateway = Gateway::with(&in_to_out(&patient.sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&patient.sink.url(), "")).await;
     let events = dead_letters(&gateway, EVENTS).await;
     patient.heal();
     let asked = json!({ "verb": "retry_failed", "filter": { "code": "4xx" }, "rate": "500/s" });
@@ -120,7 +120,7 @@ async fn dead_letters_are_delivered_again_by_a_job() {
     assert_eq!((&done["selected"], &done["succeeded"]), (&json!(EVENTS), &json!(EVENTS)));
     assert_eq!(done["filter"], json!({ "code": "4xx" }));
     let mut arrivals: HashMap<String, usize> = HashMap::new();
-    for arrival in patient.sink.arrivals() {
+    for arrival in patient.sink.requests() {
         *arrivals.entry(arrival.id().to_owned()).or_default() += 1;
     }
     // The same id for the replay as for the first try.
@@ -135,7 +135,7 @@ async fn dead_letters_are_delivered_again_by_a_job() {
 #[tokio::test]
 async fn dead_letters_are_reprocessed_and_may_die_again() {
     let patient = Patient::new().await;
-    let gateway = Gateway::with(&in_to_out(&patient.sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&patient.sink.url(), "")).await;
     dead_letters(&gateway, 3).await;
 
     let asked = json!({ "filter": { "reason": "payload_error" }, "note": "once more" });
@@ -150,10 +150,10 @@ async fn dead_letters_are_reprocessed_and_may_die_again() {
 #[tokio::test]
 async fn missing_events_are_sent_to_a_new_destination() {
     let (first, second) = (Sink::ok().await, Sink::ok().await);
-    let gateway = Gateway::with(&in_to_out(&first.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&first.url(), "")).await;
     let mut events = HashSet::new();
     for number in 0..5 {
-        events.insert(gateway.accepted("in", format!(r#"{{"id":"{number}"}}"#)).await);
+        events.insert(gateway.post_accepted("in", format!(r#"{{"id":"{number}"}}"#)).await);
     }
     let new = json!({ "name": "new", "url": second.url() });
     gateway.post("/destinations", &new).await.expect(201);
@@ -163,23 +163,24 @@ async fn missing_events_are_sent_to_a_new_destination() {
     let done = job_is(&gateway, &id, "done").await;
 
     assert_eq!((&done["succeeded"], &done["to"]), (&json!(5), &json!("new")));
-    let arrived: Vec<String> = second.arrivals().iter().map(|one| one.id().to_owned()).collect();
+    let arrived: Vec<String> = second.requests().iter().map(|one| one.id().to_owned()).collect();
     assert_eq!(arrived.len(), 5);
     assert_eq!(arrived.into_iter().collect::<HashSet<_>>(), events);
     let again = create(&gateway, asked).await;
     assert_eq!(job_is(&gateway, &again, "done").await["selected"], 0);
-    assert_eq!(first.arrivals().len(), 5);
+    assert_eq!(first.requests().len(), 5);
 }
 
 #[tokio::test]
 async fn a_job_is_paused_resumed_and_cancelled() {
     let patient = Patient::new().await;
-    let gateway = Gateway::with(&in_to_out(&patient.sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&patient.sink.url(), "")).await;
     dead_letters(&gateway, 10).await;
     patient.heal();
     // So slow that most of it is still to come whenever this test looks.
     let id = create(&gateway, json!({ "verb": "force_resend", "rate": "6/m" })).await;
-    eventually(SOON, || async { (job(&gateway, &id).await["succeeded"] == 1).then_some(()) }).await;
+    eventually(WAIT_LIMIT, || async { (job(&gateway, &id).await["succeeded"] == 1).then_some(()) })
+        .await;
     let change = |what: &str| {
         let path = format!("/replays/{id}/{what}");
         let gateway = &gateway;
@@ -210,7 +211,7 @@ async fn a_job_is_paused_resumed_and_cancelled() {
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_with_a_reason() {
-    let gateway = Gateway::with(&in_to_out("https://example.com/hook", "")).await;
+    let gateway = Gateway::start_with(&route_settings("https://example.com/hook", "")).await;
     for (asked, said) in [
         (json!({}), "verb"),
         (json!({ "verb": "undo" }), "undo"),
@@ -244,7 +245,7 @@ async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
     let (sink, told) = {
         let mode = Arc::clone(&mode);
         let told = Arc::clone(&mode);
-        let sink = Sink::scripted(move |_, arrival| match mode.load(Ordering::SeqCst) {
+        let sink = Sink::with_script(move |_, arrival| match mode.load(Ordering::SeqCst) {
             // Live traffic is answered while the job's deliveries hang.
             0 if !arrival.body.starts_with(b"{\"id\":\"live") => Reply::Hang,
             0 => Reply::status(200),
@@ -253,12 +254,12 @@ async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
         .await;
         (sink, told)
     };
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "concurrency = 250")).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "concurrency = 250")).await;
     dead_letters(&gateway, 300).await;
     told.store(0, Ordering::SeqCst);
 
     let id = create(&gateway, json!({ "verb": "retry_failed", "rate": "1000/s" })).await;
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let dispatched = job(&gateway, &id).await["dispatched"].as_u64().unwrap();
         assert!(dispatched <= BOUND, "{dispatched}");
         (dispatched == BOUND).then_some(())
@@ -266,8 +267,8 @@ async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
     .await;
 
     // What comes in does not wait behind the rest of the job.
-    let live = gateway.accepted("in", r#"{"id":"live"}"#).await;
-    gateway.delivery(&live, "succeeded").await;
+    let live = gateway.post_accepted("in", r#"{"id":"live"}"#).await;
+    gateway.wait_for_delivery(&live, "succeeded").await;
     let held = job(&gateway, &id).await;
     assert_eq!((&held["dispatched"], &held["waiting"]), (&json!(BOUND), &json!(300)));
 }
@@ -275,7 +276,7 @@ async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
 #[tokio::test]
 async fn the_command_line_shows_asks_and_follows() {
     let patient = Patient::new().await;
-    let gateway = Gateway::with(&in_to_out(&patient.sink.url(), "")).await;
+    let gateway = Gateway::start_with(&route_settings(&patient.sink.url(), "")).await;
     dead_letters(&gateway, 4).await;
 
     let nobody = gateway.cli(&["dlq", "replay"]).await;
@@ -344,7 +345,7 @@ async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
     // Which life of the gateway each arrival of the job belongs to.
     let (healthy, life) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let lives: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
-    let sink = Sink::scripted({
+    let sink = Sink::with_script({
         let (healthy, life, lives) = (Arc::clone(&healthy), Arc::clone(&life), Arc::clone(&lives));
         move |_, arrival| {
             if !arrival.body.starts_with(b"{\"id\":\"dead") {
@@ -358,8 +359,8 @@ async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
         }
     })
     .await;
-    let settings = in_to_out(&sink.url(), &format!("concurrency = {CONCURRENCY}"));
-    let mut gateway = Gateway::with(&settings).await;
+    let settings = route_settings(&sink.url(), &format!("concurrency = {CONCURRENCY}"));
+    let mut gateway = Gateway::start_with(&settings).await;
     many_dead_letters(&gateway, EVENTS).await;
     healthy.store(true, Ordering::SeqCst);
 
@@ -373,7 +374,7 @@ async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
         })
         .await;
         gateway.kill9();
-        sink.abandoned().await;
+        sink.wait_until_disconnected().await;
         life.fetch_add(1, Ordering::SeqCst);
         gateway.restart().await;
         senders.moved(gateway.url("/in/in"));
@@ -390,7 +391,7 @@ async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
     assert_eq!((&done["selected"], &done["succeeded"]), (&json!(EVENTS), &json!(EVENTS)), "{done}");
     assert_eq!((&done["skipped"], &done["dead"]), (&json!(0), &json!(0)), "{done}");
     // One new delivery for each dead letter, and no other.
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         assert_eq!(stats["by_status"]["replayed"], EVENTS);
         (stats["by_status"]["succeeded"] == EVENTS + live).then_some(())

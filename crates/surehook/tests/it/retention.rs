@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, in_to_out},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
 /// Bodies for a second, everything else for long.
 fn brief_bodies(url: &str, more: &str) -> String {
-    let settings = in_to_out(url, more);
+    let settings = route_settings(url, more);
     settings.replace("verify = \"none\"", "verify = \"none\"\nretention = { bodies = \"1s\" }")
 }
 
 /// Waits until the body of an event is gone; gives the problem back.
 async fn body_is_gone(gateway: &Gateway, event: &str) -> Value {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let answer = gateway.get(&format!("/events/{event}/body")).await;
         (answer.status != 200).then_some(answer)
     })
@@ -32,9 +32,9 @@ async fn series(gateway: &Gateway, query: &str) -> Value {
 #[tokio::test]
 async fn a_body_goes_and_the_event_says_so() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&brief_bodies(&sink.url(), "")).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
-    let delivery = gateway.delivery(&event, "succeeded").await;
+    let gateway = Gateway::start_with(&brief_bodies(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
 
     let problem = body_is_gone(&gateway, &event).await;
 
@@ -49,20 +49,20 @@ async fn a_body_goes_and_the_event_says_so() {
     assert_eq!(sent.json(), problem, "what was sent is gone with what came");
     let replay = gateway.post(&format!("/deliveries/{id}/replay"), &json!({})).await;
     assert_eq!(replay.expect(409).code(), "body_removed");
-    let delivery = gateway.delivery_is(id, "succeeded").await;
+    let delivery = gateway.wait_for_delivery_status(id, "succeeded").await;
     assert_eq!(delivery["attempt_list"].as_array().unwrap().len(), 1);
-    let again = gateway.post_in("in", &[], r#"{"id":"a"}"#).await.expect(200).json();
+    let again = gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200).json();
     assert_eq!(again["status"], "duplicate", "a key outlives the body: {again}");
 }
 
 #[tokio::test]
 async fn a_dead_letter_can_be_replayed_when_the_bodies_of_others_are_gone() {
-    let sink = Sink::replying([Reply::status(400), Reply::status(200)]).await;
-    let gateway = Gateway::with(&brief_bodies(&sink.url(), "")).await;
-    let dead = gateway.accepted("in", "to be refused").await;
-    let delivery = gateway.delivery(&dead, "dead").await;
-    let other = gateway.accepted("in", "to be taken").await;
-    gateway.delivery(&other, "succeeded").await;
+    let sink = Sink::with_replies([Reply::status(400), Reply::status(200)]).await;
+    let gateway = Gateway::start_with(&brief_bodies(&sink.url(), "")).await;
+    let dead = gateway.post_accepted("in", "to be refused").await;
+    let delivery = gateway.wait_for_delivery(&dead, "dead").await;
+    let other = gateway.post_accepted("in", "to be taken").await;
+    gateway.wait_for_delivery(&other, "succeeded").await;
 
     body_is_gone(&gateway, &other).await;
 
@@ -70,7 +70,9 @@ async fn a_dead_letter_can_be_replayed_when_the_bodies_of_others_are_gone() {
     assert_eq!(body.text(), "to be refused");
     let id = delivery["id"].as_str().unwrap();
     let replay = gateway.post(&format!("/deliveries/{id}/replay"), &json!({})).await.expect(202);
-    gateway.delivery_is(replay.json()["delivery_id"].as_str().unwrap(), "succeeded").await;
+    gateway
+        .wait_for_delivery_status(replay.json()["delivery_id"].as_str().unwrap(), "succeeded")
+        .await;
     // Nothing of it is dead any more, so its time has come too.
     body_is_gone(&gateway, &dead).await;
 }
@@ -79,12 +81,13 @@ async fn a_dead_letter_can_be_replayed_when_the_bodies_of_others_are_gone() {
 async fn attempts_go_and_are_still_counted() {
     let sink = Sink::ok().await;
     let settings = brief_bodies(&sink.url(), "").replace("bodies = ", "attempts = ");
-    let gateway = Gateway::with(&settings).await;
-    let event = gateway.accepted("in", "{}").await;
-    let id = gateway.delivery(&event, "succeeded").await["id"].as_str().unwrap().to_owned();
+    let gateway = Gateway::start_with(&settings).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let id =
+        gateway.wait_for_delivery(&event, "succeeded").await["id"].as_str().unwrap().to_owned();
 
-    let delivery = eventually(SOON, || async {
-        let delivery = gateway.delivery_is(&id, "succeeded").await;
+    let delivery = eventually(WAIT_LIMIT, || async {
+        let delivery = gateway.wait_for_delivery_status(&id, "succeeded").await;
         (delivery["attempts_removed"] == true).then_some(delivery)
     })
     .await;
@@ -101,9 +104,9 @@ async fn attempts_go_and_are_still_counted() {
 #[tokio::test]
 async fn the_time_is_changed_while_it_runs() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", "{}").await;
-    gateway.delivery(&event, "succeeded").await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
     let spec = |retention: Value| json!({ "name": "in", "verify": "none", "retention": retention });
 
     for (retention, named) in [
@@ -126,15 +129,17 @@ async fn the_time_is_changed_while_it_runs() {
 
 #[tokio::test]
 async fn counts_by_time_stay_when_the_events_are_gone() {
-    let sink = Sink::replying([Reply::status(400), Reply::status(200)]).await;
+    let sink = Sink::with_replies([Reply::status(400), Reply::status(200)]).await;
     let settings = brief_bodies(&sink.url(), "").replace("bodies = ", "events = ");
-    let gateway = Gateway::with(&settings).await;
-    let events =
-        [gateway.accepted("in", "no key").await, gateway.accepted("in", r#"{"id":"b"}"#).await];
-    gateway.post_in("in", &[], r#"{"id":"b"}"#).await.expect(200);
+    let gateway = Gateway::start_with(&settings).await;
+    let events = [
+        gateway.post_accepted("in", "no key").await,
+        gateway.post_accepted("in", r#"{"id":"b"}"#).await,
+    ];
+    gateway.send_webhook("in", &[], r#"{"id":"b"}"#).await.expect(200);
 
     for event in &events {
-        eventually(SOON, || async {
+        eventually(WAIT_LIMIT, || async {
             (gateway.get(&format!("/events/{event}")).await.status == 404).then_some(())
         })
         .await;
@@ -151,7 +156,7 @@ async fn counts_by_time_stay_when_the_events_are_gone() {
         ("attempt_time", 2),
     ] {
         // What memory answered is written a moment later.
-        eventually(SOON, || async {
+        eventually(WAIT_LIMIT, || async {
             let total = &series(&gateway, &format!("metric={metric}")).await["total"]["value"];
             (*total == value).then_some(())
         })
@@ -168,7 +173,7 @@ async fn counts_by_time_stay_when_the_events_are_gone() {
 #[tokio::test]
 async fn points_are_aligned_and_empty_ones_are_zero() {
     let gateway = Gateway::start().await;
-    gateway.accepted("demo", "{}").await;
+    gateway.post_accepted("demo", "{}").await;
 
     let hour = series(&gateway, "metric=accepted&source=demo").await;
 
@@ -219,10 +224,10 @@ async fn a_chart_that_makes_no_sense_is_refused_by_name() {
 #[tokio::test]
 async fn what_was_answered_is_counted_by_time_also_after_a_kill() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     for round in 1..=3 {
         for _ in 0..7 {
-            gateway.accepted("in", "{}").await;
+            gateway.post_accepted("in", "{}").await;
         }
         gateway.kill9();
         gateway.restart().await;

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -13,16 +13,20 @@ const BODY: &str = r#"{"id":"k-1","password":"canary-body"}"#;
 /// A gateway with one event that has been delivered, and the event.
 async fn delivered() -> (Gateway, String) {
     let answer = Reply::status(200).body(r#"{"token":"canary-answer"}"#);
-    let sink = Sink::replying([answer]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let sink = Sink::with_replies([answer]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let headers: [(&str, &[u8]); 2] = [("cookie", b"canary-cookie"), ("x-odd", b"\xff\xfe")];
     let path = "/in/in?token=canary-query";
-    let event = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).event();
-    gateway.delivery(&event, "succeeded").await;
+    let event = gateway.request(Method::POST, path, &headers, BODY).await.expect(200).event_id();
+    gateway.wait_for_delivery(&event, "succeeded").await;
     (gateway, event)
 }
 
-async fn reveal(gateway: &Gateway, token: &Value, event: &str) -> crate::support::client::Answer {
+async fn reveal(
+    gateway: &Gateway,
+    token: &Value,
+    event: &str,
+) -> crate::support::client::HttpResponse {
     let (token, path) = (token["token"].as_str().unwrap(), format!("/events/{event}/reveal"));
     gateway.api_as(token, Method::POST, &path, None).await
 }
@@ -95,6 +99,6 @@ async fn an_answer_with_secrets_is_not_kept_for_a_key() {
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("idempotency-key", b"k")];
     let path = format!("/api/v1/events/{event}/reveal");
-    let refused = gateway.call(Method::POST, &path, &headers, "").await.expect(400);
+    let refused = gateway.request(Method::POST, &path, &headers, "").await.expect(400);
     assert_eq!(refused.json()["code"], "bad_idempotency_key");
 }

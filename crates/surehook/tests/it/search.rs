@@ -156,14 +156,14 @@ async fn a_terminal_finds_and_exports_them() {
 #[tokio::test]
 async fn what_the_provider_says_of_an_event_finds_it() {
     let settings = "[[sources]]\nname = \"pay\"\nprovider = \"stripe\"\nverify = \"none\"\n";
-    let gateway = Gateway::with(settings).await;
+    let gateway = Gateway::start_with(settings).await;
     let paid = |id: &str| {
         let object = json!({ "id": format!("pi_{id}"), "object": "payment_intent" });
         let kind = "payment_intent.succeeded";
         json!({ "id": format!("evt_{id}"), "type": kind, "data": { "object": object } })
     };
-    let first = gateway.accepted("pay", paid("1").to_string()).await;
-    let second = gateway.accepted("pay", paid("2").to_string()).await;
+    let first = gateway.post_accepted("pay", paid("1").to_string()).await;
+    let second = gateway.post_accepted("pay", paid("2").to_string()).await;
 
     for (query, expected) in [
         ("object=pi_1", vec![&first]),

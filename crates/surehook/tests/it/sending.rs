@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use surehook_core::delivery::{DeadReason, FailureClass};
 
 use crate::support::{
-    SOON, eventually,
+    WAIT_LIMIT, eventually,
+    fake_channels::{
+        ChannelBehavior, CloudApi, CloudApiStatus, EvolutionApi, EvolutionGo, FakeChannel,
+        evolution_errors, meta_errors,
+    },
     gateway::Gateway,
     millis,
-    standin::{
-        Behaviour, CloudApi, Desk, EvolutionApi, EvolutionGo, Status, evolution_texts, meta_codes,
-    },
 };
 
 /// A retry policy without jitter, so that a wait of the service can be told from one of the policy.
@@ -78,7 +79,7 @@ struct Expected {
 /// Waits for what the first attempt led to, and checks it.
 async fn leads_to(gateway: &Gateway, name: &str, delivery: &str, expected: &Expected) {
     let path = format!("/deliveries/{delivery}");
-    let found = eventually(SOON, || async {
+    let found = eventually(WAIT_LIMIT, || async {
         let found = gateway.get(&path).await.expect(200).json();
         (found["attempts"].as_u64() > Some(0) && found["status"] != "in_flight").then_some(found)
     })
@@ -95,7 +96,7 @@ async fn leads_to(gateway: &Gateway, name: &str, delivery: &str, expected: &Expe
         }
         // What somebody must mend stays owed: held with its destination, once that is written down.
         None if is_config && expected.holds => {
-            gateway.delivery_is(delivery, "held").await;
+            gateway.wait_for_delivery_status(delivery, "held").await;
         }
         None => {
             let ended = millis(&attempt["started_at"]) + attempt["took_ms"].as_i64().unwrap();
@@ -117,13 +118,13 @@ async fn leads_to(gateway: &Gateway, name: &str, delivery: &str, expected: &Expe
 async fn every_code_of_the_cloud_api_leads_to_what_it_means() {
     let meta = CloudApi::start().await;
     let name = |code: u32| format!("code-{code}");
-    let all = meta_codes::CODES.iter();
+    let all = meta_errors::META_ERROR_CODES.iter();
     let settings: String = all.map(|code| cloud(&name(code.code), &meta.url(), RETRY)).collect();
-    let gateway = Gateway::with(&settings).await;
-    for (number, code) in meta_codes::CODES.iter().enumerate() {
-        meta.always(&phone(number), Behaviour::code(code.code));
+    let gateway = Gateway::start_with(&settings).await;
+    for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
+        meta.set_for_recipient(&phone(number), ChannelBehavior::code(code.code));
     }
-    for (number, code) in meta_codes::CODES.iter().enumerate() {
+    for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
         let destination = name(code.code);
         let delivery = text(&gateway, &destination, &phone(number)).await;
         let expected = Expected {
@@ -140,7 +141,7 @@ async fn every_code_of_the_cloud_api_leads_to_what_it_means() {
 #[tokio::test]
 async fn every_text_of_evolution_leads_to_what_it_means() {
     let (evolution_go, evolution_api) = (EvolutionGo::start().await, EvolutionApi::start().await);
-    let (gos, apis) = (evolution_texts::go(), evolution_texts::api());
+    let (gos, apis) = (evolution_errors::go_errors(), evolution_errors::api_errors());
     let mut settings = String::new();
     for number in 0..gos.len() {
         settings += &go(&format!("go-{number}"), &evolution_go.url(), RETRY);
@@ -148,12 +149,16 @@ async fn every_text_of_evolution_leads_to_what_it_means() {
     for number in 0..apis.len() {
         settings += &api(&format!("api-{number}"), &evolution_api.url(), RETRY);
     }
-    let gateway = Gateway::with(&settings).await;
-    let both: [(&str, &Desk, _); 2] = [("go", &evolution_go, gos), ("api", &evolution_api, apis)];
-    for (service, desk, troubles) in both {
+    let gateway = Gateway::start_with(&settings).await;
+    let both: [(&str, &FakeChannel, _); 2] =
+        [("go", &evolution_go, gos), ("api", &evolution_api, apis)];
+    for (service, fake_channel, troubles) in both {
         for (number, trouble) in troubles.into_iter().enumerate() {
             let (to, name) = (phone(number), format!("{service}-{number}"));
-            desk.always(&to, Behaviour::Answer(trouble.status, trouble.body.clone()));
+            fake_channel.set_for_recipient(
+                &to,
+                ChannelBehavior::Respond(trouble.status, trouble.body.clone()),
+            );
             let delivery = text(&gateway, &name, &to).await;
             // Sending again is safe at Evolution Go, and only there.
             let is_safe = trouble.class == FailureClass::Ambiguous && service == "go";
@@ -175,10 +180,10 @@ async fn codes_in_a_201_of_evolution_api_are_failures() {
     let name = |code: u32| format!("code-{code}");
     let settings: String =
         codes.iter().map(|code| api(&name(*code), &evolution.url(), RETRY)).collect();
-    let gateway = Gateway::with(&settings).await;
+    let gateway = Gateway::start_with(&settings).await;
     for (number, code) in codes.into_iter().enumerate() {
-        let (to, known) = (phone(number), meta_codes::find(code));
-        evolution.always(&to, Behaviour::code_in_201(code));
+        let (to, known) = (phone(number), meta_errors::find(code));
+        evolution.set_for_recipient(&to, ChannelBehavior::code_in_201(code));
         let delivery = text(&gateway, &name(code), &to).await;
         let expected = Expected {
             class: known.class,
@@ -193,20 +198,20 @@ async fn codes_in_a_201_of_evolution_api_are_failures() {
 #[tokio::test]
 async fn a_token_that_expired_holds_everything_until_it_is_mended() {
     let meta = CloudApi::start().await;
-    let gateway = Gateway::with(&cloud("wa", &meta.url(), RETRY)).await;
-    meta.next([Behaviour::code(190)]);
+    let gateway = Gateway::start_with(&cloud("wa", &meta.url(), RETRY)).await;
+    meta.queue_next([ChannelBehavior::code(190)]);
     let first = text(&gateway, "wa", &phone(1)).await;
-    gateway.delivery_is(&first, "held").await;
+    gateway.wait_for_delivery_status(&first, "held").await;
     let state = &gateway.get("/destinations/wa").await.expect(200).json()["state"];
     let reason = state["pause"]["reason"].as_str().unwrap();
     assert!(reason.contains("190") && reason.contains("resumes it"), "{reason}");
     let second = text(&gateway, "wa", &phone(2)).await;
-    gateway.delivery_is(&second, "held").await;
+    gateway.wait_for_delivery_status(&second, "held").await;
 
     gateway.post("/destinations/wa/resume", &json!({})).await.expect(200);
 
     for delivery in [first, second] {
-        let sent = gateway.delivery_is(&delivery, "succeeded").await;
+        let sent = gateway.wait_for_delivery_status(&delivery, "succeeded").await;
         assert!(sent["sent_id"].as_str().unwrap().starts_with("wamid."), "{sent}");
     }
     assert_eq!(meta.sent().len(), 2);
@@ -229,17 +234,17 @@ async fn a_paid_invoice_becomes_a_text() {
         "#,
         cloud("wa", &meta.url(), RETRY)
     );
-    let gateway = Gateway::with(&settings).await;
+    let gateway = Gateway::start_with(&settings).await;
     let paid = r#"{"id":"in_1","total":42,"customer":{"phone":"+55 11 98765-4321"}}"#;
-    let event = gateway.accepted("shop", paid).await;
-    gateway.delivery(&event, "succeeded").await;
+    let event = gateway.post_accepted("shop", paid).await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
     let message = &meta.messages()[0];
     assert_eq!(message.body["text"]["body"], "Paid: 42");
     assert_eq!(message.to, "5511987654321");
 
     // What is no message is not sent, and the reason quotes nobody.
-    let event = gateway.accepted("shop", r#"{"id":"in_2","total":42,"customer":{}}"#).await;
-    let dead = gateway.delivery(&event, "dead").await;
+    let event = gateway.post_accepted("shop", r#"{"id":"in_2","total":42,"customer":{}}"#).await;
+    let dead = gateway.wait_for_delivery(&event, "dead").await;
     assert_eq!(dead["reason"], "payload_error");
     let delivery = dead["id"].as_str().unwrap();
     let attempt = &gateway.get(&format!("/deliveries/{delivery}")).await.json()["attempt_list"][0];
@@ -266,21 +271,21 @@ fn with_statuses(url: &str, more: &str) -> String {
 #[tokio::test]
 async fn a_status_ends_what_nobody_knows() {
     let meta = CloudApi::start().await;
-    let gateway = Gateway::with(&with_statuses(&meta.url(), "")).await;
+    let gateway = Gateway::start_with(&with_statuses(&meta.url(), "")).await;
     let door = gateway.url("/in/statuses");
     let cases = [
-        (Status::Sent, "succeeded", Value::Null),
-        (Status::Delivered, "succeeded", Value::Null),
-        (Status::Failed(131_026), "dead", json!("unrecoverable")),
+        (CloudApiStatus::Sent, "succeeded", Value::Null),
+        (CloudApiStatus::Delivered, "succeeded", Value::Null),
+        (CloudApiStatus::Failed(131_026), "dead", json!("unrecoverable")),
     ];
     for (number, (status, expected, reason)) in cases.into_iter().enumerate() {
-        meta.next([Behaviour::CloseAfterBody]);
+        meta.queue_next([ChannelBehavior::CloseAfterBody]);
         let delivery = text(&gateway, "wa", &phone(number)).await;
-        let waits = gateway.delivery_is(&delivery, "scheduled").await;
+        let waits = gateway.wait_for_delivery_status(&delivery, "scheduled").await;
         assert_eq!(waits["attempt_list"][0]["class"], "ambiguous");
         let message = meta.messages().pop().unwrap();
-        meta.tell(&door, &[(&message, status)]).await.expect(200);
-        let ended = gateway.delivery_is(&delivery, expected).await;
+        meta.send_statuses(&door, &[(&message, status)]).await.expect(200);
+        let ended = gateway.wait_for_delivery_status(&delivery, expected).await;
         assert_eq!(ended["reason"], reason, "{ended}");
         assert_eq!(ended["attempts"], 1);
     }
@@ -291,10 +296,10 @@ async fn a_status_ends_what_nobody_knows() {
 async fn without_a_status_it_is_sent_again_only_after_the_deadline() {
     let meta = CloudApi::start().await;
     let sending = r#"sending = { status_within = "2s" }"#;
-    let gateway = Gateway::with(&with_statuses(&meta.url(), sending)).await;
-    meta.next([Behaviour::CloseAfterBody]);
+    let gateway = Gateway::start_with(&with_statuses(&meta.url(), sending)).await;
+    meta.queue_next([ChannelBehavior::CloseAfterBody]);
     let delivery = text(&gateway, "wa", &phone(1)).await;
-    gateway.delivery_is(&delivery, "succeeded").await;
+    gateway.wait_for_delivery_status(&delivery, "succeeded").await;
     let messages = meta.messages();
     assert_eq!(messages.len(), 2);
     assert!(messages[1].at - messages[0].at >= Duration::from_secs(2));
@@ -304,26 +309,26 @@ async fn without_a_status_it_is_sent_again_only_after_the_deadline() {
 #[tokio::test]
 async fn what_nobody_knows_of_evolution_api_waits_for_a_person() {
     let evolution = EvolutionApi::start().await;
-    let gateway = Gateway::with(&api("wa", &evolution.url(), RETRY)).await;
-    evolution.next([Behaviour::CloseAfterBody]);
+    let gateway = Gateway::start_with(&api("wa", &evolution.url(), RETRY)).await;
+    evolution.queue_next([ChannelBehavior::CloseAfterBody]);
     let delivery = text(&gateway, "wa", &phone(1)).await;
-    let dead = gateway.delivery_is(&delivery, "dead").await;
+    let dead = gateway.wait_for_delivery_status(&delivery, "dead").await;
     assert_eq!(dead["reason"], "ambiguous");
 
     let path = format!("/deliveries/{delivery}/replay");
-    let again = gateway.ask(Method::POST, &path, &[], "").await.expect(202).json();
-    gateway.delivery_is(again["delivery_id"].as_str().unwrap(), "succeeded").await;
+    let again = gateway.request_as_admin(Method::POST, &path, &[], "").await.expect(202).json();
+    gateway.wait_for_delivery_status(again["delivery_id"].as_str().unwrap(), "succeeded").await;
     assert_eq!(evolution.count(), 2);
 }
 
 #[tokio::test]
 async fn evolution_go_gets_the_same_id_again() {
     let evolution = EvolutionGo::start().await;
-    let gateway = Gateway::with(&go("wa", &evolution.url(), RETRY)).await;
-    let unknown = Behaviour::text("timed out waiting for message send response");
-    evolution.next([Behaviour::CloseAfterBody, unknown]);
+    let gateway = Gateway::start_with(&go("wa", &evolution.url(), RETRY)).await;
+    let unknown = ChannelBehavior::text("timed out waiting for message send response");
+    evolution.queue_next([ChannelBehavior::CloseAfterBody, unknown]);
     let delivery = text(&gateway, "wa", &phone(1)).await;
-    let sent = gateway.delivery_is(&delivery, "succeeded").await;
+    let sent = gateway.wait_for_delivery_status(&delivery, "succeeded").await;
     let messages = evolution.messages();
     assert_eq!(messages.len(), 3);
     let id = messages[0].our_id.as_deref().unwrap();

@@ -17,8 +17,11 @@ use crate::{
     support::{
         client::Client,
         eventually,
+        fake_channels::{
+            ChannelBehavior, CloudApi, CloudApiStatus, EvolutionGo, FakeChannel, RecordedMessage,
+            fake_channel::is_in_share,
+        },
         gateway::{Gateway, TOKEN},
-        standin::{Behaviour, CloudApi, Desk, EvolutionGo, Message, Status, desk::is_in_part},
     },
 };
 
@@ -75,11 +78,11 @@ async fn ask_for_all(url: Arc<Mutex<String>>, asked: Arc<AtomicUsize>) {
 }
 
 /// Lets the gateway work, kills it in the middle and starts it again.
-async fn through_a_kill(gateway: &mut Gateway, desk: &Desk) {
+async fn through_a_kill(gateway: &mut Gateway, fake_channel: &FakeChannel) {
     let asked = Arc::new(AtomicUsize::new(0));
     let url = Arc::new(Mutex::new(gateway.url("/api/v1/messages")));
     let asking = tokio::spawn(ask_for_all(Arc::clone(&url), Arc::clone(&asked)));
-    eventually(LONG, || async { (desk.count() > MESSAGES / 3).then_some(()) }).await;
+    eventually(LONG, || async { (fake_channel.count() > MESSAGES / 3).then_some(()) }).await;
     gateway.kill9();
     gateway.restart().await;
     *url.lock().unwrap() = gateway.url("/api/v1/messages");
@@ -95,8 +98,8 @@ async fn all_succeed(gateway: &Gateway) {
     .await;
 }
 
-fn by_recipient(messages: &[Message]) -> BTreeMap<&str, Vec<&Message>> {
-    let mut found: BTreeMap<&str, Vec<&Message>> = BTreeMap::new();
+fn by_recipient(messages: &[RecordedMessage]) -> BTreeMap<&str, Vec<&RecordedMessage>> {
+    let mut found: BTreeMap<&str, Vec<&RecordedMessage>> = BTreeMap::new();
     for message in messages {
         found.entry(&message.to).or_default().push(message);
     }
@@ -107,8 +110,8 @@ fn by_recipient(messages: &[Message]) -> BTreeMap<&str, Vec<&Message>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_ten_thousand_messages_by_evolution_go_have_one_id_each() {
     let evolution = EvolutionGo::start().await;
-    evolution.part(SILENT, Behaviour::HangAfterBody);
-    let mut gateway = Gateway::with(&go("wa", &evolution.url(), FAST)).await;
+    evolution.set_for_share(SILENT, ChannelBehavior::HangAfterBody);
+    let mut gateway = Gateway::start_with(&go("wa", &evolution.url(), FAST)).await;
 
     through_a_kill(&mut gateway, &evolution).await;
     all_succeed(&gateway).await;
@@ -127,29 +130,29 @@ async fn heavy_ten_thousand_messages_by_evolution_go_have_one_id_each() {
 async fn heavy_ten_thousand_messages_by_the_cloud_api_wait_for_their_statuses() {
     const WITHIN: Duration = Duration::from_secs(15);
     let meta = CloudApi::start().await;
-    meta.part(SILENT, Behaviour::HangAfterBody);
+    meta.set_for_share(SILENT, ChannelBehavior::HangAfterBody);
     let secret = CloudApi::APP_SECRET;
     let source = format!(
         "[[sources]]\nname = \"statuses\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"{secret}\"]\nverify_token = \"t\"\n"
     );
     let sending = format!("{FAST}\nsending = {{ status_within = \"{}s\" }}", WITHIN.as_secs());
     let settings = source + &cloud("wa", &meta.url(), &sending);
-    let mut gateway = Gateway::with(&settings).await;
+    let mut gateway = Gateway::start_with(&settings).await;
 
     through_a_kill(&mut gateway, &meta).await;
     // Of every second silent one it is told that it was sent; the others say nothing for ever.
     let silent: Vec<_> = {
         let mut seen = std::collections::HashSet::new();
-        let first = |message: &Message| seen.insert(message.to.clone());
+        let first = |message: &RecordedMessage| seen.insert(message.to.clone());
         let messages = meta.messages();
         let firsts: Vec<_> = messages.into_iter().filter(first).collect();
-        firsts.into_iter().filter(|message| is_in_part(&message.to, SILENT)).collect()
+        firsts.into_iter().filter(|message| is_in_share(&message.to, SILENT)).collect()
     };
     let told: Vec<_> = silent.iter().step_by(2).collect();
     let door = gateway.url("/in/statuses");
     for some in told.chunks(50) {
-        let news: Vec<_> = some.iter().map(|message| (*message, Status::Sent)).collect();
-        meta.tell(&door, &news).await.expect(200);
+        let news: Vec<_> = some.iter().map(|message| (*message, CloudApiStatus::Sent)).collect();
+        meta.send_statuses(&door, &news).await.expect(200);
     }
     let told_at = Instant::now();
     all_succeed(&gateway).await;

@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::Value;
 
 use crate::support::{
-    gateway::{Gateway, in_to_out},
-    process::surehook,
+    gateway::{Gateway, route_settings},
+    process::run_surehook,
 };
 
 const SIGNED: &str = r#"
@@ -37,11 +37,11 @@ async fn a_test_event_is_signed_as_its_source_wants_it() {
     let mut knowing = server.clone();
     knowing.push(("THE_SECRET".to_owned(), "s3cret-s3cret".to_owned()));
 
-    let env = surehook(gateway.folder(), &["send-test", "stripe-like"], &knowing).await;
+    let env = run_surehook(gateway.folder(), &["send-test", "stripe-like"], &knowing).await;
     let args = ["send-test", "standard", "--secret", "written-out-secret", "--json"];
-    let given = surehook(gateway.folder(), &args, &server).await;
+    let given = run_surehook(gateway.folder(), &args, &server).await;
     let args = ["send-test", "basic", "--secret", "lovelace-lovelace", "--count", "2", "--dup"];
-    let twice = surehook(gateway.folder(), &args, &server).await;
+    let twice = run_surehook(gateway.folder(), &args, &server).await;
 
     assert_eq!(env.code, Some(0), "{env:?}");
     let id = env.stdout.trim_end().strip_prefix("200  accepted  ").unwrap();
@@ -64,13 +64,13 @@ async fn a_test_event_is_signed_as_its_source_wants_it() {
             "cannot read",
         ),
     ] {
-        let ran = surehook(gateway.folder(), args, &server).await;
+        let ran = run_surehook(gateway.folder(), args, &server).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
         assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
     }
     fs::write(gateway.folder().join("body.json"), "{\"id\":\"mine\"}").unwrap();
     let args = ["send-test", "basic", "--secret", "lovelace-lovelace", "--body", "body.json"];
-    let own = surehook(gateway.folder(), &args, &server).await;
+    let own = run_surehook(gateway.folder(), &args, &server).await;
     let id = own.stdout.trim_end().strip_prefix("200  accepted  ").unwrap();
     assert_eq!(gateway.event(id).await["key"], "mine");
 }
@@ -78,8 +78,8 @@ async fn a_test_event_is_signed_as_its_source_wants_it() {
 #[tokio::test]
 async fn commands_that_look_need_no_gateway() {
     let mut gateway =
-        Gateway::with(&in_to_out("http://127.0.0.1:1999/", "retry = \"quick\"")).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+        Gateway::start_with(&route_settings("http://127.0.0.1:1999/", "retry = \"quick\"")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     let delivery = gateway.event(&event).await["deliveries"][0]["id"].as_str().unwrap().to_owned();
     let running = gateway.folder().to_owned();
 
@@ -95,7 +95,7 @@ async fn commands_that_look_need_no_gateway() {
         ] {
             let mut args = args.to_vec();
             args.extend(["--data", "data", "--json"]);
-            let ran = surehook(&running, &args, &[]).await;
+            let ran = run_surehook(&running, &args, &[]).await;
             assert_eq!(ran.code, Some(0), "case: {round}: {args:?}: {ran:?}");
             let shows_it = args.contains(&"dlq") || args.contains(&"export");
             assert!(shows_it || ran.stdout.contains(&event), "case: {round}: {args:?}: {ran:?}");
@@ -119,7 +119,7 @@ async fn commands_that_look_need_no_gateway() {
             "No such",
         ),
     ] {
-        let ran = surehook(&running, args, &[]).await;
+        let ran = run_surehook(&running, args, &[]).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
         assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
     }
@@ -130,13 +130,13 @@ async fn settings_are_shown_with_their_origin_and_checked() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!(
         "log = \"warn\"\nallow_networks = [\"127.0.0.0/8\"]\n[limits]\nconnections_max = 7\n{}",
-        in_to_out("http://127.0.0.1:1999/", "headers = { \"x-key\" = \"hunter2\" }")
+        route_settings("http://127.0.0.1:1999/", "headers = { \"x-key\" = \"hunter2\" }")
     );
     fs::write(folder.path().join("surehook.toml"), &file).unwrap();
     let env = [("SUREHOOK_LISTEN".to_owned(), "127.0.0.1:1".to_owned())];
 
     let args = ["config", "show", "--origin", "--json", "--data", "d"];
-    let shown = surehook(folder.path(), &args, &env).await;
+    let shown = run_surehook(folder.path(), &args, &env).await;
 
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(!shown.stdout.contains("hunter2") && shown.stdout.contains("•••"), "{shown:?}");
@@ -156,7 +156,7 @@ async fn settings_are_shown_with_their_origin_and_checked() {
             (value.to_owned(), &Value::from(origin))
         );
     }
-    let good = surehook(folder.path(), &["config", "check", "surehook.toml"], &[]).await;
+    let good = run_surehook(folder.path(), &["config", "check", "surehook.toml"], &[]).await;
     assert_eq!(good.code, Some(0), "{good:?}");
     for (name, text, said) in [
         ("unknown key", "listem = 1", "listem"),
@@ -166,13 +166,13 @@ async fn settings_are_shown_with_their_origin_and_checked() {
         ("private address", &*file.replace("allow_networks", "#"), "allow_networks"),
     ] {
         fs::write(folder.path().join("bad.toml"), text).unwrap();
-        let bad = surehook(folder.path(), &["config", "check", "bad.toml"], &[]).await;
+        let bad = run_surehook(folder.path(), &["config", "check", "bad.toml"], &[]).await;
         assert_eq!(bad.code, Some(78), "case: {name}: {bad:?}");
         assert!(bad.stderr.contains(said), "case: {name}: {bad:?}");
     }
     let unset = "[[sources]]\nname = \"a\"\nverify = { token = { header = \"x\" } }\nsecrets = [\"env:NOT_HERE\"]";
     fs::write(folder.path().join("unset.toml"), unset).unwrap();
-    let noted = surehook(folder.path(), &["config", "check", "unset.toml"], &[]).await;
+    let noted = run_surehook(folder.path(), &["config", "check", "unset.toml"], &[]).await;
     assert_eq!(noted.code, Some(0), "{noted:?}");
     assert!(noted.stderr.contains("NOT_HERE"), "{noted:?}");
 }
@@ -181,18 +181,18 @@ async fn settings_are_shown_with_their_origin_and_checked() {
 async fn shells_and_manuals_get_every_command() {
     let folder = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let ran = surehook(folder.path(), &["completions", shell], &[]).await;
+        let ran = run_surehook(folder.path(), &["completions", shell], &[]).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
         assert!(ran.stdout.contains("send-test") && !ran.stdout.contains("bench-sink"), "{shell}");
     }
-    let page = surehook(folder.path(), &["man"], &[]).await;
+    let page = run_surehook(folder.path(), &["man"], &[]).await;
     assert!(page.stdout.contains(".TH surehook 1"), "{page:?}");
-    let all = surehook(folder.path(), &["man", "pages"], &[]).await;
+    let all = run_surehook(folder.path(), &["man", "pages"], &[]).await;
     assert_eq!(all.code, Some(0), "{all:?}");
     for name in ["surehook.1", "surehook-token-create.1", "surehook-events-list.1"] {
         assert!(folder.path().join("pages").join(name).is_file(), "{name}");
     }
-    let unknown = surehook(folder.path(), &["completions", "tcsh"], &[]).await;
+    let unknown = run_surehook(folder.path(), &["completions", "tcsh"], &[]).await;
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
 }
 
@@ -200,7 +200,7 @@ async fn shells_and_manuals_get_every_command() {
 async fn colours_and_notes_are_there_when_they_are_wanted() {
     let gateway = Gateway::start().await;
     for number in 0..3 {
-        gateway.accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
+        gateway.post_accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
     }
     let base = [
         ("SUREHOOK_SERVER".to_owned(), gateway.url("")),
@@ -217,12 +217,12 @@ async fn colours_and_notes_are_there_when_they_are_wanted() {
         let args: Vec<&str> = list.into_iter().chain(more).collect();
         let mut env = base.to_vec();
         env.extend(variable.map(|variable| (variable.to_owned(), "1".to_owned())));
-        let ran = surehook(gateway.folder(), &args, &env).await;
+        let ran = run_surehook(gateway.folder(), &args, &env).await;
         assert_eq!(ran.stdout.contains('\u{1b}'), colour, "case: {name}: {ran:?}");
         // What is said beside the list never mixes with it.
         assert!(ran.stderr.contains("--cursor") && !ran.stdout.contains("--cursor"), "{ran:?}");
     }
     let args = ["-q", "events", "list", "--limit", "1"];
-    let quiet = surehook(gateway.folder(), &args, &base).await;
+    let quiet = run_surehook(gateway.folder(), &args, &base).await;
     assert_eq!((quiet.code, &*quiet.stderr), (Some(0), ""), "{quiet:?}");
 }

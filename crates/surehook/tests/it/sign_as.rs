@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::support::{
-    gateway::{Gateway, in_to_out},
-    sink::{Arrival, Reply, Sink},
+    gateway::{Gateway, route_settings},
+    sink::{Reply, Sink, SinkRequest},
 };
 
 const SECRET: &str = "whsec_of_the_destination";
@@ -15,12 +15,12 @@ const SIGN_AS: &str = r#"sign_as = { provider = "stripe", secret = "env:DESTINAT
 
 async fn gateway(sink: &Sink, more: &str, route: &str) -> Gateway {
     let toml =
-        in_to_out(&sink.url(), more).replace("to = \"out\"", &format!("to = \"out\"{route}"));
+        route_settings(&sink.url(), more).replace("to = \"out\"", &format!("to = \"out\"{route}"));
     Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await
 }
 
 /// What the signature of Stripe must be over these bytes.
-fn expected(arrival: &Arrival) -> String {
+fn expected(arrival: &SinkRequest) -> String {
     let signature = arrival.header("stripe-signature");
     let time = signature.strip_prefix("t=").and_then(|rest| rest.split_once(',')).unwrap().0;
     let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes())
@@ -32,13 +32,13 @@ fn expected(arrival: &Arrival) -> String {
 
 #[tokio::test]
 async fn every_attempt_is_signed_over_what_is_sent() {
-    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let gateway = gateway(&sink, SIGN_AS, "\n        transform = '{id, seen: true}'").await;
 
     let signed_by_another = [("stripe-signature", "t=1,v1=00"), ("x-other", "stays")];
-    gateway.post_in("in", &signed_by_another, r#"{"id":"evt_1", "a":1}"#).await.expect(200);
+    gateway.send_webhook("in", &signed_by_another, r#"{"id":"evt_1", "a":1}"#).await.expect(200);
 
-    for arrival in sink.arrived(2).await {
+    for arrival in sink.wait_for_requests(2).await {
         assert_eq!(arrival.body, r#"{"id":"evt_1","seen":true}"#);
         assert_eq!(arrival.headers.get_all("stripe-signature").iter().count(), 1);
         assert_eq!(arrival.header("stripe-signature"), expected(&arrival));
@@ -66,16 +66,17 @@ async fn each_part_of_a_batch_carries_a_signature_of_its_own() {
     let preset = format!(
         "name = \"in\"\n        provider = \"whatsapp-cloud\"\n        secrets = [\"{app_secret}\"]"
     );
-    let toml = in_to_out(&sink.url(), more).replace(open, &preset);
+    let toml = route_settings(&sink.url(), more).replace(open, &preset);
     let gateway =
         Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await;
 
     let came = sign(app_secret, BATCH.as_bytes());
-    let answer = gateway.post_in("in", &[("x-hub-signature-256", &came)], BATCH).await.expect(200);
+    let answer =
+        gateway.send_webhook("in", &[("x-hub-signature-256", &came)], BATCH).await.expect(200);
 
     let events = answer.json()["events"].as_array().unwrap().len();
     assert_eq!(events, 6);
-    for arrival in sink.arrived(events).await {
+    for arrival in sink.wait_for_requests(events).await {
         assert_eq!(arrival.header("x-hub-signature-256"), sign(SECRET, &arrival.body));
         assert_eq!(arrival.headers.get_all("x-hub-signature-256").iter().count(), 1);
     }
@@ -87,9 +88,9 @@ async fn a_changed_body_without_sign_as_has_no_signature_of_the_provider() {
     let gateway = gateway(&sink, "", "\n        transform = '{id}'").await;
 
     let headers = [("stripe-signature", "t=1,v1=00"), ("x-other", "stays")];
-    gateway.post_in("in", &headers, r#"{"id":"evt_1","a":1}"#).await.expect(200);
+    gateway.send_webhook("in", &headers, r#"{"id":"evt_1","a":1}"#).await.expect(200);
 
-    let arrival = &sink.arrived(1).await[0];
+    let arrival = &sink.wait_for_requests(1).await[0];
     assert_eq!(arrival.body, r#"{"id":"evt_1"}"#);
     assert!(!arrival.headers.contains_key("stripe-signature"));
     assert_eq!(arrival.header("x-other"), "stays");

@@ -6,16 +6,16 @@ use serde_json::Value;
 use surehook_core::provider::{PROVIDERS, Provider};
 
 use crate::support::{
-    gateway::{Gateway, in_to_out},
-    process::{Ran, surehook},
+    gateway::{Gateway, route_settings},
+    process::{CommandOutput, run_surehook},
     sink::Sink,
 };
 
 const SECRET: &str = "whsec_a_secret_for_tests";
 const BODY: &str = r#"{"id": "evt_1", "type": "invoice.paid", "data": {"object": {"id": "in_1"}}}"#;
 
-async fn run(folder: &Path, args: &[&str]) -> Ran {
-    surehook(folder, args, &[]).await
+async fn run(folder: &Path, args: &[&str]) -> CommandOutput {
+    run_surehook(folder, args, &[]).await
 }
 
 /// The header that `sign` prints for a body.
@@ -126,10 +126,10 @@ async fn with_stripe(sink: &Sink) -> Gateway {
     let source = format!(
         "\n[[sources]]\nname = \"pay\"\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n\n[[routes]]\nfrom = \"pay\"\nto = \"out\"\n"
     );
-    Gateway::with(&format!("{}{source}", in_to_out(&sink.url(), ""))).await
+    Gateway::start_with(&format!("{}{source}", route_settings(&sink.url(), ""))).await
 }
 
-fn words(ran: &Ran) -> Vec<&str> {
+fn words(ran: &CommandOutput) -> Vec<&str> {
     ran.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect()
 }
 
@@ -155,7 +155,7 @@ async fn a_preset_is_enough_to_send_a_realistic_event() {
     assert_eq!(bad.code, Some(0), "{bad:?}");
     let refused: Value = serde_json::from_str(bad.stdout.lines().next().unwrap()).unwrap();
     assert_eq!(refused["http_status"], 401, "{bad:?}");
-    sink.arrived(3 * many).await;
+    sink.wait_for_requests(3 * many).await;
 
     for (name, args, code, said) in [
         ("no source of it", &["send-test", "generic", "--to", "pay"][..], 5, "provider stripe"),
@@ -201,7 +201,7 @@ async fn every_preset_fires_each_of_its_kinds() {
         let secret = secret_of(name);
         format!("[[sources]]\nname = \"{name}\"\nprovider = \"{name}\"\nsecrets = [\"{secret}\"]\n")
     };
-    let gateway = Gateway::with(&presets.iter().map(source).collect::<String>()).await;
+    let gateway = Gateway::start_with(&presets.iter().map(source).collect::<String>()).await;
     for preset in presets {
         let (name, many) = (preset.name(), preset.samples().len());
         let secret = secret_of(name);

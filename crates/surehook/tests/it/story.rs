@@ -4,8 +4,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, in_to_out},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -16,7 +16,8 @@ fn texts(event: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn an_event_tells_its_whole_story_in_order() {
-    let sink = Sink::replying([Reply::status(503), Reply::status(400), Reply::status(200)]).await;
+    let sink =
+        Sink::with_replies([Reply::status(503), Reply::status(400), Reply::status(200)]).await;
     let settings = format!(
         r#"{}
         [[destinations]]
@@ -32,15 +33,15 @@ async fn an_event_tells_its_whole_story_in_order() {
         from = "in"
         to = "out"
         "#,
-        in_to_out(&sink.url(), r#"retry = { schedule = ["100ms"] }"#)
+        route_settings(&sink.url(), r#"retry = { schedule = ["100ms"] }"#)
     );
-    let gateway = Gateway::with(&settings).await;
+    let gateway = Gateway::start_with(&settings).await;
 
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
-    gateway.delivery(&event, "dead").await;
-    gateway.post_in("in", &[], r#"{"id":"a"}"#).await.expect(200);
-    sink.arrived(3).await;
-    let told = eventually(SOON, || async {
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    gateway.wait_for_delivery(&event, "dead").await;
+    gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200);
+    sink.wait_for_requests(3).await;
+    let told = eventually(WAIT_LIMIT, || async {
         let told = gateway.event(&event).await;
         let all = told["deliveries"].as_array().unwrap();
         all.iter().any(|delivery| delivery["status"] == "succeeded").then_some(told)
@@ -74,7 +75,7 @@ async fn an_event_tells_its_whole_story_in_order() {
 
 #[tokio::test]
 async fn replays_and_cancellations_are_told() {
-    let (good, bad) = (Sink::ok().await, Sink::replying([Reply::Hang]).await);
+    let (good, bad) = (Sink::ok().await, Sink::with_replies([Reply::Hang]).await);
     let settings = format!(
         r#"{}
         [[destinations]]
@@ -85,13 +86,13 @@ async fn replays_and_cancellations_are_told() {
         from = "in"
         to = "hanging"
         "#,
-        in_to_out(&good.url(), ""),
+        route_settings(&good.url(), ""),
         bad.url()
     );
-    let gateway = Gateway::with(&settings).await;
-    let event = gateway.accepted("in", "{}").await;
-    let done = gateway.delivery_to(&event, "out").await.unwrap();
-    gateway.delivery_is(&done, "succeeded").await;
+    let gateway = Gateway::start_with(&settings).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let done = gateway.find_delivery_to(&event, "out").await.unwrap();
+    gateway.wait_for_delivery_status(&done, "succeeded").await;
 
     gateway.post(&format!("/deliveries/{done}/replay"), &json!({})).await.expect(202);
     gateway.delete("/destinations/hanging").await.expect(204);
@@ -120,7 +121,7 @@ fn guarded(more: &str) -> String {
 }
 
 async fn refused(gateway: &Gateway, query: &str, count: usize) -> Vec<Value> {
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let list = gateway.get(&format!("/requests?limit=1000{query}")).await.expect(200).json();
         Some(list["data"].as_array().unwrap().clone()).filter(|all| all.len() >= count)
     })
@@ -129,12 +130,12 @@ async fn refused(gateway: &Gateway, query: &str, count: usize) -> Vec<Value> {
 
 #[tokio::test]
 async fn who_was_not_let_in_is_kept_without_secrets() {
-    let gateway = Gateway::with(&guarded("")).await;
+    let gateway = Gateway::start_with(&guarded("")).await;
     let headers = [("x-door", "wrong-one"), ("authorization", "Bearer hush"), ("x-mine", "1")];
 
-    gateway.post_in("in", &headers, "{}").await.expect(401);
-    gateway.post_in("nobody?token=hush&a=1", &[], "{}").await.expect(404);
-    gateway.call(Method::GET, "/in/in/deep", &[], "").await.expect(405);
+    gateway.send_webhook("in", &headers, "{}").await.expect(401);
+    gateway.send_webhook("nobody?token=hush&a=1", &[], "{}").await.expect(404);
+    gateway.request(Method::GET, "/in/in/deep", &[], "").await.expect(405);
 
     let all = refused(&gateway, "", 3).await;
     let of = |reason: &str| all.iter().find(|one| one["reason"] == reason).unwrap();
@@ -169,9 +170,9 @@ async fn who_was_not_let_in_is_kept_without_secrets() {
 
 #[tokio::test]
 async fn bodies_of_refused_requests_are_kept_where_that_is_asked_for() {
-    let gateway = Gateway::with(&guarded("keep_refused_bodies = true")).await;
+    let gateway = Gateway::start_with(&guarded("keep_refused_bodies = true")).await;
 
-    gateway.post_in("in", &[], "what came").await.expect(401);
+    gateway.send_webhook("in", &[], "what came").await.expect(401);
 
     let all = refused(&gateway, "", 1).await;
     let path = format!("/requests/{}", all[0]["id"].as_str().unwrap());
@@ -182,12 +183,12 @@ async fn bodies_of_refused_requests_are_kept_where_that_is_asked_for() {
 #[tokio::test]
 async fn a_flood_of_bad_requests_is_counted_and_only_sampled() {
     const FLOOD: usize = 300;
-    let gateway = Gateway::with(&guarded("")).await;
+    let gateway = Gateway::start_with(&guarded("")).await;
 
     for _ in 0..FLOOD {
-        gateway.post_in("in", &[("x-door", "wrong-one")], "{}").await.expect(401);
+        gateway.send_webhook("in", &[("x-door", "wrong-one")], "{}").await.expect(401);
     }
-    gateway.post_in("in", &[], "{}").await.expect(401);
+    gateway.send_webhook("in", &[], "{}").await.expect(401);
 
     // What came last is in the sample, so what came before it has been written or left out.
     refused(&gateway, "&reason=missing_credentials", 1).await;

@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, TOKEN, in_to_out},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, TOKEN, route_settings},
     process::Process,
-    raw::Raw,
+    raw::RawConnection,
     sink::{Reply, Sink},
 };
 
 /// An open stream.
-struct Stream(Raw);
+struct Stream(RawConnection);
 
 #[derive(Debug)]
 struct Event {
@@ -28,21 +28,21 @@ impl Stream {
     }
 
     async fn open_as(gateway: &Gateway, token: &str, query: &str, last_id: Option<&str>) -> Self {
-        let mut raw = gateway.raw().await;
+        let mut raw = gateway.connect_raw().await;
         let last_id = last_id.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
         // HTTP/1.0, so that the events come without the frames of chunks.
         let request = format!(
             "GET /api/v1/stream{query} HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{last_id}\r\n"
         );
         raw.write(request).await;
-        let head = raw.until("\r\n\r\n").await;
+        let head = raw.read_until("\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.0 200"), "{head}");
         assert!(head.to_ascii_lowercase().contains("content-type: text/event-stream"), "{head}");
         Self(raw)
     }
 
     async fn next(&mut self) -> Event {
-        let block = self.0.until("\n\n").await;
+        let block = self.0.read_until("\n\n").await;
         let field = |name: &str| {
             let mut lines = block.lines().filter_map(|line| line.split_once(": "));
             lines.find(|(field, _)| *field == name).map_or("", |(_, value)| value).to_owned()
@@ -61,12 +61,12 @@ impl Stream {
 #[tokio::test]
 async fn an_event_is_told_with_its_kind() {
     let settings = "[[sources]]\nname = \"pay\"\nprovider = \"stripe\"\nverify = \"none\"\n";
-    let gateway = Gateway::with(settings).await;
+    let gateway = Gateway::start_with(settings).await;
     let mut stream = Stream::open(&gateway, "?types=event.received", None).await;
     stream.expect("ready").await;
 
-    gateway.accepted("pay", r#"{"id":"evt_1","type":"invoice.paid"}"#).await;
-    gateway.accepted("pay", "not what it sends").await;
+    gateway.post_accepted("pay", r#"{"id":"evt_1","type":"invoice.paid"}"#).await;
+    gateway.post_accepted("pay", "not what it sends").await;
 
     assert_eq!(stream.expect("event.received").await.data["kind"], "invoice.paid");
     assert_eq!(stream.expect("event.received").await.data["kind"], Value::Null);
@@ -74,19 +74,19 @@ async fn an_event_is_told_with_its_kind() {
 
 #[tokio::test]
 async fn what_happens_is_told_in_order() {
-    let sink = Sink::replying([Reply::status(200), Reply::status(404)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let sink = Sink::with_replies([Reply::status(200), Reply::status(404)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let mut stream = Stream::open(&gateway, "", None).await;
     stream.expect("ready").await;
 
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     let received = stream.expect("event.received").await;
     let changed = stream.expect("delivery.changed").await;
-    gateway.accepted("in", r#"{"id":"b"}"#).await;
+    gateway.post_accepted("in", r#"{"id":"b"}"#).await;
     stream.expect("event.received").await;
     let died = stream.expect("delivery.changed").await;
     // A duplicate is not received anew.
-    gateway.post_in("in", &[], r#"{"id":"a"}"#).await.expect(200);
+    gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200);
     gateway
         .put("/destinations/out", &json!({ "name": "far", "url": sink.url() }))
         .await
@@ -115,9 +115,10 @@ async fn what_happens_is_told_in_order() {
 
 #[tokio::test]
 async fn what_people_do_to_destinations_and_deliveries_is_told() {
-    let gateway = Gateway::with(&in_to_out("https://example.com/hook", "delay = \"1h\"")).await;
-    let event = gateway.accepted("in", "{}").await;
-    let delivery = gateway.delivery(&event, "pending").await["id"].clone();
+    let gateway =
+        Gateway::start_with(&route_settings("https://example.com/hook", "delay = \"1h\"")).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let delivery = gateway.wait_for_delivery(&event, "pending").await["id"].clone();
     let mut stream = Stream::open(&gateway, "", None).await;
     stream.expect("ready").await;
     for change in ["pause", "resume"] {
@@ -134,7 +135,7 @@ async fn what_people_do_to_destinations_and_deliveries_is_told() {
 
 #[tokio::test]
 async fn a_stream_is_narrowed_by_kind_source_and_destination() {
-    let gateway = Gateway::with(
+    let gateway = Gateway::start_with(
         "[[sources]]\nname = \"a\"\nverify = \"none\"\n[[sources]]\nname = \"b\"\nverify = \"none\"\n\
          [[destinations]]\nname = \"inbox\"\nurl = \"builtin:inbox\"\n\
          [[routes]]\nfrom = \"a\"\nto = \"inbox\"",
@@ -146,8 +147,8 @@ async fn a_stream_is_narrowed_by_kind_source_and_destination() {
     for stream in [&mut only_b, &mut inbox, &mut none] {
         stream.expect("ready").await;
     }
-    let from_a = gateway.accepted("a", "{}").await;
-    let from_b = gateway.accepted("b", "{}").await;
+    let from_a = gateway.post_accepted("a", "{}").await;
+    let from_b = gateway.post_accepted("b", "{}").await;
 
     assert_eq!(only_b.expect("event.received").await.data["id"], from_b);
     assert_eq!(inbox.expect("delivery.changed").await.data["event"], from_a);
@@ -163,11 +164,11 @@ async fn one_that_comes_back_goes_on_where_it_was() {
     let mut stream = Stream::open(&gateway, "?types=event.received", None).await;
     let ready = stream.expect("ready").await;
     assert_eq!(ready.data["id"], ready.id);
-    let first = gateway.accepted("demo", "{}").await;
+    let first = gateway.post_accepted("demo", "{}").await;
     let seen = stream.expect("event.received").await;
     assert_eq!(seen.data["id"], first);
     drop(stream);
-    let second = gateway.accepted("demo", "{}").await;
+    let second = gateway.post_accepted("demo", "{}").await;
 
     let by_query = format!("?types=event.received&since={}", seen.id);
     let mut back = Stream::open(&gateway, &by_query, None).await;
@@ -183,7 +184,7 @@ async fn one_that_comes_back_goes_on_where_it_was() {
     let mut late = Stream::open(&gateway, "?types=event.received", Some(&seen.id)).await;
     late.expect("ready").await;
     let reset = late.expect("reset").await;
-    let third = gateway.accepted("demo", "{}").await;
+    let third = gateway.post_accepted("demo", "{}").await;
     assert_eq!(late.expect("event.received").await.data["id"], third);
     assert_ne!(reset.id, seen.id);
 }
@@ -203,19 +204,19 @@ async fn streams_are_bounded_and_end_with_the_gateway() {
     // A place is free again when its stream is closed.
     drop(open.pop());
     let gateway_ref = &gateway;
-    eventually(SOON, || async move {
-        let mut raw = gateway_ref.raw().await;
+    eventually(WAIT_LIMIT, || async move {
+        let mut raw = gateway_ref.connect_raw().await;
         let head = format!(
             "GET /api/v1/stream HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         );
         raw.write(head).await;
-        raw.until("\r\n").await.contains("200").then_some(())
+        raw.read_until("\r\n").await.contains("200").then_some(())
     })
     .await;
 
     assert!(gateway.terminate().await.success(), "open streams do not hold up the end");
     for mut stream in open {
-        stream.0.closed().await;
+        stream.0.read_until_closed().await;
     }
 }
 
@@ -226,13 +227,13 @@ async fn a_stream_ends_when_its_token_is_revoked() {
     let token = made["token"].as_str().unwrap();
     let mut stream = Stream::open_as(&gateway, token, "", None).await;
     stream.expect("ready").await;
-    gateway.accepted("demo", r#"{"id":"before"}"#).await;
+    gateway.post_accepted("demo", r#"{"id":"before"}"#).await;
     stream.expect("event.received").await;
 
     gateway.delete(&format!("/tokens/{}", made["id"].as_str().unwrap())).await.expect(204);
-    let after = gateway.accepted("demo", r#"{"id":"after"}"#).await;
+    let after = gateway.post_accepted("demo", r#"{"id":"after"}"#).await;
 
-    let rest = String::from_utf8(stream.0.closed().await).unwrap();
+    let rest = String::from_utf8(stream.0.read_until_closed().await).unwrap();
     assert!(!rest.contains(&after), "{rest}");
 }
 
@@ -245,8 +246,8 @@ async fn tail_prints_events_and_goes_on_after_a_broken_connection() {
     ];
     let tail = Process::spawn(gateway.folder(), &["events", "tail", "--json"], &env);
     // It says nothing when it has begun, so events are sent until one is printed.
-    let printed = eventually(SOON, || async {
-        gateway.accepted("demo", "{}").await;
+    let printed = eventually(WAIT_LIMIT, || async {
+        gateway.post_accepted("demo", "{}").await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         let text = tail.stdout.text();
         (!text.is_empty()).then_some(text)
@@ -254,6 +255,6 @@ async fn tail_prints_events_and_goes_on_after_a_broken_connection() {
     .await;
     let row: Value = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
     assert_eq!(row["source"], "demo");
-    let last = gateway.accepted("demo", "{}").await;
-    eventually(SOON, || async { tail.stdout.text().contains(&last).then_some(()) }).await;
+    let last = gateway.post_accepted("demo", "{}").await;
+    eventually(WAIT_LIMIT, || async { tail.stdout.text().contains(&last).then_some(()) }).await;
 }

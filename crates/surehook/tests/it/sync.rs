@@ -14,10 +14,10 @@ use serde_json::Value;
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::support::{
-    SOON,
-    client::{Answer, Client},
+    WAIT_LIMIT,
+    client::{Client, HttpResponse},
     eventually,
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -42,8 +42,8 @@ fn waiting(url: &str, sync: &str, out: &str) -> String {
     )
 }
 
-async fn send(gateway: &Gateway, key: &str) -> Answer {
-    gateway.post_in("in", &[], format!(r#"{{"id":"{key}"}}"#)).await
+async fn send(gateway: &Gateway, key: &str) -> HttpResponse {
+    gateway.send_webhook("in", &[], format!(r#"{{"id":"{key}"}}"#)).await
 }
 
 fn event_of(answer: &Value) -> String {
@@ -53,8 +53,8 @@ fn event_of(answer: &Value) -> String {
 #[tokio::test]
 async fn a_success_is_told_with_its_result_and_again_to_a_duplicate_also_after_a_restart() {
     let result = r#"{"reply":9007199254740993123,"x":1.50}"#;
-    let sink = Sink::replying([Reply::status(200).body(result)]).await;
-    let mut gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+    let sink = Sink::with_replies([Reply::status(200).body(result)]).await;
+    let mut gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
 
     let first = send(&gateway, "a").await.expect(200);
 
@@ -64,7 +64,7 @@ async fn a_success_is_told_with_its_result_and_again_to_a_duplicate_also_after_a
     assert_eq!(send(&gateway, "a").await.expect(200).text(), first.text());
     gateway.restart().await;
     assert_eq!(send(&gateway, "a").await.expect(200).text(), first.text());
-    assert_eq!(sink.arrivals().len(), 1);
+    assert_eq!(sink.requests().len(), 1);
     let event = gateway.event(&event_of(&told)).await;
     assert_eq!(event["duplicate_count"], 2, "{event}");
 }
@@ -73,8 +73,8 @@ async fn a_success_is_told_with_its_result_and_again_to_a_duplicate_also_after_a
 async fn twenty_at_once_are_one_attempt_and_one_answer() {
     const COPIES: usize = 20;
     let slow = Reply::status(200).body(r#"{"n":1}"#).after(Duration::from_millis(200));
-    let sink = Sink::replying([slow, Reply::status(500)]).await;
-    let gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+    let sink = Sink::with_replies([slow, Reply::status(500)]).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
     let (start, url) = (Arc::new(Barrier::new(COPIES)), gateway.url("/in/in"));
     let mut racing = JoinSet::new();
     for _ in 0..COPIES {
@@ -92,15 +92,15 @@ async fn twenty_at_once_are_one_attempt_and_one_answer() {
         assert_eq!(answer.text(), answers[0].text());
         assert_eq!(answer.json()["result"]["n"], 1);
     }
-    assert_eq!(sink.arrivals().len(), 1);
+    assert_eq!(sink.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn a_failure_asks_for_another_try_and_that_is_processed_at_once() {
-    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     // By itself the gateway would try again in an hour.
     let retry = r#"retry = { schedule = ["1h"] }"#;
-    let gateway = Gateway::with(&waiting(&sink.url(), "", retry)).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), "", retry)).await;
 
     let failed = send(&gateway, "a").await.expect(500).json();
     let done = send(&gateway, "a").await.expect(200).json();
@@ -108,9 +108,9 @@ async fn a_failure_asks_for_another_try_and_that_is_processed_at_once() {
     assert_eq!((&failed["status"], &failed["retry"]), (&"error".into(), &true.into()), "{failed}");
     assert_eq!(done["status"], "success", "{done}");
     assert_eq!(event_of(&failed), event_of(&done));
-    let delivery = gateway.delivery(&event_of(&done), "succeeded").await;
+    let delivery = gateway.wait_for_delivery(&event_of(&done), "succeeded").await;
     assert_eq!(delivery["attempts"], 2, "{delivery}");
-    assert_eq!(sink.arrivals().len(), 2);
+    assert_eq!(sink.requests().len(), 2);
     let metrics = gateway.metrics().await;
     for answer in ["error", "success"] {
         let line = format!(r#"surehook_sync_answers_total{{source="in",answer="{answer}"}} 1"#);
@@ -118,7 +118,7 @@ async fn a_failure_asks_for_another_try_and_that_is_processed_at_once() {
     }
     let kinds = kinds(&gateway, &event_of(&done)).await;
     assert!(kinds.contains(&"hastened".to_owned()), "{kinds:?}");
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         let answers = self::kinds(&gateway, &event_of(&done)).await;
         (answers.iter().filter(|kind| *kind == "answered").count() == 2).then_some(())
     })
@@ -132,9 +132,10 @@ async fn kinds(gateway: &Gateway, event: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn one_that_was_given_up_is_revived_by_the_next_try() {
-    let sink = Sink::replying([Reply::status(500), Reply::status(404), Reply::status(200)]).await;
+    let sink =
+        Sink::with_replies([Reply::status(500), Reply::status(404), Reply::status(200)]).await;
     let retry = "retry = { max_attempts = 1 }";
-    let gateway = Gateway::with(&waiting(&sink.url(), "", retry)).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), "", retry)).await;
 
     let reasons = [
         send(&gateway, "a").await.expect(500).json()["reason"].clone(),
@@ -146,18 +147,18 @@ async fn one_that_was_given_up_is_revived_by_the_next_try() {
     assert_eq!(done["status"], "success", "{done}");
     let event = gateway.event(&event_of(&done)).await;
     assert_eq!(event["deliveries"].as_array().unwrap().len(), 3, "{event}");
-    assert_eq!(sink.arrivals().len(), 3);
+    assert_eq!(sink.requests().len(), 3);
 }
 
 #[tokio::test]
 async fn what_the_destination_refuses_is_skipped_and_stays_so() {
-    let sink = Sink::replying([
+    let sink = Sink::with_replies([
         Reply::status(422).body("no such order"),
         Reply::status(200).body(r#"{"skipped":true}"#),
         Reply::status(500),
     ])
     .await;
-    let gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
 
     let refused = send(&gateway, "a").await.expect(200);
     let skipped = send(&gateway, "b").await.expect(200);
@@ -169,7 +170,7 @@ async fn what_the_destination_refuses_is_skipped_and_stays_so() {
     assert_eq!(skipped.json()["result"]["skipped"], true);
     assert_eq!(send(&gateway, "a").await.expect(200).text(), refused.text());
     assert_eq!(send(&gateway, "b").await.expect(200).text(), skipped.text());
-    assert_eq!(sink.arrivals().len(), 2);
+    assert_eq!(sink.requests().len(), 2);
     let dead = gateway.get("/dead-letters").await.expect(200).json();
     assert_eq!(dead["data"][0]["reason"], "payload_error", "{dead}");
 }
@@ -181,21 +182,22 @@ async fn what_no_route_wants_is_skipped() {
         "to = \"out\"\n\n        [[dest",
         "to = \"out\"\n filter = '.id == \"wanted\"'\n\n        [[dest",
     );
-    let gateway = Gateway::with(&settings).await;
+    let gateway = Gateway::start_with(&settings).await;
 
     for _ in 0..2 {
         let told = send(&gateway, "other").await.expect(200).json();
         assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"not_routed".into()));
     }
     assert_eq!(send(&gateway, "wanted").await.expect(200).json()["status"], "success");
-    assert_eq!(sink.arrivals().len(), 1);
+    assert_eq!(sink.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn a_destination_that_asks_for_patience_passes_that_on() {
     let sink =
-        Sink::replying([Reply::status(429).header("retry-after", "30"), Reply::status(200)]).await;
-    let gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+        Sink::with_replies([Reply::status(429).header("retry-after", "30"), Reply::status(200)])
+            .await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
 
     let first = send(&gateway, "a").await.expect(429);
     // The lane cools down for longer than anybody would wait, and that is said at once.
@@ -208,53 +210,53 @@ async fn a_destination_that_asks_for_patience_passes_that_on() {
         assert_eq!(answer.json()["status"], "rate_limited", "{}", answer.text());
         assert_eq!(answer.json()["retry_after"], seconds);
     }
-    assert_eq!(sink.arrivals().len(), 1);
+    assert_eq!(sink.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn after_the_deadline_a_later_try_gets_the_result() {
     let slow = Reply::status(200).body(r#"{"n":1}"#).after(Duration::from_millis(1500));
-    let sink = Sink::replying([slow, Reply::status(500)]).await;
-    let gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "300ms""#, "")).await;
+    let sink = Sink::with_replies([slow, Reply::status(500)]).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "300ms""#, "")).await;
 
     let late = send(&gateway, "a").await.expect(500).json();
 
     assert_eq!((&late["reason"], &late["retry"]), (&"deadline".into(), &true.into()), "{late}");
-    gateway.delivery(&event_of(&late), "succeeded").await;
+    gateway.wait_for_delivery(&event_of(&late), "succeeded").await;
     let done = send(&gateway, "a").await.expect(200).json();
     assert_eq!((&done["status"], &done["result"]["n"]), (&"success".into(), &1.into()), "{done}");
-    assert_eq!(sink.arrivals().len(), 1);
+    assert_eq!(sink.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn who_wants_may_be_told_that_it_is_accepted_when_time_is_up() {
-    let sink = Sink::replying([Reply::status(200).after(Duration::from_secs(1))]).await;
+    let sink = Sink::with_replies([Reply::status(200).after(Duration::from_secs(1))]).await;
     let sync = r#", deadline = "200ms", on_timeout = "accepted""#;
-    let gateway = Gateway::with(&waiting(&sink.url(), sync, "")).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), sync, "")).await;
 
     let told = send(&gateway, "a").await.expect(200).json();
 
     assert_eq!(told["status"], "accepted", "{told}");
-    gateway.delivery(&event_of(&told), "succeeded").await;
+    gateway.wait_for_delivery(&event_of(&told), "succeeded").await;
 }
 
 #[tokio::test]
 async fn without_a_key_nobody_is_asked_to_send_again() {
-    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let retry = r#"retry = { schedule = ["100ms"] }"#;
-    let gateway = Gateway::with(&waiting(&sink.url(), "", retry)).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), "", retry)).await;
 
-    let told = gateway.post_in("in", &[], r#"{"no":"key"}"#).await.expect(200).json();
+    let told = gateway.send_webhook("in", &[], r#"{"no":"key"}"#).await.expect(200).json();
 
     assert_eq!(told["status"], "accepted", "another try could not be recognized: {told}");
-    gateway.delivery(&event_of(&told), "succeeded").await;
-    assert_eq!(sink.arrivals().len(), 2);
+    gateway.wait_for_delivery(&event_of(&told), "succeeded").await;
+    assert_eq!(sink.requests().len(), 2);
 }
 
 #[tokio::test]
 async fn heavy_a_kill_while_a_sender_waits_swallows_nothing() {
     let lives = Arc::new(AtomicUsize::new(0));
-    let sink = Sink::scripted({
+    let sink = Sink::with_script({
         let lives = Arc::clone(&lives);
         move |_, _| match lives.load(Ordering::SeqCst) {
             0 => Reply::Hang,
@@ -262,13 +264,13 @@ async fn heavy_a_kill_while_a_sender_waits_swallows_nothing() {
         }
     })
     .await;
-    let mut gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "1m""#, "")).await;
+    let mut gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "1m""#, "")).await;
     let url = gateway.url("/in/in");
     let sender =
         tokio::spawn(
             async move { Client::new().send(Method::POST, &url, &[], r#"{"id":"a"}"#).await },
         );
-    let id = sink.arrived(1).await[0].id().to_owned();
+    let id = sink.wait_for_requests(1).await[0].id().to_owned();
 
     gateway.kill9();
     assert!(sender.await.unwrap().is_err(), "the sender was cut off");
@@ -278,7 +280,7 @@ async fn heavy_a_kill_while_a_sender_waits_swallows_nothing() {
 
     assert_eq!((&told["status"], &told["result"]["done"]), (&"success".into(), &true.into()));
     assert_eq!(event_of(&told), id);
-    assert_eq!(sink.arrivals().len(), 2, "once in each life");
+    assert_eq!(sink.requests().len(), 2, "once in each life");
     let kinds = kinds(&gateway, &id).await;
     assert!(kinds.contains(&"recovered".to_owned()), "{kinds:?}");
 }
@@ -289,7 +291,7 @@ async fn heavy_senders_that_wait_through_kills_all_get_their_own_result() {
     const EACH: usize = 12;
     let life = Arc::new(AtomicUsize::new(0));
     let lives: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
-    let sink = Sink::scripted({
+    let sink = Sink::with_script({
         let (life, lives) = (Arc::clone(&life), Arc::clone(&lives));
         move |_, arrival| {
             lives.lock().unwrap().push((arrival.id().to_owned(), life.load(Ordering::SeqCst)));
@@ -298,7 +300,7 @@ async fn heavy_senders_that_wait_through_kills_all_get_their_own_result() {
         }
     })
     .await;
-    let mut gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+    let mut gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
     let address = Arc::new(Mutex::new(gateway.url("/in/in")));
     let mut senders = JoinSet::new();
     for sender in 0..SENDERS {
@@ -319,9 +321,9 @@ async fn heavy_senders_that_wait_through_kills_all_get_their_own_result() {
         });
     }
     for kills in 1..=5 {
-        sink.arrived(kills * SENDERS).await;
+        sink.wait_for_requests(kills * SENDERS).await;
         gateway.kill9();
-        sink.abandoned().await;
+        sink.wait_until_disconnected().await;
         life.fetch_add(1, Ordering::SeqCst);
         gateway.restart().await;
         *address.lock().unwrap() = gateway.url("/in/in");
@@ -345,7 +347,7 @@ async fn heavy_senders_that_wait_through_kills_all_get_their_own_result() {
 #[tokio::test]
 async fn a_source_that_would_wait_for_nothing_is_refused() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
     let source = |sync: Value| serde_json::json!({ "name": "s", "verify": "none", "sync": sync });
 
     for (sync, what) in [
@@ -363,13 +365,16 @@ async fn a_source_that_would_wait_for_nothing_is_refused() {
 }
 
 /// Sends in the background, and gives the id of the delivery that is waited for.
-async fn wait_for_one(gateway: &Gateway, body: &str) -> (tokio::task::JoinHandle<Answer>, String) {
+async fn wait_for_one(
+    gateway: &Gateway,
+    body: &str,
+) -> (tokio::task::JoinHandle<HttpResponse>, String) {
     let (url, body) = (gateway.url("/in/in"), body.to_owned());
     let sending =
         tokio::spawn(
             async move { Client::new().send(Method::POST, &url, &[], body).await.unwrap() },
         );
-    let delivery = eventually(SOON, || async {
+    let delivery = eventually(WAIT_LIMIT, || async {
         let listed = gateway.get("/deliveries").await.expect(200).json();
         listed["data"][0]["id"].as_str().map(str::to_owned)
     })
@@ -380,7 +385,7 @@ async fn wait_for_one(gateway: &Gateway, body: &str) -> (tokio::task::JoinHandle
 #[tokio::test]
 async fn who_waits_is_told_at_once_when_somebody_cancels() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "20s""#, "")).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "20s""#, "")).await;
     gateway.post("/destinations/out/pause", &serde_json::json!({})).await.expect(200);
     let (sending, delivery) = wait_for_one(&gateway, r#"{"id":"a"}"#).await;
 
@@ -393,10 +398,10 @@ async fn who_waits_is_told_at_once_when_somebody_cancels() {
 
 #[tokio::test]
 async fn who_waits_is_told_at_once_when_the_destination_is_deleted() {
-    let sink = Sink::replying([Reply::status(200).after(Duration::from_secs(30))]).await;
-    let gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "20s""#, "")).await;
+    let sink = Sink::with_replies([Reply::status(200).after(Duration::from_secs(30))]).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "20s""#, "")).await;
     let (sending, _) = wait_for_one(&gateway, r#"{"id":"a"}"#).await;
-    sink.arrived(1).await;
+    sink.wait_for_requests(1).await;
 
     // Nobody else may begin to wait for it.
     let plain = serde_json::json!({ "name": "in", "verify": "none" });
@@ -410,10 +415,10 @@ async fn who_waits_is_told_at_once_when_the_destination_is_deleted() {
 #[tokio::test]
 async fn who_waits_for_a_damaged_body_is_told_at_once() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &serde_json::json!({})).await.expect(200);
     let body = r#"{"id":"a"}"#;
-    gateway.accepted("in", body).await;
+    gateway.post_accepted("in", body).await;
     gateway.terminate().await;
     let settings = waiting(&sink.url(), r#", deadline = "20s""#, "");
     let settings = format!("allow_networks = [\"127.0.0.0/8\"]\n{settings}");
@@ -423,23 +428,24 @@ async fn who_waits_for_a_damaged_body_is_told_at_once() {
     drop(file);
     gateway.restart().await;
     let (again, delivery) = wait_for_one(&gateway, body).await;
-    eventually(SOON, || async { (gateway.stats().await["duplicates"] == 1).then_some(()) }).await;
+    eventually(WAIT_LIMIT, || async { (gateway.stats().await["duplicates"] == 1).then_some(()) })
+        .await;
 
     gateway.post("/destinations/out/resume", &serde_json::json!({})).await.expect(200);
 
     let told = again.await.unwrap().expect(200).json();
     assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"unrecoverable".into()));
-    gateway.delivery_is(&delivery, "dead").await;
+    gateway.wait_for_delivery_status(&delivery, "dead").await;
 }
 
 #[tokio::test]
 async fn a_long_answer_that_says_skipped_is_kept_for_who_comes_later() {
     let long = format!(r#"{{"status":"skipped","why":"{}"}}"#, "x".repeat(3000));
     let reply = Reply::status(200).body(long.clone()).after(Duration::from_millis(800));
-    let sink = Sink::replying([reply]).await;
-    let gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "200ms""#, "")).await;
+    let sink = Sink::with_replies([reply]).await;
+    let gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "200ms""#, "")).await;
     let late = send(&gateway, "a").await.expect(500).json();
-    gateway.delivery(&event_of(&late), "succeeded").await;
+    gateway.wait_for_delivery(&event_of(&late), "succeeded").await;
 
     let told = send(&gateway, "a").await.expect(200).json();
 

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
-    tls::{Authority, TlsSink},
+    tls::{CertificateAuthority, TlsSink},
 };
 
 /// Sends an event, waits for that status, and gives the first attempt.
 async fn attempt(gateway: &Gateway, status: &str) -> Value {
-    let event = gateway.accepted("in", "{}").await;
-    let delivery = gateway.delivery(&event, status).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let delivery = gateway.wait_for_delivery(&event, status).await;
     let attempt = delivery["attempt_list"][0].clone();
     let story = gateway.event(&event).await;
     let entries = story["decisions"].as_array().unwrap();
@@ -48,7 +48,7 @@ async fn reused(gateway: &Gateway) -> Value {
 
 #[tokio::test]
 async fn a_new_connection_has_its_stages_and_a_kept_one_only_waits() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let (plain, secure) = (Sink::ok().await, TlsSink::start(&authority, None).await);
     let named = plain.url().replace("127.0.0.1", "localhost");
     let cases = [
@@ -61,7 +61,7 @@ async fn a_new_connection_has_its_stages_and_a_kept_one_only_waits() {
         ),
     ];
     for (url, more, expected) in cases {
-        let gateway = Gateway::with(&in_to_out(&url, more)).await;
+        let gateway = Gateway::start_with(&route_settings(&url, more)).await;
 
         let first = attempt(&gateway, "succeeded").await;
         let again = reused(&gateway).await;
@@ -76,7 +76,8 @@ async fn a_new_connection_has_its_stages_and_a_kept_one_only_waits() {
 #[tokio::test]
 async fn what_is_refused_gets_no_further_than_connecting() {
     let gone = Sink::ok().await.url().replace("http:", "https:");
-    let gateway = Gateway::with(&in_to_out(&gone, "retry = { schedule = [\"1h\"] }")).await;
+    let gateway =
+        Gateway::start_with(&route_settings(&gone, "retry = { schedule = [\"1h\"] }")).await;
 
     let refused = attempt(&gateway, "scheduled").await;
 
@@ -87,7 +88,7 @@ async fn what_is_refused_gets_no_further_than_connecting() {
 
 #[tokio::test]
 async fn what_goes_no_way_of_http_has_only_a_total() {
-    let gateway = Gateway::with(&in_to_out("builtin:inbox", "")).await;
+    let gateway = Gateway::start_with(&route_settings("builtin:inbox", "")).await;
 
     let arrived = attempt(&gateway, "succeeded").await;
 
@@ -98,8 +99,9 @@ async fn what_goes_no_way_of_http_has_only_a_total() {
 #[tokio::test]
 async fn the_next_attempt_says_why_it_is_then() {
     let asks = Reply::status(429).header("retry-after", "7200");
-    let sink = Sink::replying([Reply::status(500), asks]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "retry = { schedule = [\"1h\"] }")).await;
+    let sink = Sink::with_replies([Reply::status(500), asks]).await;
+    let gateway =
+        Gateway::start_with(&route_settings(&sink.url(), "retry = { schedule = [\"1h\"] }")).await;
 
     let failed = attempt(&gateway, "scheduled").await;
     assert_eq!((&failed["next"], &failed["next_why"]), (&json!("retry"), &json!("backoff")));

@@ -42,7 +42,7 @@ fn settings(url: &str, transform: &str) -> String {
 #[tokio::test]
 async fn what_is_sent_later_is_transformed_too() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&format!(
+    let gateway = Gateway::start_with(&format!(
         r#"
         [[sources]]
         name = "in"
@@ -54,14 +54,14 @@ async fn what_is_sent_later_is_transformed_too() {
         sink.url()
     ))
     .await;
-    gateway.accepted("in", r#"{"id":"a","phone":"canary"}"#).await;
+    gateway.post_accepted("in", r#"{"id":"a","phone":"canary"}"#).await;
     let route = json!({ "from": "in", "to": "out", "transform": "{id}" });
     gateway.post("/routes", &route).await.expect(201);
 
     let job = json!({ "verb": "send_missing", "to": "out", "filter": { "source": "in" } });
     gateway.post("/replays", &job).await.expect(202);
 
-    let arrived = sink.arrived(1).await;
+    let arrived = sink.wait_for_requests(1).await;
     assert_eq!(&arrived[0].body[..], br#"{"id":"a"}"#);
 }
 
@@ -69,16 +69,16 @@ async fn what_is_sent_later_is_transformed_too() {
 #[tokio::test]
 async fn the_signature_is_that_of_the_transformed_body() {
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
-    let gateway = Gateway::with(&settings(&sink.url(), "{id}")).await;
+    let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
+    let gateway = Gateway::start_with(&settings(&sink.url(), "{id}")).await;
     let spec = json!({
         "name": "out", "url": sink.url(), "retry": { "schedule": ["1ms"] }, "signing_secrets": [SECRET],
     });
     gateway.put("/destinations/out", &spec).await.expect(200);
 
-    let event = gateway.accepted("in", r#"{"id":"a","phone":"canary"}"#).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a","phone":"canary"}"#).await;
 
-    for arrived in sink.arrived(2).await {
+    for arrived in sink.wait_for_requests(2).await {
         assert_eq!(&arrived.body[..], br#"{"id":"a"}"#);
         let key = BASE64.decode(SECRET.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
         let signed = format!(r#"{event}.{}.{{"id":"a"}}"#, arrived.header("webhook-timestamp"));
@@ -100,9 +100,9 @@ async fn the_inbox_shows_no_secret_of_a_source_or_a_destination() {
     let inbox = json!({ "name": "look", "url": "builtin:inbox", "headers": headers });
     gateway.post("/destinations", &inbox).await.expect(201);
     gateway.post("/routes", &json!({ "from": "shop", "to": "look" })).await.expect(201);
-    let sent = gateway.post_in("shop", &[("x-shop-sig", "canary-1")], r#"{"id":"a"}"#).await;
-    let event = sent.expect(200).event();
-    gateway.delivery(&event, "succeeded").await;
+    let sent = gateway.send_webhook("shop", &[("x-shop-sig", "canary-1")], r#"{"id":"a"}"#).await;
+    let event = sent.expect(200).event_id();
+    gateway.wait_for_delivery(&event, "succeeded").await;
 
     let shown = gateway.get("/inbox").await.expect(200).text();
 
@@ -113,15 +113,15 @@ async fn the_inbox_shows_no_secret_of_a_source_or_a_destination() {
 
 #[tokio::test]
 async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept() {
-    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let transform = "{order: .id, amount, note: .text}";
-    let gateway = Gateway::with(&settings(&sink.url(), transform)).await;
+    let gateway = Gateway::start_with(&settings(&sink.url(), transform)).await;
     let body = r#"{"id":9007199254740993,"amount":12345678901234567890.10,"text":"ü","more":1}"#;
 
     let headers = [("content-type", "text/plain"), ("x-mine", "1")];
-    let event = gateway.post_in("in", &headers, body).await.expect(200).event();
+    let event = gateway.send_webhook("in", &headers, body).await.expect(200).event_id();
 
-    let arrivals = sink.arrived(2).await;
+    let arrivals = sink.wait_for_requests(2).await;
     let made = r#"{"order":9007199254740993,"amount":12345678901234567890.10,"note":"ü"}"#;
     for arrival in &arrivals {
         // The second attempt has its body from the store.
@@ -131,15 +131,15 @@ async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept(
     }
     let original = gateway.get(&format!("/events/{event}/body")).await.expect(200);
     assert_eq!(original.text(), body);
-    let out = gateway.delivery_to(&event, "out").await.unwrap();
-    let all = gateway.delivery_to(&event, "all").await.unwrap();
-    gateway.delivery_is(&out, "succeeded").await;
+    let out = gateway.find_delivery_to(&event, "out").await.unwrap();
+    let all = gateway.find_delivery_to(&event, "all").await.unwrap();
+    gateway.wait_for_delivery_status(&out, "succeeded").await;
     assert_eq!(gateway.get(&format!("/deliveries/{out}/body")).await.expect(200).text(), made);
     assert_eq!(gateway.get(&format!("/deliveries/{all}/body")).await.expect(200).text(), body);
     // A replay sends what was sent, whatever the route says by now.
     change(&gateway, json!("{}")).await;
     gateway.post(&format!("/deliveries/{out}/replay"), &json!({})).await.expect(202);
-    assert_eq!(sink.arrived(3).await[2].body, made);
+    assert_eq!(sink.wait_for_requests(3).await[2].body, made);
 }
 
 async fn change(gateway: &Gateway, transform: Value) {
@@ -154,14 +154,14 @@ async fn change(gateway: &Gateway, transform: Value) {
 #[tokio::test]
 async fn what_a_transform_drops_is_not_sent_and_that_is_told() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&settings(&sink.url(), "select(.keep)")).await;
+    let gateway = Gateway::start_with(&settings(&sink.url(), "select(.keep)")).await;
 
-    let dropped = gateway.accepted("in", r#"{"keep":false}"#).await;
-    let kept = gateway.accepted("in", r#"{"keep":true}"#).await;
+    let dropped = gateway.post_accepted("in", r#"{"keep":false}"#).await;
+    let kept = gateway.post_accepted("in", r#"{"keep":true}"#).await;
 
-    assert_eq!(sink.arrived(1).await[0].id(), kept);
-    assert_eq!(gateway.delivery_to(&dropped, "out").await, None);
-    assert!(gateway.delivery_to(&dropped, "all").await.is_some());
+    assert_eq!(sink.wait_for_requests(1).await[0].id(), kept);
+    assert_eq!(gateway.find_delivery_to(&dropped, "out").await, None);
+    assert!(gateway.find_delivery_to(&dropped, "all").await.is_some());
     let story = gateway.event(&dropped).await["decisions"].clone();
     let told = story.as_array().unwrap().iter().find(|entry| entry["kind"] == "not_routed");
     let detail = &told.unwrap()["detail"];
@@ -171,16 +171,16 @@ async fn what_a_transform_drops_is_not_sent_and_that_is_told() {
 #[tokio::test]
 async fn what_a_transform_fails_on_is_a_dead_letter_until_the_route_is_mended() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&settings(&sink.url(), "{n: (.n + 1)}")).await;
+    let gateway = Gateway::start_with(&settings(&sink.url(), "{n: (.n + 1)}")).await;
     for (body, why) in [
         (r#"{"n":"text"}"#, "filter failed"),
         ("not json", "not JSON"),
         (r#"{"n":{}}"#, "filter failed"),
     ] {
-        let event = gateway.accepted("in", body).await;
+        let event = gateway.post_accepted("in", body).await;
 
-        let id = gateway.delivery_to(&event, "out").await.unwrap();
-        let dead = gateway.delivery_is(&id, "dead").await;
+        let id = gateway.find_delivery_to(&event, "out").await.unwrap();
+        let dead = gateway.wait_for_delivery_status(&id, "dead").await;
 
         assert_eq!(dead["reason"], "payload_error", "{dead}");
         let attempt = &dead["attempt_list"][0];
@@ -188,25 +188,25 @@ async fn what_a_transform_fails_on_is_a_dead_letter_until_the_route_is_mended() 
         assert!(attempt["detail"].as_str().unwrap().contains(why), "{dead}");
         assert_eq!(gateway.get(&format!("/deliveries/{id}/body")).await.status, 404);
     }
-    assert_eq!(sink.arrivals().len(), 0, "the original is not sent in its place");
+    assert_eq!(sink.requests().len(), 0, "the original is not sent in its place");
 
     change(&gateway, json!("{text: (.n | tostring)}")).await;
     let dead = gateway.get("/dead-letters?limit=1000").await.expect(200).json();
     let last = dead["data"][0]["id"].as_str().unwrap();
     gateway.post(&format!("/deliveries/{last}/replay"), &json!({})).await.expect(202);
 
-    assert_eq!(sink.arrived(1).await[0].body, r#"{"text":"{}"}"#);
+    assert_eq!(sink.wait_for_requests(1).await[0].body, r#"{"text":"{}"}"#);
 }
 
 #[tokio::test]
 async fn a_transform_is_bounded_and_checked_when_it_is_written() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::with(&settings(&sink.url(), "def f: f; f")).await;
+    let gateway = Gateway::start_with(&settings(&sink.url(), "def f: f; f")).await;
 
-    let event = gateway.accepted("in", "{}").await;
+    let event = gateway.post_accepted("in", "{}").await;
 
-    let id = gateway.delivery_to(&event, "out").await.unwrap();
-    let dead = gateway.delivery_is(&id, "dead").await;
+    let id = gateway.find_delivery_to(&event, "out").await.unwrap();
+    let dead = gateway.wait_for_delivery_status(&id, "dead").await;
     let detail = dead["attempt_list"][0]["detail"].as_str().unwrap();
     assert!(detail.contains("steps"), "{detail}");
     let broken = json!({ "from": "in", "to": "out", "transform": "{" });

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    SOON, eventually,
-    gateway::{Gateway, in_to_out},
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, route_settings},
     proxy::{CREDENTIALS, Proxy},
     sink::{Reply, Sink},
-    tls::{Authority, TlsSink},
+    tls::{CertificateAuthority, TlsSink},
 };
 
 /// Attempts follow each other at once, so that a test need not wait for them.
@@ -15,7 +15,7 @@ const THREE_QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 
 /// A token endpoint that gives `token-1`, `token-2` and so on.
 async fn token_endpoint() -> Sink {
-    Sink::scripted(|number, _| {
+    Sink::with_script(|number, _| {
         let token = format!("token-{}", number + 1);
         let body = json!({ "access_token": token, "token_type": "Bearer", "expires_in": 3600 });
         Reply::status(200).body(body.to_string())
@@ -31,7 +31,7 @@ fn oauth2(token_url: &str) -> Value {
 
 /// A gateway with a source `in`, and a destination `out` that is this with `more`.
 async fn gateway_to(url: &str, more: Value) -> Gateway {
-    let gateway = Gateway::with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
+    let gateway = Gateway::start_with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
     gateway.post("/destinations", &destination(url, more)).await.expect(201);
     gateway.post("/routes", &json!({ "from": "in", "to": "out" })).await.expect(201);
     gateway
@@ -48,8 +48,8 @@ fn destination(url: &str, more: Value) -> Value {
 
 /// Sends one event and waits until its delivery has this status.
 async fn deliver(gateway: &Gateway, status: &str) -> Value {
-    let event = gateway.accepted("in", "{}").await;
-    gateway.delivery(&event, status).await
+    let event = gateway.post_accepted("in", "{}").await;
+    gateway.wait_for_delivery(&event, status).await
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn a_destination_is_told_who_calls() {
     let sink = Sink::ok().await;
     let gateway = Gateway::builder()
         .env("OUT_TOKEN", "t0ken")
-        .settings(&in_to_out(&sink.url(), "auth = { bearer = \"env:OUT_TOKEN\" }"))
+        .settings(&route_settings(&sink.url(), "auth = { bearer = \"env:OUT_TOKEN\" }"))
         .start()
         .await;
 
@@ -67,7 +67,7 @@ async fn a_destination_is_told_who_calls() {
     deliver(&gateway, "succeeded").await;
 
     let arrived: Vec<String> =
-        sink.arrivals().iter().map(|arrival| arrival.header("authorization").to_owned()).collect();
+        sink.requests().iter().map(|arrival| arrival.header("authorization").to_owned()).collect();
     assert_eq!(arrived, ["Bearer t0ken", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]);
 }
 
@@ -77,12 +77,12 @@ async fn a_token_is_fetched_once_for_all_that_need_it() {
     let gateway = gateway_to(&sink.url(), json!({ "auth": oauth2(&tokens.url()) })).await;
 
     for _ in 0..20 {
-        gateway.accepted("in", "{}").await;
+        gateway.post_accepted("in", "{}").await;
     }
 
-    let arrivals = sink.arrived(20).await;
+    let arrivals = sink.wait_for_requests(20).await;
     assert!(arrivals.iter().all(|arrival| arrival.header("authorization") == "Bearer token-1"));
-    let asked = tokens.arrivals();
+    let asked = tokens.requests();
     assert_eq!(asked.len(), 1, "one fetch for all of them");
     assert_eq!(asked[0].header("content-type"), "application/x-www-form-urlencoded");
     assert_eq!(asked[0].header("authorization"), "Basic bWU6Y2FuYXJ5LXNlY3JldA==");
@@ -92,7 +92,7 @@ async fn a_token_is_fetched_once_for_all_that_need_it() {
 #[tokio::test]
 async fn a_token_that_is_refused_is_replaced_within_the_attempt() {
     let tokens = token_endpoint().await;
-    let sink = Sink::scripted(|number, arrival| {
+    let sink = Sink::with_script(|number, arrival| {
         // The first token is revoked after the first event.
         let is_revoked = number > 0 && arrival.header("authorization") == "Bearer token-1";
         Reply::status(if is_revoked { 401 } else { 200 })
@@ -104,23 +104,23 @@ async fn a_token_that_is_refused_is_replaced_within_the_attempt() {
     let delivery = deliver(&gateway, "succeeded").await;
 
     assert_eq!(delivery["attempts"], 1);
-    assert_eq!((sink.arrivals().len(), tokens.arrivals().len()), (3, 2));
-    assert_eq!(sink.arrivals()[2].header("authorization"), "Bearer token-2");
+    assert_eq!((sink.requests().len(), tokens.requests().len()), (3, 2));
+    assert_eq!(sink.requests()[2].header("authorization"), "Bearer token-2");
 }
 
 #[tokio::test]
 async fn a_new_token_that_is_refused_is_not_tried_again() {
-    let (sink, tokens) = (Sink::replying([Reply::status(401)]).await, token_endpoint().await);
+    let (sink, tokens) = (Sink::with_replies([Reply::status(401)]).await, token_endpoint().await);
     let gateway = gateway_to(&sink.url(), json!({ "auth": oauth2(&tokens.url()) })).await;
 
     let delivery = deliver(&gateway, "dead").await;
 
     assert_eq!(delivery["reason"], "invalid_endpoint");
     assert_eq!(delivery["attempt_list"][0]["class"], "config");
-    assert_eq!((sink.arrivals().len(), tokens.arrivals().len()), (1, 1));
+    assert_eq!((sink.requests().len(), tokens.requests().len()), (1, 1));
     // The next one does not begin with a token that is known to be bad.
     deliver(&gateway, "dead").await;
-    assert_eq!((sink.arrivals().len(), tokens.arrivals().len()), (2, 2));
+    assert_eq!((sink.requests().len(), tokens.requests().len()), (2, 2));
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn a_token_endpoint_that_fails_is_told_apart_from_one_that_refuses() {
         (Reply::Close, "reset", "transient", "max_retries", "the token endpoint: the connection"),
     ];
     for (reply, failure, class, reason, words) in cases {
-        let tokens = Sink::replying([reply]).await;
+        let tokens = Sink::with_replies([reply]).await;
         let gateway = gateway_to(&sink.url(), json!({ "auth": oauth2(&tokens.url()) })).await;
 
         let delivery = deliver(&gateway, "dead").await;
@@ -161,9 +161,9 @@ async fn a_token_endpoint_that_fails_is_told_apart_from_one_that_refuses() {
         assert!(!delivery.to_string().contains("canary"), "{delivery}");
         assert!(!gateway.log().contains("canary"), "{}", gateway.log());
         // A failure is remembered for a moment: three attempts at once are one question.
-        assert_eq!(tokens.arrivals().len(), 1, "case: {failure}");
+        assert_eq!(tokens.requests().len(), 1, "case: {failure}");
     }
-    assert!(sink.arrivals().is_empty());
+    assert!(sink.requests().is_empty());
 }
 
 #[tokio::test]
@@ -193,12 +193,12 @@ async fn a_token_endpoint_at_a_private_address_is_not_called() {
     let delivery = deliver(&gateway, "dead").await;
 
     assert_eq!(delivery["attempt_list"][0]["failure"], "blocked");
-    assert!(tokens.arrivals().is_empty(), "a private address was called");
+    assert!(tokens.requests().is_empty(), "a private address was called");
 }
 
 #[tokio::test]
 async fn headers_are_filled_in_at_every_attempt() {
-    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let headers = json!({
         "X-Event": "{{event.id}}/{{event.key}}",
         "X-Delivery": "{{delivery.id}} #{{attempt}} of {{event.source}}",
@@ -211,10 +211,10 @@ async fn headers_are_filled_in_at_every_attempt() {
     let sent: [(&str, &[u8]); 3] =
         [("x-event-id", b"key-1"), ("x-tenant", b"acme"), ("x-spoofed", b"evil")];
     let path = "/in/in/orders/7?a=b%0d%0ax-evil:1";
-    let event = gateway.call(http::Method::POST, path, &sent, "{}").await.expect(200).event();
-    let delivery = gateway.delivery(&event, "succeeded").await;
+    let event = gateway.request(http::Method::POST, path, &sent, "{}").await.expect(200).event_id();
+    let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
 
-    let arrivals = sink.arrived(2).await;
+    let arrivals = sink.wait_for_requests(2).await;
     for (number, arrival) in (1..).zip(&arrivals) {
         assert_eq!(arrival.header("x-event"), format!("{event}/key-1"));
         let id = delivery["id"].as_str().unwrap();
@@ -231,7 +231,7 @@ async fn headers_are_filled_in_at_every_attempt() {
 
 #[tokio::test]
 async fn deliveries_go_through_the_proxy_that_is_named() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let (plain, secure) = (Sink::ok().await, TlsSink::start(&authority, None).await);
     let proxy = Proxy::start().await;
     let host =
@@ -263,15 +263,15 @@ async fn deliveries_go_through_the_proxy_that_is_named() {
         // The name was resolved before the proxy was asked.
         format!("SOCKS address {to_plain}"),
     ];
-    assert_eq!(proxy.asked(), expected);
-    assert_eq!((plain.arrivals().len(), secure.arrived()), (3, 3));
-    assert!(plain.arrivals().iter().all(|one| !one.headers.contains_key("proxy-authorization")));
+    assert_eq!(proxy.received_requests(), expected);
+    assert_eq!((plain.requests().len(), secure.request_count()), (3, 3));
+    assert!(plain.requests().iter().all(|one| !one.headers.contains_key("proxy-authorization")));
     assert!(!gateway.log().contains("canary"), "{}", gateway.log());
 }
 
 #[tokio::test]
 async fn a_proxy_that_refuses_us_is_a_matter_of_settings() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let (plain, secure) = (Sink::ok().await, TlsSink::start(&authority, None).await);
     let proxy = Proxy::start().await;
     let gateway = gateway_to(&plain.url(), json!({})).await;
@@ -293,7 +293,7 @@ async fn a_proxy_that_refuses_us_is_a_matter_of_settings() {
         assert_eq!(attempt["failure"], "proxy_refused", "case: {scheme} to {url}");
         assert_eq!(attempt["detail"], "the proxy does not accept the user and password");
     }
-    assert!(plain.arrivals().is_empty());
+    assert!(plain.requests().is_empty());
 }
 
 #[tokio::test]
@@ -323,7 +323,7 @@ async fn a_proxy_that_cannot_reach_the_destination_may_do_so_later() {
 
 #[tokio::test]
 async fn a_destination_may_trust_its_own_authority_and_show_a_certificate() {
-    let (authority, clients) = (Authority::new(), Authority::new());
+    let (authority, clients) = (CertificateAuthority::new(), CertificateAuthority::new());
     let sinks = [
         TlsSink::speaking(&["h2"], &authority, Some(&clients)).await,
         TlsSink::speaking(&["http/1.1"], &authority, Some(&clients)).await,
@@ -334,14 +334,14 @@ async fn a_destination_may_trust_its_own_authority_and_show_a_certificate() {
         std::fs::write(&path, text).unwrap();
         format!("file:{}", path.display())
     };
-    let (certificate, key) = clients.client();
+    let (certificate, key) = clients.issue_client_certificate();
     let ca = file("ca.pem", &authority.pem());
     let certificate = file("client.pem", &certificate);
     let key = file("key.pem", &key);
     let gateway = gateway_to(&sinks[0].url(), json!({})).await;
 
     let own_identity = json!({ "client_certificate": certificate, "client_key": key });
-    let stranger = Authority::new().client();
+    let stranger = CertificateAuthority::new().issue_client_certificate();
     let cases = [
         ("an unknown authority", json!({}), "dead"),
         ("without a certificate", json!({ "ca": ca }), "dead"),
@@ -372,12 +372,12 @@ async fn a_destination_may_trust_its_own_authority_and_show_a_certificate() {
         let failure = if *status == "dead" { json!("tls") } else { json!(null) };
         assert_eq!(attempt["failure"], failure, "case: {name}: {attempt}");
     }
-    assert_eq!(sinks.map(|sink| sink.arrived()), [2, 2]);
+    assert_eq!(sinks.map(|sink| sink.request_count()), [2, 2]);
 }
 
 #[tokio::test]
 async fn a_destination_goes_on_when_its_certificate_becomes_unreadable() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let sink = TlsSink::speaking(&["http/1.1"], &authority, None).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
@@ -391,14 +391,14 @@ async fn a_destination_goes_on_when_its_certificate_becomes_unreadable() {
     gateway.post("/sources", &json!({ "name": "other", "verify": "none" })).await.expect(201);
 
     deliver(&gateway, "succeeded").await;
-    assert_eq!(sink.arrived(), 2);
+    assert_eq!(sink.request_count(), 2);
     assert!(gateway.log().contains("ca.pem"), "it is said");
 }
 
 #[tokio::test]
 async fn certificates_that_cannot_be_used_are_refused_by_the_name_of_their_file() {
-    let authority = Authority::new();
-    let (certificate, key) = authority.client();
+    let authority = CertificateAuthority::new();
+    let (certificate, key) = authority.issue_client_certificate();
     let folder = tempfile::tempdir().unwrap();
     let garbage = folder.path().join("garbage.pem");
     std::fs::write(&garbage, "canary").unwrap();
@@ -420,7 +420,7 @@ async fn certificates_that_cannot_be_used_are_refused_by_the_name_of_their_file(
             "garbage.pem` contains no PEM private key",
         ),
         (
-            json!({ "client_certificate": certificate, "client_key": authority.client().1 }),
+            json!({ "client_certificate": certificate, "client_key": authority.issue_client_certificate().1 }),
             "client_key do not match",
         ),
         (json!({ "client_key": key }), "both or neither"),
@@ -438,7 +438,7 @@ async fn certificates_that_cannot_be_used_are_refused_by_the_name_of_their_file(
 
 #[tokio::test]
 async fn rules_of_a_destination_come_before_the_table() {
-    let sink = Sink::scripted(|_, arrival| {
+    let sink = Sink::with_script(|_, arrival| {
         Reply::status(std::str::from_utf8(&arrival.body).unwrap().parse().unwrap())
     })
     .await;
@@ -462,8 +462,8 @@ async fn rules_of_a_destination_come_before_the_table() {
         ("410", "held", json!(null), 1, json!("config")),
     ];
     for (status, expected, reason, attempts, class) in cases {
-        let event = gateway.accepted("in", status).await;
-        let delivery = gateway.delivery(&event, expected).await;
+        let event = gateway.post_accepted("in", status).await;
+        let delivery = gateway.wait_for_delivery(&event, expected).await;
         assert_eq!(delivery["reason"], reason, "case: {status}");
         assert_eq!(delivery["attempts"], attempts, "case: {status}");
         assert_eq!(delivery["attempt_list"][0]["class"], class, "case: {status}");
@@ -479,19 +479,19 @@ async fn rules_of_a_destination_come_before_the_table() {
 #[tokio::test]
 async fn a_change_takes_effect_at_the_next_attempt() {
     let (sink, proxy) =
-        (Sink::replying([Reply::status(503), Reply::status(200)]).await, Proxy::start().await);
+        (Sink::with_replies([Reply::status(503), Reply::status(200)]).await, Proxy::start().await);
     let more = "retry = { max_attempts = 5, schedule = [\"1h\"] }";
-    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
-    let event = gateway.accepted("in", "{}").await;
-    let delivery = gateway.delivery(&event, "scheduled").await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let delivery = gateway.wait_for_delivery(&event, "scheduled").await;
 
     let changed = json!({ "proxy": proxy.url("socks5"), "auth": { "bearer": "new" } });
     gateway.put("/destinations/out", &destination(&sink.url(), changed)).await.expect(200);
     // The waiting one keeps its time; another event shows that the change is in force.
     deliver(&gateway, "succeeded").await;
-    assert_eq!(sink.arrivals().len(), 2);
-    assert_eq!(sink.arrivals()[1].header("authorization"), "Bearer new");
-    assert_eq!(proxy.asked().len(), 1);
+    assert_eq!(sink.requests().len(), 2);
+    assert_eq!(sink.requests()[1].header("authorization"), "Bearer new");
+    assert_eq!(proxy.received_requests().len(), 1);
     let waiting = gateway.get(&format!("/deliveries/{}", delivery["id"].as_str().unwrap())).await;
     assert_eq!(waiting.expect(200).json()["status"], "scheduled");
 }
@@ -499,12 +499,12 @@ async fn a_change_takes_effect_at_the_next_attempt() {
 #[tokio::test]
 async fn changes_under_load_lose_nothing_and_double_nothing() {
     let (sink, proxy) = (Sink::ok().await, Proxy::start().await);
-    let gateway = Gateway::with(&in_to_out(&sink.url(), THREE_QUICK)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK)).await;
 
     let mut events = Vec::new();
     for round in 0..40 {
         for _ in 0..5 {
-            events.push(gateway.accepted("in", "{}").await);
+            events.push(gateway.post_accepted("in", "{}").await);
         }
         let more = match round % 4 {
             0 => json!({ "proxy": proxy.url("socks5") }),
@@ -515,11 +515,11 @@ async fn changes_under_load_lose_nothing_and_double_nothing() {
         gateway.put("/destinations/out", &destination(&sink.url(), more)).await.expect(200);
     }
 
-    eventually(SOON, || async {
+    eventually(WAIT_LIMIT, || async {
         (gateway.stats().await["by_status"]["succeeded"] == events.len()).then_some(())
     })
     .await;
-    let mut arrived: Vec<String> = sink.arrivals().iter().map(|one| one.id().to_owned()).collect();
+    let mut arrived: Vec<String> = sink.requests().iter().map(|one| one.id().to_owned()).collect();
     arrived.sort_unstable();
     events.sort_unstable();
     assert_eq!(arrived, events);

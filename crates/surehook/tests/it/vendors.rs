@@ -18,23 +18,23 @@ use self::cases::{
     secret_for, secret_of, signed_by_us, unsigned,
 };
 use crate::support::{
-    client::Answer,
-    gateway::{Gateway, in_to_out},
-    sink::{Arrival, Sink},
+    client::HttpResponse,
+    gateway::{Gateway, route_settings},
+    sink::{Sink, SinkRequest},
     unix_now,
-    vendor::{Libraries, Webhook},
+    vendor_libraries::{VendorLibraries, Webhook},
 };
 
 /// Sends the webhook to the gateway as the vendor would.
-async fn send(gateway: &Gateway, webhook: &Webhook) -> Answer {
+async fn send(gateway: &Gateway, webhook: &Webhook) -> HttpResponse {
     let path = webhook.url.strip_prefix(ORIGIN).unwrap();
     let headers: Vec<(&str, &[u8])> =
         webhook.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    gateway.call(Method::POST, path, &headers, webhook.body.clone()).await
+    gateway.request(Method::POST, path, &headers, webhook.body.clone()).await
 }
 
 /// What came to a destination.
-fn as_sent(arrival: &Arrival, url: &str) -> Webhook {
+fn as_sent(arrival: &SinkRequest, url: &str) -> Webhook {
     let headers = arrival.headers.iter();
     Webhook {
         url: url.to_owned(),
@@ -45,7 +45,7 @@ fn as_sent(arrival: &Arrival, url: &str) -> Webhook {
 
 /// The same as if the vendor had sent it there itself: with its own headers where ours have taken
 /// their places.
-fn handed_on(arrival: &Arrival, url: &str) -> Webhook {
+fn handed_on(arrival: &SinkRequest, url: &str) -> Webhook {
     let mut webhook = as_sent(arrival, url);
     webhook.headers.retain(|(name, _)| !name.starts_with("webhook-"));
     for (name, _) in &mut webhook.headers {
@@ -84,17 +84,17 @@ fn settings(as_it_came: &Sink, signed_anew: &Sink) -> String {
 
 #[tokio::test]
 async fn the_libraries_on_pypi_and_we_take_the_same_webhooks() {
-    check(Libraries::python()).await;
+    check(VendorLibraries::python()).await;
 }
 
 #[tokio::test]
 async fn the_libraries_on_npm_and_we_take_the_same_webhooks() {
-    check(Libraries::node()).await;
+    check(VendorLibraries::node()).await;
 }
 
-async fn check(mut libraries: Libraries) {
+async fn check(mut libraries: VendorLibraries) {
     let (as_it_came, signed_anew) = (Sink::ok().await, Sink::ok().await);
-    let gateway = Gateway::with(&settings(&as_it_came, &signed_anew)).await;
+    let gateway = Gateway::start_with(&settings(&as_it_came, &signed_anew)).await;
     for vendor in libraries.vendors() {
         let is_asked = VENDORS.iter().any(|(asked, _)| *asked == vendor);
         // PayPal's certificate comes from its own server; it has a test of its own.
@@ -129,7 +129,7 @@ async fn check(mut libraries: Libraries) {
 struct Asked<'a> {
     vendor: &'a str,
     preset: &'a str,
-    libraries: &'a mut Libraries,
+    libraries: &'a mut VendorLibraries,
     kind: &'a str,
 }
 
@@ -148,9 +148,9 @@ impl Asked<'_> {
         assert!(answer.status.is_success(), "{self}: we refuse what it takes: {answer:?}");
 
         let events = events(self.preset, signed);
-        let arrivals = as_it_came.arrived(before.0 + events.len()).await;
+        let arrivals = as_it_came.wait_for_requests(before.0 + events.len()).await;
         for body in &events {
-            let is_it = |arrival: &&Arrival| arrival.body == body;
+            let is_it = |arrival: &&SinkRequest| arrival.body == body;
             let arrival = arrivals[before.0..].iter().find(is_it);
             let arrival = arrival.unwrap_or_else(|| panic!("{self}: did not arrive: {body:?}"));
             // A token for us does not travel, and a signature not with a part of what it is over.
@@ -160,7 +160,7 @@ impl Asked<'_> {
             }
         }
         if is_signed_anew(self.preset) {
-            let arrivals = signed_anew.arrived(before.1 + events.len()).await;
+            let arrivals = signed_anew.wait_for_requests(before.1 + events.len()).await;
             for arrival in &arrivals[before.1..] {
                 self.takes(&as_sent(arrival, &signed_anew.url()), "signed anew");
             }
@@ -196,7 +196,7 @@ impl fmt::Display for Asked<'_> {
 // Not through a running gateway, which would ask PayPal for the certificate.
 #[test]
 fn the_library_of_paypal_and_we_take_the_same_webhooks() {
-    let mut libraries = Libraries::python();
+    let mut libraries = VendorLibraries::python();
     let mut secret = libraries.keys();
     secret["webhook_id"] = PLAIN.replace('-', "").into();
     let provider = provider::find("paypal").unwrap();
@@ -213,7 +213,7 @@ fn the_library_of_paypal_and_we_take_the_same_webhooks() {
         let theirs = libraries.verify("paypal", &secret, webhook);
         (ours.is_ok() && is_at_paypal, theirs.is_ok())
     };
-    let mut signer = Libraries::python();
+    let mut signer = VendorLibraries::python();
     for (number, sample) in provider.samples().iter().enumerate() {
         let unsigned = unsigned("paypal", sample, number);
         let signed = signer.sign("paypal", &secret, &unsigned, unix_now());
@@ -231,15 +231,15 @@ fn the_library_of_paypal_and_we_take_the_same_webhooks() {
 async fn what_we_sign_is_taken_by_the_libraries_of_standard_webhooks() {
     let sink = Sink::ok().await;
     let signing = format!("signing_secrets = [\"{WHSEC}\"]");
-    let gateway = Gateway::with(&in_to_out(&sink.url(), &signing)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &signing)).await;
     // Svix looks at its own headers first: those of the sender must not stand beside ours.
     let senders =
         [("svix-id", "msg_1"), ("svix-timestamp", "1794762220"), ("svix-signature", "v1,AAAA")];
-    gateway.post_in("in", &senders, r#"{"id":"evt_1","text":"João"}"#).await.expect(200);
-    let delivered = as_sent(&sink.arrived(1).await[0], "");
+    gateway.send_webhook("in", &senders, r#"{"id":"evt_1","text":"João"}"#).await.expect(200);
+    let delivered = as_sent(&sink.wait_for_requests(1).await[0], "");
     let mut tampered = delivered.clone();
     tampered.body[9] ^= 1;
-    for mut libraries in [Libraries::python(), Libraries::node()] {
+    for mut libraries in [VendorLibraries::python(), VendorLibraries::node()] {
         for vendor in ["standard-webhooks", "svix"] {
             let name = libraries.name(vendor);
             assert_eq!(libraries.verify(vendor, &WHSEC.into(), &delivered), Ok(()), "{name}");

@@ -50,7 +50,7 @@ async fn check(verify: &str, cases: Vec<Case>) {
     for Case { name, headers, expected } in cases {
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let answer = gateway.post_in("in", &headers, BODY).await;
+        let answer = gateway.send_webhook("in", &headers, BODY).await;
         match expected {
             Ok(()) => assert_eq!(answer.status, 200, "case: {name}: {}", answer.text()),
             Err(code) => {
@@ -227,10 +227,10 @@ async fn a_user_and_a_password() {
 
 #[tokio::test]
 async fn an_open_source_takes_everybody() {
-    let gateway = Gateway::with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
+    let gateway = Gateway::start_with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
 
-    gateway.post_in("in", &[], BODY).await.expect(200);
-    gateway.post_in("in", &[("authorization", "Basic nonsense")], "{}").await.expect(200);
+    gateway.send_webhook("in", &[], BODY).await.expect(200);
+    gateway.send_webhook("in", &[("authorization", "Basic nonsense")], "{}").await.expect(200);
 
     assert_eq!(gateway.stats().await["total"], 2);
 }
@@ -248,14 +248,14 @@ async fn a_secret_that_was_taken_out_opens_nothing() {
     let gateway = Gateway::start().await;
     gateway.post("/sources", &source(&[SECRET, PREVIOUS])).await.expect(201);
     let old = [("x-token", PREVIOUS)];
-    gateway.post_in("in", &old, BODY).await.expect(200);
-    let again = gateway.post_in("in", &old, BODY).await.expect(200).json();
+    gateway.send_webhook("in", &old, BODY).await.expect(200);
+    let again = gateway.send_webhook("in", &old, BODY).await.expect(200).json();
     assert_eq!((&again["status"], &again["skipped"]), (&"duplicate".into(), &true.into()));
 
     gateway.put("/sources/in", &source(&[SECRET])).await.expect(200);
 
-    assert_eq!(gateway.post_in("in", &old, BODY).await.expect(401).code(), "mismatch");
-    gateway.post_in("in", &[("x-token", SECRET)], BODY).await.expect(200);
+    assert_eq!(gateway.send_webhook("in", &old, BODY).await.expect(401).code(), "mismatch");
+    gateway.send_webhook("in", &[("x-token", SECRET)], BODY).await.expect(200);
     assert_eq!(gateway.stats().await["total"], 1);
 }
 
@@ -269,18 +269,18 @@ async fn a_source_whose_secret_is_gone_refuses_everything_and_hinders_nothing() 
         "secrets": ["env:SHOP_SECRET"],
     });
     gateway.post("/sources", &source).await.expect(201);
-    gateway.post_in("shop", &[("x-token", SECRET)], BODY).await.expect(200);
+    gateway.send_webhook("shop", &[("x-token", SECRET)], BODY).await.expect(200);
 
-    gateway.forget("SHOP_SECRET");
+    gateway.remove_env("SHOP_SECRET");
     gateway.restart().await;
 
     for headers in [&[][..], &[("x-token", SECRET)], &[("x-token", "")]] {
-        let refused = gateway.post_in("shop", headers, "{}").await.expect(503);
+        let refused = gateway.send_webhook("shop", headers, "{}").await.expect(503);
         assert_eq!(refused.code(), "source_misconfigured");
         // The request may be good, so its sender is asked to come back.
         assert_eq!(refused.header("retry-after"), "60");
     }
-    gateway.accepted("demo", "{}").await;
+    gateway.post_accepted("demo", "{}").await;
     gateway
         .post("/sources", &serde_json::json!({ "name": "in", "verify": "none" }))
         .await

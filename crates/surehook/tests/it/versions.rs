@@ -4,16 +4,16 @@ use http::Method;
 use serde_json::json;
 
 use crate::support::{
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
 #[tokio::test]
 async fn what_is_known_is_not_sent_again() {
-    let sink = Sink::replying([Reply::status(200)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
-    let delivery = gateway.delivery(&event, "succeeded").await;
+    let sink = Sink::with_replies([Reply::status(200)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
     let delivery = delivery["id"].as_str().unwrap();
     let routes = gateway.get("/routes").await.expect(200).json();
     let route = routes["data"][0]["id"].as_str().unwrap();
@@ -30,18 +30,18 @@ async fn what_is_known_is_not_sent_again() {
         let weak = format!("W/{tag}, \"x\"");
         for known in [tag, &weak, "*"] {
             let headers = [("if-none-match", known)];
-            let same = gateway.ask(Method::GET, &path, &headers, "").await.expect(304);
+            let same = gateway.request_as_admin(Method::GET, &path, &headers, "").await.expect(304);
             assert_eq!((same.body.len(), same.header("etag")), (0, tag), "case: {path} {known}");
         }
         let headers = [("if-none-match", "\"other\"")];
-        let other = gateway.ask(Method::GET, &path, &headers, "").await.expect(200);
+        let other = gateway.request_as_admin(Method::GET, &path, &headers, "").await.expect(200);
         assert_eq!(other.body, first.body, "case: {path}");
     }
     // A duplicate changes the event, and so its tag.
     let path = format!("/events/{event}");
     let tag = gateway.get(&path).await.header("etag").to_owned();
-    gateway.post_in("in", &[], r#"{"id":"a","other":true}"#).await.expect(200);
-    gateway.ask(Method::GET, &path, &[("if-none-match", &tag)], "").await.expect(200);
+    gateway.send_webhook("in", &[], r#"{"id":"a","other":true}"#).await.expect(200);
+    gateway.request_as_admin(Method::GET, &path, &[("if-none-match", &tag)], "").await.expect(200);
 }
 
 /// What is shown is the same, and yet it is another version: a masked secret was changed.
@@ -58,7 +58,8 @@ async fn a_changed_secret_is_another_version_of_the_configuration() {
 
     let mine = [("if-match", seen.header("etag"))];
     let wanted = json!({ "destinations": [spec("first")] }).to_string();
-    let lost = gateway.ask(Method::PUT, "/configuration", &mine, &wanted).await.expect(412);
+    let lost =
+        gateway.request_as_admin(Method::PUT, "/configuration", &mine, &wanted).await.expect(412);
 
     assert_eq!(lost.code(), "changed_meanwhile");
     assert_eq!(gateway.get("/configuration").await.expect(200).body, seen.body);
@@ -72,31 +73,41 @@ async fn nobody_overwrites_what_he_has_not_seen() {
     let mine = [("if-match", seen.as_str())];
 
     let first = gateway
-        .ask(Method::PUT, "/sources/demo", &mine, &body(false).to_string())
+        .request_as_admin(Method::PUT, "/sources/demo", &mine, &body(false).to_string())
         .await
         .expect(200);
-    let lost = gateway.ask(Method::PUT, "/sources/demo", &mine, &body(true).to_string()).await;
+    let lost = gateway
+        .request_as_admin(Method::PUT, "/sources/demo", &mine, &body(true).to_string())
+        .await;
 
     assert_eq!(lost.expect(412).code(), "changed_meanwhile");
     assert_eq!(gateway.get("/sources/demo").await.json()["enabled"], false);
-    let lost = gateway.ask(Method::DELETE, "/sources/demo", &mine, "").await;
+    let lost = gateway.request_as_admin(Method::DELETE, "/sources/demo", &mine, "").await;
     assert_eq!(lost.expect(412).code(), "changed_meanwhile");
     let current = first.header("etag").to_owned();
     assert_eq!(gateway.get("/sources/demo").await.header("etag"), current);
     // What changed nothing is a version all the same: somebody wrote it.
     let same = gateway
-        .ask(Method::PUT, "/sources/demo", &[("if-match", "*")], &body(false).to_string())
+        .request_as_admin(
+            Method::PUT,
+            "/sources/demo",
+            &[("if-match", "*")],
+            &body(false).to_string(),
+        )
         .await
         .expect(200);
     assert_ne!(same.header("etag"), current);
     let headers = [("if-match", same.header("etag"))];
-    gateway.ask(Method::DELETE, "/sources/demo", &headers, "").await.expect(204);
-    gateway.ask(Method::PUT, "/sources/demo", &mine, &body(true).to_string()).await.expect(404);
+    gateway.request_as_admin(Method::DELETE, "/sources/demo", &headers, "").await.expect(204);
+    gateway
+        .request_as_admin(Method::PUT, "/sources/demo", &mine, &body(true).to_string())
+        .await
+        .expect(404);
 }
 
 #[tokio::test]
 async fn how_a_destination_does_is_no_part_of_its_version() {
-    let gateway = Gateway::with(&in_to_out("https://example.com/hook", "")).await;
+    let gateway = Gateway::start_with(&route_settings("https://example.com/hook", "")).await;
     let seen = gateway.get("/destinations/out").await.expect(200).header("etag").to_owned();
 
     let paused = gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
@@ -104,12 +115,14 @@ async fn how_a_destination_does_is_no_part_of_its_version() {
     assert_eq!(paused.header("etag"), seen);
     // Whoever knows the version does not know the state, and is told.
     let known = [("if-none-match", seen.as_str())];
-    let now = gateway.ask(Method::GET, "/destinations/out", &known, "").await.expect(200);
+    let now =
+        gateway.request_as_admin(Method::GET, "/destinations/out", &known, "").await.expect(200);
     assert_eq!((now.header("etag"), &now.json()["state"]["paused"]), (&*seen, &json!(true)));
     // And a change that was made in view of the settings goes through.
     let body = json!({ "name": "out", "url": "https://example.com/other" }).to_string();
     let mine = [("if-match", seen.as_str())];
-    let put = gateway.ask(Method::PUT, "/destinations/out", &mine, &body).await.expect(200);
+    let put =
+        gateway.request_as_admin(Method::PUT, "/destinations/out", &mine, &body).await.expect(200);
     assert_ne!(put.header("etag"), seen);
     assert_eq!(put.json()["state"]["paused"], true);
 }
@@ -125,7 +138,11 @@ async fn of_concurrent_changes_of_one_version_one_is_made() {
             let name = format!("s{number}");
             let body = json!({ "sources": [{ "name": name, "verify": "none" }] }).to_string();
             let headers = [("if-match", seen.as_str())];
-            gateway.ask(Method::PUT, "/configuration", &headers, &body).await.status.as_u16()
+            gateway
+                .request_as_admin(Method::PUT, "/configuration", &headers, &body)
+                .await
+                .status
+                .as_u16()
         });
     }
     let statuses = tasks.join_all().await;

@@ -6,14 +6,14 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    client::Answer,
-    gateway::{Gateway, TOKEN, in_to_out},
+    client::HttpResponse,
+    gateway::{Gateway, TOKEN, route_settings},
     sink::{Reply, Sink},
 };
 
-async fn create(gateway: &Gateway, key: &str, name: &str) -> Answer {
+async fn create(gateway: &Gateway, key: &str, name: &str) -> HttpResponse {
     let body = json!({ "name": name, "verify": "none" }).to_string();
-    gateway.ask(Method::POST, "/sources", &[("idempotency-key", key)], &body).await
+    gateway.request_as_admin(Method::POST, "/sources", &[("idempotency-key", key)], &body).await
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn the_same_wish_again_gets_the_same_answer() {
     let elsewhere = "/destinations";
     let body = json!({ "name": "shop", "verify": "none" }).to_string();
     let key = [("idempotency-key", "wish-1")];
-    let other = gateway.ask(Method::POST, elsewhere, &key, &body).await.expect(422);
+    let other = gateway.request_as_admin(Method::POST, elsewhere, &key, &body).await.expect(422);
     assert_eq!(other.code(), "idempotency_key_reused");
 }
 
@@ -61,11 +61,12 @@ async fn a_refusal_does_not_use_the_key_up() {
 #[tokio::test]
 async fn a_wish_that_is_tried_again_and_refused_keeps_its_key() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let body = json!({ "destination": "out", "body": {} }).to_string();
     let key = [("idempotency-key", "once")];
-    let first = gateway.ask(Method::POST, "/messages", &key, &body).await.expect(202).json();
-    gateway.delivery_is(first["delivery_id"].as_str().unwrap(), "succeeded").await;
+    let first =
+        gateway.request_as_admin(Method::POST, "/messages", &key, &body).await.expect(202).json();
+    gateway.wait_for_delivery_status(first["delivery_id"].as_str().unwrap(), "succeeded").await;
     gateway.terminate().await;
     // As if it had been killed before it could answer.
     let file = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
@@ -81,10 +82,12 @@ async fn a_wish_that_is_tried_again_and_refused_keeps_its_key() {
     };
     rename("out", "moved").await;
 
-    let refused = gateway.ask(Method::POST, "/messages", &key, &body).await.expect(422);
+    let refused =
+        gateway.request_as_admin(Method::POST, "/messages", &key, &body).await.expect(422);
     assert_eq!(refused.code(), "unknown_destination");
     rename("moved", "out").await;
-    let again = gateway.ask(Method::POST, "/messages", &key, &body).await.expect(202).json();
+    let again =
+        gateway.request_as_admin(Method::POST, "/messages", &key, &body).await.expect(202).json();
 
     assert_eq!(again, first);
     assert_eq!(sink.count(), 1);
@@ -105,13 +108,14 @@ async fn what_is_no_key_is_refused() {
     ];
     let body = json!({ "name": "shop", "verify": "none" }).to_string();
     for headers in cases {
-        let answer = gateway.ask(Method::POST, "/sources", headers, &body).await.expect(400);
+        let answer =
+            gateway.request_as_admin(Method::POST, "/sources", headers, &body).await.expect(400);
         assert_eq!(answer.code(), "bad_idempotency_key", "case: {headers:?}");
     }
     gateway.get("/sources/shop").await.expect(404);
     // A key on what is not a POST means nothing.
     let key = [("idempotency-key", "\"open")];
-    gateway.ask(Method::GET, "/sources", &key, "").await.expect(200);
+    gateway.request_as_admin(Method::GET, "/sources", &key, "").await.expect(200);
 }
 
 /// The answer holds the token, and answers with a key are kept in the store.
@@ -121,7 +125,7 @@ async fn a_token_is_not_made_with_a_key() {
     let key = [("idempotency-key", "token-1")];
     let wish = json!({ "role": "viewer" }).to_string();
 
-    let refused = gateway.ask(Method::POST, "/tokens", &key, &wish).await.expect(400);
+    let refused = gateway.request_as_admin(Method::POST, "/tokens", &key, &wish).await.expect(400);
 
     assert_eq!(refused.code(), "bad_idempotency_key");
     gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201);
@@ -129,36 +133,38 @@ async fn a_token_is_not_made_with_a_key() {
 
 #[tokio::test]
 async fn a_replay_with_a_key_is_made_once() {
-    let sink = Sink::replying([Reply::status(200), Reply::status(200)]).await;
-    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", "{}").await;
-    let delivery = gateway.delivery(&event, "succeeded").await;
+    let sink = Sink::with_replies([Reply::status(200), Reply::status(200)]).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
     let path = format!("/deliveries/{}/replay", delivery["id"].as_str().unwrap());
     let key = [("idempotency-key", "again")];
 
-    let first = gateway.ask(Method::POST, &path, &key, "").await.expect(202).json();
-    let again = gateway.ask(Method::POST, &path, &key, "").await.expect(202).json();
+    let first = gateway.request_as_admin(Method::POST, &path, &key, "").await.expect(202).json();
+    let again = gateway.request_as_admin(Method::POST, &path, &key, "").await.expect(202).json();
 
     assert_eq!(first, again);
-    gateway.delivery_is(first["delivery_id"].as_str().unwrap(), "succeeded").await;
+    gateway.wait_for_delivery_status(first["delivery_id"].as_str().unwrap(), "succeeded").await;
     assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
     let other = [("idempotency-key", "once more")];
-    let too_soon = gateway.ask(Method::POST, &path, &other, "").await.expect(429);
+    let too_soon = gateway.request_as_admin(Method::POST, &path, &other, "").await.expect(429);
     assert_eq!(too_soon.code(), "replayed_too_soon");
 }
 
 #[tokio::test]
 async fn a_replay_job_with_a_key_is_made_once() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
-    let event = gateway.accepted("in", "{}").await;
-    gateway.delivery(&event, "succeeded").await;
+    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    gateway.wait_for_delivery(&event, "succeeded").await;
     let body = json!({ "verb": "force_resend", "filter": { "source": "in" } }).to_string();
     let key = [("idempotency-key", "again")];
 
-    let first = gateway.ask(Method::POST, "/replays", &key, &body).await.expect(202).json();
+    let first =
+        gateway.request_as_admin(Method::POST, "/replays", &key, &body).await.expect(202).json();
     for _restarted in [false, true] {
-        let again = gateway.ask(Method::POST, "/replays", &key, &body).await.expect(202);
+        let again =
+            gateway.request_as_admin(Method::POST, "/replays", &key, &body).await.expect(202);
         assert_eq!((again.json(), again.header("idempotency-replayed")), (first.clone(), "true"));
         gateway.restart().await;
     }
@@ -171,9 +177,11 @@ async fn a_replay_job_with_a_key_is_made_once() {
 // A retry whose first try was carried out and not answered finds what it wishes for.
 #[tokio::test]
 async fn what_holds_already_is_not_refused() {
-    let gateway = Gateway::with(&in_to_out("https://example.com/hook", "delay = \"1h\"")).await;
-    let event = gateway.accepted("in", "{}").await;
-    let delivery = gateway.delivery(&event, "pending").await["id"].as_str().unwrap().to_owned();
+    let gateway =
+        Gateway::start_with(&route_settings("https://example.com/hook", "delay = \"1h\"")).await;
+    let event = gateway.post_accepted("in", "{}").await;
+    let delivery =
+        gateway.wait_for_delivery(&event, "pending").await["id"].as_str().unwrap().to_owned();
     for path in [
         "/destinations/out/pause",
         "/destinations/out/resume",
@@ -181,7 +189,10 @@ async fn what_holds_already_is_not_refused() {
     ] {
         for key in ["first", "second"] {
             let key = format!("{path} {key}");
-            gateway.ask(Method::POST, path, &[("idempotency-key", &key)], "").await.expect(200);
+            gateway
+                .request_as_admin(Method::POST, path, &[("idempotency-key", &key)], "")
+                .await
+                .expect(200);
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::process::Stdio;
 
-use super::{is_at, is_on};
+use super::{wait_for_page, wait_for_path};
 use crate::support::{browser::Browser, gateway::Gateway};
 
 #[tokio::test]
 async fn an_empty_gateway_leads_to_the_first_event_and_moves_by_itself() {
-    let gateway = Gateway::newcomer().await;
+    let gateway = Gateway::start_unconfigured().await;
     let browser = Browser::start().await;
     super::sign_in(&browser, &gateway).await;
-    is_on(&browser, "/").await;
+    wait_for_path(&browser, "/").await;
     let line = browser.text("#start-line").await;
     assert!(line.contains(&gateway.url("/in/demo")), "{line}");
     // Whether the page is still the same one is seen by what is left on it.
@@ -29,7 +29,7 @@ async fn an_empty_gateway_leads_to_the_first_event_and_moves_by_itself() {
     browser.wait_until("document.querySelector('.start-done a[href^=\"/events/evt_\"]')").await;
     assert_eq!(browser.run("return window.isTheSamePage", &[]).await, true);
     browser.click(".start-done a[href^='/events/evt_']").await;
-    is_at(&browser, "location.pathname.startsWith('/events/evt_')").await;
+    wait_for_page(&browser, "location.pathname.startsWith('/events/evt_')").await;
     assert!(browser.text("#body").await.contains("hello-1"));
-    browser.assert_quiet().await;
+    browser.assert_no_console_errors().await;
 }

@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 
-use super::{day, is_at, sign_in_at};
+use super::{screenshot_data, sign_in_at, wait_for_page};
 use crate::support::{
-    browser::{Browser, Scheme},
+    browser::{Browser, ColorScheme},
     gateway::TOKEN,
 };
 
@@ -28,7 +28,7 @@ const PAGES: [(&str, &str, u32); 10] = [
 
 #[tokio::test]
 async fn every_main_page_has_its_picture_in_both_themes() {
-    let day = day::pass().await;
+    let day = screenshot_data::start().await;
     let browser = Browser::start().await;
     let kept = std::env::var_os("SUREHOOK_SCREENSHOTS").map(PathBuf::from);
     let folder = kept.unwrap_or_else(|| browser.folder().to_owned());
@@ -36,15 +36,15 @@ async fn every_main_page_has_its_picture_in_both_themes() {
     for (name, path, width) in PAGES {
         let path = path.replace("{dead}", &day.dead).replace("{doubled}", &day.doubled);
         browser.resize(width, if width < 600 { 760 } else { 800 }).await;
-        for scheme in [Scheme::Light, Scheme::Dark] {
-            browser.prefer(scheme).await;
-            browser.goto(&day.gateway.url(&path)).await;
-            is_at(&browser, "document.querySelector('h1') !== null").await;
+        for scheme in [ColorScheme::Light, ColorScheme::Dark] {
+            browser.set_color_scheme(scheme).await;
+            browser.open(&day.gateway.url(&path)).await;
+            wait_for_page(&browser, "document.querySelector('h1') !== null").await;
             let file = folder.join(format!("{name}-{}.png", scheme.name()));
             browser.screenshot(&file).await;
             let size = std::fs::metadata(&file).unwrap().len();
             assert!(size <= SIZE_MAX, "{} has {size} bytes", file.display());
         }
     }
-    browser.assert_quiet().await;
+    browser.assert_no_console_errors().await;
 }

@@ -1,14 +1,14 @@
 //! One person is found however the number is written, and stays masked until somebody asks.
 
 use super::{
-    furnished::{self, PHONE, upsert, write},
-    is_at, is_on, says, sign_in,
+    populated_gateway::{self, PHONE, upsert, write},
+    sign_in, wait_for_page, wait_for_path, wait_for_text,
 };
 use crate::support::{
     browser::{Browser, key},
+    fake_channels::EvolutionGo,
     gateway::Gateway,
     sink::Sink,
-    standin::EvolutionGo,
 };
 
 /// The same phone, as people write it. Mobile phones of Brazil got a ninth digit over the years.
@@ -17,19 +17,20 @@ const SPELLINGS: [&str; 4] =
 
 #[tokio::test]
 async fn a_phone_is_found_in_any_spelling_masked_and_revealed_with_a_trace() {
-    let (works, refuses) = (Sink::ok().await, furnished::refusing().await);
+    let (works, refuses) = (Sink::ok().await, populated_gateway::refusing().await);
     let evolution = EvolutionGo::start().await;
-    let gateway = Gateway::with(&furnished::settings(&works, &refuses, &evolution)).await;
+    let gateway =
+        Gateway::start_with(&populated_gateway::settings(&works, &refuses, &evolution)).await;
     let event = write(&gateway, &upsert(PHONE, "A1", "João", "Olá, tem entrega hoje?")).await;
     write(&gateway, &upsert("5521912345678", "B1", "Maria", "outra coisa")).await;
 
     let browser = Browser::start().await;
     sign_in(&browser, &gateway).await;
     for spelling in SPELLINGS {
-        browser.goto(&gateway.url("/events")).await;
+        browser.open(&gateway.url("/events")).await;
         browser.type_into("#q", &format!("phone:\"{spelling}\"")).await;
         browser.keys(key::ENTER).await;
-        is_at(&browser, "location.search.includes('phone')").await;
+        wait_for_page(&browser, "location.search.includes('phone')").await;
         let rows =
             "return [...document.querySelectorAll('tr[data-row]')].map(row => row.dataset.row)";
         assert_eq!(browser.run(rows, &[]).await, serde_json::json!([event]), "{spelling}");
@@ -37,26 +38,26 @@ async fn a_phone_is_found_in_any_spelling_masked_and_revealed_with_a_trace() {
         assert!(list.contains("5511•") && !list.contains("987654"), "{list}");
 
         browser.click("nav a[href='/conversations']").await;
-        is_on(&browser, "/conversations").await;
+        wait_for_path(&browser, "/conversations").await;
         browser.type_into("#q", spelling).await;
         browser.keys(key::ENTER).await;
-        is_at(&browser, "document.querySelector('#conversation')").await;
+        wait_for_page(&browser, "document.querySelector('#conversation')").await;
         let talk = browser.text("#conversation").await;
         assert!(talk.contains("Olá, tem entrega hoje?") && !talk.contains("outra"), "{talk}");
         assert!(!browser.text("h1").await.contains("87654321"));
     }
 
     // The page of the event hides it as well, until it is revealed.
-    browser.goto(&gateway.url(&format!("/events/{event}"))).await;
+    browser.open(&gateway.url(&format!("/events/{event}"))).await;
     let facts = "return document.querySelector('section[aria-labelledby=h-facts]').innerText";
     let hidden = browser.run(facts, &[]).await;
     assert!(!hidden.as_str().unwrap().contains(PHONE), "{hidden}");
     browser.click("[data-open='#reveal']").await;
     browser.click("#reveal form button:not([data-close])").await;
-    is_at(&browser, "location.pathname.endsWith('/reveal')").await;
+    wait_for_page(&browser, "location.pathname.endsWith('/reveal')").await;
     let shown = browser.run(facts, &[]).await;
     assert!(shown.as_str().unwrap().contains(PHONE), "{shown}");
-    browser.goto(&gateway.url(&format!("/events/{event}"))).await;
+    browser.open(&gateway.url(&format!("/events/{event}"))).await;
     let told = gateway.event(&event).await;
     let decisions = told["decisions"].as_array().unwrap();
     assert!(decisions.iter().any(|decision| decision["kind"] == "revealed"), "{told}");
@@ -66,9 +67,9 @@ async fn a_phone_is_found_in_any_spelling_masked_and_revealed_with_a_trace() {
     assert!(story.contains("viewed masked values"), "{story}");
 
     // In conversations too, by the button there.
-    browser.goto(&gateway.url("/conversations")).await;
+    browser.open(&gateway.url("/conversations")).await;
     browser.click(&format!("tr[data-row='{event}'] a")).await;
     browser.click("form[action='/conversations'][method=post] button").await;
-    says(&browser, PHONE).await;
-    browser.assert_quiet().await;
+    wait_for_text(&browser, PHONE).await;
+    browser.assert_no_console_errors().await;
 }

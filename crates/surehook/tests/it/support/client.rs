@@ -9,17 +9,17 @@ use hyper_util::{
 };
 use serde_json::Value;
 
-use super::SOON;
+use super::WAIT_LIMIT;
 
 /// An answer, read to its end.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl HttpResponse {
     /// The body as JSON; a test that asks for it expects nothing else.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
@@ -51,7 +51,7 @@ impl Answer {
 
     /// The id of the first event of a webhook that was taken in.
     #[track_caller]
-    pub(crate) fn event(&self) -> String {
+    pub(crate) fn event_id(&self) -> String {
         self.json()["events"][0]["id"].as_str().unwrap().to_owned()
     }
 
@@ -79,7 +79,7 @@ impl Client {
         url: &str,
         headers: &[(&str, &[u8])],
         body: impl Into<Bytes>,
-    ) -> Result<Answer, String> {
+    ) -> Result<HttpResponse, String> {
         let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -89,8 +89,8 @@ impl Client {
             let answer = self.0.request(request).await.map_err(|error| error.to_string())?;
             let (parts, body) = answer.into_parts();
             let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
-            Ok(Answer { status: parts.status, headers: parts.headers, body })
+            Ok(HttpResponse { status: parts.status, headers: parts.headers, body })
         };
-        tokio::time::timeout(SOON, exchange).await.map_err(|_| "no answer".to_owned())?
+        tokio::time::timeout(WAIT_LIMIT, exchange).await.map_err(|_| "no answer".to_owned())?
     }
 }

@@ -5,34 +5,34 @@ use http::Method;
 use super::gateway::{Gateway, TOKEN};
 
 /// Somebody who has signed in to the dashboard.
-pub(crate) struct SignedIn<'g> {
+pub(crate) struct DashboardClient<'g> {
     gateway: &'g Gateway,
     cookie: String,
 }
 
 /// What a page answered.
-pub(crate) struct Page {
+pub(crate) struct DashboardPage {
     pub(crate) status: u16,
     pub(crate) location: Option<String>,
     pub(crate) html: String,
 }
 
-impl<'g> SignedIn<'g> {
+impl<'g> DashboardClient<'g> {
     /// With the admin's token.
     pub(crate) async fn new(gateway: &'g Gateway) -> Self {
-        Self::with(gateway, TOKEN).await
+        Self::with_token(gateway, TOKEN).await
     }
 
     /// With any token of the API.
-    pub(crate) async fn with(gateway: &'g Gateway, token: &str) -> Self {
+    pub(crate) async fn with_token(gateway: &'g Gateway, token: &str) -> Self {
         let form = format!("token={token}");
-        let answer = gateway.call(Method::POST, "/login", &HEADERS, form).await.expect(303);
+        let answer = gateway.request(Method::POST, "/login", &HEADERS, form).await.expect(303);
         let cookie = answer.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
         Self { gateway, cookie }
     }
 
     /// With a cookie of before.
-    pub(crate) fn resumed(gateway: &'g Gateway, cookie: &str) -> Self {
+    pub(crate) fn with_cookie(gateway: &'g Gateway, cookie: &str) -> Self {
         Self { gateway, cookie: cookie.to_owned() }
     }
 
@@ -47,21 +47,21 @@ impl<'g> SignedIn<'g> {
     }
 
     /// Reads a page.
-    pub(crate) async fn page(&self, path: &str) -> Page {
+    pub(crate) async fn page(&self, path: &str) -> DashboardPage {
         self.send(Method::GET, path, "").await
     }
 
     /// Sends a form; `fields` are written as they are.
-    pub(crate) async fn form(&self, path: &str, fields: &str) -> Page {
+    pub(crate) async fn submit_form(&self, path: &str, fields: &str) -> DashboardPage {
         self.send(Method::POST, path, fields).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: &str) -> Page {
+    async fn send(&self, method: Method, path: &str, body: &str) -> DashboardPage {
         let mut headers = HEADERS.to_vec();
         headers.push(("cookie", self.cookie.as_bytes()));
-        let answer = self.gateway.call(method, path, &headers, body.to_owned()).await;
+        let answer = self.gateway.request(method, path, &headers, body.to_owned()).await;
         let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
-        Page {
+        DashboardPage {
             status: answer.status.as_u16(),
             location: location.map(str::to_owned),
             html: answer.text(),

@@ -1,4 +1,4 @@
-//! A gateway of its own for each test: `surehook serve` on a free port and in a fresh folder.
+//! A gateway of its own for each test: `run_surehook serve` on a free port and in a fresh folder.
 
 use std::{net::SocketAddr, path::Path, process::ExitStatus};
 
@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{
-    SOON,
-    client::{Answer, Client},
+    WAIT_LIMIT,
+    client::{Client, HttpResponse},
     eventually,
-    process::{Process, Ran, surehook},
-    raw::Raw,
+    process::{CommandOutput, Process, run_surehook},
+    raw::RawConnection,
 };
 
 /// The admin token of every gateway that was not told otherwise.
 pub(crate) const TOKEN: &str = "test-admin-token-0123456789";
 
 /// Settings with one open source `in` and one destination `out`; `more` belongs to the latter.
-pub(crate) fn in_to_out(url: &str, more: &str) -> String {
+pub(crate) fn route_settings(url: &str, more: &str) -> String {
     format!(
         r#"
         [[sources]]
@@ -41,13 +41,13 @@ pub(crate) fn in_to_out(url: &str, more: &str) -> String {
 
 /// How a gateway is started.
 #[derive(Clone, Debug)]
-pub(crate) struct Builder {
+pub(crate) struct GatewayBuilder {
     settings: String,
     env: Vec<(String, String)>,
     is_loopback_allowed: bool,
 }
 
-impl Builder {
+impl GatewayBuilder {
     /// TOML for the settings file; top-level keys first, as TOML wants it.
     pub(crate) fn settings(mut self, toml: &str) -> Self {
         self.settings.push_str(toml);
@@ -87,7 +87,7 @@ impl Builder {
             token: TOKEN.to_owned(),
             client: Client::new(),
         };
-        gateway.is_ready().await;
+        gateway.wait_until_ready().await;
         gateway
     }
 }
@@ -96,14 +96,14 @@ impl Builder {
 async fn serve(folder: &Path, env: &[(String, String)]) -> (Process, SocketAddr) {
     let args = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
     let process = std::sync::Mutex::new(Process::spawn(folder, &args, env));
-    let address = eventually(SOON, || async {
+    let address = eventually(WAIT_LIMIT, || async {
         let mut process = process.lock().unwrap();
         let printed = process.stdout.text();
         let address = printed.lines().find_map(|line| {
             line.trim_start().strip_prefix("address")?.trim().strip_prefix("http://")?.parse().ok()
         });
         if address.is_none() {
-            let ended = process.has_ended();
+            let ended = process.try_exit_status();
             assert!(ended.is_none(), "did not start: {ended:?}\n{}", process.stderr.text());
         }
         address
@@ -125,8 +125,8 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// A gateway that may deliver to this machine, to be told the rest.
-    pub(crate) fn builder() -> Builder {
-        Builder { settings: String::new(), env: Vec::new(), is_loopback_allowed: true }
+    pub(crate) fn builder() -> GatewayBuilder {
+        GatewayBuilder { settings: String::new(), env: Vec::new(), is_loopback_allowed: true }
     }
 
     /// A gateway as it is when nobody configured anything: the source `demo` and the inbox.
@@ -135,18 +135,18 @@ impl Gateway {
     }
 
     /// A gateway with these settings.
-    pub(crate) async fn with(toml: &str) -> Self {
+    pub(crate) async fn start_with(toml: &str) -> Self {
         Self::builder().settings(toml).start().await
     }
 
     /// A gateway in an empty folder, without settings and without a token: what a newcomer starts.
-    pub(crate) async fn newcomer() -> Self {
+    pub(crate) async fn start_unconfigured() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (process, address) = serve(folder.path(), &[]).await;
         let client = Client::new();
         let mut gateway =
             Self { folder, env: Vec::new(), process, address, token: String::new(), client };
-        gateway.is_ready().await;
+        gateway.wait_until_ready().await;
         let printed = gateway.stdout();
         let token = printed.lines().find_map(|line| {
             line.trim_start().strip_prefix("admin token")?.split_whitespace().next()
@@ -155,8 +155,8 @@ impl Gateway {
         gateway
     }
 
-    async fn is_ready(&self) {
-        eventually(SOON, || async {
+    async fn wait_until_ready(&self) {
+        eventually(WAIT_LIMIT, || async {
             let answer = self.client.send(Method::GET, &self.url("/readyz"), &[], "").await;
             answer.ok().filter(|answer| answer.status == 200).map(drop)
         })
@@ -198,67 +198,67 @@ impl Gateway {
     /// Asks the process to end, and waits until it has.
     pub(crate) async fn terminate(&mut self) -> ExitStatus {
         self.process.signal(Signal::TERM);
-        self.process.ended().await
+        self.process.wait_for_exit().await
     }
 
-    /// Asks the process to end; [`Self::ended`] waits for it.
-    pub(crate) fn ask_to_end(&self) {
+    /// Asks the process to end; [`Self::wait_for_exit`] waits for it.
+    pub(crate) fn send_sigterm(&self) {
         self.process.signal(Signal::TERM);
     }
 
-    pub(crate) async fn ended(&mut self) -> ExitStatus {
-        self.process.ended().await
+    pub(crate) async fn wait_for_exit(&mut self) -> ExitStatus {
+        self.process.wait_for_exit().await
     }
 
     /// Starts anew on the same data; what still runs is killed first. The port is another one.
     pub(crate) async fn restart(&mut self) {
         self.process.kill9();
-        self.no_panic();
+        self.assert_no_panic();
         (self.process, self.address) = serve(self.folder.path(), &self.env).await;
-        self.is_ready().await;
+        self.wait_until_ready().await;
     }
 
     /// Takes a variable out of the environment; the next start does not have it.
-    pub(crate) fn forget(&mut self, name: &str) {
+    pub(crate) fn remove_env(&mut self, name: &str) {
         self.env.retain(|(other, _)| other != name);
     }
 
     /// A connection on which anything can be written.
-    pub(crate) async fn raw(&self) -> Raw {
-        Raw::connect(self.address).await
+    pub(crate) async fn connect_raw(&self) -> RawConnection {
+        RawConnection::connect(self.address).await
     }
 
     /// Runs another command of the binary against this gateway.
-    pub(crate) async fn cli(&self, args: &[&str]) -> Ran {
+    pub(crate) async fn cli(&self, args: &[&str]) -> CommandOutput {
         let env = [
             ("SUREHOOK_SERVER".to_owned(), self.url("")),
             ("SUREHOOK_TOKEN".to_owned(), self.token.clone()),
         ];
-        surehook(self.folder.path(), args, &env).await
+        run_surehook(self.folder.path(), args, &env).await
     }
 
     /// The same, as whoever has another token.
-    pub(crate) async fn cli_as(&self, token: &str, args: &[&str]) -> Ran {
+    pub(crate) async fn cli_as(&self, token: &str, args: &[&str]) -> CommandOutput {
         let env = [
             ("SUREHOOK_SERVER".to_owned(), self.url("")),
             ("SUREHOOK_TOKEN".to_owned(), token.to_owned()),
         ];
-        surehook(self.folder.path(), args, &env).await
+        run_surehook(self.folder.path(), args, &env).await
     }
 
     /// Any request to any path, without a token.
-    pub(crate) async fn call(
+    pub(crate) async fn request(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &[u8])],
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> HttpResponse {
         self.client.send(method, &self.url(path), headers, body).await.unwrap()
     }
 
     /// A request to the API with the token; `path` is what follows `/api/v1`.
-    async fn api(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+    async fn api(&self, method: Method, path: &str, body: Option<&Value>) -> HttpResponse {
         self.api_as(&self.token, method, path, body).await
     }
 
@@ -269,70 +269,70 @@ impl Gateway {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let authorization = format!("Bearer {token}");
         let headers: [(&str, &[u8]); 2] =
             [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
         let headers = if body.is_some() { &headers[..] } else { &headers[..1] };
         let body = body.map(Value::to_string).unwrap_or_default();
-        self.call(method, &format!("/api/v1{path}"), headers, body).await
+        self.request(method, &format!("/api/v1{path}"), headers, body).await
     }
 
     /// A new token with this role.
-    pub(crate) async fn token_with(&self, role: &str) -> String {
+    pub(crate) async fn create_token(&self, role: &str) -> String {
         let made = self.post("/tokens", &json!({ "role": role })).await.expect(201).json();
         made["token"].as_str().unwrap().to_owned()
     }
 
     /// A request with the gateway's own token and further headers, and the body as it is.
-    pub(crate) async fn ask(
+    pub(crate) async fn request_as_admin(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Answer {
+    ) -> HttpResponse {
         let authorization = format!("Bearer {}", self.token);
         let mut all: Vec<(&str, &[u8])> = vec![
             ("authorization", authorization.as_bytes()),
             ("content-type", b"application/json"),
         ];
         all.extend(headers.iter().map(|(name, value)| (*name, value.as_bytes())));
-        self.call(method, &format!("/api/v1{path}"), &all, body.to_owned()).await
+        self.request(method, &format!("/api/v1{path}"), &all, body.to_owned()).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         self.api(Method::GET, path, None).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
         self.api(Method::POST, path, Some(body)).await
     }
 
-    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> HttpResponse {
         self.api(Method::PUT, path, Some(body)).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Answer {
+    pub(crate) async fn delete(&self, path: &str) -> HttpResponse {
         self.api(Method::DELETE, path, None).await
     }
 
     /// Sends a webhook to a source.
-    pub(crate) async fn post_in(
+    pub(crate) async fn send_webhook(
         &self,
         source: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let headers: Vec<(&str, &[u8])> = headers.iter().map(|(n, v)| (*n, v.as_bytes())).collect();
-        self.call(Method::POST, &format!("/in/{source}"), &headers, body).await
+        self.request(Method::POST, &format!("/in/{source}"), &headers, body).await
     }
 
     /// Sends a webhook that must be taken in; gives back the id of its event.
-    pub(crate) async fn accepted(&self, source: &str, body: impl Into<Bytes>) -> String {
-        let answer = self.post_in(source, &[], body).await.expect(200);
+    pub(crate) async fn post_accepted(&self, source: &str, body: impl Into<Bytes>) -> String {
+        let answer = self.send_webhook(source, &[], body).await.expect(200);
         assert_eq!(answer.json()["status"], "accepted", "{}", answer.text());
-        answer.event()
+        answer.event_id()
     }
 
     pub(crate) async fn stats(&self) -> Value {
@@ -343,7 +343,7 @@ impl Gateway {
     pub(crate) async fn metrics(&self) -> String {
         let authorization = format!("Bearer {}", self.token);
         let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
-        self.call(Method::GET, "/metrics", &headers, "").await.expect(200).text()
+        self.request(Method::GET, "/metrics", &headers, "").await.expect(200).text()
     }
 
     /// One event with its deliveries.
@@ -352,17 +352,17 @@ impl Gateway {
     }
 
     /// Waits until the only delivery of an event has this status; gives the delivery back.
-    pub(crate) async fn delivery(&self, event: &str, status: &str) -> Value {
+    pub(crate) async fn wait_for_delivery(&self, event: &str, status: &str) -> Value {
         let event = self.event(event).await;
         // Of several, any may be the first.
         let [only] = event["deliveries"].as_array().unwrap().as_slice() else {
             panic!("not one delivery: {event}")
         };
-        self.delivery_is(only["id"].as_str().unwrap(), status).await
+        self.wait_for_delivery_status(only["id"].as_str().unwrap(), status).await
     }
 
     /// The id of the newest delivery of an event to a destination.
-    pub(crate) async fn delivery_to(&self, event: &str, destination: &str) -> Option<String> {
+    pub(crate) async fn find_delivery_to(&self, event: &str, destination: &str) -> Option<String> {
         let event = self.event(event).await;
         let all = event["deliveries"].as_array().unwrap();
         let found = all.iter().rev().find(|delivery| delivery["destination"] == destination);
@@ -370,8 +370,8 @@ impl Gateway {
     }
 
     /// Waits until a delivery has this status; gives it back with its attempts.
-    pub(crate) async fn delivery_is(&self, id: &str, status: &str) -> Value {
-        eventually(SOON, || async {
+    pub(crate) async fn wait_for_delivery_status(&self, id: &str, status: &str) -> Value {
+        eventually(WAIT_LIMIT, || async {
             let delivery = self.get(&format!("/deliveries/{id}")).await.expect(200).json();
             (delivery["status"] == status).then_some(delivery)
         })
@@ -379,7 +379,7 @@ impl Gateway {
     }
 
     #[track_caller]
-    fn no_panic(&self) {
+    fn assert_no_panic(&self) {
         let log = self.log();
         assert!(!log.contains("panicked"), "the gateway panicked:\n{log}");
     }
@@ -392,7 +392,7 @@ impl Drop for Gateway {
         if std::thread::panicking() {
             eprintln!("--- stdout of the gateway\n{}--- its log\n{}", self.stdout(), self.log());
         } else {
-            self.no_panic();
+            self.assert_no_panic();
         }
     }
 }

@@ -3,8 +3,9 @@
 
 pub(crate) mod browser;
 pub(crate) mod client;
-pub(crate) mod clocked;
 pub(crate) mod dashboard;
+pub(crate) mod fake_channels;
+pub(crate) mod fake_clock;
 pub(crate) mod gateway;
 pub(crate) mod process;
 pub(crate) mod proxy;
@@ -12,9 +13,8 @@ pub(crate) mod raw;
 pub(crate) mod redis;
 pub(crate) mod s3;
 pub(crate) mod sink;
-pub(crate) mod standin;
 pub(crate) mod tls;
-pub(crate) mod vendor;
+pub(crate) mod vendor_libraries;
 pub(crate) mod xss;
 
 use std::{
@@ -27,10 +27,10 @@ use serde_json::Value;
 
 /// Within this time everything that is going to happen has happened, also on a busy machine. It
 /// bounds how long a failing test takes; one that passes waits no longer than it must.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// How often a fact is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Looks until `probe` finds something. Fails the test when it has not after `deadline`.
 #[track_caller]
@@ -47,7 +47,7 @@ where
                 return found;
             }
             assert!(begun.elapsed() < deadline, "waited in vain, asked at {asked_at}");
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -10,19 +10,19 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{SOON, eventually};
+use super::{WAIT_LIMIT, eventually};
 
 /// What was printed so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Printed(Arc<Mutex<String>>);
+pub(crate) struct CapturedOutput(Arc<Mutex<String>>);
 
-impl Printed {
+impl CapturedOutput {
     pub(crate) fn text(&self) -> String {
         self.0.lock().unwrap().clone()
     }
 
     /// Keeps what `from` gives until it ends.
-    fn follow(&self, from: impl Read + Send + 'static) -> JoinHandle<()> {
+    fn capture(&self, from: impl Read + Send + 'static) -> JoinHandle<()> {
         let kept = Arc::clone(&self.0);
         std::thread::spawn(move || {
             let mut from = BufReader::new(from);
@@ -37,19 +37,19 @@ impl Printed {
 
 /// A run of the binary that ended by itself.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// A running `surehook`. Killed and reaped when dropped.
+/// A running `run_surehook`. Killed and reaped when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    pub(crate) stdout: Printed,
-    pub(crate) stderr: Printed,
-    followers: Vec<JoinHandle<()>>,
+    pub(crate) stdout: CapturedOutput,
+    pub(crate) stderr: CapturedOutput,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Process {
@@ -66,12 +66,12 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (stdout, stderr) = (Printed::default(), Printed::default());
-        let followers = vec![
-            stdout.follow(child.stdout.take().unwrap()),
-            stderr.follow(child.stderr.take().unwrap()),
+        let (stdout, stderr) = (CapturedOutput::default(), CapturedOutput::default());
+        let readers = vec![
+            stdout.capture(child.stdout.take().unwrap()),
+            stderr.capture(child.stderr.take().unwrap()),
         ];
-        Self { child, stdout, stderr, followers }
+        Self { child, stdout, stderr, readers }
     }
 
     /// SIGKILL: no instruction of the process runs after this.
@@ -79,7 +79,7 @@ impl Process {
         // Fails only if the process has ended already, and then nothing is left to do.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
-        self.read_rest();
+        self.read_remaining_output();
     }
 
     /// Asks the process to end.
@@ -87,22 +87,22 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn try_exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
     /// Waits for the end, and for all that was printed before it.
-    pub(crate) async fn ended(&mut self) -> ExitStatus {
+    pub(crate) async fn wait_for_exit(&mut self) -> ExitStatus {
         let status = {
             let child = Mutex::new(&mut self.child);
-            eventually(SOON, || async { child.lock().unwrap().try_wait().unwrap() }).await
+            eventually(WAIT_LIMIT, || async { child.lock().unwrap().try_wait().unwrap() }).await
         };
-        self.read_rest();
+        self.read_remaining_output();
         status
     }
 
-    fn read_rest(&mut self) {
-        for follower in self.followers.drain(..) {
+    fn read_remaining_output(&mut self) {
+        for follower in self.readers.drain(..) {
             follower.join().unwrap();
         }
     }
@@ -115,8 +115,12 @@ impl Drop for Process {
 }
 
 /// Runs the binary to its end.
-pub(crate) async fn surehook(folder: &Path, args: &[&str], env: &[(String, String)]) -> Ran {
+pub(crate) async fn run_surehook(
+    folder: &Path,
+    args: &[&str],
+    env: &[(String, String)],
+) -> CommandOutput {
     let mut process = Process::spawn(folder, args, env);
-    let code = process.ended().await.code();
-    Ran { code, stdout: process.stdout.text(), stderr: process.stderr.text() }
+    let code = process.wait_for_exit().await.code();
+    CommandOutput { code, stdout: process.stdout.text(), stderr: process.stderr.text() }
 }

@@ -55,7 +55,7 @@ impl Proxy {
     }
 
     /// What it was asked for, in order.
-    pub(crate) fn asked(&self) -> Vec<String> {
+    pub(crate) fn received_requests(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 }

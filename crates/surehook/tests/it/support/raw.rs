@@ -8,18 +8,18 @@ use tokio::{
     time::timeout,
 };
 
-use super::SOON;
+use super::WAIT_LIMIT;
 
 /// An answer as it came over the wire.
 #[derive(Debug)]
-pub(crate) struct RawAnswer {
+pub(crate) struct RawResponse {
     pub(crate) status: u16,
     /// The status line and the headers.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl RawAnswer {
+impl RawResponse {
     /// The value of a header; empty when it is not there.
     pub(crate) fn header(&self, name: &str) -> &str {
         let lines = self.head.lines().filter_map(|line| line.split_once(':'));
@@ -30,27 +30,27 @@ impl RawAnswer {
 
 /// A bare connection.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawConnection {
     stream: TcpStream,
     /// Read and not yet taken.
-    ahead: Vec<u8>,
+    buffered: Vec<u8>,
 }
 
-impl Raw {
+impl RawConnection {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, ahead: Vec::new() }
+        Self { stream, buffered: Vec::new() }
     }
 
     /// Writes all of it. A server that closes before it has read everything is in its right, so
     /// only the answer decides.
     pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
-        let _closed = timeout(SOON, self.stream.write_all(bytes.as_ref())).await.unwrap();
+        let _closed = timeout(WAIT_LIMIT, self.stream.write_all(bytes.as_ref())).await.unwrap();
     }
 
     /// Writes one byte after the other, until it is done or the server has had enough.
-    pub(crate) async fn drip(&mut self, bytes: &[u8], every: Duration) {
+    pub(crate) async fn write_slowly(&mut self, bytes: &[u8], every: Duration) {
         for byte in bytes {
             if self.stream.write_all(&[*byte]).await.is_err() {
                 return;
@@ -60,57 +60,57 @@ impl Raw {
     }
 
     /// Says that nothing more will be written.
-    pub(crate) async fn finish(&mut self) {
+    pub(crate) async fn finish_writing(&mut self) {
         let _closed = self.stream.shutdown().await;
     }
 
     /// Reads more; `false` when the server has closed.
-    async fn more(&mut self) -> bool {
+    async fn read_more(&mut self) -> bool {
         let mut part = vec![0; 16 * 1024];
-        let read = timeout(SOON, self.stream.read(&mut part)).await;
+        let read = timeout(WAIT_LIMIT, self.stream.read(&mut part)).await;
         match read.expect("the server neither answers nor closes") {
             Ok(0) | Err(_) => false,
             Ok(bytes) => {
-                self.ahead.extend_from_slice(&part[..bytes]);
+                self.buffered.extend_from_slice(&part[..bytes]);
                 true
             }
         }
     }
 
     /// The next answer; none if the server closes instead.
-    pub(crate) async fn answer(&mut self) -> Option<RawAnswer> {
+    pub(crate) async fn read_response(&mut self) -> Option<RawResponse> {
         let head_bytes = loop {
-            match self.ahead.windows(4).position(|window| window == b"\r\n\r\n") {
+            match self.buffered.windows(4).position(|window| window == b"\r\n\r\n") {
                 Some(at) => break at + 4,
-                None if self.more().await => {}
+                None if self.read_more().await => {}
                 None => return None,
             }
         };
-        let head = String::from_utf8(self.ahead.drain(..head_bytes).collect()).unwrap();
+        let head = String::from_utf8(self.buffered.drain(..head_bytes).collect()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let mut answer = RawAnswer { status, head, body: Vec::new() };
+        let mut answer = RawResponse { status, head, body: Vec::new() };
         let length = answer.header("content-length").parse().unwrap_or(0);
-        while self.ahead.len() < length && self.more().await {}
-        answer.body = self.ahead.drain(..length.min(self.ahead.len())).collect();
+        while self.buffered.len() < length && self.read_more().await {}
+        answer.body = self.buffered.drain(..length.min(self.buffered.len())).collect();
         Some(answer)
     }
 
     /// Reads until `end` has come; gives back everything up to and with it.
-    pub(crate) async fn until(&mut self, end: &str) -> String {
+    pub(crate) async fn read_until(&mut self, end: &str) -> String {
         loop {
-            let found = self.ahead.windows(end.len()).position(|part| part == end.as_bytes());
+            let found = self.buffered.windows(end.len()).position(|part| part == end.as_bytes());
             if let Some(at) = found {
-                let taken = self.ahead.drain(..at + end.len()).collect();
+                let taken = self.buffered.drain(..at + end.len()).collect();
                 return String::from_utf8(taken).unwrap();
             }
-            let ahead = String::from_utf8_lossy(&self.ahead).into_owned();
-            assert!(self.more().await, "closed before `{end}` came: {ahead}");
+            let buffered = String::from_utf8_lossy(&self.buffered).into_owned();
+            assert!(self.read_more().await, "closed before `{end}` came: {buffered}");
         }
     }
 
     /// Waits until the server closes; gives back what it sent before that.
-    pub(crate) async fn closed(&mut self) -> Vec<u8> {
-        while self.more().await {}
-        std::mem::take(&mut self.ahead)
+    pub(crate) async fn read_until_closed(&mut self) -> Vec<u8> {
+        while self.read_more().await {}
+        std::mem::take(&mut self.buffered)
     }
 }

@@ -17,11 +17,11 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{SOON, eventually, tls::Authority};
+use super::{WAIT_LIMIT, eventually, tls::CertificateAuthority};
 
-/// A running `redis-server`. Ends when dropped.
+/// A running `redis-issue_server_certificate`. Ends when dropped.
 #[derive(Debug)]
-pub(crate) struct Redis {
+pub(crate) struct TestRedis {
     program: PathBuf,
     folder: TempDir,
     options: Vec<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Redis {
     child: Child,
 }
 
-impl Redis {
+impl TestRedis {
     /// Starts one on a free port with these further options; `None` where there is no Redis.
     pub(crate) async fn start(options: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
@@ -37,9 +37,9 @@ impl Redis {
     }
 
     /// One that speaks TLS only, with a certificate for `localhost`.
-    pub(crate) async fn with_tls(authority: &Authority) -> Option<Self> {
+    pub(crate) async fn with_tls(authority: &CertificateAuthority) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let (certificate, key) = authority.server(&["localhost"]);
+        let (certificate, key) = authority.issue_server_certificate(&["localhost"]);
         let mut options = Vec::new();
         for (option, name, pem) in [
             ("--tls-cert-file", "cert.pem", certificate),
@@ -65,14 +65,16 @@ impl Redis {
         let port = free_port();
         let child = spawn(&program, folder.path(), &options, port);
         let mut redis = Self { program, folder, options, port, child };
-        redis.listens().await;
+        redis.wait_until_listening().await;
         Some(redis)
     }
 
-    async fn listens(&mut self) {
+    async fn wait_until_listening(&mut self) {
         let port = self.port;
-        eventually(SOON, || async { TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop) })
-            .await;
+        eventually(WAIT_LIMIT, || async {
+            TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop)
+        })
+        .await;
         assert!(self.child.try_wait().unwrap().is_none(), "redis-server ended");
     }
 
@@ -95,17 +97,17 @@ impl Redis {
     }
 
     /// Starts it again on the same port, empty.
-    pub(crate) async fn start_again(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         self.child = spawn(&self.program, self.folder.path(), &self.options, self.port);
-        self.listens().await;
+        self.wait_until_listening().await;
     }
 
     /// Asks it something.
-    pub(crate) async fn ask(&self, words: &[&str]) -> redis::Value {
-        self.ask_in(0, words).await
+    pub(crate) async fn run_command(&self, words: &[&str]) -> redis::Value {
+        self.run_command_in(0, words).await
     }
 
-    async fn ask_in(&self, database: u32, words: &[&str]) -> redis::Value {
+    async fn run_command_in(&self, database: u32, words: &[&str]) -> redis::Value {
         let client = redis::Client::open(format!("{}/{database}", self.url())).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         let (command, arguments) = words.split_first().unwrap();
@@ -113,17 +115,17 @@ impl Redis {
     }
 
     /// The entries of a stream, each with its fields in order.
-    pub(crate) async fn entries(&self, stream: &str) -> Vec<Vec<(String, Vec<u8>)>> {
-        self.entries_of(0, stream).await
+    pub(crate) async fn read_entries(&self, stream: &str) -> Vec<Vec<(String, Vec<u8>)>> {
+        self.read_entries_of(0, stream).await
     }
 
     /// The same of another database.
-    pub(crate) async fn entries_of(
+    pub(crate) async fn read_entries_of(
         &self,
         database: u32,
         stream: &str,
     ) -> Vec<Vec<(String, Vec<u8>)>> {
-        let found = self.ask_in(database, &["XRANGE", stream, "-", "+"]).await;
+        let found = self.run_command_in(database, &["XRANGE", stream, "-", "+"]).await;
         let entries: Vec<(String, Vec<Vec<u8>>)> = redis::from_redis_value(found).unwrap();
         let fields = |fields: Vec<Vec<u8>>| {
             fields
@@ -135,15 +137,16 @@ impl Redis {
     }
 }
 
-impl Redis {
+impl TestRedis {
     /// How many connections there are that last did an `XADD`.
-    pub(crate) async fn connections_of_gateway(&self) -> usize {
-        let clients: String = redis::from_redis_value(self.ask(&["CLIENT", "LIST"]).await).unwrap();
+    pub(crate) async fn count_xadd_connections(&self) -> usize {
+        let clients: String =
+            redis::from_redis_value(self.run_command(&["CLIENT", "LIST"]).await).unwrap();
         clients.lines().filter(|client| client.contains("cmd=xadd")).count()
     }
 }
 
-impl Drop for Redis {
+impl Drop for TestRedis {
     fn drop(&mut self) {
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
@@ -192,27 +195,27 @@ fn free_port() -> u16 {
 
 /// What a pretender does with what it is sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum FakeRedisReply {
     /// Says this, to everything.
-    Says(&'static [u8]),
+    Reply(&'static [u8]),
     /// Says this again and again.
-    Endlessly(&'static [u8]),
+    ReplyEndlessly(&'static [u8]),
     /// Says nothing.
     Silence,
     /// Closes as soon as something comes.
-    Closes,
+    Close,
 }
 
 /// Listens like Redis and answers as it is told.
 #[derive(Debug)]
-pub(crate) struct Pretender {
+pub(crate) struct FakeRedis {
     port: u16,
     calls: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
 
-impl Pretender {
-    pub(crate) async fn start(answer: Answer) -> Self {
+impl FakeRedis {
+    pub(crate) async fn start(answer: FakeRedisReply) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let calls = Arc::<AtomicUsize>::default();
@@ -220,14 +223,14 @@ impl Pretender {
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(pretend(stream, answer));
+                tokio::spawn(serve_fake_redis(stream, answer));
             }
         });
         Self { port, calls, accepting }
     }
 
     /// How often somebody connected.
-    pub(crate) fn calls(&self) -> usize {
+    pub(crate) fn connection_count(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
 
@@ -236,24 +239,24 @@ impl Pretender {
     }
 }
 
-impl Drop for Pretender {
+impl Drop for FakeRedis {
     fn drop(&mut self) {
         self.accepting.abort();
     }
 }
 
-async fn pretend(mut stream: TcpStream, answer: Answer) {
+async fn serve_fake_redis(mut stream: TcpStream, answer: FakeRedisReply) {
     let mut asked = vec![0; 64 * 1024];
     while stream.read(&mut asked).await.is_ok_and(|bytes| bytes > 0) {
         let said = match answer {
-            Answer::Says(said) => stream.write_all(said).await,
-            Answer::Endlessly(said) => loop {
+            FakeRedisReply::Reply(said) => stream.write_all(said).await,
+            FakeRedisReply::ReplyEndlessly(said) => loop {
                 if let Err(error) = stream.write_all(said).await {
                     break Err(error);
                 }
             },
-            Answer::Silence => Ok(()),
-            Answer::Closes => return,
+            FakeRedisReply::Silence => Ok(()),
+            FakeRedisReply::Close => return,
         };
         if said.is_err() {
             return;

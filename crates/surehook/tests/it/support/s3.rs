@@ -8,7 +8,7 @@ use std::{
 
 use surehook_core::media::{Bucket, BucketSpec};
 
-use super::vendor::installed;
+use super::vendor_libraries::installed;
 
 pub(crate) const BUCKET: &str = "files";
 pub(crate) const ACCESS_KEY: &str = "AKIATESTTESTTEST";
@@ -16,12 +16,12 @@ pub(crate) const SECRET_KEY: &str = "abc/DEF+ghi0123456789secretsecretsecret12";
 
 /// A storage with one empty bucket. Ends when dropped.
 #[derive(Debug)]
-pub(crate) struct S3 {
+pub(crate) struct S3Server {
     child: Child,
     port: u16,
 }
 
-impl S3 {
+impl S3Server {
     pub(crate) fn start() -> Self {
         let mut child = Command::new(installed("python/bin/python"))
             .args(["-c", include_str!("../../vendors/s3_server.py")])
@@ -66,7 +66,7 @@ impl S3 {
     }
 }
 
-impl Drop for S3 {
+impl Drop for S3Server {
     fn drop(&mut self) {
         // Without input there is nothing left to do, and it ends.
         drop(self.child.stdin.take());

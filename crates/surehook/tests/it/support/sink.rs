@@ -17,11 +17,11 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use super::{SOON, eventually};
+use super::{WAIT_LIMIT, eventually};
 
 /// One request as the destination saw it.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct SinkRequest {
     pub(crate) at: Instant,
     pub(crate) method: Method,
     pub(crate) path: String,
@@ -31,7 +31,7 @@ pub(crate) struct Arrival {
     pub(crate) body: Bytes,
 }
 
-impl Arrival {
+impl SinkRequest {
     /// A header as text; empty when it is not there.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
@@ -46,7 +46,7 @@ impl Arrival {
 /// What a destination does with a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    Answer {
+    Response {
         status: u16,
         headers: Vec<(String, String)>,
         body: Bytes,
@@ -61,12 +61,12 @@ pub(crate) enum Reply {
 
 impl Reply {
     pub(crate) fn status(status: u16) -> Self {
-        Self::Answer { status, headers: Vec::new(), body: Bytes::new() }
+        Self::Response { status, headers: Vec::new(), body: Bytes::new() }
     }
 
     /// The same answer with one more header.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
-        if let Self::Answer { headers, .. } = &mut self {
+        if let Self::Response { headers, .. } = &mut self {
             headers.push((name.to_owned(), value.to_owned()));
         }
         self
@@ -74,7 +74,7 @@ impl Reply {
 
     /// The same answer with this body.
     pub(crate) fn body(mut self, text: impl Into<Bytes>) -> Self {
-        if let Self::Answer { body, .. } = &mut self {
+        if let Self::Response { body, .. } = &mut self {
             *body = text.into();
         }
         self
@@ -87,13 +87,13 @@ impl Reply {
 }
 
 /// Decides on the answer to a request; the number counts from zero.
-type Script = dyn Fn(usize, &Arrival) -> Reply + Send + Sync;
+type Script = dyn Fn(usize, &SinkRequest) -> Reply + Send + Sync;
 
 /// A destination on a free port. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
     address: SocketAddr,
-    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    arrivals: Arc<Mutex<Vec<SinkRequest>>>,
     connections: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
@@ -101,18 +101,18 @@ pub(crate) struct Sink {
 impl Sink {
     /// A destination that takes everything.
     pub(crate) async fn ok() -> Self {
-        Self::scripted(|_, _| Reply::status(200)).await
+        Self::with_script(|_, _| Reply::status(200)).await
     }
 
     /// A destination that gives these replies in their order, and the last one ever after.
-    pub(crate) async fn replying(replies: impl IntoIterator<Item = Reply>) -> Self {
+    pub(crate) async fn with_replies(replies: impl IntoIterator<Item = Reply>) -> Self {
         let replies: Vec<Reply> = replies.into_iter().collect();
-        Self::scripted(move |number, _| replies[number.min(replies.len() - 1)].clone()).await
+        Self::with_script(move |number, _| replies[number.min(replies.len() - 1)].clone()).await
     }
 
     /// A destination that decides by what comes.
-    pub(crate) async fn scripted(
-        script: impl Fn(usize, &Arrival) -> Reply + Send + Sync + 'static,
+    pub(crate) async fn with_script(
+        script: impl Fn(usize, &SinkRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -151,7 +151,7 @@ impl Sink {
     }
 
     /// All that came so far, in order.
-    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+    pub(crate) fn requests(&self) -> Vec<SinkRequest> {
         self.arrivals.lock().unwrap().clone()
     }
 
@@ -161,15 +161,16 @@ impl Sink {
     }
 
     /// Waits until so many requests have come.
-    pub(crate) async fn arrived(&self, count: usize) -> Vec<Arrival> {
-        eventually(SOON, || async { Some(self.arrivals()).filter(|all| all.len() >= count) }).await
+    pub(crate) async fn wait_for_requests(&self, count: usize) -> Vec<SinkRequest> {
+        eventually(WAIT_LIMIT, || async { Some(self.requests()).filter(|all| all.len() >= count) })
+            .await
     }
 
     /// Waits until all that was sent has been read: every connection is closed. That happens only
     /// once the sender has ended.
-    pub(crate) async fn abandoned(&self) {
+    pub(crate) async fn wait_until_disconnected(&self) {
         let open = || self.connections.load(Ordering::SeqCst);
-        eventually(SOON, || async { (open() == 0).then_some(()) }).await;
+        eventually(WAIT_LIMIT, || async { (open() == 0).then_some(()) }).await;
     }
 }
 
@@ -180,7 +181,7 @@ impl Drop for Sink {
 }
 
 async fn reply(
-    kept: Arc<Mutex<Vec<Arrival>>>,
+    kept: Arc<Mutex<Vec<SinkRequest>>>,
     script: Arc<Script>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, String> {
@@ -189,7 +190,7 @@ async fn reply(
     let path = head.uri.path().to_owned();
     let query = head.uri.query().unwrap_or_default().to_owned();
     let (method, headers) = (head.method, head.headers);
-    let arrival = Arrival { at: Instant::now(), method, path, query, headers, body };
+    let arrival = SinkRequest { at: Instant::now(), method, path, query, headers, body };
     let mut reply = {
         let mut kept = kept.lock().unwrap();
         let reply = script(kept.len(), &arrival);
@@ -208,7 +209,7 @@ async fn reply(
             }
             // An error makes hyper drop the connection without a word.
             Reply::Close => return Err("told to close".to_owned()),
-            Reply::Answer { status, headers, body } => {
+            Reply::Response { status, headers, body } => {
                 let mut answer = Response::builder().status(status);
                 for (name, value) in &headers {
                     answer = answer.header(name, value);

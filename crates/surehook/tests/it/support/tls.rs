@@ -24,9 +24,9 @@ use tokio::{io::AsyncWriteExt as _, net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 /// Who signs, for both sides.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
-impl Authority {
+impl CertificateAuthority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -52,13 +52,13 @@ impl Authority {
     }
 
     /// A certificate for somebody who calls, and its key, in PEM.
-    pub(crate) fn client(&self) -> (String, String) {
+    pub(crate) fn issue_client_certificate(&self) -> (String, String) {
         let (certificate, key) = self.sign(&["gateway"], ExtendedKeyUsagePurpose::ClientAuth);
         (pem("CERTIFICATE", certificate.der()), pem("PRIVATE KEY", &key.serialize_der()))
     }
 
     /// The same for somebody who is called, by these names.
-    pub(crate) fn server(&self, names: &[&str]) -> (String, String) {
+    pub(crate) fn issue_server_certificate(&self, names: &[&str]) -> (String, String) {
         let (certificate, key) = self.sign(names, ExtendedKeyUsagePurpose::ServerAuth);
         (pem("CERTIFICATE", certificate.der()), pem("PRIVATE KEY", &key.serialize_der()))
     }
@@ -78,15 +78,18 @@ pub(crate) struct TlsSink {
 
 impl TlsSink {
     /// Wants a certificate of `clients` from whoever calls, if that is given.
-    pub(crate) async fn start(authority: &Authority, clients: Option<&Authority>) -> Self {
+    pub(crate) async fn start(
+        authority: &CertificateAuthority,
+        clients: Option<&CertificateAuthority>,
+    ) -> Self {
         Self::speaking(&["h2", "http/1.1"], authority, clients).await
     }
 
     /// The same, with these protocols.
     pub(crate) async fn speaking(
         protocols: &[&str],
-        authority: &Authority,
-        clients: Option<&Authority>,
+        authority: &CertificateAuthority,
+        clients: Option<&CertificateAuthority>,
     ) -> Self {
         let (certificate, key) =
             authority.sign(&["127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth);
@@ -118,7 +121,7 @@ impl TlsSink {
         format!("https://127.0.0.1:{}/hook", self.port)
     }
 
-    pub(crate) fn arrived(&self) -> usize {
+    pub(crate) fn request_count(&self) -> usize {
         self.arrived.load(Ordering::SeqCst)
     }
 }

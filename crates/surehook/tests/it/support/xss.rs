@@ -10,7 +10,7 @@ use super::{
 
 /// One text of `payloads/xss.json`.
 #[derive(Clone, Debug)]
-pub(crate) struct Payload {
+pub(crate) struct XssPayload {
     /// Counts from one; what runs tells it.
     pub(crate) number: usize,
     /// What kind of trick it is.
@@ -18,7 +18,7 @@ pub(crate) struct Payload {
     pub(crate) text: String,
 }
 
-pub(crate) fn payloads() -> Vec<Payload> {
+pub(crate) fn payloads() -> Vec<XssPayload> {
     let classes: Value = serde_json::from_str(include_str!("../payloads/xss.json")).unwrap();
     let mut all = Vec::new();
     for (class, texts) in classes.as_object().unwrap() {
@@ -26,7 +26,7 @@ pub(crate) fn payloads() -> Vec<Payload> {
             let text = text.as_str().unwrap().to_owned();
             // The file is a map, and its order is lost; the number stands in the text itself.
             let number = number_in(&text);
-            all.push(Payload { number, class: class.clone(), text });
+            all.push(XssPayload { number, class: class.clone(), text });
         }
     }
     all.sort_by_key(|payload| payload.number);
@@ -48,8 +48,8 @@ fn number_in(text: &str) -> usize {
 }
 
 /// A source `in` whose keys and kinds are what the sender says, and a destination `out`, for which
-/// [`hostile`] is meant, where one refusal is the end.
-pub(crate) fn credulous(destination: &Sink) -> String {
+/// [`start_hostile_destination`] is meant, where one refusal is the end.
+pub(crate) fn xss_settings(destination: &Sink) -> String {
     format!(
         r#"
         [[sources]]
@@ -72,13 +72,13 @@ pub(crate) fn credulous(destination: &Sink) -> String {
 }
 
 /// A destination that refuses everything, with one payload after the other in headers and body.
-pub(crate) async fn hostile() -> Sink {
-    let replies = payloads().into_iter().map(|Payload { text, .. }| {
+pub(crate) async fn start_hostile_destination() -> Sink {
+    let replies = payloads().into_iter().map(|XssPayload { text, .. }| {
         let reply = Reply::status(422).header("content-type", "text/html; charset=utf-8");
         reply.header("x-payload", &printable(&text)).body(text)
     });
     let replies: Vec<Reply> = replies.collect();
-    Sink::scripted(move |number, _| replies[number % replies.len()].clone()).await
+    Sink::with_script(move |number, _| replies[number % replies.len()].clone()).await
 }
 
 /// In a header no control letter may stand.
@@ -86,12 +86,12 @@ fn printable(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }
 
-/// Sends every payload to the [`credulous`] source: as the key, the kind, a value, the name of a field,
+/// Sends every payload to the [`xss_settings`] source: as the key, the kind, a value, the name of a field,
 /// a header, and in the path and the query, and once more as a whole body that is not JSON. Gives
 /// the events back, two for each payload. Names of sources and destinations allow none of them.
-pub(crate) async fn post_all(gateway: &Gateway) -> Vec<String> {
+pub(crate) async fn post_all_payloads(gateway: &Gateway) -> Vec<String> {
     let mut events = Vec::new();
-    for Payload { text, .. } in payloads() {
+    for XssPayload { text, .. } in payloads() {
         let body = json!({ "key": text, "kind": text, "value": text, &text: [text, { &text: 1 }] });
         let header = printable(&text);
         let in_path: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
@@ -103,8 +103,8 @@ pub(crate) async fn post_all(gateway: &Gateway) -> Vec<String> {
                 ("user-agent", header.as_bytes()),
                 ("x-payload", header.as_bytes()),
             ];
-            let answer = gateway.call(http::Method::POST, &path, &headers, body).await;
-            events.push(answer.expect(200).event());
+            let answer = gateway.request(http::Method::POST, &path, &headers, body).await;
+            events.push(answer.expect(200).event_id());
         }
     }
     events

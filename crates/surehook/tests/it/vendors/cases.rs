@@ -10,7 +10,7 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use crate::support::{unix_now, vendor::Webhook};
+use crate::support::{unix_now, vendor_libraries::Webhook};
 
 /// What the vendors are told to call.
 pub(super) const ORIGIN: &str = "https://hooks.example.com";

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::{super::vendor::installed, Browser};
+use super::{super::vendor_libraries::installed, Browser};
 
 /// WCAG 2.2 up to AA.
 const TAGS: [&str; 5] = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
@@ -17,7 +17,7 @@ const RUN: &str = r"
 
 /// A rule that the page breaks.
 #[derive(Clone, Debug)]
-pub(crate) struct Violation {
+pub(crate) struct AxeViolation {
     pub(crate) rule: String,
     pub(crate) impact: String,
     help: String,
@@ -25,7 +25,7 @@ pub(crate) struct Violation {
     pub(crate) elements: Vec<String>,
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for AxeViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.rule, self.impact, self.help)?;
         self.elements.iter().try_for_each(|html| write!(f, "\n    {html}"))
@@ -33,7 +33,7 @@ impl fmt::Display for Violation {
 }
 
 /// What is serious or critical on the page as it is now.
-pub(crate) async fn axe(browser: &Browser) -> Vec<Violation> {
+pub(crate) async fn axe(browser: &Browser) -> Vec<AxeViolation> {
     // It is large: a page gets it once.
     if browser.run("return typeof window.axe", &[]).await == "undefined" {
         let source = std::fs::read_to_string(installed("node/node_modules/axe-core/axe.min.js"));
@@ -42,7 +42,7 @@ pub(crate) async fn axe(browser: &Browser) -> Vec<Violation> {
     let found = browser.run_async(RUN, &[json!(TAGS)]).await;
     let found = found.as_array().unwrap_or_else(|| panic!("axe: {found}"));
     let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
-    let violations = found.iter().map(|violation| Violation {
+    let violations = found.iter().map(|violation| AxeViolation {
         rule: text(&violation["id"]),
         impact: text(&violation["impact"]),
         help: text(&violation["help"]),
@@ -58,6 +58,6 @@ pub(crate) async fn axe(browser: &Browser) -> Vec<Violation> {
 
 /// Fails with all of them, if there are any.
 pub(crate) async fn assert_accessible(browser: &Browser) {
-    let found: Vec<String> = axe(browser).await.iter().map(Violation::to_string).collect();
+    let found: Vec<String> = axe(browser).await.iter().map(AxeViolation::to_string).collect();
     assert!(found.is_empty(), "{}:\n{}", browser.url().await, found.join("\n"));
 }

@@ -20,20 +20,20 @@ const WATCH: &str = r#"
 
 /// One line of the console.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ConsoleEntry {
     pub(crate) level: String,
     /// Who told it, such as `network`, `security` or `console-api`.
     pub(crate) source: String,
     pub(crate) text: String,
 }
 
-impl Entry {
+impl ConsoleEntry {
     fn is_error(&self) -> bool {
         self.level == "SEVERE"
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for ConsoleEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.level, self.source, self.text)
     }
@@ -41,16 +41,16 @@ impl fmt::Display for Entry {
 
 impl Browser {
     /// Watches over every page from now on.
-    pub(super) async fn watch(&self) {
+    pub(super) async fn install_console_watch(&self) {
         let script = json!({ "source": WATCH });
         self.cdp("Page.addScriptToEvaluateOnNewDocument", script).await;
     }
 
     /// Everything that the console was told since the browser started.
-    pub(crate) async fn console(&self) -> Vec<Entry> {
-        let new = self.wire.must("POST", "/se/log", &json!({ "type": "browser" })).await;
+    pub(crate) async fn console(&self) -> Vec<ConsoleEntry> {
+        let new = self.session.execute("POST", "/se/log", &json!({ "type": "browser" })).await;
         let text = |entry: &Value, part: &str| entry[part].as_str().unwrap_or_default().to_owned();
-        let new = new.as_array().unwrap().iter().map(|entry| Entry {
+        let new = new.as_array().unwrap().iter().map(|entry| ConsoleEntry {
             level: text(entry, "level"),
             source: text(entry, "source"),
             text: text(entry, "message"),
@@ -61,37 +61,37 @@ impl Browser {
     }
 
     /// What the content security policy of any page forbade.
-    pub(crate) async fn forbidden(&self) -> Vec<Entry> {
-        self.telling("forbidden by policy: ").await
+    pub(crate) async fn policy_violations(&self) -> Vec<ConsoleEntry> {
+        self.entries_containing("forbidden by policy: ").await
     }
 
     /// What set `window.__xss` in any page; the payloads of `support::xss` do.
-    pub(crate) async fn foreign(&self) -> Vec<Entry> {
-        self.telling("foreign code ran: ").await
+    pub(crate) async fn foreign_code_reports(&self) -> Vec<ConsoleEntry> {
+        self.entries_containing("foreign code ran: ").await
     }
 
-    async fn telling(&self, what: &str) -> Vec<Entry> {
+    async fn entries_containing(&self, what: &str) -> Vec<ConsoleEntry> {
         self.console().await.into_iter().filter(|entry| entry.text.contains(what)).collect()
     }
 
     /// Fails unless all pages were without errors: none of JavaScript, nothing forbidden, no answer
     /// of 400 and above, no dialog, no foreign code.
-    pub(crate) async fn assert_quiet(&self) {
-        self.assert_quiet_but(&[]).await;
+    pub(crate) async fn assert_no_console_errors(&self) {
+        self.assert_no_console_errors_except(&[]).await;
     }
 
     /// The same, but for errors with one of these texts in them: `status of 422`.
-    pub(crate) async fn assert_quiet_but(&self, expected: &[&str]) {
+    pub(crate) async fn assert_no_console_errors_except(&self, expected: &[&str]) {
         // Meets a dialog, which the console does not tell of.
         self.run("return 1", &[]).await;
         let is_expected =
-            |entry: &Entry| expected.iter().any(|expected| entry.text.contains(expected));
+            |entry: &ConsoleEntry| expected.iter().any(|expected| entry.text.contains(expected));
         let errors: Vec<String> = self
             .console()
             .await
             .iter()
             .filter(|entry| entry.is_error() && !is_expected(entry))
-            .map(Entry::to_string)
+            .map(ConsoleEntry::to_string)
             .collect();
         assert!(errors.is_empty(), "the console was told:\n{}", errors.join("\n"));
     }

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{SOON, eventually},
+    super::{WAIT_LIMIT, eventually},
     Browser,
-    wire::Refusal,
+    webdriver::WebDriverError,
 };
 
 /// The name under which `WebDriver` hands out elements.
@@ -30,8 +30,8 @@ impl Element<'_> {
         found.as_str().map(str::to_owned)
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Refusal> {
-        self.browser.wire.call(method, &format!("/element/{}{path}", self.id), body).await
+    async fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, WebDriverError> {
+        self.browser.session.call(method, &format!("/element/{}{path}", self.id), body).await
     }
 }
 
@@ -39,13 +39,13 @@ impl Browser {
     /// The first element of this kind, as soon as there is one.
     #[track_caller]
     pub(crate) fn find(&self, css: &str) -> impl Future<Output = Element<'_>> {
-        eventually(SOON, move || async move { self.find_all(css).await.into_iter().next() })
+        eventually(WAIT_LIMIT, move || async move { self.find_all(css).await.into_iter().next() })
     }
 
     /// All that are there now.
     pub(crate) async fn find_all(&self, css: &str) -> Vec<Element<'_>> {
         let body = json!({ "using": "css selector", "value": css });
-        match self.wire.call("POST", "/elements", &body).await {
+        match self.session.call("POST", "/elements", &body).await {
             Ok(found) => found
                 .as_array()
                 .unwrap()
@@ -108,7 +108,7 @@ impl Browser {
             }
         }
         let body = json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": actions }] });
-        self.wire.must("POST", "/actions", &body).await;
+        self.session.execute("POST", "/actions", &body).await;
     }
 
     /// Does something with the first element of this kind, again while it is not there, covered,
@@ -133,10 +133,10 @@ impl Browser {
                     }
                 }
                 assert!(
-                    begun.elapsed() < SOON,
+                    begun.elapsed() < WAIT_LIMIT,
                     "{method} {path} of {css:?} in vain, asked at {asked_at}: {last:?}"
                 );
-                tokio::time::sleep(super::super::LOOK_EVERY).await;
+                tokio::time::sleep(super::super::POLL_INTERVAL).await;
             }
         }
     }

@@ -6,12 +6,12 @@ use super::Browser;
 
 /// What a person asked the system for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Scheme {
+pub(crate) enum ColorScheme {
     Light,
     Dark,
 }
 
-impl Scheme {
+impl ColorScheme {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Light => "light",
@@ -33,7 +33,7 @@ impl Browser {
     }
 
     /// Answers `prefers-color-scheme`. Nothing moves either, so that pictures are the same each time.
-    pub(crate) async fn prefer(&self, scheme: Scheme) {
+    pub(crate) async fn set_color_scheme(&self, scheme: ColorScheme) {
         let features = json!({ "features": [
             { "name": "prefers-color-scheme", "value": scheme.name() },
             { "name": "prefers-reduced-motion", "value": "reduce" },
@@ -42,7 +42,7 @@ impl Browser {
     }
 
     /// Cuts the browser off from the network, or lets it back.
-    pub(crate) async fn offline(&self, is_offline: bool) {
+    pub(crate) async fn set_offline(&self, is_offline: bool) {
         self.cdp("Network.enable", json!({})).await;
         let network = json!({
             "offline": is_offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1,

@@ -1,12 +1,12 @@
 //! A real Chromium of its own for each test, without a window, driven over `WebDriver` as a person
-//! would use it (decision 0053). Whatever waits here waits for a fact and gives up after [`SOON`].
+//! would use it (decision 0053). Whatever waits here waits for a fact and gives up after [`WAIT_LIMIT`].
 
 mod axe;
+mod chromedriver;
 mod console;
-mod driver;
 mod element;
 mod emulate;
-mod wire;
+mod webdriver;
 
 use std::{
     path::{Path, PathBuf},
@@ -17,12 +17,12 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::{console::Entry, driver::Driver, wire::Wire};
-use super::{SOON, eventually};
+use self::{chromedriver::ChromeDriver, console::ConsoleEntry, webdriver::WebDriverSession};
+use super::{WAIT_LIMIT, eventually};
 
 pub(crate) use self::{
     axe::{assert_accessible, axe},
-    emulate::Scheme,
+    emulate::ColorScheme,
 };
 
 /// Keys that are no letters, as `WebDriver` writes them.
@@ -34,14 +34,14 @@ pub(crate) mod key {
 
 /// How a browser is started.
 #[derive(Clone, Debug)]
-pub(crate) struct Builder {
+pub(crate) struct BrowserBuilder {
     languages: String,
     width: u32,
     height: u32,
-    scheme: Scheme,
+    scheme: ColorScheme,
 }
 
-impl Builder {
+impl BrowserBuilder {
     /// What the person reads, the best first: `de,en`.
     pub(crate) fn languages(mut self, languages: &str) -> Self {
         languages.clone_into(&mut self.languages);
@@ -54,21 +54,21 @@ impl Builder {
         self
     }
 
-    pub(crate) fn scheme(mut self, scheme: Scheme) -> Self {
+    pub(crate) fn scheme(mut self, scheme: ColorScheme) -> Self {
         self.scheme = scheme;
         self
     }
 
     pub(crate) async fn start(self) -> Browser {
         let folder = tempfile::tempdir().unwrap();
-        let (mut driver, port) = Driver::start(folder.path());
-        let mut wire = Wire::new(port);
-        let opened = wire.open(&self.capabilities(folder.path())).await;
+        let (mut driver, port) = ChromeDriver::start(folder.path());
+        let mut session = WebDriverSession::new(port);
+        let opened = session.open(&self.capabilities(folder.path())).await;
         driver.started(&opened["goog:processID"]);
-        let browser = Browser { wire, console: Mutex::default(), driver, folder };
-        browser.watch().await;
+        let browser = Browser { session, console: Mutex::default(), driver, folder };
+        browser.install_console_watch().await;
         browser.resize(self.width, self.height).await;
-        browser.prefer(self.scheme).await;
+        browser.set_color_scheme(self.scheme).await;
         browser
     }
 
@@ -110,17 +110,22 @@ impl Builder {
 /// A browser with one page. Ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Browser {
-    wire: Wire,
+    session: WebDriverSession,
     /// All that was told on the console so far, over all pages.
-    console: Mutex<Vec<Entry>>,
-    driver: Driver,
+    console: Mutex<Vec<ConsoleEntry>>,
+    driver: ChromeDriver,
     folder: TempDir,
 }
 
 impl Browser {
     /// A browser with the size of a small laptop, in English and light.
-    pub(crate) fn builder() -> Builder {
-        Builder { languages: "en".to_owned(), width: 1280, height: 800, scheme: Scheme::Light }
+    pub(crate) fn builder() -> BrowserBuilder {
+        BrowserBuilder {
+            languages: "en".to_owned(),
+            width: 1280,
+            height: 800,
+            scheme: ColorScheme::Light,
+        }
     }
 
     pub(crate) async fn start() -> Self {
@@ -128,25 +133,25 @@ impl Browser {
     }
 
     /// Opens a page and waits until it and what it needs is there.
-    pub(crate) async fn goto(&self, url: &str) {
-        self.wire.must("POST", "/url", &json!({ "url": url })).await;
+    pub(crate) async fn open(&self, url: &str) {
+        self.session.execute("POST", "/url", &json!({ "url": url })).await;
     }
 
     /// Where the browser is now.
     pub(crate) async fn url(&self) -> String {
-        self.wire.must("GET", "/url", &Value::Null).await.as_str().unwrap().to_owned()
+        self.session.execute("GET", "/url", &Value::Null).await.as_str().unwrap().to_owned()
     }
 
     /// Runs JavaScript in the page, where `arguments` has the given ones; gives what it returns.
     pub(crate) async fn run(&self, script: &str, arguments: &[Value]) -> Value {
         let body = json!({ "script": script, "args": arguments });
-        self.wire.must("POST", "/execute/sync", &body).await
+        self.session.execute("POST", "/execute/sync", &body).await
     }
 
     /// The same, and its answer is what it hands to its last argument.
     pub(crate) async fn run_async(&self, script: &str, arguments: &[Value]) -> Value {
         let body = json!({ "script": script, "args": arguments });
-        self.wire.must("POST", "/execute/async", &body).await
+        self.session.execute("POST", "/execute/async", &body).await
     }
 
     /// Waits until an expression of JavaScript is true.
@@ -154,10 +159,10 @@ impl Browser {
     pub(crate) fn wait_until<'b>(&'b self, expression: &str) -> impl Future<Output = ()> + use<'b> {
         let body = json!({ "script": format!("return Boolean({expression})"), "args": [] });
         // A page that is just left refuses: that is not yet true.
-        eventually(SOON, move || {
+        eventually(WAIT_LIMIT, move || {
             let body = body.clone();
             async move {
-                let found = self.wire.call("POST", "/execute/sync", &body).await;
+                let found = self.session.call("POST", "/execute/sync", &body).await;
                 (found == Ok(Value::Bool(true))).then_some(())
             }
         })
@@ -166,21 +171,21 @@ impl Browser {
     /// Any command of the browser's own protocol, for what `WebDriver` has no word for.
     pub(crate) async fn cdp(&self, command: &str, parameters: Value) -> Value {
         let body = json!({ "cmd": command, "params": parameters });
-        self.wire.must("POST", "/goog/cdp/execute", &body).await
+        self.session.execute("POST", "/goog/cdp/execute", &body).await
     }
 
     /// The cookies that would be sent to this page, `HttpOnly` ones too.
     pub(crate) async fn cookies(&self) -> Vec<Value> {
-        self.wire.must("GET", "/cookie", &Value::Null).await.as_array().unwrap().clone()
+        self.session.execute("GET", "/cookie", &Value::Null).await.as_array().unwrap().clone()
     }
 
-    pub(crate) async fn forget_cookies(&self) {
-        self.wire.must("DELETE", "/cookie", &Value::Null).await;
+    pub(crate) async fn delete_cookies(&self) {
+        self.session.execute("DELETE", "/cookie", &Value::Null).await;
     }
 
     /// What is seen of the page now, as a PNG.
     pub(crate) async fn screenshot(&self, file: &Path) {
-        let picture = self.wire.must("GET", "/screenshot", &Value::Null).await;
+        let picture = self.session.execute("GET", "/screenshot", &Value::Null).await;
         let picture = BASE64.decode(picture.as_str().unwrap().as_bytes()).unwrap();
         std::fs::write(file, picture).unwrap();
     }
@@ -194,13 +199,13 @@ impl Browser {
 impl Browser {
     /// Shows what explains a failed test: the console, and the page as a picture.
     #[expect(clippy::print_stderr, reason = "whoever reads why a test failed wants to see it")]
-    fn explain(&self) {
+    fn print_failure_details(&self) {
         eprintln!("--- console of the browser, as far as it was asked for");
         for entry in self.console.lock().unwrap().iter() {
             eprintln!("{entry}");
         }
-        let url = self.wire.call_at_once("GET", "/url");
-        let picture = self.wire.call_at_once("GET", "/screenshot");
+        let url = self.session.call_blocking("GET", "/url");
+        let picture = self.session.call_blocking("GET", "/screenshot");
         let (Some(Value::String(url)), Some(Value::String(picture))) = (url, picture) else {
             return eprintln!("--- the page cannot be shown");
         };
@@ -216,10 +221,10 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.explain();
+            self.print_failure_details();
         }
         // It ends in order, so that none of its helpers writes to the folder any more.
-        self.wire.close();
+        self.session.close();
         self.driver.end();
     }
 }

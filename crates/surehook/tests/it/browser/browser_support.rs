@@ -1,0 +1,276 @@
+//! The browser of the other tests, on pages that the test itself serves: what it must notice, it
+//! notices.
+
+use std::{collections::BTreeSet, panic::AssertUnwindSafe};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use serde_json::json;
+use surehook_core::attribute::EventKind;
+
+use crate::support::{
+    browser::{Browser, ColorScheme, assert_accessible, axe, key},
+    gateway::Gateway,
+    sink::{Reply, Sink, SinkRequest},
+    xss,
+};
+
+/// Serves one page, with a content security policy if there is one.
+async fn page(policy: &'static str, body: &str) -> Sink {
+    let html = format!(
+        "<!doctype html><html lang=en><head><title>A page</title>\
+         <meta name=viewport content='width=device-width'><link rel=icon href=data:,></head>\
+         <body>{body}</body></html>"
+    );
+    let html = Bytes::from(html);
+    Sink::with_script(move |_, _| {
+        let reply = Reply::status(200).header("content-type", "text/html; charset=utf-8");
+        let reply =
+            if policy.is_empty() { reply } else { reply.header("content-security-policy", policy) };
+        reply.header("set-cookie", "visits=1; HttpOnly").body(html.clone())
+    })
+    .await
+}
+
+/// How a future failed, if it did.
+async fn failure_of(future: impl Future<Output = ()>) -> Option<String> {
+    let failure = AssertUnwindSafe(future).catch_unwind().await.err()?;
+    failure.downcast_ref::<String>().cloned().or_else(|| Some("of no text".to_owned()))
+}
+
+#[tokio::test]
+async fn a_person_finds_types_clicks_and_reads() {
+    let form = "<form onsubmit=\"event.preventDefault();\
+        setTimeout(() => out.innerHTML = '<b data-from=' + who.value + '>Hello ' + who.value + '</b>', 50)\">\
+        <input id=who value=old aria-label=Who><button id=greet>Greet</button></form><div id=out></div>\
+        <ul><li>one<li>two</ul>";
+    let site = page("", form).await;
+    let browser = Browser::start().await;
+    browser.open(&site.url()).await;
+    assert_eq!(browser.url().await, site.url());
+    browser.clear("#who").await;
+    browser.type_into("#who", "Zoë").await;
+    browser.click("#greet").await;
+    // Comes later, and is waited for.
+    assert_eq!(browser.text("#out b").await, "Hello Zoë");
+    let greeting = browser.find("#out b").await;
+    assert_eq!(greeting.attribute("data-from").await.as_deref(), Some("Zoë"));
+    assert_eq!(greeting.attribute("title").await, None);
+    let items = browser.find_all("li").await;
+    assert_eq!((items.len(), items[1].text().await), (2, "two".to_owned()));
+    assert!(browser.find_all("table").await.is_empty());
+
+    // The same with the keyboard alone.
+    browser.run("out.replaceChildren(); who.focus()", &[]).await;
+    browser.keys(&[key::TAB, key::SHIFT, key::TAB, "!", key::ENTER].concat()).await;
+    browser.wait_until("document.querySelector('#out b')?.textContent === 'Hello !'").await;
+    let sum = browser.run("return arguments[0] + arguments[1]", &[json!(40), json!(2)]).await;
+    assert_eq!(sum, 42);
+    let later = "const done = arguments[0]; setTimeout(() => done('later'), 10)";
+    assert_eq!(browser.run_async(later, &[]).await, "later");
+
+    let cookies = browser.cookies().await;
+    assert_eq!((&cookies[0]["name"], &cookies[0]["httpOnly"]), (&json!("visits"), &json!(true)));
+    browser.delete_cookies().await;
+    assert!(browser.cookies().await.is_empty());
+    browser.assert_no_console_errors().await;
+}
+
+#[tokio::test]
+async fn a_browser_has_the_size_the_languages_and_the_taste_that_it_was_given() {
+    let site = page("", "<p>Hello").await;
+    let builder = Browser::builder().languages("pt-BR,de").size(360, 640).scheme(ColorScheme::Dark);
+    let browser = builder.start().await;
+    browser.open(&site.url()).await;
+    let languages = site.requests()[0].header("accept-language").to_owned();
+    assert!(languages.starts_with("pt-BR,") && languages.contains("de;"), "{languages}");
+    let seen = "return [innerWidth, innerHeight, devicePixelRatio, navigator.language,
+        matchMedia('(prefers-color-scheme: dark)').matches]";
+    assert_eq!(browser.run(seen, &[]).await, json!([360, 640, 1, "pt-BR", true]));
+
+    browser.resize(1280, 800).await;
+    browser.set_color_scheme(ColorScheme::Light).await;
+    assert_eq!(browser.run(seen, &[]).await, json!([1280, 800, 1, "pt-BR", false]));
+    let picture = browser.folder().join("page.png");
+    browser.screenshot(&picture).await;
+    let picture = std::fs::read(picture).unwrap();
+    // Width and height stand at the head of a PNG.
+    assert_eq!(&picture[16..24], [1280_u32.to_be_bytes(), 800_u32.to_be_bytes()].concat());
+
+    browser.set_offline(true).await;
+    let reach = "const done = arguments[0]; fetch('/').then(() => done(true), () => done(false))";
+    assert_eq!(browser.run_async(reach, &[]).await, false);
+    browser.set_offline(false).await;
+    assert_eq!(browser.run_async(reach, &[]).await, true);
+}
+
+#[tokio::test]
+async fn a_dialog_fails_whatever_is_done_next() {
+    for dialog in ["alert('xss 7')", "confirm('xss 7')", "prompt('xss 7')"] {
+        let site = page("", &format!("<script>setTimeout(() => {dialog})</script>")).await;
+        let browser = Browser::start().await;
+        browser.open(&site.url()).await;
+        let failure = failure_of(browser.wait_until("false")).await.unwrap();
+        assert!(failure.contains("a dialog is open") && failure.contains("xss 7"), "{failure}");
+        let failure = failure_of(browser.assert_no_console_errors()).await.unwrap();
+        assert!(failure.contains("a dialog is open"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_policy_forbids_and_what_goes_wrong_is_told_over_all_pages() {
+    let inline = "<script>window.__xss = 1</script><p style='color: red'>x";
+    let strict = page("default-src 'self'; img-src data:", inline).await;
+    let broken = page("", "<script>throw new Error('broken on purpose')</script>").await;
+    let missing = Sink::with_script(|_, arrival: &SinkRequest| match arrival.path.as_str() {
+        "/hook" => Reply::status(200)
+            .header("content-type", "text/html")
+            .body("<link rel=icon href=data:,><img src=/gone.png>"),
+        _ => Reply::status(404),
+    })
+    .await;
+    let foreign = page("", "<img src=x onerror=window.__xss=17>").await;
+    let browser = Browser::start().await;
+    browser.open(&strict.url()).await;
+    let forbidden = browser.policy_violations().await;
+    let told = |what: &str| forbidden.iter().filter(|entry| entry.text.contains(what)).count();
+    assert_eq!((told("script-src-elem inline"), told("style-src-attr inline")), (1, 1));
+    // The policy held.
+    assert!(browser.foreign_code_reports().await.is_empty());
+    for site in [&broken, &missing, &foreign] {
+        browser.open(&site.url()).await;
+    }
+    assert_eq!(browser.policy_violations().await.len(), 2, "kept after the page is left");
+    let foreign = browser.foreign_code_reports().await;
+    assert!(foreign.len() == 1 && foreign[0].text.contains("ran: 17"), "{foreign:?}");
+
+    let failure = failure_of(browser.assert_no_console_errors()).await.unwrap();
+    for told in ["forbidden by policy", "broken on purpose", "gone.png", "foreign code ran: 17"] {
+        assert!(failure.contains(told), "{told} is not in {failure}");
+    }
+    let expected = ["by policy", "Content Security Policy", "on purpose", "status of 404", "/x"];
+    let failure = failure_of(browser.assert_no_console_errors_except(&expected)).await.unwrap();
+    assert_eq!(failure.lines().count(), 2, "{failure}");
+}
+
+#[tokio::test]
+async fn axe_finds_what_is_planted_and_nothing_on_a_good_page() {
+    let planted = "<main><h1>Planted</h1><img src=data:,><input id=q>\
+        <p style='color:#aaa;background:#fff'>faint</p></main>";
+    // It is handed in, so that no policy hinders it.
+    let policy = "default-src 'self'; img-src data:; style-src 'unsafe-inline'";
+    let site = page(policy, planted).await;
+    let browser = Browser::start().await;
+    browser.open(&site.url()).await;
+    let found = axe(&browser).await;
+    let rules: BTreeSet<&str> = found.iter().map(|violation| violation.rule.as_str()).collect();
+    assert_eq!(rules, BTreeSet::from(["color-contrast", "image-alt", "label"]));
+    let label = found.iter().find(|violation| violation.rule == "label").unwrap();
+    assert_eq!(
+        (label.impact.as_str(), &label.elements[..]),
+        ("critical", &["<input id=\"q\">".to_owned()][..])
+    );
+    let failure = failure_of(assert_accessible(&browser)).await.unwrap();
+    assert!(failure.contains("faint"), "{failure}");
+
+    let good = page("", "<main><h1>Good</h1><label>Q <input></label></main>").await;
+    browser.open(&good.url()).await;
+    assert_accessible(&browser).await;
+    browser.assert_no_console_errors().await;
+}
+
+/// What somebody careless would write around a text.
+const CARELESS: [&str; 2] = [
+    "<body>@",
+    r#"<body><input value="@"><input value='@'><input value=@><a href="@">x</a>
+       <script>let one = "@"</script><script>let two = '@'</script><script>let three = `@`</script>"#,
+];
+
+/// Meets every element of every frame as a person would.
+const TOUCH: &str = "for (const frame of document.querySelectorAll('iframe'))
+    for (const element of frame.contentDocument?.querySelectorAll('body *') ?? []) {
+        for (const kind of ['pointerover', 'pointerenter', 'mouseover', 'focus'])
+            element.dispatchEvent(new Event(kind));
+        if (element.matches('a, button')) element.dispatchEvent(new MouseEvent('click'));
+    }";
+
+/// Enough of them run on careless pages to be a corpus worth its name, and the same texts escaped
+/// do nothing.
+#[tokio::test]
+async fn payloads_run_where_they_are_not_escaped_and_nowhere_else() {
+    let all = xss::payloads();
+    let numbers: Vec<usize> = all.iter().map(|payload| payload.number).collect();
+    assert_eq!(numbers, (1..=100).collect::<Vec<_>>());
+    let texts: Vec<String> = all.iter().map(|payload| payload.text.clone()).collect();
+    let careless = Sink::with_script(move |_, arrival| {
+        let mut path = arrival.path.split('/').skip(1).map(str::parse::<usize>);
+        let body = match (path.next(), path.next()) {
+            // Dialogs would stop the tour.
+            (Some(Ok(page)), Some(Ok(number))) => format!(
+                "<!doctype html><script>alert = number => window.__xss = number</script>{}",
+                CARELESS[page].replace('@', &texts[number - 1])
+            ),
+            (Some(Ok(page)), None) => (1..=texts.len())
+                .map(|number| format!("<iframe src=/{page}/{number}></iframe>"))
+                .collect(),
+            _ => return Reply::status(404),
+        };
+        Reply::status(200).header("content-type", "text/html; charset=utf-8").body(body)
+    })
+    .await;
+    let browser = Browser::start().await;
+    for page in 0..CARELESS.len() {
+        browser.open(&format!("{}/{page}", careless.origin())).await;
+        browser.run(TOUCH, &[]).await;
+    }
+    let number = |text: &str| text.rsplit_once("ran: ")?.1.trim_end_matches('"').parse().ok();
+    let foreign = browser.foreign_code_reports().await;
+    let ran: BTreeSet<usize> = foreign.iter().filter_map(|entry| number(&entry.text)).collect();
+    // The others are for templates, for htmx, and for what takes out tags or decodes twice.
+    let silent: Vec<_> = all.iter().filter(|payload| !ran.contains(&payload.number)).collect();
+    assert!(ran.len() >= 65, "only {} ran, not {silent:?}", ran.len());
+
+    let escaped: String = all
+        .iter()
+        .map(|payload| {
+            let text =
+                payload.text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
+            format!("<p title=\"{text}\" class=\"{}\">{text}</p>", payload.class)
+        })
+        .collect();
+    let escaped = page("", &escaped).await;
+    let browser = Browser::start().await;
+    browser.open(&escaped.url()).await;
+    assert_eq!(browser.find_all("body > p").await.len(), 100);
+    browser.assert_no_console_errors().await;
+}
+
+#[tokio::test]
+async fn payloads_are_kept_wherever_one_can_stand() {
+    let hostile = xss::start_hostile_destination().await;
+    let gateway = Gateway::start_with(&xss::xss_settings(&hostile)).await;
+    let events = xss::post_all_payloads(&gateway).await;
+    assert_eq!(events.iter().collect::<BTreeSet<_>>().len(), 200);
+    let payloads = xss::payloads();
+    for (payload, event) in payloads.iter().zip(events.iter().step_by(2)) {
+        let event = gateway.event(event).await;
+        // With control letters in it a key is kept as its hash, and a kind not at all.
+        if !payload.text.contains(char::is_control) {
+            let text = Some(payload.text.as_str());
+            assert_eq!(event["key"].as_str(), text, "{event}");
+            // Nor is a long one.
+            let kind = EventKind::new(&payload.text);
+            assert_eq!(event["kind"].as_str(), kind.as_ref().map(EventKind::as_str), "{event}");
+        }
+    }
+    let mut answers = BTreeSet::new();
+    for event in &events {
+        let delivery = gateway.wait_for_delivery(event, "dead").await;
+        answers.insert(delivery["attempt_list"][0]["response"].as_str().unwrap().to_owned());
+    }
+    for payload in &payloads {
+        assert!(answers.contains(&payload.text), "{payload:?} {answers:?}");
+        let source = json!({ "name": payload.text, "verify": "none" });
+        gateway.post("/sources", &source).await.expect(422);
+    }
+}

@@ -1,0 +1,103 @@
+//! A bulk replay that is cancelled half-way.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use serde_json::Value;
+
+use super::{sign_in, wait_for_page, wait_for_path, wait_for_text};
+use crate::support::{
+    WAIT_LIMIT,
+    browser::Browser,
+    eventually,
+    gateway::{Gateway, route_settings},
+    sink::{Reply, Sink},
+};
+
+const LETTERS: u64 = 300;
+
+async fn dead(gateway: &Gateway) -> u64 {
+    gateway.stats().await["by_status"]["dead"].as_u64().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_bulk_replay_wants_its_number_typed_and_stops_where_it_is_cancelled() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let well = Arc::clone(&is_well);
+    let sink = Sink::with_script(move |_, _| {
+        Reply::status(if well.load(Ordering::SeqCst) { 200 } else { 400 })
+    })
+    .await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    for number in 0..LETTERS {
+        gateway.post_accepted("in", format!(r#"{{"id":"bulk-{number}"}}"#)).await;
+    }
+    eventually(WAIT_LIMIT, || async { (dead(&gateway).await == LETTERS).then_some(()) }).await;
+    is_well.store(true, Ordering::SeqCst);
+    let before = sink.count();
+
+    let browser = Browser::start().await;
+    sign_in(&browser, &gateway).await;
+    browser.open(&gateway.url("/dead-letters/all?q=dest:out")).await;
+    browser.click(".head .actions a[href^='/replays/new']").await;
+    wait_for_path(&browser, "/replays/new").await;
+    browser.type_into("#r-rate", "20/s").await;
+    browser.type_into("#r-note", "after the outage").await;
+    browser.click("form[action='/replays/new'] button").await;
+    wait_for_page(&browser, "location.search.includes('rate=20')").await;
+    assert_eq!(browser.text("#count").await, LETTERS.to_string());
+    assert!(browser.text("#preview").await.contains("15 s"), "what it will take");
+
+    browser.type_into("#typed", "299").await;
+    browser.click("#start").await;
+    wait_for_text(&browser, "The number you typed is not 300. No replay was started.").await;
+    let jobs = gateway.get("/replays").await.expect(200).json();
+    assert_eq!(jobs["data"].as_array().unwrap().len(), 0);
+    browser.clear("#typed").await;
+    browser.type_into("#typed", "300").await;
+    browser.click("#start").await;
+    wait_for_page(
+        &browser,
+        "/^\\/replays\\/[^/]+$/.test(location.pathname) && document.querySelector('#job')",
+    )
+    .await;
+    wait_for_text(&browser, "after the outage").await;
+
+    // It moves by itself, and is then stopped.
+    browser.wait_until("Number(document.querySelector('#succeeded').textContent) >= 20").await;
+    browser.click("[data-open='#cancel']").await;
+    browser.click("#cancel form button.danger").await;
+    wait_for_text(&browser, "Replay cancelled").await;
+    let id = browser.url().await.rsplit('/').next().unwrap().to_owned();
+    let job = eventually(WAIT_LIMIT, || async {
+        let job = gateway.get(&format!("/replays/{id}")).await.expect(200).json();
+        (job["waiting"] == 0).then_some(job)
+    })
+    .await;
+    assert_eq!(job["state"], "cancelled", "{job}");
+    let number = |name: &str| job[name].as_u64().unwrap();
+    let sent = number("succeeded");
+    assert!((20..LETTERS).contains(&sent), "{job}");
+    assert_eq!((number("selected"), number("dispatched")), (LETTERS, sent), "{job}");
+    assert_eq!(
+        (number("dead"), number("skipped"), number("left")),
+        (0, 0, LETTERS - sent),
+        "{job}"
+    );
+
+    // What the page says is that, and the rest is as dead as before.
+    browser.open(&gateway.url(&format!("/replays/{id}"))).await;
+    let tiles =
+        "return [...document.querySelectorAll('.tile dd')].map(dd => Number(dd.textContent))";
+    let left = LETTERS - sent;
+    let shown = browser.run(tiles, &[]).await;
+    assert_eq!(shown, Value::from(vec![LETTERS, sent, 0, sent, 0, 0, left]));
+    assert!(browser.find_all("[data-open='#cancel']").await.is_empty());
+    assert_eq!(dead(&gateway).await, left);
+    assert_eq!(sink.count() - before, usize::try_from(sent).unwrap());
+    browser.open(&gateway.url("/dead-letters")).await;
+    assert!(browser.text("#groups .count").await.starts_with(&left.to_string()));
+    browser.assert_no_console_errors().await;
+}

@@ -1,0 +1,75 @@
+//! A destination fails; somebody finds it, understands why, mends it and replays what died.
+
+use serde_json::json;
+
+use super::{populated_gateway, sign_in, wait_for_page, wait_for_path, wait_for_text};
+use crate::support::{browser::Browser, fake_channels::EvolutionGo, gateway::Gateway, sink::Sink};
+
+const LETTERS: usize = 5;
+
+#[tokio::test]
+async fn a_failing_destination_is_found_understood_mended_and_its_group_replayed_to_zero() {
+    let (works, refuses) = (Sink::ok().await, populated_gateway::refusing().await);
+    let evolution = EvolutionGo::start().await;
+    let gateway =
+        Gateway::start_with(&populated_gateway::settings(&works, &refuses, &evolution)).await;
+    for number in 0..LETTERS {
+        let body = json!({ "id": format!("inv-{number}"), "type": "invoice.paid", "total": 1 });
+        let event = gateway.post_accepted("shop", body.to_string()).await;
+        let delivery = gateway.find_delivery_to(&event, "billing").await.unwrap();
+        gateway.wait_for_delivery_status(&delivery, "dead").await;
+    }
+    let to_crm = works.wait_for_requests(LETTERS).await.len();
+
+    // Found.
+    let browser = Browser::start().await;
+    sign_in(&browser, &gateway).await;
+    browser.find("#failing tr[data-row=billing]").await;
+    let group = browser.text("#groups tr[data-row]").await;
+    assert!(group.contains("422") && group.contains("There is no customer 4711"), "{group}");
+    browser.click("nav a[href='/dead-letters']").await;
+    wait_for_path(&browser, "/dead-letters").await;
+
+    // Understood: what was answered, and the story of one of them.
+    let group = browser.text(".group").await;
+    for told in ["billing", "422", "5 dead letters", "There is no customer 4711"] {
+        assert!(group.contains(told), "{told} is not in {group}");
+    }
+    browser.click(".group a[href^='/events/']").await;
+    wait_for_page(&browser, "location.pathname.startsWith('/events/')").await;
+    let story = browser.text("#timeline").await;
+    assert!(story.contains("billing") && story.contains("422"), "{story}");
+    let deliveries = browser.text("#deliveries").await;
+    assert!(deliveries.contains("There is no customer 4711"), "{deliveries}");
+
+    // Mended: the address was the wrong one.
+    browser.click("#deliveries a[href='/destinations/billing']").await;
+    wait_for_path(&browser, "/destinations/billing").await;
+    browser.click("a[href='/destinations/billing/edit']").await;
+    browser.clear("#f-url").await;
+    browser.type_into("#f-url", &works.url()).await;
+    browser.click("form.sheet .actions button").await;
+    wait_for_path(&browser, "/destinations/billing").await;
+    wait_for_text(&browser, &works.url()).await;
+
+    // Replayed.
+    browser.click("nav a[href='/dead-letters']").await;
+    browser.click(".group a[href^='/replays/new']").await;
+    assert_eq!(browser.text("#count").await, LETTERS.to_string());
+    browser.click("#start").await;
+    wait_for_page(&browser, "document.querySelector('#job h1')").await;
+    browser
+        .wait_until("document.querySelector('#job h1 .pill').textContent.includes('Completed')")
+        .await;
+    browser
+        .wait_until(&format!("document.querySelector('#succeeded').textContent === '{LETTERS}'"))
+        .await;
+    assert_eq!(works.count() - to_crm, LETTERS);
+    browser.click("nav a[href='/dead-letters']").await;
+    wait_for_text(&browser, "No dead letters").await;
+    browser.click("nav a[href='/']").await;
+    browser
+        .wait_until("document.querySelector('#groups') && !document.querySelector('#groups tr')")
+        .await;
+    browser.assert_no_console_errors().await;
+}

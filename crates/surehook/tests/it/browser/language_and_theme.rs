@@ -1,0 +1,128 @@
+//! Three languages, one a page; light and dark.
+
+use serde_json::json;
+
+use super::{populated_gateway, sample_gateway, sign_in, wait_for_page};
+use crate::support::browser::{Browser, ColorScheme};
+
+/// Words that stand on every page, by language: none of another one stands beside them. Words that are
+/// the same in two of them are left out.
+const WORDS: [(&str, &[&str]); 3] = [
+    ("en", &["Overview", "Dead letters", "Conversations", "Sources", "Routes", "Sign out", "Dark"]),
+    ("pt-BR", &["Visão geral", "Fila de falhas", "Conversas", "Origens", "Rotas", "Escuro"]),
+    ("es", &["Resumen", "Entregas fallidas", "Conversaciones", "Orígenes", "Rutas", "Oscuro"]),
+];
+
+/// The language of a page, and all that it says, without what is marked as being in another one and
+/// without what the gateway was told by others.
+const SAID: &str = "const others = '[lang]:not(html), script, pre, code, .mono, .verbatim, textarea';
+    const said = new Set();
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode;
+        if ((node.parentElement ?? node).closest(others)) continue;
+        if (node.nodeType === Node.TEXT_NODE) said.add(node.data.trim());
+        else for (const name of ['aria-label', 'title', 'alt']) said.add(node.getAttribute(name) ?? '');
+    }
+    return [document.documentElement.lang, [...said]]";
+
+/// Words that are English and no other of our languages.
+const ENGLISH: [&str; 12] =
+    ["the", "of", "is", "to", "and", "was", "what", "with", "are", "it", "this", "not"];
+
+fn is_english(text: &str) -> bool {
+    let mut words = text.split(|letter: char| !letter.is_alphabetic());
+    words.any(|word| ENGLISH.contains(&word.to_lowercase().as_str()))
+}
+
+async fn is_in(browser: &Browser, tag: &str, path: &str) {
+    let said = browser.run(SAID, &[]).await;
+    assert_eq!(said[0], tag, "{path}");
+    let said: Vec<&str> =
+        said[1].as_array().unwrap().iter().filter_map(|one| one.as_str()).collect();
+    for (other, words) in WORDS {
+        for word in words {
+            assert_eq!(
+                said.contains(word),
+                other == tag,
+                "{word:?} of {other} on {path}: {said:?}"
+            );
+        }
+    }
+    let english: Vec<_> = said.iter().filter(|text| is_english(text)).collect();
+    assert_eq!(english.is_empty(), tag != "en", "{path}: {english:?}");
+}
+
+#[tokio::test]
+async fn every_page_is_in_the_language_of_the_browser_or_the_one_that_was_chosen() {
+    let populated = populated_gateway::start().await;
+    let gateway = &populated.gateway;
+    // The browser asks for a language that there is none of, then for one that there is.
+    for (languages, tag) in [("fr,es-MX,en", "es"), ("pt-PT,en", "pt-BR")] {
+        let browser = Browser::builder().languages(languages).start().await;
+        browser.open(&gateway.url("/login")).await;
+        let lang = browser.run("return document.documentElement.lang", &[]).await;
+        assert_eq!(lang, tag, "{languages}");
+        sign_in(&browser, gateway).await;
+        is_in(&browser, tag, "/").await;
+        browser.assert_no_console_errors().await;
+    }
+    let browser = Browser::builder().languages("fr").start().await;
+    sign_in(&browser, gateway).await;
+    is_in(&browser, "en", "/").await;
+    for chosen in ["pt-BR", "es"] {
+        browser.open(&gateway.url("/events?q=source:shop")).await;
+        browser.click(&format!("select[name=lang] option[value='{chosen}']")).await;
+        wait_for_page(&browser, &format!("document.documentElement.lang === '{chosen}'")).await;
+        // Whoever chooses stays where they are.
+        assert_eq!(browser.url().await, gateway.url("/events?q=source:shop"));
+        for path in &populated.pages {
+            browser.open(&gateway.url(path)).await;
+            is_in(&browser, chosen, path).await;
+        }
+    }
+    browser.assert_no_console_errors().await;
+}
+
+/// What is seen, and what the server sent before any script ran.
+const THEME: &str = "const done = arguments[0];
+    const lightness = color => {
+        const [r, g, b] = color.match(/[\\d.]+/g).map(Number);
+        return (r + g + b) / (color.includes('srgb') ? 3 : 765);
+    };
+    const style = getComputedStyle(document.body);
+    const html = getComputedStyle(document.documentElement);
+    const ground = [style, html].find(one => one.backgroundColor !== 'rgba(0, 0, 0, 0)');
+    fetch(location.href).then(answer => answer.text()).then(text => done([
+        text.match(/data-theme=\"(\\w*)\"/)[1],
+        lightness(ground.backgroundColor) < lightness(style.color),
+    ]))";
+
+#[tokio::test]
+async fn dark_is_what_the_system_says_until_somebody_chooses() {
+    let sample = sample_gateway::start().await;
+    let gateway = &sample.gateway;
+    let browser = Browser::builder().scheme(ColorScheme::Dark).start().await;
+    browser.open(&gateway.url("/login")).await;
+    assert_eq!(browser.run_async(THEME, &[]).await[1], true, "the login too");
+    sign_in(&browser, gateway).await;
+    for (scheme, is_dark) in [(ColorScheme::Dark, true), (ColorScheme::Light, false)] {
+        browser.set_color_scheme(scheme).await;
+        browser.open(&gateway.url("/dead-letters")).await;
+        assert_eq!(browser.run_async(THEME, &[]).await, json!(["system", is_dark]));
+    }
+    // What was chosen wins over the system, on every page and after coming back, and is in what
+    // the server sends: nothing flashes.
+    for (chosen, system) in [("dark", ColorScheme::Light), ("light", ColorScheme::Dark)] {
+        browser.set_color_scheme(system).await;
+        browser.click(&format!("select[name=theme] option[value={chosen}]")).await;
+        wait_for_page(&browser, &format!("document.documentElement.dataset.theme === '{chosen}'"))
+            .await;
+        for path in ["/dead-letters", "/", "/events", "/settings"] {
+            browser.open(&gateway.url(path)).await;
+            let seen = browser.run_async(THEME, &[]).await;
+            assert_eq!(seen, json!([chosen, chosen == "dark"]), "{path}");
+        }
+    }
+    browser.assert_no_console_errors().await;
+}

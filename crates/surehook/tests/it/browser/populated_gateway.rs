@@ -1,0 +1,198 @@
+//! A gateway in which every page has something to show.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    sending::go,
+    support::{
+        WAIT_LIMIT, eventually,
+        fake_channels::EvolutionGo,
+        gateway::Gateway,
+        sink::{Reply, Sink},
+    },
+};
+
+/// What the evolution source of these tests wants at the end of its path.
+pub(super) const DOOR: &str = "/in/phone/9f3c1a7e5b2d4f60";
+/// The person who writes there.
+pub(super) const PHONE: &str = "5511987654321";
+
+/// Sources, destinations and routes; `works` takes everything, `refuses` nothing.
+pub(super) fn settings(works: &Sink, refuses: &Sink, evolution: &EvolutionGo) -> String {
+    let (works, refuses) = (works.url(), refuses.url());
+    format!(
+        r#"
+        [[sources]]
+        name = "shop"
+        verify = "none"
+        keys = ["pointer:/id"]
+        kinds = ["pointer:/type"]
+
+        [[sources]]
+        name = "phone"
+        provider = "evolution-api"
+        secrets = ["9f3c1a7e5b2d4f60"]
+
+        [[sources]]
+        name = "bank"
+        provider = "stripe"
+        secrets = ["the wrong secret of sixteen bytes"]
+        on_refusal = "quarantine"
+
+        [[destinations]]
+        name = "crm"
+        url = "{works}"
+
+        [[destinations]]
+        name = "billing"
+        url = "{refuses}"
+        rate = "100/s"
+        retry = {{ max_attempts = 1 }}
+        {}
+        [[routes]]
+        from = "shop"
+        to = "crm"
+        transform = "{{ id, total }}"
+
+        [[routes]]
+        from = "shop"
+        to = "billing"
+        filter = '.type == "invoice.paid"'
+
+        [[routes]]
+        from = "phone"
+        to = "crm"
+        "#,
+        go("wa", &evolution.url(), "sending = { warn_at = 1 }")
+    )
+}
+
+/// A destination that refuses with a reason.
+pub(super) async fn refusing() -> Sink {
+    let said = r#"{"error":{"code":"unknown_customer","message":"There is no customer 4711"}}"#;
+    Sink::with_script(move |_, _| {
+        Reply::status(422).header("content-type", "application/json").body(said)
+    })
+    .await
+}
+
+/// A message of a person, as Evolution API tells it.
+pub(super) fn upsert(phone: &str, id: &str, name: &str, text: &str) -> Value {
+    json!({
+        "event": "messages.upsert",
+        "instance": "vendas-sp",
+        "data": {
+            "key": { "remoteJid": format!("{phone}@s.whatsapp.net"), "fromMe": false, "id": id },
+            "pushName": name,
+            "message": { "conversation": text },
+            "messageType": "conversation",
+            "messageTimestamp": 1_779_023_995,
+        },
+        "sender": "551140028922@s.whatsapp.net",
+    })
+}
+
+/// Sends such a message; gives the event back.
+pub(super) async fn write(gateway: &Gateway, message: &Value) -> String {
+    let answer = gateway.request(Method::POST, DOOR, &[], message.to_string()).await;
+    answer.expect(200).event_id()
+}
+
+pub(super) struct PopulatedGateway {
+    pub(super) gateway: Gateway,
+    /// Every page, with the objects that are there.
+    pub(super) pages: Vec<String>,
+    _around: (Sink, Sink, EvolutionGo),
+}
+
+pub(super) async fn start() -> PopulatedGateway {
+    let (works, refuses, evolution) =
+        (Sink::ok().await, refusing().await, EvolutionGo::start().await);
+    let gateway = Gateway::start_with(&settings(&works, &refuses, &evolution)).await;
+    let invoice = |number: u64, total: u64| {
+        json!({ "id": format!("inv-{number}"), "type": "invoice.paid", "total": total }).to_string()
+    };
+    let mut last = String::new();
+    for number in 0..3 {
+        last = gateway.post_accepted("shop", invoice(number, 10)).await;
+    }
+    // A sender that says it again, with another number in it.
+    gateway.send_webhook("shop", &[], invoice(2, 11)).await.expect(200);
+    let delivery = gateway.find_delivery_to(&last, "billing").await.unwrap();
+    gateway.wait_for_delivery_status(&delivery, "dead").await;
+    let talk = write(&gateway, &upsert(PHONE, "3A5B", "João", "Olá, tem entrega hoje?")).await;
+    let message = json!({ "destination": "wa", "to": PHONE, "text": "Tem, sim!" });
+    let message = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
+    gateway.send_webhook("bank", &[("stripe-signature", "t=1,v1=00")], "{}").await;
+    gateway.send_webhook("nobody", &[], "{}").await.expect(404);
+    let wish = json!({ "verb": "retry_failed", "filter": { "key": "inv-0" }, "note": "a try" });
+    let job = text(&gateway.post("/replays", &wish).await.json(), "id");
+    gateway.post("/destinations/crm/pause", &json!({ "reason": "at night" })).await.expect(200);
+    let refused = first(&gateway, "/requests?outcome=refused").await;
+    let route = first(&gateway, "/routes").await;
+    eventually(WAIT_LIMIT, || async {
+        (gateway.event(&last).await["duplicate_count"] == 1).then_some(())
+    })
+    .await;
+
+    let mut pages: Vec<String> = PAGES.iter().map(|&path| path.to_owned()).collect();
+    pages.extend([
+        format!("/events/{last}"),
+        format!("/events/{last}/duplicates/1"),
+        format!("/events/{last}/deliveries/{delivery}/curl"),
+        format!("/events/{talk}"),
+        format!("/conversations?event={talk}"),
+        format!("/messages/{message}"),
+        format!("/replays/{job}"),
+        format!("/requests/{refused}"),
+        format!("/routes/{route}/edit"),
+    ]);
+    PopulatedGateway { gateway, pages, _around: (works, refuses, evolution) }
+}
+
+/// Pages whose addresses are always the same here.
+pub(super) const PAGES: [&str; 27] = [
+    "/",
+    "/live",
+    "/events",
+    "/events?q=status:dead",
+    "/events?q=never:heard",
+    "/requests",
+    "/dead-letters",
+    "/dead-letters/all",
+    "/replays",
+    "/replays/new?q=dest:billing",
+    "/messages",
+    "/conversations",
+    "/sources",
+    "/sources/new",
+    "/sources/new?choice=generic",
+    "/sources/shop",
+    "/sources/shop/edit",
+    "/sources/bank",
+    "/destinations",
+    "/destinations/new",
+    "/destinations/billing",
+    "/destinations/billing/edit",
+    "/destinations/wa",
+    "/routes",
+    "/routes/new",
+    "/routes/try",
+    "/settings",
+];
+
+fn text(answer: &Value, name: &str) -> String {
+    let found = answer[name].as_str();
+    found.unwrap_or_else(|| panic!("no {name} in {answer}")).to_owned()
+}
+
+/// What is in a list of the API first, as soon as something is: its id, if it has one.
+async fn first(gateway: &Gateway, path: &str) -> String {
+    eventually(WAIT_LIMIT, || async {
+        let list = gateway.get(path).await.expect(200).json();
+        let first = list["data"].get(0)?;
+        Some(first["id"].as_str().unwrap_or_default().to_owned())
+    })
+    .await
+}

@@ -1,0 +1,161 @@
+//! The dashboard's frame: who is let in, what other sites may do, languages.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    dashboard::DashboardClient,
+    gateway::{Gateway, TOKEN},
+};
+
+const FORM: (&str, &[u8]) = ("content-type", b"application/x-www-form-urlencoded");
+const OURS: (&str, &[u8]) = ("sec-fetch-site", b"same-origin");
+
+#[tokio::test]
+async fn who_has_not_signed_in_is_led_to_the_login_and_back() {
+    let gateway = Gateway::start().await;
+    for (path, expected) in [("/", "/login"), ("/events?q=a", "/login?next=%2Fevents%3Fq%3Da")] {
+        let answer = gateway.request(Method::GET, path, &[], "").await.expect(303);
+        assert_eq!(answer.header("location"), expected);
+    }
+    let form = format!("token={TOKEN}&next=%2Fevents%3Fq%3Da");
+    let answer = gateway.request(Method::POST, "/login", &[FORM, OURS], form).await.expect(303);
+    assert_eq!(answer.header("location"), "/events?q=a");
+    let cookie = answer.header("set-cookie");
+    for part in ["surehook_session=shs_", "HttpOnly", "SameSite=Lax", "Path=/"] {
+        assert!(cookie.contains(part), "{part} is missing in {cookie}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_known_lets_nobody_in() {
+    let gateway = Gateway::start().await;
+    for token in ["", "wrong", "shs_00", "' OR 1=1"] {
+        let form = format!("token={token}");
+        let answer = gateway.request(Method::POST, "/login", &[FORM, OURS], form).await.expect(401);
+        assert!(answer.headers.get("set-cookie").is_none());
+    }
+}
+
+#[tokio::test]
+async fn another_site_cannot_act_for_a_visitor() {
+    let gateway = Gateway::start().await;
+    let form = format!("token={TOKEN}");
+    for (name, headers) in [
+        ("nothing is said", vec![FORM]),
+        ("cross site", vec![FORM, ("sec-fetch-site", b"cross-site".as_slice())]),
+        ("another origin", vec![FORM, ("origin", b"https://evil.example".as_slice())]),
+    ] {
+        let answer = gateway.request(Method::POST, "/login", &headers, form.clone()).await;
+        assert_eq!(answer.status, 403, "case: {name}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_opens_pages_and_not_the_api_and_ends_with_its_token() {
+    let mut gateway = Gateway::start().await;
+    let made = gateway.post("/tokens", &json!({ "role": "viewer", "name": "eyes" })).await;
+    let made = made.expect(201).json();
+    let token = made["token"].as_str().unwrap();
+    let session = DashboardClient::with_token(&gateway, token).await;
+    assert!(session.page("/").await.html.contains("eyes"));
+    let bearer = format!("Bearer {}", session.secret());
+    let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
+    gateway.request(Method::GET, "/api/v1/stats", &headers, "").await.expect(401);
+    let cookie = session.cookie().to_owned();
+
+    gateway.restart().await;
+    let session = DashboardClient::with_cookie(&gateway, &cookie);
+    assert_eq!(session.page("/").await.status, 200, "a session survives a restart");
+
+    let path = format!("/tokens/{}", made["id"].as_str().unwrap());
+    gateway.delete(&path).await.expect(204);
+    assert_eq!(session.page("/").await.location.as_deref(), Some("/login"));
+}
+
+#[tokio::test]
+async fn who_signs_out_is_out() {
+    let gateway = Gateway::start().await;
+    let session = DashboardClient::new(&gateway).await;
+    assert_eq!(session.submit_form("/logout", "").await.location.as_deref(), Some("/login"));
+    assert_eq!(session.page("/").await.location.as_deref(), Some("/login"));
+}
+
+#[tokio::test]
+async fn the_address_of_a_form_leads_to_a_page() {
+    let gateway = Gateway::start().await;
+    let session = DashboardClient::new(&gateway).await;
+    for (path, expected) in [
+        ("/routes/save", "/routes"),
+        ("/replays/selected", "/replays"),
+        ("/destinations/box/pause", "/destinations/box"),
+        ("/preferences", "/"),
+    ] {
+        let page = session.page(path).await;
+        assert_eq!(page.location.as_deref(), Some(expected), "case: {path} {}", page.status);
+    }
+}
+
+#[tokio::test]
+async fn every_page_is_hardened_and_in_one_language() {
+    let gateway = Gateway::start().await;
+    let session = DashboardClient::new(&gateway).await;
+    for (asked, tag, word) in [
+        ("en-US", "en", "Dead letters"),
+        ("pt-BR,pt;q=0.9", "pt-BR", "Fila de falhas"),
+        ("es", "es", "Entregas fallidas"),
+    ] {
+        let headers: [(&str, &[u8]); 2] =
+            [("cookie", session.cookie().as_bytes()), ("accept-language", asked.as_bytes())];
+        let answer = gateway.request(Method::GET, "/", &headers, "").await.expect(200);
+        assert!(answer.text().contains(&format!("<html lang=\"{tag}\"")));
+        assert!(answer.text().contains(word), "case: {asked}");
+        let policy = answer.header("content-security-policy");
+        assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_opens_once_and_looking_at_it_does_not_use_it_up() {
+    let gateway = Gateway::start().await;
+    let printed = gateway.stdout();
+    let link = printed.lines().find_map(|line| line.split_once("/login?code=")).unwrap().1;
+    let code = link.split_whitespace().next().unwrap().to_owned();
+    let made = gateway.post("/tokens/link", &json!({})).await.expect(201).json();
+    let another = made["path"].as_str().unwrap().trim_start_matches("/login?code=").to_owned();
+    assert_ne!(code, another);
+    for code in [code, another] {
+        gateway.request(Method::GET, &format!("/login?code={code}"), &[], "").await.expect(200);
+        let form = format!("code={code}");
+        let first = gateway.request(Method::POST, "/login", &[FORM, OURS], form.clone()).await;
+        assert!(first.expect(303).header("set-cookie").contains("surehook_session=shs_"));
+        gateway.request(Method::POST, "/login", &[FORM, OURS], form).await.expect(401);
+    }
+}
+
+#[tokio::test]
+async fn what_a_link_opens_ends_with_the_token_that_made_it() {
+    let gateway = Gateway::start().await;
+    let maker = gateway.post("/tokens", &json!({ "role": "admin" })).await.expect(201).json();
+    let bearer = format!("Bearer {}", maker["token"].as_str().unwrap());
+    let code = async || {
+        let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
+        let made = gateway.request(Method::POST, "/api/v1/tokens/link", &headers, "").await;
+        let path = made.expect(201).json()["path"].as_str().unwrap().to_owned();
+        path.trim_start_matches("/login?").to_owned()
+    };
+    let (spent, unspent) = (code().await, code().await);
+    gateway.request(Method::POST, "/login", &[FORM, OURS], spent).await.expect(303);
+    let listed = gateway.get("/tokens").await.expect(200).json();
+    let begun = |list: &Value| {
+        let all = list["data"].as_array().unwrap();
+        all.iter().filter(|token| token["begun_with"] == maker["id"]).count()
+    };
+    assert_eq!(begun(&listed), 1, "{listed}");
+
+    gateway.delete(&format!("/tokens/{}", maker["id"].as_str().unwrap())).await.expect(204);
+
+    let listed = gateway.get("/tokens").await.expect(200).json();
+    assert_eq!(begun(&listed), 0, "{listed}");
+    gateway.request(Method::POST, "/login", &[FORM, OURS], unspent).await.expect(401);
+}

@@ -1,0 +1,28 @@
+//! `run_surehook bench --only dashboard` finds every page of its table, over a store it filled itself.
+
+use serde_json::Value;
+
+use crate::support::process::run_surehook;
+
+/// The times are not judged here: this machine does other things meanwhile.
+#[tokio::test]
+async fn every_page_is_there_over_a_filled_store_heavy() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = ["bench", "--only", "dashboard", "--dashboard-events", "2000"];
+    let more = ["--page-samples", "2", "--connections", "16", "--json"];
+    let path = folder.path().to_str().unwrap();
+    let args = [&asked[..], &more, &["--folder", path]].concat();
+    let ran = run_surehook(folder.path(), &args, &[]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let dashboard = &report["dashboard"];
+    assert_eq!(dashboard["events"], 2000, "{dashboard}");
+    assert!(dashboard["live_per_second"].as_f64().unwrap() > 0.0, "{dashboard}");
+    let pages = dashboard["pages"].as_array().unwrap();
+    for page in pages {
+        assert_eq!(page["status"], 200, "{page}");
+    }
+    let mut told = pages.iter().map(|page| page["page"].as_str().unwrap());
+    assert!(told.any(|page| page == "/conversations?phone={phone}"), "{pages:?}");
+}

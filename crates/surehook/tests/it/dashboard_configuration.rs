@@ -1,0 +1,357 @@
+//! Sources, destinations and routes in the dashboard: made, changed, tried and deleted by forms.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    dashboard::{DashboardClient, DashboardPage},
+    gateway::Gateway,
+};
+
+/// Fields of a form, as a browser writes them.
+fn form(fields: &[(&str, &str)]) -> String {
+    let encode =
+        |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
+    let fields = fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value)));
+    fields.collect::<Vec<_>>().join("&")
+}
+
+/// The value of a hidden field.
+fn hidden(page: &DashboardPage, name: &str) -> String {
+    let start = format!("name=\"{name}\" value=\"");
+    let (_, rest) = page.html.split_once(&start).unwrap();
+    rest.split('"').next().unwrap().replace("&#34;", "\"").replace("&quot;", "\"")
+}
+
+fn leads_to(page: &DashboardPage, path: &str) {
+    assert_eq!(page.location.as_deref(), Some(path), "{} {}", page.status, page.html);
+}
+
+async fn api(gateway: &Gateway, path: &str) -> Value {
+    gateway.get(path).await.expect(200).json()
+}
+
+/// A source that takes everything.
+async fn make_open(gateway: &Gateway) {
+    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_source_is_made_used_changed_and_deleted() {
+    let gateway = Gateway::start().await;
+    let admin = DashboardClient::new(&gateway).await;
+    let choose = admin.page("/sources/new").await.html;
+    assert!(choose.contains("whatsapp-cloud") && choose.contains("mercado-pago"));
+
+    let new = admin.page("/sources/new?choice=generic").await;
+    let once = hidden(&new, "idempotency_key");
+    let shop = |rest: &[(&str, &str)]| {
+        let shop = [("name", "shop"), ("provider", "generic"), ("verify", "hmac")];
+        form(&[&shop, rest].concat())
+    };
+    let fields = shop(&[
+        ("idempotency_key", &once),
+        ("verify_with", "x-sig"),
+        ("secrets", "hunter2hunter2hunter2"),
+        ("enabled", "true"),
+    ]);
+    for _ in 0..2 {
+        // Sent twice, made once.
+        let made = admin.submit_form("/sources/new?choice=generic", &fields).await;
+        leads_to(&made, "/sources/shop");
+    }
+    let page = admin.page("/sources/shop").await.html;
+    assert!(page.contains("/in/shop") && page.contains("Waiting for the first event"));
+    assert!(!page.contains("hunter2"), "a secret is never shown");
+
+    let edit = admin.page("/sources/shop/edit").await;
+    let tag = hidden(&edit, "tag");
+    let fields = shop(&[
+        ("tag", &tag),
+        ("verify_with", "x-signature"),
+        ("dedup_window", "2d"),
+        ("redact", "cpf\r\nrg"),
+    ]);
+    leads_to(&admin.submit_form("/sources/shop/edit", &fields).await, "/sources/shop");
+    let spec = api(&gateway, "/sources/shop").await;
+    assert_eq!(spec["verify"]["hmac"]["header"], "x-signature");
+    assert_eq!((&spec["redact"], &spec["enabled"]), (&json!(["cpf", "rg"]), &json!(false)));
+    assert_eq!(spec["secrets"], json!(["•••"]), "a field that is left empty keeps the secret");
+
+    // The form is as old as its tag by now.
+    let stale = admin.submit_form("/sources/shop/edit", &fields).await;
+    assert_eq!(stale.status, 200);
+    assert!(stale.html.contains("Another user changed this"), "{}", stale.html);
+    assert!(stale.html.contains("x-signature") && hidden(&stale, "tag") != tag);
+
+    let wrong = form(&[("tag", &hidden(&stale, "tag")), ("name", "other")]);
+    leads_to(&admin.submit_form("/sources/shop/delete", &wrong).await, "/sources/shop");
+    assert_eq!(api(&gateway, "/sources/shop").await["name"], "shop", "another name was typed");
+    let right = form(&[("tag", &hidden(&stale, "tag")), ("name", "shop")]);
+    leads_to(&admin.submit_form("/sources/shop/delete", &right).await, "/sources");
+    assert_eq!(admin.page("/sources/shop").await.status, 404);
+}
+
+#[tokio::test]
+async fn the_command_of_an_open_source_brings_its_first_event() {
+    let gateway = Gateway::start().await;
+    make_open(&gateway).await;
+    let admin = DashboardClient::new(&gateway).await;
+    let before = admin.page("/sources/open").await.html;
+    assert!(before.contains("Anyone who knows the URL can send events"));
+    assert!(before.contains("curl -X POST"));
+    gateway.post_accepted("open", r#"{"id":"test-1","type":"<b>test</b>"}"#).await;
+    let after = admin.page("/sources/open").await.html;
+    assert!(!after.contains("Waiting for the first event"));
+    assert!(!after.contains("<b>test"), "a payload is text");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_and_what_was_typed_is_kept() {
+    let gateway = Gateway::start().await;
+    let admin = DashboardClient::new(&gateway).await;
+    let hostile = "ftp://a.example/\"><script>alert(1)</script>";
+    type Fields<'f> = &'f [(&'f str, &'f str)];
+    let cases: [(&str, Fields<'_>, &str); 5] = [
+        ("/destinations/new?choice=http", &[("name", "crm"), ("url", hostile)], "alert(1)"),
+        (
+            "/destinations/new?choice=http",
+            &[("name", "No Name"), ("url", "https://a.example")],
+            "No Name",
+        ),
+        (
+            "/sources/new?choice=stripe",
+            &[
+                ("name", "shop"),
+                ("provider", "stripe"),
+                ("dedup_window", "soon"),
+                ("secrets", "hunter2"),
+            ],
+            "soon",
+        ),
+        ("/sources/new?choice=generic&as=json", &[("json", "{\"name\": <i>")], "&#60;i&#62;"),
+        (
+            "/destinations/new?choice=exec",
+            &[("name", "act"), ("exec.command", "act now")],
+            "act now",
+        ),
+    ];
+    for (path, fields, kept) in cases {
+        let page = admin.submit_form(path, &form(fields)).await;
+        assert_eq!(page.status, 200, "case: {path} {fields:?}");
+        assert!(page.html.contains("Not saved"), "case: {path} {fields:?}");
+        assert!(page.html.contains(kept), "case: {path}: {}", page.html);
+        assert!(!page.html.contains("<script>alert") && !page.html.contains("<i>"));
+        assert!(!page.html.contains("hunter2"), "secrets are not sent back");
+    }
+    // What the gateway takes may still be meant badly.
+    let fields = [("name", "crm"), ("url", "http://a.example/\"><script>alert(1)</script>")];
+    let made = admin.submit_form("/destinations/new?choice=http", &form(&fields)).await;
+    leads_to(&made, "/destinations/crm");
+    for path in ["/destinations", "/destinations/crm", "/destinations/crm/edit"] {
+        let html = admin.page(path).await.html;
+        assert!(html.contains("alert(1)") && !html.contains("<script>alert"), "case: {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_destination_is_made_watched_paused_and_tested() {
+    let gateway = Gateway::start().await;
+    let admin = DashboardClient::new(&gateway).await;
+    let fields = [("name", "box"), ("url", "builtin:inbox"), ("retry", "quick")];
+    let made = admin.submit_form("/destinations/new?choice=http", &form(&fields)).await;
+    leads_to(&made, "/destinations/box");
+    assert!(admin.page("/destinations/box").await.html.contains("Healthy"));
+
+    let why = form(&[("reason", "it is \"<b>moving</b>\"")]);
+    leads_to(&admin.submit_form("/destinations/box/pause", &why).await, "/destinations/box");
+    let page = admin.page("/destinations/box").await.html;
+    assert!(page.contains("Paused") && page.contains("moving") && !page.contains("<b>moving"));
+    assert!(admin.page("/destinations").await.html.contains("Paused"));
+
+    let once = hidden(&admin.page("/destinations/box").await, "idempotency_key");
+    let test = form(&[("idempotency_key", &once), ("body", "{\"type\":\"test\"}")]);
+    let sent = admin.submit_form("/destinations/box/test", &test).await.location.unwrap();
+    let again = admin.submit_form("/destinations/box/test", &test).await.location.unwrap();
+    assert!(sent.starts_with("/events/evt_") && sent == again, "{sent} {again}");
+    leads_to(&admin.submit_form("/destinations/box/probe", "").await, "/destinations/box");
+    leads_to(
+        &admin.submit_form("/destinations/box/resume", "rate=10%2Fs").await,
+        "/destinations/box",
+    );
+    let state = &api(&gateway, "/destinations/box").await["state"];
+    assert_eq!(state["paused"], false, "{state}");
+    let wrong = admin.submit_form("/destinations/box/resume", "rate=fast").await;
+    assert!(wrong.status == 200 && wrong.html.contains("role=\"alert\" lang=\"en\">"));
+
+    // What was typed is not lost by a mistake in it.
+    for (path, fields, kept) in [
+        (
+            "/destinations/box/test",
+            [("idempotency_key", "o-1"), ("body", "{\"a\": <i>")],
+            "{&#34;a&#34;: &#60;i&#62;",
+        ),
+        (
+            "/destinations/box/pause",
+            [("idempotency_key", ""), ("reason", &"moved ".repeat(400))],
+            "moved moved",
+        ),
+    ] {
+        let page = admin.submit_form(path, &form(&fields)).await;
+        assert_eq!(page.status, 200, "case: {path} {}", page.html);
+        assert!(page.html.contains("role=\"alert\""), "case: {path}");
+        assert!(page.html.contains(kept), "case: {path}: {}", page.html);
+    }
+}
+
+#[tokio::test]
+async fn settings_are_edited_as_json_and_secrets_stay_with_their_place() {
+    let gateway = Gateway::start().await;
+    let spec = json!({
+        "name": "crm", "url": "https://crm.example/in?key=hush", "headers": { "X-Key": "hunter2" },
+    });
+    gateway.post("/destinations", &spec).await.expect(201);
+    let admin = DashboardClient::new(&gateway).await;
+    let path = "/destinations/crm/edit?as=json";
+    for path in ["/destinations", "/destinations/crm", "/destinations/crm/edit", path] {
+        assert!(!admin.page(path).await.html.contains("hush"), "case: {path}");
+    }
+    let save = async |change: fn(&mut Value)| {
+        let tag = hidden(&admin.page(path).await, "tag");
+        let mut spec = api(&gateway, "/destinations/crm").await;
+        let beside = ["id", "created_at", "updated_at", "state"];
+        spec.as_object_mut().unwrap().retain(|name, _| !beside.contains(&name.as_str()));
+        change(&mut spec);
+        admin.submit_form(path, &form(&[("tag", &tag), ("json", &spec.to_string())])).await
+    };
+    leads_to(&save(|spec| spec["concurrency"] = json!(3)).await, "/destinations/crm");
+    assert_eq!(api(&gateway, "/destinations/crm").await["headers"], json!({ "X-Key": "•••" }));
+    let moved = save(|spec| spec["url"] = json!("https://evil.example/in")).await;
+    assert!(moved.html.contains("masked secrets are not kept"), "{}", moved.html);
+    let anew = save(|spec| {
+        spec["url"] = json!("https://new.example/in");
+        spec["headers"]["X-Key"] = json!("another");
+    });
+    leads_to(&anew.await, "/destinations/crm");
+}
+
+#[tokio::test]
+async fn a_route_is_made_changed_and_deleted() {
+    let gateway = Gateway::start().await;
+    make_open(&gateway).await;
+    let inbox = json!({ "name": "box", "url": "builtin:inbox" });
+    gateway.post("/destinations", &inbox).await.expect(201);
+    let admin = DashboardClient::new(&gateway).await;
+    let filter = ".type == \"<i>paid</i>\"";
+    let new = admin.page("/routes/new?from=open").await;
+    let once = hidden(&new, "idempotency_key");
+    let fields =
+        [("idempotency_key", once.as_str()), ("from", "open"), ("to", "box"), ("filter", filter)];
+    leads_to(&admin.submit_form("/routes/save", &form(&fields)).await, "/routes");
+    let list = admin.page("/routes").await.html;
+    assert!(list.contains("paid") && !list.contains("<i>paid"));
+
+    let wrong =
+        form(&[("from", "open"), ("to", "box"), ("filter", ".type =="), ("idempotency_key", "x")]);
+    let wrong = admin.submit_form("/routes/save", &wrong).await;
+    assert!(wrong.html.contains("Not saved") && wrong.html.contains(".type =="));
+
+    let routes = api(&gateway, "/routes").await;
+    let all = routes["data"].as_array().unwrap();
+    let id = all.iter().find(|route| route["from"] == "open").unwrap()["id"].as_str().unwrap();
+    let path = format!("/routes/{id}/edit");
+    let tag = hidden(&admin.page(&path).await, "tag");
+    let fields = [
+        ("id", id),
+        ("tag", tag.as_str()),
+        ("from", "open"),
+        ("to", "box"),
+        ("transform", "{a: 1}"),
+    ];
+    leads_to(&admin.submit_form("/routes/save", &form(&fields)).await, "/routes");
+    let stale = admin.submit_form("/routes/save", &form(&fields)).await;
+    assert!(stale.html.contains("Another user changed this"), "{}", stale.html);
+    let gone = form(&[("tag", &hidden(&stale, "tag"))]);
+    leads_to(&admin.submit_form(&format!("/routes/{id}/delete"), &gone).await, "/routes");
+    assert_eq!(admin.page(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn filters_and_transforms_are_tried_on_real_events() {
+    let gateway = Gateway::start().await;
+    make_open(&gateway).await;
+    let body = r#"{"id":"e1","type":"paid","total":820982911946154508,"password":"hunter2"}"#;
+    let event = gateway.post_accepted("open", body).await;
+    let viewer = DashboardClient::with_token(&gateway, &gateway.create_token("viewer").await).await;
+    let first = viewer.page("/routes/try").await.html;
+    assert!(first.contains(&event), "the newest event of the busiest source is offered");
+    assert!(!first.contains("/routes/save"), "who may only look saves nothing");
+
+    let own = r#"{"type": "<b>own</b>"}"#;
+    for (filter, transform, event, body, expected) in [
+        (".type == \"paid\"", "", event.as_str(), "", "the event would be delivered"),
+        (".type == \"other\"", "", &event, "", "would not be delivered"),
+        (".type ==", "", &event, "", "Filter failed"),
+        ("", "{total}", &event, "", "820982911946154508"),
+        ("", "empty", &event, "", "Nothing would be sent"),
+        ("", ".type | .x", &event, "", "Transform failed"),
+        ("", "{secret: .password}", &event, "", "masked"),
+        (".type == \"<b>own</b>\"", ".type", "", own, "the event would be delivered"),
+        (".", "", "", "no json", "Result"),
+        ("", "", "evt_none", "", "every event is delivered"),
+    ] {
+        let fields = [
+            ("from", "open"),
+            ("filter", filter),
+            ("transform", transform),
+            ("event", event),
+            ("body", body),
+        ];
+        let page = viewer.submit_form("/routes/try", &form(&fields)).await;
+        assert_eq!(page.status, 200, "case: {filter} {transform}");
+        let html = page.html;
+        assert!(html.contains(expected), "case: {filter} {transform}: {html}");
+        assert!(
+            !html.contains("hunter2") && !html.contains("<b>own"),
+            "case: {filter} {transform}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn who_may_only_look_sees_no_forms_and_changes_nothing() {
+    let gateway = Gateway::start().await;
+    make_open(&gateway).await;
+    let inbox = json!({ "name": "box", "url": "builtin:inbox" });
+    gateway.post("/destinations", &inbox).await.expect(201);
+    let viewer = DashboardClient::with_token(&gateway, &gateway.create_token("viewer").await).await;
+    for path in ["/sources", "/sources/open", "/destinations", "/destinations/box", "/routes"] {
+        let page = viewer.page(path).await;
+        assert_eq!(page.status, 200, "case: {path}");
+        for form in ["/pause", "/probe", "/test\"", "/delete", "/edit", "/new"] {
+            assert!(!page.html.contains(form), "case: {path} shows {form}");
+        }
+    }
+    for path in ["/sources/new", "/sources/open/edit", "/destinations/box/edit", "/routes/new"] {
+        assert_eq!(viewer.page(path).await.status, 403, "case: {path}");
+    }
+    for path in [
+        "/sources/new?choice=generic",
+        "/sources/open/edit",
+        "/sources/open/delete",
+        "/destinations/box/pause",
+        "/destinations/box/probe",
+        "/destinations/box/test",
+        "/routes/save",
+    ] {
+        let fields = form(&[
+            ("name", "open"),
+            ("verify", "none"),
+            ("body", "{}"),
+            ("from", "open"),
+            ("to", "box"),
+            ("idempotency_key", "x"),
+            ("tag", "\"x\""),
+        ]);
+        assert_eq!(viewer.submit_form(path, &fields).await.status, 403, "case: {path}");
+    }
+}

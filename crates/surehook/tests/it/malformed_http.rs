@@ -1,0 +1,364 @@
+//! What no decent client sends: HTTP that is malformed, too large, or never ends.
+//!
+//! The numbers are those of the catalogue of bad input, section 7.1. Each row says what is written
+//! and what must come back; after all rows nothing is half stored and the gateway still answers.
+
+use std::time::Duration;
+
+use crate::support::{
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, TOKEN},
+};
+
+const OPEN_SOURCE: &str = "[[sources]]\nname = \"in\"\nverify = \"none\"\n";
+
+/// What must come back.
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    /// This status.
+    Status(u16),
+    /// One of two: the parser and our own limit both have a say.
+    Either(u16, u16),
+    /// This status or a closed connection without one, and in any case the end of the connection.
+    RefusedOrClosed(u16),
+}
+use Expected::{Either, RefusedOrClosed, Status};
+
+impl Expected {
+    fn fits(self, status: Option<u16>) -> bool {
+        match self {
+            Status(expected) => status == Some(expected),
+            Either(one, other) => status == Some(one) || status == Some(other),
+            RefusedOrClosed(expected) => status.is_none_or(|status| status == expected),
+        }
+    }
+}
+
+/// A request to the open source with these header lines; the body is whatever follows.
+fn post(lines: &str, body: &str) -> Vec<u8> {
+    format!("POST /in/in HTTP/1.1\r\nHost: h\r\n{lines}\r\n{body}").into_bytes()
+}
+
+/// A small chunked body after these header lines.
+fn chunked(lines: &str) -> Vec<u8> {
+    post(lines, "2\r\n{}\r\n0\r\n\r\n")
+}
+
+fn first_line(line: &str) -> Vec<u8> {
+    format!("{line}\r\nHost: h\r\nContent-Length: 2\r\n\r\n{{}}").into_bytes()
+}
+
+/// Writes each row on a connection of its own and looks at what comes back.
+async fn check(gateway: &Gateway, rows: Vec<(&str, Vec<u8>, Expected)>) {
+    let accepted = rows.iter().filter(|row| matches!(row.2, Status(200))).count();
+    for (name, bytes, expected) in rows {
+        let mut raw = gateway.connect_raw().await;
+        raw.write(&bytes).await;
+        if matches!(expected, RefusedOrClosed(_)) {
+            raw.finish_writing().await;
+        }
+        let answer = raw.read_response().await;
+        let status = answer.as_ref().map(|answer| answer.status);
+        assert!(expected.fits(status), "row {name}: expected {expected:?}, got {answer:?}");
+    }
+    unharmed(gateway, accepted).await;
+}
+
+/// Only what was answered with 200 is stored, and the gateway is well.
+async fn unharmed(gateway: &Gateway, accepted: usize) {
+    assert_eq!(gateway.stats().await["total"], accepted);
+    let listed = gateway.get("/events?limit=1000").await.expect(200).json();
+    assert_eq!(listed["data"].as_array().unwrap().len(), accepted);
+    gateway.request(http::Method::GET, "/readyz", &[], "").await.expect(200);
+}
+
+#[tokio::test]
+async fn the_length_of_a_body_has_one_meaning() {
+    let gateway = Gateway::start_with(OPEN_SOURCE).await;
+    let length = |value: &str| post(&format!("Content-Length: {value}\r\n"), "{}");
+    let coding = |value: &str| chunked(&format!("Transfer-Encoding: {value}\r\n"));
+    let bad_chunk = |chunk: &str| post("Transfer-Encoding: chunked\r\n", chunk);
+    let extension = format!("2;{}\r\n{{}}\r\n0\r\n\r\n", "x".repeat(20 * 1024));
+    check(
+        &gateway,
+        vec![
+            ("B01", chunked("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"), Status(200)),
+            ("B02", post("Content-Length: 2\r\nContent-Length: 3\r\n", "{}"), Status(400)),
+            ("B03", post("Content-Length: 2\r\nContent-Length: 2\r\n", "{}"), Status(200)),
+            ("B04 list", length("2, 3"), Status(400)),
+            ("B04 plus", length("+2"), Status(400)),
+            ("B04 minus", length("-1"), Status(400)),
+            ("B04 hex", length("0x2"), Status(400)),
+            ("B04 2^64", length("18446744073709551616"), Status(400)),
+            ("B04 word", length("two"), Status(400)),
+            ("B06 unknown", coding("xchunked"), Status(400)),
+            ("B06 not last", coding("chunked, identity"), Status(400)),
+            ("B07", coding("gzip, chunked"), Status(501)),
+            ("B07 two lines", coding("gzip\r\nTransfer-Encoding: chunked"), Status(501)),
+            ("B07 chunked twice", coding("chunked\r\nTransfer-Encoding: chunked"), Status(501)),
+            ("B08", chunked("Transfer-Encoding : chunked\r\n"), Status(400)),
+            (
+                "B09",
+                b"POST /in/in HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+                    .to_vec(),
+                Status(400),
+            ),
+            ("B10 overflow", bad_chunk("fffffffffffffffff\r\n{}\r\n0\r\n\r\n"), Status(400)),
+            ("B10 garbage", bad_chunk("zz\r\n{}\r\n0\r\n\r\n"), Status(400)),
+            ("B10 bare LF", bad_chunk("2\n{}\n0\n\n"), Status(400)),
+            ("B10 long extension", bad_chunk(&extension), Status(400)),
+            ("B10 chunk too long", bad_chunk("2\r\n{}}\r\n0\r\n\r\n"), Status(400)),
+            ("B10 cut off", bad_chunk("2\r\n{}"), RefusedOrClosed(400)),
+            ("cut off", length("10"), RefusedOrClosed(400)),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn heads_are_read_strictly_and_bounded() {
+    let gateway = Gateway::start_with(OPEN_SOURCE).await;
+    let with = |line: &str| post(&format!("{line}\r\nContent-Length: 2\r\n"), "{}");
+    let mut not_ascii = b"POST /in/in HTTP/1.1\r\nHost: h\r\nX-A: ".to_vec();
+    not_ascii.extend(b"\xc3\xa9\xff\r\nContent-Length: 2\r\n\r\n{}");
+    let headers = |count: usize| {
+        let lines: Vec<String> = (0..count).map(|number| format!("X-{number}: 1")).collect();
+        with(&lines.join("\r\n"))
+    };
+    check(
+        &gateway,
+        vec![
+            (
+                "B11",
+                b"POST /in/in HTTP/1.1\nHost: h\nContent-Length: 2\n\n{}".to_vec(),
+                Status(200),
+            ),
+            ("B12 folded", with("X-A: 1\r\n 2"), Status(400)),
+            ("B12 NUL", with("X-A: a\0b"), Status(400)),
+            ("B12 CR", with("X-A: a\rb"), Status(400)),
+            ("B12 bad name", with("X A: 1"), Status(400)),
+            ("B12 no name", with(": 1"), Status(400)),
+            ("B13", not_ascii, Status(200)),
+            (
+                "B14 no host",
+                b"POST /in/in HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}".to_vec(),
+                Status(400),
+            ),
+            ("B14 two hosts", with("Host: other"), Status(400)),
+            ("B15 as many as fit", headers(98), Status(200)),
+            ("B15 too many", headers(101), Status(431)),
+            ("B16", with(&format!("X-A: {}", "a".repeat(64 * 1024))), Status(431)),
+            ("B16 fits", with(&format!("X-A: {}", "a".repeat(8 * 1024))), Status(200)),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn only_a_post_to_a_source_is_taken() {
+    let gateway = Gateway::start_with(OPEN_SOURCE).await;
+    let long = |bytes: usize| first_line(&format!("POST /in/in?{} HTTP/1.1", "a".repeat(bytes)));
+    let to = |target: &str| first_line(&format!("POST {target} HTTP/1.1"));
+    check(
+        &gateway,
+        vec![
+            ("B17 our limit", long(3 * 1024), Status(414)),
+            ("B17", long(70 * 1024), Either(414, 431)),
+            ("B17 fits", long(2000), Status(200)),
+            ("B18", to("http://evil.example/in/in"), Status(200)),
+            ("B18 elsewhere", to("http://evil.example/elsewhere"), Status(404)),
+            ("B19 NUL", to("/in/%00"), Status(404)),
+            ("B19 dots", to("/in/%2e%2e/x"), Status(404)),
+            ("B19 path", to("/in/../../etc/passwd"), Status(404)),
+            ("B19 slashes", to("//in//in"), Status(404)),
+            ("B19 UTF-8", to("/in/é"), Either(400, 404)),
+            ("B19 nothing", to("/in/"), Status(404)),
+            ("B20 space", to("/in/in x"), Status(400)),
+            ("B20 HTTP/0.9", b"POST /in/in\r\n\r\n".to_vec(), Status(400)),
+            ("B20 HTTP/3.0", first_line("POST /in/in HTTP/3.0"), Status(400)),
+            ("B20 TLS", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(), Status(400)),
+            ("B21", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), RefusedOrClosed(400)),
+            ("B22", b"CONNECT in:443 HTTP/1.1\r\nHost: in\r\n\r\n".to_vec(), Status(405)),
+            ("B23 TRACE", first_line("TRACE /in/in HTTP/1.1"), Status(405)),
+            ("B23 TRACE api", first_line("TRACE /api/v1/events HTTP/1.1"), Status(405)),
+            (
+                "B23 unknown",
+                first_line(&format!("{} /in/in HTTP/1.1", "X".repeat(4096))),
+                Status(405),
+            ),
+            ("B31", to("/in/nobody"), Status(404)),
+            ("B32 GET", first_line("GET /in/in HTTP/1.1"), Status(405)),
+            ("B32 PUT", first_line("PUT /in/in HTTP/1.1"), Status(405)),
+            ("B32 HEAD", b"HEAD /in/in HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(), Status(405)),
+            ("B25", post("Expect: 200-ok\r\nContent-Length: 2\r\n", "{}"), Status(200)),
+        ],
+    )
+    .await;
+    let mut raw = gateway.connect_raw().await;
+    raw.write(first_line("TRACE /in/in HTTP/1.1")).await;
+    let refused = raw.read_response().await.unwrap();
+    assert!(!refused.header("allow").is_empty(), "{refused:?}");
+    assert_eq!(raw.read_until_closed().await, b"", "a refused method ends the connection");
+}
+
+// B05, B24, B28, B48.
+#[tokio::test]
+async fn what_is_too_large_is_refused_before_it_is_read() {
+    let gateway =
+        Gateway::start_with(&format!("[limits]\nbody_bytes_max = 1000\n{OPEN_SOURCE}")).await;
+    for length in ["1001", "9223372036854775807"] {
+        // Nothing of the body is ever sent, so an answer shows that none was waited for.
+        let mut raw = gateway.connect_raw().await;
+        let lines = format!("Expect: 100-continue\r\nContent-Length: {length}\r\n");
+        raw.write(post(&lines, "")).await;
+        let answer = raw.read_response().await.unwrap();
+        assert_eq!(answer.status, 413, "row B05 {length}: {answer:?}");
+        assert!(String::from_utf8_lossy(&answer.body).contains("body_too_large"), "{answer:?}");
+        assert_eq!(raw.read_until_closed().await, b"", "row B05 {length}");
+    }
+    let chunk = |bytes: usize| {
+        let chunk = format!("{bytes:x}\r\n{}\r\n", "a".repeat(bytes));
+        post("Transfer-Encoding: chunked\r\n", &format!("{chunk}0\r\n\r\n"))
+    };
+    let exact = |bytes: usize| post(&format!("Content-Length: {bytes}\r\n"), &"a".repeat(bytes));
+    check(
+        &gateway,
+        vec![
+            ("B28", chunk(2000), Status(413)),
+            ("B28 just", chunk(1001), Status(413)),
+            ("B28 fits", chunk(1000), Status(200)),
+            ("B48", exact(1000), Status(200)),
+            ("B48 one more", exact(1001), Status(413)),
+        ],
+    )
+    .await;
+}
+
+// B24: a sender that waits for the go-ahead gets it, unless it is refused by its head alone.
+#[tokio::test]
+async fn the_go_ahead_is_given_only_to_what_will_be_read() {
+    let gateway = Gateway::start_with(OPEN_SOURCE).await;
+    let expect = "Expect: 100-continue\r\nContent-Length: 2\r\n";
+    let mut raw = gateway.connect_raw().await;
+    raw.write(post(expect, "")).await;
+    assert_eq!(raw.read_response().await.unwrap().status, 100);
+    raw.write("{}").await;
+    assert_eq!(raw.read_response().await.unwrap().status, 200);
+
+    let mut raw = gateway.connect_raw().await;
+    raw.write(format!("POST /in/nobody HTTP/1.1\r\nHost: h\r\n{expect}\r\n")).await;
+    assert_eq!(raw.read_response().await.unwrap().status, 404);
+
+    unharmed(&gateway, 1).await;
+}
+
+// B26, B27.
+#[tokio::test]
+async fn what_never_ends_is_ended() {
+    let limits = "[limits]\nhead_timeout = \"1s\"\nbody_timeout = \"1s\"\n";
+    let gateway = Gateway::start_with(&format!("{limits}{OPEN_SOURCE}")).await;
+    let to_api = |line: &str| {
+        format!(
+            "POST /api/v1/sources HTTP/1.1\r\nHost: h\r\n{line}\r\n\
+             Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{{"
+        )
+        .into_bytes()
+    };
+    let rows = [
+        ("B26 nothing", b"".to_vec(), RefusedOrClosed(408)),
+        ("B26", b"POST /in/in HTTP/1.1\r\nHost: h\r\nX-A".to_vec(), RefusedOrClosed(408)),
+        ("B27", post("Content-Length: 10\r\n", "{}"), Status(408)),
+        ("B27 chunked", post("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n"), Status(408)),
+        ("B27 to the API", to_api(&format!("Authorization: Bearer {TOKEN}")), Status(408)),
+        ("B27 to the API, by a stranger", to_api("X-A: 1"), Status(401)),
+    ];
+    let ended = rows.into_iter().map(async |(name, bytes, expected)| {
+        let mut raw = gateway.connect_raw().await;
+        raw.write(&bytes).await;
+        let answer = raw.read_response().await;
+        let status = answer.as_ref().map(|answer| answer.status);
+        assert!(expected.fits(status), "row {name}: {answer:?}");
+        assert_eq!(raw.read_until_closed().await, b"", "row {name}");
+    });
+    // Byte after byte is no way around it: the time is for the whole.
+    let dripped = async {
+        let mut raw = gateway.connect_raw().await;
+        raw.write_slowly(&post(&"X-A: 1\r\n".repeat(90), ""), Duration::from_millis(5)).await;
+        raw.read_until_closed().await;
+    };
+    tokio::join!(futures_util::future::join_all(ended), dripped);
+
+    unharmed(&gateway, 0).await;
+}
+
+// B29.
+#[tokio::test]
+async fn requests_in_one_go_are_answered_in_order() {
+    let gateway = Gateway::start_with(OPEN_SOURCE).await;
+    let mut bytes = Vec::new();
+    for number in 0..20 {
+        bytes.extend(post("Content-Length: 11\r\n", &format!("{{\"id\":\"{number:02}\"}}")));
+    }
+    let mut raw = gateway.connect_raw().await;
+
+    raw.write(&bytes).await;
+
+    for number in 0..20 {
+        let answer = raw.read_response().await.unwrap();
+        assert_eq!(answer.status, 200);
+        let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(json["events"][0]["key"], format!("{number:02}"));
+    }
+    unharmed(&gateway, 20).await;
+}
+
+#[tokio::test]
+async fn one_address_has_a_bounded_number_of_connections() {
+    let limits = "[limits]\nconnections_per_address_max = 3\n";
+    let gateway = Gateway::start_with(&format!("{limits}{OPEN_SOURCE}")).await;
+    let request = post("Content-Length: 2\r\n", "{}");
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        // A connection of the test that is over may not have been noticed yet.
+        open.push(
+            eventually(WAIT_LIMIT, || async {
+                let mut raw = gateway.connect_raw().await;
+                raw.write(&request).await;
+                raw.read_response().await.map(|_| raw)
+            })
+            .await,
+        );
+    }
+
+    let mut one_more = gateway.connect_raw().await;
+    one_more.write(&request).await;
+    assert!(one_more.read_response().await.is_none(), "the fourth connection was served");
+
+    drop(open);
+    eventually(WAIT_LIMIT, || async {
+        let mut raw = gateway.connect_raw().await;
+        raw.write(&request).await;
+        raw.read_response().await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn when_there_is_no_room_for_a_body_the_sender_is_told_to_come_back() {
+    let limits = "[limits]\nbody_bytes_max = 10240\nbodies_in_memory_max = 10240\n";
+    let gateway = Gateway::start_with(&format!("{limits}{OPEN_SOURCE}")).await;
+    // A body of unknown length may become as large as any: it gets all the room there is. That it
+    // has it shows in the go-ahead, which comes when the body is asked for.
+    let mut slow = gateway.connect_raw().await;
+    slow.write(post("Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n", "")).await;
+    assert_eq!(slow.read_response().await.unwrap().status, 100);
+
+    let refused = gateway.send_webhook("in", &[], "{}").await.expect(503);
+    assert_eq!(refused.code(), "overloaded");
+    assert_eq!(refused.header("retry-after"), "1");
+
+    slow.write("2\r\n{}\r\n0\r\n\r\n").await;
+    assert_eq!(slow.read_response().await.unwrap().status, 200);
+    gateway.post_accepted("in", "{}").await;
+    unharmed(&gateway, 2).await;
+}

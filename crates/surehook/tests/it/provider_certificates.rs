@@ -1,0 +1,41 @@
+//! Requests that are signed with a certificate which must be fetched first.
+
+use crate::support::gateway::Gateway;
+
+const SETTINGS: &str =
+    "[[sources]]\nname = \"pay\"\nprovider = \"paypal\"\nsecrets = [\"9XL90610J3647323C\"]";
+
+fn headers(url: &str) -> [(&str, &str); 4] {
+    [
+        ("paypal-transmission-id", "t1"),
+        ("paypal-transmission-time", "2026-05-17T13:19:58Z"),
+        ("paypal-transmission-sig", "AAAA"),
+        ("paypal-cert-url", url),
+    ]
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_had_is_no_reason_to_refuse() {
+    let gateway = Gateway::builder().settings(SETTINGS).start().await;
+    // There is no such host, and there will be none.
+    let url = "https://nowhere.invalid.paypal.com/v1/notifications/certs/CERT-1";
+
+    let answer = gateway.send_webhook("pay", &headers(url), "{}").await;
+
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert_eq!(answer.code(), "certificate_unavailable");
+    assert_ne!(answer.header("retry-after"), "");
+}
+
+#[tokio::test]
+async fn nobody_is_asked_for_a_certificate_but_the_provider() {
+    let gateway = Gateway::builder().settings(SETTINGS).start().await;
+    for url in ["https://127.0.0.1/v1/notifications/certs/C", "https://paypal.com.test/cert.pem"] {
+        let answer = gateway.send_webhook("pay", &headers(url), "{}").await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.code().as_str()),
+            (401, "untrusted_certificate")
+        );
+    }
+    assert_eq!(gateway.stats().await["total"], 0);
+}

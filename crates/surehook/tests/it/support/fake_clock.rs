@@ -1,0 +1,155 @@
+//! A gateway in this process, on a real socket and a real store, whose clock the test holds.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::Value;
+use surehook_core::{
+    access::{ApiToken, Role},
+    address::AddressPolicy,
+    media::Bucket,
+    rng::new_id,
+    time::{Clock, Timestamp},
+};
+use surehook_engine::{
+    Engine, EngineParts, connect::SystemResolver, programs::AllowedPrograms, system::SystemRng,
+};
+use surehook_http::{ServerLimits, ServerState, hash_token, server};
+use surehook_store::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    client::{Client, HttpResponse},
+    gateway::TOKEN,
+};
+
+/// A clock that stands where it was set, or goes on from there.
+#[derive(Debug)]
+struct FakeClock {
+    at: AtomicI64,
+    /// Since when it goes; `None` while it stands.
+    goes_since: Mutex<Option<Instant>>,
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Timestamp {
+        let at = Timestamp::from_millis(self.at.load(Ordering::Relaxed));
+        at + self.goes_since.lock().unwrap().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+/// A gateway that thinks it is the time that it was told.
+pub(crate) struct FakeClockGateway {
+    clock: Arc<FakeClock>,
+    address: SocketAddr,
+    client: Client,
+    stop: CancellationToken,
+    _folder: TempDir,
+}
+
+impl Drop for FakeClockGateway {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl FakeClockGateway {
+    /// Starts one at so many seconds after 1970.
+    pub(crate) async fn start(seconds: i64) -> Self {
+        Self::with_bucket(seconds, None).await
+    }
+
+    /// The same with a place for files.
+    pub(crate) async fn with_bucket(seconds: i64, bucket: Option<Bucket>) -> Self {
+        let clock = Arc::new(FakeClock {
+            at: AtomicI64::new(seconds * 1000),
+            goes_since: Mutex::default(),
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let options = SqliteOptions::new(folder.path().join("data"));
+        let store = Arc::new(SqliteStore::open(&options, clock.now()).unwrap());
+        let engine = Engine::start(EngineParts {
+            store,
+            clock: Arc::<FakeClock>::clone(&clock),
+            rng: Arc::new(SystemRng),
+            addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
+            programs: AllowedPrograms::default(),
+            resolver: Arc::new(SystemResolver),
+            env: Arc::new(|_| None),
+            bucket,
+            public_url: None,
+            event_retention: Duration::from_secs(30 * 86_400),
+            lane_bytes_max: 1 << 26,
+            quarantine_bytes_max: 1 << 26,
+            stuck_after: Duration::from_secs(300),
+        });
+        let engine = engine.await.unwrap();
+        let token = ApiToken {
+            id: new_id(&SystemRng, clock.now()),
+            hash: hash_token(TOKEN),
+            name: None,
+            role: Role::Admin,
+            created_at: clock.now(),
+            expires_at: None,
+            session: None,
+        };
+        engine.store().add_token(token.clone()).await.unwrap();
+        let listener = server::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let app = ServerState::new(engine, ServerLimits::default(), vec![token], stop.clone());
+        tokio::spawn(server::serve(listener, app, stop.clone(), Duration::from_secs(1)));
+        Self { clock, address, client: Client::new(), stop, _folder: folder }
+    }
+
+    /// Sets the clock.
+    pub(crate) fn set_clock(&self, seconds: i64) {
+        self.clock.at.store(seconds * 1000, Ordering::Relaxed);
+    }
+
+    /// Sets the clock and lets it go on from there.
+    pub(crate) fn run_clock_from(&self, seconds: i64) {
+        *self.clock.goes_since.lock().unwrap() = Some(Instant::now());
+        self.set_clock(seconds);
+    }
+
+    /// The address of a page.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Sends a request to the door.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        target: &str,
+        headers: &[(&str, &[u8])],
+        body: impl Into<Bytes>,
+    ) -> HttpResponse {
+        let url = format!("http://{}{target}", self.address);
+        self.client.send(method, &url, headers, body).await.unwrap()
+    }
+
+    /// Asks the API.
+    pub(crate) async fn api(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> HttpResponse {
+        let bearer = format!("Bearer {TOKEN}");
+        let headers: [(&str, &[u8]); 2] =
+            [("authorization", bearer.as_bytes()), ("content-type", b"application/json")];
+        let body = body.map(Value::to_string).unwrap_or_default();
+        self.send(method, &format!("/api/v1{path}"), &headers, body).await
+    }
+}

@@ -1,0 +1,288 @@
+//! Well-formed requests with odd content: whatever cannot be understood is kept as it came.
+//!
+//! The numbers are those of the catalogue of bad input, section 7.2. What is about keys alone is
+//! in `keys`, what is about headers of a destination in `configuration`.
+
+use std::io::Write as _;
+
+use flate2::{
+    Compression,
+    write::{GzEncoder, ZlibEncoder},
+};
+use serde_json::{Value, json};
+
+use crate::support::{
+    gateway::{Gateway, route_settings},
+    sink::Sink,
+};
+
+/// One request that must be taken in, and the key that must be found in it.
+struct Row {
+    name: &'static str,
+    headers: Vec<(&'static str, &'static str)>,
+    body: Vec<u8>,
+    key: Value,
+}
+
+fn row(name: &'static str, body: impl Into<Vec<u8>>, key: Value) -> Row {
+    let headers = vec![("content-type", "application/json")];
+    Row { name, headers, body: body.into(), key }
+}
+
+fn packed(name: &'static str, coding: &'static str, body: Vec<u8>, key: Value) -> Row {
+    Row { name, headers: vec![("content-encoding", coding)], body, key }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Each row is accepted with its key, stored byte for byte and delivered byte for byte.
+async fn check(rows: Vec<Row>) {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let mut ids = Vec::new();
+    for Row { name, headers, body, key } in &rows {
+        let answer = gateway.send_webhook("in", headers, body.clone()).await;
+        assert_eq!(answer.status, 200, "row {name}: {}", answer.text());
+        let event = &answer.json()["events"][0];
+        assert_eq!(event["status"], "accepted", "row {name}");
+        assert_eq!(event["key"], *key, "row {name}");
+        let id = event["id"].as_str().unwrap().to_owned();
+        let stored = gateway.get(&format!("/events/{id}/body?exact=true")).await.expect(200);
+        assert!(stored.body == body.as_slice(), "row {name}: stored otherwise");
+        gateway.event(&id).await;
+        ids.push(id);
+    }
+    let arrivals = sink.wait_for_requests(rows.len()).await;
+    for (row, id) in rows.iter().zip(&ids) {
+        let arrival = arrivals.iter().find(|arrival| arrival.id() == id).unwrap();
+        assert!(arrival.body == row.body, "row {}: delivered otherwise", row.name);
+        for (name, value) in &row.headers {
+            assert_eq!(arrival.header(name), *value, "row {}", row.name);
+        }
+    }
+    assert_eq!(gateway.stats().await["total"], rows.len());
+    gateway.request(http::Method::GET, "/readyz", &[], "").await.expect(200);
+}
+
+// B33 to B37.
+#[tokio::test]
+async fn bodies_that_are_hard_to_read() {
+    let megabyte = 1024 * 1024;
+    let mut digits = br#"{"id":"#.to_vec();
+    digits.extend(vec![b'9'; megabyte - 100]);
+    digits.push(b'}');
+    let many_keys: Vec<String> = (0..60_000).map(|number| format!("\"k{number}\":1")).collect();
+    let many_keys = format!("{{{},\"id\":\"last\"}}", many_keys.join(","));
+    let deep = format!(r#"{{"id":"a","x":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
+    let hashed = Value::from(format!("sha256:{}", sha256_hex(&vec![b'9'; megabyte - 100])));
+    check(vec![
+        row("B33", "", json!(null)),
+        row("B34", "{\"id\":\"a\"", json!(null)),
+        row("B34 text", "id=a", json!(null)),
+        // What is not asked for is skipped without recursion, so its depth does not matter.
+        row("B35 deep", deep, json!("a")),
+        row("B35 only depth", "[".repeat(megabyte), json!(null)),
+        row("B36 large number", r#"{"id":1e308}"#, json!("1e308")),
+        row("B36 too large", r#"{"id":1e999}"#, json!("1e999")),
+        row("B36 digits", digits, hashed),
+        row("B36 twice", r#"{"id":"first","id":"second"}"#, json!("second")),
+        row("B36 surrogate", r#"{"id":"\ud800"}"#, json!(null)),
+        row("B36 BOM", "\u{feff}{\"id\":\"bom\"}", json!("bom")),
+        row("B36 NaN", r#"{"id":NaN}"#, json!(null)),
+        row("B36 not UTF-8", b"{\"id\":\"\xff\"}".to_vec(), json!(null)),
+        row("B37", many_keys, json!("last")),
+    ])
+    .await;
+}
+
+fn sha256_hex(bytes: &[u8]) -> String {
+    use sha2::{Digest as _, Sha256};
+    data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+// B39: what is long or odd is hashed or kept, and two different ones stay two.
+#[tokio::test]
+async fn keys_that_are_long_or_odd() {
+    let longest = "k".repeat(255);
+    let too_long = "k".repeat(256);
+    let hash = |text: &str| Value::from(format!("sha256:{}", sha256_hex(text.as_bytes())));
+    check(vec![
+        row("B39 255", json!({ "id": longest }).to_string(), json!(longest)),
+        row("B39 256", json!({ "id": too_long }).to_string(), hash(&too_long)),
+        row("B39 NUL", r#"{"id":"a\u0000b"}"#, hash("a\0b")),
+        row("B39 NUL again", r#"{"id":"a\u0000c"}"#, hash("a\0c")),
+        row("B39 new line", r#"{"id":"a\nb"}"#, json!("a\nb")),
+        row("B39 escape", r#"{"id":"\u001b[31m"}"#, json!("\u{1b}[31m")),
+    ])
+    .await;
+}
+
+// B40, B41.
+#[tokio::test]
+async fn an_idempotency_key_is_one() {
+    let gateway = Gateway::start().await;
+    let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
+    let refused = gateway.send_webhook("demo", &twice, "{}").await.expect(400);
+    assert_eq!(refused.code(), "repeated_key");
+    assert_eq!(gateway.stats().await["total"], 0);
+
+    let bare =
+        gateway.send_webhook("demo", &[("idempotency-key", "a")], "{}").await.expect(200).json();
+    let quoted = gateway.send_webhook("demo", &[("Idempotency-Key", "\"a\"")], "{}").await;
+
+    assert_eq!(bare["status"], "accepted");
+    assert_eq!(quoted.expect(200).json()["status"], "duplicate");
+}
+
+// B49 to B51.
+#[tokio::test]
+async fn packed_bodies_are_kept_packed() {
+    let zlib = |bytes: &[u8]| {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let mut bomb = br#"{"id":"bomb","x":""#.to_vec();
+    bomb.extend(vec![b'0'; 64 << 20]);
+    bomb.extend(b"\"}");
+    let mut broken = gzip(br#"{"id":"broken"}"#);
+    let checksum = broken.len() - 8;
+    broken[checksum] ^= 1;
+    let mut trailing = gzip(br#"{"id":"trailing"}"#);
+    trailing.extend(b"more");
+    check(vec![
+        packed("B49 gzip", "gzip", gzip(br#"{"id":"gzip"}"#), json!("gzip")),
+        packed("B49 deflate", "deflate", zlib(br#"{"id":"zlib"}"#), json!("zlib")),
+        packed("B49 br", "br", b"\x0b\x02\x80{}\x03".to_vec(), json!(null)),
+        packed("B49 zstd", "zstd", b"\x28\xb5\x2f\xfd".to_vec(), json!(null)),
+        packed("B50 bomb", "gzip", gzip(&bomb), json!(null)),
+        packed("B50 nested", "gzip", gzip(&gzip(br#"{"id":"nested"}"#)), json!(null)),
+        packed("B50 two codings", "gzip, gzip", gzip(b"{}"), json!(null)),
+        packed("B50 checksum", "gzip", broken, json!(null)),
+        packed("B50 trailing", "gzip", trailing, json!(null)),
+        packed("B51", "gzip", br#"{"id":"plain"}"#.to_vec(), json!(null)),
+    ])
+    .await;
+}
+
+// B49. What came packed is told apart, named and ordered as if it had not been.
+#[tokio::test]
+async fn packed_bodies_keep_their_key_kind_and_order() {
+    let sink = Sink::ok().await;
+    let url = sink.url();
+    let gateway = Gateway::start_with(&format!(
+        "[[sources]]\nname = \"n8n\"\nprovider = \"n8n\"\nverify = \"none\"\nkinds = [\"pointer:/what\"]\n\
+         [[sources]]\nname = \"list\"\nprovider = \"hubspot\"\nverify = \"none\"\nkeys = [\"pointer:/0/n\"]\n\
+         kinds = [\"pointer:/0/what\"]\n\
+         [[destinations]]\nname = \"one\"\nurl = \"{url}\"\norder = {{ key = \"/c\" }}\n\
+         [[destinations]]\nname = \"many\"\nurl = \"{url}\"\norder = {{ key = \"/0/c\" }}\n\
+         [[routes]]\nfrom = \"n8n\"\nto = \"one\"\nfilter = \".c == \\\"a\\\"\"\n\
+         [[routes]]\nfrom = \"list\"\nto = \"many\"\nfilter = \".[0].c == \\\"a\\\"\""
+    ))
+    .await;
+    let one = r#"{"idempotency_key":"k-1","what":"paid","c":"a"}"#;
+    let many = r#"[{"n":"k-1","what":"paid","c":"a"},{"n":"k-2","what":"paid","c":"a"}]"#;
+    for (source, body, keys) in [("n8n", one, vec!["k-1"]), ("list", many, vec!["k-1", "k-2"])] {
+        for (coding, body) in [("gzip", gzip(body.as_bytes())), ("identity", body.into())] {
+            let headers = [("content-encoding", coding)];
+            let answer = gateway.send_webhook(source, &headers, body).await.expect(200).json();
+            let events = answer["events"].as_array().unwrap();
+            let found: Vec<_> = events.iter().map(|event| event["key"].clone()).collect();
+            assert_eq!(found, keys, "{source} {coding}");
+            // The second time it is known, however it is packed.
+            let status = if coding == "gzip" { "accepted" } else { "duplicate" };
+            assert_eq!(answer["status"], status, "{source} {coding}");
+            for event in events {
+                let id = event["id"].as_str().unwrap();
+                let delivery = gateway.wait_for_delivery(id, "succeeded").await;
+                assert_eq!(delivery["order_key"], "a", "{source} {coding}");
+                assert_eq!(gateway.event(id).await["kind"], "paid", "{source} {coding}");
+            }
+        }
+    }
+}
+
+// B52: what a body says it is opens no other parser.
+#[tokio::test]
+async fn a_content_type_changes_nothing() {
+    let typed = |name, kind: &'static str, body: &str, key| Row {
+        name,
+        headers: if kind.is_empty() { Vec::new() } else { vec![("content-type", kind)] },
+        body: body.as_bytes().to_vec(),
+        key,
+    };
+    let form = "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\nx\r\n--b--\r\n";
+    let entity = "<!DOCTYPE a [<!ENTITY x SYSTEM \"file:///etc/passwd\">]><id>&x;</id>";
+    check(vec![
+        typed("B52 multipart", "multipart/form-data; boundary=b", form, json!(null)),
+        typed("B52 form", "application/x-www-form-urlencoded", "id=x", json!(null)),
+        typed("B52 XML", "text/xml", entity, json!(null)),
+        typed("B52 CBOR", "application/cbor", "\u{1}bidax", json!(null)),
+        typed("B52 none", "", r#"{"id":"none"}"#, json!("none")),
+        typed("B52 JSON as multipart", "multipart/form-data", r#"{"id":"lie"}"#, json!("lie")),
+        typed("B52 not JSON", "application/json", entity, json!(null)),
+        typed("B52 malformed", ";;;", r#"{"id":"odd"}"#, json!("odd")),
+    ])
+    .await;
+}
+
+// B54. What is passed on beside this is in `delivery`.
+#[tokio::test]
+async fn what_belongs_to_one_connection_is_not_passed_on() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let mut raw = gateway.connect_raw().await;
+    raw.write(
+        "POST /in/in HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\nKeep-Alive: 5\r\n\
+         Transfer-Encoding: chunked\r\nTE: trailers\r\nTrailer: x-late\r\nUpgrade: h2c\r\n\
+         Proxy-Authorization: Basic eA==\r\nX-Forwarded-Host: evil.example\r\n\r\n\
+         2\r\n{}\r\n0\r\nx-late: 1\r\n\r\n",
+    )
+    .await;
+    assert_eq!(raw.read_response().await.unwrap().status, 200);
+
+    let arrived = &sink.wait_for_requests(1).await[0];
+
+    assert_eq!(arrived.body, "{}");
+    assert_eq!(arrived.header("content-length"), "2");
+    assert_ne!(arrived.header("host"), "evil.example");
+    let passed: Vec<&str> = arrived.headers.keys().map(http::HeaderName::as_str).collect();
+    for gone in [
+        "connection",
+        "keep-alive",
+        "transfer-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "x-late",
+        "proxy-authorization",
+        "x-forwarded-host",
+    ] {
+        assert!(!passed.contains(&gone), "{gone} was passed on: {passed:?}");
+    }
+}
+
+// B31, B48: limits and switches of one source do not touch another.
+#[tokio::test]
+async fn a_source_has_its_own_limit_and_switch() {
+    let gateway = Gateway::start_with(
+        "[limits]\nbody_bytes_max = 100\n\
+         [[sources]]\nname = \"small\"\nverify = \"none\"\nmax_body_bytes = 10\n\
+         [[sources]]\nname = \"large\"\nverify = \"none\"\nmax_body_bytes = 1000\n\
+         [[sources]]\nname = \"plain\"\nverify = \"none\"\n\
+         [[sources]]\nname = \"off\"\nverify = \"none\"\nenabled = false\n",
+    )
+    .await;
+    for (source, limit) in [("small", 10), ("plain", 100), ("large", 1000)] {
+        gateway.send_webhook(source, &[], vec![b'a'; limit]).await.expect(200);
+        let refused = gateway.send_webhook(source, &[], vec![b'a'; limit + 1]).await;
+        assert_eq!(refused.expect(413).code(), "body_too_large", "case: {source}");
+    }
+    let off = gateway.send_webhook("off", &[], "{}").await.expect(503);
+    assert_eq!((&*off.code(), off.header("retry-after")), ("source_disabled", "60"));
+    assert_eq!(gateway.stats().await["total"], 3);
+}

@@ -1,7 +1,6 @@
-//! Who may do what: API tokens and their roles.
+//! API tokens, browser sessions and roles.
 //!
-//! A token is a secret that is shown once; only its SHA-256 is kept. Its role says how far it
-//! reaches, and each role may do all that the one before it may.
+//! A token is shown once, when it is created; only its SHA-256 is stored.
 
 use std::{fmt, str::FromStr};
 
@@ -16,25 +15,24 @@ pub type TokenHash = [u8; 32];
 /// The longest name of a token, in bytes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 100;
 
-/// How far a token reaches. Ordered: a later one may do all that an earlier one may.
+/// What a token may do. Ordered: each role includes the permissions of the ones before it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Looks, and changes nothing.
+    /// Reads everything, changes nothing.
     Viewer,
-    /// Looks after deliveries as well: replays, pauses, cancels. Configures nothing.
+    /// May also replay, pause and cancel deliveries. Configures nothing.
     Operator,
     /// May do everything.
     Admin,
 }
 
 impl Role {
-    /// All of them, the weakest first.
+    /// Fewest permissions first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// Its word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -50,9 +48,8 @@ impl fmt::Display for Role {
     }
 }
 
-/// A word that is no role.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a role is one of viewer, operator, admin, not `{0}`")]
+#[error("unknown role `{0}`; use viewer, operator or admin")]
 pub struct ParseRoleError(String);
 
 impl FromStr for Role {
@@ -64,34 +61,30 @@ impl FromStr for Role {
     }
 }
 
-/// A token as it is kept.
+/// A token as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiToken {
-    /// Its id, which opens nothing.
+    /// Public identifier; it grants no access.
     pub id: TokenId,
-    /// The SHA-256 of what is sent.
     pub hash: TokenHash,
-    /// What it is for.
+    /// What the token is for, in the words of its owner.
     pub name: Option<String>,
-    /// How far it reaches.
     pub role: Role,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// From when on it opens nothing.
+    /// Requests are refused from this time on.
     pub expires_at: Option<Timestamp>,
-    /// Set if it is no token of the API but a browser that has signed in.
+    /// Set if this is the session of a signed-in browser instead of an API token.
     pub session: Option<Session>,
 }
 
-/// A browser that has signed in.
+/// The session of a signed-in browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The token that it was begun with, and with which it ends; `None` for a link that opens once.
+    /// The token used to sign in; the session ends when it is removed. `None` for a one-time link.
     pub begun_with: Option<TokenId>,
 }
 
 impl ApiToken {
-    /// Whether its time has passed.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }
@@ -102,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_reaches_as_far_as_those_before_it() {
+    fn roles_are_ordered_and_parse_from_their_names() {
         assert!(Role::ALL.is_sorted());
         for role in Role::ALL {
             assert_eq!(role.to_string().parse(), Ok(role));
@@ -111,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_ends_at_its_time() {
+    fn token_expires_at_its_expiry_time() {
         let at = Timestamp::from_millis;
         let token = |expires_at| ApiToken {
             id: TokenId::new(at(1), 1),

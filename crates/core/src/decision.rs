@@ -1,8 +1,8 @@
-//! What was decided about an event, and why; in words that stay the same.
+//! Decisions about an event and their stable codes.
 //!
-//! What is decided while an event is taken in ([`IntakeRecord`]) is kept with the event itself, so that an
-//! ordinary one pays for no further row. What happens to it later and is no attempt is a [`EventDecision`],
-//! a row of its own. [`crate::story`] puts all of it in order.
+//! Decisions made while an event is received ([`IntakeRecord`]) are stored with the event, so that an
+//! ordinary event needs no further row. Later ones, apart from attempts, are an [`EventDecision`], a
+//! row of its own. [`crate::timeline`] puts everything in order.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,40 +14,39 @@ use crate::{
     time::Timestamp,
 };
 
-/// What was decided when an event was taken in.
+/// Decisions made while an event was received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IntakeRecord {
-    /// How the request proved where it comes from, such as `hmac-sha256 secret 1 of 2`.
+    /// How the request was verified, such as `hmac-sha256 secret 1 of 2`.
     pub verified_by: Option<Arc<str>>,
-    /// Where its key was found, such as `header:idempotency-key`; `None` if it has no key.
+    /// Where the dedup key was found, such as `header:idempotency-key`; `None` without a key.
     pub key_from: Option<Arc<str>>,
-    /// The routes that led to no delivery, as [`write_unrouted`] writes them; `None` if all did.
+    /// Routes that created no delivery, as written by [`write_unrouted`]; `None` if there are none.
     pub unrouted: Option<String>,
 }
 
-/// Why a route led to no delivery.
+/// Why a route created no delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotRoutedReason {
-    /// Its filter said no.
+    /// The filter returned false.
     FilterFalse,
-    /// Its filter failed; the word says how.
+    /// The filter failed, with this code.
     FilterFailed(String),
-    /// It has a filter, and the body is not JSON.
+    /// The route has a filter, and the body is not JSON.
     NotJson,
-    /// An earlier route leads to the same destination.
+    /// An earlier route already delivers to the same destination.
     SameDestination,
-    /// Its transform had no output.
+    /// The transform had no output.
     DroppedByTransform,
-    /// The provider only asked whether we are there.
+    /// The event is a ping of the provider.
     Ping,
 }
 
-/// What stands before the word of a filter that failed.
+/// Prefix of the code of a failed filter.
 const FILTER_FAILED: &str = "filter_failed:";
 
 impl NotRoutedReason {
-    /// The word for it.
-    pub fn word(&self) -> String {
+    pub fn to_code(&self) -> String {
         match self {
             Self::FilterFalse => "filter_false".to_owned(),
             Self::FilterFailed(code) => format!("{FILTER_FAILED}{code}"),
@@ -58,84 +57,80 @@ impl NotRoutedReason {
         }
     }
 
-    /// The reason that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
-        Some(match word {
+    pub fn parse(code: &str) -> Option<Self> {
+        Some(match code {
             "filter_false" => Self::FilterFalse,
             "not_json" => Self::NotJson,
             "same_destination" => Self::SameDestination,
             "dropped_by_transform" => Self::DroppedByTransform,
             "ping" => Self::Ping,
-            _ => Self::FilterFailed(word.strip_prefix(FILTER_FAILED)?.to_owned()),
+            _ => Self::FilterFailed(code.strip_prefix(FILTER_FAILED)?.to_owned()),
         })
     }
 }
 
-/// A route that led to no delivery. The destination has the name that it had then.
+/// A route that created no delivery, with the name that the destination had at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnroutedRoute {
-    /// Where it would have gone.
     pub to: Name,
-    /// Why it did not.
-    pub why: NotRoutedReason,
+    pub reason: NotRoutedReason,
 }
 
-/// The routes as one short text, `{"filter_false":["crm","mail"]}`; none for none.
+/// Encodes the routes as one short text, `{"filter_false":["crm","mail"]}`; `None` for no routes.
 pub fn write_unrouted(unrouted: &[UnroutedRoute]) -> Option<String> {
     let mut by_reason: BTreeMap<String, Vec<&Name>> = BTreeMap::new();
     for route in unrouted {
-        by_reason.entry(route.why.word()).or_default().push(&route.to);
+        by_reason.entry(route.reason.to_code()).or_default().push(&route.to);
     }
-    // Texts and lists of them always become JSON.
+    // Strings and lists of strings always serialize.
     (!by_reason.is_empty()).then(|| serde_json::to_string(&by_reason).unwrap_or_default())
 }
 
-/// Reads what [`write_unrouted`] wrote; none if it is something else.
+/// Decodes the text of [`write_unrouted`]; `None` if it is something else.
 pub fn read_unrouted(text: &str) -> Option<Vec<UnroutedRoute>> {
     let by_reason: BTreeMap<String, Vec<Name>> = serde_json::from_str(text).ok()?;
     let mut unrouted = Vec::new();
-    for (word, names) in by_reason {
-        let why = NotRoutedReason::parse(&word)?;
-        unrouted.extend(names.into_iter().map(|to| UnroutedRoute { to, why: why.clone() }));
+    for (code, names) in by_reason {
+        let reason = NotRoutedReason::parse(&code)?;
+        unrouted.extend(names.into_iter().map(|to| UnroutedRoute { to, reason: reason.clone() }));
     }
     Some(unrouted)
 }
 
-/// What kind of thing happened to an event after it was taken in. Attempts have their own rows.
+/// What happened to an event after it was received. Attempts have their own rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventDecisionKind {
-    /// A duplicate came and all was dead: a new delivery took over.
+    /// A duplicate arrived while all deliveries were dead: a new delivery replaces this one.
     Revived,
-    /// Somebody asked for it: a new delivery took over.
+    /// A user replayed it: a new delivery replaces this one.
     Replayed,
-    /// The destination was deleted.
+    /// Cancelled by a user or because the destination was deleted.
     Cancelled,
-    /// Its claim was not renewed in time; it is due again.
+    /// The claim was not renewed in time; the delivery is due again.
     LeaseExpired,
-    /// The process ended while it was under way; it is due again.
+    /// The process ended during an attempt; the delivery is due again.
     Recovered,
-    /// A sender came again and waits, so the next attempt was brought forward.
+    /// The sender retried and waits for the result, so the next attempt was brought forward.
     BroughtForward,
-    /// A sender that waited for the result was told something.
+    /// The sender that waited for the result was answered.
     Answered,
-    /// Nothing more was heard of an attempt that may have arrived; what was noted before it holds.
+    /// The result of an attempt is unknown; its recorded crash outcome applies.
     OutcomeUnknown,
-    /// A status says that it has arrived.
+    /// A status update confirmed the delivery.
     Confirmed,
-    /// A status says that it has failed.
+    /// A status update reported that the delivery failed.
     Refuted,
-    /// The stored body is missing or not what it was; the delivery was given up.
+    /// The stored body is missing or damaged; the delivery was given up.
     Damaged,
-    /// A person said that a duplicate of it is none: that is an event of its own now.
+    /// A duplicate of this event was delivered anyway, as an event of its own.
     DeliveredAnyway,
-    /// It is a duplicate of which a person said that it is none.
+    /// This event was created from a duplicate that was delivered anyway.
     NotADuplicate,
-    /// Somebody looked at what is masked.
+    /// A user revealed masked values.
     Revealed,
 }
 
 impl EventDecisionKind {
-    /// Every kind.
     pub const ALL: [Self; 14] = [
         Self::Revived,
         Self::Replayed,
@@ -153,7 +148,6 @@ impl EventDecisionKind {
         Self::Revealed,
     ];
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Revived => "revived",
@@ -173,24 +167,19 @@ impl EventDecisionKind {
         }
     }
 
-    /// The kind that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    pub fn parse(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == code)
     }
 }
 
-/// Something that happened to an event after it was taken in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventDecision {
-    /// To which event.
     pub event: EventId,
-    /// To which of its deliveries, if it was one.
+    /// The delivery it concerns, if it concerns a single one.
     pub delivery: Option<DeliveryId>,
-    /// When.
     pub at: Timestamp,
-    /// What.
     pub kind: EventDecisionKind,
-    /// What else there is to know; an object, or null.
+    /// Further facts: an object, or null.
     pub detail: Value,
 }
 
@@ -199,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_one_word_and_back() {
+    fn every_kind_parses_from_its_code() {
         for kind in EventDecisionKind::ALL {
             assert_eq!(EventDecisionKind::parse(kind.as_str()), Some(kind));
         }
@@ -207,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn unrouted_are_short_and_read_back() {
-        let to = |to: &str, why| UnroutedRoute { to: to.parse().unwrap(), why };
+    fn unrouted_routes_round_trip_through_short_text() {
+        let to = |to: &str, reason| UnroutedRoute { to: to.parse().unwrap(), reason };
         let routes = [
             to("crm", NotRoutedReason::FilterFalse),
             to("mail", NotRoutedReason::FilterFalse),

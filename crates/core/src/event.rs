@@ -1,4 +1,4 @@
-//! An event and the request that brought it, byte for byte.
+//! Events to be stored: the exact request, the dedup key, the deliveries, and status updates.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -20,21 +20,20 @@ use crate::{
     time::Timestamp,
 };
 
-/// All of a request but its body.
+/// A request without its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHead {
-    /// What follows the source's name in the path, `/` included.
+    /// The path after the source's name, with its leading `/`.
     pub path: String,
-    /// The query without the question mark.
+    /// Without the question mark.
     pub query: Option<String>,
-    /// The headers in the order in which they came, as a block of `name: value` lines.
     pub headers: HeaderBlock,
-    /// Who sent it. Shared by all that came over one connection.
+    /// Address of the sender. Shared by all requests of one connection.
     pub remote: Arc<str>,
 }
 
-/// Whether a header belongs to the connection of whoever sent it, or was meant for us alone: it does
-/// not travel on.
+/// Whether a header belongs to the sender's connection or is meant for the gateway only, so that
+/// destinations never get it.
 pub fn is_never_forwarded(name: &str) -> bool {
     matches!(
         name,
@@ -59,30 +58,30 @@ pub fn is_never_forwarded(name: &str) -> bool {
 }
 
 impl RequestHead {
-    /// The same for other bytes of the same sort: no signature stays, and nothing that was worked out
-    /// from the bytes that came. How they are packed stays, unless these are not.
+    /// The head for a changed body of the same media type: drops signatures and everything computed
+    /// from the original bytes. Keeps `content-encoding` unless the new body contradicts it.
     pub fn for_changed_body(&self, body: &[u8]) -> Self {
         let is_belied = inflate::has_wrong_encoding_header(&self.headers.to_map(), body);
         let mut headers = HeaderBlock::default();
         for (name, value) in self.headers.lines() {
             let lower = name.to_ascii_lowercase();
-            let of_the_bytes = OF_THE_BYTES.contains(&lower.as_str())
+            let describes_body = BODY_HEADERS.contains(&lower.as_str())
                 && lower != "content-type"
                 && (lower != "content-encoding" || is_belied);
-            if !of_the_bytes && !is_signature_header(&lower) {
+            if !describes_body && !is_signature_header(&lower) {
                 headers.push(name.as_bytes(), value);
             }
         }
         Self { headers, ..self.clone() }
     }
 
-    /// The same for another body, which is JSON: nothing stays that speaks of the bytes that came,
-    /// and no signature over them.
+    /// The head for a JSON body that replaces the original: drops signatures and all headers about
+    /// the original bytes.
     pub fn for_json_body(&self) -> Self {
         let mut headers = HeaderBlock(b"content-type: application/json\r\n".to_vec());
         for (name, value) in self.headers.lines() {
-            let of_the_bytes = OF_THE_BYTES.iter().any(|other| other.eq_ignore_ascii_case(name));
-            if !of_the_bytes && !is_signature_header(name) {
+            let describes_body = BODY_HEADERS.iter().any(|other| other.eq_ignore_ascii_case(name));
+            if !describes_body && !is_signature_header(name) {
                 headers.push(name.as_bytes(), value);
             }
         }
@@ -90,13 +89,12 @@ impl RequestHead {
     }
 }
 
-/// Headers as raw lines, `name: value\r\n`: the one form that keeps order, repeats and bytes that
-/// are not text, and that can still be read with the bare eye.
+/// Headers as raw lines, `name: value\r\n`: keeps order, repetitions and bytes that are not UTF-8,
+/// and is still readable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderBlock(Vec<u8>);
 
 impl HeaderBlock {
-    /// Writes the lines down.
     pub fn from_map(map: &HeaderMap) -> Self {
         let mut block = Self(Vec::with_capacity(map.len() * 64));
         for (name, value) in map {
@@ -112,19 +110,17 @@ impl HeaderBlock {
         self.0.extend_from_slice(b"\r\n");
     }
 
-    /// As it is kept in a database.
+    /// From the bytes stored in a database.
     pub fn from_bytes(block: Vec<u8>) -> Self {
         Self(block)
     }
 
-    /// The raw lines.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Names and values, in order.
     pub fn lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        // A value holds neither CR nor LF (the HTTP parser sees to that), so the split is exact.
+        // The HTTP parser allows neither CR nor LF in a value, so the split is exact.
         self.0.split(|byte| *byte == b'\n').filter_map(|line| {
             let line = line.strip_suffix(b"\r")?;
             let colon = line.windows(2).position(|pair| pair == b": ")?;
@@ -132,7 +128,6 @@ impl HeaderBlock {
         })
     }
 
-    /// The same as a map.
     pub fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in self.lines() {
@@ -146,19 +141,18 @@ impl HeaderBlock {
     }
 }
 
-/// What is stored of an event and sent to destinations.
+/// The request of an event as it is stored and sent to destinations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
-    /// How it came.
     pub head: Arc<RequestHead>,
-    /// What came, exactly.
+    /// The exact bytes received.
     pub body: Bytes,
-    /// The SHA-256 of the body.
+    /// SHA-256 of the body.
     pub fingerprint: [u8; 32],
 }
 
-/// Headers that say something about the bytes of a body, and nothing about another one.
-const OF_THE_BYTES: [&str; 6] = [
+/// Headers that describe the exact bytes of a body and are wrong for any other body.
+const BODY_HEADERS: [&str; 6] = [
     "content-type",
     "content-encoding",
     "content-length",
@@ -168,8 +162,8 @@ const OF_THE_BYTES: [&str; 6] = [
 ];
 
 impl Payload {
-    /// The same request without the secrets in its body and its headers. Fails if nobody can say for
-    /// sure what they are.
+    /// The same request with the secrets in body and headers masked. Fails if the body cannot be
+    /// searched reliably.
     pub fn without_secrets(&self, names: &SecretNames) -> Result<Self, UnreadableBodyError> {
         let sent = redact::strip_secrets(&self.head.headers.to_map(), &self.body, names)?;
         let has_changed = sent.fields > 0;
@@ -177,8 +171,8 @@ impl Payload {
             "content-type" => true,
             "content-encoding" => !sent.unpacked,
             other => {
-                let of_the_bytes = OF_THE_BYTES.contains(&other) || is_signature_header(other);
-                !(has_changed && of_the_bytes || names.is_secret_parameter(other))
+                let describes_body = BODY_HEADERS.contains(&other) || is_signature_header(other);
+                !(has_changed && describes_body || names.is_secret_parameter(other))
             }
         };
         let mut headers = HeaderBlock::default();
@@ -193,103 +187,92 @@ impl Payload {
         Ok(Self { head, fingerprint: fingerprint(&body), body })
     }
 
-    /// The same request with the outcome of a transform in place of its body. Whatever the body was
-    /// before, it is JSON now.
+    /// The same request with the output of a transform, which is always JSON, as its body.
     pub fn with_transformed_body(&self, body: Bytes) -> Self {
         Self { head: Arc::new(self.head.for_json_body()), fingerprint: fingerprint(&body), body }
     }
 }
 
-/// A key and how long it is to be remembered.
+/// A dedup key to be claimed for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DedupKeyClaim {
-    /// The key.
     pub key: DedupKey,
-    /// Until when a second one is a duplicate.
+    /// Another event with this key is a duplicate until then.
     pub expires_at: Timestamp,
 }
 
-/// One of the duplicates that are kept of an event.
+/// One of the stored duplicates of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DuplicateId {
-    /// The event.
     pub event: EventId,
-    /// Its number, from 1.
+    /// Number of the duplicate within its event, from 1.
     pub n: u32,
 }
 
-/// An event that asks to be admitted, with the deliveries it owes.
+/// An event to be stored, with its deliveries.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
-    /// Its id, if it is admitted.
     pub id: EventId,
-    /// The request it came with.
     pub request_id: RequestId,
-    /// Its source.
     pub source: SourceId,
-    /// When it came.
     pub received_at: Timestamp,
-    /// What makes it the same as another; `None` means that it is never a duplicate.
+    /// `None` means that it is never a duplicate.
     pub key: Option<DedupKeyClaim>,
-    /// What sort of thing happened, if the source can tell.
+    /// The provider's event type, if known.
     pub kind: Option<EventKind>,
-    /// What it can be found by.
+    /// Searchable attributes.
     pub attributes: Attributes,
-    /// What came.
     pub payload: Payload,
-    /// Where it has to go.
     pub deliveries: Vec<NewDelivery>,
-    /// Whether it revives the original if it is a duplicate and all of that is dead.
+    /// Whether a duplicate redelivers its original if all deliveries of that are dead.
     pub revive_dead: bool,
-    /// What was decided on the way in.
     pub intake: IntakeRecord,
-    /// The duplicate that it is made of, because a person says that it is none. A duplicate becomes
-    /// an event once. If it is not kept any more, nothing is admitted.
+    /// The duplicate that a user decided to deliver anyway as this event. Each duplicate becomes an
+    /// event once. Nothing is admitted if the duplicate is no longer stored.
     pub from_duplicate: Option<DuplicateId>,
-    /// What leaves the quarantine in the same step.
+    /// The quarantined request to remove in the same transaction.
     pub releases: Option<QuarantineRelease>,
-    /// What it says of something that we sent; heard in the same step, if it is admitted.
+    /// A status of a message we sent; applied in the same transaction if the event is admitted.
     pub status_update: Option<StatusUpdate>,
-    /// What is sent in place of the body, for those deliveries whose route transforms it.
+    /// Bodies of the deliveries whose route has a transform.
     pub bodies: Vec<NewDeliveryBody>,
 }
 
-/// What a status says of a message that we sent.
+/// A provider's status of a message that we sent.
 ///
-/// It is about the newest delivery of `event` to `destination`. One that has been tried and waits is
-/// moved by it; one that is being tried hears of it when the attempt has ended, see
-/// [`DeliveryStore::settle`](crate::store::DeliveryStore::settle), also if nothing was recorded of
-/// that; one that has ended, or was never tried, is left alone. So is every one if the service's name
-/// for the message is known to be that of an earlier delivery.
+/// It applies to the newest delivery of `event` to `destination`:
 ///
-/// That the service has the message is heard by two more: one that is dead because nobody knew
-/// whether it arrived, and one that was never tried and took over from such a one, unless what that
-/// sent is known by another name.
+/// - Attempted and waiting: moved at once.
+/// - In flight: applied when the attempt ends, even if the attempt was never recorded; see
+///   [`DeliveryStore::settle`](crate::store::DeliveryStore::settle).
+/// - Ended or never attempted: unchanged. Also unchanged if `sent_id` is known to belong to an
+///   earlier delivery.
+///
+/// [`ProviderStatus::Sent`] also applies to a delivery that is dead with an ambiguous outcome, and to
+/// one that was never attempted and replaces such a delivery, unless the earlier message is known by
+/// another id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusUpdate {
-    /// The event that the message is.
+    /// The event of the message.
     pub event: EventId,
-    /// Where it went.
     pub destination: DestinationId,
-    /// When we were told.
+    /// When the status was received.
     pub at: Timestamp,
-    /// What the service calls the message.
+    /// The provider's id of the message.
     pub sent_id: Option<String>,
-    /// What it says.
     pub status: ProviderStatus,
 }
 
-/// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderStatus {
-    /// The service has it.
+    /// The provider has the message.
     Sent,
-    /// It failed, and this follows.
+    /// The message failed; the delivery continues with this step.
     Failed(NextStep),
 }
 
 impl ProviderStatus {
-    /// What follows for a delivery that waits.
+    /// The next step of a waiting delivery.
     pub const fn next_step(self) -> NextStep {
         match self {
             Self::Sent => NextStep::Succeeded,
@@ -297,9 +280,9 @@ impl ProviderStatus {
         }
     }
 
-    /// What follows an attempt during which this was said. What the attempt itself was told holds
-    /// against a failure. That the service has the message holds against all: if this attempt was
-    /// refused, an earlier one has arrived, and a person who sent it again would send it twice.
+    /// The next step after an attempt during which this status arrived. The attempt's own result wins
+    /// over a reported failure unless it was ambiguous. A reported success always wins: if this
+    /// attempt was refused, an earlier one arrived, and a retry would send the message twice.
     pub fn apply_to_attempt(self, class: Option<FailureClass>, next: NextStep) -> NextStep {
         match (self, class) {
             (Self::Sent, _) | (Self::Failed(_), Some(FailureClass::Ambiguous)) => self.next_step(),
@@ -308,30 +291,27 @@ impl ProviderStatus {
     }
 }
 
-/// The body of one delivery, where it is not that of its event.
+/// The body of a delivery that differs from the body of its event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDeliveryBody {
-    /// Whose it is.
     pub delivery: DeliveryId,
-    /// The route whose transform made it.
+    /// The route with the transform.
     pub route: RouteId,
-    /// What is sent; `None` if the transform failed. Then it is tried again at each attempt, and
-    /// the original is not sent in its place.
+    /// `None` if the transform failed. It then runs again at each attempt; the original body is never
+    /// sent instead.
     pub body: Option<Bytes>,
 }
 
 /// A delivery to be created together with its event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDelivery {
-    /// Its id.
     pub id: DeliveryId,
-    /// Where it goes.
     pub destination: DestinationId,
-    /// Taken by a lane from the start; `None` leaves it pending in the store.
+    /// Claimed by a lane from the start; `None` leaves it pending.
     pub claim: Option<Lease>,
-    /// Its first attempt comes no earlier than this long after its event. Goes without a claim.
+    /// Delay of the first attempt after the event was received. Not together with `claim`.
     pub delay: Duration,
-    /// Of those to the same destination with the same ordering key, one at a time is tried.
+    /// Deliveries to one destination with the same ordering key are attempted one at a time.
     pub order_key: Option<DedupKey>,
 }
 
@@ -340,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_decides_what_nobody_knows_and_stops_what_has_arrived() {
+    fn status_during_attempt_resolves_ambiguity_and_success_always_wins() {
         use crate::delivery::DeadReason;
         let (again, later) =
             (NextStep::RetryAt(Timestamp::from_millis(1)), Timestamp::from_millis(2));
@@ -369,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transformed_body_is_json_whatever_came() {
+    fn transformed_body_is_sent_as_json() {
         let block = b"Content-Type: text/xml\r\nx-a: 1\r\ncontent-encoding: gzip\r\ndigest: x\r\n";
         let head = RequestHead {
             headers: HeaderBlock::from_bytes(block.to_vec()),
@@ -388,13 +368,13 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_have_no_signature_and_no_digest_of_the_first() {
+    fn changed_body_loses_signature_and_digest_headers() {
         let block = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\
             Digest: x\r\nStripe-Signature: s\r\nx-a: 1\r\n";
         let headers = HeaderBlock::from_bytes(block.to_vec());
         let head = RequestHead { headers, path: "/p".to_owned(), ..RequestHead::default() };
 
-        // The empty text, packed.
+        // An empty gzip stream.
         let packed =
             b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00";
         let kept = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nx-a: 1\r\n";
@@ -406,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stripped_request_has_no_secret_in_body_or_headers() {
+    fn payload_without_secrets_has_none_in_body_or_headers() {
         let payload = |headers: &str, body: &'static [u8]| {
             let headers = HeaderBlock::from_bytes(headers.replace('|', "\r\n").into_bytes());
             let head = Arc::new(RequestHead { headers, ..RequestHead::default() });
@@ -441,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_keep_repeats_and_bytes_that_are_not_text() {
+    fn header_block_keeps_repetitions_and_non_utf8_bytes() {
         let mut map = HeaderMap::new();
         map.append("x-a", HeaderValue::from_bytes(b"caf\xc3\xa9 \xff: x").unwrap());
         map.append("x-b", HeaderValue::from_static("1"));

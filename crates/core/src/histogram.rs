@@ -1,20 +1,21 @@
-//! Spans of time counted by size, so that counts can be added up and percentiles still be told.
+//! Histogram of durations with logarithmic buckets: histograms can be merged and still give
+//! percentiles.
 //!
-//! Four buckets an octave: a bucket is at most a quarter as wide as the values in it are large, so
-//! a percentile, told as the middle of its bucket, is off by at most an eighth. Percentiles of
-//! several histograms come from their sum; percentiles themselves cannot be averaged.
+//! There are four buckets per octave, so a percentile, reported as the middle of its bucket, is off
+//! by at most an eighth. For percentiles over several histograms merge them first; percentiles
+//! themselves cannot be averaged.
 
 use std::time::Duration;
 
-/// Buckets an octave, as a power of two.
+/// Buckets per octave, as a power of two.
 const SUB_BITS: u32 = 2;
 const SUB: u64 = 1 << SUB_BITS;
-/// Longer spans count as this long: more than two years in microseconds.
+/// Longer durations count as this long: more than two years in microseconds.
 const VALUE_MAX: u64 = (1 << 46) - 1;
-/// Buckets that exist; the last one also holds all that is longer.
+/// Number of buckets; the last one also holds everything longer.
 pub const BUCKETS: usize = bucket(VALUE_MAX) + 1;
 
-/// Where a value belongs. Values below eight have a bucket of their own.
+/// The bucket of a value. Values below eight have a bucket of their own.
 const fn bucket(value: u64) -> usize {
     if value < SUB {
         return value as usize;
@@ -34,20 +35,19 @@ const fn floor(bucket: usize) -> u64 {
     (SUB + bucket % SUB) << octave
 }
 
-/// The value that stands for a bucket: its middle.
+/// The value reported for a bucket: its middle.
 const fn middle(bucket: usize) -> u64 {
     let (low, next) = (floor(bucket), floor(bucket + 1));
     low + (next - 1 - low) / 2
 }
 
-/// How often spans of each size were seen.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
-    /// By bucket; what lies behind the end was never seen.
+    /// By bucket; buckets past the end are empty.
     counts: Vec<u64>,
 }
 
-/// Equal is what counts the same, whatever room it takes.
+/// Compares the counts, whatever the length of the vectors.
 impl PartialEq for Histogram {
     fn eq(&self, other: &Self) -> bool {
         self.buckets().eq(other.buckets())
@@ -57,13 +57,12 @@ impl PartialEq for Histogram {
 impl Eq for Histogram {}
 
 impl Histogram {
-    /// Counts a span.
     pub fn record(&mut self, span: Duration) {
         let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         self.add(bucket(micros.min(VALUE_MAX)), 1);
     }
 
-    /// Counts `many` in a bucket; one that does not exist is the last.
+    /// Adds `many` to a bucket; an unknown bucket counts as the last one.
     pub fn add(&mut self, bucket: usize, many: u64) {
         let bucket = bucket.min(BUCKETS - 1);
         if self.counts.len() <= bucket {
@@ -72,32 +71,29 @@ impl Histogram {
         self.counts[bucket] = self.counts[bucket].saturating_add(many);
     }
 
-    /// Adds what `other` has seen.
     pub fn merge(&mut self, other: &Self) {
         for (bucket, many) in other.buckets() {
             self.add(bucket, many);
         }
     }
 
-    /// Every bucket that is not empty, with its count.
+    /// Non-empty buckets with their counts.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.counts.iter().copied().enumerate().filter(|(_, many)| *many > 0)
     }
 
-    /// How many spans were counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, many| sum.saturating_add(*many))
     }
 
-    /// Whether none was.
     pub fn is_empty(&self) -> bool {
         self.buckets().next().is_none()
     }
 
-    /// The span that `percent` of all are not longer than, within an eighth; `None` of nothing.
+    /// The duration that `percent` of all do not exceed, within an eighth; `None` if empty.
     pub fn percentile(&self, percent: u8) -> Option<Duration> {
         let count = u128::from(self.count());
-        // The rank of the wanted one, counted from 1 and rounded up.
+        // 1-based rank, rounded up.
         let rank = (count * u128::from(percent.min(100))).div_ceil(100).max(1);
         let mut seen = 0;
         self.buckets()
@@ -121,7 +117,7 @@ mod tests {
         histogram
     }
 
-    /// The wanted one of a list, as the definition says.
+    /// The percentile of a list by definition.
     fn exact(values: &[u64], percent: u8) -> u64 {
         let mut sorted: Vec<u64> = values.iter().map(|value| (*value).min(VALUE_MAX)).collect();
         sorted.sort_unstable();
@@ -130,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_follow_one_another_without_a_gap() {
+    fn buckets_are_contiguous() {
         for n in 0..BUCKETS {
             assert_eq!(bucket(floor(n)), n);
             assert_eq!(bucket(floor(n + 1) - 1), n, "the last value of bucket {n}");
@@ -146,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_list() {
+    fn percentiles_match_the_sorted_list() {
         let histogram = of(&[1, 2, 3, 4, 5, 6, 7, 7, 7, 1_000_000]);
         let cases = [(0, 1), (10, 1), (50, 5), (90, 7), (91, 983_039), (100, 983_039)];
         for (percent, micros) in cases {
@@ -157,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_counted_as_long() {
+    fn value_above_the_maximum_counts_in_the_last_bucket() {
         let histogram = of(&[u64::MAX]);
         assert_eq!(histogram.count(), 1);
         assert!(histogram.percentile(50) > Some(Duration::from_secs(86_400 * 365 * 2)));
@@ -189,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn percentiles_rise(values in values(), low in 0..=100_u8, high in 0..=100_u8) {
+        fn percentiles_never_decrease_with_the_rank(values in values(), low in 0..=100_u8, high in 0..=100_u8) {
             let histogram = of(&values);
             let (low, high) = (low.min(high), low.max(high));
             prop_assert!(histogram.percentile(low) <= histogram.percentile(high));

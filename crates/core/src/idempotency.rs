@@ -1,13 +1,12 @@
-//! `Idempotency-Key`: a wish that is sent twice is granted once.
+//! `Idempotency-Key`: a request that is sent twice is executed once.
 //!
-//! A client that got no answer does not know whether its wish was granted. With a key it may ask
-//! again: the answer is kept with the key and given again. What holds across a crash:
+//! The response is stored with the key and returned again. Guarantees across a crash:
 //!
-//! - The **claim** of a key is on the disk before the wish is carried out, with the time and the
-//!   dice of its first try. A wish that is tried again after a crash has the same time and dice, so
-//!   whatever it creates has the same id as the first time and is created once.
-//! - A claim without an answer never refuses anybody. Only a wish that is being carried out in this
-//!   very process does ([`IdempotencyClaim::Pending`] is resumed, not waited for).
+//! - The **claim** of a key is durable before the request is executed, with the time and the random
+//!   seed of its first try. A retry uses the same time and seed, so what it creates has the same ids
+//!   and is created once.
+//! - A claim without a response never blocks a retry ([`IdempotencyClaim::Pending`] is resumed). Only
+//!   a request that is being executed in this process does.
 
 use std::time::Duration;
 
@@ -20,33 +19,31 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long an answer is kept with its key.
+/// How long a response is stored with its key.
 pub const KEY_RETENTION: Duration = Duration::from_secs(24 * 3600);
-/// Keys kept at the same time; more are refused, because forgetting one early would break its word.
+/// Maximum number of stored keys; further ones are refused, because dropping one early would break
+/// its guarantee.
 pub const KEYS_MAX: u64 = 100_000;
-/// The longest key.
 pub const KEY_BYTES_MAX: usize = 255;
-/// A larger answer is not kept; its wish can still be tried again, see [`IdempotentRequest`].
+/// A larger response is not stored; the request can still be retried, see [`IdempotentRequest`].
 pub const RESPONSE_BYTES_MAX: usize = 256 * 1024;
 
-/// Whose key it is, and which.
+/// A key within its scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {
-    /// The hash of the token that asked: the keys of two clients never meet.
+    /// Hash of the API token, so that keys of two clients never collide.
     pub scope: [u8; 32],
-    /// The key.
     pub key: String,
 }
 
-/// A header that is no key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an Idempotency-Key has 1 to {KEY_BYTES_MAX} printable ASCII characters, plain or in double quotes"
+    "invalid Idempotency-Key; use 1 to {KEY_BYTES_MAX} printable ASCII characters, plain or in double quotes"
 )]
 pub struct ParseIdempotencyKeyError;
 
-/// Reads the header: a structured string (`"…"`, as the draft wants it) or the bare text, as most
-/// clients send it. Both name the same key.
+/// Parses the header: a structured string (`"…"`, as in the IETF draft) or the bare text that most
+/// clients send. Both name the same key.
 pub fn parse_key(header: &[u8]) -> Result<String, ParseIdempotencyKeyError> {
     let text = std::str::from_utf8(header).map_err(|_| ParseIdempotencyKeyError)?.trim();
     let key = match text.strip_prefix('"') {
@@ -58,7 +55,7 @@ pub fn parse_key(header: &[u8]) -> Result<String, ParseIdempotencyKeyError> {
     if good { Ok(key) } else { Err(ParseIdempotencyKeyError) }
 }
 
-/// What follows the opening quote, up to the closing one (RFC 9651 §4.2.5).
+/// The text after the opening quote up to the closing one (RFC 9651 §4.2.5).
 fn unquote(text: &str) -> Result<String, ParseIdempotencyKeyError> {
     let mut key = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -75,17 +72,16 @@ fn unquote(text: &str) -> Result<String, ParseIdempotencyKeyError> {
     }
 }
 
-/// The time and the dice of a wish, the same each time it is tried.
+/// Time and random seed of a request, the same for every retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotentRequest {
-    /// When it was first tried.
+    /// Time of the first try.
     pub at: Timestamp,
-    /// What is rolled for it.
     pub seed: [u8; 16],
 }
 
 impl IdempotentRequest {
-    /// The id of what it creates. `what` tells two things of one wish apart.
+    /// The id of an object that the request creates. `what` distinguishes several objects.
     pub fn id<K: IdKind>(&self, what: &str) -> Id<K> {
         let text = [&self.seed[..], K::PREFIX.as_bytes(), b"/", what.as_bytes()].concat();
         let mut bits = [0; 16];
@@ -94,54 +90,52 @@ impl IdempotentRequest {
     }
 }
 
-/// What was answered, as far as it is told again.
+/// A response to be returned again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResponse {
-    /// The status.
     pub status: u16,
-    /// Headers that belong to the answer, by name.
+    /// Names and values of the headers to return.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Vec<u8>,
 }
 
-/// What is known of a key.
+/// The result of claiming a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyClaim {
-    /// It is new, or was claimed by a process that died before it answered: carry the wish out.
+    /// The key is new, or its process died before it responded: execute the request.
     Pending(IdempotentRequest),
-    /// It was answered.
+    /// A response is stored.
     Answered(StoredResponse),
-    /// It belongs to another request.
+    /// The key was used for a different request.
     OtherRequest,
-    /// Too many keys are kept.
+    /// Too many keys are stored.
     Full,
 }
 
-/// Where answers are kept.
+/// What idempotency needs of a store.
 #[async_trait]
 pub trait IdempotencyStore: Send + Sync {
-    /// Claims a key for a request, or says what became of the one that has it. Durable after `Ok`.
+    /// Claims a key for a request, or returns the state of the claim that exists. Durable after `Ok`.
     ///
-    /// A key that is older than [`KEY_RETENTION`] is as good as new.
+    /// A key older than [`KEY_RETENTION`] counts as new.
     async fn claim_key(
         &self,
         key: IdempotencyKey,
         request: [u8; 32],
-        wish: IdempotentRequest,
+        idempotent: IdempotentRequest,
     ) -> Result<IdempotencyClaim, StoreError>;
 
-    /// Keeps the answer to a claimed key. Durable after `Ok`.
+    /// Stores the response of a claimed key. Durable after `Ok`.
     async fn store_response(
         &self,
         key: IdempotencyKey,
-        answer: StoredResponse,
+        response: StoredResponse,
     ) -> Result<(), StoreError>;
 
-    /// Gives a claimed key back: nothing was done, and it may be used again. Leaves an answer alone.
+    /// Releases a claimed key whose request was not executed. Keeps a stored response.
     async fn release_key(&self, key: IdempotencyKey) -> Result<(), StoreError>;
 
-    /// Forgets one bounded slice of the keys that were claimed before `before`; says how many.
+    /// Removes one bounded slice of the keys claimed before `before`; returns how many.
     async fn prune_idempotency_keys(&self, before: Timestamp) -> Result<usize, StoreError>;
 }
 
@@ -151,7 +145,7 @@ mod tests {
     use crate::ids::{DeliveryIdKind, RouteIdKind};
 
     #[test]
-    fn a_key_is_read_plain_or_quoted() {
+    fn idempotency_key_parses_plain_and_quoted() {
         let long = "k".repeat(KEY_BYTES_MAX);
         let too_long = "k".repeat(KEY_BYTES_MAX + 1);
         let cases: [(&[u8], Option<&str>); 17] = [
@@ -181,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_has_the_same_ids_each_time_and_others_have_others() {
-        let wish =
+    fn retried_request_creates_the_same_ids_and_other_requests_other_ids() {
+        let request =
             IdempotentRequest { at: Timestamp::from_millis(1_763_193_600_123), seed: [7; 16] };
-        let other = IdempotentRequest { seed: [8; 16], ..wish };
-        assert_eq!(wish.id::<RouteIdKind>(""), wish.id::<RouteIdKind>(""));
-        assert_ne!(wish.id::<RouteIdKind>(""), other.id::<RouteIdKind>(""));
-        assert_ne!(wish.id::<RouteIdKind>(""), wish.id::<RouteIdKind>("second"));
-        assert_ne!(wish.id::<RouteIdKind>("").uuid(), wish.id::<DeliveryIdKind>("").uuid());
+        let other = IdempotentRequest { seed: [8; 16], ..request };
+        assert_eq!(request.id::<RouteIdKind>(""), request.id::<RouteIdKind>(""));
+        assert_ne!(request.id::<RouteIdKind>(""), other.id::<RouteIdKind>(""));
+        assert_ne!(request.id::<RouteIdKind>(""), request.id::<RouteIdKind>("second"));
+        assert_ne!(request.id::<RouteIdKind>("").uuid(), request.id::<DeliveryIdKind>("").uuid());
     }
 }

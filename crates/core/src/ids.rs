@@ -1,7 +1,7 @@
-//! Names of things: `evt_01jc…`, a prefix that says what it is and a version-7 UUID in base32.
+//! Typed ids such as `evt_01jc…`: a prefix for the kind and a version-7 UUID in base32.
 //!
-//! The text form is a `TypeID`: 26 characters of Crockford's alphabet in lower case, so ids sort by
-//! the time they were made, survive a double click, and cannot be mistaken for one another.
+//! The text form is a `TypeID`: 26 lower-case characters of Crockford's alphabet, so ids sort by
+//! creation time, are selected by a double click, and cannot be mistaken for one another.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::time::Timestamp;
 
-/// What kind of thing an id names.
+/// The kind of object an id refers to.
 pub trait IdKind: Copy + 'static {
     /// The part before the underscore.
     const PREFIX: &'static str;
@@ -28,31 +28,31 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// One HTTP request at the door.
+    /// An incoming HTTP request.
     RequestIdKind, RequestId = "req";
-    /// One thing that happened.
+    /// An event.
     EventIdKind, EventId = "evt";
-    /// The debt of one event to one destination.
+    /// The delivery of one event to one destination.
     DeliveryIdKind, DeliveryId = "dlv";
-    /// One try of a delivery.
+    /// One attempt of a delivery.
     AttemptIdKind, AttemptId = "att";
-    /// Where events come from.
+    /// A source.
     SourceIdKind, SourceId = "src";
-    /// Where events go.
+    /// A destination.
     DestinationIdKind, DestinationId = "dst";
-    /// Which events of a source go to a destination.
+    /// A route.
     RouteIdKind, RouteId = "rte";
-    /// A job that delivers again in bulk.
+    /// A replay job.
     ReplayIdKind, ReplayId = "rpl";
-    /// What lets somebody use the API.
+    /// An API token or browser session.
     TokenIdKind, TokenId = "tok";
-    /// A file that is sent with messages.
+    /// A media file of messages.
     MediaIdKind, MediaId = "med";
-    /// Dead letters of one cause. Made of what they have in common, not of a time.
+    /// A group of dead letters with one cause. A digest of what they have in common, without a time.
     GroupIdKind, GroupId = "grp";
 }
 
-/// A 128-bit name that knows what it names.
+/// A 128-bit id with its kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id<K> {
     uuid: Uuid,
@@ -60,7 +60,7 @@ pub struct Id<K> {
 }
 
 impl<K: IdKind> Id<K> {
-    /// Makes the id of something that came to be at `at`; `random` is the unpredictable part.
+    /// The id of an object created at `at`; `random` is the unpredictable part.
     pub fn new(at: Timestamp, random: u128) -> Self {
         let millis = u64::try_from(at.as_millis()).unwrap_or(0);
         let bytes = random.to_be_bytes();
@@ -69,18 +69,17 @@ impl<K: IdKind> Id<K> {
         Self::from_uuid(uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid())
     }
 
-    /// The id as it is kept in a database.
+    /// From the UUID stored in a database.
     pub fn from_uuid(uuid: Uuid) -> Self {
         Self { uuid, kind: PhantomData }
     }
 
-    /// When it came to be, as the id says it.
+    /// The creation time encoded in the id.
     pub fn at(&self) -> Timestamp {
         let millis = self.uuid.as_u128() >> 80;
         Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
     }
 
-    /// The bare 16 bytes.
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
@@ -113,7 +112,7 @@ impl<K: IdKind> fmt::Display for Id<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = encode(self.uuid.as_u128());
         let digits = std::str::from_utf8(&digits).map_err(|_| fmt::Error)?;
-        // Piece by piece: a format would take longer than the digits.
+        // Formatting machinery would cost more than encoding the digits.
         f.write_str(K::PREFIX)?;
         f.write_str("_")?;
         f.write_str(digits)
@@ -126,7 +125,6 @@ impl<K: IdKind> fmt::Debug for Id<K> {
     }
 }
 
-/// A text that is no id of the kind asked for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected an id that starts with `{prefix}_` and has 26 characters after it")]
 pub struct ParseIdError {
@@ -165,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_typeid_vectors_hold() {
+    fn ids_match_the_published_typeid_vectors() {
         let cases = [
             ("evt_00000000000000000000000000", "00000000-0000-0000-0000-000000000000"),
             ("evt_00000000000000000000000001", "00000000-0000-0000-0000-000000000001"),
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_refused() {
+    fn malformed_ids_are_rejected() {
         for text in [
             "",
             "evt_",
@@ -200,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_and_back_is_the_same_id(value: u128) {
+        fn id_round_trips_through_text(value: u128) {
             let id = DeliveryId::from_uuid(Uuid::from_u128(value));
             prop_assert_eq!(id.to_string().parse::<DeliveryId>().unwrap(), id);
         }

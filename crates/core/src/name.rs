@@ -1,28 +1,26 @@
-//! The names that people give to sources and destinations; a source's name is part of its URL.
+//! Names of sources and destinations; a source's name is part of its URL.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Lower-case letters, digits, `-` and `_`; 1 to 64 of them, a letter or digit first.
-/// Cheap to clone: every delivery carries its source's.
+/// 1 to 64 lower-case letters, digits, `-` and `_`, beginning with a letter or digit.
+/// Cheap to clone: every delivery carries the name of its source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
-/// A text that cannot be a name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a name has 1 to 64 lower-case letters, digits, `-` or `_` and starts with a letter or digit"
+    "invalid name; use 1 to 64 lower-case letters, digits, `-` or `_`, beginning with a letter or digit"
 )]
 pub struct ParseNameError;
 
 impl Name {
-    /// A name that is written in the code.
+    /// A name that is known to be valid.
     pub(crate) fn from_static(text: &'static str) -> Self {
         Self(text.into())
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -65,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_safe_in_a_path() {
+    fn only_names_that_are_safe_in_a_path_parse() {
         for good in ["a", "whatsapp", "shop-2", "a_b", "0"] {
             assert!(good.parse::<Name>().is_ok(), "case: {good}");
         }

@@ -1,9 +1,8 @@
-//! Objects that are written as objects.
+//! Deserializers for struct fields that accept only objects (`deserialize_with`).
 //!
-//! serde also reads a list as a struct: its entries in the order in which the fields happen to be
-//! declared. `"filter": []` would then be a filter that takes everything, and adding a field in the
-//! middle would change what people wrote. These functions are for fields (`deserialize_with`) and
-//! take nothing but an object.
+//! serde also reads a list as a struct, its items in the order in which the fields are declared.
+//! `"filter": []` would then be a filter that matches everything, and adding a field in the middle
+//! would change the meaning of existing settings.
 
 use std::{fmt, marker::PhantomData};
 
@@ -12,9 +11,9 @@ use serde::{
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-struct Object<T>(PhantomData<T>);
+struct ObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,26 +25,29 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
     }
 }
 
-/// An object.
 pub fn required<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
-    from.deserialize_map(Object(PhantomData))
+    from.deserialize_map(ObjectVisitor(PhantomData))
 }
 
-/// An object, or null.
+/// An object or null.
 pub fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
-    Ok(Option::<Only<T>>::deserialize(from)?.map(|Only(value)| value))
+    Ok(Option::<ObjectOnly<T>>::deserialize(from)?.map(|ObjectOnly(value)| value))
 }
 
 /// A list of objects.
 pub fn each<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
-    Ok(Vec::<Only<T>>::deserialize(from)?.into_iter().map(|Only(value)| value).collect())
+    Ok(Vec::<ObjectOnly<T>>::deserialize(from)?
+        .into_iter()
+        .map(|ObjectOnly(value)| value)
+        .collect())
 }
 
-struct Only<T>(T);
+/// Deserializes from an object only.
+struct ObjectOnly<T>(T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Only<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ObjectOnly<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         required(from).map(Self)
     }
@@ -60,12 +62,12 @@ mod tests {
     fn reads<T: serde::de::DeserializeOwned>(base: &Value, field: &str, value: &Value) -> bool {
         let mut written = base.clone();
         written[field] = value.clone();
-        // Text is read with less care than a value.
+        // From text: deserializing from a `Value` is stricter.
         serde_json::from_str::<T>(&written.to_string()).is_ok()
     }
 
     #[test]
-    fn a_list_is_no_object() {
+    fn list_is_rejected_where_an_object_is_expected() {
         let destination = json!({ "name": "out", "url": "https://example.com" });
         let oauth2 =
             json!({ "token_url": "https://id.test", "client_id": "i", "client_secret": "s" });

@@ -1,8 +1,8 @@
-//! Requests that were not let in and are kept whole, because their sender never sends them again
-//! after it was told that they are wrong.
+//! Quarantine: requests that failed verification and are stored completely, because their sender
+//! would not send them again after a 4xx.
 //!
-//! They are answered with 503 once they are on the disk. A person looks at them, mends the secret,
-//! and releases them: then they go the ordinary way, as if they came now.
+//! They are answered with 503 once they are durable. After the secret is fixed a user releases them,
+//! and they are processed as if they had just arrived.
 
 use std::time::Duration;
 
@@ -17,52 +17,46 @@ use crate::{
     time::Timestamp,
 };
 
-/// Requests of one source that are kept; the oldest makes room.
+/// Maximum number of quarantined requests per source; the oldest is dropped for a new one.
 pub const QUARANTINE_REQUESTS_MAX: u64 = 10_000;
-/// The bytes of all requests of one source that are kept, if nothing else is said; what strangers
-/// sent makes room first, then the oldest.
+/// Default limit of the bytes of all quarantined requests of a source. Requests without credentials
+/// are dropped first, then the oldest.
 pub const QUARANTINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// The largest body that is kept of a request that shows no credential at all.
+/// The largest body of a request without any credential that is quarantined.
 pub const UNAUTHENTICATED_BODY_MAX: usize = 1024 * 1024;
-/// How long one is kept after it came last.
+/// How long a request is kept after it was last received.
 pub const QUARANTINE_RETENTION: Duration = Duration::from_secs(7 * 86_400);
-/// What the story of an event says that did not verify and was let in by a person.
+/// Stored as `verified_by` of an event that did not verify and was released by a user.
 pub const MANUALLY_RELEASED: &str = "released by hand";
 
-/// A request as it came, to be kept aside.
+/// A quarantined request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedRequest {
-    /// Its id.
     pub id: RequestId,
-    /// The source it was for.
     pub source: SourceId,
-    /// When it came first.
+    /// When it was first received.
     pub received_at: Timestamp,
-    /// When it came last; the headers are those of that time.
+    /// When it was last received; the headers are of that time.
     pub seen_at: Timestamp,
-    /// How often it came.
+    /// How often it was received.
     pub times: u64,
-    /// Why it was not let in: a stable word.
+    /// Why it was refused: a stable code.
     pub code: String,
-    /// Its method.
     pub method: String,
-    /// What follows the source's name in the path.
+    /// The path after the source's name.
     pub path: String,
-    /// Its query.
     pub query: Option<String>,
-    /// Who sent it.
+    /// Address of the sender.
     pub remote: String,
-    /// Its headers, all of them.
     pub headers: HeaderBlock,
-    /// The length of its body.
     pub body_bytes: u64,
-    /// Its body. Lists do not bring it.
+    /// Not loaded in lists.
     pub body: Option<Bytes>,
 }
 
 impl QuarantinedRequest {
-    /// Tells the same request that came again from another one. Headers play no part: a sender
-    /// that tries again writes the time anew.
+    /// Identifies repetitions of the same request. Headers are left out: a sender that retries
+    /// updates the timestamp.
     pub fn fingerprint(&self) -> [u8; 32] {
         let body = self.body.as_deref().unwrap_or_default();
         fingerprint(&self.path, self.query.as_deref(), body)
@@ -80,61 +74,62 @@ pub fn fingerprint(path: &str, query: Option<&str>, body: &[u8]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// What leaves the quarantine together with an event that is admitted.
+/// The quarantined request to remove when an event is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuarantineRelease {
-    /// The request that the event comes from. If it is not there any more, nothing is admitted.
+    /// The request that the event comes from. If it is gone, nothing is admitted.
     Request(RequestId),
-    /// A request of this fingerprint, if there is one: its sender came again and was let in.
+    /// A request with this fingerprint, if any: its sender retried and was accepted.
     Same([u8; 32]),
 }
 
-/// What became of a wish to keep a request aside.
+/// The result of quarantining a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuarantineResult {
-    /// Its id: that of the first time, if it came before. None if it was not kept: it shows no
-    /// credential, and would have pushed out what does.
+    /// The id, that of the first time if it was received before. `None` if it was not kept: it has no
+    /// credential and would have displaced requests that have one.
     pub id: Option<RequestId>,
-    /// Older ones that made room for it.
+    /// Number of older requests dropped for it.
     pub pushed_out: u64,
 }
 
 /// What the quarantine needs of a store.
 #[async_trait]
 pub trait QuarantineStore: Send + Sync {
-    /// Keeps a request, or notes that it came again. After `Ok` it survives a power cut. All of a
-    /// source may have so many bytes of headers and bodies.
+    /// Stores a request, or counts a repetition. Durable after `Ok`. `bytes_max` limits headers and
+    /// bodies of all requests of the source.
     async fn quarantine(
         &self,
         request: QuarantinedRequest,
         bytes_max: u64,
     ) -> Result<QuarantineResult, StoreError>;
 
-    /// Requests in quarantine without their bodies, newest first; of one source or of all.
+    /// Quarantined requests without bodies, newest first; of one source or of all.
     async fn list_quarantined(
         &self,
         source: Option<SourceId>,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<QuarantinedRequest>, StoreError>;
 
-    /// The ids of a source's, oldest first: the order in which they are released.
+    /// The ids of a source's requests, oldest first: the order of release.
     async fn list_quarantined_ids(
         &self,
         source: SourceId,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<RequestId>, StoreError>;
 
-    /// One with its body.
+    /// A request with its body.
     async fn find_quarantined(
         &self,
         id: RequestId,
     ) -> Result<Option<QuarantinedRequest>, StoreError>;
 
-    /// Whether a source may have any, as far as memory knows: asked for each request that is let in.
+    /// Whether the source may have quarantined requests. Answered from memory, because it is asked
+    /// for every accepted request.
     fn may_have_quarantined(&self, source: SourceId) -> bool;
 
-    /// Throws one away; `false` if it is not there. One whose events are admitted goes with them,
-    /// see [`NewEvent::releases`](crate::event::NewEvent::releases).
+    /// Deletes a request; `false` if there is none. Admitting its events deletes it too, see
+    /// [`NewEvent::releases`](crate::event::NewEvent::releases).
     async fn discard_quarantined(&self, id: RequestId) -> Result<bool, StoreError>;
 }
 
@@ -143,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_request_is_the_same_whatever_its_headers_say() {
+    fn fingerprint_ignores_headers_and_covers_path_query_and_body() {
         let request = |path: &str, query: Option<&str>, headers: &[u8], body: &'static [u8]| {
             QuarantinedRequest {
                 id: RequestId::new(Timestamp::default(), 1),

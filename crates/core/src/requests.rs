@@ -1,7 +1,7 @@
-//! Requests that came to the door, whatever became of them.
+//! The list of all incoming requests: accepted, duplicate and refused.
 //!
-//! Nothing is written down for this: what was accepted is there as events, what came again as
-//! sightings of duplicates, and of what was refused there is a sample.
+//! Nothing is stored for this list. It is merged from the events, the duplicate sightings and the
+//! sample of refused requests.
 
 use std::{fmt, str::FromStr};
 
@@ -11,22 +11,18 @@ use crate::{
     time::Timestamp,
 };
 
-/// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// It brought something new.
+    /// At least one of its events was new.
     Accepted,
-    /// It brought an event that had come before.
+    /// All of its events had been received before.
     Duplicate,
-    /// It was not let in.
     Refused,
 }
 
 impl RequestOutcome {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Accepted, Self::Duplicate, Self::Refused];
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -35,9 +31,8 @@ impl RequestOutcome {
         }
     }
 
-    /// The outcome that a word means.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
     }
 }
 
@@ -46,39 +41,33 @@ impl RequestOutcome {
 pub struct RequestFilter {
     /// Only with this outcome.
     pub outcome: Option<RequestOutcome>,
-    /// Only for the source of this name; its id, if there is one.
+    /// Only for the source of this name, with its id if it exists.
     pub source: Option<(String, Option<SourceId>)>,
-    /// Only refused for this reason.
+    /// Only refused with this reason code.
     pub reason: Option<String>,
-    /// Not of this source, whose events came another way.
+    /// Leaves this source out: the outbox, whose events are not incoming requests.
     pub exclude_source: Option<SourceId>,
-    /// Only at this time or later.
     pub since: Option<Timestamp>,
-    /// Only before this time.
     pub until: Option<Timestamp>,
 }
 
 impl RequestFilter {
-    /// Whether requests with this outcome can be meant.
+    /// Whether requests with this outcome can match.
     pub fn includes(&self, outcome: RequestOutcome) -> bool {
-        let is_meant = self.outcome.is_none_or(|wanted| wanted == outcome);
-        is_meant && (self.reason.is_none() || outcome == RequestOutcome::Refused)
+        let matches_outcome = self.outcome.is_none_or(|wanted| wanted == outcome);
+        matches_outcome && (self.reason.is_none() || outcome == RequestOutcome::Refused)
     }
 }
 
-/// A request that came.
+/// A row of the list.
 #[derive(Clone, Debug)]
 pub enum ReceivedRequest {
-    /// It brought something new.
     Accepted(AcceptedRequest),
-    /// It brought an event that had come before.
     Duplicate(DuplicateRequest),
-    /// It was not let in.
     Refused(Box<RefusedRequest>),
 }
 
 impl ReceivedRequest {
-    /// When it came.
     pub fn at(&self) -> Timestamp {
         match self {
             Self::Accepted(accepted) => accepted.at,
@@ -88,81 +77,67 @@ impl ReceivedRequest {
     }
 }
 
-/// A request that brought something new.
+/// A request with at least one new event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptedRequest {
-    /// Its id.
     pub request: RequestId,
-    /// The last of its events that were new.
+    /// The last of its new events.
     pub event: EventId,
-    /// How many of its events were new.
+    /// Number of new events.
     pub events: u64,
-    /// Where it came to.
     pub source: SourceId,
-    /// When.
     pub at: Timestamp,
-    /// The length of the body of that event.
+    /// Body length of `event`.
     pub body_bytes: u64,
-    /// Its path; `None` when retention has removed it.
+    /// `None` when retention has removed it.
     pub path: Option<String>,
-    /// Its query.
     pub query: Option<String>,
-    /// Who sent it.
+    /// Address of the sender.
     pub remote: Option<String>,
 }
 
-/// A sighting of an event that had come before.
+/// A duplicate sighting of a known event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateRequest {
-    /// The number of its row.
+    /// Row number, the cursor of the list of sightings.
     pub number: i64,
-    /// The event.
     pub event: EventId,
-    /// Where it came to.
     pub source: SourceId,
-    /// When it came again.
     pub at: Timestamp,
-    /// Whether its body differed.
+    /// Whether its body differs from the original.
     pub bytes_differ: bool,
-    /// The length of its body, if that is known.
     pub body_bytes: Option<u64>,
 }
 
-/// How far one of the lists has been read.
+/// How far one of the merged lists has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListPosition<I> {
-    /// Not at all.
     #[default]
-    Nothing,
-    /// This one was the last.
+    Start,
+    /// This row was the last one read.
     After(I),
-    /// To its end.
     End,
 }
 
 impl<I: Copy> ListPosition<I> {
-    /// The one that was the last; `None` at the beginning. There is nothing to ask at the end.
+    /// The last row read, if any. At the end there is nothing more to query.
     pub fn after(self) -> Option<I> {
         match self {
             Self::After(id) => Some(id),
-            Self::Nothing | Self::End => None,
+            Self::Start | Self::End => None,
         }
     }
 }
 
-/// A place in the list of all arrivals: one in each of the three that it is merged of.
+/// A position in the list of all requests: one position in each of the three merged lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCursor {
-    /// Among the events.
     pub accepted: ListPosition<EventId>,
-    /// Among the sightings, by the number of their row.
     pub duplicate: ListPosition<i64>,
-    /// Among the refused.
     pub refused: ListPosition<RequestId>,
 }
 
 impl RequestCursor {
-    /// Whether there is nothing left.
     pub fn is_at_end(&self) -> bool {
         (self.accepted, self.duplicate, self.refused)
             == (ListPosition::End, ListPosition::End, ListPosition::End)
@@ -172,7 +147,7 @@ impl RequestCursor {
 impl<I: fmt::Display> fmt::Display for ListPosition<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => Ok(()),
+            Self::Start => Ok(()),
             Self::After(id) => id.fmt(f),
             Self::End => f.write_str("end"),
         }
@@ -184,7 +159,7 @@ impl<I: FromStr> FromStr for ListPosition<I> {
 
     fn from_str(text: &str) -> Result<Self, I::Err> {
         match text {
-            "" => Ok(Self::Nothing),
+            "" => Ok(Self::Start),
             "end" => Ok(Self::End),
             id => id.parse().map(Self::After),
         }
@@ -197,9 +172,8 @@ impl fmt::Display for RequestCursor {
     }
 }
 
-/// A text that is no place in the list.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a cursor of the list of requests")]
+#[error("invalid cursor for the list of requests")]
 pub struct ParseCursorError;
 
 impl FromStr for RequestCursor {
@@ -225,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_reads_as_it_is_written() {
+    fn cursor_round_trips_through_text() {
         let at = Timestamp::from_millis(1_700_000_000_000);
         for cursor in [
             RequestCursor::default(),
@@ -236,7 +210,7 @@ mod tests {
             },
             RequestCursor {
                 accepted: ListPosition::End,
-                duplicate: ListPosition::Nothing,
+                duplicate: ListPosition::Start,
                 refused: ListPosition::After(RequestId::new(at, 2)),
             },
         ] {
@@ -248,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_of_what_was_refused() {
+    fn filter_with_reason_matches_refused_requests_only() {
         let filter = RequestFilter { reason: Some("stale".into()), ..RequestFilter::default() };
         assert_eq!(
             RequestOutcome::ALL.map(|outcome| filter.includes(outcome)),

@@ -1,9 +1,8 @@
-//! How long things are kept, and what may go when.
+//! Retention: how long events, bodies and attempts are stored.
 //!
-//! Every span is counted from when the event was received. The first rule: what is not final is
-//! not touched, however old it is. The second: a dead letter is an open matter. Somebody will want
-//! to read why it died and to send it again, so while a delivery is dead its event keeps body and
-//! attempts for a span of its own, which is that of the event unless the source says otherwise.
+//! All durations count from the receipt of the event. Two rules: nothing of an event with an unfinished
+//! delivery is removed, however old it is. And an event with a dead letter keeps its body and attempts
+//! for a duration of its own, so that the cause can be inspected and the event replayed.
 
 use std::time::Duration;
 
@@ -12,19 +11,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{HumanDuration, Timestamp};
 
-/// Shorter than this, nobody could look at what came in.
-const SPAN_MIN: Duration = Duration::from_secs(1);
-/// Ten years; longer is a mistake in the unit.
-const SPAN_MAX: Duration = Duration::from_secs(3650 * 86_400);
+/// Anything shorter would remove events before they can be inspected.
+const RETENTION_MIN: Duration = Duration::from_secs(1);
+/// Ten years; a longer value is probably a wrong unit.
+const RETENTION_MAX: Duration = Duration::from_secs(3650 * 86_400);
 
-/// How long a source's things are kept, as it is written.
+/// Retention settings of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionSpec {
-    /// Events, with all that belongs to them; the server's span when left out.
+    /// Events with everything that belongs to them; the server's setting when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<HumanDuration>,
-    /// Bodies and heads of requests; as long as the event when left out.
+    /// Request bodies and headers; as long as the event when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bodies: Option<HumanDuration>,
     /// Attempts; as long as the event when left out.
@@ -35,32 +34,27 @@ pub struct RetentionSpec {
     pub dead_letters: Option<HumanDuration>,
 }
 
-/// Spans that make no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionSpecError {
-    /// A span is out of its range.
     #[error("{0} must be between 1s and 3650d")]
     Range(&'static str),
-    /// A part would outlive the whole.
-    #[error("{0} must not be longer than events: what belongs to an event goes with it")]
+    #[error("{0} must not be longer than events, because it is removed with the event")]
     LongerThanEvents(&'static str),
-    /// Dead letters would lose what the others keep.
-    #[error("dead_letters must not be shorter than {0}: a dead letter needs more, not less")]
+    #[error("dead_letters must not be shorter than {0}")]
     DeadLettersShorter(&'static str),
 }
 
 impl RetentionSpec {
-    /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether the spans make sense together.
+    /// Validates the durations.
     pub fn check(&self) -> Result<(), RetentionSpecError> {
         let parts = [("bodies", self.bodies), ("attempts", self.attempts)];
         let dead_letters = ("dead_letters", self.dead_letters);
         for (name, span) in parts.iter().chain([&("events", self.events), &dead_letters]) {
-            if span.is_some_and(|span| !(SPAN_MIN..=SPAN_MAX).contains(&span.0)) {
+            if span.is_some_and(|span| !(RETENTION_MIN..=RETENTION_MAX).contains(&span.0)) {
                 return Err(RetentionSpecError::Range(name));
             }
         }
@@ -77,9 +71,9 @@ impl RetentionSpec {
         Ok(())
     }
 
-    /// What it means on a server that keeps events for `server`. A part never outlives its event,
-    /// also when the server's span is the shorter one.
-    pub fn keep(&self, server: Duration) -> RetentionPolicy {
+    /// The policy on a server that keeps events for `server`. A part never outlives its event, also
+    /// when the server's duration is the shorter one.
+    pub fn resolve(&self, server: Duration) -> RetentionPolicy {
         let events = self.events.map_or(server, |span| span.0);
         let part = |span: Option<HumanDuration>| span.map_or(events, |span| span.0.min(events));
         let (bodies, attempts) = (part(self.bodies), part(self.attempts));
@@ -87,73 +81,69 @@ impl RetentionSpec {
         RetentionPolicy { events, bodies, attempts, dead_letters }
     }
 
-    /// The shortest span that it names.
+    /// The shortest configured duration.
     pub fn shortest_duration(&self) -> Option<Duration> {
         let all = [self.events, self.bodies, self.attempts, self.dead_letters];
         all.into_iter().flatten().map(|span| span.0).min()
     }
 }
 
-/// How long the things of one source are kept, as it is meant. No part outlives its event, and
-/// dead letters keep no less than others.
+/// Retention of one source. No part outlives its event, and dead letters keep at least as much as other
+/// events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// Events.
     pub events: Duration,
-    /// Bodies and heads of requests.
     pub bodies: Duration,
-    /// Attempts.
     pub attempts: Duration,
-    /// Bodies and attempts where a delivery is dead.
+    /// Bodies and attempts of events with a dead delivery.
     pub dead_letters: Duration,
 }
 
-/// How an event stands, by its delivery that weighs most.
+/// The state of an event for retention, decided by its most important delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventStanding {
-    /// All deliveries have ended, and none is dead.
+    /// All deliveries have ended, none is dead.
     Ended,
-    /// All have ended, and one is dead.
+    /// All deliveries have ended, at least one is dead.
     Dead,
-    /// One is not final.
+    /// At least one delivery has not ended.
     Pending,
 }
 
-/// What of an event is past its time.
+/// The parts of an event whose retention is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpiredParts {
-    /// The event with all that belongs to it.
+    /// The event with everything that belongs to it.
     pub event: bool,
-    /// Its body and the head of its request.
+    /// Its body and request headers.
     pub body: bool,
-    /// The attempts of its deliveries.
     pub attempts: bool,
 }
 
 impl RetentionPolicy {
-    /// What of an event that was received `received_at` may go at `now`.
+    /// What of an event received at `received_at` may be removed at `now`.
     pub fn expired_parts(
         &self,
         received_at: Timestamp,
         standing: EventStanding,
         now: Timestamp,
     ) -> ExpiredParts {
-        let past = |span: Duration| received_at < now - span;
+        let is_over = |span: Duration| received_at < now - span;
         match standing {
             EventStanding::Pending => ExpiredParts::default(),
             EventStanding::Dead => {
-                let open = !past(self.dead_letters);
-                let part = |span| past(span) && !open;
+                let is_kept = !is_over(self.dead_letters);
+                let part = |span| is_over(span) && !is_kept;
                 ExpiredParts {
-                    event: past(self.events),
+                    event: is_over(self.events),
                     body: part(self.bodies),
                     attempts: part(self.attempts),
                 }
             }
             EventStanding::Ended => ExpiredParts {
-                event: past(self.events),
-                body: past(self.bodies),
-                attempts: past(self.attempts),
+                event: is_over(self.events),
+                body: is_over(self.bodies),
+                attempts: is_over(self.attempts),
             },
         }
     }
@@ -179,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_that_contradict_each_other_are_refused_by_name() {
+    fn contradicting_durations_are_rejected_by_name() {
         use RetentionSpecError::{DeadLettersShorter, LongerThanEvents, Range};
         let none = Some(HumanDuration::from_secs(0));
         let cases = [
@@ -203,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_lasts_as_long_as_the_event() {
+    fn omitted_durations_default_to_the_event() {
         let server = Duration::from_secs(30 * DAY);
         let keep = |events: u64, bodies: u64, attempts: u64, dead_letters: u64| {
             let days = |days: u64| Duration::from_secs(days * DAY);
@@ -219,20 +209,20 @@ mod tests {
             (spec(days(9), None, None, None), keep(9, 9, 9, 9)),
             (spec(None, days(7), None, None), keep(30, 7, 30, 30)),
             (spec(None, days(7), days(1), days(8)), keep(30, 7, 1, 8)),
-            // The server's span is shorter than what the source says of its bodies.
+            // The server's duration is shorter than that of the source's bodies.
             (spec(None, days(90), None, None), keep(30, 30, 30, 30)),
-            // Attempts last as long as the event, and then those of dead letters do too.
+            // Attempts last as long as the event, so those of dead letters do too.
             (spec(None, None, None, days(2)), keep(30, 30, 30, 30)),
         ];
         for (spec, expected) in cases {
-            assert_eq!(spec.keep(server), expected, "case: {spec:?}");
+            assert_eq!(spec.resolve(server), expected, "case: {spec:?}");
         }
     }
 
     #[test]
-    fn only_what_has_ended_is_ever_due() {
+    fn unfinished_events_never_expire() {
         let span = Duration::from_secs;
-        let keep = RetentionPolicy {
+        let policy = RetentionPolicy {
             events: span(100),
             bodies: span(10),
             attempts: span(20),
@@ -255,8 +245,8 @@ mod tests {
         ];
         let now = Timestamp::from_millis(1_800_000_000_000);
         for (standing, age, expected) in cases {
-            let told = keep.expired_parts(now - span(age), standing, now);
-            assert_eq!(told, expected, "case: {standing:?} after {age} s");
+            let found = policy.expired_parts(now - span(age), standing, now);
+            assert_eq!(found, expected, "case: {standing:?} after {age} s");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Dice, passed in: ids, lease tokens and jitter, so that tests can load them.
+//! Randomness for ids, lease tokens and jitter, passed in so that tests can control it.
 
 use std::fmt;
 
@@ -8,12 +8,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// A source of randomness.
 pub trait Rng: fmt::Debug + Send + Sync {
     /// 128 unpredictable bits.
     fn next_u128(&self) -> u128;
 
-    /// A number evenly spread over `0.0..1.0`, for jitter.
+    /// A uniform number in `0.0..1.0`, for jitter.
     fn next_f64(&self) -> f64 {
         // 53 bits are what an f64 holds without rounding up to 1.0.
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit an f64 without loss")]
@@ -21,14 +20,14 @@ pub trait Rng: fmt::Debug + Send + Sync {
         numerator / (1u64 << 53) as f64
     }
 
-    /// The right to finish one claim.
+    /// A token for one claim of a delivery.
     fn lease_token(&self) -> LeaseToken {
         #[expect(clippy::cast_possible_truncation, reason = "any 63 of the bits will do")]
         LeaseToken((self.next_u128() as i64) & i64::MAX)
     }
 }
 
-/// A fresh id of any kind.
+/// A new id of any kind, sorted by `at`.
 pub fn new_id<K: IdKind>(rng: &dyn Rng, at: Timestamp) -> Id<K> {
     Id::new(at, rng.next_u128())
 }

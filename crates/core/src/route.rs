@@ -11,46 +11,40 @@ use crate::{
     name::Name,
 };
 
-/// A route as it is written: names, a filter and a transform in jq.
+/// A route in the settings: names, and a filter and a transform in jq.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouteSpec {
-    /// The source's name.
+    /// Name of the source.
     pub from: Name,
-    /// The destination's name.
+    /// Name of the destination.
     pub to: Name,
-    /// Only events for which this jq expression is true; all when left out.
+    /// jq expression that selects events; all when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// What is sent instead of the body: the one output of this jq expression; none drops the event.
+    /// jq expression whose output is sent instead of the body; no output drops the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transform: Option<String>,
 }
 
-/// A route as it is meant.
+/// A route with compiled filter and transform.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Its id.
     pub id: RouteId,
-    /// Where from.
     pub source: SourceId,
-    /// Where to.
     pub destination: DestinationId,
-    /// The name of that.
+    /// Name of the destination.
     pub to: Name,
-    /// Which events.
     pub filter: Option<Arc<JqFilter>>,
-    /// What is sent instead of the body.
     pub transform: Option<Arc<JqFilter>>,
 }
 
-/// A route that cannot be used as it is written.
+/// An invalid filter or transform.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: {error}")]
 pub struct RouteSpecError {
     /// `filter` or `transform`.
     pub field: &'static str,
-    /// What is wrong with it.
     #[source]
     pub error: Box<JqError>,
 }

@@ -1,7 +1,7 @@
-//! How the types that read and write themselves as text look in a JSON schema.
+//! JSON schemas of types with a custom text form.
 //!
-//! Everything else derives its schema from the same declaration that serde reads, so that the
-//! document of the API cannot say anything else than the code.
+//! All other types derive their schema from the declaration that serde uses, so that the API document
+//! always matches the code.
 
 use std::borrow::Cow;
 
@@ -38,13 +38,13 @@ impl JsonSchema for Name {
 
 impl JsonSchema for HumanDuration {
     fn schema_name() -> Cow<'static, str> {
-        "Span".into()
+        "Duration".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A span of time: a whole number and ms, s, m, h or d.",
+            "description": "A duration: a whole number and ms, s, m, h or d.",
             "pattern": "^[0-9]+(ms|s|m|h|d)$",
             "examples": ["250ms", "30s", "8d"],
         })
@@ -59,7 +59,7 @@ impl JsonSchema for QuietHours {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "Hours of every day; the end may be on the next one, and is not the beginning.",
+            "description": "Daily hours; the end may be on the next day and must differ from the beginning.",
             "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$",
             "examples": ["22:00-08:00"],
         })
@@ -104,7 +104,7 @@ impl<K: IdKind> JsonSchema for Id<K> {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A prefix and 26 characters of base32; ids sort by the time they were made.",
+            "description": "A prefix and 26 characters of base32; ids sort by creation time.",
             "pattern": format!("^{}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$", K::PREFIX),
         })
     }
@@ -146,7 +146,7 @@ impl JsonSchema for Rate {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "The most attempts in a second, minute or hour, and how many may start at once.",
+            "description": "Maximum number of attempts per second, minute or hour, and how many may start at once.",
             "pattern": "^([1-9][0-9]{0,5}|1000000)/[smh]( burst ([1-9][0-9]{0,5}|1000000))?$",
             "examples": ["50/s", "100/m burst 10"],
         })
@@ -155,13 +155,13 @@ impl JsonSchema for Rate {
 
 impl JsonSchema for ReplayRate {
     fn schema_name() -> Cow<'static, str> {
-        "Pace".into()
+        "ReplayRate".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "How many deliveries a job hands out in a second, minute or hour; at most 1000/s.",
+            "description": "Number of deliveries a job creates per second, minute or hour; at most 1000/s.",
             "pattern": "^[1-9][0-9]{0,6}/[smh]$",
             "examples": ["50/s"],
         })
@@ -176,7 +176,7 @@ impl JsonSchema for EventKind {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "What sort of thing happened, in the words of the provider.",
+            "description": "The event type, as the provider names it.",
             "minLength": 1,
             "maxLength": KIND_BYTES_MAX,
             "examples": ["message", "payment_intent.succeeded"],
@@ -196,7 +196,7 @@ impl JsonSchema for Attributes {
             AttributeName::ALL.map(|name| (name.as_str().to_owned(), values.clone().to_value()));
         json_schema!({
             "type": "object",
-            "description": "What it is found by: a few names, each with its values.",
+            "description": "Searchable attributes: names, each with its values.",
             "properties": serde_json::Map::from_iter(names),
             "additionalProperties": false,
             "examples": [{ "message_id": ["wamid.A"], "phone": ["5511987654321"] }],
@@ -204,8 +204,8 @@ impl JsonSchema for Attributes {
     }
 }
 
-/// A status as a number, or a text that means several.
-fn statuses(description: &str, pattern: &str) -> Schema {
+/// A status as a number, or a pattern as text.
+fn status_schema(description: &str, pattern: &str) -> Schema {
     json_schema!({
         "description": description,
         "anyOf": [
@@ -217,13 +217,13 @@ fn statuses(description: &str, pattern: &str) -> Schema {
 
 impl JsonSchema for StatusRange {
     fn schema_name() -> Cow<'static, str> {
-        "Statuses".into()
+        "StatusRange".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let pattern = "^([1-9]xx|[1-9][0-9]{2}( ?- ?[1-9][0-9]{2})?)$";
-        statuses(
-            "A status, `5xx` for a hundred of them, or `500-503`. Answers show a text.",
+        status_schema(
+            "A status, `5xx` for a whole class, or `500-503`. Answers show a string.",
             pattern,
         )
     }
@@ -231,12 +231,12 @@ impl JsonSchema for StatusRange {
 
 impl JsonSchema for StatusPattern {
     fn schema_name() -> Cow<'static, str> {
-        "Code".into()
+        "StatusPattern".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let pattern = "^([1-9]xx|[1-9][0-9]{2})$";
-        statuses("A status, or `5xx` for a hundred of them. Answers show a text.", pattern)
+        status_schema("A status, or `5xx` for a whole class. Answers show a string.", pattern)
     }
 }
 
@@ -245,7 +245,7 @@ mod tests {
     use crate::{destination::DestinationSpec, source::SourceSpec};
 
     #[test]
-    fn a_spec_knows_its_fields_its_bounds_and_that_there_are_no_others() {
+    fn spec_schemas_have_fields_and_bounds_and_reject_unknown_fields() {
         let schema = schemars::schema_for!(DestinationSpec).to_value();
         assert_eq!(schema["additionalProperties"], false);
         assert_eq!(schema["required"], serde_json::json!(["name"]));

@@ -1,9 +1,9 @@
-//! Secrets: kept so that they cannot be printed, stored or compared by accident.
+//! Secrets that cannot be printed, stored or compared by accident.
 //!
-//! A [`SecretRef`] is what stands in the configuration: the secret itself, or the name of the
-//! environment variable that holds it. A [`Secret`] is the resolved value. It has no `Serialize`,
-//! no `Display` and no `PartialEq`, so the only ways to use one are [`Secret::expose`], which can
-//! be searched for, and [`Secret::matches`], which takes the same time for every wrong guess.
+//! A [`SecretRef`] is a setting: the secret itself, or the name of the environment variable that holds
+//! it. A [`Secret`] is the resolved value. It has no `Serialize`, no `Display` and no `PartialEq`: the
+//! only ways to use one are [`Secret::expose`], which is easy to search for, and [`Secret::matches`],
+//! which takes the same time for every wrong guess.
 
 use std::{fmt, str::FromStr};
 
@@ -24,27 +24,26 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Wraps a value that is to be kept secret.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into().into_boxed_slice();
         Self { digest: Sha256::digest(&bytes).into(), bytes }
     }
 
-    /// The bare bytes, for computing with them. Do not compare them; use [`Self::matches`].
+    /// The bytes, for computing with them. To compare, use [`Self::matches`].
     pub fn expose(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether `candidate` is this secret. How long it takes depends on the length of the
-    /// candidate only, never on how much of it is right.
+    /// Whether `candidate` is this secret. The time depends on the length of the candidate only, not on
+    /// how much of it is right.
     pub fn matches(&self, candidate: &[u8]) -> bool {
         let digest: [u8; 32] = Sha256::digest(candidate).into();
         self.digest.ct_eq(&digest).into()
     }
 }
 
-/// Tells settings that hold secrets apart without keeping them: a hash over all parts, each with
-/// its length, so that no two lists of parts look the same.
+/// Hash over all parts, each with its length, to compare settings that contain secrets without storing
+/// them.
 pub fn digest_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
@@ -60,55 +59,43 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A secret as it is written in the configuration: literally, or as `env:NAME`.
+/// A secret in the settings: literal, or `env:NAME`.
 ///
-/// `Display` and `Debug` show the name of a variable and mask a literal; use them for everything
-/// that a person or a log sees. Serialization writes what was read, because settings must survive
-/// being stored; it is not for answers of the API.
+/// `Display` and `Debug` show the name of a variable and mask a literal; use them for people and logs.
+/// Serialization writes the literal, because settings are stored; never use it for API answers.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SecretRef(Written);
+pub struct SecretRef(SecretSource);
 
 #[derive(Clone, PartialEq, Eq)]
-enum Written {
+enum SecretSource {
     Literal(String),
     Env(String),
 }
 
-/// Why a secret cannot be used. No message holds any part of one.
+/// Why a secret cannot be used. No message contains any part of a secret.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// The setting holds nothing.
-    #[error("the secret is empty; write the shared secret, or `env:NAME` to take it from NAME")]
+    #[error(
+        "the secret is empty; write the shared secret, or `env:NAME` to read it from the environment"
+    )]
     Empty,
-    /// What follows `env:` is not the name of a variable.
-    #[error("`env:{name}` names no environment variable; use letters, digits and underscores")]
-    InvalidName {
-        /// What was written after `env:`.
-        name: String,
-    },
-    /// A masked secret was read back as if it were one.
-    #[error("the secret is `{MASK}`, which only stands for a hidden one; write the secret itself")]
+    #[error("`env:{name}` is not a valid variable name; use letters, digits and underscores")]
+    InvalidName { name: String },
+    /// A masked secret was sent back as a value.
+    #[error("`{MASK}` is the placeholder of a masked secret; write the secret itself")]
     Masked,
-    /// The environment has no such variable.
     #[error("environment variable `{name}` is not set; set it to the secret")]
-    Unset {
-        /// The variable.
-        name: String,
-    },
-    /// The variable is there and holds nothing.
+    Unset { name: String },
     #[error("environment variable `{name}` is empty; set it to the secret")]
-    EmptyVariable {
-        /// The variable.
-        name: String,
-    },
+    EmptyVariable { name: String },
 }
 
 impl SecretRef {
-    /// Finds the secret itself; `env` looks up an environment variable.
+    /// Resolves the secret; `env` looks up an environment variable.
     pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Secret, SecretError> {
         match &self.0 {
-            Written::Literal(text) => Ok(Secret::new(text.as_str())),
-            Written::Env(name) => {
+            SecretSource::Literal(text) => Ok(Secret::new(text.as_str())),
+            SecretSource::Env(name) => {
                 let value = env(name).ok_or_else(|| SecretError::Unset { name: name.clone() })?;
                 if value.trim().is_empty() {
                     return Err(SecretError::EmptyVariable { name: name.clone() });
@@ -120,11 +107,11 @@ impl SecretRef {
 }
 
 impl SecretRef {
-    /// What is written out here, if it is; the name of a variable is not.
+    /// The literal secret; `None` for a variable.
     pub fn literal(&self) -> Option<&str> {
         match &self.0 {
-            Written::Literal(text) => Some(text),
-            Written::Env(_) => None,
+            SecretSource::Literal(text) => Some(text),
+            SecretSource::Env(_) => None,
         }
     }
 }
@@ -138,12 +125,12 @@ impl FromStr for SecretRef {
             if name.is_empty() || !name.bytes().all(is_word) {
                 return Err(SecretError::InvalidName { name: name.to_owned() });
             }
-            return Ok(Self(Written::Env(name.to_owned())));
+            return Ok(Self(SecretSource::Env(name.to_owned())));
         }
         match text.trim() {
             "" => Err(SecretError::Empty),
             MASK => Err(SecretError::Masked),
-            _ => Ok(Self(Written::Literal(text.to_owned()))),
+            _ => Ok(Self(SecretSource::Literal(text.to_owned()))),
         }
     }
 }
@@ -151,8 +138,8 @@ impl FromStr for SecretRef {
 impl fmt::Display for SecretRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Written::Literal(_) => f.write_str(MASK),
-            Written::Env(name) => write!(f, "{ENV_PREFIX}{name}"),
+            SecretSource::Literal(_) => f.write_str(MASK),
+            SecretSource::Env(name) => write!(f, "{ENV_PREFIX}{name}"),
         }
     }
 }
@@ -166,8 +153,8 @@ impl fmt::Debug for SecretRef {
 impl Serialize for SecretRef {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            Written::Literal(text) => serializer.serialize_str(text),
-            Written::Env(_) => serializer.collect_str(self),
+            SecretSource::Literal(text) => serializer.serialize_str(text),
+            SecretSource::Env(_) => serializer.collect_str(self),
         }
     }
 }
@@ -192,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_secret_matches() {
+    fn only_the_exact_secret_matches() {
         let secret = Secret::new("s3cret");
         let cases = [
             ("itself", "s3cret", true),
@@ -208,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_found_where_the_setting_says() {
+    fn secret_resolves_from_literal_or_environment() {
         let unset = |name: &str| SecretError::Unset { name: name.to_owned() };
         let empty = |name: &str| SecretError::EmptyVariable { name: name.to_owned() };
         let invalid = |name: &str| SecretError::InvalidName { name: name.to_owned() };
@@ -232,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_printed_holds_a_secret() {
+    fn display_and_debug_never_show_a_secret() {
         let literal: SecretRef = "hunter2".parse().unwrap();
         let variable: SecretRef = "env:META_APP_SECRET".parse().unwrap();
 
@@ -243,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_lists_apart_that_only_look_alike_together() {
+    fn digest_differs_for_lists_that_concatenate_equally() {
         let of = |parts: &[&str]| digest_parts(parts.iter().map(|part| part.as_bytes()));
         assert_eq!(of(&["a", "bc"]), of(&["a", "bc"]));
         assert_ne!(of(&["a", "bc"]), of(&["ab", "c"]));
@@ -251,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_survive_being_stored() {
+    fn secret_settings_round_trip_through_json() {
         for text in [r#""hunter2""#, r#""env:META_APP_SECRET""#] {
             let written: SecretRef = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&written).unwrap(), text);

@@ -1,7 +1,7 @@
-//! A source: where events come from, how they are verified and told apart.
+//! Sources: where events come from, how requests are verified and deduplicated.
 //!
-//! [`SourceSpec`] is what people write in TOML or send to the API, and what is stored.
-//! [`Source`] is what it means: secrets looked up, rules compiled. The door only sees the latter.
+//! [`SourceSpec`] is the setting, as written in TOML, sent to the API and stored. [`Source`] is resolved:
+//! secrets looked up, rules compiled. The receive path uses only [`Source`].
 
 use std::time::Duration;
 
@@ -25,93 +25,91 @@ use crate::{
     verify::{UNVERIFIED, VerifiedRequest, Verifier, VerifySpec, VerifySpecError},
 };
 
-/// How long a key is remembered unless the source says otherwise: longer than any provider's
-/// retries (Meta goes on for seven days).
+/// Default dedup window: longer than any provider retries (Meta retries for seven days).
 pub const DEDUP_WINDOW: HumanDuration = HumanDuration::from_secs(8 * 86_400);
-/// A window longer than this would make the key table grow without sense.
+/// A longer window would only grow the key table.
 const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(400 * 86_400);
-/// The largest body that a source may allow.
+/// Upper bound of `max_body_bytes`.
 pub const BODY_BYTES_CEILING: usize = 25 * 1024 * 1024;
 
-/// A source as it is written.
+/// A source in the settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting that people write")]
 pub struct SourceSpec {
-    /// Its name, also in its URL: `/in/{name}`.
+    /// Name of the source; its URL is `/in/{name}`.
     pub name: Name,
-    /// Whose webhooks these are.
+    /// Provider preset.
     #[serde(default = "generic")]
     #[schemars(extend("enum" = known_providers()))]
     pub provider: String,
-    /// How a request proves that it comes from the provider, if not in the provider's own way. Must
-    /// be written out for a generic source; `"none"` accepts everybody who knows the URL.
+    /// Signature verification, if it differs from the provider's. Required for a generic source;
+    /// `"none"` accepts every request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifySpec>,
-    /// The secrets for it, newest first; several while one is being rotated.
+    /// Secrets for verification, newest first; several during rotation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretRef>,
-    /// What a provider's question at the address must hold (`hub.verify_token` of Meta).
+    /// Token of the provider's verification handshake (`hub.verify_token` of Meta).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify_token: Option<SecretRef>,
-    /// What stands before `/in/` in the address that the provider calls, for signatures over it;
-    /// the server's `public_url` when left out.
+    /// The URL before `/in/` that the provider calls, for signatures over the URL; the server's
+    /// `public_url` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_url: Option<PublicUrl>,
-    /// Where the dedup key is looked for, in this order; the provider's rule when left out, or the
-    /// usual places.
+    /// Where to find the dedup key, in this order; the provider's rules or the defaults when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
-    /// Where the kind of an event is looked for, in this order; the provider's rule when left out.
+    /// Where to find the event type, in this order; the provider's rules when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kinds: Option<Vec<String>>,
-    /// How long a key is remembered; longer than the provider sends again when left out.
+    /// How long a dedup key is remembered; longer than the provider retries when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_window: Option<HumanDuration>,
-    /// Takes the hash of the body as the key of requests without one, for this (short) time.
+    /// Uses a hash of the body as the key of requests without one, for this (short) time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_hash_window: Option<HumanDuration>,
-    /// Whether a duplicate of an event whose deliveries are all dead sends it again.
+    /// Whether a duplicate of an event whose deliveries are all dead redelivers it.
     #[serde(default = "yes")]
     pub revive_dead: bool,
-    /// The largest body taken, in bytes; the server's limit when left out.
+    /// Maximum body size in bytes; the server's limit when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = BODY_BYTES_CEILING))]
     pub max_body_bytes: Option<usize>,
-    /// Makes the sender wait for one destination.
+    /// Synchronous delivery: the sender waits for the answer of one destination.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
     pub sync: Option<SyncSpec>,
-    /// What happens to a request that does not verify; the provider's way when left out.
+    /// What happens to a request that fails verification; the provider's default when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_refusal: Option<RefusalPolicy>,
-    /// Whether the sample of refused requests keeps their bodies.
+    /// Whether the bodies of sampled refused requests are stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_refused_bodies: bool,
-    /// Further names of fields whose values are hidden wherever a body is shown, at any depth; case,
-    /// `-` and `_` do not matter.
+    /// Additional names of fields whose values are masked wherever a body is shown, at any depth; case,
+    /// `-` and `_` are ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redact: Vec<String>,
-    /// Whether the values of secret fields are also taken out of what destinations get. What cannot
-    /// be read for sure is then not sent.
+    /// Whether secret fields are also masked in what destinations get. Bodies that cannot be searched
+    /// reliably are then not sent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strip_secrets: bool,
-    /// How long what came in is kept.
+    /// Retention of the events of this source.
     #[serde(
         default,
         skip_serializing_if = "RetentionSpec::is_empty",
         deserialize_with = "crate::object::required"
     )]
     pub retention: RetentionSpec,
-    /// Whether it takes requests at all.
+    /// Whether requests are accepted.
     #[serde(default = "yes")]
     pub enabled: bool,
 }
 
-/// Every preset, and the source that is built in.
+/// All provider presets and the built-in outbox.
 fn known_providers() -> Vec<&'static str> {
     preset_names().into_iter().chain([OUTBOX]).collect()
 }
@@ -124,96 +122,74 @@ fn yes() -> bool {
     true
 }
 
-/// A source that cannot be used as it is written.
+/// An invalid source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceSpecError {
-    /// The provider is not known.
-    #[error("provider `{0}` is not known; known are: {known}", known = preset_names().join(", "))]
+    #[error("unknown provider `{0}`; available: {known}", known = preset_names().join(", "))]
     UnknownProvider(String),
-    /// A provider signs, and there is nothing to check that with.
     #[error(
-        "`secrets` is missing: {0} signs its webhooks, and its secret is needed to check that; or write verify = \"none\" to accept unsigned ones"
+        "`secrets` is missing: {0} signs its webhooks and the secret is needed to verify them; or write verify = \"none\" to accept unsigned requests"
     )]
     SecretMissing(&'static str),
-    /// Nothing says how to verify.
     #[error(
-        "`verify` is missing: say how requests are signed, for example verify = {{ hmac = {{ header = \"x-signature\" }} }}, or write verify = \"none\" to accept unsigned ones"
+        "`verify` is missing: configure how requests are signed, for example verify = {{ hmac = {{ header = \"x-signature\" }} }}, or write verify = \"none\" to accept unsigned requests"
     )]
     VerifyMissing,
-    /// The verification makes no sense.
     #[error("verify: {0}")]
     Verify(#[from] VerifySpecError),
-    /// A secret cannot be looked up.
     #[error("secrets: {0}")]
     Secret(#[from] SecretError),
-    /// A key rule makes no sense.
     #[error("{0}: {1}")]
     Keys(&'static str, #[source] ParseKeyRuleError),
-    /// A window is out of its range.
     #[error("{0} must be between 1s and 400d")]
     Window(&'static str),
-    /// The body limit is out of its range.
     #[error("max_body_bytes must be between 1 and {BODY_BYTES_CEILING}")]
     BodyLimit,
-    /// Nobody waits that long, or that short.
     #[error("sync: deadline must be between 100ms and 2m")]
     Deadline,
-    /// A further name of a secret makes no sense.
     #[error("redact: {0}")]
     Redact(#[from] SecretNamesSpecError),
-    /// The outbox cannot be told that.
     #[error(
-        "`outbox` is built in: its name stays, and only redact, strip_secrets, retention and enabled can be set"
+        "`outbox` is built in: only redact, strip_secrets, retention and enabled can be changed"
     )]
     Outbox,
-    /// What is kept for how long makes no sense.
     #[error("retention: {0}")]
     Retention(#[from] RetentionSpecError),
 }
 
-/// A source as it is meant.
+/// A resolved source.
 #[derive(Debug)]
 pub struct Source {
-    /// Its id.
     pub id: SourceId,
-    /// Its name.
     pub name: Name,
-    /// Knows what its webhooks are like.
     pub provider: &'static dyn Provider,
-    /// Checks the signature.
     pub verifier: Verifier,
-    /// What the signature is checked with, the current one first.
+    /// Secrets for verification, the current one first.
     secrets: Vec<Secret>,
-    /// What a provider's question must hold.
+    /// Token of the provider's verification handshake.
     pub verify_token: Option<Secret>,
-    /// What stands before `/in/` in the address that the provider calls.
+    /// The URL before `/in/` that the provider calls.
     pub public_url: Option<PublicUrl>,
-    /// Finds the key, where the provider has no rule of its own or it was replaced.
+    /// Used where the provider has no key rule or the source replaces it.
     pub keys: KeyRules,
-    /// Finds the kind, where the source says so.
+    /// Rules for the event type that replace the provider's.
     kinds: Option<KeyRules>,
-    /// How long a key is remembered.
     pub dedup_window: Duration,
-    /// How long a content hash is remembered, if it is used.
     pub content_hash_window: Option<Duration>,
-    /// Whether a duplicate revives what is dead.
     pub revive_dead: bool,
-    /// The largest body taken, if the source has its own limit.
+    /// `None` is the limit of the server.
     pub max_body_bytes: Option<usize>,
-    /// Makes the sender wait for one destination.
+    /// Synchronous delivery: the sender waits for the answer of one destination.
     pub sync: Option<SyncSpec>,
-    /// What happens to a request that does not verify.
     pub on_refusal: RefusalPolicy,
-    /// Whether bodies of refused requests are kept.
     pub keep_refused_bodies: bool,
-    /// How long what came in is kept.
+    /// Retention of the events of this source.
     pub retention: RetentionSpec,
-    /// Whether it takes requests.
     pub enabled: bool,
 }
 
 impl SourceSpec {
-    /// A source about which nothing is said but its name.
+    /// A source with default settings.
     pub(crate) fn named(name: Name) -> Self {
         Self {
             name,
@@ -238,7 +214,7 @@ impl SourceSpec {
         }
     }
 
-    /// The header in which its requests carry the secret itself.
+    /// The header that carries the secret itself.
     pub fn token_header(&self) -> Option<&str> {
         match &self.verify {
             Some(VerifySpec::Token { header }) => Some(header),
@@ -246,15 +222,14 @@ impl SourceSpec {
         }
     }
 
-    /// The headers in which its requests carry a secret itself, in lower case: destinations do not
-    /// get them.
+    /// Headers that carry a secret itself, in lower case. They are never forwarded.
     pub fn secret_headers(&self) -> Vec<String> {
         let of_provider = provider::find(&self.provider).and_then(Provider::secret_header);
         let all = self.token_header().into_iter().chain(of_provider);
         all.map(str::to_ascii_lowercase).collect()
     }
 
-    /// What is secret in its requests.
+    /// Names of the secrets in its requests.
     pub fn secret_names(&self) -> SecretNames {
         let mut names = SecretNames::builtin();
         names.add_fields(&self.redact);
@@ -264,12 +239,12 @@ impl SourceSpec {
         names
     }
 
-    /// Whether a request has to prove where it comes from.
+    /// Whether requests are verified.
     pub fn is_verified(&self) -> bool {
         self.verify != Some(VerifySpec::None)
     }
 
-    /// Looks the secrets up through `env` and compiles the rules.
+    /// Resolves the secrets through `env` and compiles the rules.
     pub fn build(
         &self,
         id: SourceId,
@@ -313,7 +288,7 @@ impl SourceSpec {
             kinds: self.kinds.as_deref().map(|kinds| rules("kinds", Some(kinds))).transpose()?,
             dedup_window: window(
                 "dedup_window",
-                self.dedup_window.unwrap_or_else(|| usual_window(provider, on_refusal)),
+                self.dedup_window.unwrap_or_else(|| default_window(provider, on_refusal)),
             )?,
             content_hash_window: self
                 .content_hash_window
@@ -329,7 +304,7 @@ impl SourceSpec {
         })
     }
 
-    /// In the way that is written out, or in the provider's own.
+    /// From `verify`, or the provider's.
     fn verifier(
         &self,
         provider: &'static dyn Provider,
@@ -345,9 +320,9 @@ impl SourceSpec {
     }
 }
 
-/// What is released late must meet the key of what its sender brought in meanwhile, so that such a
-/// key outlives the quarantine.
-fn usual_window(provider: &dyn Provider, on_refusal: RefusalPolicy) -> HumanDuration {
+/// The default window outlives the quarantine, so that a request that is released late is still a
+/// duplicate of what its sender delivered meanwhile.
+fn default_window(provider: &dyn Provider, on_refusal: RefusalPolicy) -> HumanDuration {
     let window = provider.dedup_window();
     match on_refusal {
         RefusalPolicy::Quarantine => HumanDuration(window.0.max(DEDUP_WINDOW.0)),
@@ -360,7 +335,7 @@ fn rules(field: &'static str, written: Option<&[String]>) -> Result<KeyRules, So
 }
 
 impl Source {
-    /// Reads a request that was verified: the provider's rules, and what the source has instead.
+    /// Parses a verified request by the provider's rules and those of the source.
     pub fn read(&self, request: &IncomingRequest<'_>, verified: VerifiedRequest) -> ParsedRequest {
         let reading = self.provider.parse_request(request, self.secrets.get(verified.secret_index));
         let ParsedRequest::Events(mut parts) = reading else { return reading };
@@ -377,49 +352,47 @@ impl Source {
         ParsedRequest::Events(parts)
     }
 
-    /// What works and is still not wise, in sentences for the operator. `knows_address` says whether
-    /// the server has a `public_url` of its own.
+    /// Warnings for the operator about risky settings. `knows_address` says whether the server has a
+    /// `public_url`.
     pub fn warnings(&self, knows_address: bool) -> Vec<String> {
         let mut warnings = self.verifier.warnings().to_vec();
         if self.verifier.covers_url() && self.public_url.is_none() && !knows_address {
             warnings.push(
-                "the signature covers the address that was called, and without `public_url` the \
-                 `Host` header of the request is believed about that; set `public_url`"
+                "the signature covers the called URL, and without `public_url` the `Host` header of the \
+                 request is trusted for it; set `public_url`"
                     .to_owned(),
             );
         }
         warnings
     }
 
-    /// Whether there is no preset for it.
     pub fn is_generic(&self) -> bool {
         self.provider.name() == generic()
     }
 
-    /// Whether it is the outbox, which takes no webhooks.
+    /// Whether it is the outbox, which receives no webhooks.
     pub fn is_outbox(&self) -> bool {
         self.provider.name() == OUTBOX
     }
 
-    /// Whether anything is checked at all.
+    /// Whether requests are verified.
     pub fn is_verified(&self) -> bool {
         self.verifier.name() != UNVERIFIED
     }
 }
 
-/// The beginning of an address, such as `https://hooks.example.com`.
+/// A base URL such as `https://hooks.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct PublicUrl(String);
 
-/// Not the beginning of an address.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not the beginning of an address; write it as https://hooks.example.com")]
+#[error("`{0}` is not a base URL; write for example https://hooks.example.com")]
 pub struct ParsePublicUrlError(String);
 
 impl PublicUrl {
-    /// As it was written, without a slash at its end.
+    /// The original spelling, without a trailing slash.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -433,7 +406,7 @@ impl TryFrom<String> for PublicUrl {
         let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
         let is_bare =
             url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-        // What is signed is the spelling, so the spelling is kept.
+        // Signatures cover the exact spelling.
         if is_web && is_bare {
             Ok(Self(text.trim_end_matches('/').to_owned()))
         } else {
@@ -454,7 +427,7 @@ mod tests {
     use crate::{quarantine::QUARANTINE_RETENTION, time::Timestamp};
 
     #[test]
-    fn a_key_outlives_the_quarantine_unless_the_source_says_otherwise() {
+    fn default_dedup_window_outlives_the_quarantine() {
         let cases = [
             (r#"{"name":"in","provider":"hubspot","secrets":["s"]}"#, 8),
             (r#"{"name":"in","provider":"evolution-api","secrets":["s"]}"#, 8),

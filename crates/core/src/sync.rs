@@ -1,8 +1,8 @@
-//! Synchronous sources: the sender waits for one destination and is told what came of it.
+//! Synchronous sources: the sender waits for one destination and gets its result.
 //!
-//! Whatever the sender is told, the event is stored and its delivery is ours. So "please try again"
-//! never means that it was lost: the sender's next try finds the same delivery by its key and waits
-//! for that one (`IngestStore::join`), and nothing runs twice.
+//! The event is stored in any case, and the gateway delivers it. A "retry" answer never means that it
+//! was lost: the sender's retry finds the same delivery by its key and waits for it
+//! (`IngestStore::join`), so nothing is delivered twice.
 
 use std::time::Duration;
 
@@ -17,32 +17,32 @@ use crate::{
     time::{HumanDuration, Timestamp},
 };
 
-/// How long a sender waits unless its source says otherwise. Most providers give up after 10 to 30 s.
+/// Default waiting time of a sender. Most providers give up after 10 to 30 s.
 pub const DEFAULT_DEADLINE: HumanDuration = HumanDuration::from_secs(10);
-/// Nobody waits longer than this; a connection is held for as long.
+/// Longest waiting time; the connection stays open meanwhile.
 const DEADLINE_MAX: Duration = Duration::from_secs(120);
 
-/// What a sender is told when the deadline passes.
+/// What the sender gets when the deadline passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncTimeoutPolicy {
-    /// To try again: 500.
+    /// 500, so that the sender retries.
     #[default]
     Retry,
-    /// That we have it and go on by ourselves: 200.
+    /// 200: the gateway delivers the event in the background.
     Accepted,
 }
 
-/// The part of a source that makes it synchronous, as it is written.
+/// Synchronous delivery of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SyncSpec {
-    /// The destination whose answer the sender waits for; a route must lead there.
+    /// The destination the sender waits for; there must be a route to it.
     pub destination: Name,
-    /// How long it waits.
+    /// How long the sender waits.
     #[serde(default = "deadline")]
     pub deadline: HumanDuration,
-    /// What it is told when that time is over.
+    /// What the sender gets when the deadline passes.
     #[serde(default)]
     pub on_timeout: SyncTimeoutPolicy,
 }
@@ -52,54 +52,49 @@ fn deadline() -> HumanDuration {
 }
 
 impl SyncSpec {
-    /// Whether the deadline is one that can be kept.
     pub fn is_within_bounds(&self) -> bool {
         (Duration::from_millis(100)..=DEADLINE_MAX).contains(&self.deadline.0)
     }
 }
 
-/// How an attempt ended, as far as a sender that waits wants to know.
+/// The result of the awaited attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncResult {
-    /// What follows from it.
     pub next: NextStep,
-    /// What kind of failure it was.
     pub class: Option<FailureClass>,
-    /// What is kept of the destination's answer.
+    /// The stored part of the destination's answer.
     pub response: Vec<u8>,
 }
 
-/// What a sender is told.
+/// The answer to a waiting sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncResponse {
-    /// It is done.
     Success {
-        /// What the destination said, if it is JSON and was kept whole.
+        /// The destination's answer, if it is JSON and completely stored.
         result: Option<String>,
     },
-    /// Nothing was done, and nothing would be at another try.
+    /// Nothing was done, and a retry would not change that.
     Skipped {
-        /// Why, in a word.
+        /// Reason code.
         reason: String,
-        /// What the destination said, if it is JSON and was kept whole.
+        /// The destination's answer, if it is JSON and completely stored.
         result: Option<String>,
     },
-    /// To slow down.
+    /// The sender should slow down.
     Throttled {
-        /// How many seconds to wait.
+        /// In seconds.
         retry_after: u64,
     },
-    /// To try again.
+    /// The sender should retry.
     Retry {
-        /// Why, in a word.
+        /// Reason code.
         reason: &'static str,
     },
-    /// We have it and go on by ourselves.
+    /// The event is stored; the gateway delivers it in the background.
     Accepted,
 }
 
 impl SyncResponse {
-    /// The word for it.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Success { .. } => "success",
@@ -110,7 +105,7 @@ impl SyncResponse {
         }
     }
 
-    /// What is kept of it in the story of the event; the result is kept with the attempt.
+    /// The detail stored in the timeline; the result itself is stored with the attempt.
     pub fn detail(&self) -> Value {
         let answer = self.as_str();
         match self {
@@ -123,8 +118,8 @@ impl SyncResponse {
         }
     }
 
-    /// What the sender of both is told: if it is to send one of them again, it is to send both, and
-    /// then finds the other one done.
+    /// The answer for a request with both events: if one of them has to be retried the sender retries
+    /// both, and the other one is already done.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         match (self, other) {
@@ -139,19 +134,18 @@ impl SyncResponse {
             (Self::Skipped { reason, .. }, Self::Skipped { .. }) => {
                 Self::Skipped { reason, result: None }
             }
-            // Each has a result of its own; they cannot all be told.
+            // Several results cannot be combined.
             (Self::Success { .. } | Self::Skipped { .. }, _) => Self::Success { result: None },
         }
     }
 
-    /// To slow down until `until`.
     pub fn throttled(until: Timestamp, now: Timestamp) -> Self {
         let millis = u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX);
         Self::Throttled { retry_after: millis.div_ceil(1000).max(1) }
     }
 
-    /// What a sender is told that gave no key. Its next try could not be recognized, and would run
-    /// beside ours; so it is not asked for one.
+    /// The answer to a sender without a key. Its retry could not be recognized and would be delivered
+    /// twice, so it is not asked to retry.
     pub fn without_key(self) -> Self {
         match self {
             Self::Throttled { .. } | Self::Retry { .. } => Self::Accepted,
@@ -161,7 +155,7 @@ impl SyncResponse {
 }
 
 impl SyncResult {
-    /// What it means for the sender. `revives` says whether its next try would revive what is dead.
+    /// The answer to the sender. `revives` says whether its retry would revive a dead delivery.
     pub fn to_response(&self, revives: bool, now: Timestamp) -> SyncResponse {
         match self.next {
             NextStep::Succeeded => match is_skipped_response(&self.response) {
@@ -184,7 +178,7 @@ impl SyncResult {
         }
     }
 
-    /// The answer as JSON, spelled as it came.
+    /// The answer as JSON, in its original spelling.
     fn result(&self) -> Option<String> {
         let text = std::str::from_utf8(&self.response).ok()?.trim();
         serde_json::from_str::<IgnoredAny>(text).ok()?;
@@ -192,19 +186,19 @@ impl SyncResult {
     }
 }
 
-/// Whether a destination's answer says that nothing was done: `{"status":"skipped"}` or
-/// `{"skipped":true}`, with whatever else.
+/// Whether a destination answers that it did nothing: `{"status":"skipped"}` or `{"skipped":true}`,
+/// with any other fields.
 pub fn is_skipped_response(response: &[u8]) -> bool {
-    let Ok(said) = serde_json::from_slice::<Value>(response) else {
+    let Ok(answer) = serde_json::from_slice::<Value>(response) else {
         return false;
     };
-    said["status"] == "skipped" || said["skipped"] == true
+    answer["status"] == "skipped" || answer["skipped"] == true
 }
 
-/// Whether another try makes sense for what is dead.
+/// Whether redelivering makes sense for a delivery that is dead for this reason.
 ///
-/// Not if the destination has refused this very event: what it said then is the result, and stays it.
-/// Nor if it may have arrived: only a person sends that again.
+/// Not if the destination refused this event: its answer is the final result. Nor if the event may have
+/// arrived: only a user may send it again.
 pub const fn is_revivable(reason: DeadReason) -> bool {
     match reason {
         DeadReason::MaxRetries | DeadReason::InvalidEndpoint | DeadReason::Expired => true,
@@ -223,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ending_has_its_answer() {
+    fn each_attempt_result_has_its_response() {
         let success = |text: &str| SyncResponse::Success { result: Some(text.to_owned()) };
         let later = NextStep::RetryAt(NOW + Duration::from_millis(2100));
         let skipped =
@@ -279,12 +273,12 @@ mod tests {
         assert_eq!(
             given_up.to_response(false, NOW),
             skipped("max_retries"),
-            "nobody would revive it"
+            "a retry would not revive it"
         );
     }
 
     #[test]
-    fn without_a_key_nobody_is_asked_to_try_again() {
+    fn sender_without_key_is_never_asked_to_retry() {
         let done = SyncResponse::Success { result: None };
         assert_eq!(done.clone().without_key(), done);
         assert_eq!(SyncResponse::Retry { reason: "failed" }.without_key(), SyncResponse::Accepted);

@@ -1,4 +1,4 @@
-//! Points in time and spans of it, as the gateway counts them.
+//! Timestamps, durations in settings, and the clock.
 
 use std::{
     fmt,
@@ -9,27 +9,25 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A point in time, in whole milliseconds since 1970.
+/// A point in time in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The point `millis` milliseconds after the start of 1970.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the start of 1970.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// Whole seconds since the start of 1970.
+    /// Seconds since 1970, rounded down.
     pub const fn as_secs(self) -> i64 {
         self.0.div_euclid(1000)
     }
 
-    /// The time that passed since `earlier`; nothing if `earlier` is later.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -49,7 +47,7 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// RFC 3339 in UTC with milliseconds, as the API and the tables show it.
+/// RFC 3339 in UTC with milliseconds.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
@@ -59,9 +57,8 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A text that is no RFC 3339 time.
 #[derive(Debug, thiserror::Error)]
-#[error("expected a time such as 2026-11-15T08:00:00Z")]
+#[error("invalid time; use RFC 3339, for example 2026-11-15T08:00:00Z")]
 pub struct ParseTimestampError;
 
 impl FromStr for Timestamp {
@@ -85,29 +82,26 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Tells the time. Passed to everything that needs to know it, so that tests can choose.
+/// Source of the current time, passed in so that tests can control it.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// The time now.
     fn now(&self) -> Timestamp;
 }
 
-/// A span as people write it in settings: `250ms`, `30s`, `5m`, `2h`, `8d`.
+/// A duration as written in settings: `250ms`, `30s`, `5m`, `2h`, `8d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HumanDuration(pub Duration);
 
-/// A text that is no span.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a span such as 250ms, 30s, 5m, 2h or 8d, got `{0}`")]
+#[error("invalid duration `{0}`; use for example 250ms, 30s, 5m, 2h or 8d")]
 pub struct ParseDurationError(String);
 
 impl HumanDuration {
-    /// A span of whole seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
     }
 }
 
-// Longest first where one unit ends like another.
+// `ms` before `s`, which it ends with.
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
@@ -124,7 +118,7 @@ impl FromStr for HumanDuration {
         }
         let amount: u64 = digits.parse().map_err(|_| invalid())?;
         let millis = amount.checked_mul(*factor).ok_or_else(invalid)?;
-        // A span is added to timestamps; a thousand years is where sense ends.
+        // Durations are added to timestamps; limit them to a thousand years.
         if millis > 365_000 * 86_400_000 {
             return Err(invalid());
         }
@@ -162,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_read_as_people_write_them() {
+    fn durations_parse_as_written() {
         let cases = [
             ("250ms", Some(250)),
             ("30s", Some(30_000)),
@@ -189,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_shown_in_its_largest_whole_unit() {
+    fn duration_is_displayed_in_its_largest_whole_unit() {
         for text in ["250ms", "90s", "5m", "25h", "8d", "0ms"] {
             assert_eq!(text.parse::<HumanDuration>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn timestamps_are_shown_as_rfc_3339() {
+    fn timestamps_are_displayed_as_rfc_3339() {
         let time = Timestamp::from_millis(1_763_193_600_123);
         assert_eq!(time.to_string(), "2025-11-15T08:00:00.123Z");
         assert_eq!("2025-11-15T08:00:00.123Z".parse::<Timestamp>().unwrap(), time);

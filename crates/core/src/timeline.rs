@@ -1,7 +1,7 @@
-//! The whole story of an event, in order: what was decided, what was tried, what followed.
+//! The timeline of an event: decisions, attempts and their results in order.
 //!
-//! Nothing here is stored as such. It is put together from the event's own columns, its duplicates,
-//! its deliveries with their attempts, and the decisions that have rows of their own.
+//! It is not stored as such, but built from the event's own columns, its duplicates, its deliveries
+//! with their attempts, and the [`EventDecision`] rows. The API and the dashboard show it.
 
 use serde_json::{Value, json};
 
@@ -14,45 +14,46 @@ use crate::{
     verify::UNVERIFIED,
 };
 
-/// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimelineEntry {
-    /// When.
     pub at: Timestamp,
-    /// What; for programs, and stable.
+    /// Stable code.
     pub kind: &'static str,
-    /// What, for people.
+    /// Text for people.
     pub text: String,
-    /// Which delivery it is about.
     pub delivery: Option<DeliveryId>,
-    /// What else a program may want; an object, or null.
+    /// Further facts: an object, or null.
     pub detail: Value,
 }
 
-/// How a destination is called; `None` if it is gone.
+/// Name of a destination; `None` if it was deleted.
 type NameOf<'n> = &'n dyn Fn(DestinationId) -> Option<String>;
 
-/// Tells the story, oldest first. What happened in the same millisecond stands in the order in which
-/// it must have happened.
+/// Builds the timeline, oldest first. Entries of the same millisecond are in causal order.
 pub fn build_timeline(detail: &EventDetail, name_of: NameOf<'_>) -> Vec<TimelineEntry> {
-    let mut story = taken_in(detail);
-    story.extend(detail.unrouted.iter().map(|route| unrouted(route, detail.event.received_at)));
+    let mut timeline = receipt_entries(detail);
+    timeline.extend(detail.unrouted.iter().map(|route| unrouted(route, detail.event.received_at)));
     let to = |delivery: DeliveryId| -> String {
-        let owed = detail.deliveries.iter().find(|other| other.id == delivery);
-        let name = owed.and_then(|owed| name_of(owed.destination));
+        let delivery_row = detail.deliveries.iter().find(|other| other.id == delivery);
+        let name = delivery_row.and_then(|delivery_row| name_of(delivery_row.destination));
         name.map_or_else(|| "a deleted destination".to_owned(), |name| format!("`{name}`"))
     };
-    story.extend(detail.deliveries.iter().map(|owed| created(owed, &to(owed.id))));
-    story.extend(detail.attempts.iter().map(|row| attempt(row, &to(row.delivery))));
-    story.extend(without_attempts(detail).map(|owed| attempts_removed(owed, &to(owed.id))));
-    story.extend(detail.duplicates.iter().map(duplicate));
-    story.extend(unkept_duplicates(detail));
-    story.extend(detail.decisions.iter().map(|row| decision(row, &to)));
-    story.sort_by_key(|entry| entry.at);
-    story
+    timeline.extend(
+        detail.deliveries.iter().map(|delivery_row| created(delivery_row, &to(delivery_row.id))),
+    );
+    timeline.extend(detail.attempts.iter().map(|row| attempt(row, &to(row.delivery))));
+    timeline.extend(
+        without_attempts(detail)
+            .map(|delivery_row| attempts_removed(delivery_row, &to(delivery_row.id))),
+    );
+    timeline.extend(detail.duplicates.iter().map(duplicate));
+    timeline.extend(uncounted_duplicates(detail));
+    timeline.extend(detail.decisions.iter().map(|row| decision(row, &to)));
+    timeline.sort_by_key(|entry| entry.at);
+    timeline
 }
 
-fn taken_in(detail: &EventDetail) -> Vec<TimelineEntry> {
+fn receipt_entries(detail: &EventDetail) -> Vec<TimelineEntry> {
     let row = &detail.event;
     let entry = |kind, text, detail| TimelineEntry {
         at: row.received_at,
@@ -62,65 +63,68 @@ fn taken_in(detail: &EventDetail) -> Vec<TimelineEntry> {
         detail,
     };
     let body = if row.body_removed { "; retention has removed the body" } else { "" };
-    let mut story = vec![entry(
+    let mut timeline = vec![entry(
         "received",
         format!("received with {} bytes{body}", row.body_bytes),
         json!({ "request": row.request_id }),
     )];
     if let Some(by) = &detail.verified_by {
         let text = match by.as_str() {
-            UNVERIFIED => "unverified: the source asks for nothing".to_owned(),
-            MANUALLY_RELEASED => "unverified: released by hand".to_owned(),
+            UNVERIFIED => "not verified: the source does not require it".to_owned(),
+            MANUALLY_RELEASED => "not verified: released by a user".to_owned(),
             _ => format!("verified by {by}"),
         };
-        story.push(entry("verified", text, json!({ "by": by })));
+        timeline.push(entry("verified", text, json!({ "by": by })));
     }
     match (&row.key, &detail.key_from) {
         (None, _) => {
             let is_copy = |row: &EventDecision| row.kind == EventDecisionKind::NotADuplicate;
             let text = match detail.decisions.iter().any(is_copy) {
-                true => "it has no key, because its own is that of another event",
-                false => "no key was found, so this is a duplicate of nothing",
+                true => "no key: another event has it",
+                false => "no key found, so it is never a duplicate",
             };
-            story.push(entry("no_key", text.to_owned(), Value::Null));
+            timeline.push(entry("no_key", text.to_owned(), Value::Null));
         }
         (Some(key), from) => {
             let place = from.as_ref().map(|from| format!(", found in {from}")).unwrap_or_default();
             let text = format!("the key is `{}`{place}", key.escape_default());
-            story.push(entry("key", text, json!({ "key": key, "from": from })));
+            timeline.push(entry("key", text, json!({ "key": key, "from": from })));
         }
     }
-    story
+    timeline
 }
 
 fn unrouted(route: &UnroutedRoute, at: Timestamp) -> TimelineEntry {
     let to = &route.to;
-    let text = match &route.why {
-        NotRoutedReason::Ping => "the provider only asked whether we are there".to_owned(),
-        NotRoutedReason::FilterFalse => format!("not for `{to}`: the filter says no"),
+    let text = match &route.reason {
+        NotRoutedReason::Ping => "ping of the provider".to_owned(),
+        NotRoutedReason::FilterFalse => format!("not sent to `{to}`: the filter did not match"),
         NotRoutedReason::FilterFailed(code) => {
-            format!("not for `{to}`: the filter failed ({code})")
+            format!("not sent to `{to}`: the filter failed ({code})")
         }
         NotRoutedReason::NotJson => {
-            format!("not for `{to}`: it has a filter, and the body is not JSON")
+            format!("not sent to `{to}`: the route has a filter and the body is not JSON")
         }
         NotRoutedReason::SameDestination => {
-            format!("not for `{to}` again: an earlier route leads there")
+            format!("not sent to `{to}` again: an earlier route already does")
         }
-        NotRoutedReason::DroppedByTransform => format!("not for `{to}`: the transform dropped it"),
+        NotRoutedReason::DroppedByTransform => {
+            format!("not sent to `{to}`: the transform dropped it")
+        }
     };
-    let detail = json!({ "destination": to, "why": route.why.word() });
+    let detail = json!({ "destination": to, "why": route.reason.to_code() });
     TimelineEntry { at, kind: "not_routed", text, delivery: None, detail }
 }
 
-fn created(owed: &DeliveryRow, to: &str) -> TimelineEntry {
-    let place = owed.replay_of.map(|old| format!(", in place of {old}")).unwrap_or_default();
+fn created(delivery_row: &DeliveryRow, to: &str) -> TimelineEntry {
+    let replaced =
+        delivery_row.replay_of.map(|old| format!(", replacing {old}")).unwrap_or_default();
     TimelineEntry {
-        at: owed.created_at,
+        at: delivery_row.created_at,
         kind: "delivery_created",
-        text: format!("to be delivered to {to}{place}"),
-        delivery: Some(owed.id),
-        detail: json!({ "replay_of": owed.replay_of }),
+        text: format!("delivery to {to} created{replaced}"),
+        delivery: Some(delivery_row.id),
+        detail: json!({ "replay_of": delivery_row.replay_of }),
     }
 }
 
@@ -134,7 +138,8 @@ fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
     let took = attempt.took.as_millis();
     let follows = match next {
         Some(NextStep::RetryAt(due_at)) => {
-            let why = schedule_reason.map(|why| format!(" ({})", why.text(attempt.number)));
+            let why =
+                schedule_reason.map(|reason| format!(" ({})", reason.describe(attempt.number)));
             format!("; next attempt at {due_at}{}", why.unwrap_or_default())
         }
         Some(NextStep::Dead(reason)) => format!("; given up: {}", reason.as_str()),
@@ -157,7 +162,7 @@ fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
             "failure": attempt.failure,
             "class": attempt.class,
             "detail": attempt.detail,
-            "next": next.map(NextStep::word),
+            "next": next.map(NextStep::as_str),
             "next_at": next.and_then(NextStep::due_at),
             "next_why": schedule_reason,
             "timing": attempt.timing.to_view(attempt.took),
@@ -165,25 +170,25 @@ fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
     }
 }
 
-/// Deliveries that were tried and of whose attempts nothing is left. Those that are not told because
-/// there are too many are not missing.
+/// Deliveries with attempts of which none is stored any more. Attempts that were left out because there
+/// are too many do not count as removed.
 fn without_attempts(detail: &EventDetail) -> impl Iterator<Item = &DeliveryRow> {
-    let all_are_told = detail.attempts.len() < EVENT_ATTEMPTS_MAX;
-    detail.deliveries.iter().filter(move |owed| {
-        let is_told = || detail.attempts.iter().any(|row| row.delivery == owed.id);
-        all_are_told && owed.attempts > 0 && !is_told()
+    let is_complete = detail.attempts.len() < EVENT_ATTEMPTS_MAX;
+    detail.deliveries.iter().filter(move |delivery_row| {
+        let has_row = || detail.attempts.iter().any(|row| row.delivery == delivery_row.id);
+        is_complete && delivery_row.attempts > 0 && !has_row()
     })
 }
 
-fn attempts_removed(owed: &DeliveryRow, to: &str) -> TimelineEntry {
-    let many = owed.attempts;
+fn attempts_removed(delivery_row: &DeliveryRow, to: &str) -> TimelineEntry {
+    let many = delivery_row.attempts;
     let what = if many == 1 { "1 attempt".to_owned() } else { format!("{many} attempts") };
     TimelineEntry {
-        // The last of them was not later.
-        at: owed.ended_at.unwrap_or(owed.created_at),
+        // The last attempt was not later.
+        at: delivery_row.ended_at.unwrap_or(delivery_row.created_at),
         kind: "attempts_removed",
-        text: format!("{what} to {to}, of which retention has removed the record"),
-        delivery: Some(owed.id),
+        text: format!("{what} to {to}; retention has removed the details"),
+        delivery: Some(delivery_row.id),
         detail: json!({ "count": many }),
     }
 }
@@ -191,13 +196,13 @@ fn attempts_removed(owed: &DeliveryRow, to: &str) -> TimelineEntry {
 fn duplicate(row: &DuplicateRow) -> TimelineEntry {
     let (kind, text) = match (row.bytes_differ, row.body.is_some() || row.body_left_out) {
         (true, true) => {
-            ("duplicate_differs", "came again with another body, which was kept and not sent")
+            ("duplicate_differs", "duplicate with a different body, stored and not delivered")
         }
         (true, false) => (
             "duplicate_differs",
-            "came again with another body, which was not sent; retention has removed it",
+            "duplicate with a different body, not delivered; retention has removed the body",
         ),
-        (false, _) => ("duplicate", "came again"),
+        (false, _) => ("duplicate", "duplicate received"),
     };
     TimelineEntry {
         at: row.seen_at,
@@ -208,13 +213,13 @@ fn duplicate(row: &DuplicateRow) -> TimelineEntry {
     }
 }
 
-/// Only the first sightings have rows; the count knows of all.
-fn unkept_duplicates(detail: &EventDetail) -> Option<TimelineEntry> {
+/// Only the first sightings have rows; the count includes all.
+fn uncounted_duplicates(detail: &EventDetail) -> Option<TimelineEntry> {
     let (all, at) = (detail.event.duplicates, detail.event.last_duplicate_at?);
     (all > detail.duplicates.len() as u64).then(|| TimelineEntry {
         at,
         kind: "duplicates",
-        text: format!("came again {all} times in all, last now"),
+        text: format!("{all} duplicates received in all, the last one now"),
         delivery: None,
         detail: json!({ "count": all }),
     })
@@ -227,31 +232,31 @@ fn decision(row: &EventDecision, to: &dyn Fn(DeliveryId) -> String) -> TimelineE
         EventDecisionKind::Replayed => format!("the delivery to {to} was replayed"),
         EventDecisionKind::Cancelled => format!("the delivery to {to} was cancelled"),
         EventDecisionKind::LeaseExpired => {
-            format!("nobody answered for the attempt to {to} in time; it is due again")
+            format!("the lease of the attempt to {to} expired; it is due again")
         }
         EventDecisionKind::Recovered => {
-            format!("the gateway ended during the attempt to {to}; it is due again")
+            format!("the gateway stopped during the attempt to {to}; it is due again")
         }
         EventDecisionKind::BroughtForward => {
-            format!("the sender came again and waits, so the attempt to {to} is due at once")
+            format!("the sender retried and waits, so the attempt to {to} is due at once")
         }
         EventDecisionKind::OutcomeUnknown => {
-            format!("the attempt to {to} ended without a word, and what it sent may have arrived")
+            format!("no response to the attempt to {to}; it may have been delivered")
         }
         EventDecisionKind::Confirmed if row.detail["by"].is_null() => {
-            format!("confirmed by an answer that came late: {to} has it")
+            format!("delivery to {to} confirmed by a late response")
         }
-        EventDecisionKind::Confirmed => format!("confirmed by a status: {to} has it"),
+        EventDecisionKind::Confirmed => format!("delivery to {to} confirmed by a status update"),
         EventDecisionKind::Refuted => {
             let follows = match (row.detail["reason"].as_str(), row.detail["due_at"].as_str()) {
                 (Some(reason), _) => format!("; given up: {reason}"),
                 (None, Some(due_at)) => format!("; next attempt at {due_at}"),
                 (None, None) => String::new(),
             };
-            format!("a status says that what was sent to {to} has failed{follows}")
+            format!("a status update reported that the delivery to {to} failed{follows}")
         }
         EventDecisionKind::Damaged => {
-            format!("what should go to {to} is missing or damaged in the store; given up")
+            format!("the stored body for {to} is missing or damaged; given up")
         }
         EventDecisionKind::DeliveredAnyway => {
             let (n, event) = (&row.detail["n"], row.detail["event"].as_str().unwrap_or("another"));
@@ -259,18 +264,18 @@ fn decision(row: &EventDecision, to: &dyn Fn(DeliveryId) -> String) -> TimelineE
         }
         EventDecisionKind::NotADuplicate => {
             let (n, event) = (&row.detail["n"], row.detail["event"].as_str().unwrap_or("another"));
-            format!("it came as duplicate {n} of {event}, and a person said that it is none")
+            format!("delivered anyway: it was received as duplicate {n} of {event}")
         }
         EventDecisionKind::Answered => {
-            let told = row.detail["answer"].as_str().unwrap_or("something");
-            format!("the sender that waited was told `{told}`")
+            let answer = row.detail["answer"].as_str().unwrap_or("something");
+            format!("the waiting sender was answered `{answer}`")
         }
         EventDecisionKind::Revealed => match row.detail["name"].as_str() {
             Some(name) => {
                 let name = name.escape_debug();
-                format!("what is masked was revealed to whoever has the token `{name}`")
+                format!("masked values were revealed to the token `{name}`")
             }
-            None => "what is masked was revealed".to_owned(),
+            None => "masked values were revealed".to_owned(),
         },
     };
     let EventDecision { delivery, at, kind, ref detail, .. } = *row;

@@ -361,7 +361,7 @@ impl Engine {
 
     /// How long a source's events are kept.
     pub fn retention_policy(&self, source: &SourceSpec) -> RetentionPolicy {
-        source.retention.keep(self.event_retention)
+        source.retention.resolve(self.event_retention)
     }
 
     /// The responses stored by idempotency key.

@@ -93,7 +93,11 @@ fn apply_filter(
     };
     metrics.filter_errors.inc();
     // Only the code: the message itself quotes the event.
-    tracing::debug!(filter = filter.text(), why = why.word(), "a route filter failed on an event");
+    tracing::debug!(
+        filter = filter.text(),
+        why = why.to_code(),
+        "a route filter failed on an event"
+    );
     Err(why)
 }
 

@@ -1,20 +1,20 @@
-//! Dead letters by their cause: which of them died of the same thing.
+//! Dead letters grouped by cause.
 //!
-//! A [`DeathCause`] is what tells one cause from another: the class, the status or the failure, and the
-//! *shape* of the message, which is what was said without what differs each time. Thousands that died
-//! of one thing have one cause, and with their destination make one group. Its id is a digest of all
-//! that, so that it is the same after a restart and in every copy of the data.
+//! A [`DeathCause`] is the failure class, the status or failure, and the *shape* of the error message:
+//! the message without the parts that differ each time, such as ids and times. Dead letters with one
+//! cause and destination are one group. Its id is a digest of these, so that it is stable across
+//! restarts and copies of the data.
 
-mod answer;
+mod error_message;
+mod normalize;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use uuid::Uuid;
 
 use self::{
-    answer::ErrorMessage,
-    words::{normalised, shortened},
+    error_message::ErrorMessage,
+    normalize::{normalize_message, truncate},
 };
 use crate::{
     delivery::{AttemptFailure, DeadReason, FailureClass},
@@ -25,33 +25,31 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest shape.
 pub const SHAPE_CHARS_MAX: usize = 120;
-/// Bytes of an answer that are kept as the sample of a group.
+/// Bytes of an answer stored as the sample of a group.
 pub const SAMPLE_BYTES_MAX: usize = 4096;
 
-/// What a delivery died of.
+/// Why a delivery is dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeathCause {
-    /// What kind of failure it was; `None` if nobody knows any more.
+    /// `None` if it is no longer known.
     pub class: Option<FailureClass>,
-    /// The status of the last answer, if there was one.
+    /// HTTP status of the last answer.
     pub code: Option<u16>,
-    /// Why there was none.
     pub failure: Option<AttemptFailure>,
-    /// What was said, without what differs each time.
+    /// The error message without the parts that differ each time.
     pub shape: String,
 }
 
 impl DeathCause {
-    /// That of an attempt that was the last.
+    /// The cause given by the last attempt.
     pub fn from_attempt(attempt: &AttemptRecord) -> Self {
         let AttemptRecord { status, failure, class, detail, response, .. } = attempt;
         let shape = shape(*status, *failure, detail.as_deref(), response);
         Self { class: *class, code: *status, failure: *failure, shape }
     }
 
-    /// A status that came later said that it failed.
+    /// A later status update reported the failure.
     pub fn from_status(reason: DeadReason) -> Self {
         Self::without_answer(
             Some(FailureClass::Permanent),
@@ -59,7 +57,7 @@ impl DeathCause {
         )
     }
 
-    /// There is nothing left that could be sent.
+    /// The stored body is missing or damaged.
     pub fn from_damaged_body() -> Self {
         Self::without_answer(
             Some(FailureClass::Permanent),
@@ -67,7 +65,7 @@ impl DeathCause {
         )
     }
 
-    /// Nothing is known of its last attempt any more.
+    /// The last attempt is no longer stored.
     pub fn without_attempts(reason: DeadReason) -> Self {
         Self::without_answer(None, format!("no attempt is kept: {}", reason.as_str()))
     }
@@ -76,7 +74,7 @@ impl DeathCause {
         Self { class, code: None, failure: None, shape }
     }
 
-    /// The group of those that died of this on their way to `destination`.
+    /// The group of dead letters to `destination` with this cause.
     pub fn group_id(&self, destination: DestinationId) -> GroupId {
         let code = self.code.map(|code| code.to_string());
         let parts = [
@@ -85,7 +83,7 @@ impl DeathCause {
             self.failure.map_or("", AttemptFailure::as_str),
             &self.shape,
         ];
-        // No part has the sign between them in it.
+        // No part contains the separator.
         let mut all = destination.uuid().into_bytes().to_vec();
         all.extend_from_slice(parts.join("\0").as_bytes());
         let mut bits = [0; 16];
@@ -94,7 +92,7 @@ impl DeathCause {
     }
 }
 
-/// The shape of a failure: its status or its word, and what was said about it.
+/// The shape of a failure: its status or failure code, and the normalized error message.
 pub fn shape(
     status: Option<u16>,
     failure: Option<AttemptFailure>,
@@ -106,41 +104,42 @@ pub fn shape(
         (None, Some(status)) => status.to_string(),
         (None, None) => "unknown".to_owned(),
     };
-    let said = said(detail, response);
-    // "502: 502 Bad Gateway" says it twice.
-    let said = said.strip_prefix("# ").filter(|_| status.is_some()).unwrap_or(&said);
-    match said.is_empty() {
+    let message = message(detail, response);
+    // Avoids "502: 502 Bad Gateway".
+    let message = message.strip_prefix("# ").filter(|_| status.is_some()).unwrap_or(&message);
+    match message.is_empty() {
         true => head,
-        false => shortened(&format!("{head}: {said}"), SHAPE_CHARS_MAX),
+        false => truncate(&format!("{head}: {message}"), SHAPE_CHARS_MAX),
     }
 }
 
-fn said(detail: Option<&str>, response: &[u8]) -> String {
-    // A shape is kept as long as anybody died of it, and shown to whoever may look.
-    let response = &response[..response.len().min(answer::ANSWER_BYTES_MAX)];
+fn message(detail: Option<&str>, response: &[u8]) -> String {
+    // Shapes are stored for long and shown to all users, so secrets are masked first.
+    let response = &response[..response.len().min(error_message::ANSWER_BYTES_MAX)];
     let masked = redact::mask_text(response, &SecretNames::default());
-    let detail = detail.map(|detail| normalised(detail, SHAPE_CHARS_MAX)).unwrap_or_default();
-    let answer = match answer::read(&masked.body) {
+    let detail =
+        detail.map(|detail| normalize_message(detail, SHAPE_CHARS_MAX)).unwrap_or_default();
+    let answer = match error_message::read(&masked.body) {
         ErrorMessage::Fields(texts) => {
             let texts: Vec<String> = texts
                 .into_iter()
                 .map(
                     |(is_code, text)| {
-                        if is_code { text } else { normalised(&text, SHAPE_CHARS_MAX) }
+                        if is_code { text } else { normalize_message(&text, SHAPE_CHARS_MAX) }
                     },
                 )
                 .collect();
-            // The fields are what a detail was made of, where there is one.
+            // A detail, if any, was made of these fields.
             return texts.join("; ");
         }
         ErrorMessage::Names(names) if names.is_empty() => String::new(),
         ErrorMessage::Names(names) => {
             let mut names: Vec<String> =
-                names.iter().map(|name| normalised(name, SHAPE_CHARS_MAX)).collect();
+                names.iter().map(|name| normalize_message(name, SHAPE_CHARS_MAX)).collect();
             names.dedup();
             format!("{{{}}}", names.join(", "))
         }
-        ErrorMessage::Text(text) => normalised(&text, SHAPE_CHARS_MAX),
+        ErrorMessage::Text(text) => normalize_message(&text, SHAPE_CHARS_MAX),
     };
     match (detail.is_empty(), answer.is_empty()) {
         (false, false) => format!("{detail}; {answer}"),
@@ -152,46 +151,39 @@ fn said(detail: Option<&str>, response: &[u8]) -> String {
 /// Which groups to list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeadLetterGroupFilter {
-    /// Only to this destination.
     pub destination: Option<DestinationId>,
-    /// Only with an event of this source among its newest [`GROUP_SCAN_MAX`].
+    /// Only groups with an event of this source among their newest [`GROUP_SCAN_MAX`].
     pub source: Option<SourceId>,
-    /// Only this one.
+    /// Only this group.
     pub id: Option<GroupId>,
 }
 
-/// How many deliveries of a group are looked at for one of a source.
+/// Deliveries of a group that are searched for an event of a source.
 pub const GROUP_SCAN_MAX: usize = 100;
 
-/// A place in a list of groups, which is in the order of when one died last.
+/// A position in the list of groups, which is sorted by the last death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadLetterGroupCursor {
-    /// When that was.
     pub last_seen: Timestamp,
-    /// Which group.
     pub id: GroupId,
 }
 
-/// All that are dead now of one cause, on their way to one destination.
+/// The current dead letters of one destination with one cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterGroup {
-    /// Its id.
     pub id: GroupId,
-    /// To where.
     pub destination: DestinationId,
-    /// Of what.
     pub cause: DeathCause,
-    /// Why the one that died last was given up.
+    /// Reason of the latest dead letter.
     pub reason: DeadReason,
-    /// How many are dead now; exact.
+    /// Current number of dead letters; exact.
     pub count: u64,
-    /// When the first of them died, since the group was last empty.
+    /// First death since the group was last empty.
     pub first_seen: Timestamp,
-    /// When one of them died last.
+    /// Latest death.
     pub last_seen: Timestamp,
-    /// Of those that are dead now the delivery that was made last, and its event.
+    /// The newest dead delivery and its event.
     pub newest: (DeliveryId, EventId),
-    /// What its last attempt was told: the detail, and the beginning of the answer. Nothing when
-    /// retention has removed it.
+    /// Detail and beginning of the answer of its last attempt. Empty when retention has removed it.
     pub sample: (Option<String>, Vec<u8>),
 }

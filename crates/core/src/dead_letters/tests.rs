@@ -10,7 +10,7 @@ const NGINX: &str = "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<b
     <h1>502 Bad Gateway</h1></center>\r\n<hr><center>nginx/1.18.0</center>\r\n</body>\r\n</html>";
 
 #[test]
-fn a_shape_is_what_was_said_without_what_differs() {
+fn shape_is_the_error_message_without_variable_parts() {
     let cases = [
         (502, NGINX, "502: Bad Gateway"),
         (
@@ -84,7 +84,7 @@ fn a_shape_is_what_was_said_without_what_differs() {
 }
 
 #[test]
-fn what_was_not_answered_is_known_by_its_word() {
+fn shape_without_answer_begins_with_the_failure_code() {
     let cases = [
         (AttemptFailure::Timeout, Some("no answer within 30s"), "timeout: no answer within #s"),
         (
@@ -108,7 +108,7 @@ fn what_was_not_answered_is_known_by_its_word() {
 }
 
 #[test]
-fn thousands_of_one_cause_have_one_shape() {
+fn messages_with_one_cause_have_one_shape() {
     let bodies: [fn(u32) -> String; 5] = [
         |n| {
             format!(
@@ -130,7 +130,7 @@ fn thousands_of_one_cause_have_one_shape() {
 }
 
 #[test]
-fn other_causes_are_other_groups() {
+fn different_causes_have_different_groups() {
     let destination = DestinationId::new(Timestamp::from_millis(1), 1);
     let other = DestinationId::new(Timestamp::from_millis(1), 1 << 90);
     let cause = |class, code, failure, shape: &str| DeathCause {
@@ -156,9 +156,9 @@ fn other_causes_are_other_groups() {
     assert_eq!(different.len(), all.len());
 }
 
-/// A group that is known by another id after an update would be lost to whoever has it open.
+/// A changed id would break links to the group.
 #[test]
-fn the_id_of_a_group_never_changes() {
+fn group_id_is_stable() {
     let destination = DestinationId::from_uuid(Uuid::nil());
     let cause = DeathCause {
         class: Some(FailureClass::Transient),
@@ -171,21 +171,21 @@ fn the_id_of_a_group_never_changes() {
 
 proptest! {
     #[test]
-    fn any_answer_has_a_short_shape_on_one_line(body: Vec<u8>, detail: Option<String>) {
+    fn any_answer_has_a_short_single_line_shape(body: Vec<u8>, detail: Option<String>) {
         let shape = shape(Some(500), None, detail.as_deref(), &body);
         prop_assert!(shape.chars().count() <= SHAPE_CHARS_MAX);
         prop_assert!(!shape.contains(char::is_control), "{shape:?}");
     }
 
     #[test]
-    fn any_text_with_signs_has_a_shape(text in "[<>{}\\[\\]\"'\\\\:,a-z0-9 é]{0,200}") {
+    fn any_punctuated_text_has_a_short_shape(text in "[<>{}\\[\\]\"'\\\\:,a-z0-9 é]{0,200}") {
         let shape = answered(500, &text);
         prop_assert!(shape.chars().count() <= SHAPE_CHARS_MAX);
     }
 }
 
 #[test]
-fn only_the_beginning_of_what_was_said_is_looked_at() {
+fn only_the_beginning_of_a_message_is_read() {
     let filler = "\u{2018}".repeat(2000);
     let late = format!("{filler} at last");
     assert!(!shape(None, None, Some(&late), b"").contains("at last"));

@@ -1,9 +1,9 @@
-//! The life of a delivery.
+//! The life cycle of a delivery: one event to be sent to one destination.
 //!
-//! A *delivery* is the debt of one event to one destination. It is created `pending`, is
-//! `in_flight` while a lane holds its lease, waits as `scheduled` between attempts, and ends as
-//! `succeeded`, `dead` or `cancelled`. A replay does not move it back: it makes a new delivery that
-//! names the old one, and the old one becomes `replayed`. History is never rewritten.
+//! A delivery is created `pending`, is `in_flight` while a lane holds its lease, waits as `scheduled`
+//! between attempts, and ends as `succeeded`, `dead` or `cancelled`. A replay does not move it back:
+//! it creates a new delivery that refers to the old one, which becomes `replayed`. History is never
+//! rewritten.
 //!
 //! - [`state`] defines the legal transitions.
 //! - [`timing`] says where the time of an attempt went.

@@ -1,45 +1,43 @@
-//! The states of a delivery and the only moves between them.
+//! The states of a delivery and the legal transitions between them.
 //!
-//! [`DeliveryState::apply`] is the law. SQL that moves rows names the [`DeliveryTransition`] it stands for, and
-//! the conformance suite plays random histories through both.
+//! [`DeliveryState::apply`] is the only definition. SQL that moves rows names the
+//! [`DeliveryTransition`] it performs, and the conformance suite runs random histories through both.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{retry::DeadReason, time::Timestamp};
 
-/// Proves who holds a claim. Minted for each claim: one that was lost cannot be mistaken for the
-/// next one, even by the same holder.
+/// Proof of a claim. Each claim gets a new token, so a lost claim cannot be mistaken for the next
+/// one, even by the same holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseToken(pub i64);
 
 /// The right to work on a delivery until a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// What must be shown to finish.
     pub token: LeaseToken,
-    /// When others may take over.
+    /// From this time on others may claim the delivery.
     pub until: Timestamp,
 }
 
-/// Where a delivery stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryState {
-    /// Not tried yet, or given back untried.
+    /// Not attempted yet, or released without an attempt.
     Pending { due_at: Timestamp },
-    /// A lane holds it.
+    /// Claimed by a lane.
     InFlight(Lease),
-    /// Tried, failed or not known to have arrived, and will be tried again.
+    /// Attempted without a confirmed success; will be attempted again.
     Scheduled { due_at: Timestamp },
-    /// Waits for its turn: others of its ordering key come first.
+    /// Earlier deliveries of the same ordering key have not ended.
     Held,
-    /// The destination said 2xx, or said later that it has it.
+    /// The destination answered 2xx or confirmed the delivery later.
     Succeeded { at: Timestamp },
-    /// Given up; this is what a dead letter is.
+    /// Given up: a dead letter.
     Dead { at: Timestamp, reason: DeadReason },
-    /// A person or the end of its destination stopped it.
+    /// Cancelled by a user or because its destination was deleted.
     Cancelled { at: Timestamp },
-    /// A newer delivery took over.
+    /// Replaced by a newer delivery.
     Replayed { at: Timestamp },
 }
 
@@ -49,26 +47,17 @@ pub enum DeliveryState {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryStatus {
-    /// See [`DeliveryState::Pending`].
     Pending,
-    /// See [`DeliveryState::InFlight`].
     InFlight,
-    /// See [`DeliveryState::Scheduled`].
     Scheduled,
-    /// See [`DeliveryState::Held`].
     Held,
-    /// See [`DeliveryState::Succeeded`].
     Succeeded,
-    /// See [`DeliveryState::Dead`].
     Dead,
-    /// See [`DeliveryState::Cancelled`].
     Cancelled,
-    /// See [`DeliveryState::Replayed`].
     Replayed,
 }
 
 impl DeliveryStatus {
-    /// Every status, in the order of a life.
     pub const ALL: [Self; 8] = [
         Self::Pending,
         Self::InFlight,
@@ -80,7 +69,6 @@ impl DeliveryStatus {
         Self::Replayed,
     ];
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -94,59 +82,72 @@ impl DeliveryStatus {
         }
     }
 
-    /// The status that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// Whether nothing more happens by itself.
+    /// Whether nothing more happens without a user.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Dead | Self::Cancelled | Self::Replayed)
     }
 }
 
-/// What can happen to a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryTransition {
-    /// A lane takes it.
     Claim(Lease),
-    /// The holder asks for more time.
+    /// The holder extends its lease.
     Renew(Lease),
-    /// The holder gives it back untried, or its lease ran out.
-    Release { due_at: Timestamp },
-    /// The attempt went well.
-    Succeed { at: Timestamp },
-    /// The attempt failed and there will be another.
-    Retry { due_at: Timestamp },
-    /// The attempt failed for good.
-    GiveUp { at: Timestamp, reason: DeadReason },
-    /// While it waits, or after nobody knew whether it had arrived, a status says that what was tried
-    /// before has arrived: by it, or by what it took over from.
-    Confirm { at: Timestamp },
-    /// While it waits, a status says that what was tried before has failed for good.
-    ConfirmFailure { at: Timestamp, reason: DeadReason },
-    /// At its birth, others of its ordering key have not ended yet.
+    /// The holder releases it without an attempt, or its lease expired.
+    Release {
+        due_at: Timestamp,
+    },
+    /// The attempt succeeded.
+    Succeed {
+        at: Timestamp,
+    },
+    /// The attempt failed and will be retried.
+    Retry {
+        due_at: Timestamp,
+    },
+    /// The attempt failed and the delivery is given up.
+    GiveUp {
+        at: Timestamp,
+        reason: DeadReason,
+    },
+    /// A status update says that an earlier attempt succeeded, of this delivery or of the one it
+    /// replaces. Possible while it waits, or after it died with an ambiguous outcome.
+    Confirm {
+        at: Timestamp,
+    },
+    /// A status update says that an earlier attempt failed permanently. Possible while it waits.
+    ConfirmFailure {
+        at: Timestamp,
+        reason: DeadReason,
+    },
+    /// On creation, earlier deliveries of the same ordering key have not ended.
     Hold,
-    /// All that came before it have ended.
-    EndHold { due_at: Timestamp },
-    /// A person, or the end of its destination, stops it.
-    Cancel { at: Timestamp },
-    /// A new delivery takes over.
-    Replay { at: Timestamp },
+    /// All earlier deliveries of the same ordering key have ended.
+    EndHold {
+        due_at: Timestamp,
+    },
+    /// A user cancels it, or its destination is deleted.
+    Cancel {
+        at: Timestamp,
+    },
+    /// A new delivery replaces it.
+    Replay {
+        at: Timestamp,
+    },
 }
 
-/// A move that the law does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a delivery that is {} cannot take {input:?}", from.status().as_str())]
+#[error("illegal transition {input:?} of a delivery that is {}", from.status().as_str())]
 pub struct IllegalTransitionError {
-    /// The state it was in.
     pub from: DeliveryState,
-    /// What was asked.
     pub input: DeliveryTransition,
 }
 
 impl DeliveryState {
-    /// The bare name of the state.
     pub const fn status(&self) -> DeliveryStatus {
         match self {
             Self::Pending { .. } => DeliveryStatus::Pending,
@@ -160,7 +161,7 @@ impl DeliveryState {
         }
     }
 
-    /// Moves the delivery. Every state is named: a new one must be placed here by hand.
+    /// Applies a transition. Every state is listed, so that a new one has to be considered here.
     pub fn apply(self, input: DeliveryTransition) -> Result<Self, IllegalTransitionError> {
         use {DeliveryState as S, DeliveryTransition as I};
         Ok(match (self, input) {
@@ -174,7 +175,7 @@ impl DeliveryState {
                 S::Pending { .. }
                 | S::Scheduled { .. }
                 | S::Held
-                // The only end that somebody may know better than we do.
+                // The only final state that a late status update may correct.
                 | S::Dead { reason: DeadReason::Ambiguous, .. },
                 I::Confirm { at },
             ) => S::Succeeded { at },
@@ -199,9 +200,9 @@ impl DeliveryState {
                 | I::EndHold { .. }
                 | I::Replay { .. },
             )
-            // Once it has been tried it is the first of its key, and stays that until it ends.
+            // Once attempted it is the first of its ordering key until it ends.
             | (S::Scheduled { .. }, I::Hold)
-            // What a status says during an attempt is kept until that has ended.
+            // A status update during an attempt is applied when the attempt ends.
             | (
                 S::InFlight(_),
                 I::Claim(_)
@@ -211,7 +212,7 @@ impl DeliveryState {
                 | I::EndHold { .. }
                 | I::Replay { .. },
             )
-            // Of one that is held, nothing was tried that could have failed.
+            // A held delivery was never attempted, so nothing of it can have failed.
             | (
                 S::Held | S::Dead { .. } | S::Succeeded { .. },
                 I::Claim(_)
@@ -262,17 +263,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_final_state_is_left_only_by_a_replay_or_by_a_word_of_what_nobody_knew(inputs in prop::collection::vec(any_input(), 0..40)) {
+        fn final_state_is_left_only_by_replay_or_by_confirming_an_ambiguous_outcome(inputs in prop::collection::vec(any_input(), 0..40)) {
             let mut state = DeliveryState::Pending { due_at: NOW };
             for input in inputs {
                 let before = state;
                 match state.apply(input) {
                     Ok(after) => {
                         let replayed = matches!(input, DeliveryTransition::Replay { .. });
-                        let mended = matches!(before, DeliveryState::Dead {
+                        let confirmed = matches!(before, DeliveryState::Dead {
                             reason: DeadReason::Ambiguous, ..
                         }) && matches!(input, DeliveryTransition::Confirm { .. });
-                        prop_assert!(!before.status().is_final() || replayed || mended);
+                        prop_assert!(!before.status().is_final() || replayed || confirmed);
                         state = after;
                     }
                     Err(refused) => prop_assert_eq!(refused.from, before),
@@ -281,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn only_a_claim_leads_into_flight(input in any_input()) {
+        fn only_a_claim_leads_to_in_flight(input in any_input()) {
             for state in [
                 DeliveryState::Pending { due_at: NOW },
                 DeliveryState::Scheduled { due_at: NOW },
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_one_word_and_back() {
+    fn every_status_parses_from_its_name_and_serializes_to_it() {
         for status in DeliveryStatus::ALL {
             assert_eq!(DeliveryStatus::parse(status.as_str()), Some(status));
             let json = serde_json::to_string(&status).unwrap();

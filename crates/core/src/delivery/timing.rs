@@ -1,32 +1,33 @@
-//! Where the time of an attempt went.
+//! How the time of an attempt was spent.
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The stages of an attempt, as far as they were reached. Nothing is known of what is no HTTP.
+/// Duration of the stages of an HTTP attempt, as far as they were reached; all empty for other
+/// protocols.
 ///
-/// They follow one another, so that together they are not longer than the attempt; what is left is
-/// the rest of the answer and our own work.
+/// The stages do not overlap. The rest of the attempt's time is the body of the answer and our own
+/// work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttemptTiming {
-    /// Finding the addresses of a name. `None` also if an address was given.
+    /// Name resolution. `None` also if the URL has an IP address.
     pub dns: Option<Duration>,
-    /// Connecting, through a proxy too.
+    /// Connecting, including through a proxy.
     pub connect: Option<Duration>,
-    /// The handshake of TLS.
+    /// TLS handshake.
     pub tls: Option<Duration>,
-    /// From the open connection to the head of the answer.
+    /// From the open connection to the response head.
     pub first_byte: Option<Duration>,
-    /// Whether a connection was used that was there before. `None` if there was none, or nobody knows.
+    /// Whether a pooled connection was reused. `None` if there was no connection or it is unknown.
     pub reused: Option<bool>,
 }
 
 impl AttemptTiming {
-    /// The same as it is shown, for an attempt that took so long in all.
+    /// The view for the API, with the total duration of the attempt.
     pub fn to_view(self, took: Duration) -> AttemptTimingView {
-        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         AttemptTimingView {
             dns_ms: self.dns.map(millis),
             connect_ms: self.connect.map(millis),
@@ -38,23 +39,21 @@ impl AttemptTiming {
     }
 }
 
-/// Where the time of an attempt went, in whole milliseconds.
-///
-/// A stage that was not reached, or that there was none of, is null.
+/// Time per stage of an attempt, in whole milliseconds. A stage that was not reached is null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Timing")]
 pub struct AttemptTimingView {
-    /// Finding the addresses of a name.
+    /// Name resolution.
     pub dns_ms: Option<u64>,
-    /// Connecting, through a proxy too.
+    /// Connecting, including through a proxy.
     pub connect_ms: Option<u64>,
-    /// The handshake of TLS.
+    /// TLS handshake.
     pub tls_ms: Option<u64>,
-    /// From the open connection to the head of the answer.
+    /// From the open connection to the response head.
     pub first_byte_ms: Option<u64>,
-    /// All of it.
+    /// Total duration.
     pub total_ms: u64,
-    /// Whether a connection was used that was there before; null if there was none, or for what is no
-    /// HTTP.
+    /// Whether a pooled connection was reused; null if there was no connection or the destination
+    /// is not HTTP.
     pub reused_connection: Option<bool>,
 }

@@ -1,14 +1,11 @@
-//! How much a destination gets, when, and in which order.
+//! The rules of a lane: everything that is sent to one destination.
 //!
-//! A *lane* is everything that goes to one destination. What it may do next follows from what is
-//! written here and from what has happened, and from nothing else:
+//! - [`rate`] limits attempts over time.
+//! - [`circuit`] stops calling a destination that keeps failing and comes back gradually.
+//! - [`ordering`] keeps deliveries with the same ordering key in order.
+//! - [`state`] is what a lane saves over a restart.
 //!
-//! - [`rate`] spreads attempts over time.
-//! - [`circuit`] leaves a destination alone that fails again and again, and comes back gently.
-//! - [`ordering`] is about deliveries that must arrive one after the other.
-//! - [`state`] is what a lane keeps over a restart.
-//!
-//! All of it is pure: the time and the dice are arguments.
+//! All of it is pure: the time and random numbers are arguments.
 
 pub mod circuit;
 pub mod ordering;
@@ -22,17 +19,16 @@ pub use ordering::{OrderingFailurePolicy, OrderingPolicy, OrderingSpec};
 pub use rate::{Gcra, Rate};
 pub use state::{BacklogDrain, LanePause, SavedLaneState};
 
-/// The rules of one lane, beside its concurrency.
+/// The rules of one lane, apart from its concurrency.
 #[derive(Debug, Default)]
 pub struct LaneRules {
-    /// The most attempts in a time.
+    /// Rate limit of attempts.
     pub rate: Option<Rate>,
-    /// How long a fresh delivery waits before its first attempt.
+    /// Delay of the first attempt of a new delivery.
     pub delay: Duration,
-    /// Which deliveries must come one after the other.
     pub order: Option<OrderingPolicy>,
-    /// When a failing destination is left alone; `None` is never.
+    /// `None` is a circuit that never opens.
     pub circuit: Option<CircuitPolicy>,
-    /// So many failures of class `config` in a row pause the destination; 0 is never.
+    /// Number of consecutive `config` failures that pause the destination; 0 is never.
     pub pause_after: u32,
 }

@@ -1,8 +1,8 @@
-//! Deliveries that must arrive one after the other.
+//! Ordered delivery.
 //!
-//! An *ordering key* is a value found in the event. Of all deliveries of a destination that have the
-//! same one, only the first that has not ended may be tried; the others are `held` until their turn
-//! comes. Deliveries without a key are not ordered at all.
+//! An *ordering key* is a value found in the event. Of all deliveries to a destination with the same
+//! key only the first that has not ended is attempted; the others are `held`. Deliveries without a
+//! key are not ordered.
 
 use http::HeaderMap;
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The order of a destination as it is written.
+/// Ordered delivery of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderingSpec {
@@ -22,70 +22,68 @@ pub struct OrderingSpec {
     /// `/json/pointer`, `header:NAME`, or a jq expression.
     #[schemars(length(min = 1))]
     pub key: String,
-    /// What happens to those behind a delivery that does not work.
+    /// What happens to later deliveries of the key when one fails.
     #[serde(default)]
     pub on_failure: OrderingFailurePolicy,
 }
 
-/// What happens to those behind a delivery that does not work.
+/// What happens to later deliveries of an ordering key when one fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderingFailurePolicy {
-    /// They wait: the first one is tried until it works or a person cancels it. One of which nobody
-    /// knows whether it arrived is not: sending it again is what was to be avoided, so it is left to a
-    /// person as usual, and the next has its turn.
+    /// They wait: the first one is retried until it succeeds or is cancelled. One with an ambiguous
+    /// outcome is not retried, because it must not be sent twice: it is given up and the next one is
+    /// attempted.
     #[default]
     Block,
-    /// The first one is given up as usual, and the next has its turn.
+    /// The first one is given up as usual and the next one is attempted.
     Dead,
 }
 
 impl OrderingFailurePolicy {
-    /// What is done with an ordered delivery instead of `verdict`.
+    /// Adjusts the retry decision of an ordered delivery.
     pub fn adjust(
         self,
-        verdict: RetryDecision,
+        decision: RetryDecision,
         policy: &RetryPolicy,
         now: Timestamp,
     ) -> RetryDecision {
-        match (self, verdict) {
+        match (self, decision) {
             (_, parked @ RetryDecision::Dead { reason: DeadReason::Ambiguous, .. }) => parked,
             (Self::Block, RetryDecision::Dead { class, .. }) => RetryDecision::RetryAt {
                 due_at: now + policy.delay_max(),
                 class,
                 reason: ScheduleReason::KeepsOrder,
             },
-            (Self::Block | Self::Dead, verdict) => verdict,
+            (Self::Block | Self::Dead, decision) => decision,
         }
     }
 }
 
-/// The order of a destination as it is meant.
+/// Ordered delivery, resolved from [`OrderingSpec`].
 #[derive(Debug)]
 pub struct OrderingPolicy {
-    place: Place,
-    /// What happens to those behind a delivery that does not work.
+    source: KeySource,
+    /// What happens to later deliveries of the key when one fails.
     pub on_failure: OrderingFailurePolicy,
 }
 
-/// Where the ordering key comes from.
 #[derive(Debug)]
-enum Place {
-    /// The provider's preset knows.
+enum KeySource {
+    /// From the provider's preset.
     Provider,
-    /// It is found in the event.
+    /// From the request, by these rules.
     Event(KeyRules),
 }
 
-/// How the first is written. It would mean nothing as a jq expression.
+/// The keyword for the provider's key. It has no meaning as a jq expression.
 const PROVIDER: &str = "provider";
 
 impl OrderingSpec {
-    /// Reads where the key is.
     pub fn build(&self) -> Result<OrderingPolicy, ParseKeyRuleError> {
         let text = self.key.trim();
         if text == PROVIDER {
-            return Ok(OrderingPolicy { place: Place::Provider, on_failure: self.on_failure });
+            return Ok(OrderingPolicy { source: KeySource::Provider, on_failure: self.on_failure });
         }
         let known = ["header:", "pointer:", "jq:"].iter().any(|kind| text.starts_with(kind));
         let rule: KeyRule = match text {
@@ -93,22 +91,22 @@ impl OrderingSpec {
             _ if text.starts_with('/') => format!("pointer:{text}").parse()?,
             _ => format!("jq:{text}").parse()?,
         };
-        let place = Place::Event(KeyRules::from_rules(vec![rule]));
-        Ok(OrderingPolicy { place, on_failure: self.on_failure })
+        let source = KeySource::Event(KeyRules::from_rules(vec![rule]));
+        Ok(OrderingPolicy { source, on_failure: self.on_failure })
     }
 }
 
 impl OrderingPolicy {
-    /// The ordering key of an event; none if it has none, or more than one.
+    /// The ordering key of an event; `None` if it has none or more than one.
     pub fn key(
         &self,
         headers: &HeaderMap,
         body: &[u8],
         of_provider: Option<&DedupKey>,
     ) -> Option<DedupKey> {
-        match &self.place {
-            Place::Provider => of_provider.cloned(),
-            Place::Event(rules) => {
+        match &self.source {
+            KeySource::Provider => of_provider.cloned(),
+            KeySource::Event(rules) => {
                 rules.extract(headers, body).ok().flatten().map(|found| found.key)
             }
         }
@@ -122,17 +120,17 @@ mod tests {
     use super::*;
     use crate::delivery::FailureClass;
 
-    fn key(place: &str, body: &str) -> Option<String> {
+    fn key(source: &str, body: &str) -> Option<String> {
         let mut headers = HeaderMap::new();
         headers.insert("x-customer", "h-7".parse().unwrap());
         let order =
-            OrderingSpec { key: place.to_owned(), on_failure: OrderingFailurePolicy::Block };
+            OrderingSpec { key: source.to_owned(), on_failure: OrderingFailurePolicy::Block };
         let found = order.build().unwrap().key(&headers, body.as_bytes(), None);
         found.map(|key| key.as_str().to_owned())
     }
 
     #[test]
-    fn an_ordering_key_is_found_where_it_is_said_to_be() {
+    fn ordering_key_is_extracted_by_pointer_jq_or_header() {
         let body = r#"{"data":{"customer":"c-1","number":17},"list":[1]}"#;
         let cases = [
             ("pointer", "/data/customer", Some("c-1")),
@@ -141,27 +139,27 @@ mod tests {
             ("jq", ".data | .customer + \"-\" + (.number | tostring)", Some("c-1-17")),
             ("jq, spelled out", "jq:.data.customer", Some("c-1")),
             ("header", "header:X-Customer", Some("h-7")),
-            ("absent", "/data/nobody", None),
+            ("absent", "/data/absent", None),
             ("not a value", "/list", None),
             ("a filter that fails", ".list | keys[0].x", None),
         ];
-        for (name, place, expected) in cases {
-            assert_eq!(key(place, body).as_deref(), expected, "case: {name}");
+        for (name, source, expected) in cases {
+            assert_eq!(key(source, body).as_deref(), expected, "case: {name}");
         }
         assert_eq!(key("/data/customer", "not JSON"), None);
     }
 
     #[test]
-    fn a_place_that_makes_no_sense_is_refused() {
-        for place in ["header:no such name", ". |", "/a~2"] {
+    fn invalid_ordering_key_rule_is_rejected() {
+        for source in ["header:no such name", ". |", "/a~2"] {
             let spec =
-                OrderingSpec { key: place.to_owned(), on_failure: OrderingFailurePolicy::Dead };
-            assert!(spec.build().is_err(), "case: {place}");
+                OrderingSpec { key: source.to_owned(), on_failure: OrderingFailurePolicy::Dead };
+            assert!(spec.build().is_err(), "case: {source}");
         }
     }
 
     #[test]
-    fn a_first_one_that_blocks_is_never_given_up() {
+    fn blocking_delivery_is_never_given_up() {
         let now = Timestamp::from_millis(5_000);
         let policy = RetryPolicy::quick();
         let dead =
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_a_person_is_not_sent_again_by_its_line() {
+    fn ambiguous_delivery_is_not_retried_to_keep_order() {
         let now = Timestamp::from_millis(5_000);
         let parked =
             RetryDecision::Dead { reason: DeadReason::Ambiguous, class: FailureClass::Ambiguous };

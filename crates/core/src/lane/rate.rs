@@ -1,20 +1,19 @@
-//! The most attempts in a time, by the generic cell rate algorithm (GCRA).
+//! Rate limit of attempts by the generic cell rate algorithm (GCRA).
 //!
-//! Each attempt pushes the *theoretical arrival time* of the next one on by the interval of the rate.
-//! An attempt may start once that time is no further ahead than the burst allows. One number is all
-//! there is to keep, and nothing has to be refilled.
+//! Each attempt moves the *theoretical arrival time* of the next one by the interval of the rate. An
+//! attempt may start once that time is no further ahead than the burst allows. The state is a single
+//! number, and nothing has to be refilled.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Most attempts in a unit of time, and at once.
+/// Maximum of count and burst.
 const COUNT_MAX: u32 = 1_000_000;
-/// Without a burst of its own, a rate lets as many start at once as come in this time: what a timer
-/// is late can then be made up for, and a second never holds much more than it should.
+/// The default burst is what the rate allows in this time: enough to make up for a late timer, and
+/// hardly more per second than the rate.
 const BURST_SPAN: Duration = Duration::from_millis(100);
 
-/// A unit of time that rates are written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RateUnit {
     Second,
@@ -42,7 +41,7 @@ impl RateUnit {
     }
 }
 
-/// A rate as people write it: `50/s`, `100/m`, `5000/h`, with an own burst as `50/s burst 10`.
+/// A rate limit such as `50/s`, `100/m`, `5000/h`, or `50/s burst 10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     count: u32,
@@ -50,42 +49,39 @@ pub struct Rate {
     burst: Option<u32>,
 }
 
-/// A text that is no rate.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected a rate such as 50/s, 100/m or 5000/h, or `50/s burst 10`, with numbers from 1 to {COUNT_MAX}; got `{0}`"
+    "invalid rate `{0}`; use for example 50/s, 100/m, 5000/h or `50/s burst 10`, with numbers from 1 to {COUNT_MAX}"
 )]
 pub struct ParseRateError(String);
 
 impl Rate {
-    /// A rate that is known when this is compiled. The count must not be 0.
+    /// A constant rate. The count must not be 0.
     pub(crate) const fn per_second(count: u32) -> Self {
         Self { count, per: RateUnit::Second, burst: None }
     }
 
-    /// The same for a minute, with an own burst.
     pub(crate) const fn per_minute(count: u32, burst: u32) -> Self {
         Self { count, per: RateUnit::Minute, burst: Some(burst) }
     }
 
-    /// The time between two attempts.
     pub fn interval(&self) -> Duration {
         self.per.span() / self.count
     }
 
-    /// How many may start at once after a rest.
+    /// How many may start at once after a pause.
     pub fn burst(&self) -> u32 {
         let usual = BURST_SPAN.as_nanos() / self.interval().as_nanos().max(1);
         self.burst.unwrap_or_else(|| u32::try_from(usual).unwrap_or(COUNT_MAX).max(1))
     }
 
-    /// How many attempts fit into `span`.
+    /// Number of attempts that fit into `span`.
     pub fn within(&self, span: Duration) -> u32 {
         let fit = span.as_nanos() / self.interval().as_nanos().max(1);
         u32::try_from(fit).unwrap_or(u32::MAX)
     }
 
-    fn pace(&self) -> EffectiveRate {
+    fn effective(&self) -> EffectiveRate {
         EffectiveRate { interval: self.interval(), burst: self.burst() }
     }
 }
@@ -133,36 +129,33 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// What a rate comes to.
+/// The interval and burst that apply at the moment.
 #[derive(Clone, Copy, Debug)]
 struct EffectiveRate {
     interval: Duration,
     burst: u32,
 }
 
-/// A rate that is being kept. Times are counted from any fixed moment, on a clock that never steps.
+/// A rate limiter. Times are durations since a fixed moment of a monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Gcra {
     rate: Rate,
-    /// A slower pace than the rate's, for a while.
+    /// A temporarily reduced rate.
     slowed: Option<EffectiveRate>,
     /// The theoretical arrival time of the next attempt.
     next: Duration,
 }
 
 impl Gcra {
-    /// Begins to keep a rate.
     pub fn new(rate: Rate) -> Self {
         Self { rate, slowed: None, next: Duration::ZERO }
     }
 
-    /// The rate that is kept.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Goes at the share `allowed / full` of the rate, and without bursts; at the whole of it when
-    /// the two are equal.
+    /// Reduces the rate to the share `allowed / full`, without bursts; restores it when both are equal.
     pub fn slow_to(&mut self, allowed: u32, full: u32) {
         self.slowed = (allowed < full).then(|| {
             let interval = self.rate.interval().saturating_mul(full) / allowed.max(1);
@@ -170,30 +163,29 @@ impl Gcra {
         });
     }
 
-    fn pace(&self) -> EffectiveRate {
-        self.slowed.unwrap_or_else(|| self.rate.pace())
+    fn effective(&self) -> EffectiveRate {
+        self.slowed.unwrap_or_else(|| self.rate.effective())
     }
 
-    /// When the next attempt may start; `now` if it may at once.
+    /// When the next attempt may start; `now` if immediately.
     pub fn next_free(&self, now: Duration) -> Duration {
-        let EffectiveRate { interval, burst } = self.pace();
+        let EffectiveRate { interval, burst } = self.effective();
         let ahead = interval.saturating_mul(burst.saturating_sub(1));
         self.next.saturating_sub(ahead).max(now)
     }
 
-    /// When all that was taken is paid back, so that the whole burst may start again.
+    /// When the whole burst is available again.
     pub fn rested_at(&self) -> Duration {
         self.next
     }
 
-    /// Counts an attempt that starts now.
     pub fn take(&mut self, now: Duration) {
-        self.next = self.next.max(now).saturating_add(self.pace().interval);
+        self.next = self.next.max(now).saturating_add(self.effective().interval);
     }
 
-    /// The attempt that was counted last was none.
+    /// Takes back the last counted attempt, which did not start.
     pub fn give_back(&mut self) {
-        self.next = self.next.saturating_sub(self.pace().interval);
+        self.next = self.next.saturating_sub(self.effective().interval);
     }
 }
 
@@ -208,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_read_as_people_write_them() {
+    fn rates_parse_and_display_as_written() {
         let cases = [
             ("50/s", Some((20_000, 5))),
             ("1/s", Some((1_000_000, 1))),
@@ -242,11 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_late_costs_nothing_within_the_burst() {
+    fn late_timer_costs_nothing_within_the_burst() {
         let mut gcra = Gcra::new(rate("50/s"));
         let mut now = Duration::ZERO;
         let mut started = 0;
-        // Each wait ends 3 ms late, which is more than any timer should be.
+        // Each wait ends 3 ms late, more than a timer usually is.
         while now < Duration::from_secs(20) {
             let free = gcra.next_free(now);
             now = if free > now { free + Duration::from_millis(3) } else { now };
@@ -257,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slowed_rate_has_no_burst() {
+    fn reduced_rate_has_no_burst() {
         let mut gcra = Gcra::new(rate("100/s burst 10"));
         gcra.slow_to(1, 4);
         gcra.take(Duration::ZERO);
@@ -267,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_no_attempt_takes_nobodys_turn() {
+    fn attempt_given_back_frees_its_slot() {
         let mut gcra = Gcra::new(rate("1/s"));
         gcra.take(Duration::from_secs(5));
         gcra.give_back();
@@ -277,10 +269,9 @@ mod tests {
     }
 
     proptest! {
-        /// However attempts and rests are mixed, no stretch of time holds more than the rate gives
-        /// for its length and one burst.
+        /// No interval contains more attempts than the rate allows for its length plus one burst.
         #[test]
-        fn no_stretch_holds_more_than_the_rate_and_one_burst(
+        fn no_interval_exceeds_the_rate_and_one_burst(
             count in 1..2_000_u32,
             burst in 1..50_u32,
             rests in prop::collection::vec(0..200_u64, 1..80),

@@ -1,10 +1,10 @@
-//! Replacing some spans of a text, and all else staying as it is.
+//! Replaces spans of a text and leaves all other bytes unchanged.
 
 use std::{borrow::Cow, ops::Range};
 
 use super::MASK;
 
-/// One span and what takes its place. In a list they are in order and apart.
+/// A replacement of one span. Lists of edits are sorted and do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edit {
     pub(super) span: Range<usize>,
@@ -12,7 +12,7 @@ pub(super) struct Edit {
 }
 
 impl Edit {
-    /// The mask as a string of JSON.
+    /// The mask as a JSON string.
     pub(super) fn string(span: Range<usize>) -> Self {
         Self { span, with: Cow::Borrowed("\"•••\"") }
     }
@@ -24,13 +24,13 @@ impl Edit {
 }
 
 impl Edit {
-    /// The same in a longer text.
-    pub(super) fn after(self, start: usize) -> Self {
+    /// The same edit, shifted by `start`.
+    pub(super) fn shifted(self, start: usize) -> Self {
         Self { span: self.span.start + start..self.span.end + start, with: self.with }
     }
 }
 
-/// Edits in order and apart: those that meet become one.
+/// Sorts edits and joins those that overlap.
 pub(super) fn merged(mut edits: Vec<Edit>) -> Vec<Edit> {
     edits.sort_by_key(|edit| edit.span.start);
     let mut apart: Vec<Edit> = Vec::with_capacity(edits.len());
@@ -45,7 +45,6 @@ pub(super) fn merged(mut edits: Vec<Edit>) -> Vec<Edit> {
     apart
 }
 
-/// The text after the edits.
 pub(super) fn apply<'t>(text: &'t [u8], edits: &[Edit]) -> Cow<'t, [u8]> {
     if edits.is_empty() {
         return Cow::Borrowed(text);
@@ -61,35 +60,34 @@ pub(super) fn apply<'t>(text: &'t [u8], edits: &[Edit]) -> Cow<'t, [u8]> {
     Cow::Owned(edited)
 }
 
-/// How a text stands inside another one.
+/// How a text is encoded inside another one.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Code {
-    /// As a string of JSON.
+pub(super) enum TextEncoding {
+    /// In a JSON string.
     Escaped,
-    /// As a value of a form.
+    /// In a form value.
     Percent,
 }
 
-impl Code {
-    /// The text that is meant.
+impl TextEncoding {
     pub(super) fn decode(self, raw: &[u8]) -> Vec<u8> {
-        let mut meant = Vec::with_capacity(raw.len());
+        let mut decoded = Vec::with_capacity(raw.len());
         let mut at = 0;
         while at < raw.len() {
-            at += self.step(&raw[at..], &mut meant);
+            at += self.decode_unit(&raw[at..], &mut decoded);
         }
-        meant
+        decoded
     }
 
-    /// Where spans of what is meant stand in the raw text. Both are walked once.
-    pub(super) fn place(self, raw: &[u8], start: usize, edits: Vec<Edit>) -> Vec<Edit> {
-        let mut meant = Vec::new();
+    /// Maps edits of the decoded text to the raw text. Both are read once.
+    pub(super) fn map_edits(self, raw: &[u8], start: usize, edits: Vec<Edit>) -> Vec<Edit> {
+        let mut decoded = Vec::new();
         let (mut at, mut passed) = (0, 0);
         let mut raw_at = |wanted: usize| {
             while passed < wanted && at < raw.len() {
-                meant.clear();
-                at += self.step(&raw[at..], &mut meant);
-                passed += meant.len();
+                decoded.clear();
+                at += self.decode_unit(&raw[at..], &mut decoded);
+                passed += decoded.len();
             }
             start + at
         };
@@ -100,30 +98,30 @@ impl Code {
         placed.collect()
     }
 
-    /// Takes the first piece of a raw text that is not empty, adds what it means, and says how long
-    /// it is. What is malformed means itself.
-    fn step(self, raw: &[u8], meant: &mut Vec<u8>) -> usize {
+    /// Decodes the first unit of a non-empty raw text and returns its raw length. Malformed escapes
+    /// are kept as they are.
+    fn decode_unit(self, raw: &[u8], decoded: &mut Vec<u8>) -> usize {
         let piece = match self {
             Self::Escaped => escape(raw),
             Self::Percent => match *raw {
                 [b'%', high, low, ..] => {
-                    hex(&[high, low]).map(|code| (3, Meant::Byte(low_8(code))))
+                    hex(&[high, low]).map(|code| (3, DecodedUnit::Byte(low_8(code))))
                 }
-                [b'+', ..] => Some((1, Meant::Byte(b' '))),
+                [b'+', ..] => Some((1, DecodedUnit::Byte(b' '))),
                 _ => None,
             },
         };
         match piece {
-            Some((length, Meant::Byte(byte))) => {
-                meant.push(byte);
+            Some((length, DecodedUnit::Byte(byte))) => {
+                decoded.push(byte);
                 length
             }
-            Some((length, Meant::Letter(letter))) => {
-                meant.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            Some((length, DecodedUnit::Letter(letter))) => {
+                decoded.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
                 length
             }
             None => {
-                meant.push(raw[0]);
+                decoded.push(raw[0]);
                 1
             }
         }
@@ -143,13 +141,13 @@ impl Code {
     }
 }
 
-enum Meant {
+enum DecodedUnit {
     Byte(u8),
     Letter(char),
 }
 
 /// The escape that a text begins with, and its length.
-fn escape(raw: &[u8]) -> Option<(usize, Meant)> {
+fn escape(raw: &[u8]) -> Option<(usize, DecodedUnit)> {
     let [b'\\', kind, rest @ ..] = raw else { return None };
     let byte = match kind {
         b'"' | b'\\' | b'/' => *kind,
@@ -168,14 +166,14 @@ fn escape(raw: &[u8]) -> Option<(usize, Meant)> {
                 char::decode_utf16([low_16(first), low_16(second)]).next()?.ok()
             });
             return Some(match (char::from_u32(first), pair) {
-                (Some(letter), _) => (6, Meant::Letter(letter)),
-                (None, Some(letter)) => (12, Meant::Letter(letter)),
-                (None, None) => (6, Meant::Letter(char::REPLACEMENT_CHARACTER)),
+                (Some(letter), _) => (6, DecodedUnit::Letter(letter)),
+                (None, Some(letter)) => (12, DecodedUnit::Letter(letter)),
+                (None, None) => (6, DecodedUnit::Letter(char::REPLACEMENT_CHARACTER)),
             });
         }
         _ => return None,
     };
-    Some((2, Meant::Byte(byte)))
+    Some((2, DecodedUnit::Byte(byte)))
 }
 
 fn hex(digits: &[u8]) -> Option<u32> {
@@ -196,18 +194,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_meant_is_found_again_in_the_raw_text() {
-        for (code, raw, meant) in [
-            (Code::Escaped, r#"a\"b\u00e9\ud83d\ude00\n\x\u12"#, "a\"bé😀\n\\x\\u12"),
-            (Code::Escaped, r"\ud800\u0041\", "\u{fffd}A\\"),
-            (Code::Percent, "a%22+%C3%A9%zz%2", "a\" é%zz%2"),
+    fn edits_of_decoded_text_map_to_raw_text() {
+        for (code, raw, decoded) in [
+            (TextEncoding::Escaped, r#"a\"b\u00e9\ud83d\ude00\n\x\u12"#, "a\"bé😀\n\\x\\u12"),
+            (TextEncoding::Escaped, r"\ud800\u0041\", "\u{fffd}A\\"),
+            (TextEncoding::Percent, "a%22+%C3%A9%zz%2", "a\" é%zz%2"),
         ] {
-            assert_eq!(code.decode(raw.as_bytes()), meant.as_bytes(), "case: {raw}");
-            let whole = vec![Edit::plain(0..meant.len())];
-            assert_eq!(code.place(raw.as_bytes(), 7, whole)[0].span, 7..7 + raw.len());
+            assert_eq!(code.decode(raw.as_bytes()), decoded.as_bytes(), "case: {raw}");
+            let whole = vec![Edit::plain(0..decoded.len())];
+            assert_eq!(code.map_edits(raw.as_bytes(), 7, whole)[0].span, 7..7 + raw.len());
         }
         let edits = vec![Edit::string(1..3), Edit::plain(4..5)];
-        let placed = Code::Escaped.place(br#"\"a\"b\n"#, 0, edits);
+        let placed = TextEncoding::Escaped.map_edits(br#"\"a\"b\n"#, 0, edits);
         assert_eq!(placed[0], Edit { span: 2..5, with: "\\\"•••\\\"".into() });
         assert_eq!(placed[1].span, 6..8);
     }

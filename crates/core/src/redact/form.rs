@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use super::{
     MASK,
-    edit::{Code, Edit},
+    edit::{Edit, TextEncoding},
     json,
     names::{SecretNames, is_card, is_card_number, is_number},
 };
 
-/// The mask as a form spells it.
+/// The mask in form encoding.
 const MASK_ENCODED: &str = "%E2%80%A2%E2%80%A2%E2%80%A2";
 
-/// Whether a text looks like a form to somebody who was not told.
+/// Whether a text without a content type looks like a form.
 pub(super) fn looks_like(text: &[u8]) -> bool {
     let fits = |byte: &u8| {
         byte.is_ascii_alphanumeric()
@@ -22,7 +22,6 @@ pub(super) fn looks_like(text: &[u8]) -> bool {
     text.contains(&b'=') && text.trim_ascii().iter().all(fits)
 }
 
-/// The edits that a form needs.
 pub(super) fn scan(text: &[u8], names: &SecretNames) -> Vec<Edit> {
     let mut edits = Vec::new();
     let mut start = 0;
@@ -35,22 +34,23 @@ pub(super) fn scan(text: &[u8], names: &SecretNames) -> Vec<Edit> {
 
 fn scan_pair(pair: &[u8], start: usize, names: &SecretNames, edits: &mut Vec<Edit>) {
     let Some(sign) = pair.iter().position(|byte| *byte == b'=') else { return };
-    let (name, value) = (Code::Percent.decode(&pair[..sign]), pair[sign + 1..].trim_ascii_end());
+    let (name, value) =
+        (TextEncoding::Percent.decode(&pair[..sign]), pair[sign + 1..].trim_ascii_end());
     let span = start + sign + 1..start + sign + 1 + value.len();
     let is_masked = std::str::from_utf8(value).is_ok_and(is_mask);
     if value.is_empty() || is_masked {
         return;
     }
-    let meant = Code::Percent.decode(value);
+    let meant = TextEncoding::Percent.decode(value);
     if is_secret(&String::from_utf8_lossy(&name), &meant, names) {
         edits.push(Edit { span, with: Cow::Borrowed(MASK_ENCODED) });
     } else if json::begins(&meant) {
         let (found, _) = json::scan(&meant, names);
-        edits.extend(Code::Percent.place(value, span.start, found));
+        edits.extend(TextEncoding::Percent.map_edits(value, span.start, found));
     }
 }
 
-/// Whether a field is a secret. `card[number]` is the number of a card, and all of `token[…]` is.
+/// Whether a field is a secret. `card[number]` is a card number; every `token[…]` is a secret.
 fn is_secret(name: &str, value: &[u8], names: &SecretNames) -> bool {
     let parts = || name.split(['[', ']']).filter(|part| !part.is_empty());
     let of_card = || parts().any(is_card) && parts().next_back().is_some_and(is_number);
@@ -59,30 +59,29 @@ fn is_secret(name: &str, value: &[u8], names: &SecretNames) -> bool {
         || is_card_number(value) && of_card()
 }
 
-/// A query with its secrets masked, for people.
+/// Masks the secrets in a query.
 pub fn mask_query(query: &str, names: &SecretNames) -> String {
-    let pairs = query.split('&').map(|pair| match secret(pair, names) {
+    let pairs = query.split('&').map(|pair| match secret_pair(pair, names) {
         Some((name, _)) => format!("{name}={MASK}"),
         None => pair.to_owned(),
     });
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Name and value of a pair of a query, as they are written, if the value is a secret.
-pub(super) fn secret<'p>(pair: &'p str, names: &SecretNames) -> Option<(&'p str, &'p str)> {
+/// Raw name and value of a query pair whose value is a secret.
+pub(super) fn secret_pair<'p>(pair: &'p str, names: &SecretNames) -> Option<(&'p str, &'p str)> {
     let (name, value) = pair.split_once('=').filter(|(_, value)| !value.is_empty())?;
     let meant = decoded(name);
     let is_hidden = names.is_secret_parameter(&meant)
-        || is_secret(&meant, &Code::Percent.decode(value.as_bytes()), names);
+        || is_secret(&meant, &TextEncoding::Percent.decode(value.as_bytes()), names);
     is_hidden.then_some((name, value))
 }
 
-/// What a name of a query says.
 pub(super) fn decoded(name: &str) -> String {
-    String::from_utf8_lossy(&Code::Percent.decode(name.as_bytes())).into_owned()
+    String::from_utf8_lossy(&TextEncoding::Percent.decode(name.as_bytes())).into_owned()
 }
 
-/// Whether a text stands in for a secret, in one of the ways in which the mask can be written.
+/// Whether a value is the mask, plain or encoded.
 pub(super) fn is_mask(value: &str) -> bool {
     value == MASK || value.eq_ignore_ascii_case(MASK_ENCODED)
 }

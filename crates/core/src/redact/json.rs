@@ -1,32 +1,31 @@
-//! Finds the values of secret fields in a JSON text, in one pass and without recursion.
+//! Finds the values of secret fields in JSON text, in one pass and without recursion.
 //!
-//! Nothing is parsed into values and printed again: what comes out are spans of the text. A text may
-//! be cut off anywhere, and several may follow each other. A string that holds JSON itself is looked
-//! into as well, a few levels deep.
+//! The result are spans of the text, so that the rest stays byte for byte. The text may be truncated
+//! anywhere, and several values may follow each other. JSON inside strings is searched too, a few
+//! levels deep.
 
 use std::borrow::Cow;
 
 use super::{
     MASK,
-    edit::{Code, Edit},
+    edit::{Edit, TextEncoding},
     names::{SecretNames, is_card, is_card_number, is_number},
 };
 
-/// JSON within strings of JSON is followed this deep.
+/// Levels of JSON inside JSON strings that are searched.
 const NESTED_MAX: usize = 4;
 
-/// How a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// As JSON does.
+pub(super) enum ScanEnd {
+    /// At the end of a JSON value.
     Whole,
-    /// In the middle.
+    /// Inside a value: truncated.
     Cut,
-    /// Here it was not JSON any more.
+    /// At this position, where it stops being JSON.
     Broken(usize),
 }
 
-/// Whether a text may be JSON with names in it.
+/// Whether a text begins like an object or array.
 pub(super) fn begins(text: &[u8]) -> bool {
     let text = text.strip_prefix(BOM).unwrap_or(text);
     matches!(text.trim_ascii_start().first(), Some(b'{' | b'['))
@@ -34,52 +33,50 @@ pub(super) fn begins(text: &[u8]) -> bool {
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// The edits that a text needs.
-pub(super) fn scan(text: &[u8], names: &SecretNames) -> (Vec<Edit>, End) {
+pub(super) fn scan(text: &[u8], names: &SecretNames) -> (Vec<Edit>, ScanEnd) {
     scan_nested(text, names, NESTED_MAX)
 }
 
-fn scan_nested(text: &[u8], names: &SecretNames, nested: usize) -> (Vec<Edit>, End) {
+fn scan_nested(text: &[u8], names: &SecretNames, nested: usize) -> (Vec<Edit>, ScanEnd) {
     let at = if text.starts_with(BOM) { BOM.len() } else { 0 };
     let stack = Vec::new();
     let mut scanner = Scanner { text, at, names, nested, stack, hiding: None, edits: Vec::new() };
-    let end = scanner.run().err().unwrap_or(End::Whole);
-    if let Some(Hiding { start, .. }) = scanner.hiding {
-        // Nobody knows where it would have ended.
+    let end = scanner.run().err().unwrap_or(ScanEnd::Whole);
+    if let Some(HiddenContainer { start, .. }) = scanner.hiding {
+        // Its end is unknown: mask everything up to the end of the text.
         scanner.edits.push(Edit::string(start..text.len()));
-        return (scanner.edits, End::Cut);
+        return (scanner.edits, ScanEnd::Cut);
     }
     (scanner.edits, end)
 }
 
-/// What is known of the next value.
+/// What the next value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum ValueKind {
     Plain,
     Secret,
-    /// The value of a card, or some of them.
+    /// A payment card, or a list of them.
     Card,
-    /// Perhaps the number of a card.
+    /// Possibly a card number.
     Number,
 }
 
-/// An object or an array that is open.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenContainer {
     is_object: bool,
     is_card: bool,
 }
 
-/// A secret that is an object or an array.
+/// A secret object or array that is being skipped.
 #[derive(Clone, Copy, Debug)]
-struct Hiding {
+struct HiddenContainer {
     start: usize,
     depth: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    Value(Meaning),
+enum ExpectedToken {
+    Value(ValueKind),
     /// The first value of an array, or its end.
     FirstValue,
     Name,
@@ -93,45 +90,49 @@ struct Scanner<'t> {
     text: &'t [u8],
     at: usize,
     names: &'t SecretNames,
-    /// How many levels of JSON within strings may still be followed.
+    /// Remaining levels of JSON inside strings.
     nested: usize,
-    stack: Vec<Open>,
-    hiding: Option<Hiding>,
+    stack: Vec<OpenContainer>,
+    hiding: Option<HiddenContainer>,
     edits: Vec<Edit>,
 }
 
 impl<'t> Scanner<'t> {
-    fn run(&mut self) -> Result<(), End> {
-        let mut next = Next::Value(Meaning::Plain);
+    fn run(&mut self) -> Result<(), ScanEnd> {
+        let mut next = ExpectedToken::Value(ValueKind::Plain);
         loop {
             let Some(byte) = self.peek() else {
-                let is_between = self.stack.is_empty() && next == Next::More;
-                return if is_between { Ok(()) } else { Err(End::Cut) };
+                let is_between = self.stack.is_empty() && next == ExpectedToken::More;
+                return if is_between { Ok(()) } else { Err(ScanEnd::Cut) };
             };
             next = match (next, byte) {
-                (Next::FirstName, b'}') | (Next::FirstValue, b']') => self.close(byte, true)?,
-                (Next::FirstName | Next::Name, b'"') => Next::Value(self.name()?),
-                (Next::FirstValue, _) => self.value(byte, self.of_element())?,
-                (Next::Value(meaning), _) => self.value(byte, meaning)?,
-                (Next::More, b',') if !self.stack.is_empty() => {
+                (ExpectedToken::FirstName, b'}') | (ExpectedToken::FirstValue, b']') => {
+                    self.close(byte, true)?
+                }
+                (ExpectedToken::FirstName | ExpectedToken::Name, b'"') => {
+                    ExpectedToken::Value(self.name()?)
+                }
+                (ExpectedToken::FirstValue, _) => self.value(byte, self.of_element())?,
+                (ExpectedToken::Value(kind), _) => self.value(byte, kind)?,
+                (ExpectedToken::More, b',') if !self.stack.is_empty() => {
                     self.at += 1;
                     if self.inside().is_object {
-                        Next::Name
+                        ExpectedToken::Name
                     } else {
-                        Next::Value(self.of_element())
+                        ExpectedToken::Value(self.of_element())
                     }
                 }
-                (Next::More, b'}' | b']') => self.close(byte, false)?,
-                // Lines of JSON: one text after the other.
-                (Next::More, b'{' | b'[') if self.stack.is_empty() => {
-                    self.value(byte, Meaning::Plain)?
+                (ExpectedToken::More, b'}' | b']') => self.close(byte, false)?,
+                // JSON lines: one value after the other.
+                (ExpectedToken::More, b'{' | b'[') if self.stack.is_empty() => {
+                    self.value(byte, ValueKind::Plain)?
                 }
-                _ => return Err(End::Broken(self.at)),
+                _ => return Err(ScanEnd::Broken(self.at)),
             };
         }
     }
 
-    /// The next byte that is not white.
+    /// The next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         while let Some(byte) = self.text.get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
@@ -142,22 +143,22 @@ impl<'t> Scanner<'t> {
         None
     }
 
-    fn inside(&self) -> Open {
-        self.stack.last().copied().unwrap_or(Open { is_object: false, is_card: false })
+    fn inside(&self) -> OpenContainer {
+        self.stack.last().copied().unwrap_or(OpenContainer { is_object: false, is_card: false })
     }
 
-    fn of_element(&self) -> Meaning {
-        if self.inside().is_card { Meaning::Card } else { Meaning::Plain }
+    fn of_element(&self) -> ValueKind {
+        if self.inside().is_card { ValueKind::Card } else { ValueKind::Plain }
     }
 
-    fn close(&mut self, byte: u8, is_empty: bool) -> Result<Next, End> {
+    fn close(&mut self, byte: u8, is_empty: bool) -> Result<ExpectedToken, ScanEnd> {
         let fits = self.stack.last().is_some_and(|open| open.is_object == (byte == b'}'));
         if !fits {
-            return Err(End::Broken(self.at));
+            return Err(ScanEnd::Broken(self.at));
         }
         self.stack.pop();
         self.at += 1;
-        if let Some(Hiding { start, depth }) = self.hiding
+        if let Some(HiddenContainer { start, depth }) = self.hiding
             && depth == self.stack.len()
         {
             self.hiding = None;
@@ -165,47 +166,51 @@ impl<'t> Scanner<'t> {
                 self.edits.push(Edit::string(start..self.at));
             }
         }
-        Ok(Next::More)
+        Ok(ExpectedToken::More)
     }
 
     /// Reads a name and its colon.
-    fn name(&mut self) -> Result<Meaning, End> {
+    fn name(&mut self) -> Result<ValueKind, ScanEnd> {
         let raw = self.string()?;
         match self.peek() {
             Some(b':') => self.at += 1,
-            Some(_) => return Err(End::Broken(self.at)),
-            None => return Err(End::Cut),
+            Some(_) => return Err(ScanEnd::Broken(self.at)),
+            None => return Err(ScanEnd::Cut),
         }
         if self.hiding.is_some() {
-            return Ok(Meaning::Plain);
+            return Ok(ValueKind::Plain);
         }
         let meant = match raw.contains(&b'\\') {
-            true => Cow::Owned(Code::Escaped.decode(raw)),
+            true => Cow::Owned(TextEncoding::Escaped.decode(raw)),
             false => Cow::Borrowed(raw),
         };
         let name = String::from_utf8_lossy(&meant);
         Ok(if self.names.is_secret_field(&name) {
-            Meaning::Secret
+            ValueKind::Secret
         } else if is_card(&name) {
-            Meaning::Card
+            ValueKind::Card
         } else if self.inside().is_card && is_number(&name) {
-            Meaning::Number
+            ValueKind::Number
         } else {
-            Meaning::Plain
+            ValueKind::Plain
         })
     }
 
-    fn value(&mut self, byte: u8, meaning: Meaning) -> Result<Next, End> {
+    fn value(&mut self, byte: u8, kind: ValueKind) -> Result<ExpectedToken, ScanEnd> {
         let start = self.at;
         match byte {
             b'{' | b'[' => {
-                if meaning == Meaning::Secret && self.hiding.is_none() {
-                    self.hiding = Some(Hiding { start, depth: self.stack.len() });
+                if kind == ValueKind::Secret && self.hiding.is_none() {
+                    self.hiding = Some(HiddenContainer { start, depth: self.stack.len() });
                 }
                 let is_object = byte == b'{';
-                self.stack.push(Open { is_object, is_card: meaning == Meaning::Card });
+                self.stack.push(OpenContainer { is_object, is_card: kind == ValueKind::Card });
                 self.at += 1;
-                return Ok(if is_object { Next::FirstName } else { Next::FirstValue });
+                return Ok(if is_object {
+                    ExpectedToken::FirstName
+                } else {
+                    ExpectedToken::FirstValue
+                });
             }
             b'"' => {
                 let string = self.string();
@@ -213,7 +218,7 @@ impl<'t> Scanner<'t> {
                     Ok(content) => content,
                     Err(_) => &self.text[start + 1..],
                 };
-                self.string_value(start, content, meaning);
+                self.string_value(start, content, kind);
                 string?;
             }
             b'-' | b'0'..=b'9' => {
@@ -223,42 +228,42 @@ impl<'t> Scanner<'t> {
                     self.at += 1;
                 }
                 let number = &self.text[start..self.at];
-                if self.is_hidden(meaning, number) {
+                if self.is_hidden(kind, number) {
                     self.edits.push(Edit::string(start..self.at));
                 }
             }
             _ => self.literal()?,
         }
-        Ok(Next::More)
+        Ok(ExpectedToken::More)
     }
 
-    fn is_hidden(&self, meaning: Meaning, text: &[u8]) -> bool {
+    fn is_hidden(&self, kind: ValueKind, text: &[u8]) -> bool {
         self.hiding.is_none()
-            && match meaning {
-                Meaning::Secret => !text.is_empty() && text != MASK.as_bytes(),
-                Meaning::Number => is_card_number(text),
-                Meaning::Plain | Meaning::Card => false,
+            && match kind {
+                ValueKind::Secret => !text.is_empty() && text != MASK.as_bytes(),
+                ValueKind::Number => is_card_number(text),
+                ValueKind::Plain | ValueKind::Card => false,
             }
     }
 
-    fn string_value(&mut self, start: usize, content: &[u8], meaning: Meaning) {
-        if self.is_hidden(meaning, content) {
+    fn string_value(&mut self, start: usize, content: &[u8], kind: ValueKind) {
+        if self.is_hidden(kind, content) {
             self.edits.push(Edit::string(start..self.at));
         } else if self.hiding.is_none()
             && self.nested > 0
             && content.contains(&b'\\')
             && may_hold_json(content)
         {
-            let meant = Code::Escaped.decode(content);
+            let meant = TextEncoding::Escaped.decode(content);
             let (edits, _) = scan_nested(&meant, self.names, self.nested - 1);
             if !edits.is_empty() {
-                self.edits.extend(Code::Escaped.place(content, start + 1, edits));
+                self.edits.extend(TextEncoding::Escaped.map_edits(content, start + 1, edits));
             }
         }
     }
 
-    /// Reads a string to its end and gives what is between the quotes.
-    fn string(&mut self) -> Result<&'t [u8], End> {
+    /// Reads a string and returns the content between the quotes.
+    fn string(&mut self) -> Result<&'t [u8], ScanEnd> {
         let start = self.at + 1;
         let mut at = start;
         loop {
@@ -271,13 +276,13 @@ impl<'t> Scanner<'t> {
                 Some(_) => at += 1,
                 None => {
                     self.at = self.text.len();
-                    return Err(End::Cut);
+                    return Err(ScanEnd::Cut);
                 }
             }
         }
     }
 
-    fn literal(&mut self) -> Result<(), End> {
+    fn literal(&mut self) -> Result<(), ScanEnd> {
         let rest = &self.text[self.at..];
         for word in [&b"true"[..], b"false", b"null"] {
             if rest.starts_with(word) {
@@ -285,15 +290,14 @@ impl<'t> Scanner<'t> {
                 return Ok(());
             }
             if word.starts_with(rest) {
-                return Err(End::Cut);
+                return Err(ScanEnd::Cut);
             }
         }
-        Err(End::Broken(self.at))
+        Err(ScanEnd::Broken(self.at))
     }
 }
 
-/// Whether the content of a string begins like an object or an array; the white before it may be
-/// escaped.
+/// Whether the content of a string begins like an object or array, after escaped white space.
 fn may_hold_json(content: &[u8]) -> bool {
     let mut rest = content.trim_ascii_start();
     while let Some(more) = rest

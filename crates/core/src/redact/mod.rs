@@ -1,11 +1,10 @@
-//! Hides secrets in what is shown, and takes them out of what is sent where a source asks for that.
+//! Masks secrets in bodies, queries and URLs.
 //!
-//! A body is stored as it came. What leaves through the API has the values of secret fields replaced
-//! by [`MASK`], and nothing else changed: the rest is the same, byte for byte. [`SecretNames`] says which
-//! fields these are.
+//! A body is stored unchanged. In API answers the values of secret fields are replaced by [`MASK`]; all
+//! other bytes stay the same. [`SecretNames`] says which fields are secret.
 //!
-//! - [`mask_body`] is for people: it hides what it can find, also in a text that is cut off or broken.
-//! - [`strip_secrets`] is for destinations: it takes out all, or says that it cannot be sure.
+//! - [`mask_body`] is for people: it masks what it finds, also in truncated or malformed text.
+//! - [`strip_secrets`] is for destinations: it masks everything secret, or fails if it cannot be sure.
 
 mod edit;
 mod form;
@@ -24,7 +23,7 @@ use http::{HeaderMap, header::CONTENT_TYPE};
 pub(crate) use self::path::is_event_name;
 use self::{
     edit::{Edit, apply},
-    json::End,
+    json::ScanEnd,
 };
 pub use self::{
     form::mask_query,
@@ -34,57 +33,55 @@ pub use self::{
 };
 use crate::inflate;
 
-/// What stands in place of a secret.
+/// Replacement for a secret.
 pub const MASK: &str = "•••";
 
-/// A body as it may be seen.
+/// A body with its secrets masked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedactedBody<'b> {
-    /// The body; the very bytes that were given if nothing had to be hidden.
+    /// Borrowed if nothing had to be masked.
     pub body: Cow<'b, [u8]>,
-    /// How many values were replaced.
+    /// Number of masked values.
     pub fields: usize,
-    /// It came packed, and this is what was in it. Only if something was replaced.
+    /// The body was compressed, and this is its decompressed content. Only if something was masked.
     pub unpacked: bool,
 }
 
-/// A body that cannot be looked into, so that nobody knows what is secret in it.
+/// A body that cannot be searched for secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableBodyError {
-    /// It is packed in a way that is unknown or broken.
-    #[error("the body is packed in a way that cannot be undone here")]
+    #[error("the body has an unknown or broken content encoding")]
     Packed,
-    /// It is neither JSON nor a form.
-    #[error("the body is neither JSON nor a form, so that nothing says which part of it is secret")]
+    #[error("the body is neither JSON nor a form, so its secrets cannot be found")]
     Unknown,
 }
 
-/// The body of a request with its secrets masked, as far as they can be found.
+/// Masks the secrets in a request body, as far as they can be found.
 pub fn mask_body<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
     names: &SecretNames,
 ) -> Result<RedactedBody<'b>, UnreadableBodyError> {
-    hide(headers, body, |plain| Ok(find(plain, is_form(headers), names)))
+    edit_body(headers, body, |plain| Ok(find(plain, is_form(headers), names)))
 }
 
-/// A text with its secrets masked, as far as they can be found. It may be cut off.
+/// Masks the secrets in a text, which may be truncated, as far as they can be found.
 pub fn mask_text<'b>(text: &'b [u8], names: &SecretNames) -> RedactedBody<'b> {
     let edits = find(text, false, names);
     RedactedBody { body: apply(text, &edits), fields: edits.len(), unpacked: false }
 }
 
-/// The body of a request without its secrets, if it can be said for sure what they are.
+/// Masks all secrets in a request body; fails if they cannot be found reliably.
 pub fn strip_secrets<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
     names: &SecretNames,
 ) -> Result<RedactedBody<'b>, UnreadableBodyError> {
-    hide(headers, body, |plain| {
+    edit_body(headers, body, |plain| {
         if plain.trim_ascii().is_empty() {
             return Ok(Vec::new());
         }
-        if let (edits, End::Whole) = json::scan(plain, names) {
+        if let (edits, ScanEnd::Whole) = json::scan(plain, names) {
             return Ok(edits);
         }
         match is_form(headers) {
@@ -94,7 +91,7 @@ pub fn strip_secrets<'b>(
     })
 }
 
-fn hide<'b>(
+fn edit_body<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
     find: impl FnOnce(&[u8]) -> Result<Vec<Edit>, UnreadableBodyError>,
@@ -110,21 +107,21 @@ fn hide<'b>(
     Ok(RedactedBody { body, fields: edits.len(), unpacked })
 }
 
-/// What to hide in a text, whatever it is.
+/// The edits for a text of any format.
 fn find(text: &[u8], is_form: bool, names: &SecretNames) -> Vec<Edit> {
     if !json::begins(text) && (is_form || form::looks_like(text)) {
         return form::scan(text, names);
     }
     let (mut edits, is_json_until) = json_in(text, names);
     if let Some(end) = is_json_until {
-        // A name may stand before the place where it breaks, and its value behind it.
+        // A name may be before the position where the JSON breaks and its value after it.
         let guessed = text::scan(text, 0, names).into_iter().filter(|edit| edit.span.end > end);
         edits.extend(guessed);
     }
     edit::merged(edits)
 }
 
-/// What to hide in all JSON that there is in a text, and from where on there may be more than JSON.
+/// The edits for all JSON in a text, and the position after which it may be something else.
 fn json_in(text: &[u8], names: &SecretNames) -> (Vec<Edit>, Option<usize>) {
     let mut edits = Vec::new();
     let mut is_json_until = (!json::begins(text)).then_some(0);
@@ -132,10 +129,10 @@ fn json_in(text: &[u8], names: &SecretNames) -> (Vec<Edit>, Option<usize>) {
     while let Some(found) = text[at..].iter().position(|byte| matches!(byte, b'{' | b'[')) {
         let start = at + found;
         let (found, end) = json::scan(&text[start..], names);
-        edits.extend(found.into_iter().map(|edit| edit.after(start)));
+        edits.extend(found.into_iter().map(|edit| edit.shifted(start)));
         match end {
-            End::Whole | End::Cut => break,
-            End::Broken(broken) => at = start + broken.max(1),
+            ScanEnd::Whole | ScanEnd::Cut => break,
+            ScanEnd::Broken(broken) => at = start + broken.max(1),
         }
         is_json_until = is_json_until.or(Some(at));
     }
@@ -149,35 +146,35 @@ fn is_form(headers: &HeaderMap) -> bool {
     kind.trim().eq_ignore_ascii_case(FORM)
 }
 
-/// A message about a body, without the secrets of that body: whoever reads why something failed must
-/// not learn them from there.
+/// Masks the secrets of a body in an error message about it, so that reading why something failed
+/// does not reveal them.
 pub fn mask_values_in_message(
     message: &str,
     headers: &HeaderMap,
     body: &[u8],
     names: &SecretNames,
 ) -> String {
-    /// A value this short says nothing and would be found everywhere.
+    /// Shorter values would match everywhere.
     const VALUE_BYTES_MIN: usize = 4;
     let Some(plain) = inflate::decode_body(headers, body) else { return message.to_owned() };
-    let mut concealed = message.to_owned();
+    let mut masked = message.to_owned();
     for edit in find(&plain, is_form(headers), names) {
         let raw = &plain[edit.span];
-        // Of an object or an array, each text in it.
+        // For an object or an array, each string in it.
         for text in raw.split(|byte| raw.len() > 1 && raw[0] != b'"' && *byte == b'"') {
-            let meant = edit::Code::Escaped.decode(text);
+            let meant = edit::TextEncoding::Escaped.decode(text);
             let meant = String::from_utf8_lossy(&meant);
             let value = meant.trim_matches('"');
             if value.len() >= VALUE_BYTES_MIN {
-                concealed = conceal_beginning(&concealed.replace(value, MASK), value);
+                masked = mask_prefix(&masked.replace(value, MASK), value);
             }
         }
     }
-    concealed
+    masked
 }
 
-/// Masks also what is left of a value where a message was shortened.
-fn conceal_beginning(message: &str, value: &str) -> String {
+/// Masks also the beginning of a value where a message was truncated.
+fn mask_prefix(message: &str, value: &str) -> String {
     let Some((before, _)) = message.rsplit_once('…') else { return message.to_owned() };
     let ends = value.char_indices().map(|(end, _)| end).skip(1);
     let longest = ends.filter(|end| before.ends_with(&value[..*end])).last();

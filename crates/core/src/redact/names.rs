@@ -1,13 +1,13 @@
-//! Which names stand for secrets. The one list for bodies, headers and queries.
+//! Names of secret fields: the one list for bodies, headers and queries.
 
 use std::fmt::Write as _;
 
-/// Further names that a source may have.
+/// Maximum number of additional names of a source.
 pub const EXTRA_NAMES_MAX: usize = 64;
-/// The longest of them, in bytes.
+/// Maximum length of an additional name.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// A name that ends like this is a secret's, such as `instanceToken` or `X-Api-Key`.
+/// Names with these endings are secret, such as `instanceToken` or `X-Api-Key`.
 const ENDINGS: [&str; 16] = [
     "token",
     "secret",
@@ -27,7 +27,7 @@ const ENDINGS: [&str; 16] = [
     "securitycode",
 ];
 
-/// And so is one of these.
+/// Names that are secret as a whole.
 const WHOLE: [&str; 31] = [
     "authorization",
     "proxyauthorization",
@@ -62,42 +62,39 @@ const WHOLE: [&str; 31] = [
     "track2data",
 ];
 
-/// These end alike and open nothing: they say where a list goes on, or what is the same wish.
+/// Harmless names with a secret ending: pagination and idempotency tokens.
 const HARMLESS: [&str; 5] =
     ["pagetoken", "nexttoken", "synctoken", "continuationtoken", "idempotencytoken"];
 
-/// Headers and parameters are few, and secrets are common in them: they may also hold one of these.
+/// Headers and query parameters are few and often secret: these match anywhere in their names.
 const PARAMETER_PARTS: [&str; 5] = ["token", "secret", "password", "apikey", "accesskey"];
-/// In a body these are everyday words, such as the key of a message.
+/// Secret as header or parameter only; in a body these are common words.
 const PARAMETERS: [&str; 2] = ["key", "auth"];
 
-/// The names of what is secret, usual ones and those that somebody added.
+/// Names of secrets: the built-in ones and those added by a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecretNames {
     fields: Vec<String>,
     headers: Vec<String>,
 }
 
-/// Further names that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretNamesSpecError {
-    /// There are too many.
-    #[error("there may be at most {EXTRA_NAMES_MAX} names")]
+    #[error("too many names; at most {EXTRA_NAMES_MAX} are allowed")]
     TooMany,
-    /// One of them names nothing.
     #[error(
-        "each is the name of a field, of 1 to {NAME_BYTES_MAX} bytes and with a letter or a digit; a field is found at any depth, so write `pin`, not a path to it"
+        "each entry must be a field name of 1 to {NAME_BYTES_MAX} bytes with a letter or digit; fields are found at any depth, so write `pin`, not a path"
     )]
     Name,
 }
 
 impl SecretNames {
-    /// The usual ones alone.
+    /// The built-in names only.
     pub const fn builtin() -> Self {
         Self { fields: Vec::new(), headers: Vec::new() }
     }
 
-    /// Whether people may write these names.
+    /// Validates additional names.
     pub fn check(more: &[String]) -> Result<(), SecretNamesSpecError> {
         if more.len() > EXTRA_NAMES_MAX {
             return Err(SecretNamesSpecError::TooMany);
@@ -110,21 +107,19 @@ impl SecretNames {
         if more.iter().all(is_good) { Ok(()) } else { Err(SecretNamesSpecError::Name) }
     }
 
-    /// Knows more names of fields, headers and parameters.
+    /// Adds names of fields, headers and parameters.
     pub fn add_fields<'n>(&mut self, more: impl IntoIterator<Item = &'n String>) {
-        self.fields.extend(more.into_iter().map(|name| bare(name)));
+        self.fields.extend(more.into_iter().map(|name| normalize(name)));
         self.fields.sort_unstable();
         self.fields.dedup();
     }
 
-    /// Knows one more header.
     pub fn add_header(&mut self, name: &str) {
         self.headers.push(name.to_ascii_lowercase());
     }
 
-    /// Whether the value of this field of a body is a secret.
     pub fn is_secret_field(&self, name: &str) -> bool {
-        self.is_bare_field(&bare(name))
+        self.is_bare_field(&normalize(name))
     }
 
     fn is_bare_field(&self, bare: &str) -> bool {
@@ -133,10 +128,10 @@ impl SecretNames {
                 && (ENDINGS.iter().any(|ending| bare.ends_with(ending)) || WHOLE.contains(&bare))
     }
 
-    /// Whether the value of this header, or of this parameter of a query, is a secret. A signature is
-    /// not: it opens nothing else.
+    /// Whether the value of this header or query parameter is a secret. A signature is not: it gives
+    /// access to nothing else.
     pub fn is_secret_parameter(&self, name: &str) -> bool {
-        let bare = bare(name);
+        let bare = normalize(name);
         self.headers.iter().any(|header| header.eq_ignore_ascii_case(name))
             || self.is_bare_field(&bare)
             || PARAMETERS.contains(&bare.as_str())
@@ -150,13 +145,13 @@ fn is_harmless(bare: &str) -> bool {
 
 /// Whether an object of this name is a payment card.
 pub(super) fn is_card(name: &str) -> bool {
-    let bare = bare(name);
+    let bare = normalize(name);
     bare.ends_with("card") || bare.ends_with("cards")
 }
 
 /// Whether a field of a card may be its number.
 pub(super) fn is_number(name: &str) -> bool {
-    matches!(bare(name).as_str(), "number" | "num" | "no")
+    matches!(normalize(name).as_str(), "number" | "num" | "no")
 }
 
 /// Whether a text looks like the number of a card.
@@ -166,8 +161,8 @@ pub(super) fn is_card_number(text: &[u8]) -> bool {
         && text.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b' ' | b'-'))
 }
 
-/// A name as it is compared: `api_key`, `Api-Key` and `apiKey` are one.
-fn bare(name: &str) -> String {
+/// Normalizes a name for comparison: `api_key`, `Api-Key` and `apiKey` are equal.
+fn normalize(name: &str) -> String {
     let mut bare = String::with_capacity(name.len());
     for letter in name.chars() {
         if letter.is_ascii() {
@@ -175,7 +170,7 @@ fn bare(name: &str) -> String {
                 bare.push(letter.to_ascii_lowercase());
             }
         } else {
-            // Writing to a text cannot fail.
+            // Writing to a String cannot fail.
             let _always = write!(bare, "{}", letter.to_lowercase());
         }
     }
@@ -187,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart_however_they_are_spelled() {
+    fn secret_names_match_in_any_spelling() {
         let names = SecretNames::builtin();
         for secret in [
             "apikey",
@@ -253,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_may_have_names_of_its_own() {
+    fn source_can_add_secret_names() {
         let mut names = SecretNames::builtin();
         names.add_fields(&["Número-CPF".to_owned(), "pin".to_owned()]);
         names.add_header("X-Gate");
@@ -267,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn further_names_have_bounds() {
+    fn additional_names_are_validated() {
         let written = |text: &str| vec![text.to_owned()];
         for (names, expected) in [
             (Vec::new(), Ok(())),

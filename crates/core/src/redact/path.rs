@@ -1,9 +1,9 @@
-//! The path of a request as it may be seen.
+//! Masks secrets in request paths.
 
 use super::MASK;
 
-/// What Evolution API adds to an address when it has one for each event.
-const BY_EVENT: [&str; 33] = [
+/// Path suffixes that Evolution API appends when it calls one URL per event.
+const EVENT_NAMES: [&str; 33] = [
     "application-startup",
     "call",
     "chats-delete",
@@ -39,13 +39,13 @@ const BY_EVENT: [&str; 33] = [
     "typebot-start",
 ];
 
-/// Whether a segment of a path is the name of an event, which is nobody's secret.
+/// Whether a path segment is an event name, which is never a secret.
 pub(crate) fn is_event_name(segment: &str) -> bool {
-    BY_EVENT.contains(&segment)
+    EVENT_NAMES.contains(&segment)
 }
 
-/// What follows a source's name in a path, with every segment masked that may be a secret: a right
-/// one, one that was right, or one that stands in the wrong place.
+/// Masks every segment after the source's name that may be a secret: a current one, an old one, or
+/// one in the wrong position.
 pub fn mask_path(path: &str) -> String {
     let shown = |segment| match segment {
         "" => segment,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_may_be_a_secret_in_a_path_is_not_shown() {
+    fn every_possible_secret_in_a_path_is_masked() {
         let cases = [
             ("", ""),
             ("/", "/"),
@@ -76,6 +76,6 @@ mod tests {
         for (written, expected) in cases {
             assert_eq!(mask_path(written), expected, "case: {written}");
         }
-        assert!(BY_EVENT.is_sorted());
+        assert!(EVENT_NAMES.is_sorted());
     }
 }

@@ -22,7 +22,7 @@ fn plain(body: &str) -> (String, usize) {
 }
 
 #[test]
-fn only_the_values_of_secret_fields_change() {
+fn only_values_of_secret_fields_are_masked() {
     for (body, expected) in [
         // Spelling, white space and order stay.
         (
@@ -64,7 +64,7 @@ fn only_the_values_of_secret_fields_change() {
 }
 
 #[test]
-fn what_has_no_secret_comes_back_as_it_is() {
+fn body_without_secrets_is_returned_unchanged() {
     for body in [
         r#"{"token":"","password":null,"secret":false,"tokens":[],"credentials":{ }}"#,
         r#"{"key":{"id":"A"},"number":"4242424242424242","card":{"last4":"4242","number":"4242"}}"#,
@@ -83,7 +83,7 @@ fn what_has_no_secret_comes_back_as_it_is() {
 }
 
 #[test]
-fn a_text_that_is_cut_off_shows_no_part_of_a_secret() {
+fn truncated_text_reveals_no_part_of_a_secret() {
     let body = r#"{"a":[1,{"token":"CANARY","b":{"secrets":{"x":"CANARY","y":[1,"CANARY"]}}}],
         "m":"{\"apikey\":\"CANARY\"}","card":{"number":4242424242424242}}"#;
     for end in 0..body.len() {
@@ -95,7 +95,7 @@ fn a_text_that_is_cut_off_shows_no_part_of_a_secret() {
 }
 
 #[test]
-fn what_is_no_json_is_searched_as_well_as_it_can_be() {
+fn malformed_and_non_json_text_is_searched() {
     for (body, expected) in [
         (r#"Got: {"apikey":"x\"y"} ."#, r#"Got: {"apikey":"•••"} ."#),
         (r#"{"a":1,}{"apikey":"x"}"#, r#"{"a":1,}{"apikey":"•••"}"#),
@@ -130,7 +130,7 @@ fn what_is_no_json_is_searched_as_well_as_it_can_be() {
 }
 
 #[test]
-fn forms_hide_the_same_fields() {
+fn forms_mask_the_same_fields() {
     let form = headers(&[("content-type", "application/x-www-form-urlencoded; charset=utf-8")]);
     let dots = "%E2%80%A2%E2%80%A2%E2%80%A2";
     for (body, expected) in [
@@ -150,7 +150,7 @@ fn forms_hide_the_same_fields() {
 }
 
 #[test]
-fn a_query_shows_all_but_its_secrets() {
+fn query_secrets_are_masked_and_the_rest_is_kept() {
     for (text, expected) in [
         ("a=1&b=2", "a=1&b=2"),
         ("token=x&a=1", "token=•••&a=1"),
@@ -163,7 +163,7 @@ fn a_query_shows_all_but_its_secrets() {
 }
 
 #[test]
-fn a_packed_body_is_unpacked_only_to_hide_something() {
+fn compressed_body_is_decompressed_only_to_mask_something() {
     let packed = |body: &[u8]| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(body).unwrap();
@@ -186,7 +186,7 @@ fn a_packed_body_is_unpacked_only_to_hide_something() {
 }
 
 #[test]
-fn nothing_is_sent_that_cannot_be_read_for_sure() {
+fn strip_secrets_fails_for_unreadable_bodies() {
     let names = SecretNames::builtin();
     let none = HeaderMap::new();
     for (body, expected) in [
@@ -209,7 +209,7 @@ fn nothing_is_sent_that_cannot_be_read_for_sure() {
 }
 
 #[test]
-fn a_message_tells_no_secret_of_its_body() {
+fn error_message_reveals_no_secret_of_its_body() {
     let body = r#"{"apikey":"CAN\"ARY-123456","cvv":12,"tokens":{"a":"OTHER-1"}}"#.as_bytes();
     let told = |message: &str| {
         mask_values_in_message(message, &HeaderMap::new(), body, &SecretNames::builtin())
@@ -225,7 +225,7 @@ fn a_message_tells_no_secret_of_its_body() {
 }
 
 #[test]
-fn deep_and_long_texts_take_one_pass() {
+fn deep_and_long_texts_are_scanned_in_one_pass() {
     let names = SecretNames::builtin();
     let deep = "[".repeat(1_000_000) + "{\"token\":\"x\"";
     assert!(mask_text(deep.as_bytes(), &names).body.ends_with("{\"token\":\"•••\"".as_bytes()));
@@ -252,13 +252,13 @@ fn deep_and_long_texts_take_one_pass() {
 
 const CANARY: &str = "c4n4ry";
 
-/// Names, many of them secrets'.
+/// Field names, many of them secret.
 fn name() -> impl Strategy<Value = String> {
     let known = ["token", "apiKey", "card", "number", "data", "cvv", "x_secret", "id", "a\"\\b"];
     prop_oneof![Union::new(known.map(|name| Just(name.to_owned()))), "[a-zA-Z_\\-é]{0,8}"]
 }
 
-/// Values whose secrets all hold the canary.
+/// Values whose secrets all contain the canary.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -288,14 +288,14 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn json_stays_json_and_tells_nothing(value in value(), pretty in any::<bool>()) {
+    fn masked_json_stays_valid_and_reveals_no_secret(value in value(), pretty in any::<bool>()) {
         let text = if pretty { format!("{value:#}") } else { value.to_string() };
-        prop_assert!(matches!(json::scan(text.as_bytes(), &SecretNames::builtin()).1, End::Whole));
+        prop_assert!(matches!(json::scan(text.as_bytes(), &SecretNames::builtin()).1, ScanEnd::Whole));
         let (shown, fields) = plain(&text);
         if text.trim_start().starts_with(['{', '[']) {
             let read: Result<Value, _> = serde_json::from_str(&shown);
             prop_assert!(read.is_ok(), "{shown}");
-            // JSON within JSON is followed four levels deep, and quotes of a fifth look like this.
+            // JSON in JSON is followed four levels deep; quotes of a fifth level look like this.
             let deepest = text.contains(&r"\".repeat(31));
             prop_assert!(deepest || !shown.contains(CANARY), "{shown}");
         }
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn all_bytes_but_the_hidden_ones_stay(text in prop_oneof![
+    fn all_bytes_except_masked_ones_stay(text in prop_oneof![
         prop::collection::vec(any::<u8>(), 0..200),
         "[\\{\\}\\[\\]\",:\\\\a-e =&<>]{0,40}(\"token\"|token|<jwt>)[:=]?[\\{\\}\\[\\]\",:\\\\a-e =&]{0,40}"
             .prop_map(String::into_bytes),

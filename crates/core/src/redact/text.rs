@@ -1,23 +1,21 @@
-//! Secrets in a text of no known form: a page that quotes a request, JSON that is broken, XML, a dump.
+//! Secrets in text of unknown format: a page that quotes a request, broken JSON, XML, a dump.
 //!
-//! Best effort: a name that is a secret's, then `:` or `=` or the end of its tag, then the value. It
-//! looks a bounded way back for the name and never reads a value twice.
+//! Best effort: a secret name, then `:`, `=` or the end of its tag, then the value. The search for the
+//! name is bounded, and no value is read twice.
 
 use std::ops::Range;
 
 use super::{
     MASK,
-    edit::{Code, Edit},
+    edit::{Edit, TextEncoding},
     json,
     names::SecretNames,
 };
 
-/// A name is not longer than this.
 const NAME_BYTES_MAX: usize = 64;
-/// The rest of the head of a part is not longer than this.
+/// Maximum length of the rest of a part's head.
 const PART_HEAD_MAX: usize = 512;
 
-/// The edits that a text needs from `start` on.
 pub(super) fn scan(text: &[u8], start: usize, names: &SecretNames) -> Vec<Edit> {
     let mut edits = Vec::new();
     let mut at = start;
@@ -34,27 +32,27 @@ pub(super) fn scan(text: &[u8], start: usize, names: &SecretNames) -> Vec<Edit> 
         } else if text[sign] == b'=' && is_packed_json(&text[at..]) {
             let span = value(text, at);
             let packed = &text[span.clone()];
-            let (found, _) = json::scan(&Code::Percent.decode(packed), names);
-            edits.extend(Code::Percent.place(packed, span.start, found));
+            let (found, _) = json::scan(&TextEncoding::Percent.decode(packed), names);
+            edits.extend(TextEncoding::Percent.map_edits(packed, span.start, found));
             at = span.end.max(at);
         }
     }
     edits
 }
 
-/// Whether a text begins with JSON as a form spells it.
+/// Whether a text begins with form-encoded JSON.
 fn is_packed_json(text: &[u8]) -> bool {
     matches!(text, [b'%', b'7', b'B' | b'b', ..] | [b'%', b'5', b'B' | b'b', ..])
 }
 
-/// The secret value that this sign announces.
+/// The secret value after the separator at `sign`.
 fn secret_at(text: &[u8], start: usize, sign: usize, names: &SecretNames) -> Option<Range<usize>> {
-    let before = Before::read(text, start, sign)?;
+    let before = PrecedingName::read(text, start, sign)?;
     let is_secret = names.is_secret_field(before.name);
     match text[sign] {
         b'>' if is_secret => in_tag(text, &before, sign),
         b':' if is_secret && before.is_quoted => Some(value(text, sign + 1)),
-        // A line of a head; in the middle of a sentence it is prose.
+        // A header line; in the middle of a sentence it would be prose.
         b':' if is_secret && before.begins_line(text, start) => Some(line(text, sign + 1)),
         b'=' if is_secret => {
             let arrow = usize::from(text.get(sign + 1) == Some(&b'>'));
@@ -65,14 +63,14 @@ fn secret_at(text: &[u8], start: usize, sign: usize, names: &SecretNames) -> Opt
     }
 }
 
-/// The name before a sign.
-struct Before<'t> {
+/// The name before a separator.
+struct PrecedingName<'t> {
     name: &'t str,
     start: usize,
     is_quoted: bool,
 }
 
-impl<'t> Before<'t> {
+impl<'t> PrecedingName<'t> {
     fn read(text: &'t [u8], start: usize, sign: usize) -> Option<Self> {
         let from = start.max(sign.saturating_sub(NAME_BYTES_MAX));
         let window = text[from..sign].trim_ascii_end();
@@ -99,7 +97,7 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') || !byte.is_ascii()
 }
 
-/// A value in quotes, or up to the next sign that ends one.
+/// A quoted value, or up to the next delimiter.
 fn value(text: &[u8], from: usize) -> Range<usize> {
     let skipped = |at: usize, white: &[u8]| {
         at + text[at..].iter().take_while(|byte| white.contains(byte)).count()
@@ -109,21 +107,21 @@ fn value(text: &[u8], from: usize) -> Range<usize> {
     match text.get(quote) {
         Some(b'"') => quote + 1..closing(text, quote + 1, quote - start),
         Some(b'\'') => quote + 1..until(text, quote + 1, |byte| matches!(byte, b'\'' | b'\n')),
-        // Where it ends is anybody's guess.
+        // Its end is unknown: take the rest of the line.
         Some(b'{' | b'[') => start..line(text, start).end,
         _ => start..until(text, start, |byte| b" \t\r\n&;,\"'<>()[]{}".contains(&byte)),
     }
 }
 
-/// Where a string ends whose quote has so many backslashes before it, because the text that it is in
-/// is itself in a string, and so on.
+/// The end of a string whose opening quote has this many backslashes before it, because the text is
+/// itself inside a string, and so on.
 fn closing(text: &[u8], from: usize, slashes: usize) -> usize {
     let mut run = 0;
     for (at, byte) in text.iter().enumerate().skip(from) {
         match byte {
             b'\\' => run += 1,
             b'"' => {
-                // A quote of the content is escaped once more than the one that opened it.
+                // A quote in the content is escaped once more than the opening quote.
                 if run % (2 * slashes + 2) != 2 * slashes + 1 {
                     return at - run.min(slashes);
                 }
@@ -144,8 +142,8 @@ fn until(text: &[u8], from: usize, is_end: impl Fn(u8) -> bool) -> usize {
     from + text[from..].iter().take_while(|byte| !is_end(**byte)).count()
 }
 
-/// The content of an element of XML.
-fn in_tag(text: &[u8], before: &Before<'_>, sign: usize) -> Option<Range<usize>> {
+/// The content of an XML element.
+fn in_tag(text: &[u8], before: &PrecedingName<'_>, sign: usize) -> Option<Range<usize>> {
     const DATA: &[u8] = b"<![CDATA[";
     // `<name>` or `<prefix:name>`, and not `</name>`.
     let head = &text[before.start.saturating_sub(NAME_BYTES_MAX)..before.start];
@@ -161,7 +159,7 @@ fn in_tag(text: &[u8], before: &Before<'_>, sign: usize) -> Option<Range<usize>>
     Some(start..until(text, start, |byte| byte == b'<'))
 }
 
-/// The content of a part of a `multipart/form-data` whose name is a secret's.
+/// The content of a `multipart/form-data` part with a secret name.
 fn part(text: &[u8], from: usize, names: &SecretNames) -> Option<Range<usize>> {
     let head = &text[from..text.len().min(from + PART_HEAD_MAX)];
     let name = std::str::from_utf8(&head[value(head, 0)]).ok()?;

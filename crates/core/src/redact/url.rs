@@ -1,11 +1,11 @@
-//! Secrets in the queries of addresses that people configure, such as `https://…/in?token=…`.
+//! Masks secrets in the queries of configured URLs, such as `https://…/in?token=…`.
 
 use super::{
     form::{self, decoded, is_mask},
     names::SecretNames,
 };
 
-/// An address with the secrets of its query masked, for people.
+/// Masks the secrets in the query of a URL.
 pub fn mask_url(url: &str) -> String {
     match url.split_once('?') {
         Some((place, query)) => {
@@ -15,9 +15,9 @@ pub fn mask_url(url: &str) -> String {
     }
 }
 
-/// An address with what is under its masks, as `stored` has it.
+/// Replaces the masks in a URL by the secrets of `stored`.
 ///
-/// Of each name the first mask is the first secret. A mask that stands for nothing stays.
+/// For each name the first mask stands for the first secret. A mask without a secret stays.
 pub fn unmask_url(shown: &str, stored: &str) -> String {
     let (Some((place, query)), Some((_, stored))) = (shown.split_once('?'), stored.split_once('?'))
     else {
@@ -25,7 +25,7 @@ pub fn unmask_url(shown: &str, stored: &str) -> String {
     };
     let names = SecretNames::builtin();
     let mut secrets: Vec<_> =
-        stored.split('&').filter_map(|pair| form::secret(pair, &names)).collect();
+        stored.split('&').filter_map(|pair| form::secret_pair(pair, &names)).collect();
     let mut uncovered = |pair: &str| {
         let (name, _) = pair.split_once('=').filter(|(_, value)| is_mask(value))?;
         let meant = decoded(name);
@@ -36,7 +36,7 @@ pub fn unmask_url(shown: &str, stored: &str) -> String {
     format!("{place}?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
-/// Whether a query holds a mask: alone, or where a value is meant.
+/// Whether a query contains a mask, alone or as a value.
 pub fn has_mask(query: &str) -> bool {
     let mut values =
         query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_of_a_destination_tells_no_secret() {
+    fn secrets_in_destination_urls_are_masked() {
         for (shown, expected) in [
             ("https://h.example/a", "https://h.example/a"),
             ("https://h.example/a?b=1", "https://h.example/a?b=1"),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_a_mask_is_found_by_its_name() {
+    fn masks_are_replaced_by_the_stored_secret_of_the_same_name() {
         let stored = "https://h/a?token=1&b=2&token=3&k%65y=4";
         for (shown, expected) in [
             ("https://h/a?token=•••&b=2&token=•••&k%65y=•••", stored),
@@ -72,7 +72,7 @@ mod tests {
             ("https://h/a?token=%e2%80%a2%E2%80%A2%e2%80%a2", "https://h/a?token=1"),
             ("https://h/a?token=9&b=8", "https://h/a?token=9&b=8"),
             ("https://h/a", "https://h/a"),
-            // What is shown as it is has no mask, and what is masked comes out under no other name.
+            // A mask is never replaced by the secret of another name.
             ("https://h/a?b=•••", "https://h/a?b=•••"),
             ("https://h/a?x=•••&•••", "https://h/a?x=•••&•••"),
             ("https://h/a?key=•••&key=•••", "https://h/a?key=4&key=•••"),

@@ -1,4 +1,4 @@
-//! What the numbers of a job mean, so that they always add up.
+//! The progress numbers of a replay job, which always add up.
 
 use std::collections::BTreeMap;
 
@@ -6,39 +6,35 @@ use serde::Serialize;
 
 use super::state::ReplayState;
 
-/// What became of one thing that a job selected.
+/// Outcome of one selected item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReplayItemOutcome {
-    /// Its new delivery succeeded.
     Succeeded,
-    /// Its new delivery died.
     Dead,
-    /// Its new delivery was cancelled.
     Cancelled,
-    /// It was left out.
+    /// No delivery was created, or it is unknown how it ended.
     Skipped(SkipReason),
 }
 
-/// Why something that was selected was left out.
+/// Why a selected item was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// Somebody else has delivered it again meanwhile.
+    /// It was redelivered by other means meanwhile.
     Superseded,
     /// The event has a delivery to the destination by now.
     Present,
     /// The destination was deleted.
     DestinationGone,
-    /// The event was removed before its turn came.
+    /// Retention removed the event first.
     EventGone,
-    /// The body of the event was removed.
+    /// Retention removed the body of the event.
     BodyGone,
-    /// Delivered, but removed before its end was counted.
+    /// Delivered, but removed before its outcome was counted.
     Forgotten,
 }
 
 impl SkipReason {
-    /// Every reason.
     pub const ALL: [Self; 6] = [
         Self::Superseded,
         Self::Present,
@@ -48,7 +44,6 @@ impl SkipReason {
         Self::Forgotten,
     ];
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Superseded => "superseded",
@@ -62,7 +57,7 @@ impl SkipReason {
 }
 
 impl ReplayItemOutcome {
-    /// The word for it; each is of one outcome alone.
+    /// Unique among all outcomes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -72,29 +67,25 @@ impl ReplayItemOutcome {
         }
     }
 
-    /// The outcome that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
+    pub fn parse(name: &str) -> Option<Self> {
         let ended = [Self::Succeeded, Self::Dead, Self::Cancelled];
         let skipped = SkipReason::ALL.map(Self::Skipped);
-        ended.into_iter().chain(skipped).find(|outcome| outcome.as_str() == word)
+        ended.into_iter().chain(skipped).find(|outcome| outcome.as_str() == name)
     }
 }
 
-/// How far a job has come, or its part for one destination.
+/// Progress of a job, or of its part for one destination.
 ///
-/// `selected = succeeded + dead + cancelled + skipped + waiting + left`, always.
+/// `selected = succeeded + dead + cancelled + skipped + waiting + left` always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayProgress {
-    /// Taken into the job.
     pub selected: u64,
-    /// Of these, whose turn has come.
+    /// Selected items that were processed: delivered or skipped.
     pub taken: u64,
-    /// What became of them.
     pub outcomes: BTreeMap<ReplayItemOutcome, u64>,
 }
 
 impl ReplayProgress {
-    /// Adds what another destination came to.
     pub fn add(&mut self, other: &Self) {
         self.selected += other.selected;
         self.taken += other.taken;
@@ -103,7 +94,6 @@ impl ReplayProgress {
         }
     }
 
-    /// How many came to this.
     pub fn count(&self, outcome: ReplayItemOutcome) -> u64 {
         self.outcomes.get(&outcome).copied().unwrap_or_default()
     }
@@ -113,19 +103,19 @@ impl ReplayProgress {
         SkipReason::ALL.iter().map(|skip| self.count(ReplayItemOutcome::Skipped(*skip))).sum()
     }
 
-    /// Handed out as new deliveries.
+    /// Items for which a delivery was created.
     pub fn dispatched(&self) -> u64 {
         let never_sent =
             self.skipped() - self.count(ReplayItemOutcome::Skipped(SkipReason::Forgotten));
         self.taken.saturating_sub(never_sent)
     }
 
-    /// Those of which it is known what became of them.
+    /// Items with a known outcome.
     pub fn ended(&self) -> u64 {
         self.outcomes.values().sum()
     }
 
-    /// Selected, and never to be handed out: the job was cancelled before.
+    /// Items that are never delivered because the job was cancelled.
     pub fn left(&self, state: ReplayState) -> u64 {
         match state {
             ReplayState::Cancelled => self.selected.saturating_sub(self.taken),
@@ -136,23 +126,23 @@ impl ReplayProgress {
         }
     }
 
-    /// Still to come to something.
+    /// Items without an outcome yet.
     pub fn waiting(&self, state: ReplayState) -> u64 {
         self.selected.saturating_sub(self.ended() + self.left(state))
     }
 }
 
-/// Divides `budget` among those who have room: evenly, and what one cannot take goes to the others.
+/// Divides `budget` evenly; what exceeds the room of one goes to the others.
 pub fn distribute(budget: usize, rooms: &[usize]) -> Vec<usize> {
     let mut shares = vec![0; rooms.len()];
     let mut left = budget;
     loop {
-        let hungry: Vec<usize> = (0..rooms.len()).filter(|at| shares[*at] < rooms[*at]).collect();
-        if hungry.is_empty() || left == 0 {
+        let open: Vec<usize> = (0..rooms.len()).filter(|at| shares[*at] < rooms[*at]).collect();
+        if open.is_empty() || left == 0 {
             return shares;
         }
-        let each = left.div_ceil(hungry.len());
-        for at in hungry {
+        let each = left.div_ceil(open.len());
+        for at in open {
             let more = each.min(rooms[at] - shares[at]).min(left);
             shares[at] += more;
             left -= more;
@@ -167,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_has_one_word_and_back() {
+    fn every_item_outcome_parses_from_its_name() {
         let skipped = SkipReason::ALL.map(ReplayItemOutcome::Skipped);
         for outcome in
             [ReplayItemOutcome::Succeeded, ReplayItemOutcome::Dead, ReplayItemOutcome::Cancelled]
@@ -180,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_goes_to_those_who_have_room() {
+    fn budget_is_distributed_to_those_with_room() {
         let cases: [(usize, &[usize], &[usize]); 6] = [
             (10, &[100, 100], &[5, 5]),
             (10, &[2, 100], &[2, 8]),
@@ -211,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_numbers_add_up_in_every_state(progress in any_progress()) {
+        fn progress_numbers_add_up_in_every_state(progress in any_progress()) {
             for state in ReplayState::ALL {
                 let ended = progress.count(ReplayItemOutcome::Succeeded)
                     + progress.count(ReplayItemOutcome::Dead)
@@ -223,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_of_a_budget_is_lost(budget in 0usize..500, rooms in prop::collection::vec(0usize..90, 0..9)) {
+        fn distribution_uses_the_whole_budget(budget in 0usize..500, rooms in prop::collection::vec(0usize..90, 0..9)) {
             let shares = distribute(budget, &rooms);
             prop_assert!(shares.iter().zip(&rooms).all(|(share, room)| share <= room));
             prop_assert_eq!(shares.iter().sum::<usize>(), budget.min(rooms.iter().sum()));

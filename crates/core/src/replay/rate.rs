@@ -1,4 +1,4 @@
-//! How fast a job hands out deliveries: `50/s`, and the count of what may go now.
+//! The rate of a replay job, and the pacer that enforces it.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::time::Timestamp;
 
-/// So many in a second, a minute or an hour.
+/// Deliveries per second, minute or hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayRate {
     count: u32,
@@ -25,13 +25,13 @@ impl Unit {
         [(Self::Second, "s", 1), (Self::Minute, "m", 60), (Self::Hour, "h", 3600)];
 }
 
-/// The fastest pace: beyond it a job would take the writer's time from live traffic.
+/// The highest rate: beyond it a job would slow down live traffic.
 const PER_SECOND_MAX: u32 = 1000;
-/// What was not used is kept for so long; a job that was held up does not make up for it in a rush.
-const KEPT: Duration = Duration::from_millis(100);
+/// Unused allowance is kept for this long, so that a delayed job does not catch up in a burst.
+const ALLOWANCE_KEPT: Duration = Duration::from_millis(100);
 
 impl Default for ReplayRate {
-    /// Fast enough for most, and hardly felt beside live traffic.
+    /// Fast enough for most jobs, and hardly noticeable for live traffic.
     fn default() -> Self {
         Self { count: 50, unit: Unit::Second }
     }
@@ -42,12 +42,11 @@ impl ReplayRate {
         Unit::ALL.iter().find(|(unit, ..)| *unit == self.unit).map_or(1, |(_, _, seconds)| *seconds)
     }
 
-    /// How many in a second.
     pub fn per_second(self) -> f64 {
         f64::from(self.count) / f64::from(self.unit_seconds())
     }
 
-    /// How long `many` take.
+    /// Estimated time for `many` deliveries.
     pub fn time_for(self, many: u64) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
         let seconds = many as f64 / self.per_second();
@@ -55,9 +54,8 @@ impl ReplayRate {
     }
 }
 
-/// A text that is no pace.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a rate such as 50/s, 300/m or 1000/h, at most {PER_SECOND_MAX}/s")]
+#[error("invalid rate; use for example 50/s, 300/m or 1000/h, at most {PER_SECOND_MAX}/s")]
 pub struct ParseReplayRateError;
 
 impl FromStr for ReplayRate {
@@ -97,44 +95,43 @@ impl<'de> Deserialize<'de> for ReplayRate {
     }
 }
 
-/// Counts what may go now. Begins with one, and never owes more than a moment's worth.
+/// Enforces a rate. Starts with an allowance of one.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayPacer {
-    pace: ReplayRate,
+    rate: ReplayRate,
     saved: f64,
     seen_at: Timestamp,
 }
 
 impl ReplayPacer {
-    /// Begins to count at `now`.
-    pub fn new(pace: ReplayRate, now: Timestamp) -> Self {
-        Self { pace, saved: 1.0, seen_at: now }
+    pub fn new(rate: ReplayRate, now: Timestamp) -> Self {
+        Self { rate, saved: 1.0, seen_at: now }
     }
 
-    /// How many may go at `now`.
+    /// Number of deliveries that may be created at `now`.
     pub fn allowance(&mut self, now: Timestamp) -> usize {
-        let per_second = self.pace.per_second();
-        // One more, or the part of the next one would be lost at every look.
-        let kept_max = 1.0 + per_second * KEPT.as_secs_f64();
+        let per_second = self.rate.per_second();
+        // Plus one, or the fraction of the next delivery would be lost at every call.
+        let kept_max = 1.0 + per_second * ALLOWANCE_KEPT.as_secs_f64();
         self.saved =
             (self.saved + now.since(self.seen_at).as_secs_f64() * per_second).min(kept_max);
         self.seen_at = now;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "between zero and a tenth of the fastest pace"
+            reason = "between zero and a tenth of the fastest rate"
         )]
         let whole = self.saved as usize;
         whole
     }
 
-    /// How long it is from the last look until one more may go.
+    /// Time from the last [`Self::allowance`] until one more is allowed.
     pub fn next_in(&self) -> Duration {
-        let missing = (1.0 - self.saved).max(0.0) / self.pace.per_second();
+        let missing = (1.0 - self.saved).max(0.0) / self.rate.per_second();
         Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX)
     }
 
-    /// So many of them went.
+    /// Uses up part of the allowance.
     pub fn spend(&mut self, many: usize) {
         #[expect(clippy::cast_precision_loss, reason = "at most what allowance said")]
         let spent = many as f64;
@@ -147,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_reads_as_people_write_it() {
+    fn replay_rates_parse_and_display_as_written() {
         for text in ["50/s", "1/s", "1000/s", "300/m", "60000/m", "1/h"] {
             assert_eq!(text.parse::<ReplayRate>().unwrap().to_string(), text);
         }
@@ -157,10 +154,10 @@ mod tests {
         assert_eq!(ReplayRate::default().time_for(1000), Duration::from_secs(20));
     }
 
-    /// What goes in `seconds`, looked at every `every` milliseconds.
-    fn gone(pace: &str, seconds: i64, every: usize) -> usize {
+    /// Deliveries created in `seconds`, with a call every `every` milliseconds.
+    fn created_in(rate: &str, seconds: i64, every: usize) -> usize {
         let begin = Timestamp::from_millis(1_000_000);
-        let mut pacer = ReplayPacer::new(pace.parse().unwrap(), begin);
+        let mut pacer = ReplayPacer::new(rate.parse().unwrap(), begin);
         let mut gone = 0;
         for millis in (0..=seconds * 1000).step_by(every) {
             let many = pacer.allowance(begin + Duration::from_millis(millis.unsigned_abs()));
@@ -171,21 +168,21 @@ mod tests {
     }
 
     #[test]
-    fn over_time_as_many_go_as_the_pace_says() {
-        for (pace, seconds, expected) in
+    fn pacer_reaches_its_rate_over_time() {
+        for (rate, seconds, expected) in
             [("50/s", 20, 1000), ("7/s", 10, 70), ("1000/s", 5, 5000), ("30/m", 60, 30)]
         {
-            let gone = gone(pace, seconds, 50);
-            assert!((expected..=expected + 1).contains(&gone), "{pace}: {gone}");
+            let created = created_in(rate, seconds, 50);
+            assert!((expected..=expected + 1).contains(&created), "{rate}: {created}");
         }
     }
 
     #[test]
-    fn what_was_held_up_is_not_made_up_for() {
+    fn delayed_pacer_does_not_catch_up() {
         let begin = Timestamp::from_millis(0);
         let mut pacer = ReplayPacer::new("100/s".parse().unwrap(), begin);
         assert_eq!(pacer.allowance(begin + Duration::from_secs(3600)), 11);
-        // A clock that steps back gives nothing and takes nothing.
+        // A clock that steps back changes nothing.
         assert_eq!(pacer.allowance(begin), 11);
         pacer.spend(11);
         assert_eq!(pacer.next_in(), Duration::from_millis(10));

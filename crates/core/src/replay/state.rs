@@ -1,43 +1,38 @@
-//! The states of a replay job and the only moves between them.
+//! The states of a replay job and the legal transitions between them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a job stands.
+/// State of a replay job.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayState {
-    /// What it takes is being written down.
+    /// Its items are being selected.
     Selecting,
-    /// It hands out deliveries.
+    /// It creates deliveries.
     Running,
-    /// It hands out nothing until it is resumed. What was handed out goes on.
+    /// It creates no deliveries until it is resumed. Existing ones continue.
     Paused,
     /// All of its deliveries have ended.
     Done,
-    /// A person stopped it: what was not handed out never will be.
+    /// Stopped by a user: remaining items are not delivered.
     Cancelled,
 }
 
-/// What can happen to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayTransition {
-    /// All that it takes is written down.
+    /// All items are selected.
     Selected,
-    /// A person holds it.
     Pause,
-    /// A person lets it go on.
     Resume,
-    /// A person stops it.
     Cancel,
     /// All of its deliveries have ended.
     Finish,
 }
 
 impl ReplayTransition {
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Selected => "selected",
@@ -48,7 +43,7 @@ impl ReplayTransition {
         }
     }
 
-    /// Whether a job in `state` is what this input wants it to be.
+    /// Whether a job in `state` already is where this transition leads.
     pub const fn is_met_by(self, state: ReplayState) -> bool {
         match self {
             Self::Pause => matches!(state, ReplayState::Paused),
@@ -61,11 +56,9 @@ impl ReplayTransition {
 }
 
 impl ReplayState {
-    /// Every state, in the order of a life.
     pub const ALL: [Self; 5] =
         [Self::Selecting, Self::Running, Self::Paused, Self::Done, Self::Cancelled];
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Selecting => "selecting",
@@ -76,20 +69,19 @@ impl ReplayState {
         }
     }
 
-    /// The state that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Whether it hands out nothing more, ever.
+    /// Whether it creates no more deliveries.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Cancelled)
     }
 
-    /// The state after `input`; `None` if that cannot happen.
+    /// The state after `input`; `None` if the transition is illegal.
     ///
-    /// A resumed job always selects: if all is selected already, the next look says so. Thus a pause
-    /// need not remember what it interrupted.
+    /// A resumed job always selects first; if everything is selected already, it runs at once. So a
+    /// pause need not remember which state it interrupted.
     pub const fn apply(self, input: ReplayTransition) -> Option<Self> {
         match (self, input) {
             (Self::Selecting, ReplayTransition::Selected) => Some(Self::Running),
@@ -130,7 +122,7 @@ mod tests {
     ];
 
     #[test]
-    fn these_moves_and_no_others() {
+    fn only_listed_transitions_are_legal() {
         use ReplayState::{Cancelled, Done, Paused, Running, Selecting};
         let table = [
             (Selecting, [Some(Running), Some(Paused), None, Some(Cancelled), None]),
@@ -146,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_met_is_where_a_move_leads_and_moves_no_further() {
+    fn is_met_by_holds_exactly_for_target_states() {
         let met = |input: ReplayTransition| -> Vec<_> {
             ReplayState::ALL.into_iter().filter(|state| input.is_met_by(*state)).collect()
         };
@@ -162,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_has_one_word_and_back() {
+    fn every_replay_state_parses_from_its_name_and_serializes_to_it() {
         for state in ReplayState::ALL {
             assert_eq!(ReplayState::parse(state.as_str()), Some(state));
             let json = serde_json::to_string(&state).unwrap();

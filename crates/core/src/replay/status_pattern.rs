@@ -1,31 +1,29 @@
-//! Which answers of a destination are meant: `503`, or `5xx` for all of a hundred.
+//! Pattern for HTTP statuses: `503`, or `5xx` for a whole class.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// One status, or a hundred of them.
+/// One status or a class of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusPattern {
-    /// This one.
     Exact(u16),
-    /// All that begin with this digit.
-    Hundred(u16),
+    /// All statuses that begin with this digit.
+    Class(u16),
 }
 
 impl StatusPattern {
-    /// The lowest and the highest status that is meant.
+    /// Lowest and highest matching status.
     pub const fn range(self) -> (u16, u16) {
         match self {
             Self::Exact(status) => (status, status),
-            Self::Hundred(digit) => (digit * 100, digit * 100 + 99),
+            Self::Class(digit) => (digit * 100, digit * 100 + 99),
         }
     }
 }
 
-/// A text that means no status.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a status such as 503, or 5xx for all that begin with a 5")]
+#[error("invalid status; use for example 503, or 5xx for all that begin with 5")]
 pub struct ParseStatusPatternError;
 
 impl FromStr for StatusPattern {
@@ -36,10 +34,10 @@ impl FromStr for StatusPattern {
             let plain = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse::<u16>().ok().filter(|_| plain)
         };
-        let hundred = text.strip_suffix("xx").and_then(digits);
+        let class = text.strip_suffix("xx").and_then(digits);
         let exact = digits(text).filter(|status| (100..=999).contains(status));
-        match (hundred, exact) {
-            (Some(digit), _) if (1..=9).contains(&digit) => Ok(Self::Hundred(digit)),
+        match (class, exact) {
+            (Some(digit), _) if (1..=9).contains(&digit) => Ok(Self::Class(digit)),
             (None, Some(status)) => Ok(Self::Exact(status)),
             (Some(_), _) | (None, None) => Err(ParseStatusPatternError),
         }
@@ -50,7 +48,7 @@ impl fmt::Display for StatusPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(status) => write!(f, "{status}"),
-            Self::Hundred(digit) => write!(f, "{digit}xx"),
+            Self::Class(digit) => write!(f, "{digit}xx"),
         }
     }
 }
@@ -61,11 +59,11 @@ impl Serialize for StatusPattern {
     }
 }
 
-/// A text, or a number as people write a status.
+/// From a string or a number.
 impl<'de> Deserialize<'de> for StatusPattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Written;
-        impl de::Visitor<'_> for Written {
+        struct PatternVisitor;
+        impl de::Visitor<'_> for PatternVisitor {
             type Value = StatusPattern;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a status such as 503, or \"5xx\"")
@@ -77,7 +75,7 @@ impl<'de> Deserialize<'de> for StatusPattern {
                 self.visit_str(&status.to_string())
             }
         }
-        deserializer.deserialize_any(Written)
+        deserializer.deserialize_any(PatternVisitor)
     }
 }
 
@@ -86,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_is_a_status_or_a_hundred() {
+    fn status_pattern_is_a_status_or_a_class() {
         let cases = [
             ("503", Some((503, 503))),
             ("5xx", Some((500, 599))),
@@ -108,7 +106,7 @@ mod tests {
             );
         }
         for (json, code) in
-            [("503", StatusPattern::Exact(503)), ("\"4xx\"", StatusPattern::Hundred(4))]
+            [("503", StatusPattern::Exact(503)), ("\"4xx\"", StatusPattern::Class(4))]
         {
             assert_eq!(serde_json::from_str::<StatusPattern>(json).unwrap(), code);
             assert_eq!(code.to_string().parse(), Ok(code));

@@ -29,7 +29,7 @@ fn at(millis: i64) -> Option<Timestamp> {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_replay_jobs_are_rejected() {
     let none = ReplayFilter::default;
     let long = |many| Some("é".repeat(many));
     let group = Some(GroupId::from_uuid(uuid::Uuid::nil()));
@@ -39,18 +39,18 @@ fn what_makes_no_sense_is_refused() {
         (spec(ReplayAction::ForceResend), None),
         (
             ReplaySpec { to: None, ..spec(ReplayAction::SendMissing) },
-            Some(ReplaySpecError::ToIsMissing),
+            Some(ReplaySpecError::MissingTo),
         ),
         (
             ReplaySpec { to: Some(destination(1)), ..spec(ReplayAction::RetryFailed) },
-            Some(ReplaySpecError::ToIsTooMuch),
+            Some(ReplaySpecError::UnexpectedTo),
         ),
         (
             filtered(
                 ReplayAction::SendMissing,
                 ReplayFilter { class: Some(FailureClass::Config), ..none() },
             ),
-            Some(ReplaySpecError::NotOfEvents),
+            Some(ReplaySpecError::DeliveryFilterForEvents),
         ),
         (
             filtered(
@@ -93,7 +93,7 @@ fn what_makes_no_sense_is_refused() {
         ),
         (
             filtered(ReplayAction::SendMissing, ReplayFilter { group, ..none() }),
-            Some(ReplaySpecError::NotOfEvents),
+            Some(ReplaySpecError::DeliveryFilterForEvents),
         ),
         (filtered(ReplayAction::ForceResend, ReplayFilter { group, ..none() }), None),
         (
@@ -101,7 +101,7 @@ fn what_makes_no_sense_is_refused() {
                 ReplayAction::RetryFailed,
                 ReplayFilter { since: at(5), until: at(5), ..none() },
             ),
-            Some(ReplaySpecError::Span),
+            Some(ReplaySpecError::TimeRange),
         ),
         (
             filtered(
@@ -133,7 +133,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn jobs_overlap_unless_facts_keep_them_apart() {
+fn jobs_overlap_unless_immutable_facts_differ() {
     use ReplayAction::{ForceResend, RetryFailed, SendMissing};
     let none = ReplayFilter::default;
     let to = |number| ReplayFilter { destination: Some(destination(number)), ..none() };
@@ -172,7 +172,7 @@ fn jobs_overlap_unless_facts_keep_them_apart() {
 }
 
 #[test]
-fn a_job_is_written_and_read_back() {
+fn replay_job_round_trips_through_json() {
     let filter = ReplayFilter {
         source: Some(source(1)),
         kind: EventKind::new("message"),
@@ -181,7 +181,7 @@ fn a_job_is_written_and_read_back() {
         reason: Some(DeadReason::MaxRetries),
         group: Some(GroupId::from_uuid(uuid::Uuid::nil())),
         class: Some(FailureClass::Transient),
-        code: Some(StatusPattern::Hundred(5)),
+        code: Some(StatusPattern::Class(5)),
         since: at(1_000),
         until: at(2_000),
         key: Some("k".to_owned()),

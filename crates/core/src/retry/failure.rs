@@ -3,33 +3,30 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What kind of failure an attempt was.
+/// The kind of failure of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
-    /// May well work later.
+    /// May succeed later.
     Transient,
-    /// The destination asks us to slow down.
+    /// The destination asks to slow down.
     Throttled,
-    /// This event will never be taken.
+    /// The destination will never accept this event.
     Permanent,
-    /// No event will be taken until somebody mends the settings.
+    /// The destination accepts no event until its settings are fixed.
     Config,
-    /// Nobody knows whether it arrived.
+    /// It is unknown whether the event arrived.
     Ambiguous,
 }
 
 impl FailureClass {
-    /// Every class.
     pub const ALL: [Self; 5] =
         [Self::Transient, Self::Throttled, Self::Permanent, Self::Config, Self::Ambiguous];
 
-    /// The class that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.as_str() == word)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.as_str() == name)
     }
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -47,22 +44,21 @@ impl FailureClass {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum DeadReason {
-    /// The policy's attempts are used up.
+    /// The retry policy's attempts are used up.
     MaxRetries,
-    /// The destination is not what its settings say.
+    /// The settings of the destination are wrong.
     InvalidEndpoint,
-    /// The destination refuses this body.
+    /// The destination rejects this body.
     PayloadError,
-    /// The destination refuses for good.
+    /// The destination rejects the event permanently.
     Unrecoverable,
-    /// Older than the policy allows.
+    /// Older than the retry policy allows.
     Expired,
-    /// Nobody knows whether it arrived, and sending again is not wanted.
+    /// It is unknown whether it arrived, and it must not be sent twice.
     Ambiguous,
 }
 
 impl DeadReason {
-    /// Every reason.
     pub const ALL: [Self; 6] = [
         Self::MaxRetries,
         Self::InvalidEndpoint,
@@ -72,7 +68,6 @@ impl DeadReason {
         Self::Ambiguous,
     ];
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::MaxRetries => "max_retries",
@@ -84,38 +79,36 @@ impl DeadReason {
         }
     }
 
-    /// The reason that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 }
 
-/// What the time of the next attempt comes from.
+/// Where the time of the next attempt comes from.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleReason {
-    /// The retry policy: its delay after so many attempts, jitter included.
+    /// The backoff of the retry policy, jitter included.
     Backoff,
-    /// The destination asked for it with `Retry-After`.
+    /// The destination sent `Retry-After`.
     RetryAfter,
-    /// What the service answered means that it wants to be left alone for so long.
+    /// The service asked to back off for this long.
     ServiceWait,
-    /// Nobody knows whether it arrived, and until then a status may tell.
+    /// It is unknown whether it arrived; a status update may tell until then.
     StatusAwaited,
-    /// The destination is paused for what it answered, and has to be resumed before.
+    /// The answer paused the destination; it has to be resumed first.
     Paused,
-    /// Others wait in line behind it, so that it is not given up.
+    /// Later deliveries of its ordering key wait for it, so it is not given up.
     KeepsOrder,
-    /// The gateway stopped during the attempt.
+    /// The gateway shut down during the attempt.
     Interrupted,
-    /// A status that came during the attempt says that it failed, and when to try again.
+    /// A status update during the attempt said that it failed and when to retry.
     StatusFailed,
 }
 
 impl ScheduleReason {
-    /// Every one.
     pub const ALL: [Self; 8] = [
         Self::Backoff,
         Self::RetryAfter,
@@ -127,7 +120,6 @@ impl ScheduleReason {
         Self::StatusFailed,
     ];
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Backoff => "backoff",
@@ -141,24 +133,23 @@ impl ScheduleReason {
         }
     }
 
-    /// The one that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|why| why.as_str() == word)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 
-    /// The same for people, of the attempt with this number.
-    pub fn text(self, number: u32) -> String {
+    /// Explanation for people, for the attempt with this number.
+    pub fn describe(self, number: u32) -> String {
         let text = match self {
             Self::Backoff => {
-                return format!("the retry policy's delay after attempt {number}, with its jitter");
+                return format!("retry policy backoff after attempt {number}");
             }
-            Self::RetryAfter => "the destination asked for it with Retry-After",
-            Self::ServiceWait => "the service wants to be left alone for so long",
-            Self::StatusAwaited => "until then a status may tell whether it arrived",
-            Self::Paused => "the destination is paused for this, and has to be resumed before",
-            Self::KeepsOrder => "others wait in line behind it, so it is not given up",
-            Self::Interrupted => "the gateway stopped during the attempt",
-            Self::StatusFailed => "a status says that it failed and when to try again",
+            Self::RetryAfter => "the destination sent Retry-After",
+            Self::ServiceWait => "the service asked us to back off",
+            Self::StatusAwaited => "waiting for a status update",
+            Self::Paused => "the destination is paused; resume it first",
+            Self::KeepsOrder => "later deliveries of its ordering key wait for it",
+            Self::Interrupted => "the gateway shut down during the attempt",
+            Self::StatusFailed => "a status update reported a failure",
         };
         text.to_owned()
     }
@@ -169,11 +160,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_one_has_one_word_and_back_and_the_same_in_json() {
-        for why in ScheduleReason::ALL {
-            assert_eq!(ScheduleReason::parse(why.as_str()), Some(why));
-            assert_eq!(serde_json::to_value(why).unwrap(), why.as_str());
-            assert!(!why.text(3).is_empty());
+    fn every_schedule_reason_parses_from_its_name_and_serializes_to_it() {
+        for reason in ScheduleReason::ALL {
+            assert_eq!(ScheduleReason::parse(reason.as_str()), Some(reason));
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+            assert!(!reason.describe(3).is_empty());
         }
         assert_eq!(ScheduleReason::parse("whim"), None);
     }

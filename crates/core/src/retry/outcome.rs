@@ -1,4 +1,5 @@
-//! What came of an attempt, as a fact or in the words of whoever knows the protocol.
+//! The outcome of an attempt: an HTTP status, a transport failure, or a meaning that a channel
+//! derived from its own protocol.
 
 use std::time::Duration;
 
@@ -7,20 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeadReason, FailureClass, RetryAfter};
 
-/// What came of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// The destination answered.
+    /// An HTTP answer.
     Answered { status: u16, retry_after: Option<RetryAfter> },
-    /// There was no whole answer.
+    /// There was no complete answer.
     Failed(AttemptFailure),
-    /// The destination speaks a protocol of its own, in which a status alone would mislead: somebody
-    /// who knows it says what the answer means.
+    /// The destination speaks its own protocol, where an HTTP status alone would mislead: the channel
+    /// says what the answer means.
     Interpreted(SendOutcome),
 }
 
 impl AttemptOutcome {
-    /// The status of the answer, if there was one.
     pub const fn status(&self) -> Option<u16> {
         match self {
             Self::Answered { status, .. } => Some(*status),
@@ -29,7 +28,6 @@ impl AttemptOutcome {
         }
     }
 
-    /// Why there was no answer.
     pub const fn failure(&self) -> Option<AttemptFailure> {
         match self {
             Self::Answered { .. } => None,
@@ -39,32 +37,27 @@ impl AttemptOutcome {
     }
 }
 
-/// What an answer means, in our words.
+/// What an answer means, as interpreted by a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendOutcome {
-    /// The status of the answer, if there was one.
     pub status: Option<u16>,
-    /// Why there was none.
     pub failure: Option<AttemptFailure>,
-    /// What kind of failure it was; `None` is a success.
+    /// `None` is a success.
     pub class: Option<FailureClass>,
-    /// How long to wait at least.
+    /// Minimum wait before the next attempt.
     pub wait: Option<Duration>,
-    /// What the answer asked for in `Retry-After`.
     pub retry_after: Option<RetryAfter>,
-    /// How many attempts in all make sense.
+    /// Maximum number of attempts that make sense, if lower than the policy's.
     pub tries: Option<u32>,
-    /// Why the delivery is dead, where its class alone does not say it. A `config` without a reason
-    /// stays owed.
+    /// Why the delivery is dead, where the class alone does not say it. A `config` failure without a
+    /// reason keeps the delivery pending.
     pub reason: Option<DeadReason>,
-    /// What it says about the destination as a whole.
     pub scope: FailureScope,
-    /// What to do if the class is `ambiguous`.
     pub on_ambiguous: AmbiguousPolicy,
 }
 
 impl SendOutcome {
-    /// A meaning that says nothing but its class.
+    /// An outcome with nothing but its class.
     pub const fn of(class: Option<FailureClass>) -> Self {
         Self {
             status: None,
@@ -80,18 +73,18 @@ impl SendOutcome {
     }
 }
 
-/// What an answer says about its destination as a whole.
+/// What a failure affects beyond its delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureScope {
-    /// What its class says about it.
+    /// As the class implies.
     ByClass,
-    /// Nothing: others may well pass.
+    /// Only this delivery; others may succeed.
     ThisDelivery,
-    /// Nothing about it, but this recipient wants to be left alone for a while.
+    /// The recipient of the message: nothing is sent to them for a while.
     ThisRecipient,
-    /// It wants to be left alone for a while.
+    /// The destination: nothing is sent to it for a while.
     CoolDownDestination,
-    /// Nothing passes until somebody has mended it.
+    /// The destination: it is paused until a person has fixed it.
     PauseDestination,
 }
 
@@ -101,63 +94,62 @@ impl FailureScope {
     }
 }
 
-/// What to do when nobody knows whether something arrived.
+/// What to do when it is unknown whether a message arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmbiguousPolicy {
-    /// Try again: it does no harm, or the destination's settings want it.
+    /// Retry: sending twice does no harm, or the destination's settings accept it.
     Retry,
-    /// Wait so long for a word of it, and only then try again.
+    /// Wait this long for a status update, then retry.
     RetryAfterWait(Duration),
-    /// Leave it to a person.
+    /// Give it up as `ambiguous`, for a person to decide.
     Park,
 }
 
-/// Why there was no answer.
+/// Why an attempt got no usable answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptFailure {
     /// The name did not resolve.
     Dns,
-    /// Nobody listens there.
+    /// Connection refused.
     Refused,
-    /// No way to the address.
+    /// Network or host unreachable.
     Unreachable,
-    /// The connection broke.
+    /// The connection was reset or closed.
     Reset,
-    /// The deadline passed.
+    /// The attempt timed out.
     Timeout,
-    /// The certificate or the handshake was not acceptable.
+    /// The certificate or the TLS handshake was not acceptable.
     Tls,
     /// The address policy forbids the address.
     Blocked,
-    /// The answer was not HTTP.
+    /// The answer was not valid HTTP.
     Protocol,
-    /// The proxy could not carry the request on for now.
+    /// The proxy could not forward the request; may work later.
     Proxy,
-    /// The proxy does not let us through.
+    /// The proxy rejected the request.
     ProxyRefused,
-    /// The token endpoint gives no token for now.
+    /// The token endpoint failed; may work later.
     Token,
-    /// The token endpoint does not give us one.
+    /// The token endpoint rejected the client.
     TokenRefused,
-    /// The gateway was shut down while it waited.
+    /// The gateway shut down during the attempt.
     Interrupted,
-    /// The route's transform made no body; nothing was sent.
+    /// The route's transform failed; nothing was sent.
     Transform,
-    /// It could not be signed as `sign_as` wants it; nothing was sent.
+    /// The request could not be signed as `sign_as` requires; nothing was sent.
     Unsignable,
-    /// It is no message that the service could send; nothing was sent.
+    /// The channel cannot send this message; nothing was sent.
     Unsendable,
-    /// The program could not be started, or may not be.
+    /// The program could not be started or is not allowed.
     NotStarted,
-    /// The program ended without having done its work.
+    /// The program exited with an error.
     Exit,
-    /// What is no HTTP answered that it did not do it.
+    /// A destination other than HTTP answered with an error.
     ErrorReply,
 }
 
 impl AttemptFailure {
-    /// Every failure.
     pub const ALL: [Self; 19] = [
         Self::Dns,
         Self::Refused,
@@ -180,12 +172,10 @@ impl AttemptFailure {
         Self::ErrorReply,
     ];
 
-    /// The failure that `word` names.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|failure| failure.as_str() == word)
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|failure| failure.as_str() == name)
     }
 
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Dns => "dns",
@@ -210,7 +200,8 @@ impl AttemptFailure {
         }
     }
 
-    /// Whether it says nothing about the destination: nothing was sent, or nobody waited for the answer.
+    /// Whether the cause is on our side, so that it says nothing about the destination: nothing was
+    /// sent, or the answer was not awaited.
     pub const fn is_local(self) -> bool {
         matches!(self, Self::Interrupted | Self::Transform | Self::Unsignable | Self::Unsendable)
     }

@@ -1,7 +1,7 @@
-//! When to try again: named policies, own numbers, and `Retry-After`.
+//! Retry policies, backoff and `Retry-After`.
 //!
-//! A policy is a value and its delay a pure function of the attempt and a dice roll. The schedule
-//! itself lives in the store as a due time; nothing here waits.
+//! The delay is a pure function of the attempt number and a random roll. Nothing here waits: the
+//! schedule is stored as a due time.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,21 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{HumanDuration, Timestamp};
 
-/// What a destination asked for in `Retry-After`.
+/// The value of a `Retry-After` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAfter {
-    /// After this long.
     Delay(Duration),
-    /// Not before this time.
     At(Timestamp),
 }
 
 impl RetryAfter {
-    /// Reads both forms of RFC 9110 §10.2.3; anything else is as if it were absent.
+    /// Parses both forms of RFC 9110 §10.2.3; anything else counts as absent.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-            // More digits than a u64 holds still means "very long".
+            // A number too large for u64 still means "very long".
             let secs = text.parse().unwrap_or(u64::MAX / 1000);
             return Some(Self::Delay(Duration::from_secs(secs)));
         }
@@ -33,7 +31,7 @@ impl RetryAfter {
         Some(Self::At(Timestamp::from_millis(i64::try_from(millis).ok()?)))
     }
 
-    /// How long that is from `now`; nothing for a date that has passed.
+    /// The delay from `now`; zero for a date in the past.
     pub fn delay_from(self, now: Timestamp) -> Duration {
         match self {
             Self::Delay(delay) => delay,
@@ -42,32 +40,31 @@ impl RetryAfter {
     }
 }
 
-/// How jitter is laid over a delay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Jitter {
-    /// Anywhere between nothing and the delay: spreads a herd best.
+    /// Uniform between zero and the delay: spreads retries best.
     Full,
-    /// The delay, more or less this share of it.
+    /// Plus or minus this share of the delay.
     Share(f64),
     /// Up to this many seconds on top.
     Plus(f64),
 }
 
-/// How often and when a delivery is tried.
+/// How often a delivery is attempted and how long to wait in between.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
     attempts_max: u32,
-    shape: Shape,
+    backoff: Backoff,
     delay_max: Duration,
     jitter: Jitter,
     age_max: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Shape {
+enum Backoff {
     /// `initial × base^(n-1)` after attempt n.
     Exponential { initial: Duration, base: f64 },
-    /// The n-th entry after attempt n, the last one for all after it.
+    /// The n-th entry after attempt n; the last entry repeats.
     Schedule(Vec<Duration>),
 }
 
@@ -76,7 +73,7 @@ impl RetryPolicy {
     pub fn quick() -> Self {
         Self {
             attempts_max: 3,
-            shape: Shape::Exponential { initial: Duration::from_secs(2), base: 2.0 },
+            backoff: Backoff::Exponential { initial: Duration::from_secs(2), base: 2.0 },
             delay_max: Duration::from_secs(8),
             jitter: Jitter::Plus(0.5),
             age_max: None,
@@ -87,7 +84,7 @@ impl RetryPolicy {
     pub fn short() -> Self {
         Self {
             attempts_max: 5,
-            shape: Shape::Exponential { initial: Duration::from_secs(1), base: 2.0 },
+            backoff: Backoff::Exponential { initial: Duration::from_secs(1), base: 2.0 },
             delay_max: Duration::from_secs(300),
             jitter: Jitter::Share(0.1),
             age_max: None,
@@ -96,35 +93,35 @@ impl RetryPolicy {
 
     /// Ten attempts over about three days, with full jitter.
     ///
-    /// With full jitter the mean wait is half of what stands here: the means add up to three days.
+    /// With full jitter the mean wait is half of each entry: the means add up to three days.
     pub fn standard() -> Self {
         const SCHEDULE_SECS: [u64; 9] =
             [10, 120, 1_200, 3_600, 14_400, 36_000, 72_000, 144_000, 259_200];
         Self {
             attempts_max: 10,
-            shape: Shape::Schedule(SCHEDULE_SECS.map(Duration::from_secs).to_vec()),
+            backoff: Backoff::Schedule(SCHEDULE_SECS.map(Duration::from_secs).to_vec()),
             delay_max: Duration::from_secs(259_200),
             jitter: Jitter::Full,
             age_max: None,
         }
     }
 
-    /// The most attempts that count.
+    /// Maximum number of counted attempts.
     pub fn attempts_max(&self) -> u32 {
         self.attempts_max
     }
 
-    /// The longest wait, before jitter.
+    /// Longest delay, before jitter.
     pub fn delay_max(&self) -> Duration {
         self.delay_max
     }
 
-    /// Whether a delivery created then would be tried at `due_at` past its age.
+    /// Whether a delivery would exceed the policy's maximum age at `due_at`.
     pub fn is_expired(&self, created_at: Timestamp, due_at: Timestamp) -> bool {
         self.age_max.is_some_and(|age_max| due_at > created_at + age_max)
     }
 
-    /// The wait after attempt number `attempt` (from 1). `roll` is in `0.0..1.0`.
+    /// The delay after attempt number `attempt` (from 1). `roll` is in `0.0..1.0`.
     pub fn delay_after(&self, attempt: u32, roll: f64) -> Duration {
         let plain = self.plain_delay(attempt).min(self.delay_max).as_secs_f64();
         let cap = self.delay_max.as_secs_f64();
@@ -138,14 +135,14 @@ impl RetryPolicy {
 
     fn plain_delay(&self, attempt: u32) -> Duration {
         let step = attempt.max(1) - 1;
-        match &self.shape {
-            Shape::Exponential { initial, base } => {
-                // 2^64 is past every cap; a larger exponent would overflow to infinity.
+        match &self.backoff {
+            Backoff::Exponential { initial, base } => {
+                // A larger exponent than 64 would overflow to infinity; the cap is reached long before.
                 let factor = base.powi(i32::try_from(step.min(64)).unwrap_or(64));
                 let secs = (initial.as_secs_f64() * factor).min(self.delay_max.as_secs_f64());
                 Duration::from_secs_f64(secs)
             }
-            Shape::Schedule(delays) => {
+            Backoff::Schedule(delays) => {
                 let at = usize::try_from(step).unwrap_or(usize::MAX).min(delays.len() - 1);
                 delays[at]
             }
@@ -153,61 +150,53 @@ impl RetryPolicy {
     }
 }
 
-/// A policy as it is written: a name, or own numbers.
+/// A retry policy in the settings: a name, or custom values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum RetrySpec {
     /// `quick`, `short` or `standard`.
     Named(#[schemars(regex(pattern = "^(quick|short|standard)$"))] String),
-    /// Own numbers; what is left out is as in `short`.
-    Own(#[serde(deserialize_with = "crate::object::required")] CustomRetrySpec),
+    /// Custom values; defaults are those of `short`.
+    Custom(#[serde(deserialize_with = "crate::object::required")] CustomRetrySpec),
 }
 
-/// Own numbers for a policy.
+/// Custom values of a retry policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CustomRetrySpec {
-    /// The most attempts, 1 to 1000.
+    /// Maximum number of attempts, 1 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_attempts: Option<u32>,
-    /// The wait after the first attempt.
+    /// Delay after the first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_delay: Option<HumanDuration>,
-    /// The longest wait.
+    /// Longest delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_delay: Option<HumanDuration>,
-    /// What each wait is multiplied by.
+    /// Factor by which the delay grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub base: Option<f64>,
-    /// The share of the wait by which it may differ, 0 to 1; 1 is full jitter.
+    /// Share of the delay by which it may vary, 0 to 1; 1 is full jitter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1))]
     pub jitter: Option<f64>,
-    /// The waits themselves, instead of `initial_delay` and `base`.
+    /// Explicit delays, instead of `initial_delay` and `base`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 999))]
     pub schedule: Option<Vec<HumanDuration>>,
-    /// Give up when the next attempt would come this long after the delivery was created.
+    /// Give up when the next attempt would be later than this after the delivery was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<HumanDuration>,
 }
 
-/// A policy that makes no sense.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetrySpecError {
-    /// The name is not known.
-    #[error("there is no retry policy `{0}`; known are quick, short and standard")]
+    #[error("unknown retry policy `{0}`; use quick, short or standard")]
     UnknownName(String),
-    /// A number is out of its range.
     #[error("retry.{field} must be {expected}")]
-    OutOfRange {
-        /// Which number.
-        field: &'static str,
-        /// What it may be.
-        expected: &'static str,
-    },
+    OutOfRange { field: &'static str, expected: &'static str },
 }
 
 impl Default for RetrySpec {
@@ -217,7 +206,6 @@ impl Default for RetrySpec {
 }
 
 impl RetrySpec {
-    /// The policy that is meant.
     pub fn policy(&self) -> Result<RetryPolicy, RetrySpecError> {
         match self {
             Self::Named(name) => match name.as_str() {
@@ -226,7 +214,7 @@ impl RetrySpec {
                 "standard" => Ok(RetryPolicy::standard()),
                 _ => Err(RetrySpecError::UnknownName(name.clone())),
             },
-            Self::Own(own) => own.policy(),
+            Self::Custom(custom) => custom.policy(),
         }
     }
 }
@@ -234,45 +222,45 @@ impl RetrySpec {
 impl CustomRetrySpec {
     fn policy(&self) -> Result<RetryPolicy, RetrySpecError> {
         let out = |field, expected| Err(RetrySpecError::OutOfRange { field, expected });
-        let like = RetryPolicy::short();
+        let default = RetryPolicy::short();
         let base = self.base.unwrap_or(2.0);
         if !(1.0..=100.0).contains(&base) {
             return out("base", "between 1 and 100");
         }
         let jitter = match self.jitter {
-            None => like.jitter,
+            None => default.jitter,
             Some(1.0) => Jitter::Full,
             Some(share) if (0.0..1.0).contains(&share) => Jitter::Share(share),
             Some(_) => return out("jitter", "between 0 and 1"),
         };
-        let shape = match &self.schedule {
+        let backoff = match &self.schedule {
             Some(_) if self.initial_delay.is_some() || self.base.is_some() => {
                 return out("schedule", "given without initial_delay and base");
             }
-            Some(spans) if spans.is_empty() || spans.len() > 999 => {
-                return out("schedule", "a list of 1 to 999 spans");
+            Some(delays) if delays.is_empty() || delays.len() > 999 => {
+                return out("schedule", "a list of 1 to 999 durations");
             }
-            Some(spans) => Shape::Schedule(spans.iter().map(|span| span.0).collect()),
-            None => Shape::Exponential {
+            Some(delays) => Backoff::Schedule(delays.iter().map(|delay| delay.0).collect()),
+            None => Backoff::Exponential {
                 initial: self.initial_delay.map_or(Duration::from_secs(1), |span| span.0),
                 base,
             },
         };
-        let attempts_max = self.max_attempts.unwrap_or(match &shape {
-            Shape::Schedule(delays) => u32::try_from(delays.len()).unwrap_or(999) + 1,
-            Shape::Exponential { .. } => like.attempts_max,
+        let attempts_max = self.max_attempts.unwrap_or(match &backoff {
+            Backoff::Schedule(delays) => u32::try_from(delays.len()).unwrap_or(999) + 1,
+            Backoff::Exponential { .. } => default.attempts_max,
         });
         if !(1..=1000).contains(&attempts_max) {
             return out("max_attempts", "between 1 and 1000");
         }
-        let longest = match &shape {
-            Shape::Schedule(delays) => delays.iter().max().copied(),
-            Shape::Exponential { .. } => None,
+        let longest = match &backoff {
+            Backoff::Schedule(delays) => delays.iter().max().copied(),
+            Backoff::Exponential { .. } => None,
         };
-        let delay_max = self.max_delay.map(|span| span.0).or(longest).unwrap_or(like.delay_max);
+        let delay_max = self.max_delay.map(|span| span.0).or(longest).unwrap_or(default.delay_max);
         Ok(RetryPolicy {
             attempts_max,
-            shape,
+            backoff,
             delay_max,
             jitter,
             age_max: self.max_age.map(|span| span.0),
@@ -289,7 +277,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_763_193_600_000);
 
     #[test]
-    fn retry_after_reads_both_forms_and_nothing_else() {
+    fn retry_after_parses_seconds_and_http_dates_only() {
         let date = NOW + Duration::from_secs(90);
         let cases = [
             ("120", Some(RetryAfter::Delay(Duration::from_secs(120)))),
@@ -310,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn named_policies_keep_their_formulas() {
+    fn named_policies_follow_their_formulas() {
         let cases = [
             ("quick 1", RetryPolicy::quick(), 1, 2.0, 2.5),
             ("quick 2", RetryPolicy::quick(), 2, 4.0, 4.5),
@@ -329,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_spans_about_three_days() {
+    fn standard_policy_covers_about_three_days() {
         let policy = RetryPolicy::standard();
         let total: f64 =
             (1..policy.attempts_max()).map(|n| policy.delay_after(n, 0.5).as_secs_f64()).sum();
@@ -338,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn own_numbers_are_checked() {
+    fn custom_policy_values_are_validated() {
         let parse = |text: &str| serde_json::from_str::<RetrySpec>(text).unwrap().policy();
         let cases = [
             (r#""quick""#, true),
@@ -359,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_followed_and_its_last_entry_repeats() {
+    fn schedule_is_followed_and_its_last_entry_repeats() {
         let text = r#"{"schedule":["1s","5s","2s"],"max_attempts":9,"jitter":0}"#;
         let policy = serde_json::from_str::<RetrySpec>(text).unwrap().policy().unwrap();
         let secs: Vec<_> = (1..=5).map(|n| policy.delay_after(n, 0.3).as_secs()).collect();
@@ -368,7 +356,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_policy_waits_longer_than_it_says(attempt in 0u32..5000, roll in 0.0f64..1.0) {
+        fn delay_never_exceeds_the_maximum(attempt in 0u32..5000, roll in 0.0f64..1.0) {
             for policy in [RetryPolicy::quick(), RetryPolicy::short(), RetryPolicy::standard()] {
                 let limit = policy.delay_max.as_secs_f64() * 1.1 + 0.001;
                 prop_assert!(policy.delay_after(attempt, roll).as_secs_f64() <= limit);

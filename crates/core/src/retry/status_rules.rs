@@ -1,7 +1,7 @@
-//! What a destination says itself about the statuses that it answers with.
+//! A destination's own rules about the HTTP statuses of its answers.
 //!
-//! A rule names statuses and a verb; the first one that fits an answer decides, and what no rule
-//! names is judged by the table.
+//! A rule maps statuses to an action. The first matching rule decides; without one the status table
+//! of `classify` applies.
 
 use std::{borrow::Cow, fmt, ops::RangeInclusive, str::FromStr};
 
@@ -10,43 +10,43 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{DeadReason, FailureClass};
 
-/// Nobody has more to say about statuses than this.
+/// Maximum number of rules of one destination.
 pub const STATUS_RULES_MAX: usize = 64;
 
-/// Every status that a message can carry.
+/// Valid HTTP statuses.
 const STATUSES: RangeInclusive<u16> = 100..=999;
 
-/// One rule, as it is written.
+/// One rule of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StatusRule {
-    /// Which answers it is about: `409`, `"500-599"` or `"5xx"`.
+    /// The statuses it applies to: `409`, `"500-599"` or `"5xx"`.
     pub status: StatusRange,
-    /// What they mean.
+    /// What to do with such an answer.
     pub then: StatusAction,
-    /// Why a delivery is dead, for `dead` only; by the table when left out.
+    /// The reason recorded for `dead`; by the status table when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
 }
 
-/// What an answer means to whoever wrote the rule.
+/// What to do with an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StatusAction {
-    /// The event has arrived.
+    /// Count it as delivered.
     Succeeded,
-    /// Again, by the policy.
+    /// Retry by the policy.
     Retry,
-    /// Again, and the whole lane slows down.
+    /// Retry, and slow down the whole destination.
     Throttle,
-    /// Given up at once.
+    /// Give up at once.
     Dead,
-    /// Somebody must look at the destination before it is called again; the delivery is kept.
+    /// Pause the destination until a person resumes it; the delivery is kept.
     Pause,
 }
 
 impl StatusAction {
-    /// The kind of failure that this is; `None` is a success.
+    /// `None` is a success.
     pub(super) const fn class(self) -> Option<FailureClass> {
         match self {
             Self::Succeeded => None,
@@ -58,24 +58,19 @@ impl StatusAction {
     }
 }
 
-/// A status, or some that follow each other.
+/// One status or a range of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusRange(RangeInclusive<u16>);
 
-/// A rule that makes no sense.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatusRuleError {
-    /// Not a status.
-    #[error("a status is written as 409, \"500-599\" or \"5xx\", from 100 to 999")]
+    #[error("invalid status; write 409, \"500-599\" or \"5xx\", from 100 to 999")]
     Status,
-    /// A reason where nothing dies.
-    #[error("`reason` goes with then = \"dead\" only")]
-    ReasonWithoutDeath,
-    /// A reason that is not about an answer.
-    #[error("`reason` may be unrecoverable, payload_error or invalid_endpoint")]
+    #[error("`reason` is only allowed with then = \"dead\"")]
+    ReasonWithoutDead,
+    #[error("`reason` must be unrecoverable, payload_error or invalid_endpoint")]
     Reason,
-    /// Too many.
-    #[error("there may be {STATUS_RULES_MAX} rules")]
+    #[error("too many rules; at most {STATUS_RULES_MAX} are allowed")]
     TooMany,
 }
 
@@ -122,29 +117,29 @@ impl<'de> Deserialize<'de> for StatusRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a status such as 409, \"500-599\" or \"5xx\"")]
-        enum Written<'a> {
+        enum RawStatus<'a> {
             Number(u16),
             Text(#[serde(borrow)] Cow<'a, str>),
         }
-        let text = match Written::deserialize(deserializer)? {
-            Written::Number(status) => Cow::Owned(status.to_string()),
-            Written::Text(text) => text,
+        let text = match RawStatus::deserialize(deserializer)? {
+            RawStatus::Number(status) => Cow::Owned(status.to_string()),
+            RawStatus::Text(text) => text,
         };
         text.parse().map_err(de::Error::custom)
     }
 }
 
-/// The rules of one destination, checked. Without any, the table decides alone.
+/// The validated rules of one destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusRules(Vec<StatusRule>);
 
 impl StatusRules {
-    /// No rules: the table decides.
+    /// No rules: the status table decides.
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Checks that each rule makes sense.
+    /// Validates the rules.
     pub fn new(rules: &[StatusRule]) -> Result<Self, StatusRuleError> {
         if rules.len() > STATUS_RULES_MAX {
             return Err(StatusRuleError::TooMany);
@@ -152,22 +147,22 @@ impl StatusRules {
         for rule in rules {
             match (rule.reason, rule.then) {
                 (None, _) => {}
-                (Some(reason), StatusAction::Dead) if is_about_an_answer(reason) => {}
+                (Some(reason), StatusAction::Dead) if is_allowed_reason(reason) => {}
                 (Some(_), StatusAction::Dead) => return Err(StatusRuleError::Reason),
-                (Some(_), _) => return Err(StatusRuleError::ReasonWithoutDeath),
+                (Some(_), _) => return Err(StatusRuleError::ReasonWithoutDead),
             }
         }
         Ok(Self(rules.to_vec()))
     }
 
-    /// The first rule about `status`.
+    /// The first rule that matches `status`.
     pub(super) fn find(&self, status: u16) -> Option<&StatusRule> {
         self.0.iter().find(|rule| rule.status.0.contains(&status))
     }
 }
 
-/// The other reasons are about time and numbers, which no single answer knows.
-const fn is_about_an_answer(reason: DeadReason) -> bool {
+/// The other reasons depend on time and attempt counts, not on a single answer.
+const fn is_allowed_reason(reason: DeadReason) -> bool {
     match reason {
         DeadReason::Unrecoverable | DeadReason::PayloadError | DeadReason::InvalidEndpoint => true,
         DeadReason::MaxRetries | DeadReason::Expired | DeadReason::Ambiguous => false,
@@ -186,7 +181,7 @@ mod tests {
     use crate::{retry::RetryPolicy, time::Timestamp};
 
     #[test]
-    fn statuses_are_a_number_a_range_or_a_hundred() {
+    fn status_range_parses_number_range_and_class() {
         let cases = [
             ("409", Some((409, 409)), "409"),
             ("500-599", Some((500, 599)), "5xx"),
@@ -213,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_as_they_are_written() {
+    fn status_rules_round_trip_through_json() {
         let text = r#"[{"status":409,"then":"succeeded"},{"status":"5xx","then":"dead","reason":"payload_error"}]"#;
         let rules: Vec<StatusRule> = serde_json::from_str(text).unwrap();
         assert_eq!(rules[0].status, StatusRange(409..=409));
@@ -232,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_make_no_sense_are_refused() {
+    fn invalid_status_rules_are_rejected() {
         let rule = |then, reason| StatusRule { status: "404".parse().unwrap(), then, reason };
         let cases = [
             (rule(StatusAction::Dead, Some(DeadReason::InvalidEndpoint)), Ok(())),
             (rule(StatusAction::Dead, Some(DeadReason::Expired)), Err(StatusRuleError::Reason)),
             (
                 rule(StatusAction::Retry, Some(DeadReason::Unrecoverable)),
-                Err(StatusRuleError::ReasonWithoutDeath),
+                Err(StatusRuleError::ReasonWithoutDead),
             ),
         ];
         for (rule, expected) in cases {
@@ -259,7 +254,7 @@ mod tests {
         StatusRules::new(&serde_json::from_str::<Vec<StatusRule>>(json).unwrap()).unwrap()
     }
 
-    fn verdict(rules: &StatusRules, status: u16, attempts: u32) -> RetryDecision {
+    fn decide(rules: &StatusRules, status: u16, attempts: u32) -> RetryDecision {
         let outcome = AttemptOutcome::Answered { status, retry_after: None };
         let progress = AttemptProgress { attempts, throttled: 0, created_at: NOW };
         {
@@ -269,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_about_a_status_comes_before_the_table() {
+    fn first_matching_rule_overrides_the_status_table() {
         let rules = rules(
             r#"[{"status":409,"then":"succeeded"},
                 {"status":404,"then":"retry"},
@@ -291,9 +286,9 @@ mod tests {
             (401, Some(dead(DeadReason::InvalidEndpoint)), Some(FailureClass::Permanent)),
             (503, Some(dead(DeadReason::PayloadError)), Some(FailureClass::Permanent)),
             (200, None, Some(FailureClass::Transient)),
-            // The rule before it has spoken already.
+            // An earlier rule matched already.
             (203, None, Some(FailureClass::Transient)),
-            // Nothing is said about these.
+            // No rule matches these.
             (500, None, Some(FailureClass::Transient)),
             (
                 308,
@@ -307,7 +302,7 @@ mod tests {
         for (status, expected, class) in cases {
             let outcome = AttemptOutcome::Answered { status, retry_after: None };
             assert_eq!(classify(&outcome, &rules), class, "case: {status}");
-            let found = verdict(&rules, status, 1);
+            let found = decide(&rules, status, 1);
             match expected {
                 Some(expected) => assert_eq!(found, expected, "case: {status}"),
                 None => assert!(
@@ -319,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_throttles_cools_the_lane() {
+    fn throttle_rule_cools_the_lane_down() {
         let rules = rules(r#"[{"status":420,"then":"throttle"},{"status":429,"then":"retry"}]"#);
         let progress = AttemptProgress { attempts: 1, throttled: 1, created_at: NOW };
         let cools = |status| {
@@ -331,16 +326,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_pauses_keeps_the_delivery_while_it_has_attempts() {
+    fn pause_rule_keeps_the_delivery_until_attempts_run_out() {
         let rules = rules(r#"[{"status":410,"then":"pause"}]"#);
         let gone = AttemptOutcome::Answered { status: 410, retry_after: None };
         assert_eq!(classify(&gone, &rules), Some(FailureClass::Config));
         assert!(should_pause_destination(&gone, &rules));
         assert!(!should_pause_destination(&gone, &StatusRules::none()));
         assert!(!should_pause_destination(&AttemptOutcome::Failed(AttemptFailure::Tls), &rules));
-        assert!(matches!(verdict(&rules, 410, 1), RetryDecision::Pause { due_at } if due_at > NOW));
+        assert!(matches!(decide(&rules, 410, 1), RetryDecision::Pause { due_at } if due_at > NOW));
         assert_eq!(
-            verdict(&rules, 410, 3),
+            decide(&rules, 410, 3),
             RetryDecision::Dead { reason: DeadReason::MaxRetries, class: FailureClass::Config }
         );
     }

@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
 #[test]
-fn a_late_attempt_does_not_stop_its_destination_for_days() {
+fn late_throttled_attempt_cools_the_lane_for_a_minute_at_most() {
     let retry = RetrySpec::default().policy().unwrap();
     let rules = StatusRules::default();
     let terms = RetryTerms { retry: &retry, rules: &rules };
@@ -81,16 +81,16 @@ fn dead(reason: DeadReason, class: FailureClass) -> RetryDecision {
     RetryDecision::Dead { reason, class }
 }
 
-/// What follows after so many attempts, with 1, 2, 4 … seconds between them and five at most.
-fn follows(cases: &[(&str, u32, SendOutcome, RetryDecision)]) {
+/// Checks the decision after this many attempts, with backoff 1, 2, 4 … seconds and five attempts.
+fn assert_decisions(cases: &[(&str, u32, SendOutcome, RetryDecision)]) {
     let policy = r#"{"max_attempts":5,"initial_delay":"1s","base":2,"jitter":0}"#;
     let policy: RetrySpec = serde_json::from_str(policy).unwrap();
     let policy = policy.policy().unwrap();
     for (name, attempts, meant, expected) in cases {
         let outcome = AttemptOutcome::Interpreted(*meant);
         let progress = progress(*attempts, 0);
-        let verdict = decide_retry(&outcome, progress, by_table(&policy), NOW, 0.5);
-        assert_eq!(verdict, *expected, "case: {name}");
+        let decision = decide_retry(&outcome, progress, by_table(&policy), NOW, 0.5);
+        assert_eq!(decision, *expected, "case: {name}");
         let cools = cool_until(&outcome, progress, by_table(&policy), NOW, 0.5).is_some();
         assert_eq!(cools, *name == "all slower", "case: {name}");
         let stops = meant.scope == FailureScope::PauseDestination;
@@ -99,7 +99,7 @@ fn follows(cases: &[(&str, u32, SendOutcome, RetryDecision)]) {
 }
 
 #[test]
-fn what_somebody_says_it_means_comes_before_every_status() {
+fn interpreted_outcome_overrides_the_http_status() {
     use FailureClass::{Permanent, Throttled, Transient};
     use ScheduleReason::{RetryAfter as Asked, ServiceWait};
     let asked = Some(RetryAfter::Delay(HOUR * 2));
@@ -107,7 +107,7 @@ fn what_somebody_says_it_means_comes_before_every_status() {
     let only_this = FailureScope::ThisDelivery;
     let refused = SendOutcome { reason: Some(DeadReason::PayloadError), ..of(Permanent) };
     let max_retries = dead(DeadReason::MaxRetries, Transient);
-    follows(&[
+    assert_decisions(&[
         (
             "sent",
             1,
@@ -137,7 +137,7 @@ fn what_somebody_says_it_means_comes_before_every_status() {
 }
 
 #[test]
-fn what_somebody_must_mend_stays_owed_and_what_nobody_knows_is_not_hurried() {
+fn config_failure_stays_pending_and_ambiguous_outcome_follows_its_policy() {
     use FailureClass::{Ambiguous, Config};
     let (config, ambiguous) = (of(Config), of(Ambiguous));
     let stops = SendOutcome { scope: FailureScope::PauseDestination, ..config };
@@ -147,7 +147,7 @@ fn what_somebody_must_mend_stays_owed_and_what_nobody_knows_is_not_hurried() {
     let parked = SendOutcome { on_ambiguous: AmbiguousPolicy::Park, ..ambiguous };
     let pause = RetryDecision::Pause { due_at: NOW + Duration::from_secs(16) };
     let given_up = dead(DeadReason::Ambiguous, Ambiguous);
-    follows(&[
+    assert_decisions(&[
         ("all stop, however often it was tried", 5, stops, pause),
         ("only this is held up", 5, held_up, again_as(ScheduleReason::ServiceWait, 3600, Config)),
         ("wrong for good", 1, wrong, dead(DeadReason::InvalidEndpoint, Config)),
@@ -166,25 +166,25 @@ fn what_somebody_must_mend_stays_owed_and_what_nobody_knows_is_not_hurried() {
 }
 
 #[test]
-fn what_somebody_must_mend_does_not_die_of_its_age() {
+fn pending_config_failure_does_not_expire() {
     let policy = r#"{"max_attempts":5,"max_age":"10s","jitter":0}"#;
     let policy: RetrySpec = serde_json::from_str(policy).unwrap();
     let policy = policy.policy().unwrap();
     let old = AttemptProgress { created_at: Timestamp::from_millis(1), ..progress(1, 0) };
     let stops = SendOutcome { scope: FailureScope::PauseDestination, ..of(FailureClass::Config) };
     let held_up = SendOutcome { scope: FailureScope::ThisDelivery, ..of(FailureClass::Config) };
-    let verdict =
+    let decision =
         |meant| decide_retry(&AttemptOutcome::Interpreted(meant), old, by_table(&policy), NOW, 0.5);
-    assert!(matches!(verdict(stops), RetryDecision::Pause { .. }));
-    assert!(matches!(verdict(held_up), RetryDecision::RetryAt { .. }));
+    assert!(matches!(decision(stops), RetryDecision::Pause { .. }));
+    assert!(matches!(decision(held_up), RetryDecision::RetryAt { .. }));
     assert_eq!(
-        verdict(of(FailureClass::Transient)),
+        decision(of(FailureClass::Transient)),
         dead(DeadReason::Expired, FailureClass::Transient)
     );
 }
 
 #[test]
-fn every_answer_has_its_class() {
+fn every_status_has_its_failure_class() {
     let cases = [
         (200, None),
         (204, None),
@@ -227,7 +227,7 @@ fn every_answer_has_its_class() {
 }
 
 #[test]
-fn what_cannot_work_is_buried_at_once_with_its_reason() {
+fn permanent_failure_is_given_up_at_once_with_its_reason() {
     let cases = [
         (answered(400), DeadReason::PayloadError),
         (answered(422), DeadReason::PayloadError),
@@ -238,17 +238,17 @@ fn what_cannot_work_is_buried_at_once_with_its_reason() {
         (AttemptOutcome::Failed(AttemptFailure::Blocked), DeadReason::InvalidEndpoint),
     ];
     for (outcome, expected) in cases {
-        let verdict =
+        let decision =
             decide_retry(&outcome, progress(1, 0), by_table(&RetryPolicy::standard()), NOW, 0.5);
-        let RetryDecision::Dead { reason, .. } = verdict else {
-            panic!("{outcome:?} gave {verdict:?}")
+        let RetryDecision::Dead { reason, .. } = decision else {
+            panic!("{outcome:?} gave {decision:?}")
         };
         assert_eq!(reason, expected, "{outcome:?}");
     }
 }
 
 #[test]
-fn the_last_attempt_of_the_policy_is_the_last() {
+fn delivery_is_dead_after_the_last_attempt_of_the_policy() {
     let policy = RetryPolicy::quick();
     let outcome = answered(500);
     assert!(matches!(
@@ -262,7 +262,7 @@ fn the_last_attempt_of_the_policy_is_the_last() {
 }
 
 #[test]
-fn throttled_attempts_are_free_up_to_a_bound() {
+fn throttled_attempts_are_free_up_to_the_limit() {
     let policy = RetryPolicy::quick();
     let later = answered(429);
     assert!(matches!(
@@ -277,7 +277,7 @@ fn throttled_attempts_are_free_up_to_a_bound() {
 }
 
 #[test]
-fn retry_after_cools_the_lane_within_bounds() {
+fn retry_after_cools_the_lane_within_its_bounds() {
     let cases = [
         ("two seconds", RetryAfter::Delay(Duration::from_secs(2)), 2),
         ("zero is rounded up", RetryAfter::Delay(Duration::ZERO), 1),
@@ -289,8 +289,10 @@ fn retry_after_cools_the_lane_within_bounds() {
         let outcome = AttemptOutcome::Answered { status: 429, retry_after: Some(retry_after) };
         let policy = RetryPolicy::quick();
         let cooled = NOW + Duration::from_secs(secs);
-        let verdict = decide_retry(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
-        let RetryDecision::RetryAt { due_at, .. } = verdict else { panic!("{name}: {verdict:?}") };
+        let decision = decide_retry(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
+        let RetryDecision::RetryAt { due_at, .. } = decision else {
+            panic!("{name}: {decision:?}")
+        };
         assert!(due_at >= cooled, "case: {name}");
         let until = cool_until(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
         assert_eq!(until, Some(cooled), "case: {name}");
@@ -302,7 +304,7 @@ fn retry_after_cools_the_lane_within_bounds() {
 }
 
 #[test]
-fn the_lane_cools_also_when_the_delivery_is_given_up() {
+fn lane_cools_down_also_when_the_delivery_is_given_up() {
     let retry_after = Some(RetryAfter::Delay(Duration::from_secs(60)));
     let outcome = AttemptOutcome::Answered { status: 429, retry_after };
     let impatient = r#"{"max_attempts":9,"max_age":"10s"}"#;
@@ -316,13 +318,13 @@ fn the_lane_cools_also_when_the_delivery_is_given_up() {
 }
 
 #[test]
-fn an_interrupted_attempt_is_due_at_once() {
-    let verdict = decide_retry(
+fn interrupted_attempt_is_due_at_once() {
+    let decision = decide_retry(
         &AttemptOutcome::Failed(AttemptFailure::Interrupted),
         progress(99, 0),
         by_table(&RetryPolicy::quick()),
         NOW,
         0.5,
     );
-    assert_eq!(verdict, again_as(ScheduleReason::Interrupted, 0, FailureClass::Transient));
+    assert_eq!(decision, again_as(ScheduleReason::Interrupted, 0, FailureClass::Transient));
 }

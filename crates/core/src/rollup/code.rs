@@ -1,23 +1,21 @@
-//! How a tally is kept: numbers of seven bits a byte, and only what is not zero.
+//! Binary encoding of rollup counts: varints, and only non-zero values.
 //!
 //! ```text
-//!  tally     = counts, latency, attempt_time
-//!  counts    = how many, then for each: its number, its value
-//!  histogram = how many buckets, then for each: how far behind the last one, its value
+//!  rollup    = counts, latency, attempt_time
+//!  counts    = length, then for each: metric number, value
+//!  histogram = number of buckets, then for each: distance to the previous one, value
 //! ```
 
 use super::{RollupCounts, RollupMetric};
 use crate::histogram::{BUCKETS, Histogram};
 
-/// Bytes that are no tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is not a tally")]
+#[error("invalid rollup encoding")]
 pub struct DecodeRollupError;
 
-/// Bits of a number in each byte; the eighth says that more follow.
+/// Payload bits per byte; the eighth bit says that more bytes follow.
 const BITS: u32 = 7;
 
-/// Appends a number.
 pub fn write_varint(mut number: u64, to: &mut Vec<u8>) {
     while number >> BITS > 0 {
         to.push((number & 0x7f) as u8 | 0x80);
@@ -26,14 +24,14 @@ pub fn write_varint(mut number: u64, to: &mut Vec<u8>) {
     to.push((number & 0x7f) as u8);
 }
 
-/// Reads a number and moves `from` behind it.
+/// Reads a number and advances `from` past it.
 pub fn read_varint(from: &mut &[u8]) -> Result<u64, DecodeRollupError> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(BITS as usize) {
         let (byte, rest) = from.split_first().ok_or(DecodeRollupError)?;
         *from = rest;
         let bits = u64::from(byte & 0x7f);
-        // The last byte has room for one bit only.
+        // The tenth byte has room for one bit only.
         if bits << shift >> shift != bits {
             return Err(DecodeRollupError);
         }
@@ -46,7 +44,6 @@ pub fn read_varint(from: &mut &[u8]) -> Result<u64, DecodeRollupError> {
 }
 
 impl RollupCounts {
-    /// Appends it.
     pub fn encode(&self, to: &mut Vec<u8>) {
         let counted = || RollupMetric::ALL.into_iter().filter(|count| self.get(*count) > 0);
         write_varint(counted().count() as u64, to);
@@ -58,18 +55,18 @@ impl RollupCounts {
         write_histogram(&self.attempt_time, to);
     }
 
-    /// Reads one and moves `from` behind it.
+    /// Reads one and advances `from` past it.
     pub fn decode(from: &mut &[u8]) -> Result<Self, DecodeRollupError> {
-        let mut tally = Self::default();
+        let mut counts = Self::default();
         for _ in 0..read_varint(from)? {
             let number = read_varint(from)?;
             let count =
                 usize::try_from(number).ok().and_then(|n| RollupMetric::ALL.get(n).copied());
-            tally.add(count.ok_or(DecodeRollupError)?, read_varint(from)?);
+            counts.add(count.ok_or(DecodeRollupError)?, read_varint(from)?);
         }
-        tally.latency = read_histogram(from)?;
-        tally.attempt_time = read_histogram(from)?;
-        Ok(tally)
+        counts.latency = read_histogram(from)?;
+        counts.attempt_time = read_histogram(from)?;
+        Ok(counts)
     }
 }
 
@@ -102,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn a_histogram() -> impl Strategy<Value = Histogram> {
+    fn any_histogram() -> impl Strategy<Value = Histogram> {
         let spans = (any::<u64>(), 0..64_u32).prop_map(|(v, s)| Duration::from_micros(v >> s));
         prop::collection::vec(spans, 0..20).prop_map(|spans| {
             let mut histogram = Histogram::default();
@@ -111,54 +108,54 @@ mod tests {
         })
     }
 
-    fn a_tally() -> impl Strategy<Value = RollupCounts> {
-        let counts = prop::collection::vec((0..RollupMetric::ALL.len(), any::<u64>()), 0..8);
-        (counts, a_histogram(), a_histogram()).prop_map(|(counts, latency, attempt_time)| {
-            let mut tally = RollupCounts { latency, attempt_time, ..RollupCounts::default() };
-            counts
+    fn any_counts() -> impl Strategy<Value = RollupCounts> {
+        let pairs = prop::collection::vec((0..RollupMetric::ALL.len(), any::<u64>()), 0..8);
+        (pairs, any_histogram(), any_histogram()).prop_map(|(pairs, latency, attempt_time)| {
+            let mut counts = RollupCounts { latency, attempt_time, ..RollupCounts::default() };
+            pairs
                 .into_iter()
-                .for_each(|(number, many)| tally.add(RollupMetric::ALL[number], many));
-            tally
+                .for_each(|(number, many)| counts.add(RollupMetric::ALL[number], many));
+            counts
         })
     }
 
-    fn written(tally: &RollupCounts) -> Vec<u8> {
+    fn written(counts: &RollupCounts) -> Vec<u8> {
         let mut bytes = Vec::new();
-        tally.encode(&mut bytes);
+        counts.encode(&mut bytes);
         bytes
     }
 
     proptest! {
         #[test]
-        fn a_tally_is_read_as_it_was_written(tally in a_tally(), next in any::<u8>()) {
-            let mut bytes = written(&tally);
+        fn rollup_counts_round_trip(counts in any_counts(), next in any::<u8>()) {
+            let mut bytes = written(&counts);
             bytes.push(next);
             let mut from = &bytes[..];
-            prop_assert_eq!(RollupCounts::decode(&mut from).unwrap(), tally);
+            prop_assert_eq!(RollupCounts::decode(&mut from).unwrap(), counts);
             prop_assert_eq!(from, [next]);
         }
 
         #[test]
-        fn a_tally_that_is_cut_off_is_refused(tally in a_tally(), share in 0.0..1.0_f64) {
-            let bytes = written(&tally);
+        fn truncated_rollup_is_rejected(counts in any_counts(), share in 0.0..1.0_f64) {
+            let bytes = written(&counts);
             let cut = (bytes.len() as f64 * share) as usize;
             prop_assert_eq!(RollupCounts::decode(&mut &bytes[..cut]), Err(DecodeRollupError));
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _whatever = RollupCounts::decode(&mut &bytes[..]);
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _result = RollupCounts::decode(&mut &bytes[..]);
         }
 
         #[test]
-        fn a_number_is_read_as_it_was_written(number in any::<u64>(), shift in 0..64_u32) {
+        fn varint_round_trips(number in any::<u64>(), shift in 0..64_u32) {
             let mut bytes = Vec::new();
             write_varint(number >> shift, &mut bytes);
             prop_assert_eq!(read_varint(&mut &bytes[..]), Ok(number >> shift));
         }
 
         #[test]
-        fn adding_is_the_same_in_any_order(left in a_tally(), right in a_tally()) {
+        fn merging_is_commutative(left in any_counts(), right in any_counts()) {
             let (mut one, mut other) = (left.clone(), right.clone());
             one.merge(&right);
             other.merge(&left);
@@ -167,11 +164,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_rollup_encodings_are_rejected() {
         let cases: [(&str, &[u8]); 4] = [
-            ("a count that nobody knows", &[1, 99, 1, 0, 0]),
+            ("an unknown metric", &[1, 99, 1, 0, 0]),
             ("a bucket that does not exist", &[0, 1, 0xff, 0x7f, 1, 0]),
-            ("a number without an end", &[0xff; 11]),
+            ("an endless number", &[0xff; 11]),
             (
                 "a number that does not fit",
                 &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
@@ -187,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn little_takes_little_room() {
-        let mut tally = RollupCounts::default();
-        tally.add(RollupMetric::Accepted, 1000);
-        assert_eq!(written(&tally), [1, 0, 0xe8, 0x07, 0, 0]);
+    fn few_counts_take_few_bytes() {
+        let mut counts = RollupCounts::default();
+        counts.add(RollupMetric::Accepted, 1000);
+        assert_eq!(written(&counts), [1, 0, 0xe8, 0x07, 0, 0]);
     }
 }

@@ -1,51 +1,44 @@
-//! The points of a chart: whole buckets from one time to another, none left out.
+//! The points of a chart: contiguous buckets of a period.
 
 use std::time::Duration;
 
 use super::{BucketWidth, RollupCounts, SLACK, align};
 use crate::time::{HumanDuration, Timestamp};
 
-/// Points of one chart. Six hours of ten seconds fit.
+/// Maximum number of points of a chart. Six hours of ten seconds fit.
 pub const CHART_POINTS_MAX: u64 = 2500;
 
-/// Widths that are tried when none is asked for.
-const USUAL: [u64; 4] = [10, 60, 3600, 86_400];
+/// Widths tried in order when none is requested.
+const DEFAULT_WIDTHS: [u64; 4] = [10, 60, 3600, 86_400];
 
-/// Points that cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChartGridError {
-    /// Nothing lies between the ends.
     #[error("since must be before until")]
     Empty,
-    /// The width is not made of whole buckets.
-    #[error("width must be a whole multiple of 10s, at most 400d")]
+    #[error("width must be a multiple of 10s, at most 400d")]
     Width,
-    /// There would be too many points.
-    #[error(
-        "that would be more than {CHART_POINTS_MAX} points; ask for a larger width or a shorter time"
-    )]
+    #[error("more than {CHART_POINTS_MAX} points; use a larger width or a shorter period")]
     TooMany,
-    /// The buckets were removed.
-    #[error("points of {0} are kept for {1}; ask for a larger width or a shorter time")]
+    #[error("points of {0} are kept for {1}; use a larger width or a shorter period")]
     Gone(HumanDuration, HumanDuration),
 }
 
-/// Where the points lie.
+/// The positions of the points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChartGrid {
-    /// When the first one begins.
+    /// Start of the first point.
     pub since: Timestamp,
-    /// When the last one ends.
+    /// End of the last point.
     pub until: Timestamp,
-    /// How wide one is, in seconds.
+    /// Width of a point in seconds.
     pub secs: u64,
-    /// Of which buckets they are made.
+    /// The stored buckets that points are made of.
     pub base: BucketWidth,
 }
 
 impl ChartGrid {
-    /// The points that cover `since` to `until`, each `width` wide, or of the finest usual width
-    /// that is there for the whole time.
+    /// The points that cover `since` to `until`, with this `width` or the finest default width that is
+    /// stored for the whole period.
     pub fn new(
         since: Timestamp,
         until: Timestamp,
@@ -59,7 +52,7 @@ impl ChartGrid {
             return Self::of_width(since, until, whole_secs(width.0)?, now);
         }
         let mut tried = Err(ChartGridError::TooMany);
-        for secs in USUAL {
+        for secs in DEFAULT_WIDTHS {
             tried = Self::of_width(since, until, secs, now);
             if tried.is_ok() {
                 break;
@@ -78,7 +71,7 @@ impl ChartGrid {
             BucketWidth::ALL.into_iter().rev().find(|width| secs.is_multiple_of(width.secs()));
         let base = base.ok_or(ChartGridError::Width)?;
         let first = align(since, secs);
-        // The last point is the one that holds the last moment before `until`.
+        // The last point contains the last moment before `until`.
         let last = align(until - Duration::from_millis(1), secs);
         let grid = Self { since: first, until: last + Duration::from_secs(secs), secs, base };
         if grid.len() > CHART_POINTS_MAX {
@@ -97,7 +90,7 @@ impl ChartGrid {
         self.until.since(self.since).as_secs() / self.secs
     }
 
-    /// Adds buckets up to the points in which they lie. A point without any is a tally of zeros.
+    /// Merges buckets into their points. A point without buckets has zero counts.
     pub fn points(
         &self,
         buckets: impl IntoIterator<Item = (Timestamp, RollupCounts)>,
@@ -105,11 +98,11 @@ impl ChartGrid {
         let mut points: Vec<(Timestamp, RollupCounts)> = (0..self.len())
             .map(|n| (self.since + Duration::from_secs(n * self.secs), RollupCounts::default()))
             .collect();
-        for (start, tally) in buckets {
+        for (start, counts) in buckets {
             let place = start.since(self.since).as_secs() / self.secs;
             let point = usize::try_from(place).ok().and_then(|place| points.get_mut(place));
             if let Some((_, sum)) = point.filter(|_| start >= self.since) {
-                sum.merge(&tally);
+                sum.merge(&counts);
             }
         }
         points
@@ -139,13 +132,13 @@ mod tests {
     }
 
     fn accepted(many: u64) -> RollupCounts {
-        let mut tally = RollupCounts::default();
-        tally.add(RollupMetric::Accepted, many);
-        tally
+        let mut counts = RollupCounts::default();
+        counts.add(RollupMetric::Accepted, many);
+        counts
     }
 
     #[test]
-    fn the_width_follows_from_the_time_when_none_is_asked_for() {
+    fn default_width_follows_from_the_period() {
         let cases = [
             (60, 10, BucketWidth::TenSeconds),
             (HOUR, 10, BucketWidth::TenSeconds),
@@ -163,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_given_is_refused_with_a_reason() {
+    fn invalid_grids_are_rejected_with_a_reason() {
         let span = |secs| Some(HumanDuration::from_secs(secs));
         let gone = |width: BucketWidth| {
             ChartGridError::Gone(
@@ -184,13 +177,13 @@ mod tests {
             (500 * DAY, None, gone(BucketWidth::Hour)),
         ];
         for (secs, width, expected) in cases {
-            let told = ChartGrid::new(ago(secs), NOW, width, NOW);
-            assert_eq!(told, Err(expected), "case: {secs} s of {width:?}");
+            let found = ChartGrid::new(ago(secs), NOW, width, NOW);
+            assert_eq!(found, Err(expected), "case: {secs} s of {width:?}");
         }
     }
 
     #[test]
-    fn points_are_aligned_and_none_is_left_out() {
+    fn points_are_aligned_and_contiguous() {
         let at = Timestamp::from_millis;
         let grid =
             ChartGrid::new(at(25_000), at(60_001), Some(HumanDuration::from_secs(20)), at(70_000))
@@ -207,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bucket_of_the_time_is_lost(
+        fn no_bucket_of_the_period_is_lost(
             starts in prop::collection::vec(0..2000_i64, 0..60),
             since in 0..20_000_000_i64,
             span in 1..5_000_000_i64,
@@ -223,7 +216,7 @@ mod tests {
 
             let points = grid.points(buckets);
 
-            let sum: u64 = points.iter().map(|(_, tally)| tally.get(RollupMetric::Accepted)).sum();
+            let sum: u64 = points.iter().map(|(_, counts)| counts.get(RollupMetric::Accepted)).sum();
             prop_assert_eq!(sum, within as u64);
             prop_assert!(points.len() as u64 <= CHART_POINTS_MAX);
         }

@@ -1,12 +1,8 @@
-//! Counts by time that outlive what they count.
+//! Rollups: counts per time bucket that outlive the events they count.
 //!
-//! Events and attempts go when their time has passed; what happened in each ten seconds, minute and
-//! hour stays much longer, as a [`RollupCounts`] of a source or of a destination. Tallies can be added:
-//! that is how coarse buckets come from fine ones, and a whole from its parts.
-//!
-//! - [`RollupCounts`]: what is counted; `code` is how it is kept.
-//! - [`BucketWidth`]: which buckets are kept, and for how long.
-//! - [`ChartGrid`]: the points of a chart.
+//! Events and attempts are removed by retention; the [`RollupCounts`] of each source and destination
+//! per ten seconds, minute and hour are kept much longer. Counts can be merged: coarse buckets come
+//! from fine ones, and totals from their parts. [`ChartGrid`] gives the points of a chart.
 
 mod code;
 mod grid;
@@ -25,47 +21,36 @@ pub use self::{
     grid::{CHART_POINTS_MAX, ChartGrid, ChartGridError},
 };
 
-/// Something that is counted. The number is how it is kept, so it never changes.
+/// A counted metric. Its number is stored, so it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RollupMetric {
-    /// Events stored; of a source.
+    /// Events stored, of a source.
     Accepted = 0,
-    /// Events stored without a key; of a source.
+    /// Events stored without a key, of a source.
     NoKey = 1,
-    /// Duplicates seen; of a source.
+    /// Duplicates received, of a source.
     Duplicates = 2,
-    /// Attempts that went well; of a destination, like all that follow.
+    /// Successful attempts, of a destination, like all that follow.
     Succeeded = 3,
-    /// Attempts that failed for now.
+    /// Attempts by failure class.
     Transient = 4,
-    /// Attempts that were told to slow down.
     Throttled = 5,
-    /// Attempts whose event was refused for good.
     Permanent = 6,
-    /// Attempts that failed by the settings.
     Config = 7,
-    /// Attempts of which nobody knows.
     Ambiguous = 8,
-    /// Deliveries given up, by reason.
+    /// Dead deliveries by reason.
     DeadMaxRetries = 9,
-    /// See [`DeadReason::InvalidEndpoint`].
     DeadInvalidEndpoint = 10,
-    /// See [`DeadReason::PayloadError`].
     DeadPayloadError = 11,
-    /// See [`DeadReason::Unrecoverable`].
     DeadUnrecoverable = 12,
-    /// See [`DeadReason::Expired`].
     DeadExpired = 13,
-    /// See [`DeadReason::Ambiguous`].
     DeadAmbiguous = 14,
 }
 
-/// Counts that exist.
-const COUNTS: usize = 15;
+const METRICS: usize = 15;
 
 impl RollupMetric {
-    /// Every count, in the order of their numbers.
-    pub const ALL: [Self; COUNTS] = [
+    pub const ALL: [Self; METRICS] = [
         Self::Accepted,
         Self::NoKey,
         Self::Duplicates,
@@ -83,7 +68,7 @@ impl RollupMetric {
         Self::DeadAmbiguous,
     ];
 
-    /// What an attempt counts as: `None` is a success.
+    /// The metric of an attempt with this class; `None` is a success.
     pub const fn attempt(class: Option<FailureClass>) -> Self {
         match class {
             None => Self::Succeeded,
@@ -95,7 +80,7 @@ impl RollupMetric {
         }
     }
 
-    /// What a death counts as.
+    /// The metric of a dead delivery.
     pub const fn dead(reason: DeadReason) -> Self {
         match reason {
             DeadReason::MaxRetries => Self::DeadMaxRetries,
@@ -108,29 +93,26 @@ impl RollupMetric {
     }
 }
 
-/// What happened at a source or a destination in some time.
+/// Counts and durations of a source or destination in a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RollupCounts {
-    counts: [u64; COUNTS],
-    /// From when a delivery was created to its success.
+    counts: [u64; METRICS],
+    /// Time from the creation of a delivery to its success.
     pub latency: Histogram,
-    /// How long attempts took, whatever came of them.
+    /// Duration of all attempts.
     pub attempt_time: Histogram,
 }
 
 impl RollupCounts {
-    /// Counts something.
     pub fn add(&mut self, count: RollupMetric, many: u64) {
         let sum = &mut self.counts[count as usize];
         *sum = sum.saturating_add(many);
     }
 
-    /// How often something was counted.
     pub fn get(&self, count: RollupMetric) -> u64 {
         self.counts[count as usize]
     }
 
-    /// Adds what `other` has counted.
     pub fn merge(&mut self, other: &Self) {
         for count in RollupMetric::ALL {
             self.add(count, other.get(count));
@@ -139,12 +121,11 @@ impl RollupCounts {
         self.attempt_time.merge(&other.attempt_time);
     }
 
-    /// Attempts of all outcomes.
     pub fn attempts(&self) -> u64 {
         self.get(RollupMetric::Succeeded) + self.failed()
     }
 
-    /// Attempts that failed, of all classes.
+    /// Failed attempts of all classes.
     pub fn failed(&self) -> u64 {
         FailureClass::ALL
             .into_iter()
@@ -152,31 +133,29 @@ impl RollupCounts {
             .sum()
     }
 
-    /// Deliveries given up, for all reasons.
+    /// Dead deliveries for all reasons.
     pub fn dead(&self) -> u64 {
         DeadReason::ALL.into_iter().map(|reason| self.get(RollupMetric::dead(reason))).sum()
     }
 }
 
-/// The time that may pass between a wish and its answer, and by which clocks may differ.
+/// Tolerance for the time between request and answer and for clock differences.
 const SLACK: Duration = Duration::from_secs(600);
 
-/// The buckets that are kept.
+/// Width of the stored buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BucketWidth {
-    /// Ten seconds, for the last six hours.
+    /// Kept for six hours.
     TenSeconds,
-    /// A minute, for eight days.
+    /// Kept for eight days.
     Minute,
-    /// An hour, for four hundred days.
+    /// Kept for four hundred days.
     Hour,
 }
 
 impl BucketWidth {
-    /// Every width, the finest first.
     pub const ALL: [Self; 3] = [Self::TenSeconds, Self::Minute, Self::Hour];
 
-    /// How wide it is.
     pub const fn secs(self) -> u64 {
         match self {
             Self::TenSeconds => 10,
@@ -185,7 +164,7 @@ impl BucketWidth {
         }
     }
 
-    /// How long its buckets can be asked for.
+    /// How long buckets can be queried.
     pub const fn retention(self) -> Duration {
         match self {
             Self::TenSeconds => Duration::from_secs(6 * 3600),
@@ -194,43 +173,41 @@ impl BucketWidth {
         }
     }
 
-    /// When its buckets are removed: a little after they can be asked for last, so that whoever
-    /// asks for all of them gets all of them.
+    /// When buckets are removed: later than [`Self::retention`], so that a query for the whole period
+    /// gets all buckets.
     pub fn prune_after(self) -> Duration {
         self.retention() + 2 * SLACK
     }
 
-    /// When the bucket that holds `at` begins.
+    /// Start of the bucket that contains `at`.
     pub const fn start(self, at: Timestamp) -> Timestamp {
         align(at, self.secs())
     }
 }
 
-/// The last whole multiple of `secs` since 1970.
+/// Rounds down to a multiple of `secs` since 1970.
 const fn align(at: Timestamp, secs: u64) -> Timestamp {
     let millis = secs.saturating_mul(1000).cast_signed();
     Timestamp::from_millis(at.as_millis() - at.as_millis().rem_euclid(millis))
 }
 
-/// Whose tallies.
+/// What the counts are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RollupSubject {
-    /// Of a source, or of all sources together, also of those that were deleted.
+    /// A source, or all sources together, deleted ones included.
     Source(Option<SourceId>),
-    /// Of a destination, or of all.
+    /// A destination, or all together.
     Destination(Option<DestinationId>),
 }
 
-/// Which buckets.
+/// A query for buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RollupQuery {
-    /// Whose.
     pub subject: RollupSubject,
-    /// How wide.
     pub width: BucketWidth,
-    /// Those that begin at this time or later.
+    /// Start of the first bucket, inclusive.
     pub since: Timestamp,
-    /// Those that begin before this time.
+    /// Start of the last bucket, exclusive.
     pub until: Timestamp,
 }
 
@@ -239,14 +216,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_in_their_order() {
+    fn metric_numbers_match_their_position() {
         for (number, count) in RollupMetric::ALL.into_iter().enumerate() {
             assert_eq!(count as usize, number, "{count:?}");
         }
     }
 
     #[test]
-    fn each_outcome_and_each_reason_has_a_count_of_its_own() {
+    fn each_class_and_each_dead_reason_has_its_own_metric() {
         let outcomes = [None].into_iter().chain(FailureClass::ALL.into_iter().map(Some));
         let all: std::collections::BTreeSet<RollupMetric> = outcomes
             .map(RollupMetric::attempt)
@@ -256,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_over_all_parts() {
+    fn totals_include_all_metrics() {
         let mut tally = RollupCounts::default();
         for (many, count) in (1..).zip(RollupMetric::ALL) {
             tally.add(count, many);
@@ -267,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_begin_at_whole_multiples() {
+    fn buckets_start_at_multiples_of_their_width() {
         let at = Timestamp::from_millis;
         let cases = [
             (BucketWidth::TenSeconds, 12_345, 10_000),

@@ -1,4 +1,4 @@
-//! What people configure, as it is stored, and how it changes.
+//! The stored configuration and its changes.
 
 use std::collections::BTreeSet;
 
@@ -7,47 +7,40 @@ use crate::{
     redact::SecretNames, route::RouteSpec, source::SourceSpec, time::Timestamp,
 };
 
-/// A stored object that people configure, with its times.
+/// A configured object with its timestamps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredObject<I, S> {
-    /// Its id.
     pub id: I,
-    /// What was written.
     pub spec: S,
-    /// When it was first written.
     pub created_at: Timestamp,
-    /// When it was last written.
     pub updated_at: Timestamp,
 }
 
-/// Everything that people configure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Configuration {
-    /// All sources, by name.
+    /// Sorted by name.
     pub sources: Vec<StoredObject<SourceId, SourceSpec>>,
-    /// All destinations, by name.
+    /// Sorted by name.
     pub destinations: Vec<StoredObject<DestinationId, DestinationSpec>>,
-    /// All routes, oldest first.
+    /// Oldest first.
     pub routes: Vec<StoredObject<RouteId, RouteSpec>>,
-    /// What is not configured any more and still says what is secret in what is kept.
+    /// Past settings that are still needed to mask secrets in stored data.
     pub past: PastConfiguration,
 }
 
-/// What was configured once and says what is secret in the requests of that time.
+/// Past settings that say what is secret in older requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PastConfiguration {
-    /// Headers in which a source gets its secret, or once did; in lower case.
+    /// Headers that carry or once carried the secret of a source; in lower case.
     pub token_headers: BTreeSet<String>,
-    /// Sources that are deleted and had something to say about secrets, by id.
+    /// Deleted sources with settings about secrets, sorted by id.
     pub sources: Vec<PastSource>,
 }
 
-/// What a deleted source said about secrets.
+/// Settings of a deleted source about secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastSource {
-    /// Its id.
     pub id: SourceId,
-    /// Its name.
     pub name: Name,
     /// [`SourceSpec::redact`].
     pub redact: Vec<String>,
@@ -56,16 +49,16 @@ pub struct PastSource {
 }
 
 impl PastSource {
-    /// What stays of a source when it is deleted.
-    fn of(id: SourceId, spec: SourceSpec) -> Option<Self> {
+    /// `None` if the source has no settings about secrets.
+    fn from_spec(id: SourceId, spec: SourceSpec) -> Option<Self> {
         let SourceSpec { name, redact, strip_secrets, .. } = spec;
-        let says = strip_secrets || !redact.is_empty();
-        says.then_some(Self { id, name, redact, strip_secrets })
+        let has_settings = strip_secrets || !redact.is_empty();
+        has_settings.then_some(Self { id, name, redact, strip_secrets })
     }
 }
 
 impl Configuration {
-    /// What is secret in the requests of a source, deleted or not.
+    /// Names of secrets in the requests of a source, deleted or not.
     pub fn secret_names(&self, source: SourceId) -> SecretNames {
         let spec = self.sources.iter().find(|stored| stored.id == source);
         let mut names = spec.map_or_else(SecretNames::builtin, |stored| stored.spec.secret_names());
@@ -74,7 +67,7 @@ impl Configuration {
         self.add_token_headers(names)
     }
 
-    /// What is secret in the requests of any source.
+    /// Names of secrets in the requests of any source.
     pub fn all_secret_names(&self) -> SecretNames {
         let mut names = SecretNames::builtin();
         names.add_fields(self.sources.iter().flat_map(|stored| &stored.spec.redact));
@@ -87,11 +80,11 @@ impl Configuration {
         names
     }
 
-    /// What it would be after `changes`; the store does the same to its tables.
+    /// Applies changes; the store does the same to its tables.
     pub fn apply(&mut self, changes: &[ConfigChange], now: Timestamp) {
         for change in changes {
             match change {
-                // Routes follow their ends through a change of name.
+                // Routes follow their source or destination when it is renamed.
                 ConfigChange::PutSource(id, spec) => {
                     let before = put(&mut self.sources, *id, spec, now).map(|old| old.name);
                     self.past.sources.retain(|past| past.id != *id);
@@ -112,7 +105,9 @@ impl Configuration {
                     let gone = remove(&mut self.sources, *id);
                     let name = gone.as_ref().map(|spec| spec.name.clone());
                     self.routes.retain(|route| Some(&route.spec.from) != name.as_ref());
-                    self.past.sources.extend(gone.and_then(|spec| PastSource::of(*id, spec)));
+                    self.past
+                        .sources
+                        .extend(gone.and_then(|spec| PastSource::from_spec(*id, spec)));
                     self.past.sources.sort_by_key(|past| past.id);
                 }
                 ConfigChange::DeleteDestination(id) => {
@@ -127,7 +122,7 @@ impl Configuration {
     }
 }
 
-/// Writes one entry; gives back what it replaced.
+/// Inserts or replaces an object; returns the previous spec.
 fn put<I: PartialEq, S: Clone>(
     list: &mut Vec<StoredObject<I, S>>,
     id: I,
@@ -159,15 +154,14 @@ fn remove<I: PartialEq, S>(list: &mut Vec<StoredObject<I, S>>, id: I) -> Option<
 pub enum ConfigChange {
     /// Creates a source under this id, or replaces the one that has it.
     PutSource(SourceId, SourceSpec),
-    /// Creates a destination under this id, or replaces the one that has it. One that has no order
-    /// (any more) makes what is held for it due.
+    /// Creates a destination under this id, or replaces the one that has it. If it has no ordering
+    /// (any more), its held deliveries become due.
     PutDestination(DestinationId, DestinationSpec),
     /// Creates a route under this id, or replaces the one that has it.
     PutRoute(RouteId, RouteSpec),
     /// Removes a source and its routes. Its events stay.
     DeleteSource(SourceId),
-    /// Removes a destination and its routes. What it was still owed is cancelled.
+    /// Removes a destination and its routes. Its unfinished deliveries are cancelled.
     DeleteDestination(DestinationId),
-    /// Removes a route.
     DeleteRoute(RouteId),
 }

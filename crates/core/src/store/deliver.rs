@@ -1,4 +1,4 @@
-//! What the lanes need of a store.
+//! What lanes need of a store.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,85 +12,69 @@ use crate::{
     ids::RouteId, key::DedupKey, lane::SavedLaneState, name::Name, time::Timestamp,
 };
 
-/// A delivery in the hands of a lane.
+/// A delivery claimed by a lane.
 #[derive(Clone, Debug)]
 pub struct ClaimedDelivery {
-    /// Which one.
     pub id: DeliveryId,
-    /// Of which event.
     pub event: EventId,
-    /// To where.
     pub destination: DestinationId,
-    /// The name of the source from which its event came.
+    /// Name of the source.
     pub source: Name,
-    /// What makes its event the same as another.
+    /// Dedup key of the event.
     pub key: Option<DedupKey>,
-    /// Until when it is ours.
     pub lease: Lease,
-    /// Attempts made so far.
     pub attempts: u32,
-    /// How many of them were throttled.
+    /// Number of throttled attempts.
     pub throttled: u32,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When its event was received.
+    /// Receipt time of the event.
     pub received_at: Timestamp,
-    /// What to send.
     pub payload: Payload,
-    /// The route whose transform is still to be run on it; it failed when the event came.
+    /// The route whose transform must still run; it failed when the event was received.
     pub transform: Option<RouteId>,
-    /// It has an ordering key, and others may wait for it.
+    /// It has an ordering key, so others may wait for it.
     pub ordered: bool,
 }
 
-/// What a claim brings.
+/// The result of a claim.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimBatch {
-    /// What may be tried.
     pub claimed: Vec<ClaimedDelivery>,
-    /// What was due and had to be given up, because its body is missing or damaged.
+    /// Due deliveries that were given up because their body is missing or damaged.
     pub damaged: Vec<DeliveryId>,
 }
 
-/// One try, as it is kept.
+/// A stored attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptRecord {
-    /// Its id.
     pub id: AttemptId,
     /// Counted from 1 within its delivery.
     pub number: u32,
-    /// When it began.
     pub started_at: Timestamp,
-    /// How long it took.
     pub took: Duration,
-    /// Where that time went.
     pub timing: AttemptTiming,
-    /// The status of the answer, if there was one.
+    /// HTTP status of the answer.
     pub status: Option<u16>,
-    /// Why there was none.
+    /// Why there was no answer.
     pub failure: Option<AttemptFailure>,
-    /// What kind of failure it was; `None` for a success.
+    /// `None` for a success.
     pub class: Option<FailureClass>,
-    /// A short text for people.
+    /// Short text for people.
     pub detail: Option<String>,
-    /// The first part of the answer's body.
+    /// Beginning of the answer's body.
     pub response: Vec<u8>,
 }
 
-/// What follows an attempt.
+/// What happens to a delivery after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
-    /// It is done.
     Succeeded,
-    /// It is tried again then.
     RetryAt(Timestamp),
-    /// It is given up.
     Dead(DeadReason),
 }
 
 impl NextStep {
-    /// The word for it.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
             Self::RetryAt(_) => "retry",
@@ -98,7 +82,6 @@ impl NextStep {
         }
     }
 
-    /// Why it is given up.
     pub const fn reason(self) -> Option<DeadReason> {
         match self {
             Self::Dead(reason) => Some(reason),
@@ -106,7 +89,6 @@ impl NextStep {
         }
     }
 
-    /// When it is tried again.
     pub const fn due_at(self) -> Option<Timestamp> {
         match self {
             Self::RetryAt(due_at) => Some(due_at),
@@ -115,69 +97,61 @@ impl NextStep {
     }
 }
 
-/// The end of one attempt.
+/// The end of an attempt, to be recorded.
 #[derive(Clone, Debug)]
 pub struct Settlement {
-    /// Of which delivery.
     pub delivery: DeliveryId,
-    /// To where; as the claim said it.
+    /// As in the claim.
     pub destination: DestinationId,
-    /// When the delivery was created; as the claim said it.
+    /// Creation time of the delivery, as in the claim.
     pub created_at: Timestamp,
-    /// Proof of the claim.
     pub token: LeaseToken,
-    /// When it ended.
     pub at: Timestamp,
-    /// What was tried.
     pub attempt: AttemptRecord,
-    /// What follows.
     pub next: NextStep,
-    /// If it is tried again: why then.
+    /// Reason for the time of the next attempt.
     pub schedule_reason: Option<ScheduleReason>,
-    /// Others may wait for it; see [`ClaimedDelivery::ordered`].
+    /// See [`ClaimedDelivery::ordered`].
     pub ordered: bool,
-    /// That a message was sent, for those destinations that count and name them.
+    /// The sent message, for channels that count messages.
     pub sent: Option<SentMessage>,
 }
 
-/// That a message was sent, or may have been.
+/// A message that was or may have been sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
-    /// What the service calls it; statuses about it have this name. `None` if that is not known.
+    /// The provider's id, used by its status updates; `None` if unknown.
     pub id: Option<String>,
-    /// The day on which it counts, in days since 1970, by the calendar of its destination.
+    /// The day it counts for, in days since 1970 in the destination's time zone.
     pub day: i32,
 }
 
-/// Whether a settlement counted.
+/// The result of settling an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleResult {
-    /// It is recorded.
     Recorded,
-    /// It is recorded, but this follows: a status that came during the attempt said so. Or the claim
-    /// was lost, and the delivery has succeeded by this answer all the same.
+    /// Recorded, but with this next step, because of a status update during the attempt. Or the claim
+    /// was lost, and the delivery succeeded by this answer all the same.
     Overruled(NextStep),
-    /// Somebody else holds the delivery now, or it was cancelled; no attempt was written.
+    /// The claim was lost or the delivery was cancelled; no attempt was recorded.
     LeaseLost,
 }
 
-/// A claim that somebody holds.
+/// A claim with its proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldClaim {
-    /// Which delivery.
     pub delivery: DeliveryId,
-    /// Proof of it.
     pub token: LeaseToken,
 }
 
-/// What the lanes need.
+/// What lanes need of a store.
 #[async_trait]
 pub trait DeliveryStore: Send + Sync {
-    /// Hands over up to `limit` deliveries of `destination` that are due, oldest first; fewer, but
-    /// at least one, where their bodies are large. One whose body is damaged is dead after this.
+    /// Claims up to `limit` due deliveries of `destination`, oldest first; fewer, but at least one, if
+    /// their bodies are large. One with a damaged body is given up.
     ///
-    /// Each is `in_flight` under `lease` when this returns; nobody else gets it before the lease
-    /// has run out.
+    /// Each is `in_flight` under `lease` when this returns and cannot be claimed again before the lease
+    /// expires.
     async fn claim_due(
         &self,
         destination: DestinationId,
@@ -186,12 +160,11 @@ pub trait DeliveryStore: Send + Sync {
         limit: usize,
     ) -> Result<ClaimBatch, StoreError>;
 
-    /// Hands over the delivery of `destination` that is due first, whenever that is; like
-    /// [`Self::claim_due`] otherwise.
+    /// Claims the delivery of `destination` that is due first, even before its due time; otherwise like
+    /// [`Self::claim_due`].
     ///
-    /// Before its time nothing is handed over that was planned for later ([`NewDelivery::delay`]),
-    /// or whose last attempt was ambiguous, because a word of it may still come. It may look no
-    /// further than a bounded number of those.
+    /// Skips deliveries with a delayed first attempt ([`NewDelivery::delay`]) and those whose last
+    /// attempt was ambiguous, because a status update may still arrive. Skips a bounded number only.
     ///
     /// [`NewDelivery::delay`]: crate::event::NewDelivery::delay
     async fn claim_next(
@@ -201,50 +174,50 @@ pub trait DeliveryStore: Send + Sync {
         lease: Lease,
     ) -> Result<ClaimBatch, StoreError>;
 
-    /// When the next delivery of `destination` is due, if one waits.
+    /// Due time of the next waiting delivery.
     async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError>;
 
-    /// Records an attempt and what follows from it, in one step; durable after `Ok`.
+    /// Records an attempt and the next step in one transaction; durable after `Ok`.
     ///
-    /// When a delivery with an ordering key ends here, the next one that has it becomes due in the
-    /// same step. With a token that is not the current one nothing changes, but that a success which
-    /// names what was sent is heard as a status would be.
+    /// When a delivery with an ordering key ends, the next one of the key becomes due in the same
+    /// transaction. With an outdated token nothing changes, except that a success with a message id is
+    /// applied like a status update.
     ///
-    /// Where a status came during the attempt (see [`Confirmation`]), what it said follows if
-    /// nobody knows how the attempt ended, and a success whatever the attempt was told.
+    /// A status update received during the attempt (see [`StatusUpdate`]) decides if the outcome of the
+    /// attempt is ambiguous; a reported success always decides.
     ///
-    /// [`Confirmation`]: crate::event::Confirmation
+    /// [`StatusUpdate`]: crate::event::StatusUpdate
     async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError>;
 
-    /// Notes what holds if nothing more is heard of the attempt that is about to be made; durable
-    /// after `Ok`, and in place of what was noted before.
+    /// Records the outcome that applies if the process crashes during the attempt that is about to
+    /// start; durable after `Ok`, and replaces an earlier one.
     ///
-    /// Should the claim end without [`Self::settle`] or [`Self::release`], because its lease runs
-    /// out or the process dies, the delivery is settled as `will` says, at that time, and is not
-    /// simply due again: what may have been sent is not sent again by a crash. A will has a failure
-    /// and no answer. With a token that is not the current one nothing changes.
-    async fn record_crash_outcome(&self, will: Settlement) -> Result<SettleResult, StoreError>;
+    /// If the claim ends without [`Self::settle`] or [`Self::release`], because its lease expires or the
+    /// process dies, the delivery is settled with this outcome and is not simply due again: a crash
+    /// must not send a message twice. The outcome has a failure and no answer. With an outdated token
+    /// nothing changes.
+    async fn record_crash_outcome(&self, outcome: Settlement) -> Result<SettleResult, StoreError>;
 
-    /// How many messages were sent to `destination` on that day; see [`SentMessage::day`].
+    /// Number of messages sent to `destination` on a day; see [`SentMessage::day`].
     async fn count_sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError>;
 
-    /// Prolongs claims. Those that were lost already are left alone.
+    /// Extends claims; lost ones are ignored.
     async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError>;
 
-    /// Gives claims back untried: due at `due_at`, which may be later than now, no attempt counted.
+    /// Releases claims without an attempt: due at `due_at`, which may be later than now.
     async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError>;
 
-    /// Makes deliveries whose lease has run out due again, or settles them as their will says; says
-    /// to which destinations they go.
+    /// Makes deliveries with an expired lease due again, or settles them with their crash outcome;
+    /// returns their destinations.
     async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError>;
 
-    /// Keeps what is to say of a lane, in place of what was kept before; durable after `Ok`.
+    /// Replaces the saved state of a lane; durable after `Ok`.
     async fn save_lane(
         &self,
         destination: DestinationId,
         state: SavedLaneState,
     ) -> Result<(), StoreError>;
 
-    /// What is kept of each lane of which there is something to say.
+    /// The saved states of all lanes that have one.
     async fn lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError>;
 }

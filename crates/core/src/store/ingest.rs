@@ -1,4 +1,4 @@
-//! What the door needs of a store.
+//! What receiving requests needs of a store.
 
 use std::sync::Arc;
 
@@ -10,59 +10,53 @@ use crate::{
     ids::SourceId, key::DedupKey, sync::SyncResult, time::Timestamp,
 };
 
-/// What became of an event that asked to be admitted.
+/// The result of admitting an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdmitResult {
-    /// It is stored, with its key and its deliveries.
+    /// Stored with its key and deliveries.
     Accepted {
-        /// Deliveries that nobody has claimed: they wait for their turn, or their destination was
-        /// removed a moment ago and they were not written.
+        /// Deliveries that were not claimed: they are held for ordering, or were not written because
+        /// their destination was just deleted.
         held: Vec<DeliveryId>,
-        /// The delivery that was moved by what it says; see [`NewEvent::status_update`].
+        /// The delivery that was moved by [`NewEvent::status_update`].
         confirmed: Option<ConfirmedDelivery>,
     },
-    /// Another event with its key is stored already.
     Duplicate(DuplicateOf),
-    /// It was made of a duplicate that became this event before; nothing was written. See
+    /// Its duplicate was already delivered as this event; nothing was written. See
     /// [`NewEvent::from_duplicate`].
     DeliveredBefore(EventId),
-    /// Its source was removed a moment ago; nothing was written.
+    /// Its source was just deleted; nothing was written.
     SourceGone,
 }
 
-/// A delivery that waited, and was moved by a status.
+/// A waiting delivery that was moved by a status update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfirmedDelivery {
-    /// Which one.
     pub delivery: DeliveryId,
-    /// Of which event.
     pub event: EventId,
-    /// To where. The next of its ordering key may be due there now.
+    /// The next delivery of the ordering key may be due there now.
     pub destination: DestinationId,
-    /// Attempts recorded.
     pub attempts: u32,
-    /// What follows.
     pub next: NextStep,
 }
 
-/// What a duplicate is a duplicate of.
+/// The original of a duplicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateOf {
-    /// The event that came first.
     pub original: EventId,
-    /// Whether the bodies differ. The differing body is kept beside the original.
+    /// Whether the bodies differ. The different body is stored with the original.
     pub bytes_differ: bool,
-    /// Destinations to which the original goes once more, because all of it was dead.
+    /// Destinations to which the original is redelivered, because all of its deliveries were dead.
     pub revived: Vec<DestinationId>,
 }
 
-/// What the door needs.
+/// What receiving requests needs.
 #[async_trait]
 pub trait IngestStore: Send + Sync {
-    /// Says from memory, without waiting, that an event with this key and these bytes is stored,
-    /// and counts the sighting.
+    /// Looks up in memory whether an event with this key and these bytes is stored, and counts the
+    /// duplicate sighting.
     ///
-    /// Only remembers what was committed and has no dead delivery. `None` says nothing: ask
+    /// Only knows committed events without a dead delivery. `None` proves nothing: call
     /// [`Self::admit`].
     fn find_committed(
         &self,
@@ -76,64 +70,59 @@ pub trait IngestStore: Send + Sync {
     ///
     /// - **Durable.** After `Ok` they survive a power cut.
     /// - **Atomic.** All of one request, or nothing of it.
-    /// - **Once.** An event whose source and key are known, within the key's time, writes only a
-    ///   sighting; the answer names the original, which is durable too when this returns.
-    /// - **In order.** A delivery with an ordering key that another unfinished one to the same
-    ///   destination has is held, and not claimed, until all that came before it have ended.
-    /// - A duplicate of an event whose deliveries are all dead makes a new delivery for each, if
-    ///   it asks for that; but not for one that is dead because nobody knows whether it arrived.
-    /// - **Heard.** What an accepted event says of something that we sent moves that delivery in
-    ///   the same step; see [`NewEvent::status_update`]. A duplicate says nothing new.
-    /// - **A copy once.** Of events that are made of the same duplicate the first is admitted, and
-    ///   both stories say so in the same step; see [`NewEvent::from_duplicate`].
+    /// - **Once.** An event whose key is known for its source, and not expired, writes only a
+    ///   duplicate sighting; the result names the original, which is durable too.
+    /// - **In order.** A delivery is held, and not claimed, while an earlier one with the same
+    ///   destination and ordering key has not ended.
+    /// - **Revival.** A duplicate of an event whose deliveries are all dead creates a new delivery for
+    ///   each, if requested; but not for one with an ambiguous outcome.
+    /// - **Status updates.** The status update of an accepted event is applied in the same transaction;
+    ///   see [`NewEvent::status_update`]. That of a duplicate is ignored.
+    /// - **Delivered anyway once.** Of events created from the same duplicate only the first is
+    ///   admitted, with a decision on both events; see [`NewEvent::from_duplicate`].
     ///
-    /// The events are shared, because whoever asks needs them again once they are stored.
+    /// The events are shared, because the caller needs them after they are stored.
     async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<AdmitResult>, StoreError>;
 
-    /// Lets a sender that came again wait for what is owed to a destination, and hurries that up.
+    /// Lets a sender that retries wait for the delivery to a destination, and brings it forward.
     ///
-    /// - What waits for its next attempt is due now, unless the destination asked for the wait, or
-    ///   its last attempt may have arrived; that is told as its end for now.
-    /// - What is dead is revived, if the sender asks for that and it can be mended; with everything
-    ///   else of the event, if all of that is dead too.
-    /// - What has ended otherwise is told.
-    async fn join(&self, wish: JoinRequest) -> Result<JoinResult, StoreError>;
+    /// - A scheduled delivery is due now, unless the destination asked for the wait or the last attempt
+    ///   may have arrived: then that attempt is the result.
+    /// - A dead delivery is revived if requested and its reason allows it; together with all others of
+    ///   the event if all are dead.
+    /// - Otherwise the result of an ended delivery is returned.
+    async fn join(&self, request: JoinRequest) -> Result<JoinResult, StoreError>;
 }
 
-/// Who wants to wait for what.
+/// A request to wait for a delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinRequest {
-    /// For which event.
     pub event: EventId,
-    /// Going where.
     pub destination: DestinationId,
-    /// The request that waits; names what it revives.
+    /// The waiting request; part of the ids of revived deliveries.
     pub request: RequestId,
-    /// Whether it revives what is dead.
+    /// Whether to revive dead deliveries.
     pub revive: bool,
-    /// When it came.
     pub now: Timestamp,
 }
 
-/// What there is to wait for.
+/// The result of joining a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinResult {
-    /// Nothing is owed to that destination.
+    /// The event has no delivery to that destination.
     NotOwed,
-    /// The event is past its time, and only its key is still known; or it is dead and could be
-    /// mended, but its body is past its time.
+    /// Retention has removed the event, or the body of a delivery that could be revived.
     Forgotten,
-    /// Somebody stopped it.
+    /// The delivery was cancelled.
     Cancelled,
-    /// This delivery will come to an attempt, or is in one.
+    /// An attempt is pending or running.
     Underway {
-        /// The delivery.
         delivery: DeliveryId,
-        /// Attempts recorded so far; the one to wait for is the next.
+        /// Recorded attempts; the next one is awaited.
         attempts: u32,
-        /// Destinations for which something is due that was not before.
+        /// Destinations with deliveries that became due.
         due: Vec<DestinationId>,
     },
-    /// It has ended like this.
+    /// The delivery has ended.
     Ended(SyncResult),
 }

@@ -1,11 +1,12 @@
-//! What the gateway needs of a store, as whole steps with a stated guarantee.
+//! Store traits: what the gateway needs of a database.
 //!
-//! A method is one transaction and one promise. Callers never hold a transaction, so none is open
-//! during a network call. Both the embedded store and a server database implement these traits; the
-//! conformance suite in `surehook-store` is the definition of "the same".
+//! A method is one transaction with a stated guarantee. Callers never hold a transaction, so none is
+//! open during a network call. The conformance suite in `surehook-store` defines what every
+//! implementation must do.
 //!
-//! By caller: the door sees [`IngestStore`], the lanes see [`DeliveryStore`], the API and the upkeep
-//! see [`AdminStore`], replay jobs see [`ReplayStore`]; [`QuarantineStore`] keeps what was not let in and may not be lost, [`MediaStore`] what is known of files.
+//! By caller: the receive path uses [`IngestStore`], lanes [`DeliveryStore`], the API and maintenance
+//! [`AdminStore`], replay jobs [`ReplayStore`], verification failures [`QuarantineStore`], media files
+//! [`MediaStore`].
 
 mod admin;
 mod configuration;
@@ -35,28 +36,28 @@ use crate::{
     replay::ReplayStore,
 };
 
-/// Why a step was not taken, split by what the caller does next.
+/// Why a store operation failed, by what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Too much is waiting already. Nothing was written; try again in a moment.
-    #[error("the store has more work waiting than it may take on")]
+    /// Too much work is queued. Nothing was written; retry in a moment.
+    #[error("the store is overloaded; retry in a moment")]
     Overloaded,
-    /// There is no room on the disk. Nothing was written; it works again when there is room.
-    #[error("the disk that holds the data is full")]
+    /// Nothing was written. Works again when there is disk space.
+    #[error("the data disk is full")]
     Full,
-    /// It is not known whether the step was committed. The store takes no more work and the
-    /// process must end: what is on the disk decides.
-    #[error("the store has failed and takes no more work: {0}")]
+    /// It is unknown whether the transaction was committed. The store accepts no more work and the
+    /// process must end: after a restart the disk decides.
+    #[error("the store has failed and accepts no more work: {0}")]
     Failed(String),
-    /// A statement was refused; nothing of this step was written.
-    #[error("the store refused the step: {0}")]
+    /// A statement was rejected; nothing was written.
+    #[error("the store rejected the operation: {0}")]
     Refused(String),
-    /// A row says what cannot be.
-    #[error("the store holds something that cannot be: {0}")]
+    /// A row has an impossible value.
+    #[error("the store contains invalid data: {0}")]
     Corrupt(String),
 }
 
-/// A whole store. Only the place that puts the program together holds one.
+/// A complete store. Only the composition root of the program uses it.
 pub trait Store:
     IngestStore
     + DeliveryStore

@@ -1,4 +1,4 @@
-//! What is listed and looked up: filters, pages, rows.
+//! Filters, pages and rows of lists and lookups.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,33 +14,30 @@ use crate::{
     replay::StatusPattern, time::Timestamp,
 };
 
-/// A place in a list, newest first: the id after which it goes on.
+/// A request for one page of a list, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRequest<I> {
-    /// Goes on after this one.
+    /// Continue after this row.
     pub after: Option<I>,
-    /// At most this many.
     pub limit: usize,
 }
 
 /// One page of a list.
 ///
-/// A page costs a bounded number of rows looked at, so one that is narrowed by a rare thing may be
-/// short, or even empty, and still have a next one.
+/// A page scans a bounded number of rows, so with a rare filter it may be short or even empty and still
+/// have a next page.
 #[derive(Clone, Debug)]
 pub struct ListPage<R, I> {
-    /// What was found, newest first.
+    /// Newest first.
     pub rows: Vec<R>,
-    /// Where the next page goes on; `None` at the end.
+    /// Cursor of the next page; `None` at the end.
     pub next: Option<I>,
-    /// How many rows were looked at.
     pub rows_scanned: usize,
-    /// The last row that was looked at, wanted or not.
+    /// The last row scanned, matching or not.
     pub last: Option<I>,
 }
 
 impl<R, I> ListPage<R, I> {
-    /// A list without anything in it.
     pub fn empty() -> Self {
         Self { rows: Vec::new(), next: None, rows_scanned: 0, last: None }
     }
@@ -49,227 +46,187 @@ impl<R, I> ListPage<R, I> {
 /// Which events to list.
 #[derive(Clone, Debug, Default)]
 pub struct EventFilter {
-    /// Only of this source.
     pub source: Option<SourceId>,
-    /// Only those that have this key now: one of each source at most.
+    /// Only with this dedup key: at most one per source.
     pub key: Option<String>,
-    /// Only of this kind.
     pub kind: Option<EventKind>,
-    /// Only with all of these.
     pub attributes: Vec<AttributeFilter>,
-    /// Only with a delivery that is like this.
+    /// Only with a delivery that matches.
     pub delivery_filter: EventDeliveryFilter,
-    /// Only with these values in a body that is JSON and not too large to look into.
+    /// Only with these values in a JSON body that is not too large to search.
     pub body: Vec<BodyValueFilter>,
-    /// Only with this text in the key, or in a body that is not too large to look into.
+    /// Only with this text in the key, or in a body that is not too large to search.
     pub search: Option<String>,
-    /// Look into bodies as somebody sees them who may not see secrets: masked by what this says.
-    /// Otherwise a value that nobody shows could be guessed letter by letter.
+    /// Search bodies with secrets masked by this configuration, for users who may not see them.
+    /// Otherwise a secret could be guessed letter by letter.
     pub masked_by: Option<Arc<Configuration>>,
-    /// Only received at this time or later.
     pub since: Option<Timestamp>,
-    /// Only received before this time.
     pub until: Option<Timestamp>,
 }
 
 impl EventFilter {
-    /// Whether an event is of the kind and has the attributes that are wanted.
+    /// Whether kind and attributes of an event match.
     pub fn matches(&self, event: &EventRow) -> bool {
         (self.kind.is_none() || self.kind == event.kind)
             && self.attributes.iter().all(|wanted| event.attributes.matches(wanted))
     }
 
-    /// What the events are found by: of all that is wanted the most telling.
+    /// The most selective search term.
     pub fn term(&self) -> Option<SearchTerm> {
         let wanted = self.attributes.iter().min_by_key(|wanted| wanted.name());
         wanted.map(AttributeFilter::term).or_else(|| self.kind.as_ref().map(EventKind::term))
     }
 }
 
-/// Which delivery an event must have: one that is all of this.
+/// A delivery that an event must have; all fields must match the same delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventDeliveryFilter {
-    /// With this status.
     pub status: Option<DeliveryStatus>,
-    /// To this destination.
     pub destination: Option<DestinationId>,
-    /// Dead for this reason.
     pub reason: Option<DeadReason>,
-    /// With a last attempt that failed like this.
+    /// Class of the last attempt.
     pub class: Option<FailureClass>,
-    /// With a last attempt that was answered with this HTTP status.
+    /// HTTP status of the last attempt.
     pub code: Option<StatusPattern>,
 }
 
 /// An event without its body.
 #[derive(Clone, Debug)]
 pub struct EventRow {
-    /// Its id.
     pub id: EventId,
-    /// The request it came with.
     pub request_id: RequestId,
-    /// Its source.
     pub source: SourceId,
-    /// Its key, if it has one.
     pub key: Option<String>,
-    /// What sort of thing happened.
+    /// The provider's event type.
     pub kind: Option<EventKind>,
-    /// What it can be found by.
+    /// Searchable attributes.
     pub attributes: Attributes,
-    /// When it came.
     pub received_at: Timestamp,
-    /// The length of its body.
     pub body_bytes: u64,
-    /// How often it came again.
+    /// Number of duplicates received.
     pub duplicates: u64,
-    /// When it last came again.
     pub last_duplicate_at: Option<Timestamp>,
-    /// Whether retention has removed its body.
+    /// Removed by retention.
     pub body_removed: bool,
-    /// How many of its deliveries have each status; none is left out.
+    /// Number of deliveries by status.
     pub deliveries: BTreeMap<DeliveryStatus, u64>,
 }
 
-/// A later sighting of an event.
+/// A duplicate sighting of an event.
 #[derive(Clone, Debug)]
 pub struct DuplicateRow {
-    /// Its number among those that are kept of its event, from 1. It never changes; where two are
-    /// seen at almost the same time, the later one may have the smaller number.
+    /// Number within the event, from 1. It never changes; of two sightings at almost the same time the
+    /// later one may have the smaller number.
     pub n: u32,
-    /// When.
     pub seen_at: Timestamp,
-    /// Whether its body differed.
+    /// Whether its body differs from the original.
     pub bytes_differ: bool,
-    /// The differing body, unless retention has removed it or it is left out here.
+    /// The different body, unless removed by retention or left out here.
     pub body: Option<Bytes>,
-    /// Its body is kept and not here: of one event, no more than [`EVENT_DUPLICATE_BYTES_MAX`] are.
+    /// The body is stored but left out, because of [`EVENT_DUPLICATE_BYTES_MAX`].
     pub body_left_out: bool,
-    /// The event that it became when a person said that it is no duplicate.
+    /// The event it became when it was delivered anyway.
     pub delivered_as: Option<EventId>,
 }
 
-/// A later sighting of an event, beside that event.
+/// A duplicate sighting with its event.
 #[derive(Clone, Debug)]
 pub struct DuplicateDetail {
-    /// The event that came first.
     pub event: EventRow,
-    /// What came with it, unless retention has removed it.
+    /// The original request, unless removed by retention.
     pub original: Option<Payload>,
-    /// The sighting.
     pub duplicate: DuplicateRow,
 }
 
-/// Bytes of all differing bodies that are told with an event; each sighting has its own by itself.
+/// Maximum bytes of different bodies returned with an event; each duplicate can be loaded by itself.
 pub const EVENT_DUPLICATE_BYTES_MAX: usize = 256 * 1024;
 
-/// Attempts of one event that are told with it; each delivery has its own list of all of them.
+/// Maximum number of attempts returned with an event; each delivery lists all of its own.
 pub const EVENT_ATTEMPTS_MAX: usize = 1000;
 
-/// An event with all that is known of it but its body.
+/// An event with everything except its body.
 #[derive(Clone, Debug)]
 pub struct EventDetail {
-    /// The event.
     pub event: EventRow,
-    /// How it came; `None` when its body was removed.
+    /// `None` when the body was removed.
     pub head: Option<RequestHead>,
-    /// The SHA-256 of its body.
+    /// SHA-256 of the body.
     pub fingerprint: [u8; 32],
-    /// Its deliveries, oldest first.
     pub deliveries: Vec<DeliveryRow>,
-    /// The first sightings of duplicates, oldest first.
+    /// The first duplicate sightings, oldest first.
     pub duplicates: Vec<DuplicateRow>,
-    /// How the request proved where it comes from.
     pub verified_by: Option<String>,
-    /// Where the key was found.
     pub key_from: Option<String>,
-    /// The routes that led to no delivery.
+    /// Routes that created no delivery.
     pub unrouted: Vec<UnroutedRoute>,
-    /// What happened to it later, oldest first.
+    /// Oldest first.
     pub decisions: Vec<EventDecision>,
-    /// The first [`EVENT_ATTEMPTS_MAX`] attempts of all its deliveries, without the answers' bodies,
-    /// oldest first; none of deliveries whose attempts retention has removed.
+    /// The first [`EVENT_ATTEMPTS_MAX`] attempts of all deliveries, without the answers' bodies, oldest
+    /// first.
     pub attempts: Vec<AttemptRow>,
 }
 
 /// Which deliveries to list.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFilter {
-    /// Only with this status.
     pub status: Option<DeliveryStatus>,
-    /// Only to this destination.
     pub destination: Option<DestinationId>,
-    /// Only dead for this reason; goes with status `dead`.
+    /// Only dead for this reason; together with status `dead`.
     pub reason: Option<DeadReason>,
-    /// Only of events of this source.
     pub source: Option<SourceId>,
-    /// Only of events of this kind.
     pub kind: Option<EventKind>,
-    /// Only of this event.
     pub event: Option<EventId>,
-    /// Only dead, and in this group.
+    /// Only dead letters of this group.
     pub group: Option<GroupId>,
-    /// Only with a last attempt that failed like this.
+    /// Only with this class of the last attempt.
     pub class: Option<FailureClass>,
-    /// Only with a last attempt that was answered with this HTTP status.
+    /// Only with this HTTP status of the last attempt.
     pub code: Option<StatusPattern>,
-    /// Only created at this time or later.
     pub since: Option<Timestamp>,
-    /// Only created before this time.
     pub until: Option<Timestamp>,
 }
 
-/// A delivery.
 #[derive(Clone, Debug)]
 pub struct DeliveryRow {
-    /// Its id.
     pub id: DeliveryId,
-    /// Of which event.
     pub event: EventId,
-    /// To where.
     pub destination: DestinationId,
-    /// Where it stands. What waits for a destination that is paused, or whose circuit is open, is
-    /// `held`, whatever is written in its row.
+    /// Waiting deliveries of a destination that is paused or has an open circuit are `held`, whatever
+    /// their row says.
     pub status: DeliveryStatus,
-    /// Its ordering key.
     pub order_key: Option<String>,
-    /// Why it is dead.
+    /// Set if it is dead.
     pub reason: Option<DeadReason>,
-    /// Attempts recorded.
     pub attempts: u32,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it is tried next.
+    /// Time of the next attempt.
     pub due_at: Option<Timestamp>,
-    /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// Which delivery it took over from.
+    /// The delivery it replaces.
     pub replay_of: Option<DeliveryId>,
-    /// Which delivery took over from it.
+    /// The delivery that replaced it.
     pub replayed_by: Option<DeliveryId>,
-    /// What the service calls the message that was sent; statuses about it have this name.
+    /// The provider's id of the sent message, used by its status updates.
     pub sent_id: Option<String>,
-    /// Which dead letters it belongs to, as long as it is one.
+    /// Group of dead letters, while it is dead.
     pub group: Option<GroupId>,
 }
 
 /// A delivery with its attempts, oldest first.
 #[derive(Clone, Debug)]
 pub struct DeliveryDetail {
-    /// The delivery.
     pub delivery: DeliveryRow,
-    /// Its attempts; none when retention has removed them.
+    /// Empty when retention has removed them.
     pub attempts: Vec<AttemptRow>,
 }
 
-/// An attempt and what followed.
+/// An attempt and the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptRow {
-    /// Of which delivery.
     pub delivery: DeliveryId,
-    /// The attempt.
     pub attempt: AttemptRecord,
-    /// What followed; `None` for one that was recorded before this was kept.
+    /// `None` for attempts recorded before this was stored.
     pub next: Option<NextStep>,
-    /// If it is tried again: why then; `None` also for one that was recorded before this was kept.
+    /// Reason for the time of the next attempt; `None` also for attempts recorded before this was stored.
     pub schedule_reason: Option<ScheduleReason>,
 }

@@ -1,4 +1,4 @@
-//! A life with everything in it, told from its rows.
+//! A life with everything in it, entries from its rows.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use crate::{
     store::{AttemptRecord, EventRow},
 };
 
-const BEGUN: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 fn at(seconds: u64) -> Timestamp {
-    BEGUN + Duration::from_secs(seconds)
+    START + Duration::from_secs(seconds)
 }
 
 fn event() -> EventDetail {
     EventDetail {
         event: EventRow {
-            id: EventId::new(BEGUN, 1),
-            request_id: RequestId::new(BEGUN, 2),
-            source: SourceId::new(BEGUN, 3),
+            id: EventId::new(START, 1),
+            request_id: RequestId::new(START, 2),
+            source: SourceId::new(START, 3),
             key: Some("k".to_owned()),
             kind: None,
             attributes: Attributes::default(),
-            received_at: BEGUN,
+            received_at: START,
             body_bytes: 7,
             duplicates: 0,
             last_duplicate_at: None,
@@ -47,8 +47,8 @@ fn event() -> EventDetail {
 fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> DeliveryRow {
     DeliveryRow {
         id: DeliveryId::new(created_at, number << 100),
-        event: EventId::new(BEGUN, 1),
-        destination: DestinationId::new(BEGUN, 9),
+        event: EventId::new(START, 1),
+        destination: DestinationId::new(START, 9),
         status: DeliveryStatus::Succeeded,
         reason: None,
         attempts: 1,
@@ -89,11 +89,11 @@ fn crm(_: DestinationId) -> Option<String> {
 }
 
 #[test]
-fn a_life_is_told_in_order() {
+fn timeline_lists_all_entries_in_order() {
     let first = owed(1, at(0), None);
-    let heir = owed(2, at(60), Some(first.id));
+    let replacement = owed(2, at(60), Some(first.id));
     let decision = |kind, delivery, at| EventDecision {
-        event: EventId::new(BEGUN, 1),
+        event: EventId::new(START, 1),
         delivery: Some(delivery),
         at,
         kind,
@@ -109,48 +109,51 @@ fn a_life_is_told_in_order() {
     };
     let detail = EventDetail {
         unrouted: vec![
-            UnroutedRoute { to: "mail".parse().unwrap(), why: NotRoutedReason::FilterFalse },
-            UnroutedRoute { to: "log".parse().unwrap(), why: NotRoutedReason::DroppedByTransform },
+            UnroutedRoute { to: "mail".parse().unwrap(), reason: NotRoutedReason::FilterFalse },
+            UnroutedRoute {
+                to: "log".parse().unwrap(),
+                reason: NotRoutedReason::DroppedByTransform,
+            },
         ],
         attempts: vec![
             tried(first.id, at(1), 503, NextStep::RetryAt(at(30))),
             tried(first.id, at(30), 500, NextStep::Dead(DeadReason::MaxRetries)),
-            tried(heir.id, at(61), 200, NextStep::Succeeded),
+            tried(replacement.id, at(61), 200, NextStep::Succeeded),
         ],
         duplicates: vec![seen(at(5), false), seen(at(60), true)],
-        decisions: vec![decision(EventDecisionKind::Revived, heir.id, at(60))],
-        deliveries: vec![first, heir],
+        decisions: vec![decision(EventDecisionKind::Revived, replacement.id, at(60))],
+        deliveries: vec![first, replacement],
         ..event()
     };
 
-    let story = build_timeline(&detail, &crm);
+    let timeline = build_timeline(&detail, &crm);
 
-    let told: Vec<_> = story.iter().map(|entry| (entry.kind, entry.text.as_str())).collect();
+    let entries: Vec<_> = timeline.iter().map(|entry| (entry.kind, entry.text.as_str())).collect();
     let expected = [
         ("received", "received with 7 bytes"),
         ("verified", "verified by hmac-sha256 secret 2 of 2"),
         ("key", "the key is `k`, found in header:idempotency-key"),
-        ("not_routed", "not for `mail`: the filter says no"),
-        ("not_routed", "not for `log`: the transform dropped it"),
-        ("delivery_created", "to be delivered to `crm`"),
+        ("not_routed", "not sent to `mail`: the filter did not match"),
+        ("not_routed", "not sent to `log`: the transform dropped it"),
+        ("delivery_created", "delivery to `crm` created"),
         (
             "attempt_failed",
-            "attempt 1 to `crm` failed (transient): status 503 after 12 ms; next attempt at 2027-01-15T08:00:30.000Z (the retry policy's delay after attempt 1, with its jitter)",
+            "attempt 1 to `crm` failed (transient): status 503 after 12 ms; next attempt at 2027-01-15T08:00:30.000Z (retry policy backoff after attempt 1)",
         ),
-        ("duplicate", "came again"),
+        ("duplicate", "duplicate received"),
         (
             "attempt_failed",
             "attempt 1 to `crm` failed (transient): status 500 after 12 ms; given up: max_retries",
         ),
     ];
-    assert_eq!(told[..expected.len()], expected);
-    let rest: Vec<_> = told[expected.len()..].iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(entries[..expected.len()], expected);
+    let rest: Vec<_> = entries[expected.len()..].iter().map(|(kind, _)| *kind).collect();
     assert_eq!(rest, ["delivery_created", "duplicate_differs", "revived", "attempt_succeeded"]);
-    assert!(story.is_sorted_by_key(|entry| entry.at));
+    assert!(timeline.is_sorted_by_key(|entry| entry.at));
 }
 
 #[test]
-fn what_is_missing_is_said_too() {
+fn missing_key_and_deleted_destination_are_reported() {
     let mut detail = event();
     detail.event.key = None;
     detail.event.duplicates = 300;
@@ -158,23 +161,23 @@ fn what_is_missing_is_said_too() {
     detail.verified_by = Some("none".to_owned());
     detail.deliveries = vec![owed(1, at(0), None)];
 
-    let story = build_timeline(&detail, &|_| None);
+    let timeline = build_timeline(&detail, &|_| None);
 
-    let text = |kind| story.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
-    assert_eq!(text("verified"), Some("unverified: the source asks for nothing"));
-    assert_eq!(text("no_key"), Some("no key was found, so this is a duplicate of nothing"));
-    assert_eq!(text("delivery_created"), Some("to be delivered to a deleted destination"));
-    assert_eq!(text("duplicates"), Some("came again 300 times in all, last now"));
+    let text = |kind| timeline.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
+    assert_eq!(text("verified"), Some("not verified: the source does not require it"));
+    assert_eq!(text("no_key"), Some("no key found, so it is never a duplicate"));
+    assert_eq!(text("delivery_created"), Some("delivery to a deleted destination created"));
+    assert_eq!(text("duplicates"), Some("300 duplicates received in all, the last one now"));
     assert_eq!(text("key"), None);
 }
 
 #[test]
-fn what_retention_removed_is_said_plainly() {
+fn parts_removed_by_retention_are_reported() {
     let first = DeliveryRow { attempts: 3, ended_at: Some(at(40)), ..owed(1, at(0), None) };
-    let heir = owed(2, at(60), Some(first.id));
+    let replacement = owed(2, at(60), Some(first.id));
     let waiting = DeliveryRow { attempts: 0, ended_at: None, ..owed(3, at(70), None) };
     let mut detail = EventDetail {
-        attempts: vec![tried(heir.id, at(61), 200, NextStep::Succeeded)],
+        attempts: vec![tried(replacement.id, at(61), 200, NextStep::Succeeded)],
         duplicates: vec![DuplicateRow {
             n: 1,
             seen_at: at(5),
@@ -183,32 +186,32 @@ fn what_retention_removed_is_said_plainly() {
             body_left_out: false,
             delivered_as: None,
         }],
-        deliveries: vec![first.clone(), heir, waiting],
+        deliveries: vec![first.clone(), replacement, waiting],
         ..event()
     };
     detail.event.body_removed = true;
 
-    let story = build_timeline(&detail, &crm);
+    let timeline = build_timeline(&detail, &crm);
 
-    let text = |kind| story.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
+    let text = |kind| timeline.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
     assert_eq!(text("received"), Some("received with 7 bytes; retention has removed the body"));
     assert_eq!(
         text("duplicate_differs"),
-        Some("came again with another body, which was not sent; retention has removed it")
+        Some("duplicate with a different body, not delivered; retention has removed the body")
     );
-    let gone: Vec<_> = story.iter().filter(|entry| entry.kind == "attempts_removed").collect();
+    let gone: Vec<_> = timeline.iter().filter(|entry| entry.kind == "attempts_removed").collect();
     assert_eq!(gone.len(), 1, "{gone:#?}");
     assert_eq!((gone[0].delivery, gone[0].at), (Some(first.id), at(40)));
-    assert_eq!(gone[0].text, "3 attempts to `crm`, of which retention has removed the record");
+    assert_eq!(gone[0].text, "3 attempts to `crm`; retention has removed the details");
     assert_eq!(gone[0].detail, json!({ "count": 3 }));
 }
 
 #[test]
-fn attempts_that_are_too_many_to_be_told_are_not_called_removed() {
+fn attempts_beyond_the_limit_are_not_reported_as_removed() {
     let first = owed(1, at(0), None);
-    let heir = owed(2, at(60), Some(first.id));
+    let replacement = owed(2, at(60), Some(first.id));
     let many = vec![tried(first.id, at(1), 503, NextStep::RetryAt(at(30))); EVENT_ATTEMPTS_MAX];
-    let detail = EventDetail { attempts: many, deliveries: vec![first, heir], ..event() };
+    let detail = EventDetail { attempts: many, deliveries: vec![first, replacement], ..event() };
 
     assert!(build_timeline(&detail, &crm).iter().all(|entry| entry.kind != "attempts_removed"));
 }

@@ -293,7 +293,7 @@ impl Engine {
                     Duration::ZERO,
                     transformed,
                 )),
-                Err(why) => unrouted.push(UnroutedRoute { to: route.to.clone(), why }),
+                Err(why) => unrouted.push(UnroutedRoute { to: route.to.clone(), reason: why }),
             }
         }
         planned

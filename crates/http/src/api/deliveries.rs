@@ -387,7 +387,7 @@ pub(super) fn attempt_response(row: &AttemptRow, names: &SecretNames) -> Attempt
         detail: attempt.detail.clone(),
         response: String::from_utf8_lossy(&response.body).into_owned(),
         masked: response.fields,
-        next: next.map(NextStep::word),
+        next: next.map(NextStep::as_str),
         next_at: next.and_then(NextStep::due_at),
         next_why: *schedule_reason,
     }

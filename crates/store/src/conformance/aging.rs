@@ -46,7 +46,7 @@ impl Model {
         now: Timestamp,
     ) -> (ExpiredParts, bool) {
         let spec = self.retention.get(&event.admitted.source).copied().unwrap_or_default();
-        let keep = spec.keep(server);
+        let keep = spec.resolve(server);
         let due = keep.expired_parts(event.admitted.received_at, self.standing(id), now);
         let past = keep.expired_parts(event.admitted.received_at, EventStanding::Ended, now);
         (due, due == past && !event.is_left_behind)

@@ -25,12 +25,12 @@ pub async fn intake_record_is_stored_with_the_event(mut world: World) {
     let unrouted = vec![
         UnroutedRoute {
             to: "log".parse().unwrap(),
-            why: NotRoutedReason::FilterFailed("runtime".to_owned()),
+            reason: NotRoutedReason::FilterFailed("runtime".to_owned()),
         },
-        UnroutedRoute { to: "mail".parse().unwrap(), why: NotRoutedReason::DroppedByTransform },
+        UnroutedRoute { to: "mail".parse().unwrap(), reason: NotRoutedReason::DroppedByTransform },
     ];
     let mut expected = unrouted.clone();
-    expected.sort_by_key(|route| route.why.word());
+    expected.sort_by_key(|route| route.reason.to_code());
     let intake = IntakeRecord {
         verified_by: Some("hmac-sha256 secret 2 of 2".into()),
         key_from: Some("header:idempotency-key".into()),
@@ -45,7 +45,7 @@ pub async fn intake_record_is_stored_with_the_event(mut world: World) {
     assert_eq!(detail.verified_by.as_deref(), Some("hmac-sha256 secret 2 of 2"));
     assert_eq!(detail.key_from.as_deref(), Some("header:idempotency-key"));
     let mut kept = detail.unrouted;
-    kept.sort_by_key(|route| route.why.word());
+    kept.sort_by_key(|route| route.reason.to_code());
     assert_eq!(kept, expected);
     let detail = world.detail(silent).await;
     assert_eq!((detail.verified_by, detail.key_from), (None, None));

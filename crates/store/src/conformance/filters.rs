@@ -32,7 +32,7 @@ pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(mut 
         let last = last.map(|found| (found.attempt.class, found.attempt.status));
         all.push((row, last.unwrap_or_default()));
     }
-    let hundred = |status: Option<u16>| status.map(|status| StatusPattern::Hundred(status / 100));
+    let hundred = |status: Option<u16>| status.map(|status| StatusPattern::Class(status / 100));
     let mut asked = vec![EventDeliveryFilter::default()];
     for (row, (class, status)) in &all {
         let whole = EventDeliveryFilter {

@@ -97,7 +97,7 @@ pub async fn replay_job_selects_deliveries_that_match_its_filter(mut world: Worl
         (ReplayFilter { reason: Some(DeadReason::PayloadError), ..all() }, vec![third]),
         (ReplayFilter { class: Some(FailureClass::Config), ..all() }, vec![second]),
         (ReplayFilter { code: Some(StatusPattern::Exact(503)), ..all() }, vec![first]),
-        (ReplayFilter { code: Some(StatusPattern::Hundred(4)), ..all() }, vec![second, third]),
+        (ReplayFilter { code: Some(StatusPattern::Class(4)), ..all() }, vec![second, third]),
         (ReplayFilter { since: Some(second_at), ..all() }, vec![second, third]),
         (ReplayFilter { until: Some(second_at), ..all() }, vec![first]),
         (ReplayFilter { since: Some(second_at), until: Some(third_at), ..all() }, vec![second]),

@@ -403,7 +403,7 @@ fn insert_attempt(
         attempt.class.map(FailureClass::as_str),
         attempt.detail,
         response,
-        next.word(),
+        next.as_str(),
         next.due_at().map(Timestamp::as_millis),
         attempt_timing::encode(attempt.timing, *schedule_reason),
     ])?;

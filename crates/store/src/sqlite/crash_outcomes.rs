@@ -49,7 +49,7 @@ pub(super) fn record(
         attempt.failure.map(AttemptFailure::as_str),
         attempt.class.map(FailureClass::as_str),
         attempt.detail,
-        outcome.next.word(),
+        outcome.next.as_str(),
         outcome.next.due_at().map(Timestamp::as_millis),
         outcome.next.reason().map(surehook_core::delivery::DeadReason::as_str),
         sent.as_ref().and_then(|sent| sent.id.as_deref()),

@@ -240,7 +240,7 @@ impl PruneSlice {
             None => Ok(RetentionSpec::default()),
             Some(json) => serde_json::from_str(json),
         };
-        let policy = spec.map(|spec: RetentionSpec| spec.keep(self.events_kept));
+        let policy = spec.map(|spec: RetentionSpec| spec.resolve(self.events_kept));
         Ok((
             source,
             policy.unwrap_or_else(|error| {

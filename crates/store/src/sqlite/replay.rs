@@ -103,8 +103,8 @@ pub(super) fn replay_for_job(
     now: Timestamp,
 ) -> rusqlite::Result<Result<DeliveryId, SkipReason>> {
     let Some(found) = find_candidate(tx, old)? else { return Ok(Err(SkipReason::EventGone)) };
-    let only_dead = spec.filter.is_of_the_dead();
-    if !spec.takes(found.status) || (only_dead && found.status != DeliveryStatus::Dead) {
+    let only_dead = spec.filter.requires_dead();
+    if !spec.selects(found.status) || (only_dead && found.status != DeliveryStatus::Dead) {
         return Ok(Err(SkipReason::Superseded));
     }
     if !found.destination_exists {

@@ -156,7 +156,7 @@ fn delivery_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) ->
     });
     // Dead deliveries and their groups have an index; succeeded ones are found by destination or by
     // a full scan.
-    let only_dead = !spec.takes(DeliveryStatus::Succeeded);
+    let only_dead = !spec.selects(DeliveryStatus::Succeeded);
     let group = filter.group.map(|group| {
         let group = query.bind(blob(group));
         format!("d.dead_group = (SELECT seq FROM dead_groups WHERE id = {group})")
@@ -176,7 +176,7 @@ fn delivery_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) ->
     }
     let statuses: Vec<String> = [DeliveryStatus::Dead, DeliveryStatus::Succeeded]
         .into_iter()
-        .filter(|status| spec.takes(*status))
+        .filter(|status| spec.selects(*status))
         .map(|status| format!("d.state = '{}'", status.as_str()))
         .collect();
     query.filter(format!("({})", statuses.join(" OR ")));

@@ -212,7 +212,7 @@ fn store_for_in_flight(
         blob(received.status_event),
         received.at.as_millis(),
         received.sent_id,
-        next.word(),
+        next.as_str(),
         next.due_at().map(Timestamp::as_millis),
         next.reason().map(DeadReason::as_str),
     ])?;

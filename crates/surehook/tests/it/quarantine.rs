@@ -131,7 +131,7 @@ async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
     let answer: Value = serde_json::from_str(&forced.stdout).unwrap();
     let event = answer["answer"]["events"][0]["id"].as_str().unwrap();
     let story = gateway.event(event).await["decisions"].to_string();
-    assert!(story.contains("unverified: released by hand"), "{story}");
+    assert!(story.contains("not verified: released by a user"), "{story}");
     assert!(
         list.stdout.contains("missing_signature") && !list.stdout.contains(&ids[0]),
         "{list:?}"

@@ -51,15 +51,15 @@ async fn an_event_tells_its_whole_story_in_order() {
     let texts = texts(&told);
     let expected = [
         "received with 10 bytes",
-        "unverified: the source asks for nothing",
+        "not verified: the source does not require it",
         "the key is `a`, found in pointer:/id",
-        "not for `other`: the filter says no",
-        "not for `out` again: an earlier route leads there",
-        "to be delivered to `out`",
+        "not sent to `other`: the filter did not match",
+        "not sent to `out` again: an earlier route already does",
+        "delivery to `out` created",
         "attempt 1 to `out` failed (transient): status 503 after",
         "attempt 2 to `out` failed (permanent): status 400 after",
-        "to be delivered to `out`, in place of dlv_",
-        "came again",
+        "delivery to `out` created, replacing dlv_",
+        "duplicate received",
         "a duplicate revived the delivery to `out`",
         "attempt 1 to `out` succeeded: status 200 after",
     ];

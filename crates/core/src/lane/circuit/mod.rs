@@ -1,4 +1,4 @@
-//! A circuit: leaves a destination alone that fails again and again, and comes back gently.
+//! Circuit breaker: stops calling a destination that keeps failing and comes back gradually.
 //!
 //! ```text
 //!            failures in a row                    time is up
@@ -9,12 +9,12 @@
 //!      └──────────────────────── ramp ◄─────────────────────────────────┘
 //! ```
 //!
-//! - **Open** holds what waits and spends no attempts. How long doubles each time it opens again.
-//! - **Half-open** lets exactly one attempt through.
-//! - The **ramp** lets one run, then two, then four: the next step needs as many successes as may run
-//!   at once, and [`STEP_MIN`] of time. A destination that has just come back is not run over.
+//! - **Open** holds all deliveries and makes no attempts. The time doubles each time it reopens.
+//! - **Half-open** allows exactly one attempt, the probe.
+//! - **Ramp** allows one concurrent attempt, then two, then four: each step needs as many successes as
+//!   may run at once, and at least [`STEP_MIN`]. A recovering destination is not overloaded.
 //!
-//! Only failures that say that nobody is there count: a refusal is an answer.
+//! Only failures that mean that the destination is down count: a refusal is an answer.
 
 mod spec;
 #[cfg(test)]
@@ -28,36 +28,33 @@ use crate::{
     time::Timestamp,
 };
 
-/// A step of the ramp lasts at least this long.
+/// Minimum duration of a ramp step.
 pub const STEP_MIN: Duration = Duration::from_secs(1);
 
-/// What is kept of a circuit over a restart.
+/// The state of a circuit that survives a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CircuitState {
-    /// All is well.
     #[default]
     Closed,
-    /// Nothing is tried until then.
+    /// No attempts until then.
     Open {
-        /// Until when.
         until: Timestamp,
         /// How often it has opened in a row.
         times: u32,
     },
-    /// One attempt is let through.
+    /// One attempt is allowed.
     HalfOpen {
         /// How often it has opened in a row.
         times: u32,
     },
-    /// More and more are let through.
+    /// Concurrency grows step by step.
     Ramp {
-        /// How often it had opened in a row.
+        /// How often it has opened in a row.
         times: u32,
     },
 }
 
 impl CircuitState {
-    /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -67,7 +64,7 @@ impl CircuitState {
         }
     }
 
-    /// Whether it keeps deliveries from being tried.
+    /// Whether it holds deliveries back.
     pub const fn is_holding(self) -> bool {
         match self {
             Self::Open { .. } | Self::HalfOpen { .. } => true,
@@ -76,48 +73,46 @@ impl CircuitState {
     }
 }
 
-/// What an attempt says about whether the destination is there.
+/// What an attempt says about the health of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthSignal {
-    /// It answered, if only to refuse.
+    /// It answered, even if it refused.
     Alive,
-    /// It did not, or said that it cannot.
+    /// It did not answer, or answered that it is unavailable.
     Down,
-    /// Neither.
-    Nothing,
+    /// No information.
+    Unknown,
 }
 
 impl HealthSignal {
-    /// What the outcome of an attempt says, and how the destination's rules see it.
+    /// The signal of an attempt with this outcome and class.
     pub fn from_outcome(outcome: &AttemptOutcome, class: Option<FailureClass>) -> Self {
-        // Nothing was sent, or nobody waited for the answer.
+        // Nothing was sent, or the answer was not awaited.
         if outcome.failure().is_some_and(AttemptFailure::is_local) {
-            return Self::Nothing;
+            return Self::Unknown;
         }
         match class {
             None | Some(FailureClass::Permanent | FailureClass::Config) => Self::Alive,
             Some(FailureClass::Transient | FailureClass::Ambiguous) => Self::Down,
-            // It asks for peace, and gets that by a cool-down.
-            Some(FailureClass::Throttled) => Self::Nothing,
+            // Handled by the cool-down of the lane.
+            Some(FailureClass::Throttled) => Self::Unknown,
         }
     }
 }
 
-/// The right to one attempt. It names the time in the circuit's life at which the attempt began: what
-/// began before the circuit opened says nothing about how the destination is now.
+/// Permit for one attempt. It carries the epoch of the circuit: an attempt that started before the
+/// circuit changed its phase says nothing about the destination now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitPermit(u32);
 
-/// How an attempt ended.
+/// The end of an attempt, for [`Circuit::finish_attempt`].
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptEnd {
-    /// The right by which it was made.
     pub permit: CircuitPermit,
     /// What it says.
     pub signal: HealthSignal,
-    /// The time.
     pub now: Timestamp,
-    /// A number in `0.0..1.0`.
+    /// Random number in `0.0..1.0` for the jitter.
     pub roll: f64,
 }
 
@@ -126,19 +121,19 @@ enum Phase {
     Closed { failures: u32 },
     Open { until: Timestamp, times: u32 },
     HalfOpen { times: u32, is_probing: bool },
-    Ramp { times: u32, step: Step },
+    Ramp { times: u32, step: RampStep },
 }
 
 /// A step of the ramp.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct RampStep {
     allowed: u32,
     successes: u32,
     failures: u32,
     since: Timestamp,
 }
 
-impl Step {
+impl RampStep {
     fn first(now: Timestamp) -> Self {
         Self { allowed: 1, successes: 0, failures: 0, since: now }
     }
@@ -152,18 +147,17 @@ pub struct Circuit {
 }
 
 impl Circuit {
-    /// Goes on where an earlier process was.
+    /// Continues from the saved state.
     pub fn new(kept: CircuitState, now: Timestamp) -> Self {
         let phase = match kept {
             CircuitState::Closed => Phase::Closed { failures: 0 },
             CircuitState::Open { until, times } => Phase::Open { until, times },
             CircuitState::HalfOpen { times } => Phase::HalfOpen { times, is_probing: false },
-            CircuitState::Ramp { times } => Phase::Ramp { times, step: Step::first(now) },
+            CircuitState::Ramp { times } => Phase::Ramp { times, step: RampStep::first(now) },
         };
         Self { phase, epoch: 0 }
     }
 
-    /// How it is.
     pub fn state(&self) -> CircuitState {
         match self.phase {
             Phase::Closed { .. } => CircuitState::Closed,
@@ -173,8 +167,8 @@ impl Circuit {
         }
     }
 
-    /// How many attempts of `full` may run at once. In a half-open circuit that is one, whatever still
-    /// runs from before.
+    /// How many attempts may run at once, of `full` in a closed circuit. In a half-open circuit that is
+    /// one, regardless of attempts still running from before.
     pub fn concurrency_limit(&self, full: u32) -> u32 {
         match self.phase {
             Phase::Closed { .. } => full,
@@ -184,7 +178,7 @@ impl Circuit {
         }
     }
 
-    /// Whether an attempt may start beside `running` others.
+    /// Whether an attempt may start while `running` others run.
     pub fn can_start(&self, running: u32, full: u32) -> bool {
         match self.phase {
             Phase::HalfOpen { is_probing, .. } => !is_probing,
@@ -194,7 +188,7 @@ impl Circuit {
         }
     }
 
-    /// Counts an attempt that starts.
+    /// Registers an attempt that starts.
     pub fn start_attempt(&mut self) -> CircuitPermit {
         if let Phase::HalfOpen { is_probing, .. } = &mut self.phase {
             *is_probing = true;
@@ -202,8 +196,8 @@ impl Circuit {
         CircuitPermit(self.epoch)
     }
 
-    /// Lets one attempt through although it is open: a person wants to know. Such a probe does not make
-    /// the wait longer if it fails.
+    /// Allows one attempt although the circuit is open, on request of a user. If this probe fails, the
+    /// open time does not grow.
     pub fn start_manual_probe(&mut self) -> CircuitPermit {
         if let Phase::Open { times, .. } = self.phase {
             let times = times.saturating_sub(1);
@@ -221,7 +215,7 @@ impl Circuit {
         self.set_phase(Phase::Open { until: now + policy.open_for(times, roll), times });
     }
 
-    /// Lets time pass: an open circuit becomes half-open.
+    /// Turns an open circuit half-open once its time is over.
     pub fn advance(&mut self, now: Timestamp) {
         if let Phase::Open { until, times } = self.phase
             && until <= now
@@ -230,7 +224,7 @@ impl Circuit {
         }
     }
 
-    /// An attempt will never end.
+    /// The attempt will never finish.
     pub fn abandon(&mut self, permit: CircuitPermit) {
         if let Phase::HalfOpen { is_probing, .. } = &mut self.phase
             && permit.0 == self.epoch
@@ -239,22 +233,22 @@ impl Circuit {
         }
     }
 
-    /// Closes it, whatever it was: it was switched off.
+    /// Closes the circuit because it was switched off.
     pub fn close(&mut self) {
         self.set_phase(Phase::Closed { failures: 0 });
     }
 
-    /// Learns how an attempt ended. `full` is how many may run when all is well.
+    /// Applies the end of an attempt. `full` is the concurrency of a closed circuit.
     pub fn finish_attempt(&mut self, end: AttemptEnd, full: u32, policy: &CircuitPolicy) {
         let AttemptEnd { permit, signal, now, roll } = end;
         if permit.0 != self.epoch {
             return;
         }
         match (&mut self.phase, signal) {
-            (Phase::HalfOpen { .. }, HealthSignal::Nothing) => self.abandon(permit),
+            (Phase::HalfOpen { .. }, HealthSignal::Unknown) => self.abandon(permit),
             (
                 Phase::Closed { .. } | Phase::Ramp { .. } | Phase::Open { .. },
-                HealthSignal::Nothing,
+                HealthSignal::Unknown,
             )
             | (Phase::Open { .. }, HealthSignal::Alive | HealthSignal::Down) => {}
             (Phase::Closed { failures }, HealthSignal::Alive) => *failures = 0,
@@ -266,21 +260,21 @@ impl Circuit {
             }
             (Phase::HalfOpen { times, .. }, HealthSignal::Alive) => {
                 let times = *times;
-                self.set_phase(Phase::Ramp { times, step: Step::first(now) });
+                self.set_phase(Phase::Ramp { times, step: RampStep::first(now) });
             }
             (Phase::HalfOpen { times, .. }, HealthSignal::Down) => {
                 let times = times.saturating_add(1);
                 self.open(policy, times, now, roll);
             }
             (Phase::Ramp { step, .. }, HealthSignal::Alive) => {
-                if step.up(now) >= full {
-                    // Not a new epoch: those that began on the ramp count on.
+                if step.record_success(now) >= full {
+                    // Keep the epoch: attempts that started on the ramp still count.
                     self.phase = Phase::Closed { failures: 0 };
                 }
             }
             (Phase::Ramp { step, times }, HealthSignal::Down) => {
                 step.failures += 1;
-                // A whole step of failures is the same answer as a failed probe.
+                // A whole step of failures counts like a failed probe.
                 if step.failures >= step.allowed.min(policy.failures) {
                     let times = times.saturating_add(1);
                     self.open(policy, times, now, roll);
@@ -290,9 +284,9 @@ impl Circuit {
     }
 }
 
-impl Step {
-    /// Counts a success; says how many may run now.
-    fn up(&mut self, now: Timestamp) -> u32 {
+impl RampStep {
+    /// Counts a success; returns how many attempts may run now.
+    fn record_success(&mut self, now: Timestamp) -> u32 {
         self.failures = 0;
         self.successes += 1;
         if self.successes >= self.allowed && now.since(self.since) >= STEP_MIN {

@@ -1,5 +1,3 @@
-//! The circuit, by examples and by its law.
-
 use proptest::prelude::*;
 
 use super::*;
@@ -33,14 +31,14 @@ fn secs(secs: u64) -> Duration {
 }
 
 #[test]
-fn only_failures_in_a_row_open_it() {
+fn only_consecutive_failures_open_the_circuit() {
     let mut circuit = Circuit::new(CircuitState::Closed, NOW);
     for signal in [
         HealthSignal::Down,
         HealthSignal::Down,
         HealthSignal::Alive,
         HealthSignal::Down,
-        HealthSignal::Nothing,
+        HealthSignal::Unknown,
         HealthSignal::Down,
     ] {
         run(&mut circuit, signal, NOW);
@@ -52,13 +50,13 @@ fn only_failures_in_a_row_open_it() {
 }
 
 #[test]
-fn one_probe_decides_and_only_one() {
+fn single_probe_decides_in_half_open() {
     let mut circuit = opened();
     circuit.advance(NOW + secs(9));
     assert!(!circuit.can_start(0, FULL));
     let later = NOW + secs(10);
     circuit.advance(later);
-    // What still runs from before is not in its way.
+    // Attempts still running from before do not block it.
     assert!(circuit.can_start(5, FULL));
     let probe = circuit.start_attempt();
     assert!(!circuit.can_start(0, FULL));
@@ -67,7 +65,7 @@ fn one_probe_decides_and_only_one() {
 }
 
 #[test]
-fn the_wait_doubles_up_to_its_bound_with_jitter() {
+fn open_time_doubles_up_to_its_maximum_with_jitter() {
     let waits = [(1, 10), (2, 20), (3, 40), (4, 60), (50, 60)];
     for (times, expected) in waits {
         assert_eq!(policy(3).open_for(times, 0.5), secs(expected), "case: {times}");
@@ -77,7 +75,7 @@ fn the_wait_doubles_up_to_its_bound_with_jitter() {
 }
 
 #[test]
-fn what_began_before_says_nothing_after() {
+fn attempt_from_an_earlier_phase_is_ignored() {
     let mut circuit = Circuit::new(CircuitState::Closed, NOW);
     let early = circuit.start_attempt();
     (0..3).for_each(|_| run(&mut circuit, HealthSignal::Down, NOW));
@@ -92,13 +90,13 @@ fn what_began_before_says_nothing_after() {
 }
 
 #[test]
-fn the_ramp_doubles_with_successes_and_time() {
+fn ramp_doubles_with_successes_and_time() {
     let mut circuit = opened();
     let mut now = NOW + secs(10);
     circuit.advance(now);
     run(&mut circuit, HealthSignal::Alive, now);
     for (step, allowed) in [1, 2, 4].into_iter().enumerate() {
-        // However many succeed at once, the step lasts.
+        // The step keeps its minimum duration, however many succeed.
         (0..20).for_each(|_| run(&mut circuit, HealthSignal::Alive, now));
         assert_eq!(circuit.concurrency_limit(FULL), allowed, "step {step}");
         assert!(!circuit.can_start(allowed, FULL));
@@ -109,7 +107,7 @@ fn the_ramp_doubles_with_successes_and_time() {
 }
 
 #[test]
-fn a_ramp_that_fails_opens_again_for_longer() {
+fn failing_ramp_opens_the_circuit_for_longer() {
     let mut circuit = opened();
     let later = NOW + secs(10);
     circuit.advance(later);
@@ -119,7 +117,7 @@ fn a_ramp_that_fails_opens_again_for_longer() {
 }
 
 #[test]
-fn a_probe_by_hand_does_not_make_the_wait_longer() {
+fn failed_manual_probe_does_not_extend_the_open_time() {
     let mut circuit = opened();
     let probe = circuit.start_manual_probe();
     end(&mut circuit, probe, HealthSignal::Down, NOW);
@@ -130,26 +128,26 @@ fn a_probe_by_hand_does_not_make_the_wait_longer() {
 }
 
 #[test]
-fn an_interrupted_probe_is_made_again() {
+fn abandoned_probe_is_repeated() {
     let mut circuit = Circuit::new(CircuitState::HalfOpen { times: 1 }, NOW);
-    run(&mut circuit, HealthSignal::Nothing, NOW);
+    run(&mut circuit, HealthSignal::Unknown, NOW);
     assert!(circuit.can_start(0, FULL));
 }
 
 #[test]
-fn a_refusal_is_an_answer_and_a_wish_for_peace_is_neither() {
+fn refusal_counts_as_alive_and_throttling_as_unknown() {
     let answered = |status| AttemptOutcome::Answered { status, retry_after: None };
     let cases = [
         (answered(200), HealthSignal::Alive),
         (answered(400), HealthSignal::Alive),
         (answered(404), HealthSignal::Alive),
         (answered(500), HealthSignal::Down),
-        (answered(429), HealthSignal::Nothing),
+        (answered(429), HealthSignal::Unknown),
         (AttemptOutcome::Failed(AttemptFailure::Timeout), HealthSignal::Down),
         (AttemptOutcome::Failed(AttemptFailure::Refused), HealthSignal::Down),
         (AttemptOutcome::Failed(AttemptFailure::Blocked), HealthSignal::Alive),
-        (AttemptOutcome::Failed(AttemptFailure::Interrupted), HealthSignal::Nothing),
-        (AttemptOutcome::Failed(AttemptFailure::Transform), HealthSignal::Nothing),
+        (AttemptOutcome::Failed(AttemptFailure::Interrupted), HealthSignal::Unknown),
+        (AttemptOutcome::Failed(AttemptFailure::Transform), HealthSignal::Unknown),
     ];
     for (outcome, signal) in cases {
         let class = classify(&outcome, &StatusRules::default());
@@ -158,7 +156,7 @@ fn a_refusal_is_an_answer_and_a_wish_for_peace_is_neither() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_refused() {
+fn invalid_circuit_settings_are_rejected() {
     let cases = [
         (r#""off""#, true),
         (r#""on""#, false),
@@ -178,10 +176,10 @@ fn numbers_that_make_no_sense_are_refused() {
 }
 
 proptest! {
-    /// Whatever happens: an open circuit starts nothing, a half-open one has one attempt at a time,
-    /// and the ramp only lets through what its step allows.
+    /// An open circuit starts nothing, a half-open one has one attempt at a time, and the ramp stays
+    /// within its step.
     #[test]
-    fn it_never_lets_through_more_than_it_says(steps in prop::collection::vec((0..4_u8, 0..3_u64), 1..200)) {
+    fn circuit_never_exceeds_its_concurrency_limit(steps in prop::collection::vec((0..4_u8, 0..3_u64), 1..200)) {
         let mut circuit = Circuit::new(CircuitState::Closed, NOW);
         let mut now = NOW;
         let mut running: Vec<CircuitPermit> = Vec::new();
@@ -203,7 +201,7 @@ proptest! {
                     running.push(permit);
                 }
             } else {
-                let signal = [HealthSignal::Alive, HealthSignal::Down, HealthSignal::Nothing][usize::from(what - 1)];
+                let signal = [HealthSignal::Alive, HealthSignal::Down, HealthSignal::Unknown][usize::from(what - 1)];
                 end(&mut circuit, running.remove(0), signal, now);
             }
         }

@@ -1,8 +1,7 @@
-//! A text without what differs each time: numbers, ids, times, quoted values.
+//! Normalizes an error message: replaces numbers, ids, times and quoted values by placeholders.
 //!
-//! Word by word, and each word piece by piece, so that `order-8837` and `order-9` are one, while
-//! `ERR_SSL_WRONG_VERSION_NUMBER` stays what it is. What is left is for people too: they recognise the
-//! message.
+//! Works word by word and piece by piece, so that `order-8837` and `order-9` become equal while
+//! `ERR_SSL_WRONG_VERSION_NUMBER` stays. The result is still readable.
 
 const NUMBER: &str = "#";
 const ID: &str = "<id>";
@@ -11,23 +10,23 @@ const TEXT: &str = "<text>";
 const URL: &str = "<url>";
 const ADDRESS: &str = "<address>";
 
-/// A word with digits in it that is longer than this is an id.
+/// A longer word with digits is an id.
 const WORD_WITH_DIGITS_CHARS_MAX: usize = 15;
-/// Any word that is longer than this is one.
+/// Any longer word is an id.
 const WORD_CHARS_MAX: usize = 40;
-/// What is quoted is not longer than this; otherwise it is no quote.
+/// Longer text between quotes is not a quotation.
 const QUOTED_CHARS_MAX: usize = 200;
-/// Signs of a text that are looked at. A shape is made while a delivery is settled, and others wait.
-const LOOKED_AT_CHARS_MAX: usize = 1024;
-/// Letters behind a number that are its unit.
+/// Characters that are read. The shape is computed while a delivery is settled, so it must be fast.
+const READ_CHARS_MAX: usize = 1024;
+/// Maximum length of a unit after a number.
 const UNIT_CHARS_MAX: usize = 3;
 
-/// The text with placeholders, its white space squeezed, at most `chars_max` long.
-pub(super) fn normalised(text: &str, chars_max: usize) -> String {
+/// The text with placeholders and single spaces, at most `chars_max` long.
+pub(super) fn normalize_message(text: &str, chars_max: usize) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut chars = 0;
-    for word in unquoted(text).split_whitespace() {
-        let word = reduced(word);
+    for word in replace_quoted(text).split_whitespace() {
+        let word = normalize_word(word);
         if let Some(last) = words.last_mut()
             && merge(last, &word)
         {
@@ -35,16 +34,16 @@ pub(super) fn normalised(text: &str, chars_max: usize) -> String {
         }
         chars += word.chars().count() + 1;
         words.push(word);
-        // What comes later would be cut off, but for what times are merged into.
+        // The rest would be cut off anyway.
         if chars > 2 * chars_max {
             break;
         }
     }
-    shortened(&words.join(" "), chars_max)
+    truncate(&words.join(" "), chars_max)
 }
 
-/// The beginning of a text, with a sign that it is one.
-pub(super) fn shortened(text: &str, chars_max: usize) -> String {
+/// Truncates a text, with an ellipsis.
+pub(super) fn truncate(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
     }
@@ -52,11 +51,11 @@ pub(super) fn shortened(text: &str, chars_max: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// The text with a placeholder for each value in quotes.
-fn unquoted(text: &str) -> String {
+/// Replaces quoted values by a placeholder.
+fn replace_quoted(text: &str) -> String {
     let text: Vec<char> = text
         .chars()
-        .take(LOOKED_AT_CHARS_MAX)
+        .take(READ_CHARS_MAX)
         .map(|sign| if sign.is_control() { ' ' } else { sign })
         .collect();
     let mut out = String::with_capacity(text.len());
@@ -76,7 +75,7 @@ fn unquoted(text: &str) -> String {
     out
 }
 
-/// Where the quote ends that begins at `at`. The apostrophe of a word is none.
+/// The end of the quotation that begins at `at`. An apostrophe inside a word is not a quote.
 fn closing(text: &[char], at: usize, sign: char) -> Option<usize> {
     let close = match sign {
         '"' | '\'' | '`' => sign,
@@ -94,7 +93,7 @@ fn closing(text: &[char], at: usize, sign: char) -> Option<usize> {
 }
 
 /// One word with placeholders.
-fn reduced(word: &str) -> String {
+fn normalize_word(word: &str) -> String {
     let is_around = |sign: char| "()[]{}<>\"',;:!?.*|=".contains(sign);
     if word.contains(TEXT) {
         return word.to_owned();
@@ -102,10 +101,10 @@ fn reduced(word: &str) -> String {
     let core = word.trim_matches(is_around);
     let Some(start) = word.find(core).filter(|_| !core.is_empty()) else { return word.to_owned() };
     let (before, after) = (&word[..start], &word[start + core.len()..]);
-    format!("{before}{}{after}", core_of(core))
+    format!("{before}{}{after}", normalize_core(core))
 }
 
-fn core_of(core: &str) -> String {
+fn normalize_core(core: &str) -> String {
     let digits = core.chars().filter(char::is_ascii_digit).count();
     if core.contains("://") {
         return URL.to_owned();
@@ -122,30 +121,30 @@ fn core_of(core: &str) -> String {
     if core.chars().all(|sign| sign.is_ascii_digit() || ".,:+-/%$€#()".contains(sign)) {
         return NUMBER.to_owned();
     }
-    // Before it is taken apart: where an id has its dashes differs each time.
+    // Before splitting: the position of dashes in an id differs each time.
     let has_parts = core.contains(['/', '=', ':', '.', ',', ';', '&', '?', '(', '[', '{', '"']);
     if !has_parts && core.chars().count() > WORD_WITH_DIGITS_CHARS_MAX {
         let (kept, rest) = prefix(core);
         return match rest.chars().count() > WORD_WITH_DIGITS_CHARS_MAX {
             true => format!("{kept}{ID}"),
-            false => in_pieces(core),
+            false => normalize_pieces(core),
         };
     }
-    in_pieces(core)
+    normalize_pieces(core)
 }
 
-/// The part of an id that says what it is of: letters in lower case up to the first `_` or `-`.
+/// The type prefix of an id: lower-case letters up to the first `_` or `-`.
 fn prefix(core: &str) -> (&str, &str) {
     let end = core.find(['_', '-']).filter(|end| {
         (1..=10).contains(end) && core[..*end].chars().all(|sign| sign.is_ascii_lowercase())
     });
-    // Those of hex look like words by chance.
+    // Hex digits may look like a word by chance.
     let end = end.filter(|end| !core[..*end].chars().all(|sign| sign.is_ascii_hexdigit()));
     core.split_at(end.map_or(0, |end| end + 1))
 }
 
-/// Each piece between signs by itself.
-fn in_pieces(core: &str) -> String {
+/// Normalizes each alphanumeric piece.
+fn normalize_pieces(core: &str) -> String {
     let mut out = String::with_capacity(core.len());
     let mut piece = String::new();
     for sign in core.chars() {
@@ -162,20 +161,20 @@ fn in_pieces(core: &str) -> String {
 }
 
 fn push_piece(out: &mut String, piece: &str) {
-    let reduced = piece_of(piece);
-    if reduced == NUMBER {
-        // `1.18.0` and `10:30` are one number, however many parts they have.
+    let normalized = normalize_piece(piece);
+    if normalized == NUMBER {
+        // `1.18.0` and `10:30` are one number.
         let joined = out.trim_end_matches(['.', ':', ',', '-', '+']);
         if joined.ends_with(NUMBER) && joined.len() < out.len() {
             out.truncate(joined.len());
             return;
         }
     }
-    out.push_str(&reduced);
+    out.push_str(&normalized);
 }
 
 /// A piece of letters and digits.
-fn piece_of(piece: &str) -> String {
+fn normalize_piece(piece: &str) -> String {
     let is_digit = |sign: char| sign.is_ascii_digit();
     let Some(first) = piece.find(is_digit) else {
         return if looks_random(piece) { ID.to_owned() } else { piece.to_owned() };
@@ -195,7 +194,7 @@ fn piece_of(piece: &str) -> String {
     }
 }
 
-/// Letters alone that are no word of any language or program.
+/// Whether letters are probably not a word.
 fn looks_random(core: &str) -> bool {
     let many = core.chars().count();
     if many > WORD_CHARS_MAX {
@@ -219,14 +218,13 @@ fn is_time(core: &str, digits: usize) -> bool {
         && (signs(":") >= 2 || signs("-") == 2 || signs("/") == 2 || signs("Tt") == 1)
 }
 
-/// Parts of a time that are words; the last two are not enough for one.
+/// Words that are part of a time; the last two alone are not a time.
 const CALENDAR: [&str; 21] = [
     "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Jan", "Feb", "Mar", "Apr", "May", "Jun",
     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "GMT", "UTC",
 ];
 
-/// Puts a word into the one before it, where both together say no more than one: the parts of a time,
-/// or a list of numbers.
+/// Merges a word into the previous one if both are parts of one time or of a list of placeholders.
 fn merge(last: &mut String, word: &str) -> bool {
     let bare = |word: &str| word.trim_matches([',', ';', '.', ':', '[', ']', '(', ')']).to_owned();
     let (before, now) = (bare(last), bare(word));

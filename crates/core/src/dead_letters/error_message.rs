@@ -1,14 +1,14 @@
-//! What an answer says went wrong, found in JSON, in a page, or in plain text.
+//! Extracts the error message from an answer: JSON, an HTML page, or plain text.
 
-/// Bytes of an answer that are looked at.
+/// Bytes of an answer that are read.
 pub(super) const ANSWER_BYTES_MAX: usize = 1024;
-/// Texts of JSON that are taken.
+/// Maximum number of messages taken from JSON.
 const TEXTS_MAX: usize = 6;
-/// Names of JSON that are told where no text is found.
+/// Maximum number of field names reported when no message is found.
 const NAMES_MAX: usize = 8;
 
-/// Names of fields that say what went wrong.
-const SAYS: [&str; 18] = [
+/// Fields with an error message.
+const MESSAGE_FIELDS: [&str; 18] = [
     "message",
     "messages",
     "error",
@@ -28,38 +28,38 @@ const SAYS: [&str; 18] = [
     "type",
     "fault",
 ];
-/// Names of fields that say it with a code, which is kept as it is.
-const CODES: [&str; 6] =
+/// Fields with an error code, which is kept unchanged.
+const CODE_FIELDS: [&str; 6] =
     ["code", "error_code", "errorcode", "error_subcode", "errcode", "statuscode"];
 
-/// What an answer says.
+/// The error message of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ErrorMessage {
-    /// Texts of fields that say what went wrong; the first of each pair tells that it is a code.
+    /// Texts of message fields; the flag says whether it is a code.
     Fields(Vec<(bool, String)>),
-    /// JSON without any of these; the names that it has.
+    /// JSON without message fields: its field names.
     Names(Vec<String>),
-    /// A text for people.
+    /// Plain text.
     Text(String),
 }
 
-/// Reads an answer. It may be cut off, and need not be what it seems.
+/// Reads an answer, which may be truncated or malformed.
 pub(super) fn read(answer: &[u8]) -> ErrorMessage {
     let answer = &answer[..answer.len().min(ANSWER_BYTES_MAX)];
     let text = String::from_utf8_lossy(answer);
     let text = text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n', '\u{fffd}']);
     if text.starts_with(['{', '[']) {
-        return in_json(text);
+        return message_in_json(text);
     }
     if text.starts_with('<') {
-        return ErrorMessage::Text(in_page(text));
+        return ErrorMessage::Text(message_in_page(text));
     }
     ErrorMessage::Text(text.to_owned())
 }
 
-/// Goes through the strings of JSON, also of one that is cut off. A value belongs to the name that
-/// was read last, so that those of a list are found too.
-fn in_json(text: &str) -> ErrorMessage {
+/// Scans the strings of possibly truncated JSON. A value belongs to the last name read, so that items
+/// of a list are found too.
+fn message_in_json(text: &str) -> ErrorMessage {
     let (mut texts, mut names) = (Vec::new(), Vec::new());
     let mut name = String::new();
     let mut rest = text;
@@ -84,11 +84,11 @@ fn in_json(text: &str) -> ErrorMessage {
                 let end = rest.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(rest.len());
                 let (digits, after) = rest.split_at(end);
                 rest = after;
-                if is_in(&CODES, &name) {
+                if is_in(&CODE_FIELDS, &name) {
                     take(&mut texts, &name, &format!("{sign}{digits}"));
                 }
             }
-            // Whatever comes next has a name of its own.
+            // The next value has a name of its own.
             '}' => name.clear(),
             _ => {}
         }
@@ -101,19 +101,20 @@ fn is_in(known: &[&str], name: &str) -> bool {
 }
 
 fn take(texts: &mut Vec<(bool, String)>, name: &str, text: &str) {
-    /// A longer one is a text.
+    /// A longer text is not a code.
     const CODE_CHARS_MAX: usize = 24;
     let text = text.trim();
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_-.".contains(sign);
-    let is_code = is_in(&CODES, name) && text.len() <= CODE_CHARS_MAX && text.chars().all(is_plain);
-    let says = is_code || is_in(&SAYS, name) || is_in(&CODES, name);
-    let said = (is_code, text.to_owned());
-    if says && !text.is_empty() && texts.len() < TEXTS_MAX && !texts.contains(&said) {
-        texts.push(said);
+    let is_code =
+        is_in(&CODE_FIELDS, name) && text.len() <= CODE_CHARS_MAX && text.chars().all(is_plain);
+    let is_message = is_code || is_in(&MESSAGE_FIELDS, name) || is_in(&CODE_FIELDS, name);
+    let entry = (is_code, text.to_owned());
+    if is_message && !text.is_empty() && texts.len() < TEXTS_MAX && !texts.contains(&entry) {
+        texts.push(entry);
     }
 }
 
-/// The string that begins behind its quote, and what comes after it.
+/// Reads a string after its opening quote; returns it and the rest.
 fn string(text: &str) -> (String, &str) {
     let mut string = String::new();
     let mut signs = text.char_indices();
@@ -136,9 +137,9 @@ fn string(text: &str) -> (String, &str) {
     (string, "")
 }
 
-/// The title of a page, or else its text without the marks.
-fn in_page(page: &str) -> String {
-    // Of the same length, so that places in one are places in the other.
+/// The title of an HTML page, or else its text without tags.
+fn message_in_page(page: &str) -> String {
+    // Same length, so that positions match.
     let lower = page.to_ascii_lowercase();
     if let Some(start) = lower.find("<title") {
         let inside = &page[start..];

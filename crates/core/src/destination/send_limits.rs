@@ -1,10 +1,12 @@
 //! Daily sending limits and quiet hours of a messaging destination.
 //!
 //! WhatsApp bans numbers of unofficial clients that send too much. Messages are counted per local day: at
-//! `warn_at` a warning is logged, and at `stop_at` the rest waits for the next day.
+//! `warn_at` a warning is logged, and at `stop_at` the rest waits for the next day. The local time is that
+//! of a time zone, which follows daylight-saving changes, or of a fixed UTC offset.
 
 use std::{borrow::Cow, fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
+use jiff::tz::{TimeZone, TimeZoneDatabase};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
@@ -41,33 +43,113 @@ pub struct QuietHours {
 #[error("expected hours such as 22:00-08:00, with different start and end; got `{0}`")]
 pub struct ParseQuietHoursError(String);
 
-impl UtcOffset {
-    fn local_millis(self, at: Timestamp) -> i64 {
-        at.as_millis().saturating_add(self.minutes * MINUTE_MILLIS)
+/// The local time of a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LocalClock {
+    Offset(UtcOffset),
+    Zone(TimeZone),
+}
+
+impl Default for LocalClock {
+    fn default() -> Self {
+        Self::Offset(UtcOffset::default())
+    }
+}
+
+impl LocalClock {
+    fn new(sending: &SendingSpec) -> Result<Self, SendingSpecError> {
+        match (&sending.time_zone, sending.utc_offset) {
+            (Some(_), Some(_)) => Err(SendingSpecError::TwoClocks),
+            (None, offset) => Ok(Self::Offset(offset.unwrap_or_default())),
+            (Some(name), None) => {
+                // The bundled database makes the result independent of the machine.
+                let zone = TimeZoneDatabase::bundled().get(name).ok();
+                let zone = zone.filter(|zone| !zone.is_unknown());
+                zone.map(Self::Zone).ok_or_else(|| SendingSpecError::TimeZone(shorten(name)))
+            }
+        }
+    }
+
+    fn offset_millis(&self, at: Timestamp) -> i64 {
+        match self {
+            Self::Offset(offset) => offset.minutes * MINUTE_MILLIS,
+            // Beyond the year 9999, where there are no time zones, it is UTC.
+            Self::Zone(zone) => jiff::Timestamp::from_millisecond(at.as_millis())
+                .map_or(0, |at| i64::from(zone.to_offset(at).seconds()) * 1000),
+        }
+    }
+
+    /// When the UTC offset changes next.
+    fn next_transition(&self, at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Offset(_) => None,
+            Self::Zone(zone) => {
+                let at = jiff::Timestamp::from_millisecond(at.as_millis()).ok()?;
+                let transition = zone.following(at).next()?;
+                Some(Timestamp::from_millis(transition.timestamp().as_millisecond()))
+            }
+        }
+    }
+
+    fn local_millis(&self, at: Timestamp) -> i64 {
+        at.as_millis().saturating_add(self.offset_millis(at))
+    }
+
+    fn millis_of_day(&self, at: Timestamp) -> i64 {
+        self.local_millis(at).rem_euclid(DAY_MILLIS)
     }
 
     /// The local day, as days since 1970-01-01.
-    pub fn day(self, at: Timestamp) -> i32 {
+    fn day(&self, at: Timestamp) -> i32 {
         i32::try_from(self.local_millis(at).div_euclid(DAY_MILLIS)).unwrap_or_default()
     }
 
     /// The start of the next local day.
-    pub fn next_day(self, at: Timestamp) -> Timestamp {
-        at + duration_from_millis(DAY_MILLIS - self.millis_of_day(at))
+    fn next_day(&self, at: Timestamp) -> Timestamp {
+        let today = self.day(at);
+        self.next_time_of_day(at, 0, |time| self.day(time) > today)
     }
 
-    fn millis_of_day(self, at: Timestamp) -> i64 {
-        self.local_millis(at).rem_euclid(DAY_MILLIS)
+    /// The first time after `at` at which `is_reached` holds. It can only begin to hold when the local clock
+    /// shows `time_of_day`, or when the UTC offset changes: a change may skip or repeat that time.
+    fn next_time_of_day(
+        &self,
+        at: Timestamp,
+        time_of_day: i64,
+        is_reached: impl Fn(Timestamp) -> bool,
+    ) -> Timestamp {
+        let mut time = at;
+        loop {
+            let wait = (time_of_day - self.millis_of_day(time)).rem_euclid(DAY_MILLIS);
+            let wait = if wait == 0 { DAY_MILLIS } else { wait };
+            let by_clock = time + duration_from_millis(wait);
+            let transition = self.next_transition(time);
+            let next = transition.map_or(by_clock, |transition| transition.min(by_clock));
+            // At the end of time, additions saturate and nothing follows.
+            if is_reached(next) || next <= time {
+                return next;
+            }
+            time = next;
+        }
     }
 }
 
 impl QuietHours {
-    /// The end of the quiet hours, if `at` is within them.
-    pub fn end(self, at: Timestamp, offset: UtcOffset) -> Option<Timestamp> {
-        let now = offset.millis_of_day(at);
+    /// The end of the quiet hours, if `at` is within them. It is quiet whenever the local clock shows a time
+    /// within the hours: an hour that the clock repeats is quiet twice, and a skipped one never.
+    fn end(self, at: Timestamp, clock: &LocalClock) -> Option<Timestamp> {
+        let end = self.to * MINUTE_MILLIS;
+        let is_over = |time| !self.contains(clock.millis_of_day(time));
+        (!is_over(at)).then(|| clock.next_time_of_day(at, end, is_over))
+    }
+
+    fn contains(self, millis_of_day: i64) -> bool {
         let (from, to) = (self.from * MINUTE_MILLIS, self.to * MINUTE_MILLIS);
-        let is_quiet = if from < to { (from..to).contains(&now) } else { now >= from || now < to };
-        is_quiet.then(|| at + duration_from_millis((to - now).rem_euclid(DAY_MILLIS)))
+        if from < to {
+            (from..to).contains(&millis_of_day)
+        } else {
+            millis_of_day >= from || millis_of_day < to
+        }
     }
 }
 
@@ -156,14 +238,14 @@ serde_as_text!(QuietHours);
 const UNOFFICIAL_WARN_AT: u64 = 50;
 
 /// The sending limits of one destination.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendLimits {
     /// Daily number of messages that triggers a warning.
     pub warn_at: Option<NonZeroU64>,
     /// Daily limit.
     pub stop_at: Option<NonZeroU64>,
     quiet_hours: Option<QuietHours>,
-    offset: UtcOffset,
+    clock: LocalClock,
 }
 
 /// Why nothing is sent at the moment.
@@ -193,21 +275,21 @@ impl SendLimits {
             warn_at: NonZeroU64::new(sending.warn_at.unwrap_or(default_warn_at)),
             stop_at: stop_at.transpose()?,
             quiet_hours: sending.quiet_hours,
-            offset: sending.utc_offset.unwrap_or_default(),
+            clock: LocalClock::new(sending)?,
         })
     }
 
     /// The local day on which a message sent at `at` counts, as days since 1970-01-01.
     pub fn day(&self, at: Timestamp) -> i32 {
-        self.offset.day(at)
+        self.clock.day(at)
     }
 
     /// Until when nothing is sent, and why.
     pub fn hold(&self, now: Timestamp, sent_today: u64) -> Option<(Timestamp, SendHold)> {
-        let quiet = self.quiet_hours.and_then(|hours| hours.end(now, self.offset));
+        let quiet = self.quiet_hours.and_then(|hours| hours.end(now, &self.clock));
         let quiet = quiet.map(|end| (end, SendHold::QuietHours));
         let is_used_up = self.remaining(sent_today) == 0;
-        let limit = is_used_up.then(|| (self.offset.next_day(now), SendHold::DailyLimit));
+        let limit = is_used_up.then(|| (self.clock.next_day(now), SendHold::DailyLimit));
         quiet.into_iter().chain(limit).max_by_key(|(end, _)| *end)
     }
 
@@ -294,7 +376,7 @@ mod tests {
 
     #[test]
     fn day_begins_at_local_midnight() {
-        let day = |text: &str, of: &str| offset(of).day(at(text));
+        let day = |text: &str, of: &str| LocalClock::Offset(offset(of)).day(at(text));
         assert_eq!(day("1970-01-01T00:00:00Z", "+00:00"), 0);
         assert_eq!(day("1970-01-02T02:59:59.999Z", "-03:00"), 0);
         assert_eq!(day("1970-01-02T03:00:00Z", "-03:00"), 1);
@@ -317,8 +399,108 @@ mod tests {
         ];
         for (hours, of, now, expected) in cases {
             let hours: QuietHours = hours.parse().unwrap();
-            let end = hours.end(at(now), offset(of));
+            let end = hours.end(at(now), &LocalClock::Offset(offset(of)));
             assert_eq!(end, expected.map(at), "case: {hours} {of} {now}");
+        }
+    }
+
+    const ZONES: [&str; 7] = [
+        "America/Sao_Paulo",
+        "America/New_York",
+        "America/St_Johns",
+        "Europe/Berlin",
+        "Asia/Kolkata",
+        "Australia/Lord_Howe",
+        "Pacific/Apia",
+    ];
+
+    fn zone(name: &str) -> LocalClock {
+        let sending = SendingSpec { time_zone: Some(name.to_owned()), ..SendingSpec::default() };
+        LocalClock::new(&sending).unwrap()
+    }
+
+    #[test]
+    fn quiet_hours_follow_daylight_saving_changes() {
+        let (night, berlin, new_york) = ("22:00-08:00", "Europe/Berlin", "America/New_York");
+        let cases = [
+            (night, "America/Sao_Paulo", "2026-11-16T00:59:00Z", None),
+            (night, "America/Sao_Paulo", "2026-11-16T01:00:00Z", Some("2026-11-16T11:00:00Z")),
+            // The nights in which clocks change are an hour shorter and longer.
+            (night, new_york, "2026-03-08T03:00:00Z", Some("2026-03-08T12:00:00Z")),
+            (night, new_york, "2026-11-01T02:00:00Z", Some("2026-11-01T13:00:00Z")),
+            (night, new_york, "2026-11-01T12:59:59Z", Some("2026-11-01T13:00:00Z")),
+            // The end is skipped: quiet until the clock jumps from 02:00 to 03:00.
+            ("22:00-02:30", berlin, "2026-03-28T23:00:00Z", Some("2026-03-29T01:00:00Z")),
+            ("22:00-02:30", berlin, "2026-03-29T01:00:00Z", None),
+            // The beginning is skipped: quiet from the jump on.
+            ("02:30-04:00", berlin, "2026-03-29T00:59:59Z", None),
+            ("02:30-04:00", berlin, "2026-03-29T01:00:00Z", Some("2026-03-29T02:00:00Z")),
+            // All of it is skipped.
+            ("02:15-02:45", berlin, "2026-03-29T00:59:59Z", None),
+            ("02:15-02:45", berlin, "2026-03-29T01:00:00Z", None),
+            // The hour from 02:00 to 03:00 is repeated.
+            ("01:30-02:30", berlin, "2026-10-24T23:30:00Z", Some("2026-10-25T00:30:00Z")),
+            ("01:30-02:30", berlin, "2026-10-25T00:45:00Z", None),
+            ("01:30-02:30", berlin, "2026-10-25T01:00:00Z", Some("2026-10-25T01:30:00Z")),
+            ("01:30-03:00", berlin, "2026-10-24T23:30:00Z", Some("2026-10-25T02:00:00Z")),
+        ];
+        for (hours, name, now, expected) in cases {
+            let hours: QuietHours = hours.parse().unwrap();
+            let end = hours.end(at(now), &zone(name));
+            assert_eq!(end, expected.map(at), "case: {hours} {name} {now}");
+        }
+    }
+
+    #[test]
+    fn sending_day_follows_daylight_saving_changes() {
+        let cases = [
+            ("America/Sao_Paulo", "2026-11-16T02:59:59Z", "2026-11-16T03:00:00Z", 1),
+            // A day of 23 hours and one of 25.
+            ("America/New_York", "2026-03-08T05:00:00Z", "2026-03-09T04:00:00Z", 1),
+            ("America/New_York", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", 1),
+            // The day begins at 01:00, because midnight is skipped.
+            ("America/Sao_Paulo", "2018-11-04T02:59:59Z", "2018-11-04T03:00:00Z", 1),
+            // The hour before midnight is repeated.
+            ("America/Sao_Paulo", "2019-02-17T01:30:00Z", "2019-02-17T03:00:00Z", 1),
+            ("America/Sao_Paulo", "2019-02-17T02:30:00Z", "2019-02-17T03:00:00Z", 1),
+            // Clocks went back from 00:01 to 23:01 of the day before.
+            ("America/St_Johns", "2010-11-07T02:30:30Z", "2010-11-08T03:30:00Z", 1),
+            ("America/St_Johns", "2010-11-07T02:45:00Z", "2010-11-07T03:30:00Z", 1),
+            // 30 December 2011 was skipped.
+            ("Pacific/Apia", "2011-12-30T09:00:00Z", "2011-12-30T10:00:00Z", 2),
+        ];
+        for (name, now, expected, days) in cases {
+            let clock = zone(name);
+            let next = clock.next_day(at(now));
+            assert_eq!(next, at(expected), "case: {name} {now}");
+            assert_eq!(clock.day(next) - clock.day(at(now)), days, "case: {name} {now}");
+        }
+        assert_eq!(zone("America/Sao_Paulo").day(at("1970-01-01T00:00:00Z")), -1);
+    }
+
+    #[test]
+    fn invalid_time_zone_settings_are_rejected() {
+        let cases = [
+            (r#"{"time_zone":"America/Sao_Paulo"}"#, None),
+            (r#"{"time_zone":"UTC"}"#, None),
+            (r#"{"time_zone":"America/Sao Paulo"}"#, Some("unknown time zone `America/Sao Paulo`")),
+            (r#"{"time_zone":"-03:00"}"#, Some("unknown time zone `-03:00`")),
+            (r#"{"time_zone":"Etc/Unknown"}"#, Some("unknown time zone")),
+            (r#"{"time_zone":""}"#, Some("unknown time zone ``")),
+            (
+                r#"{"time_zone":"America/Sao_Paulo","utc_offset":"-03:00"}"#,
+                Some("`time_zone` and `utc_offset` are both set"),
+            ),
+        ];
+        for (sending, expected) in cases {
+            let error = limits("evolution-go", sending).err().map(|error| error.to_string());
+            match (&error, expected) {
+                (None, None) => {}
+                (Some(error), Some(part)) => {
+                    assert!(error.contains(part), "case: {sending}: {error}");
+                }
+                (Some(_), None) | (None, Some(_)) => panic!("case: {sending}: {error:?}"),
+            }
         }
     }
 
@@ -400,17 +582,39 @@ mod tests {
             minutes in -OFFSET_MAX_MINUTES..=OFFSET_MAX_MINUTES,
             from_and_to in (0..DAY_MINUTES, 0..DAY_MINUTES).prop_filter("equal", |(a, b)| a != b),
         ) {
-            let (now, offset) = (Timestamp::from_millis(millis), UtcOffset { minutes });
+            let now = Timestamp::from_millis(millis);
+            let clock = LocalClock::Offset(UtcOffset { minutes });
             let (from, to) = from_and_to;
             let hours = QuietHours { from, to };
-            if let Some(end) = hours.end(now, offset) {
+            if let Some(end) = hours.end(now, &clock) {
                 prop_assert!(end > now);
-                prop_assert_eq!(hours.end(end, offset), None);
-                prop_assert!(hours.end(end - Duration::from_millis(1), offset) == Some(end));
+                prop_assert_eq!(hours.end(end, &clock), None);
+                prop_assert!(hours.end(end - Duration::from_millis(1), &clock) == Some(end));
             }
-            let next = offset.next_day(now);
-            prop_assert_eq!(offset.day(next), offset.day(now) + 1);
-            prop_assert_eq!(offset.day(next - Duration::from_millis(1)), offset.day(now));
+            let next = clock.next_day(now);
+            prop_assert_eq!(clock.day(next), clock.day(now) + 1);
+            prop_assert_eq!(clock.day(next - Duration::from_millis(1)), clock.day(now));
+        }
+
+        /// The same holds in time zones with daylight saving, changes at midnight and a skipped day.
+        #[test]
+        fn hold_ends_exactly_at_its_end_in_time_zones(
+            millis in 946_684_800_000..2_145_916_800_000_i64,
+            name in prop::sample::select(&ZONES[..]),
+            from_and_to in (0..DAY_MINUTES, 0..DAY_MINUTES).prop_filter("equal", |(a, b)| a != b),
+        ) {
+            let (now, clock) = (Timestamp::from_millis(millis), zone(name));
+            let (from, to) = from_and_to;
+            let hours = QuietHours { from, to };
+            if let Some(end) = hours.end(now, &clock) {
+                prop_assert!(end > now);
+                prop_assert_eq!(hours.end(end, &clock), None);
+                prop_assert!(hours.end(end - Duration::from_millis(1), &clock) == Some(end));
+            }
+            let next = clock.next_day(now);
+            prop_assert!(next > now);
+            prop_assert!(clock.day(next) > clock.day(now));
+            prop_assert!(clock.day(next - Duration::from_millis(1)) <= clock.day(now));
         }
     }
 }

@@ -66,6 +66,10 @@ pub struct SendingSpec {
     /// UTC offset of the sending day and of quiet hours, such as `-03:00`; default `+00:00`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utc_offset: Option<UtcOffset>,
+    /// IANA time zone of the sending day and of quiet hours, such as `America/Sao_Paulo`. Follows
+    /// daylight-saving changes. Set either this or `utc_offset`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
     /// Keeps to the rate limit per recipient of the service. Default `true` for whatsapp-cloud; the other
     /// services have no known limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +108,12 @@ pub enum SendingSpecError {
     StatusWithin,
     #[error("sending: `stop_at` must be at least 1; to send nothing, pause the destination")]
     StopAt,
+    #[error(
+        "sending: unknown time zone `{0}`; use an IANA name such as America/Sao_Paulo, or set `utc_offset`"
+    )]
+    TimeZone(String),
+    #[error("sending: `time_zone` and `utc_offset` are both set; remove one of them")]
+    TwoClocks,
     #[error(
         "sending: `pair_pace = true` is only for whatsapp-cloud; {0} has no known limit per recipient, remove it"
     )]

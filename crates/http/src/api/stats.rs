@@ -99,7 +99,8 @@ pub(crate) async fn get_stats(
         .iter()
         .map(|destination| {
             let limits = destination.spec.limits();
-            let sent_today = limits.map(|limits| sent.count_on(destination.id, limits.day(now)));
+            let sent_today =
+                limits.as_ref().map(|limits| sent.count_on(destination.id, limits.day(now)));
             (destination, limits.unwrap_or_default(), sent_today)
         })
         .map(|(destination, limits, sent_today)| DestinationStats {

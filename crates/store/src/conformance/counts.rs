@@ -1,4 +1,4 @@
-//! Sums that are exact, whatever happened in between.
+//! Counters are exact after every step.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,24 +13,23 @@ use surehook_core::{
 use tokio::task::JoinSet;
 
 use super::{
-    World,
-    samples::{held, without_zeros},
-    world::LEASE,
+    StoreFixture,
+    fixture::{LEASE, held_claim, without_zeros},
 };
 
 fn by_status<const N: usize>(pairs: [(DeliveryStatus, u64); N]) -> BTreeMap<DeliveryStatus, u64> {
     pairs.into()
 }
 
-pub async fn every_step_is_counted_once(mut world: World) {
+pub async fn every_step_is_counted_once(mut fixture: StoreFixture) {
     use DeliveryStatus::{Dead, InFlight, Pending, Scheduled, Succeeded};
-    let counted = |world: &World| without_zeros(world.counts());
-    assert_eq!(counted(&world), StoreCounts::default());
+    let counted = |fixture: &StoreFixture| without_zeros(fixture.counts());
+    assert_eq!(counted(&fixture), StoreCounts::default());
 
-    world.accept(world.arrival()).await;
-    let keyed = world.keyed_for_both("k");
-    world.accept(keyed.clone()).await;
-    world.expect_duplicate(world.again(&keyed)).await;
+    fixture.accept(fixture.new_event()).await;
+    let keyed = fixture.event_for_both("k");
+    fixture.accept(keyed.clone()).await;
+    fixture.expect_duplicate(fixture.repeat_of(&keyed)).await;
     let expected = StoreCounts {
         events: 2,
         no_key: 1,
@@ -38,23 +37,23 @@ pub async fn every_step_is_counted_once(mut world: World) {
         by_status: by_status([(Pending, 3)]),
         ..StoreCounts::default()
     };
-    assert_eq!(counted(&world), expected);
+    assert_eq!(counted(&fixture), expected);
 
-    let claimed = world.claim(world.crm, 2).await;
-    assert_eq!(counted(&world).by_status, by_status([(Pending, 1), (InFlight, 2)]));
-    world.finish(&claimed[0], NextStep::RetryAt(world.now)).await;
-    world.release(vec![held(&claimed[1])], world.now).await.unwrap();
-    assert_eq!(counted(&world).by_status, by_status([(Pending, 2), (Scheduled, 1)]));
+    let claimed = fixture.claim(fixture.crm, 2).await;
+    assert_eq!(counted(&fixture).by_status, by_status([(Pending, 1), (InFlight, 2)]));
+    fixture.finish(&claimed[0], NextStep::RetryAt(fixture.now)).await;
+    fixture.release(vec![held_claim(&claimed[1])], fixture.now).await.unwrap();
+    assert_eq!(counted(&fixture).by_status, by_status([(Pending, 2), (Scheduled, 1)]));
 
-    world.claim(world.crm, 2).await;
-    assert_eq!(counted(&world).by_status, by_status([(Pending, 1), (InFlight, 2)]));
-    world.wait(LEASE);
-    world.release_expired(world.now).await.unwrap();
-    assert_eq!(counted(&world).by_status, by_status([(Pending, 3)]));
+    fixture.claim(fixture.crm, 2).await;
+    assert_eq!(counted(&fixture).by_status, by_status([(Pending, 1), (InFlight, 2)]));
+    fixture.wait(LEASE);
+    fixture.release_expired(fixture.now).await.unwrap();
+    assert_eq!(counted(&fixture).by_status, by_status([(Pending, 3)]));
 
-    let claimed = world.claim(world.crm, 2).await;
-    world.finish(&claimed[0], NextStep::Succeeded).await;
-    world.finish(&claimed[1], NextStep::Dead(DeadReason::MaxRetries)).await;
+    let claimed = fixture.claim(fixture.crm, 2).await;
+    fixture.finish(&claimed[0], NextStep::Succeeded).await;
+    fixture.finish(&claimed[1], NextStep::Dead(DeadReason::MaxRetries)).await;
     let expected = StoreCounts {
         attempts: 3,
         retries: 1,
@@ -62,43 +61,43 @@ pub async fn every_step_is_counted_once(mut world: World) {
         dead: [(DeadReason::MaxRetries, DeadReasonCount { total: 1, pending: 1 })].into(),
         ..expected
     };
-    assert_eq!(counted(&world), expected);
+    assert_eq!(counted(&fixture), expected);
 }
 
-pub async fn rejected_steps_are_not_counted(world: World) {
-    let keyed = world.keyed("k");
-    let known = world.accept(keyed.clone()).await;
-    let claimed = world.claim_one(world.crm).await;
-    let before = world.counts();
+pub async fn rejected_steps_are_not_counted(fixture: StoreFixture) {
+    let keyed = fixture.event_with_key("k");
+    let known = fixture.accept(keyed.clone()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    let before = fixture.counts();
 
-    let bad = NewEvent { id: known, ..world.arrival() };
-    let request = vec![world.arrival(), world.again(&keyed), bad];
-    assert!(world.admit(request).await.is_err());
-    let good = world.settlement(&claimed, NextStep::Dead(DeadReason::Expired));
+    let bad = NewEvent { id: known, ..fixture.new_event() };
+    let request = vec![fixture.new_event(), fixture.repeat_of(&keyed), bad];
+    assert!(fixture.admit(request).await.is_err());
+    let good = fixture.settlement(&claimed, NextStep::Dead(DeadReason::Expired));
     let lost = Settlement { token: LeaseToken(-1), ..good };
-    assert_eq!(world.settle(lost).await.unwrap(), SettleResult::LeaseLost);
-    world.replay(claimed.id, world.id(), world.now).await.unwrap();
-    world.renew(vec![held(&claimed)], world.now + LEASE).await.unwrap();
+    assert_eq!(fixture.settle(lost).await.unwrap(), SettleResult::LeaseLost);
+    fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
+    fixture.renew(vec![held_claim(&claimed)], fixture.now + LEASE).await.unwrap();
 
-    assert_eq!(world.counts(), before);
+    assert_eq!(fixture.counts(), before);
 }
 
-pub async fn dead_deliveries_are_counted_by_reason(mut world: World) {
+pub async fn dead_deliveries_are_counted_by_reason(mut fixture: StoreFixture) {
     for (times, reason) in (1..).zip(DeadReason::ALL) {
         for _ in 0..times {
-            world.accept(world.arrival()).await;
+            fixture.accept(fixture.new_event()).await;
         }
-        world.finish_due(world.crm, NextStep::Dead(reason)).await;
+        fixture.finish_due(fixture.crm, NextStep::Dead(reason)).await;
     }
     let dead = DeliveryFilter { status: Some(DeliveryStatus::Dead), ..DeliveryFilter::default() };
     let page = PageRequest { after: None, limit: 4 };
-    world.wait(Duration::from_secs(1));
-    // The newest four died of the last reason, which six have.
-    for row in world.deliveries(dead, page).await.unwrap().rows {
-        world.replay(row.id, world.id(), world.now).await.unwrap();
+    fixture.wait(Duration::from_secs(1));
+    // The newest four died for the last reason, which six deliveries have.
+    for row in fixture.deliveries(dead, page).await.unwrap().rows {
+        fixture.replay(row.id, fixture.new_id(), fixture.now).await.unwrap();
     }
 
-    let counts = without_zeros(world.counts());
+    let counts = without_zeros(fixture.counts());
 
     for (total, reason) in (1..).zip(DeadReason::ALL) {
         let pending = if total == 6 { 2 } else { total };
@@ -107,33 +106,33 @@ pub async fn dead_deliveries_are_counted_by_reason(mut world: World) {
     assert_eq!(counts.by_status[&DeliveryStatus::Dead], 17);
 }
 
-pub async fn counts_survive_restart(mut world: World) {
-    let keyed = world.keyed_for_both("k");
-    world.accept(keyed.clone()).await;
-    world.accept(world.arrival()).await;
-    world.finish_due(world.crm, NextStep::Dead(DeadReason::PayloadError)).await;
-    world.finish_due(world.mail, NextStep::RetryAt(world.now)).await;
-    world.finish_due(world.mail, NextStep::Succeeded).await;
-    world.expect_duplicate(world.again(&keyed)).await;
-    let before = without_zeros(world.counts());
+pub async fn counts_survive_restart(mut fixture: StoreFixture) {
+    let keyed = fixture.event_for_both("k");
+    fixture.accept(keyed.clone()).await;
+    fixture.accept(fixture.new_event()).await;
+    fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::PayloadError)).await;
+    fixture.finish_due(fixture.mail, NextStep::RetryAt(fixture.now)).await;
+    fixture.finish_due(fixture.mail, NextStep::Succeeded).await;
+    fixture.expect_duplicate(fixture.repeat_of(&keyed)).await;
+    let before = without_zeros(fixture.counts());
 
-    world.reopen().await;
+    fixture.reopen().await;
 
-    assert_eq!(without_zeros(world.counts()), before);
+    assert_eq!(without_zeros(fixture.counts()), before);
     assert_eq!((before.retries, before.duplicates, before.no_key), (1, 1, 1));
 }
 
-pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
+pub async fn counts_match_the_lists_after_concurrent_work(mut fixture: StoreFixture) {
     let mut tasks = JoinSet::new();
     for worker in 0..6 {
         let events: Vec<NewEvent> =
-            (0..25).map(|n| world.keyed_for_both(&format!("k{}", n % 20))).collect();
-        let (store, now, crm) = (world.store(), world.now, world.crm);
-        let lease = world.lease();
+            (0..25).map(|n| fixture.event_for_both(&format!("k{}", n % 20))).collect();
+        let (store, now, crm) = (fixture.store(), fixture.now, fixture.crm);
+        let lease = fixture.new_lease();
         let ends =
             [NextStep::Succeeded, NextStep::RetryAt(now), NextStep::Dead(DeadReason::MaxRetries)];
-        let settlements: Vec<_> = (0..200).map(|_| world.id()).collect();
-        let mut ids = settlements.into_iter();
+        let attempt_ids: Vec<_> = (0..200).map(|_| fixture.new_id()).collect();
+        let mut ids = attempt_ids.into_iter();
         tasks.spawn(async move {
             for event in events {
                 store.admit([event].into()).await.unwrap();
@@ -146,7 +145,12 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
                         created_at: claimed.created_at,
                         token: claimed.lease.token,
                         at: now,
-                        attempt: super::samples::attempt(ids.next().unwrap(), &claimed, now, next),
+                        attempt: super::fixture::next_attempt(
+                            ids.next().unwrap(),
+                            &claimed,
+                            now,
+                            next,
+                        ),
                         ordered: false,
                         next,
                         schedule_reason: None,
@@ -159,9 +163,9 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
     tasks.join_all().await;
 
     for _restarted in [false, true] {
-        let counts = without_zeros(world.counts());
+        let counts = without_zeros(fixture.counts());
         let everything = PageRequest { after: None, limit: 1000 };
-        let rows = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+        let rows = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
         let mut listed = BTreeMap::new();
         for row in &rows {
             *listed.entry(row.status).or_default() += 1;
@@ -171,10 +175,10 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
         assert_eq!(counts.by_status, listed);
         assert_eq!((counts.attempts, counts.retries), (attempts.into(), retries.into()));
         let page = PageRequest { after: None, limit: 1000 };
-        let events = world.events(EventFilter::default(), page).await.unwrap().rows;
+        let events = fixture.events(EventFilter::default(), page).await.unwrap().rows;
         let duplicates: u64 = events.iter().map(|event| event.duplicates).sum();
         assert_eq!((counts.events, counts.duplicates), (20, 130));
         assert_eq!((events.len(), duplicates), (20, 130));
-        world.reopen().await;
+        fixture.reopen().await;
     }
 }

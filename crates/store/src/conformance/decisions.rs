@@ -1,4 +1,4 @@
-//! What was decided about an event is kept: on the way in with the event, later in rows of its own.
+//! Decisions about an event: the intake record is stored with the event, later ones in their own rows.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use surehook_core::{
     store::{ConfigChange, NextStep},
 };
 
-use super::{World, world::LEASE};
+use super::{StoreFixture, fixture::LEASE};
 
-/// The kinds of all decisions that have rows, oldest first.
-pub(super) async fn kinds(world: &World, event: EventId) -> Vec<EventDecisionKind> {
-    world.detail(event).await.decisions.iter().map(|decision| decision.kind).collect()
+/// The kinds of all decision rows of an event, oldest first.
+pub(super) async fn kinds(fixture: &StoreFixture, event: EventId) -> Vec<EventDecisionKind> {
+    fixture.event_detail(event).await.decisions.iter().map(|decision| decision.kind).collect()
 }
 
-pub async fn intake_record_is_stored_with_the_event(mut world: World) {
+pub async fn intake_record_is_stored_with_the_event(mut fixture: StoreFixture) {
     let unrouted = vec![
         UnroutedRoute {
             to: "log".parse().unwrap(),
@@ -36,147 +36,151 @@ pub async fn intake_record_is_stored_with_the_event(mut world: World) {
         key_from: Some("header:idempotency-key".into()),
         unrouted: write_unrouted(&unrouted),
     };
-    let told = world.accept(NewEvent { intake, ..world.keyed("k") }).await;
-    let silent = world.accept(world.arrival()).await;
+    let recorded = fixture.accept(NewEvent { intake, ..fixture.event_with_key("k") }).await;
+    let without_record = fixture.accept(fixture.new_event()).await;
 
-    world.reopen().await;
+    fixture.reopen().await;
 
-    let detail = world.detail(told).await;
+    let detail = fixture.event_detail(recorded).await;
     assert_eq!(detail.verified_by.as_deref(), Some("hmac-sha256 secret 2 of 2"));
     assert_eq!(detail.key_from.as_deref(), Some("header:idempotency-key"));
-    let mut kept = detail.unrouted;
-    kept.sort_by_key(|route| route.reason.to_code());
-    assert_eq!(kept, expected);
-    let detail = world.detail(silent).await;
+    let mut stored = detail.unrouted;
+    stored.sort_by_key(|route| route.reason.to_code());
+    assert_eq!(stored, expected);
+    let detail = fixture.event_detail(without_record).await;
     assert_eq!((detail.verified_by, detail.key_from), (None, None));
     assert!(detail.unrouted.is_empty() && detail.decisions.is_empty());
 }
 
-pub async fn delivered_event_has_no_decision_rows(world: World) {
-    let event = world.accept(world.keyed_for_both("k")).await;
-    world.finish_due(world.crm, NextStep::Succeeded).await;
-    world.finish_due(world.mail, NextStep::Succeeded).await;
-    assert!(kinds(&world, event).await.is_empty());
+pub async fn delivered_event_has_no_decision_rows(fixture: StoreFixture) {
+    let event = fixture.accept(fixture.event_for_both("k")).await;
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    fixture.finish_due(fixture.mail, NextStep::Succeeded).await;
+    assert!(kinds(&fixture, event).await.is_empty());
 }
 
-pub async fn event_detail_lists_attempts_without_responses(mut world: World) {
-    let event = world.accept(world.arrival()).await;
-    let due_at = world.now + Duration::from_secs(5);
+pub async fn event_detail_lists_attempts_without_responses(mut fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let due_at = fixture.now + Duration::from_secs(5);
     let mut expected = Vec::new();
     for next in [NextStep::RetryAt(due_at), NextStep::Dead(DeadReason::MaxRetries)] {
-        let claimed = world.claim_one(world.crm).await;
-        world.finish(&claimed, next).await;
+        let claimed = fixture.claim_one(fixture.crm).await;
+        fixture.finish(&claimed, next).await;
         expected.push((claimed.id, claimed.attempts + 1, Some(next)));
-        world.wait(Duration::from_secs(5));
+        fixture.wait(Duration::from_secs(5));
     }
 
-    let attempts = world.detail(event).await.attempts;
+    let attempts = fixture.event_detail(event).await.attempts;
 
-    let told: Vec<_> =
+    let recorded: Vec<_> =
         attempts.iter().map(|row| (row.delivery, row.attempt.number, row.next)).collect();
-    assert_eq!(told, expected);
-    assert!(attempts.iter().all(|row| row.attempt.response.is_empty()), "they are told elsewhere");
+    assert_eq!(recorded, expected);
+    assert!(
+        attempts.iter().all(|row| row.attempt.response.is_empty()),
+        "responses are shown with the delivery"
+    );
 }
 
-pub async fn replays_and_revivals_are_recorded_as_decisions(mut world: World) {
-    let first = world.keyed("k");
-    let event = world.accept(first.clone()).await;
-    world.finish_due(world.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
-    let old = world.only_delivery(event).await.id;
-    world.expect_duplicate(world.again(&first)).await;
-    let heir = world.delivery_detail(old).await.delivery.replayed_by.unwrap();
-    world.finish_due(world.crm, NextStep::Succeeded).await;
-    world.wait(Duration::from_secs(61));
-    let new = world.id();
-    world.replay(heir, new, world.now).await.unwrap();
+pub async fn replays_and_revivals_are_recorded_as_decisions(mut fixture: StoreFixture) {
+    let first = fixture.event_with_key("k");
+    let event = fixture.accept(first.clone()).await;
+    fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
+    let old = fixture.only_delivery(event).await.id;
+    fixture.expect_duplicate(fixture.repeat_of(&first)).await;
+    let revived = fixture.delivery_detail(old).await.delivery.replayed_by.unwrap();
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    fixture.wait(Duration::from_secs(61));
+    let new = fixture.new_id();
+    fixture.replay(revived, new, fixture.now).await.unwrap();
 
-    let decisions = world.detail(event).await.decisions;
+    let decisions = fixture.event_detail(event).await.decisions;
 
-    let told: Vec<_> = decisions.iter().map(|row| (row.kind, row.delivery, &row.detail)).collect();
-    let (of_old, of_heir) = (json!({ "replay_of": old }), json!({ "replay_of": heir }));
+    let recorded: Vec<_> =
+        decisions.iter().map(|row| (row.kind, row.delivery, &row.detail)).collect();
+    let (of_old, of_revived) = (json!({ "replay_of": old }), json!({ "replay_of": revived }));
     let expected = [
-        (EventDecisionKind::Revived, Some(heir), &of_old),
-        (EventDecisionKind::Replayed, Some(new), &of_heir),
+        (EventDecisionKind::Revived, Some(revived), &of_old),
+        (EventDecisionKind::Replayed, Some(new), &of_revived),
     ];
-    assert_eq!(told, expected);
-    assert_eq!(decisions[1].at, world.now);
+    assert_eq!(recorded, expected);
+    assert_eq!(decisions[1].at, fixture.now);
 }
 
-pub async fn cancellation_by_deleted_destination_is_recorded(world: World) {
-    let event = world.accept(world.keyed_for_both("k")).await;
-    let done = world.accept(world.arrival()).await;
-    world.finish_due(world.mail, NextStep::Succeeded).await;
-    let claimed = world.claim(world.crm, 9).await;
+pub async fn cancellation_by_deleted_destination_is_recorded(fixture: StoreFixture) {
+    let event = fixture.accept(fixture.event_for_both("k")).await;
+    let done = fixture.accept(fixture.new_event()).await;
+    fixture.finish_due(fixture.mail, NextStep::Succeeded).await;
+    let claimed = fixture.claim(fixture.crm, 9).await;
     let settled = claimed.iter().find(|claimed| claimed.event == done).unwrap();
-    world.finish(settled, NextStep::Succeeded).await;
+    fixture.finish(settled, NextStep::Succeeded).await;
 
-    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
+    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
 
-    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Cancelled]);
-    assert!(kinds(&world, done).await.is_empty(), "it had ended");
+    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Cancelled]);
+    assert!(kinds(&fixture, done).await.is_empty(), "the delivery had ended");
 }
 
-pub async fn expired_lease_is_recorded_once(mut world: World) {
-    let event = world.accept(world.arrival()).await;
-    world.claim_one(world.crm).await;
-    world.wait(LEASE);
-    world.release_expired(world.now).await.unwrap();
-    world.release_expired(world.now).await.unwrap();
-    assert_eq!(kinds(&world, event).await, [EventDecisionKind::LeaseExpired]);
+pub async fn expired_lease_is_recorded_once(mut fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    fixture.claim_one(fixture.crm).await;
+    fixture.wait(LEASE);
+    fixture.release_expired(fixture.now).await.unwrap();
+    fixture.release_expired(fixture.now).await.unwrap();
+    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::LeaseExpired]);
 }
 
-pub async fn recovery_after_crash_is_recorded(mut world: World) {
-    let event = world.accept(world.arrival()).await;
-    let waiting = world.accept(NewEvent { deliveries: Vec::new(), ..world.arrival() }).await;
-    world.claim_one(world.crm).await;
-    world.reopen().await;
-    let told = kinds(&world, event).await;
+pub async fn recovery_after_crash_is_recorded(mut fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let waiting = fixture.accept(NewEvent { deliveries: Vec::new(), ..fixture.new_event() }).await;
+    fixture.claim_one(fixture.crm).await;
+    fixture.reopen().await;
+    let recorded = kinds(&fixture, event).await;
     let expected =
-        if world.is_sole_owner() { vec![EventDecisionKind::Recovered] } else { Vec::new() };
-    assert_eq!(told, expected);
-    assert!(kinds(&world, waiting).await.is_empty());
+        if fixture.is_sole_owner() { vec![EventDecisionKind::Recovered] } else { Vec::new() };
+    assert_eq!(recorded, expected);
+    assert!(kinds(&fixture, waiting).await.is_empty());
 }
 
-pub async fn stored_decisions_of_each_kind_are_bounded(world: World) {
-    let event = world.accept(world.arrival()).await;
+pub async fn stored_decisions_of_each_kind_are_bounded(fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
     let decision = |kind, number: u32| EventDecision {
         event,
         delivery: None,
-        at: world.now,
+        at: fixture.now,
         kind,
         detail: json!({ "number": number }),
     };
     for number in 0..120 {
-        world.record_decision(decision(EventDecisionKind::Answered, number)).await.unwrap();
+        fixture.record_decision(decision(EventDecisionKind::Answered, number)).await.unwrap();
     }
-    world.record_decision(decision(EventDecisionKind::BroughtForward, 7)).await.unwrap();
+    fixture.record_decision(decision(EventDecisionKind::BroughtForward, 7)).await.unwrap();
 
-    let kept = world.detail(event).await.decisions;
+    let stored = fixture.event_detail(event).await.decisions;
 
-    assert_eq!(kept.len(), 101);
-    assert_eq!(kept[99], decision(EventDecisionKind::Answered, 99));
-    assert_eq!(kept[100], decision(EventDecisionKind::BroughtForward, 7));
+    assert_eq!(stored.len(), 101);
+    assert_eq!(stored[99], decision(EventDecisionKind::Answered, 99));
+    assert_eq!(stored[100], decision(EventDecisionKind::BroughtForward, 7));
 }
 
-pub async fn decision_about_unknown_event_is_not_stored(world: World) {
+pub async fn decision_about_unknown_event_is_not_stored(fixture: StoreFixture) {
     let decision = EventDecision {
-        event: world.id(),
+        event: fixture.new_id(),
         delivery: None,
-        at: world.now,
+        at: fixture.now,
         kind: EventDecisionKind::Answered,
         detail: Value::Null,
     };
-    world.record_decision(decision.clone()).await.unwrap();
-    assert!(world.event(decision.event).await.unwrap().is_none());
+    fixture.record_decision(decision.clone()).await.unwrap();
+    assert!(fixture.event(decision.event).await.unwrap().is_none());
 }
 
-pub async fn decisions_are_pruned_with_their_event(mut world: World) {
-    let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, NextStep::Succeeded).await;
-    let old = world.only_delivery(event).await.id;
-    world.replay(old, world.id(), world.now).await.unwrap();
-    world.finish_due(world.crm, NextStep::Succeeded).await;
-    world.wait(Duration::from_secs(1000));
-    world.prune_all(Duration::ZERO).await;
-    assert!(world.event(event).await.unwrap().is_none());
+pub async fn decisions_are_pruned_with_their_event(mut fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    let old = fixture.only_delivery(event).await.id;
+    fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    fixture.wait(Duration::from_secs(1000));
+    fixture.prune_all(Duration::ZERO).await;
+    assert!(fixture.event(event).await.unwrap().is_none());
 }

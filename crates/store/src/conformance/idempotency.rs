@@ -1,4 +1,4 @@
-//! Keys of wishes: claimed once, answered for a day, and never in the way of a retry.
+//! Idempotency keys: claimed once, with a stored response, and never blocking a retry.
 
 use std::time::Duration;
 
@@ -9,104 +9,104 @@ use surehook_core::{
     store::ReplayResult,
 };
 
-use super::World;
+use super::StoreFixture;
 
 fn key(text: &str) -> IdempotencyKey {
     IdempotencyKey { scope: [1; 32], key: text.to_owned() }
 }
 
-fn answer(text: &str) -> StoredResponse {
+fn stored_response(text: &str) -> StoredResponse {
     let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
     StoredResponse { status: 201, headers, body: text.as_bytes().to_vec() }
 }
 
-fn wish(world: &World, seed: u8) -> IdempotentRequest {
-    IdempotentRequest { at: world.now, seed: [seed; 16] }
+fn new_request(fixture: &StoreFixture, seed: u8) -> IdempotentRequest {
+    IdempotentRequest { at: fixture.now, seed: [seed; 16] }
 }
 
-pub async fn claimed_key_returns_the_stored_response(mut world: World) {
-    let first = wish(&world, 1);
+pub async fn claimed_key_returns_the_stored_response(mut fixture: StoreFixture) {
+    let first = new_request(&fixture, 1);
     assert_eq!(
-        world.claim_key(key("a"), [9; 32], first).await.unwrap(),
+        fixture.claim_key(key("a"), [9; 32], first).await.unwrap(),
         IdempotencyClaim::Pending(first)
     );
-    world.store_response(key("a"), answer("done")).await.unwrap();
+    fixture.store_response(key("a"), stored_response("done")).await.unwrap();
 
     for _restarted in [false, true] {
-        let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
-        assert_eq!(again, IdempotencyClaim::Answered(answer("done")));
-        let other = world.claim_key(key("a"), [8; 32], wish(&world, 3)).await.unwrap();
+        let again = fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 2)).await.unwrap();
+        assert_eq!(again, IdempotencyClaim::Answered(stored_response("done")));
+        let other = fixture.claim_key(key("a"), [8; 32], new_request(&fixture, 3)).await.unwrap();
         assert_eq!(other, IdempotencyClaim::OtherRequest);
-        world.reopen().await;
+        fixture.reopen().await;
     }
 }
 
-pub async fn unfinished_claim_is_resumed_with_the_same_seed(mut world: World) {
-    let first = wish(&world, 1);
-    world.claim_key(key("a"), [9; 32], first).await.unwrap();
-    world.wait(Duration::from_secs(60));
-    world.reopen().await;
+pub async fn unfinished_claim_is_resumed_with_the_same_seed(mut fixture: StoreFixture) {
+    let first = new_request(&fixture, 1);
+    fixture.claim_key(key("a"), [9; 32], first).await.unwrap();
+    fixture.wait(Duration::from_secs(60));
+    fixture.reopen().await;
 
-    let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
-    assert_eq!(again, IdempotencyClaim::Pending(first), "the same time and dice, so the same ids");
-    let other = world.claim_key(key("a"), [8; 32], wish(&world, 2)).await.unwrap();
+    let again = fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 2)).await.unwrap();
+    assert_eq!(again, IdempotencyClaim::Pending(first), "the same time and seed give the same ids");
+    let other = fixture.claim_key(key("a"), [8; 32], new_request(&fixture, 2)).await.unwrap();
     assert_eq!(other, IdempotencyClaim::OtherRequest);
 }
 
-pub async fn same_key_in_another_scope_is_a_new_claim(world: World) {
+pub async fn same_key_in_another_scope_is_a_new_claim(fixture: StoreFixture) {
     let other = IdempotencyKey { scope: [2; 32], ..key("a") };
-    world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
-    world.store_response(key("a"), answer("mine")).await.unwrap();
+    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1)).await.unwrap();
+    fixture.store_response(key("a"), stored_response("mine")).await.unwrap();
 
-    let theirs = wish(&world, 2);
-    let claimed = world.claim_key(other, [7; 32], theirs).await.unwrap();
+    let theirs = new_request(&fixture, 2);
+    let claimed = fixture.claim_key(other, [7; 32], theirs).await.unwrap();
     assert_eq!(claimed, IdempotencyClaim::Pending(theirs));
 }
 
-pub async fn released_key_can_be_claimed_again_unless_it_has_a_response(world: World) {
-    world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
-    world.release_key(key("a")).await.unwrap();
-    let second = wish(&world, 2);
+pub async fn released_key_can_be_claimed_again_unless_it_has_a_response(fixture: StoreFixture) {
+    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1)).await.unwrap();
+    fixture.release_key(key("a")).await.unwrap();
+    let second = new_request(&fixture, 2);
     assert_eq!(
-        world.claim_key(key("a"), [8; 32], second).await.unwrap(),
+        fixture.claim_key(key("a"), [8; 32], second).await.unwrap(),
         IdempotencyClaim::Pending(second)
     );
 
-    world.store_response(key("a"), answer("done")).await.unwrap();
-    world.release_key(key("a")).await.unwrap();
-    let again = world.claim_key(key("a"), [8; 32], wish(&world, 3)).await.unwrap();
-    assert_eq!(again, IdempotencyClaim::Answered(answer("done")));
+    fixture.store_response(key("a"), stored_response("done")).await.unwrap();
+    fixture.release_key(key("a")).await.unwrap();
+    let again = fixture.claim_key(key("a"), [8; 32], new_request(&fixture, 3)).await.unwrap();
+    assert_eq!(again, IdempotencyClaim::Answered(stored_response("done")));
 }
 
-pub async fn key_can_be_claimed_again_after_its_retention_time(mut world: World) {
-    world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
-    world.store_response(key("a"), answer("done")).await.unwrap();
-    let kept_until = world.now + KEY_RETENTION;
+pub async fn key_can_be_claimed_again_after_its_retention_time(mut fixture: StoreFixture) {
+    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1)).await.unwrap();
+    fixture.store_response(key("a"), stored_response("done")).await.unwrap();
+    let kept_until = fixture.now + KEY_RETENTION;
 
-    world.wait(KEY_RETENTION - Duration::from_millis(1));
-    let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
-    assert_eq!(again, IdempotencyClaim::Answered(answer("done")));
-    world.wait(Duration::from_millis(1));
-    assert_eq!(world.now, kept_until);
-    let anew = wish(&world, 3);
+    fixture.wait(KEY_RETENTION - Duration::from_millis(1));
+    let again = fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 2)).await.unwrap();
+    assert_eq!(again, IdempotencyClaim::Answered(stored_response("done")));
+    fixture.wait(Duration::from_millis(1));
+    assert_eq!(fixture.now, kept_until);
+    let later_claim = new_request(&fixture, 3);
     assert_eq!(
-        world.claim_key(key("a"), [8; 32], anew).await.unwrap(),
-        IdempotencyClaim::Pending(anew)
+        fixture.claim_key(key("a"), [8; 32], later_claim).await.unwrap(),
+        IdempotencyClaim::Pending(later_claim)
     );
 }
 
-pub async fn old_keys_are_pruned_in_slices(mut world: World) {
+pub async fn old_keys_are_pruned_in_slices(mut fixture: StoreFixture) {
     for number in 0..300 {
-        let wish = wish(&world, 1);
-        world.claim_key(key(&format!("k{number}")), [9; 32], wish).await.unwrap();
+        let request = new_request(&fixture, 1);
+        fixture.claim_key(key(&format!("k{number}")), [9; 32], request).await.unwrap();
     }
-    world.wait(Duration::from_secs(1));
-    world.claim_key(key("young"), [9; 32], wish(&world, 2)).await.unwrap();
+    fixture.wait(Duration::from_secs(1));
+    fixture.claim_key(key("young"), [9; 32], new_request(&fixture, 2)).await.unwrap();
 
-    let border = world.now - Duration::from_secs(1);
+    let border = fixture.now - Duration::from_secs(1);
     let mut forgotten = Vec::new();
     loop {
-        let slice = world.prune_idempotency_keys(border).await.unwrap();
+        let slice = fixture.prune_idempotency_keys(border).await.unwrap();
         if slice == 0 {
             break;
         }
@@ -115,24 +115,24 @@ pub async fn old_keys_are_pruned_in_slices(mut world: World) {
 
     assert_eq!(forgotten.iter().sum::<usize>(), 300);
     assert!(forgotten.len() > 1, "a slice is bounded, however much there is");
-    let young = world.claim_key(key("young"), [9; 32], wish(&world, 3)).await.unwrap();
+    let young = fixture.claim_key(key("young"), [9; 32], new_request(&fixture, 3)).await.unwrap();
     assert_eq!(
         young,
-        IdempotencyClaim::Pending(IdempotentRequest { at: world.now, seed: [2; 16] })
+        IdempotencyClaim::Pending(IdempotentRequest { at: fixture.now, seed: [2; 16] })
     );
 }
 
-pub async fn repeated_replay_with_the_same_id_returns_the_same_result(mut world: World) {
-    let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, surehook_core::store::NextStep::Succeeded).await;
-    let old = world.detail(event).await.deliveries[0].id;
-    let new = world.id();
-    let granted = world.replay(old, new, world.now).await.unwrap();
-    assert_eq!(granted, ReplayResult::Created { delivery: new, destination: world.crm });
+pub async fn repeated_replay_with_the_same_id_returns_the_same_result(mut fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    fixture.finish_due(fixture.crm, surehook_core::store::NextStep::Succeeded).await;
+    let old = fixture.event_detail(event).await.deliveries[0].id;
+    let new = fixture.new_id();
+    let granted = fixture.replay(old, new, fixture.now).await.unwrap();
+    assert_eq!(granted, ReplayResult::Created { delivery: new, destination: fixture.crm });
 
-    world.wait(Duration::from_secs(1));
-    assert_eq!(world.replay(old, new, world.now).await.unwrap(), granted);
-    assert_eq!(world.detail(event).await.deliveries.len(), 2);
-    let other = world.replay(old, world.id(), world.now).await.unwrap();
+    fixture.wait(Duration::from_secs(1));
+    assert_eq!(fixture.replay(old, new, fixture.now).await.unwrap(), granted);
+    assert_eq!(fixture.event_detail(event).await.deliveries.len(), 2);
+    let other = fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
     assert!(matches!(other, ReplayResult::TooSoon { .. }), "{other:?}");
 }

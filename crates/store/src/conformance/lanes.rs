@@ -1,4 +1,4 @@
-//! What is kept of lanes, what follows from it, and deliveries that people stop.
+//! Saved lane states and their effect on statuses, and deliveries that users cancel.
 
 use std::time::Duration;
 
@@ -14,35 +14,35 @@ use surehook_core::{
 };
 
 use super::{
-    World,
-    samples::{destination, held},
+    StoreFixture,
+    fixture::{destination_spec, held_claim},
 };
 
-fn paused(world: &World) -> SavedLaneState {
-    let reason = Some("somebody moves house".to_owned());
+fn paused(fixture: &StoreFixture) -> SavedLaneState {
+    let reason = Some("maintenance".to_owned());
     SavedLaneState {
-        paused: Some(LanePause { at: world.now, reason, automatic: false }),
+        paused: Some(LanePause { at: fixture.now, reason, automatic: false }),
         ..SavedLaneState::default()
     }
 }
 
-pub async fn delayed_delivery_is_due_after_the_delay(mut world: World) {
+pub async fn delayed_delivery_is_due_after_the_delay(mut fixture: StoreFixture) {
     let delay = Duration::from_secs(5);
-    let deliveries = vec![NewDelivery { delay, ..world.to(world.crm) }];
-    let event = world.accept(NewEvent { deliveries, ..world.arrival() }).await;
-    let due_at = world.now + delay;
-    assert_eq!(world.only_delivery(event).await.due_at, Some(due_at));
-    assert!(world.claim(world.crm, 10).await.is_empty());
-    world.wait(delay);
-    // A replay was asked for by somebody who wants it now.
-    world.finish(&world.claim_one(world.crm).await, NextStep::Succeeded).await;
-    let old = world.only_delivery(event).await.id;
-    world.replay(old, world.id(), world.now).await.unwrap();
-    world.claim_one(world.crm).await;
+    let deliveries = vec![NewDelivery { delay, ..fixture.delivery_to(fixture.crm) }];
+    let event = fixture.accept(NewEvent { deliveries, ..fixture.new_event() }).await;
+    let due_at = fixture.now + delay;
+    assert_eq!(fixture.only_delivery(event).await.due_at, Some(due_at));
+    assert!(fixture.claim(fixture.crm, 10).await.is_empty());
+    fixture.wait(delay);
+    // A replay is not delayed.
+    fixture.finish(&fixture.claim_one(fixture.crm).await, NextStep::Succeeded).await;
+    let old = fixture.only_delivery(event).await.id;
+    fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
+    fixture.claim_one(fixture.crm).await;
 }
 
-pub async fn saved_lane_state_is_read_back_after_restart(mut world: World) {
-    let until = world.now + Duration::from_secs(60);
+pub async fn saved_lane_state_is_read_back_after_restart(mut fixture: StoreFixture) {
+    let until = fixture.now + Duration::from_secs(60);
     let circuits = [
         CircuitState::Open { until, times: 3 },
         CircuitState::HalfOpen { times: 2 },
@@ -50,71 +50,70 @@ pub async fn saved_lane_state_is_read_back_after_restart(mut world: World) {
         CircuitState::Closed,
     ];
     for circuit in circuits {
-        let said = SavedLaneState {
+        let saved = SavedLaneState {
             circuit,
             cool_until: Some(until),
             drain: Some(BacklogDrain { rate: "100/s burst 3".parse().unwrap(), until }),
-            ..paused(&world)
+            ..paused(&fixture)
         };
-        world.save_lane(world.crm, said.clone()).await.unwrap();
-        world.reopen().await;
-        let kept = world.lanes().await.unwrap();
-        assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(world.crm, said)]);
+        fixture.save_lane(fixture.crm, saved.clone()).await.unwrap();
+        fixture.reopen().await;
+        let kept = fixture.lanes().await.unwrap();
+        assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(fixture.crm, saved)]);
     }
-    world.save_lane(world.crm, SavedLaneState::default()).await.unwrap();
-    assert!(world.lanes().await.unwrap().is_empty());
+    fixture.save_lane(fixture.crm, SavedLaneState::default()).await.unwrap();
+    assert!(fixture.lanes().await.unwrap().is_empty());
 }
 
-pub async fn lane_state_of_deleted_destination_is_removed(world: World) {
-    world.save_lane(world.crm, paused(&world)).await.unwrap();
-    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
-    assert!(world.lanes().await.unwrap().is_empty());
-    world.save_lane(world.crm, paused(&world)).await.unwrap();
-    let again = vec![ConfigChange::PutDestination(world.crm, destination("crm"))];
-    world.change(again, world.now).await.unwrap();
-    assert!(world.lanes().await.unwrap().is_empty());
+pub async fn lane_state_of_deleted_destination_is_removed(fixture: StoreFixture) {
+    fixture.save_lane(fixture.crm, paused(&fixture)).await.unwrap();
+    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    assert!(fixture.lanes().await.unwrap().is_empty());
+    fixture.save_lane(fixture.crm, paused(&fixture)).await.unwrap();
+    let again = vec![ConfigChange::PutDestination(fixture.crm, destination_spec("crm"))];
+    fixture.change(again, fixture.now).await.unwrap();
+    assert!(fixture.lanes().await.unwrap().is_empty());
 }
 
-/// The ids with a status, newest first.
-async fn listed(world: &World, status: DeliveryStatus) -> Vec<DeliveryId> {
+/// The deliveries with a status, newest first.
+async fn listed(fixture: &StoreFixture, status: DeliveryStatus) -> Vec<DeliveryId> {
     let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
     let page = PageRequest { after: None, limit: 100 };
-    let rows = world.deliveries(filter, page).await.unwrap().rows;
+    let rows = fixture.deliveries(filter, page).await.unwrap().rows;
     assert!(rows.iter().all(|row| row.status == status));
     rows.iter().map(|row| row.id).collect()
 }
 
-async fn lists_and_counts_agree(world: &World) {
-    let mut counts = world.counts();
-    counts.move_to_held(&world.count_held().await.unwrap());
+async fn assert_lists_match_counts(fixture: &StoreFixture) {
+    let mut counts = fixture.counts();
+    counts.move_to_held(&fixture.count_held().await.unwrap());
     for status in DeliveryStatus::ALL {
         let many = counts.by_status.get(&status).copied().unwrap_or_default();
-        let listed = listed(world, status).await;
+        let listed = listed(fixture, status).await;
         assert_eq!(u64::try_from(listed.len()).unwrap(), many, "{status:?}");
     }
 }
 
-/// One delivery in each of the states in which it may wait, and some in others; all to the CRM but
-/// the last.
-async fn a_mixed_lot(world: &World) {
+/// One delivery in each waiting status and some in others, all to the CRM except the last.
+async fn create_mixed_deliveries(fixture: &StoreFixture) {
     for next in [
-        NextStep::RetryAt(world.now + Duration::from_secs(60)),
+        NextStep::RetryAt(fixture.now + Duration::from_secs(60)),
         NextStep::Succeeded,
         NextStep::Dead(DeadReason::MaxRetries),
     ] {
-        world.accept(world.arrival()).await;
-        world.finish(&world.claim_one(world.crm).await, next).await;
+        fixture.accept(fixture.new_event()).await;
+        fixture.finish(&fixture.claim_one(fixture.crm).await, next).await;
     }
-    world.accept(world.arrival()).await;
-    world.claim_one(world.crm).await;
-    world.accept(world.in_line("c-1")).await;
-    world.accept(world.in_line("c-1")).await;
-    let deliveries = vec![world.to(world.mail)];
-    world.accept(NewEvent { deliveries, ..world.arrival() }).await;
+    fixture.accept(fixture.new_event()).await;
+    fixture.claim_one(fixture.crm).await;
+    fixture.accept(fixture.ordered_event("c-1")).await;
+    fixture.accept(fixture.ordered_event("c-1")).await;
+    let deliveries = vec![fixture.delivery_to(fixture.mail)];
+    fixture.accept(NewEvent { deliveries, ..fixture.new_event() }).await;
 }
 
-async fn events_are_found_by_what_is_shown(world: &World, held: EventId) {
-    assert_eq!(world.statuses(held).await, [DeliveryStatus::Held]);
+async fn assert_events_are_filtered_by_shown_status(fixture: &StoreFixture, held: EventId) {
+    assert_eq!(fixture.delivery_statuses(held).await, [DeliveryStatus::Held]);
     for (status, many) in
         [(DeliveryStatus::Held, 3), (DeliveryStatus::Pending, 1), (DeliveryStatus::Scheduled, 0)]
     {
@@ -126,63 +125,63 @@ async fn events_are_found_by_what_is_shown(world: &World, held: EventId) {
             ..EventFilter::default()
         };
         let page = PageRequest { after: None, limit: 100 };
-        assert_eq!(world.events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
+        assert_eq!(fixture.events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
     }
 }
 
-async fn is_shown_as_held(world: World, state: SavedLaneState) {
-    a_mixed_lot(&world).await;
-    lists_and_counts_agree(&world).await;
+async fn assert_shown_as_held(fixture: StoreFixture, state: SavedLaneState) {
+    create_mixed_deliveries(&fixture).await;
+    assert_lists_match_counts(&fixture).await;
     let waiting = [
-        listed(&world, DeliveryStatus::Pending).await,
-        listed(&world, DeliveryStatus::Scheduled).await,
+        listed(&fixture, DeliveryStatus::Pending).await,
+        listed(&fixture, DeliveryStatus::Scheduled).await,
     ];
     assert_eq!((waiting[0].len(), waiting[1].len()), (2, 1));
 
-    world.save_lane(world.crm, state).await.unwrap();
+    fixture.save_lane(fixture.crm, state).await.unwrap();
 
-    lists_and_counts_agree(&world).await;
+    assert_lists_match_counts(&fixture).await;
     let elsewhere = &waiting[0][..1];
     assert_eq!(
-        listed(&world, DeliveryStatus::Pending).await,
+        listed(&fixture, DeliveryStatus::Pending).await,
         elsewhere,
-        "what goes to the other one"
+        "deliveries to the other destination"
     );
-    assert_eq!(listed(&world, DeliveryStatus::Held).await.len(), 3);
-    let shown = world.delivery_detail(waiting[1][0]).await.delivery;
+    assert_eq!(listed(&fixture, DeliveryStatus::Held).await.len(), 3);
+    let shown = fixture.delivery_detail(waiting[1][0]).await.delivery;
     assert_eq!(
         (shown.status, shown.due_at.is_some()),
         (DeliveryStatus::Held, true),
-        "the row stays"
+        "the due time is kept"
     );
-    events_are_found_by_what_is_shown(&world, shown.event).await;
+    assert_events_are_filtered_by_shown_status(&fixture, shown.event).await;
 
-    world.save_lane(world.crm, SavedLaneState::default()).await.unwrap();
-    lists_and_counts_agree(&world).await;
-    assert_eq!(listed(&world, DeliveryStatus::Pending).await, waiting[0]);
+    fixture.save_lane(fixture.crm, SavedLaneState::default()).await.unwrap();
+    assert_lists_match_counts(&fixture).await;
+    assert_eq!(listed(&fixture, DeliveryStatus::Pending).await, waiting[0]);
 }
 
-pub async fn waiting_deliveries_of_paused_destination_are_shown_as_held(world: World) {
-    let state = paused(&world);
-    is_shown_as_held(world, state).await;
+pub async fn waiting_deliveries_of_paused_destination_are_shown_as_held(fixture: StoreFixture) {
+    let state = paused(&fixture);
+    assert_shown_as_held(fixture, state).await;
 }
 
-/// More than a page looks at, so that the lists take another way than for a few.
-pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut world: World) {
+/// More deliveries than a page reads, so that the store must use another query than for a few.
+pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut fixture: StoreFixture) {
     const MANY: usize = 10_050;
-    let to_mail = vec![world.to(world.mail)];
-    world.accept(NewEvent { deliveries: to_mail, ..world.arrival() }).await;
+    let to_mail = vec![fixture.delivery_to(fixture.mail)];
+    fixture.accept(NewEvent { deliveries: to_mail, ..fixture.new_event() }).await;
     for _ in 0..MANY / 50 {
-        world.wait(Duration::from_millis(1));
-        world.admit((0..50).map(|_| world.arrival()).collect()).await.unwrap();
+        fixture.wait(Duration::from_millis(1));
+        fixture.admit((0..50).map(|_| fixture.new_event()).collect()).await.unwrap();
     }
     let all = |status| {
         let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
-        let world = &world;
+        let fixture = &fixture;
         async move {
             let (mut ids, mut after) = (Vec::new(), None);
             loop {
-                let page = world
+                let page = fixture
                     .deliveries(filter.clone(), PageRequest { after, limit: 1000 })
                     .await
                     .unwrap();
@@ -198,93 +197,97 @@ pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut world: Wor
     let waiting = all(DeliveryStatus::Pending).await;
     assert_eq!(waiting.len(), MANY + 1);
 
-    world.save_lane(world.crm, paused(&world)).await.unwrap();
+    fixture.save_lane(fixture.crm, paused(&fixture)).await.unwrap();
 
     assert_eq!(all(DeliveryStatus::Held).await, waiting[..MANY]);
     assert_eq!(all(DeliveryStatus::Pending).await, waiting[MANY..]);
 }
 
-pub async fn waiting_deliveries_with_open_circuit_are_shown_as_held(world: World) {
-    let circuit = CircuitState::Open { until: world.now, times: 1 };
-    is_shown_as_held(world, SavedLaneState { circuit, ..SavedLaneState::default() }).await;
+pub async fn waiting_deliveries_with_open_circuit_are_shown_as_held(fixture: StoreFixture) {
+    let circuit = CircuitState::Open { until: fixture.now, times: 1 };
+    assert_shown_as_held(fixture, SavedLaneState { circuit, ..SavedLaneState::default() }).await;
 }
 
-pub async fn waiting_delivery_can_be_cancelled(world: World) {
-    a_mixed_lot(&world).await;
+pub async fn waiting_delivery_can_be_cancelled(fixture: StoreFixture) {
+    create_mixed_deliveries(&fixture).await;
     let mut waiting = Vec::new();
     for status in [DeliveryStatus::Held, DeliveryStatus::Pending, DeliveryStatus::Scheduled] {
-        waiting.extend(listed(&world, status).await);
+        waiting.extend(listed(&fixture, status).await);
     }
     assert_eq!(waiting.len(), 4);
     for id in waiting {
-        let cancelled = world.cancel(id, world.now).await.unwrap();
+        let cancelled = fixture.cancel(id, fixture.now).await.unwrap();
         assert!(matches!(cancelled, CancelResult::Done { .. }), "{cancelled:?}");
-        let row = world.delivery_detail(id).await.delivery;
-        assert_eq!((row.status, row.ended_at), (DeliveryStatus::Cancelled, Some(world.now)));
+        let row = fixture.delivery_detail(id).await.delivery;
+        assert_eq!((row.status, row.ended_at), (DeliveryStatus::Cancelled, Some(fixture.now)));
     }
-    lists_and_counts_agree(&world).await;
-    assert!(world.claim(world.crm, 10).await.is_empty());
+    assert_lists_match_counts(&fixture).await;
+    assert!(fixture.claim(fixture.crm, 10).await.is_empty());
 }
 
-pub async fn in_flight_or_ended_delivery_cannot_be_cancelled(world: World) {
-    a_mixed_lot(&world).await;
-    let waiting = world.claim(world.mail, 1).await[0].id;
-    let again = world.cancel(waiting, world.now).await.unwrap();
+pub async fn in_flight_or_ended_delivery_cannot_be_cancelled(fixture: StoreFixture) {
+    create_mixed_deliveries(&fixture).await;
+    let waiting = fixture.claim(fixture.mail, 1).await[0].id;
+    let again = fixture.cancel(waiting, fixture.now).await.unwrap();
     assert_eq!(again, CancelResult::NotCancellable(DeliveryStatus::InFlight));
     for status in [DeliveryStatus::Succeeded, DeliveryStatus::Dead] {
-        let id = listed(&world, status).await[0];
-        let refused = world.cancel(id, world.now).await.unwrap();
+        let id = listed(&fixture, status).await[0];
+        let refused = fixture.cancel(id, fixture.now).await.unwrap();
         assert_eq!(refused, CancelResult::NotCancellable(status));
     }
-    assert_eq!(world.cancel(world.id(), world.now).await.unwrap(), CancelResult::NotFound);
-    lists_and_counts_agree(&world).await;
+    assert_eq!(
+        fixture.cancel(fixture.new_id(), fixture.now).await.unwrap(),
+        CancelResult::NotFound
+    );
+    assert_lists_match_counts(&fixture).await;
 }
 
-async fn claim_next(world: &World) -> Vec<ClaimedDelivery> {
-    world.claim_next(world.crm, world.now, world.lease()).await.unwrap().claimed
+async fn claim_next(fixture: &StoreFixture) -> Vec<ClaimedDelivery> {
+    fixture.claim_next(fixture.crm, fixture.now, fixture.new_lease()).await.unwrap().claimed
 }
 
-pub async fn claim_next_returns_the_next_retry_before_it_is_due(world: World) {
-    assert!(claim_next(&world).await.is_empty());
+pub async fn claim_next_returns_the_next_retry_before_it_is_due(fixture: StoreFixture) {
+    assert!(claim_next(&fixture).await.is_empty());
     for seconds in [60, 30] {
-        world.accept(world.arrival()).await;
-        let claimed = world.claim_one(world.crm).await;
-        let again_at = world.now + Duration::from_secs(seconds);
-        world.finish(&claimed, NextStep::RetryAt(again_at)).await;
+        fixture.accept(fixture.new_event()).await;
+        let claimed = fixture.claim_one(fixture.crm).await;
+        let again_at = fixture.now + Duration::from_secs(seconds);
+        fixture.finish(&claimed, NextStep::RetryAt(again_at)).await;
     }
-    let claimed = claim_next(&world).await.remove(0);
-    assert_eq!((claimed.attempts, world.count(DeliveryStatus::InFlight)), (1, 1));
-    world.finish(&claimed, NextStep::Succeeded).await;
-    let left = world.next_due(world.crm).await.unwrap();
-    assert_eq!(left, Some(world.now + Duration::from_secs(60)));
+    let claimed = claim_next(&fixture).await.remove(0);
+    assert_eq!((claimed.attempts, fixture.count_deliveries(DeliveryStatus::InFlight)), (1, 1));
+    fixture.finish(&claimed, NextStep::Succeeded).await;
+    let left = fixture.next_due(fixture.crm).await.unwrap();
+    assert_eq!(left, Some(fixture.now + Duration::from_secs(60)));
 }
 
-pub async fn claim_next_skips_delayed_and_ambiguous_deliveries(mut world: World) {
-    // It may have arrived, and a status may say so.
-    let in_doubt = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
-    let waits = NextStep::RetryAt(world.now + Duration::from_secs(600));
-    world.settle(world.will(&claimed, waits)).await.unwrap();
-    // Somebody wants it to go out later.
-    let delivery = NewDelivery { delay: Duration::from_secs(300), ..world.to(world.crm) };
-    let planned = NewEvent { deliveries: vec![delivery], ..world.arrival() };
-    let planned = world.accept(planned).await;
+pub async fn claim_next_skips_delayed_and_ambiguous_deliveries(mut fixture: StoreFixture) {
+    // It may have arrived, and a status may confirm that.
+    let ambiguous = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    let waits = NextStep::RetryAt(fixture.now + Duration::from_secs(600));
+    fixture.settle(fixture.ambiguous_settlement(&claimed, waits)).await.unwrap();
+    // A delivery with a delay.
+    let delivery =
+        NewDelivery { delay: Duration::from_secs(300), ..fixture.delivery_to(fixture.crm) };
+    let delayed = NewEvent { deliveries: vec![delivery], ..fixture.new_event() };
+    let delayed = fixture.accept(delayed).await;
 
-    assert!(claim_next(&world).await.is_empty());
-    let failed = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
-    world.finish(&claimed, NextStep::RetryAt(world.now + Duration::from_secs(3600))).await;
-    // What a lane gave back for later, a person may still want to try.
-    let put_off = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
-    let later = world.now + Duration::from_secs(3000);
-    world.release(vec![held(&claimed)], later).await.unwrap();
-    assert_eq!(claim_next(&world).await.remove(0).event, put_off);
-    let mut order = vec![claim_next(&world).await.remove(0).event];
-    world.wait(Duration::from_secs(600));
+    assert!(claim_next(&fixture).await.is_empty());
+    let failed = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    fixture.finish(&claimed, NextStep::RetryAt(fixture.now + Duration::from_secs(3600))).await;
+    // A delivery that a lane released for later can still be claimed.
+    let released_for_later = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    let later = fixture.now + Duration::from_secs(3000);
+    fixture.release(vec![held_claim(&claimed)], later).await.unwrap();
+    assert_eq!(claim_next(&fixture).await.remove(0).event, released_for_later);
+    let mut order = vec![claim_next(&fixture).await.remove(0).event];
+    fixture.wait(Duration::from_secs(600));
     for _ in 0..2 {
-        order.push(claim_next(&world).await.remove(0).event);
+        order.push(claim_next(&fixture).await.remove(0).event);
     }
 
-    assert_eq!(order, [failed, planned, in_doubt]);
+    assert_eq!(order, [failed, delayed, ambiguous]);
 }

@@ -1,11 +1,14 @@
-//! Lists: newest first, every row once, whatever comes in meanwhile.
+//! Lists of events and deliveries: newest first, every row once, with filters and text search.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use surehook_core::{
+    body_value::BodyValueFilter,
     delivery::{DeadReason, state::DeliveryStatus},
     event::NewEvent,
     ids::{DeliveryId, EventId},
+    key::fingerprint,
     replay::StatusPattern,
     store::{
         ConfigChange, DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest,
@@ -13,17 +16,21 @@ use surehook_core::{
     },
 };
 
-use super::{World, world::WINDOW};
+use super::{StoreFixture, fixture::WINDOW};
 
 pub(super) fn with_delivery(delivery_filter: EventDeliveryFilter) -> EventFilter {
     EventFilter { delivery_filter, ..EventFilter::default() }
 }
 
-/// All events that a filter finds, page by page.
-pub(super) async fn events(world: &World, filter: &EventFilter, limit: usize) -> Vec<EventId> {
+/// All events that match a filter, read page by page.
+pub(super) async fn events(
+    fixture: &StoreFixture,
+    filter: &EventFilter,
+    limit: usize,
+) -> Vec<EventId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = world.events(filter.clone(), PageRequest { after, limit }).await.unwrap();
+        let page = fixture.events(filter.clone(), PageRequest { after, limit }).await.unwrap();
         assert!(page.rows.len() <= limit);
         all.extend(page.rows.iter().map(|row| row.id));
         after = page.next;
@@ -33,11 +40,15 @@ pub(super) async fn events(world: &World, filter: &EventFilter, limit: usize) ->
     }
 }
 
-/// All deliveries that a filter finds, page by page.
-async fn deliveries(world: &World, filter: &DeliveryFilter, limit: usize) -> Vec<DeliveryId> {
+/// All deliveries that match a filter, read page by page.
+async fn deliveries(
+    fixture: &StoreFixture,
+    filter: &DeliveryFilter,
+    limit: usize,
+) -> Vec<DeliveryId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = world.deliveries(filter.clone(), PageRequest { after, limit }).await.unwrap();
+        let page = fixture.deliveries(filter.clone(), PageRequest { after, limit }).await.unwrap();
         assert!(page.rows.len() <= limit);
         all.extend(page.rows.iter().map(|row| row.id));
         after = page.next;
@@ -52,121 +63,122 @@ pub(super) fn newest_first<T: Ord>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// Events at three times, several at each, and two of each source.
-pub(super) async fn many(world: &mut World) -> Vec<NewEvent> {
+/// Events of both sources at three times, several at each.
+pub(super) async fn admit_many(fixture: &mut StoreFixture) -> Vec<NewEvent> {
     let mut all = Vec::new();
     for number in 0..24 {
-        let source = if number % 3 == 0 { world.bank } else { world.shop };
-        all.push(NewEvent { source, ..world.keyed_for_both(&format!("k{number}")) });
+        let source = if number % 3 == 0 { fixture.bank } else { fixture.shop };
+        all.push(NewEvent { source, ..fixture.event_for_both(&format!("k{number}")) });
         if number % 8 == 7 {
-            world.wait(Duration::from_millis(3));
+            fixture.wait(Duration::from_millis(3));
         }
     }
-    world.admit(all.clone()).await.unwrap();
+    fixture.admit(all.clone()).await.unwrap();
     all
 }
 
-pub async fn events_are_listed_newest_first_in_pages(mut world: World) {
-    let all = many(&mut world).await;
+pub async fn events_are_listed_newest_first_in_pages(mut fixture: StoreFixture) {
+    let all = admit_many(&mut fixture).await;
     let expected = newest_first(all.iter().map(|event| event.id).collect());
 
     for limit in [1, 5, 24, 100] {
-        let listed = events(&world, &EventFilter::default(), limit).await;
+        let listed = events(&fixture, &EventFilter::default(), limit).await;
         assert_eq!(listed, expected, "pages of {limit}");
     }
     let none = PageRequest { after: None, limit: 0 };
-    assert!(world.events(EventFilter::default(), none).await.unwrap().rows.is_empty());
+    assert!(fixture.events(EventFilter::default(), none).await.unwrap().rows.is_empty());
 }
 
-pub async fn events_are_filtered_by_source_and_key(mut world: World) {
-    let all = many(&mut world).await;
-    for (source, number) in [(world.bank, 8), (world.shop, 16)] {
-        let of_it = all.iter().filter(|event| event.source == source).map(|event| event.id);
-        let expected = newest_first(of_it.collect());
+pub async fn events_are_filtered_by_source_and_key(mut fixture: StoreFixture) {
+    let all = admit_many(&mut fixture).await;
+    for (source, number) in [(fixture.bank, 8), (fixture.shop, 16)] {
+        let of_source = all.iter().filter(|event| event.source == source).map(|event| event.id);
+        let expected = newest_first(of_source.collect());
         assert_eq!(expected.len(), number);
         let filter = EventFilter { source: Some(source), ..EventFilter::default() };
-        assert_eq!(events(&world, &filter, 3).await, expected);
+        assert_eq!(events(&fixture, &filter, 3).await, expected);
     }
     let with_key = |source, key: &str| EventFilter {
         source: Some(source),
         key: Some(key.into()),
         ..EventFilter::default()
     };
-    assert_eq!(events(&world, &with_key(world.bank, "k6"), 9).await, [all[6].id]);
-    assert!(events(&world, &with_key(world.shop, "k6"), 9).await.is_empty());
-    assert!(events(&world, &with_key(world.shop, "k"), 9).await.is_empty());
-    let nobody = EventFilter { source: Some(world.id()), ..EventFilter::default() };
-    assert!(events(&world, &nobody, 9).await.is_empty());
-    // The event that has the key now is found, also when another one had it before.
-    world.wait(WINDOW);
-    let newer = world.accept(world.keyed("k1")).await;
-    assert_eq!(events(&world, &with_key(world.shop, "k1"), 9).await.first(), Some(&newer));
+    assert_eq!(events(&fixture, &with_key(fixture.bank, "k6"), 9).await, [all[6].id]);
+    assert!(events(&fixture, &with_key(fixture.shop, "k6"), 9).await.is_empty());
+    assert!(events(&fixture, &with_key(fixture.shop, "k"), 9).await.is_empty());
+    let unknown = EventFilter { source: Some(fixture.new_id()), ..EventFilter::default() };
+    assert!(events(&fixture, &unknown, 9).await.is_empty());
+    // The event that has the key now is found, also if another one had it before.
+    fixture.wait(WINDOW);
+    let newer = fixture.accept(fixture.event_with_key("k1")).await;
+    assert_eq!(events(&fixture, &with_key(fixture.shop, "k1"), 9).await.first(), Some(&newer));
 }
 
-pub async fn next_page_is_stable_while_events_are_received(mut world: World) {
-    let before = many(&mut world).await;
+pub async fn next_page_is_stable_while_events_are_received(mut fixture: StoreFixture) {
+    let before = admit_many(&mut fixture).await;
     let expected = newest_first(before.iter().map(|event| event.id).collect());
     let first = PageRequest { after: None, limit: 10 };
-    let page = world.events(EventFilter::default(), first).await.unwrap();
+    let page = fixture.events(EventFilter::default(), first).await.unwrap();
     let after = page.next;
 
-    world.accept(world.arrival()).await;
+    fixture.accept(fixture.new_event()).await;
 
     let rest = PageRequest { after, limit: 100 };
-    let rest = world.events(EventFilter::default(), rest).await.unwrap();
+    let rest = fixture.events(EventFilter::default(), rest).await.unwrap();
     let seen: Vec<EventId> = page.rows.iter().chain(&rest.rows).map(|row| row.id).collect();
     assert_eq!(seen, expected);
 }
 
-pub async fn deliveries_are_listed_newest_first_in_pages(mut world: World) {
-    let all = many(&mut world).await;
-    let born = all.iter().flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id));
-    let expected = newest_first(born.collect());
+pub async fn deliveries_are_listed_newest_first_in_pages(mut fixture: StoreFixture) {
+    let all = admit_many(&mut fixture).await;
+    let ids = all.iter().flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id));
+    let expected = newest_first(ids.collect());
 
     for limit in [1, 7, 48, 100] {
-        let listed = deliveries(&world, &DeliveryFilter::default(), limit).await;
+        let listed = deliveries(&fixture, &DeliveryFilter::default(), limit).await;
         assert_eq!(listed, expected, "pages of {limit}");
     }
 }
 
-/// Deliveries in every status that can be reached, some of each, in both destinations.
-pub(super) async fn in_every_status(world: &mut World) {
-    let spare = world.id();
-    let put = ConfigChange::PutDestination(spare, super::samples::destination("spare"));
-    world.change(vec![put], world.now).await.unwrap();
+/// Several deliveries in every reachable status, for both destinations.
+pub(super) async fn create_every_status(fixture: &mut StoreFixture) {
+    let spare = fixture.new_id();
+    let put = ConfigChange::PutDestination(spare, super::fixture::destination_spec("spare"));
+    fixture.change(vec![put], fixture.now).await.unwrap();
     let ends = [
         NextStep::Succeeded,
-        NextStep::RetryAt(world.now + Duration::from_secs(900)),
+        NextStep::RetryAt(fixture.now + Duration::from_secs(900)),
         NextStep::Dead(DeadReason::MaxRetries),
         NextStep::Dead(DeadReason::PayloadError),
     ];
-    for destination in [world.crm, world.mail] {
+    for destination in [fixture.crm, fixture.mail] {
         let events: Vec<NewEvent> = (0..16)
             .map(|_| {
-                let deliveries = vec![world.to(destination), world.to(spare)];
-                NewEvent { deliveries, ..world.arrival() }
+                let deliveries = vec![fixture.delivery_to(destination), fixture.delivery_to(spare)];
+                NewEvent { deliveries, ..fixture.new_event() }
             })
             .collect();
-        world.admit(events).await.unwrap();
-        for (claimed, next) in world.claim(destination, 12).await.iter().zip(ends.iter().cycle()) {
-            world.finish(claimed, *next).await;
+        fixture.admit(events).await.unwrap();
+        for (claimed, next) in fixture.claim(destination, 12).await.iter().zip(ends.iter().cycle())
+        {
+            fixture.finish(claimed, *next).await;
         }
-        world.claim(destination, 2).await;
+        fixture.claim(destination, 2).await;
     }
-    world.change(vec![ConfigChange::DeleteDestination(spare)], world.now).await.unwrap();
+    fixture.change(vec![ConfigChange::DeleteDestination(spare)], fixture.now).await.unwrap();
     let dead = DeliveryFilter { status: Some(DeliveryStatus::Dead), ..DeliveryFilter::default() };
-    for id in deliveries(world, &dead, 100).await.into_iter().step_by(4) {
-        let replayed = world.replay(id, world.id(), world.now).await.unwrap();
+    for id in deliveries(fixture, &dead, 100).await.into_iter().step_by(4) {
+        let replayed = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
         assert!(matches!(replayed, ReplayResult::Created { .. }));
     }
 }
 
-pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
-    in_every_status(&mut world).await;
+pub async fn deliveries_are_filtered_by_each_status(mut fixture: StoreFixture) {
+    create_every_status(&mut fixture).await;
     let everything = PageRequest { after: None, limit: 1000 };
-    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let all = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for status in DeliveryStatus::ALL {
-        for destination in [None, Some(world.crm), Some(world.mail)] {
+        for destination in [None, Some(fixture.crm), Some(fixture.mail)] {
             let expected: Vec<DeliveryId> = all
                 .iter()
                 .filter(|row| row.status == status)
@@ -177,10 +189,10 @@ pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
                 DeliveryFilter { status: Some(status), destination, ..DeliveryFilter::default() };
 
             for limit in [1, 3, 100] {
-                let listed = deliveries(&world, &filter, limit).await;
+                let listed = deliveries(&fixture, &filter, limit).await;
                 assert_eq!(listed, expected, "{filter:?} in pages of {limit}");
             }
-            // No operation of a store holds a delivery yet; all else is there to be found.
+            // Nothing is held here; every other status occurs.
             let reachable = status != DeliveryStatus::Held
                 && (destination.is_none() || status != DeliveryStatus::Cancelled);
             assert_eq!(expected.is_empty(), !reachable, "{filter:?}");
@@ -188,11 +200,11 @@ pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
     }
 }
 
-pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World) {
-    in_every_status(&mut world).await;
+pub async fn deliveries_are_filtered_by_destination_and_reason(mut fixture: StoreFixture) {
+    create_every_status(&mut fixture).await;
     let everything = PageRequest { after: None, limit: 1000 };
-    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
-    for destination in [None, Some(world.crm)] {
+    let all = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    for destination in [None, Some(fixture.crm)] {
         for reason in [None, Some(DeadReason::MaxRetries), Some(DeadReason::PayloadError)] {
             let status = reason.map(|_| DeliveryStatus::Dead);
             let expected: Vec<DeliveryId> = all
@@ -207,7 +219,7 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World)
                 DeliveryFilter { status, destination, reason, ..DeliveryFilter::default() };
 
             assert!(!expected.is_empty(), "{filter:?}");
-            assert_eq!(deliveries(&world, &filter, 3).await, expected, "{filter:?}");
+            assert_eq!(deliveries(&fixture, &filter, 3).await, expected, "{filter:?}");
         }
     }
     let never = DeliveryFilter {
@@ -215,11 +227,11 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World)
         reason: Some(DeadReason::Expired),
         ..DeliveryFilter::default()
     };
-    assert!(deliveries(&world, &never, 9).await.is_empty());
+    assert!(deliveries(&fixture, &never, 9).await.is_empty());
 }
 
-pub async fn events_and_deliveries_are_filtered_by_time(mut world: World) {
-    let all = many(&mut world).await;
+pub async fn events_and_deliveries_are_filtered_by_time(mut fixture: StoreFixture) {
+    let all = admit_many(&mut fixture).await;
     let times: Vec<_> = all.iter().map(|event| event.received_at).collect();
     let (first, middle, last) = (times[0], times[8], times[16]);
     assert!(first < middle && middle < last);
@@ -239,21 +251,21 @@ pub async fn events_and_deliveries_are_filtered_by_time(mut world: World) {
             .filter(|event| until.is_none_or(|until| event.received_at < until));
         let expected = newest_first(within.map(|event| event.id).collect());
         let filter = EventFilter { since, until, ..EventFilter::default() };
-        assert_eq!(events(&world, &filter, 3).await, expected, "{filter:?}");
-        let owed = all
+        assert_eq!(events(&fixture, &filter, 3).await, expected, "{filter:?}");
+        let delivery = all
             .iter()
             .filter(|event| expected.contains(&event.id))
             .flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id));
-        let expected = newest_first(owed.collect());
+        let expected = newest_first(delivery.collect());
         let filter = DeliveryFilter { since, until, ..DeliveryFilter::default() };
-        assert_eq!(deliveries(&world, &filter, 3).await, expected, "{filter:?}");
+        assert_eq!(deliveries(&fixture, &filter, 3).await, expected, "{filter:?}");
     }
 }
 
-pub async fn events_are_filtered_by_delivery_status(mut world: World) {
-    in_every_status(&mut world).await;
+pub async fn events_are_filtered_by_delivery_status(mut fixture: StoreFixture) {
+    create_every_status(&mut fixture).await;
     let everything = PageRequest { after: None, limit: 1000 };
-    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let all = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for status in DeliveryStatus::ALL {
         let with = all.iter().filter(|row| row.status == status).map(|row| row.event);
         let mut expected = newest_first(with.collect::<Vec<_>>());
@@ -262,73 +274,75 @@ pub async fn events_are_filtered_by_delivery_status(mut world: World) {
             status: Some(status),
             ..EventDeliveryFilter::default()
         });
-        assert_eq!(events(&world, &filter, 3).await, expected, "{filter:?}");
+        assert_eq!(events(&fixture, &filter, 3).await, expected, "{filter:?}");
     }
 }
 
-pub async fn events_are_searched_by_key_and_body(mut world: World) {
+pub async fn events_are_searched_by_key_and_body(mut fixture: StoreFixture) {
     let find = |text: &str| EventFilter { search: Some(text.into()), ..EventFilter::default() };
-    let with_body = |world: &World, key: &str, body: &'static [u8]| {
-        let mut event = world.keyed(key);
-        event.payload.body = bytes::Bytes::from_static(body);
-        event.payload.fingerprint = surehook_core::key::fingerprint(body);
+    let with_body = |fixture: &StoreFixture, key: &str, body: &'static [u8]| {
+        let mut event = fixture.event_with_key(key);
+        event.payload.body = Bytes::from_static(body);
+        event.payload.fingerprint = fingerprint(body);
         event
     };
-    let phone = with_body(&world, "order-1", b"{\"phone\":\"+55119\"}");
-    let bytes = with_body(&world, "order-2", b"\xff\x00caf\xc3\xa9 100%_");
-    let large = with_body(&world, "order-3", &[b'x'; 200_000]);
-    world.wait(Duration::from_millis(1));
+    let phone = with_body(&fixture, "order-1", b"{\"phone\":\"+55119\"}");
+    let bytes = with_body(&fixture, "order-2", b"\xff\x00caf\xc3\xa9 100%_");
+    let large = with_body(&fixture, "order-3", &[b'x'; 200_000]);
+    fixture.wait(Duration::from_millis(1));
     let all = [phone.id, bytes.id, large.id];
-    world.admit(vec![phone, bytes, large]).await.unwrap();
+    fixture.admit(vec![phone, bytes, large]).await.unwrap();
 
     for (text, expected) in [
         ("order-", newest_first(all.to_vec())),
         ("order-2", vec![all[1]]),
         ("+55119", vec![all[0]]),
         ("caf\u{e9}", vec![all[1]]),
-        // Not a pattern.
+        // `%` and `_` are not wildcards.
         ("100%_", vec![all[1]]),
         ("1%", vec![]),
         ("ORDER-1", vec![]),
-        // Too large to look into.
+        // The body is too large to be searched.
         ("xxxx", vec![]),
     ] {
-        assert_eq!(events(&world, &find(text), 2).await, expected, "{text}");
+        assert_eq!(events(&fixture, &find(text), 2).await, expected, "{text}");
     }
 }
 
-pub async fn deliveries_are_filtered_by_source_and_event(mut world: World) {
-    let all = many(&mut world).await;
-    for source in [world.shop, world.bank] {
-        let of_it = all.iter().filter(|event| event.source == source);
+pub async fn deliveries_are_filtered_by_source_and_event(mut fixture: StoreFixture) {
+    let all = admit_many(&mut fixture).await;
+    for source in [fixture.shop, fixture.bank] {
+        let of_source = all.iter().filter(|event| event.source == source);
         let expected = newest_first(
-            of_it.flat_map(|event| event.deliveries.iter().map(|owed| owed.id)).collect(),
+            of_source
+                .flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id))
+                .collect(),
         );
         let filter = DeliveryFilter { source: Some(source), ..DeliveryFilter::default() };
-        assert_eq!(deliveries(&world, &filter, 5).await, expected, "{filter:?}");
+        assert_eq!(deliveries(&fixture, &filter, 5).await, expected, "{filter:?}");
     }
     let one = &all[5];
-    let owed = newest_first(one.deliveries.iter().map(|owed| owed.id).collect());
+    let delivery = newest_first(one.deliveries.iter().map(|delivery| delivery.id).collect());
     let filter = DeliveryFilter { event: Some(one.id), ..DeliveryFilter::default() };
-    assert_eq!(deliveries(&world, &filter, 1).await, owed);
+    assert_eq!(deliveries(&fixture, &filter, 1).await, delivery);
 }
 
-pub async fn deliveries_are_filtered_by_last_attempt(mut world: World) {
-    many(&mut world).await;
-    for claimed in world.claim(world.crm, 4).await {
-        world.finish(&claimed, NextStep::Dead(DeadReason::MaxRetries)).await;
+pub async fn deliveries_are_filtered_by_last_attempt(mut fixture: StoreFixture) {
+    admit_many(&mut fixture).await;
+    for claimed in fixture.claim(fixture.crm, 4).await {
+        fixture.finish(&claimed, NextStep::Dead(DeadReason::MaxRetries)).await;
     }
-    for claimed in world.claim(world.crm, 3).await {
-        world.finish(&claimed, NextStep::Succeeded).await;
+    for claimed in fixture.claim(fixture.crm, 3).await {
+        fixture.finish(&claimed, NextStep::Succeeded).await;
     }
     let everything = PageRequest { after: None, limit: 1000 };
-    let rows = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let rows = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for row in rows.iter().filter(|row| row.attempts > 0) {
-        let last = world.delivery_detail(row.id).await.attempts.pop().unwrap().attempt;
+        let last = fixture.delivery_detail(row.id).await.attempts.pop().unwrap().attempt;
         for (class, code) in [(last.class, None), (None, last.status), (last.class, last.status)] {
             let code = code.map(StatusPattern::Exact);
             let filter = DeliveryFilter { class, code, ..DeliveryFilter::default() };
-            let found = deliveries(&world, &filter, 2).await;
+            let found = deliveries(&fixture, &filter, 2).await;
             assert!(found.contains(&row.id), "{filter:?}");
             if class.is_some() || code.is_some() {
                 assert!(found.len() < rows.len(), "{filter:?}");
@@ -337,27 +351,202 @@ pub async fn deliveries_are_filtered_by_last_attempt(mut world: World) {
     }
     let never =
         DeliveryFilter { code: Some(StatusPattern::Exact(599)), ..DeliveryFilter::default() };
-    assert!(deliveries(&world, &never, 9).await.is_empty());
+    assert!(deliveries(&fixture, &never, 9).await.is_empty());
 }
 
-pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut world: World) {
-    // More than a page with a search looks at; what is searched for is the oldest.
-    let first = world.accept(world.keyed("needle")).await;
-    world.wait(Duration::from_millis(1));
+pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut fixture: StoreFixture) {
+    // More events than a page with a search reads; the match is the oldest.
+    let first = fixture.accept(fixture.event_with_key("needle")).await;
+    fixture.wait(Duration::from_millis(1));
     for _ in 0..3 {
-        let rest: Vec<NewEvent> = (0..400).map(|_| world.arrival()).collect();
-        world.admit(rest).await.unwrap();
+        let rest: Vec<NewEvent> = (0..400).map(|_| fixture.new_event()).collect();
+        fixture.admit(rest).await.unwrap();
     }
     let filter = EventFilter { search: Some("needle".into()), ..EventFilter::default() };
-    let page = world.events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
+    let page =
+        fixture.events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
 
     assert!(page.rows.is_empty());
-    assert!(page.next.is_some(), "an empty page that is not the last one says so");
-    assert_eq!(events(&world, &filter, 10).await, [first]);
+    assert!(page.next.is_some(), "an empty page that is not the last has a next position");
+    assert_eq!(events(&fixture, &filter, 10).await, [first]);
 }
 
-pub async fn unknown_ids_are_none(world: World) {
-    assert!(world.event(world.id()).await.unwrap().is_none());
-    assert!(world.body(world.id()).await.unwrap().is_none());
-    assert!(world.delivery(world.id()).await.unwrap().is_none());
+pub async fn unknown_ids_are_none(fixture: StoreFixture) {
+    assert!(fixture.event(fixture.new_id()).await.unwrap().is_none());
+    assert!(fixture.body(fixture.new_id()).await.unwrap().is_none());
+    assert!(fixture.delivery(fixture.new_id()).await.unwrap().is_none());
+}
+
+const EVERYTHING: usize = 1000;
+
+pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(
+    mut fixture: StoreFixture,
+) {
+    create_every_status(&mut fixture).await;
+    let page = PageRequest { after: None, limit: EVERYTHING };
+    let rows = fixture.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
+    let mut all = Vec::new();
+    for row in rows {
+        let last = fixture.delivery_detail(row.id).await.attempts.pop();
+        let last = last.map(|found| (found.attempt.class, found.attempt.status));
+        all.push((row, last.unwrap_or_default()));
+    }
+    let hundred = |status: Option<u16>| status.map(|status| StatusPattern::Class(status / 100));
+    let mut asked = vec![EventDeliveryFilter::default()];
+    for (row, (class, status)) in &all {
+        let whole = EventDeliveryFilter {
+            status: Some(row.status),
+            destination: Some(row.destination),
+            reason: row.reason,
+            class: *class,
+            code: status.map(StatusPattern::Exact),
+        };
+        let code = hundred(*status);
+        asked.extend([
+            whole,
+            EventDeliveryFilter { code, ..whole },
+            EventDeliveryFilter { status: None, ..whole },
+            EventDeliveryFilter { destination: None, reason: None, ..whole },
+            EventDeliveryFilter {
+                destination: Some(row.destination),
+                ..EventDeliveryFilter::default()
+            },
+            EventDeliveryFilter { code, ..EventDeliveryFilter::default() },
+            EventDeliveryFilter { class: *class, ..EventDeliveryFilter::default() },
+        ]);
+    }
+    for delivery_filter in asked {
+        let has = |wanted: Option<StatusPattern>, status: Option<u16>| {
+            wanted.map(StatusPattern::range).is_none_or(|(low, high)| {
+                status.is_some_and(|status| (low..=high).contains(&status))
+            })
+        };
+        let matching = all.iter().filter(|(row, (class, status))| {
+            delivery_filter.status.is_none_or(|wanted| wanted == row.status)
+                && delivery_filter.destination.is_none_or(|wanted| wanted == row.destination)
+                && (delivery_filter.reason.is_none() || delivery_filter.reason == row.reason)
+                && (delivery_filter.class.is_none() || delivery_filter.class == *class)
+                && has(delivery_filter.code, *status)
+        });
+        let mut expected = newest_first(matching.map(|(row, _)| row.event).collect());
+        expected.dedup();
+        assert_eq!(
+            events(&fixture, &with_delivery(delivery_filter), 5).await,
+            expected,
+            "{delivery_filter:?}"
+        );
+    }
+    let unknown = EventDeliveryFilter {
+        destination: Some(fixture.new_id()),
+        ..EventDeliveryFilter::default()
+    };
+    assert!(events(&fixture, &with_delivery(unknown), 5).await.is_empty());
+}
+
+pub async fn event_rows_count_deliveries_by_status(mut fixture: StoreFixture) {
+    create_every_status(&mut fixture).await;
+    fixture.accept(NewEvent { deliveries: Vec::new(), ..fixture.new_event() }).await;
+    let page = PageRequest { after: None, limit: EVERYTHING };
+    for row in fixture.events(EventFilter::default(), page).await.unwrap().rows {
+        let detail = fixture.event_detail(row.id).await;
+        let mut expected = BTreeMap::new();
+        for delivery in &detail.deliveries {
+            *expected.entry(delivery.status).or_insert(0_u64) += 1;
+        }
+        assert_eq!(row.deliveries, expected);
+        assert_eq!(detail.event.deliveries, expected);
+    }
+}
+
+fn with_body(fixture: &StoreFixture, body: &'static str) -> NewEvent {
+    let mut event = fixture.new_event();
+    event.payload.body = Bytes::from_static(body.as_bytes());
+    event.payload.fingerprint = fingerprint(body.as_bytes());
+    event
+}
+
+fn values(pairs: &[(&str, &str)]) -> EventFilter {
+    let body = pairs.iter().map(|(path, text)| BodyValueFilter::new(path, text).unwrap()).collect();
+    EventFilter { body, ..EventFilter::default() }
+}
+
+pub async fn events_are_filtered_by_body_values(mut fixture: StoreFixture) {
+    let one = with_body(&fixture, r#"{"data":{"object":{"id":42,"tags":["a","b"]}},"live":true}"#);
+    let two = with_body(&fixture, r#"{"data":{"object":{"id":"42","tags":["b"]}},"live":false}"#);
+    let three = with_body(&fixture, "data.object.id=42");
+    let ids = [one.id, two.id, three.id];
+    fixture.admit(vec![one, two, three]).await.unwrap();
+    fixture.wait(Duration::from_millis(1));
+
+    for (pairs, expected) in [
+        (&[("data.object.id", "42")][..], vec![ids[0], ids[1]]),
+        (&[("data.object.id", "42"), ("live", "true")], vec![ids[0]]),
+        (&[("data.object.tags.0", "b")], vec![ids[1]]),
+        (&[("data.object.tags.1", "b")], vec![ids[0]]),
+        (&[("data.object.id", "4")], vec![]),
+        (&[("data.object", "{}")], vec![]),
+    ] {
+        assert_eq!(events(&fixture, &values(pairs), 1).await, newest_first(expected), "{pairs:?}");
+    }
+    // Combined with other filters.
+    fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
+    let dead = EventDeliveryFilter {
+        status: Some(DeliveryStatus::Dead),
+        ..EventDeliveryFilter::default()
+    };
+    for (status, expected) in
+        [(DeliveryStatus::Dead, vec![ids[0]]), (DeliveryStatus::Succeeded, vec![])]
+    {
+        let delivery_filter = EventDeliveryFilter { status: Some(status), ..dead };
+        let filter = EventFilter { delivery_filter, ..values(&[("live", "true")]) };
+        assert_eq!(events(&fixture, &filter, 5).await, expected, "{status:?}");
+    }
+    let bank = EventFilter { source: Some(fixture.bank), ..values(&[("live", "true")]) };
+    assert!(events(&fixture, &bank, 5).await.is_empty());
+}
+
+pub async fn body_value_search_reads_a_bounded_number_of_bodies_per_page(
+    mut fixture: StoreFixture,
+) {
+    let first = fixture.accept(with_body(&fixture, r#"{"needle":1}"#)).await;
+    fixture.wait(Duration::from_millis(1));
+    for _ in 0..3 {
+        let rest: Vec<NewEvent> = (0..400).map(|_| fixture.new_event()).collect();
+        fixture.admit(rest).await.unwrap();
+    }
+    let crm =
+        EventDeliveryFilter { destination: Some(fixture.crm), ..EventDeliveryFilter::default() };
+    for delivery_filter in [EventDeliveryFilter::default(), crm] {
+        let filter = EventFilter { delivery_filter, ..values(&[("needle", "1")]) };
+        let page =
+            fixture.events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
+
+        assert!(page.rows.is_empty() && page.rows_scanned < 1201, "{} looks", page.rows_scanned);
+        assert_eq!(page.next, page.last, "the page reports how far it read");
+        assert!(page.next.is_some());
+        assert_eq!(events(&fixture, &filter, 10).await, [first]);
+    }
+}
+
+pub async fn key_filter_without_source_finds_events_of_all_sources(mut fixture: StoreFixture) {
+    let all = admit_many(&mut fixture).await;
+    let with_key = |key: &str| EventFilter { key: Some(key.into()), ..EventFilter::default() };
+    let other =
+        fixture.accept(NewEvent { source: fixture.shop, ..fixture.event_with_key("k6") }).await;
+    let both: Vec<EventId> = newest_first(vec![all[6].id, other]);
+
+    assert_eq!(events(&fixture, &with_key("k6"), 9).await, both);
+    assert_eq!(events(&fixture, &with_key("k6"), 1).await, both);
+    assert_eq!(events(&fixture, &with_key("k7"), 9).await, [all[7].id]);
+    assert!(events(&fixture, &with_key("k"), 9).await.is_empty());
+    assert!(events(&fixture, &with_key(""), 9).await.is_empty());
+    // Duplicates are counted with the original.
+    fixture.expect_duplicate(fixture.repeat_of(&all[7])).await;
+    fixture.reopen().await;
+    let page = PageRequest { after: None, limit: 9 };
+    let found = fixture.events(with_key("k7"), page).await.unwrap().rows;
+    assert_eq!((found.len(), found[0].duplicates), (1, 1));
+    // Also events of a deleted source.
+    fixture.change(vec![ConfigChange::DeleteSource(fixture.bank)], fixture.now).await.unwrap();
+    assert_eq!(events(&fixture, &with_key("k6"), 9).await, both);
 }

@@ -1,4 +1,4 @@
-//! What is known of files: kept whole, once, and as long as somebody may need it.
+//! Media metadata: stored once, and kept as long as it may be used.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use surehook_core::{
     store::NextStep,
 };
 
-use super::World;
+use super::StoreFixture;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const TICK: Duration = Duration::from_millis(1);
 
-fn upload(world: &World, number: u128) -> StoredMedia {
-    let id = MediaId::new(world.now, number << 100);
+fn upload(fixture: &StoreFixture, number: u128) -> StoredMedia {
+    let id = MediaId::new(fixture.now, number << 100);
     StoredMedia {
         id,
         bucket: "files".to_owned(),
@@ -24,11 +24,11 @@ fn upload(world: &World, number: u128) -> StoredMedia {
         mime_type: "application/pdf".to_owned(),
         size: 1 << 33,
         filename: Some("Conta de março.pdf".to_owned()),
-        created_at: world.now,
+        created_at: fixture.now,
     }
 }
 
-pub async fn media_metadata_survives_restart(mut world: World) {
+pub async fn media_metadata_survives_restart(mut fixture: StoreFixture) {
     let kinds = [
         MediaKind::Image,
         MediaKind::Video,
@@ -36,100 +36,100 @@ pub async fn media_metadata_survives_restart(mut world: World) {
         MediaKind::Document,
         MediaKind::Sticker,
     ];
-    let mut kept = Vec::new();
+    let mut stored = Vec::new();
     for (number, kind) in (1..).zip(kinds) {
         let filename = (number % 2 == 0).then(|| "a".to_owned());
-        kept.push(StoredMedia { kind, filename, ..upload(&world, number) });
+        stored.push(StoredMedia { kind, filename, ..upload(&fixture, number) });
     }
-    for one in &kept {
-        world.store_media(one.clone()).await.unwrap();
+    for one in &stored {
+        fixture.store_media(one.clone()).await.unwrap();
     }
 
-    world.reopen().await;
+    fixture.reopen().await;
 
-    for one in kept {
-        assert_eq!(world.find_media(one.id).await.unwrap(), Some(one));
+    for one in stored {
+        assert_eq!(fixture.find_media(one.id).await.unwrap(), Some(one));
     }
-    assert_eq!(world.find_media(upload(&world, 9).id).await.unwrap(), None);
+    assert_eq!(fixture.find_media(upload(&fixture, 9).id).await.unwrap(), None);
 }
 
-pub async fn storing_a_media_id_again_keeps_the_first_row(world: World) {
-    let first = upload(&world, 1);
+pub async fn storing_a_media_id_again_keeps_the_first_row(fixture: StoreFixture) {
+    let first = upload(&fixture, 1);
     let second = StoredMedia { size: 2, key: "other".to_owned(), ..first.clone() };
     for one in [&first, &second] {
-        world.store_media(one.clone()).await.unwrap();
+        fixture.store_media(one.clone()).await.unwrap();
     }
-    assert_eq!(world.find_media(first.id).await.unwrap(), Some(first));
+    assert_eq!(fixture.find_media(first.id).await.unwrap(), Some(first));
 }
 
-/// Keeps a file that came now.
-async fn keep(world: &World, number: u128) -> MediaId {
-    let upload = upload(world, number);
+/// Stores a file that was uploaded now.
+async fn store_new(fixture: &StoreFixture, number: u128) -> MediaId {
+    let upload = upload(fixture, number);
     let id = upload.id;
-    world.store_media(upload).await.unwrap();
+    fixture.store_media(upload).await.unwrap();
     id
 }
 
-async fn is_known(world: &World, id: MediaId) -> bool {
-    world.find_media(id).await.unwrap().is_some()
+async fn is_stored(fixture: &StoreFixture, id: MediaId) -> bool {
+    fixture.find_media(id).await.unwrap().is_some()
 }
 
-pub async fn unused_media_is_pruned_after_the_retention_time(mut world: World) {
+pub async fn unused_media_is_pruned_after_the_retention_time(mut fixture: StoreFixture) {
     let [unused, used, shown] =
-        [keep(&world, 1).await, keep(&world, 2).await, keep(&world, 3).await];
-    world.wait(100 * DAY);
-    let found = world.use_media(used, world.now).await.unwrap();
-    assert!(found.is_some_and(|upload| upload.id == used), "a use says what is known");
-    // Who only looks does not use.
-    assert!(is_known(&world, shown).await);
+        [store_new(&fixture, 1).await, store_new(&fixture, 2).await, store_new(&fixture, 3).await];
+    fixture.wait(100 * DAY);
+    let found = fixture.use_media(used, fixture.now).await.unwrap();
+    assert!(found.is_some_and(|upload| upload.id == used), "a use returns the metadata");
+    // Reading the metadata is not a use.
+    assert!(is_stored(&fixture, shown).await);
     for (wait, expected) in [
         (UNUSED_RETENTION - 100 * DAY, [true, true, true]),
         (TICK, [false, true, false]),
         (100 * DAY - TICK, [false, true, false]),
         (TICK, [false, false, false]),
     ] {
-        world.wait(wait);
-        world.reopen().await;
-        world.prune_all(30 * DAY).await;
+        fixture.wait(wait);
+        fixture.reopen().await;
+        fixture.prune_all(30 * DAY).await;
         for (id, expected) in [unused, used, shown].into_iter().zip(expected) {
-            assert_eq!(is_known(&world, id).await, expected, "{id} after {wait:?} more");
+            assert_eq!(is_stored(&fixture, id).await, expected, "{id} after {wait:?} more");
         }
     }
-    assert_eq!(world.use_media(used, world.now).await.unwrap(), None);
+    assert_eq!(fixture.use_media(used, fixture.now).await.unwrap(), None);
 }
 
-pub async fn media_is_kept_while_an_event_may_reference_it(mut world: World) {
-    let file = keep(&world, 1).await;
+pub async fn media_is_kept_while_an_event_may_reference_it(mut fixture: StoreFixture) {
+    let file = store_new(&fixture, 1).await;
     let later = USE_RECORD_INTERVAL - TICK;
-    world.wait(later);
-    assert!(world.use_media(file, world.now).await.unwrap().is_some());
-    let event = world.keyed_for_both("k");
-    world.accept(event).await;
-    world.finish_due(world.mail, NextStep::Succeeded).await;
+    fixture.wait(later);
+    assert!(fixture.use_media(file, fixture.now).await.unwrap().is_some());
+    let event = fixture.event_for_both("k");
+    fixture.accept(event).await;
+    fixture.finish_due(fixture.mail, NextStep::Succeeded).await;
 
-    world.wait(UNUSED_RETENTION * 3);
-    world.prune_all(30 * DAY).await;
-    assert!(is_known(&world, file).await, "a message is still owed");
+    fixture.wait(UNUSED_RETENTION * 3);
+    fixture.prune_all(30 * DAY).await;
+    assert!(is_stored(&fixture, file).await, "a message is unfinished");
 
-    world.finish_due(world.crm, NextStep::Succeeded).await;
-    world.wait(DAY);
-    world.prune_all(30 * DAY).await;
-    assert!(!is_known(&world, file).await, "its event is gone");
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    fixture.wait(DAY);
+    fixture.prune_all(30 * DAY).await;
+    assert!(!is_stored(&fixture, file).await, "its event was pruned");
 }
 
-pub async fn media_is_pruned_in_bounded_slices(mut world: World) {
+pub async fn media_is_pruned_in_bounded_slices(mut fixture: StoreFixture) {
     let mut files = Vec::new();
     for number in 1..=500 {
-        files.push(keep(&world, number).await);
+        files.push(store_new(&fixture, number).await);
     }
-    world.wait(UNUSED_RETENTION + TICK);
-    let young = keep(&world, 501).await;
+    fixture.wait(UNUSED_RETENTION + TICK);
+    let young = store_new(&fixture, 501).await;
 
-    assert!(world.prune(30 * DAY, world.now).await.unwrap().more, "a slice is bounded");
+    assert!(fixture.prune(30 * DAY, fixture.now).await.unwrap().more, "a slice is bounded");
 
-    world.prune_all(30 * DAY).await;
+    fixture.prune_all(30 * DAY).await;
     for id in files {
-        assert_eq!(world.find_media(id).await.unwrap(), None);
+        assert_eq!(fixture.find_media(id).await.unwrap(), None);
     }
-    assert!(world.find_media(young).await.unwrap().is_some());
+    assert!(fixture.find_media(young).await.unwrap().is_some());
 }

@@ -1,7 +1,7 @@
-//! A store of plain maps: slow, forgetful at the end of the process, and easy to believe.
+//! A model of the store made of plain maps, which the random histories are compared with.
 //!
-//! It knows the rules of the traits and nothing of SQL. Each move of a delivery goes through
-//! [`DeliveryState::apply`], which is the law; a move that the law does not know is a panic.
+//! It implements the rules of the store traits without SQL. Each transition of a delivery goes
+//! through [`DeliveryState::apply`]; an illegal transition panics.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,38 +12,35 @@ use surehook_core::{
     delivery::{
         DeadReason, DeliveryState, DeliveryTransition, FailureClass, Lease, state::DeliveryStatus,
     },
-    event::{NewEvent, StatusUpdate},
+    event::{NewEvent, ProviderStatus, StatusUpdate},
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
     retention::RetentionSpec,
     rollup::{BucketWidth, RollupCounts, RollupMetric},
     store::{
-        ConfirmedDelivery, HeldClaim, NextStep, REPLAY_INTERVAL, ReplayResult, SettleResult,
-        Settlement, StoreCounts,
+        CancelResult, ConfirmedDelivery, DailySendCount, HeldClaim, NextStep, REPLAY_INTERVAL,
+        ReplayResult, SettleResult, Settlement, StoreCounts,
     },
     time::Timestamp,
 };
 
-/// What a key stands for.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownKey {
     event: EventId,
     fingerprint: [u8; 32],
     expires_at: Timestamp,
 }
 
-/// An event with what was seen of it since.
 #[derive(Clone, Debug)]
 pub(super) struct ModelEvent {
     pub(super) admitted: NewEvent,
     pub(super) duplicates: u64,
     pub(super) last_duplicate_at: Option<Timestamp>,
-    pub(super) body_is_gone: bool,
-    /// Whether retention may take its time with it; see `aging`.
-    pub(super) is_left_behind: bool,
+    pub(super) body_is_pruned: bool,
+    /// Whether retention may prune it later than its time; see `compare`.
+    pub(super) may_be_pruned_late: bool,
 }
 
-/// A delivery with its past.
 #[derive(Clone, Debug)]
 pub(super) struct ModelDelivery {
     pub(super) event: EventId,
@@ -56,29 +53,29 @@ pub(super) struct ModelDelivery {
     pub(super) replay_of: Option<DeliveryId>,
     pub(super) replayed_by: Option<DeliveryId>,
     pub(super) order_key: Option<String>,
-    /// Its place in the line, and when its first attempt may come.
-    pub(super) place: u64,
-    not_before: Timestamp,
-    pub(super) attempts_are_gone: bool,
-    /// What holds if nothing more is heard, and what a status said meanwhile.
-    pub(super) will: Option<Settlement>,
-    pub(super) said: Option<StatusUpdate>,
-    /// How long it waits for a word of its last attempt, from the end of that.
-    pub(super) awaits: Option<Duration>,
-    /// What the service calls its message.
+    /// Position in the ordering queue.
+    pub(super) queue_position: u64,
+    earliest_attempt_at: Timestamp,
+    pub(super) attempts_are_pruned: bool,
+    /// The outcome to apply if the claim ends without a settlement.
+    pub(super) crash_outcome: Option<Settlement>,
+    pub(super) pending_status: Option<StatusUpdate>,
+    /// How long it waits for a status, from the end of its last attempt.
+    pub(super) status_wait: Option<Duration>,
+    /// The id of the message at the provider.
     pub(super) sent_id: Option<String>,
-    /// When the event was last replayed to this destination, as far as this delivery knows.
+    /// When the event was last replayed to this destination.
     last_replay_at: Option<Timestamp>,
 }
 
 impl ModelDelivery {
-    pub(super) fn step(&mut self, input: DeliveryTransition) {
+    pub(super) fn apply(&mut self, input: DeliveryTransition) {
         self.state = self.state.apply(input).unwrap();
     }
 
-    pub(super) fn call(&mut self, now: Timestamp) {
+    pub(super) fn end_hold(&mut self, now: Timestamp) {
         if self.state == DeliveryState::Held {
-            self.step(DeliveryTransition::EndHold { due_at: now.max(self.not_before) });
+            self.apply(DeliveryTransition::EndHold { due_at: now.max(self.earliest_attempt_at) });
         }
     }
 
@@ -99,14 +96,13 @@ impl ModelDelivery {
     }
 }
 
-/// What must become of an event that asks to be admitted.
 #[derive(Clone, Debug)]
-pub(super) enum Expected {
+pub(super) enum ExpectedAdmission {
     Accepted {
         held: Vec<DeliveryId>,
         confirmed: Option<ConfirmedDelivery>,
     },
-    /// `revived` are the old deliveries; each has an heir whose id the store chooses.
+    /// `revived` are the old deliveries; the store chooses the ids of their replays.
     Duplicate {
         original: EventId,
         bytes_differ: bool,
@@ -114,114 +110,111 @@ pub(super) enum Expected {
     },
 }
 
-/// The maps.
 #[derive(Debug, Default)]
-pub(super) struct Model {
+pub(super) struct StoreModel {
     pub(super) destinations: BTreeSet<DestinationId>,
     pub(super) events: BTreeMap<EventId, ModelEvent>,
     pub(super) deliveries: BTreeMap<DeliveryId, ModelDelivery>,
-    keys: BTreeMap<(SourceId, DedupKey), Known>,
-    pub(super) places: u64,
-    /// What was counted and is never taken back.
-    pub(super) ever: StoreCounts,
-    /// The same by time, but for duplicates, of which memory does not tell the moment.
-    pub(super) facts: BTreeMap<(Whose, Timestamp), RollupCounts>,
-    /// How much was sent on each day.
+    keys: BTreeMap<(SourceId, DedupKey), KnownKey>,
+    pub(super) next_queue_position: u64,
+    /// Totals, which never decrease.
+    pub(super) totals: StoreCounts,
+    /// Counts by time, without duplicates, whose time is unknown if they were answered from memory.
+    pub(super) rollups: BTreeMap<(CountSubject, Timestamp), RollupCounts>,
+    /// Messages sent per day and destination.
     pub(super) sent: BTreeMap<(i32, DestinationId), u64>,
-    /// What the sources keep for how long.
     pub(super) retention: BTreeMap<SourceId, RetentionSpec>,
 }
 
-/// Of which source or destination something was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Whose {
+pub(super) enum CountSubject {
     Source(SourceId),
     Destination(DestinationId),
 }
 
-impl Model {
-    pub(super) fn admit(&mut self, event: &NewEvent) -> Expected {
+impl StoreModel {
+    pub(super) fn admit(&mut self, event: &NewEvent) -> ExpectedAdmission {
         let key = event.key.as_ref().map(|claim| (event.source, claim.key.clone()));
         let known = key.as_ref().and_then(|key| self.keys.get(key)).copied();
         if let Some(known) = known.filter(|known| known.expires_at > event.received_at) {
-            self.see(known.event, event.received_at);
+            self.count_sighting(known.event, event.received_at);
             let revived =
                 if event.revive_dead { self.revive(known.event, event) } else { Vec::new() };
             let bytes_differ = known.fingerprint != event.payload.fingerprint;
-            return Expected::Duplicate { original: known.event, bytes_differ, revived };
+            return ExpectedAdmission::Duplicate { original: known.event, bytes_differ, revived };
         }
         match (key, &event.key) {
             (Some(key), Some(claim)) => {
                 let fingerprint = event.payload.fingerprint;
-                let known = Known { event: event.id, fingerprint, expires_at: claim.expires_at };
+                let known = KnownKey { event: event.id, fingerprint, expires_at: claim.expires_at };
                 self.keys.insert(key, known);
             }
             _ => {
-                self.ever.no_key += 1;
-                self.tally(Whose::Source(event.source), event.received_at)
+                self.totals.no_key += 1;
+                self.tally(CountSubject::Source(event.source), event.received_at)
                     .add(RollupMetric::NoKey, 1);
             }
         }
-        self.ever.events += 1;
-        self.tally(Whose::Source(event.source), event.received_at).add(RollupMetric::Accepted, 1);
+        self.totals.events += 1;
+        self.tally(CountSubject::Source(event.source), event.received_at)
+            .add(RollupMetric::Accepted, 1);
         let mut held = Vec::new();
-        for owed in &event.deliveries {
-            // Not written, and so not claimed.
-            if !self.destinations.contains(&owed.destination) {
-                held.push(owed.id);
+        for planned in &event.deliveries {
+            // The delivery is not stored, and so not claimed.
+            if !self.destinations.contains(&planned.destination) {
+                held.push(planned.id);
                 continue;
             }
-            let mut delivery = born(event.id, owed.destination, event.received_at);
-            delivery.not_before = event.received_at + owed.delay;
-            delivery.state = DeliveryState::Pending { due_at: delivery.not_before };
-            delivery.order_key = owed.order_key.as_ref().map(|key| key.as_str().to_owned());
-            self.stand_in_line(&mut delivery);
+            let mut delivery = new_delivery(event.id, planned.destination, event.received_at);
+            delivery.earliest_attempt_at = event.received_at + planned.delay;
+            delivery.state = DeliveryState::Pending { due_at: delivery.earliest_attempt_at };
+            delivery.order_key = planned.order_key.as_ref().map(|key| key.as_str().to_owned());
+            self.join_ordering_queue(&mut delivery);
             if delivery.state == DeliveryState::Held {
-                held.push(owed.id);
-            } else if let Some(lease) = owed.claim {
-                delivery.step(DeliveryTransition::Claim(lease));
+                held.push(planned.id);
+            } else if let Some(lease) = planned.claim {
+                delivery.apply(DeliveryTransition::Claim(lease));
             }
-            self.deliveries.insert(owed.id, delivery);
+            self.deliveries.insert(planned.id, delivery);
         }
         let admitted = event.clone();
         let kept = ModelEvent {
             admitted,
             duplicates: 0,
             last_duplicate_at: None,
-            body_is_gone: false,
-            is_left_behind: false,
+            body_is_pruned: false,
+            may_be_pruned_late: false,
         };
         self.events.insert(event.id, kept);
-        let confirmed = event.status_update.as_ref().and_then(|told| self.hear(told));
-        Expected::Accepted { held, confirmed }
+        let confirmed = event.status_update.as_ref().and_then(|update| self.apply_status(update));
+        ExpectedAdmission::Accepted { held, confirmed }
     }
 
-    pub(super) fn tally(&mut self, whose: Whose, at: Timestamp) -> &mut RollupCounts {
-        self.facts.entry((whose, BucketWidth::TenSeconds.start(at))).or_default()
+    pub(super) fn tally(&mut self, whose: CountSubject, at: Timestamp) -> &mut RollupCounts {
+        self.rollups.entry((whose, BucketWidth::TenSeconds.start(at))).or_default()
     }
 
-    /// Counts a sighting.
-    pub(super) fn see(&mut self, original: EventId, at: Timestamp) {
-        self.ever.duplicates += 1;
+    pub(super) fn count_sighting(&mut self, original: EventId, at: Timestamp) {
+        self.totals.duplicates += 1;
         if let Some(event) = self.events.get_mut(&original) {
             event.duplicates += 1;
             event.last_duplicate_at = Some(at);
         }
     }
 
-    /// What memory may say about `event`; if it says so, that is a sighting.
-    pub(super) fn may_recall(&self, event: &NewEvent) -> Option<EventId> {
+    /// The only event that the store may answer from memory.
+    pub(super) fn find_committed(&self, event: &NewEvent) -> Option<EventId> {
         let claim = event.key.as_ref()?;
         let known = self.keys.get(&(event.source, claim.key.clone()))?;
         let fits = known.expires_at > event.received_at
             && known.fingerprint == event.payload.fingerprint
             && !self
-                .of_event(known.event)
-                .any(|(_, owed)| owed.state.status() == DeliveryStatus::Dead);
+                .deliveries_of_event(known.event)
+                .any(|(_, delivery)| delivery.state.status() == DeliveryStatus::Dead);
         fits.then_some(known.event)
     }
 
-    pub(super) fn of_event(
+    pub(super) fn deliveries_of_event(
         &self,
         event: EventId,
     ) -> impl Iterator<Item = (&DeliveryId, &ModelDelivery)> {
@@ -230,12 +223,12 @@ impl Model {
 
     fn revive(&mut self, event: EventId, by: &NewEvent) -> Vec<DeliveryId> {
         let latest: Vec<(DeliveryId, DeliveryStatus, DestinationId)> = self
-            .of_event(event)
+            .deliveries_of_event(event)
             .map(|(id, delivery)| (*id, delivery.state.status(), delivery.destination))
             .filter(|(_, status, _)| *status != DeliveryStatus::Replayed)
             .collect();
-        let body_is_gone = self.events.get(&event).is_some_and(|event| event.body_is_gone);
-        if body_is_gone || latest.iter().any(|(_, status, _)| *status != DeliveryStatus::Dead) {
+        let body_is_pruned = self.events.get(&event).is_some_and(|event| event.body_is_pruned);
+        if body_is_pruned || latest.iter().any(|(_, status, _)| *status != DeliveryStatus::Dead) {
             return Vec::new();
         }
         let may_have_arrived =
@@ -247,38 +240,38 @@ impl Model {
             .filter(|id| !may_have_arrived(id))
             .collect();
         for old in &revived {
-            self.take_over(*old, stand_in(*old), by.received_at, None);
+            self.replace_with_replay(*old, placeholder_id(*old), by.received_at, None);
         }
         revived
     }
 
-    fn take_over(
+    fn replace_with_replay(
         &mut self,
         old: DeliveryId,
         new: DeliveryId,
         now: Timestamp,
         last_replay_at: Option<Timestamp>,
     ) {
-        let was = self.deliveries.get_mut(&old).unwrap();
-        was.step(DeliveryTransition::Replay { at: now });
-        was.replayed_by = Some(new);
-        was.last_replay_at = Some(now);
-        let mut heir = born(was.event, was.destination, now);
-        heir.replay_of = Some(old);
-        heir.last_replay_at = last_replay_at;
-        heir.order_key.clone_from(&was.order_key);
-        if let Some(event) = self.events.get_mut(&heir.event) {
-            event.is_left_behind = true;
+        let old_delivery = self.deliveries.get_mut(&old).unwrap();
+        old_delivery.apply(DeliveryTransition::Replay { at: now });
+        old_delivery.replayed_by = Some(new);
+        old_delivery.last_replay_at = Some(now);
+        let mut replay = new_delivery(old_delivery.event, old_delivery.destination, now);
+        replay.replay_of = Some(old);
+        replay.last_replay_at = last_replay_at;
+        replay.order_key.clone_from(&old_delivery.order_key);
+        if let Some(event) = self.events.get_mut(&replay.event) {
+            event.may_be_pruned_late = true;
         }
-        self.stand_in_line(&mut heir);
-        self.deliveries.insert(new, heir);
+        self.join_ordering_queue(&mut replay);
+        self.deliveries.insert(new, replay);
     }
 
-    /// Learns which id the store gave to the heir of `old`.
-    pub(super) fn name_heir(&mut self, old: DeliveryId, heir: DeliveryId) {
-        let delivery = self.deliveries.remove(&stand_in(old)).unwrap();
-        self.deliveries.insert(heir, delivery);
-        self.deliveries.get_mut(&old).unwrap().replayed_by = Some(heir);
+    /// Sets the id that the store chose for the replay of `old`.
+    pub(super) fn set_replay_id(&mut self, old: DeliveryId, replay: DeliveryId) {
+        let delivery = self.deliveries.remove(&placeholder_id(old)).unwrap();
+        self.deliveries.insert(replay, delivery);
+        self.deliveries.get_mut(&old).unwrap().replayed_by = Some(replay);
     }
 
     pub(super) fn claim(
@@ -288,42 +281,44 @@ impl Model {
         lease: Lease,
         limit: usize,
     ) -> Vec<DeliveryId> {
-        let waiting = self.deliveries.iter().filter(|(_, owed)| owed.destination == destination);
+        let waiting =
+            self.deliveries.iter().filter(|(_, delivery)| delivery.destination == destination);
         let mut due: Vec<(Timestamp, DeliveryId)> = waiting
-            .filter_map(|(id, owed)| owed.due_at().map(|due_at| (due_at, *id)))
+            .filter_map(|(id, delivery)| delivery.due_at().map(|due_at| (due_at, *id)))
             .filter(|(due_at, _)| *due_at <= now)
             .collect();
         due.sort();
         due.truncate(limit);
         for (_, id) in &due {
-            self.deliveries.get_mut(id).unwrap().step(DeliveryTransition::Claim(lease));
+            self.deliveries.get_mut(id).unwrap().apply(DeliveryTransition::Claim(lease));
         }
         due.into_iter().map(|(_, id)| id).collect()
     }
 
     pub(super) fn next_due(&self, destination: DestinationId) -> Option<Timestamp> {
-        let owed = self.deliveries.values().filter(|owed| owed.destination == destination);
-        owed.filter_map(ModelDelivery::due_at).min()
+        let delivery =
+            self.deliveries.values().filter(|delivery| delivery.destination == destination);
+        delivery.filter_map(ModelDelivery::due_at).min()
     }
 
-    /// The delivery, if `held` is the current claim on it.
-    pub(super) fn held(&mut self, held: HeldClaim) -> Option<&mut ModelDelivery> {
-        let delivery = self.deliveries.get_mut(&held.delivery)?;
-        delivery.lease().is_some_and(|lease| lease.token == held.token).then_some(delivery)
+    /// The delivery, if `claim` is the current claim on it.
+    pub(super) fn claimed_delivery(&mut self, claim: HeldClaim) -> Option<&mut ModelDelivery> {
+        let delivery = self.deliveries.get_mut(&claim.delivery)?;
+        delivery.lease().is_some_and(|lease| lease.token == claim.token).then_some(delivery)
     }
 
-    pub(super) fn settle(&mut self, held: HeldClaim, settlement: &Settlement) -> SettleResult {
-        if self.held(held).is_none() {
-            return self.hear_late(settlement);
+    pub(super) fn settle(&mut self, claim: HeldClaim, settlement: &Settlement) -> SettleResult {
+        if self.claimed_delivery(claim).is_none() {
+            return self.apply_late_success(settlement);
         }
-        let Some(delivery) = self.held(held) else { return SettleResult::LeaseLost };
+        let Some(delivery) = self.claimed_delivery(claim) else { return SettleResult::LeaseLost };
         let (at, attempt) = (settlement.at, &settlement.attempt);
-        delivery.will = None;
-        let said = delivery.said.take();
-        let next = said.as_ref().map_or(settlement.next, |told| {
-            told.status.apply_to_attempt(attempt.class, settlement.next)
+        delivery.crash_outcome = None;
+        let status = delivery.pending_status.take();
+        let next = status.as_ref().map_or(settlement.next, |update| {
+            update.status.apply_to_attempt(attempt.class, settlement.next)
         });
-        delivery.awaits = match (attempt.class, next) {
+        delivery.status_wait = match (attempt.class, next) {
             (Some(FailureClass::Ambiguous), NextStep::RetryAt(due_at))
                 if next == settlement.next =>
             {
@@ -334,61 +329,63 @@ impl Model {
         let (destination, created_at) = (delivery.destination, delivery.created_at);
         delivery.attempts += 1;
         match next {
-            NextStep::Succeeded => delivery.step(DeliveryTransition::Succeed { at }),
-            NextStep::RetryAt(due_at) => delivery.step(DeliveryTransition::Retry { due_at }),
-            NextStep::Dead(reason) => delivery.step(DeliveryTransition::GiveUp { at, reason }),
+            NextStep::Succeeded => delivery.apply(DeliveryTransition::Succeed { at }),
+            NextStep::RetryAt(due_at) => delivery.apply(DeliveryTransition::Retry { due_at }),
+            NextStep::Dead(reason) => delivery.apply(DeliveryTransition::GiveUp { at, reason }),
         }
         if delivery.state.status().is_final() {
             delivery.ended_at = Some(at);
         }
         let is_retry = delivery.attempts > 1;
-        self.ever.attempts += 1;
-        self.ever.retries += u64::from(is_retry);
+        self.totals.attempts += 1;
+        self.totals.retries += u64::from(is_retry);
         if let NextStep::Dead(reason) = next {
-            self.deliveries.get_mut(&held.delivery).unwrap().reason = Some(reason);
-            self.ever.dead.entry(reason).or_default().total += 1;
-            self.tally(Whose::Destination(destination), at).add(RollupMetric::dead(reason), 1);
+            self.deliveries.get_mut(&claim.delivery).unwrap().reason = Some(reason);
+            self.totals.dead.entry(reason).or_default().total += 1;
+            self.tally(CountSubject::Destination(destination), at)
+                .add(RollupMetric::dead(reason), 1);
         }
-        let tally = self.tally(Whose::Destination(destination), at);
+        let tally = self.tally(CountSubject::Destination(destination), at);
         tally.add(RollupMetric::attempt(attempt.class), 1);
         tally.attempt_time.record(attempt.took);
         if next == NextStep::Succeeded {
             tally.latency.record(at.since(created_at));
         }
-        if self.deliveries[&held.delivery].ended_at.is_some() {
-            self.call_next(held.delivery, at);
+        if self.deliveries[&claim.delivery].ended_at.is_some() {
+            self.release_next(claim.delivery, at);
         }
-        self.send(settlement);
+        self.record_sent(settlement);
         if next == settlement.next {
             return SettleResult::Recorded;
         }
-        if let Some(sent_id) = said.and_then(|told| told.sent_id) {
-            self.name(held.delivery, &sent_id);
+        if let Some(sent_id) = status.and_then(|update| update.sent_id) {
+            self.set_sent_id(claim.delivery, &sent_id);
         }
         SettleResult::Overruled(next)
     }
 
-    pub(super) fn release(&mut self, held: HeldClaim, due_at: Timestamp) {
-        if self.held(held).is_some() {
-            self.give_back(held.delivery, due_at);
+    pub(super) fn release(&mut self, claim: HeldClaim, due_at: Timestamp) {
+        if self.claimed_delivery(claim).is_some() {
+            self.return_claim(claim.delivery, due_at);
         }
     }
 
-    pub(super) fn renew(&mut self, held: HeldClaim, until: Timestamp) {
-        if let Some(delivery) = self.held(held) {
-            delivery.step(DeliveryTransition::Renew(Lease { token: held.token, until }));
+    pub(super) fn renew(&mut self, claim: HeldClaim, until: Timestamp) {
+        if let Some(delivery) = self.claimed_delivery(claim) {
+            delivery.apply(DeliveryTransition::Renew(Lease { token: claim.token, until }));
         }
     }
 
-    /// Frees every claim that `ended` picks; says to which destinations they go.
+    /// Ends every claim that `ended` selects and returns their destinations.
     pub(super) fn release_where(
         &mut self,
         now: Timestamp,
         ended: impl Fn(Lease) -> bool,
     ) -> BTreeSet<DestinationId> {
-        let held = self.deliveries.iter().filter(|(_, owed)| owed.lease().is_some_and(&ended));
+        let held =
+            self.deliveries.iter().filter(|(_, delivery)| delivery.lease().is_some_and(&ended));
         let (ids, destinations): (Vec<DeliveryId>, BTreeSet<DestinationId>) =
-            held.map(|(id, owed)| (*id, owed.destination)).unzip();
+            held.map(|(id, delivery)| (*id, delivery.destination)).unzip();
         self.end_claims(&ids, now);
         destinations
     }
@@ -410,10 +407,10 @@ impl Model {
         if !ended || !self.destinations.contains(&destination) {
             return ReplayResult::NotReplayable(status);
         }
-        if self.events[&self.deliveries[&old].event].body_is_gone {
+        if self.events[&self.deliveries[&old].event].body_is_pruned {
             return ReplayResult::BodyRemoved;
         }
-        self.take_over(old, new, now, Some(now));
+        self.replace_with_replay(old, new, now, Some(now));
         ReplayResult::Created { delivery: new, destination }
     }
 
@@ -421,15 +418,16 @@ impl Model {
         if !self.destinations.remove(&destination) {
             return;
         }
-        let owed = self.deliveries.values_mut().filter(|owed| owed.destination == destination);
-        for delivery in owed.filter(|owed| !owed.state.status().is_final()) {
-            delivery.step(DeliveryTransition::Cancel { at });
-            (delivery.will, delivery.said) = (None, None);
+        let delivery =
+            self.deliveries.values_mut().filter(|delivery| delivery.destination == destination);
+        for delivery in delivery.filter(|delivery| !delivery.state.status().is_final()) {
+            delivery.apply(DeliveryTransition::Cancel { at });
+            (delivery.crash_outcome, delivery.pending_status) = (None, None);
             delivery.ended_at = Some(at);
         }
     }
 
-    /// Forgets keys whose time has passed; says how many.
+    /// Removes expired keys and returns their number.
     pub(super) fn forget_keys(&mut self, now: Timestamp) -> usize {
         let before = self.keys.len();
         self.keys.retain(|_, known| known.expires_at > now);
@@ -437,7 +435,7 @@ impl Model {
     }
 
     pub(super) fn counts(&self) -> StoreCounts {
-        let mut counts = self.ever.clone();
+        let mut counts = self.totals.clone();
         for delivery in self.deliveries.values() {
             *counts.by_status.entry(delivery.state.status()).or_default() += 1;
             if let DeliveryState::Dead { reason, .. } = delivery.state {
@@ -448,7 +446,7 @@ impl Model {
     }
 }
 
-fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDelivery {
+fn new_delivery(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDelivery {
     ModelDelivery {
         event,
         destination,
@@ -460,18 +458,276 @@ fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDeliv
         replay_of: None,
         replayed_by: None,
         order_key: None,
-        place: 0,
-        not_before: at,
-        attempts_are_gone: false,
-        will: None,
-        said: None,
-        awaits: None,
+        queue_position: 0,
+        earliest_attempt_at: at,
+        attempts_are_pruned: false,
+        crash_outcome: None,
+        pending_status: None,
+        status_wait: None,
         sent_id: None,
         last_replay_at: None,
     }
 }
 
-/// Keeps the place of an heir until the store says what it is called.
-fn stand_in(old: DeliveryId) -> DeliveryId {
+/// A temporary id for the replay of `old`, until the id that the store chose is known.
+fn placeholder_id(old: DeliveryId) -> DeliveryId {
     DeliveryId::from_uuid(uuid::Uuid::from_u128(!old.uuid().as_u128()))
+}
+
+impl StoreModel {
+    fn ordering_queue<'a>(
+        &'a self,
+        of: &'a ModelDelivery,
+    ) -> impl Iterator<Item = (&'a DeliveryId, &'a ModelDelivery)> {
+        self.deliveries.iter().filter(move |(_, other)| {
+            other.destination == of.destination
+                && other.order_key.is_some()
+                && other.order_key == of.order_key
+                && !other.state.status().is_final()
+        })
+    }
+
+    /// Adds a new delivery to the end of its ordering queue.
+    pub(super) fn join_ordering_queue(&mut self, delivery: &mut ModelDelivery) {
+        self.next_queue_position += 1;
+        delivery.queue_position = self.next_queue_position;
+        if self.ordering_queue(delivery).next().is_some() {
+            delivery.apply(DeliveryTransition::Hold);
+        }
+    }
+
+    /// Makes the next delivery of the queue due after `ended` has ended.
+    pub(super) fn release_next(&mut self, ended: DeliveryId, now: Timestamp) {
+        let first = self
+            .ordering_queue(&self.deliveries[&ended])
+            .min_by_key(|(_, other)| other.queue_position);
+        if let Some(first) = first.map(|(id, _)| *id) {
+            self.deliveries.get_mut(&first).unwrap().end_hold(now);
+        }
+    }
+
+    /// Ends all holds of a destination whose ordering was removed.
+    pub(super) fn release_all_held(&mut self, destination: DestinationId, now: Timestamp) {
+        let delivery =
+            self.deliveries.values_mut().filter(|delivery| delivery.destination == destination);
+        delivery.for_each(|delivery| delivery.end_hold(now));
+    }
+
+    pub(super) fn cancel(&mut self, id: DeliveryId, at: Timestamp) -> CancelResult {
+        let Some(delivery) = self.deliveries.get_mut(&id) else { return CancelResult::NotFound };
+        let (status, destination) = (delivery.state.status(), delivery.destination);
+        if status.is_final() || status == DeliveryStatus::InFlight {
+            return CancelResult::NotCancellable(status);
+        }
+        delivery.apply(DeliveryTransition::Cancel { at });
+        delivery.ended_at = Some(at);
+        self.release_next(id, at);
+        CancelResult::Done { destination }
+    }
+}
+
+impl ModelDelivery {
+    /// Stores a status during an attempt; a failure does not replace a success.
+    fn store_status(&mut self, update: StatusUpdate) {
+        if !self.pending_status.as_ref().is_some_and(|before| before.status == ProviderStatus::Sent)
+        {
+            self.pending_status = Some(update);
+        }
+    }
+}
+
+impl StoreModel {
+    pub(super) fn record_crash_outcome(
+        &mut self,
+        claim: HeldClaim,
+        outcome: &Settlement,
+    ) -> SettleResult {
+        let Some(delivery) = self.claimed_delivery(claim) else { return SettleResult::LeaseLost };
+        delivery.crash_outcome = Some(outcome.clone());
+        SettleResult::Recorded
+    }
+
+    pub(super) fn record_sent(&mut self, settlement: &Settlement) {
+        let Some(sent) = &settlement.sent else { return };
+        *self.sent.entry((sent.day, settlement.destination)).or_default() += 1;
+        if let Some(sent_id) = &sent.id {
+            self.set_sent_id(settlement.delivery, sent_id);
+        }
+    }
+
+    pub(super) fn set_sent_id(&mut self, delivery: DeliveryId, sent_id: &str) {
+        self.deliveries.get_mut(&delivery).unwrap().sent_id = Some(sent_id.to_owned());
+    }
+
+    /// Messages sent per day to existing destinations.
+    pub(super) fn count_sent_by_day(&self) -> Vec<DailySendCount> {
+        let existing = self.sent.iter().filter(|((_, to), _)| self.destinations.contains(to));
+        existing
+            .map(|((day, destination), sent)| DailySendCount {
+                destination: *destination,
+                day: *day,
+                sent: *sent,
+            })
+            .collect()
+    }
+
+    fn newest(&self, event: EventId, destination: DestinationId) -> Option<DeliveryId> {
+        let delivery = self
+            .deliveries_of_event(event)
+            .filter(|(_, delivery)| delivery.destination == destination);
+        delivery
+            .filter(|(_, delivery)| delivery.state.status() != DeliveryStatus::Replayed)
+            .map(|(id, _)| *id)
+            .max()
+    }
+
+    /// Applies a status and returns the delivery that it changed.
+    pub(super) fn apply_status(&mut self, update: &StatusUpdate) -> Option<ConfirmedDelivery> {
+        if !self.destinations.contains(&update.destination) {
+            return None;
+        }
+        let id = self.newest(update.event, update.destination)?;
+        let is_about_another = update.sent_id.is_some()
+            && self
+                .deliveries_of_event(update.event)
+                .any(|(other, delivery)| *other != id && delivery.sent_id == update.sent_id);
+        if is_about_another {
+            return None;
+        }
+        let delivery = self.deliveries.get_mut(&id)?;
+        if delivery.state.status() == DeliveryStatus::InFlight {
+            delivery.store_status(update.clone());
+            return None;
+        }
+        let attempts = delivery.attempts;
+        let old = delivery.replay_of.and_then(|old| self.deliveries.get(&old));
+        let in_doubt = |old: &ModelDelivery| {
+            let has_other_name = old.sent_id.is_some() && old.sent_id != update.sent_id;
+            old.reason == Some(DeadReason::Ambiguous) && !has_other_name
+        };
+        let was_sent = update.status == ProviderStatus::Sent && old.is_some_and(in_doubt);
+        let next = self.apply_status_to(id, update, was_sent)?;
+        let (event, destination) = (update.event, update.destination);
+        Some(ConfirmedDelivery { delivery: id, event, destination, attempts, next })
+    }
+
+    /// Applies a success that was settled after its claim was lost.
+    pub(super) fn apply_late_success(&mut self, settlement: &Settlement) -> SettleResult {
+        let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
+        let (id, destination, at) = (settlement.delivery, settlement.destination, settlement.at);
+        let is_there = self.destinations.contains(&destination);
+        let Some(delivery) = self.deliveries.get_mut(&id) else { return SettleResult::LeaseLost };
+        if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
+            return SettleResult::LeaseLost;
+        }
+        let event = delivery.event;
+        let update = StatusUpdate { event, destination, at, sent_id, status: ProviderStatus::Sent };
+        if delivery.state.status() == DeliveryStatus::InFlight {
+            delivery.store_status(update);
+            return SettleResult::LeaseLost;
+        }
+        self.apply_status_to(id, &update, true)
+            .map_or(SettleResult::LeaseLost, SettleResult::Overruled)
+    }
+
+    /// Applies a status to a delivery whose outcome is open and returns the new step.
+    fn apply_status_to(
+        &mut self,
+        id: DeliveryId,
+        update: &StatusUpdate,
+        was_sent: bool,
+    ) -> Option<NextStep> {
+        let delivery = self.deliveries.get_mut(&id)?;
+        let is_success = update.status == ProviderStatus::Sent;
+        let was_dead = delivery.state.status() == DeliveryStatus::Dead;
+        let is_affected = match delivery.state.status() {
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled => {
+                delivery.attempts > 0 || was_sent
+            }
+            DeliveryStatus::Held => was_sent && is_success,
+            DeliveryStatus::Dead => delivery.reason == Some(DeadReason::Ambiguous) && is_success,
+            DeliveryStatus::InFlight
+            | DeliveryStatus::Succeeded
+            | DeliveryStatus::Cancelled
+            | DeliveryStatus::Replayed => false,
+        };
+        if !is_affected {
+            return None;
+        }
+        delivery.status_wait = None;
+        let (at, next) = (update.at, update.status.next_step());
+        let (destination, created_at) = (delivery.destination, delivery.created_at);
+        match next {
+            NextStep::Succeeded => delivery.apply(DeliveryTransition::Confirm { at }),
+            NextStep::Dead(reason) => {
+                delivery.apply(DeliveryTransition::ConfirmFailure { at, reason })
+            }
+            // Not a transition: only the due time changes.
+            NextStep::RetryAt(due_at) if delivery.state.status() == DeliveryStatus::Pending => {
+                delivery.state = DeliveryState::Pending { due_at };
+            }
+            NextStep::RetryAt(due_at) => delivery.state = DeliveryState::Scheduled { due_at },
+        }
+        if let Some(sent_id) = &update.sent_id {
+            delivery.sent_id = Some(sent_id.clone());
+        }
+        if delivery.state.status().is_final() {
+            delivery.ended_at = Some(at);
+            delivery.reason = next.reason();
+            if !was_dead {
+                self.release_next(id, at);
+            }
+        }
+        match next {
+            NextStep::Succeeded => {
+                let tally = self.tally(CountSubject::Destination(destination), at);
+                tally.latency.record(at.since(created_at));
+            }
+            NextStep::Dead(reason) => {
+                self.totals.dead.entry(reason).or_default().total += 1;
+                self.tally(CountSubject::Destination(destination), at)
+                    .add(RollupMetric::dead(reason), 1);
+            }
+            NextStep::RetryAt(_) => {}
+        }
+        Some(next)
+    }
+
+    /// Ends claims without a settlement: with the crash outcome, or due again.
+    pub(super) fn end_claims(&mut self, ids: &[DeliveryId], now: Timestamp) {
+        for id in ids {
+            let delivery = self.deliveries.get_mut(id).unwrap();
+            match delivery.crash_outcome.take() {
+                Some(outcome) => {
+                    let claim = HeldClaim { delivery: *id, token: outcome.token };
+                    self.settle(claim, &Settlement { at: now, ..outcome });
+                }
+                None => self.return_claim(*id, now),
+            }
+        }
+    }
+
+    /// After a restart, ambiguous deliveries wait for a status as long as before.
+    pub(super) fn restart_status_waits(&mut self, now: Timestamp) {
+        let week = Duration::from_secs(7 * 86_400);
+        for delivery in self.deliveries.values_mut() {
+            if let (DeliveryState::Scheduled { due_at }, Some(wait)) =
+                (delivery.state, delivery.status_wait)
+            {
+                let due_at = due_at.max(now + wait.min(week));
+                delivery.state = DeliveryState::Scheduled { due_at };
+            }
+        }
+    }
+
+    /// Makes a delivery in flight due again, and applies the status received meanwhile.
+    pub(super) fn return_claim(&mut self, id: DeliveryId, due_at: Timestamp) {
+        let delivery = self.deliveries.get_mut(&id).unwrap();
+        delivery.apply(DeliveryTransition::Release { due_at });
+        delivery.crash_outcome = None;
+        if let Some(update) = delivery.pending_status.take() {
+            let was_sent = update.status == ProviderStatus::Sent || delivery.replay_of.is_none();
+            self.apply_status_to(id, &update, was_sent);
+        }
+    }
 }

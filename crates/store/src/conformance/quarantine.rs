@@ -1,4 +1,4 @@
-//! What was not let in and may not be lost.
+//! Quarantine: requests that were not accepted and must not be lost.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use surehook_core::{
     store::{AdmitResult, ConfigChange, PageRequest, StoreError},
 };
 
-use super::World;
+use super::StoreFixture;
 
-fn request(world: &World, source: SourceId, body: impl Into<Bytes>) -> QuarantinedRequest {
+fn request(fixture: &StoreFixture, source: SourceId, body: impl Into<Bytes>) -> QuarantinedRequest {
     let body = body.into();
     QuarantinedRequest {
-        id: world.id(),
+        id: fixture.new_id(),
         source,
-        received_at: world.now,
-        seen_at: world.now,
+        received_at: fixture.now,
+        seen_at: fixture.now,
         times: 1,
         code: "mismatch".to_owned(),
         method: "POST".to_owned(),
@@ -34,232 +34,245 @@ fn request(world: &World, source: SourceId, body: impl Into<Bytes>) -> Quarantin
 }
 
 const HEADERS: &[u8] = b"x-a: \xff\r\n";
-/// Room for a few large ones.
+/// Size limit: enough for four large requests.
 const ROOM: u64 = 4 << 20;
 
-async fn keep(world: &World, source: SourceId, body: &'static str) -> QuarantinedRequest {
-    let aside = request(world, source, body);
-    let kept = world.quarantine(aside.clone(), ROOM).await.unwrap();
-    assert_eq!((kept.id, kept.pushed_out), (Some(aside.id), 0));
-    aside
+async fn quarantine_one(
+    fixture: &StoreFixture,
+    source: SourceId,
+    body: &'static str,
+) -> QuarantinedRequest {
+    let quarantined = request(fixture, source, body);
+    let kept = fixture.quarantine(quarantined.clone(), ROOM).await.unwrap();
+    assert_eq!((kept.id, kept.pushed_out), (Some(quarantined.id), 0));
+    quarantined
 }
 
-async fn ids(world: &World, source: Option<SourceId>) -> Vec<RequestId> {
+async fn ids(fixture: &StoreFixture, source: Option<SourceId>) -> Vec<RequestId> {
     let page = PageRequest { after: None, limit: 100_000 };
-    let rows = world.list_quarantined(source, page).await.unwrap();
+    let rows = fixture.list_quarantined(source, page).await.unwrap();
     assert!(rows.iter().all(|row| row.body.is_none()));
     rows.iter().map(|row| row.id).collect()
 }
 
-pub async fn quarantined_request_is_stored_with_all_fields(mut world: World) {
-    let first = keep(&world, world.shop, "a").await;
-    let other = keep(&world, world.bank, "a").await;
-    let bare = QuarantinedRequest { query: None, ..request(&world, world.shop, "") };
-    world.quarantine(bare.clone(), ROOM).await.unwrap();
+pub async fn quarantined_request_is_stored_with_all_fields(mut fixture: StoreFixture) {
+    let first = quarantine_one(&fixture, fixture.shop, "a").await;
+    let other = quarantine_one(&fixture, fixture.bank, "a").await;
+    let bare = QuarantinedRequest { query: None, ..request(&fixture, fixture.shop, "") };
+    fixture.quarantine(bare.clone(), ROOM).await.unwrap();
 
-    world.reopen().await;
+    fixture.reopen().await;
 
-    assert_eq!(ids(&world, None).await, [bare.id, other.id, first.id]);
-    assert_eq!(ids(&world, Some(world.shop)).await, [bare.id, first.id]);
-    for aside in [first, other, bare] {
-        assert_eq!(world.find_quarantined(aside.id).await.unwrap(), Some(aside));
+    assert_eq!(ids(&fixture, None).await, [bare.id, other.id, first.id]);
+    assert_eq!(ids(&fixture, Some(fixture.shop)).await, [bare.id, first.id]);
+    for quarantined in [first, other, bare] {
+        assert_eq!(fixture.find_quarantined(quarantined.id).await.unwrap(), Some(quarantined));
     }
-    assert_eq!(world.find_quarantined(world.id()).await.unwrap(), None);
+    assert_eq!(fixture.find_quarantined(fixture.new_id()).await.unwrap(), None);
 }
 
-pub async fn repeated_request_is_quarantined_once(mut world: World) {
-    let first = keep(&world, world.shop, "a").await;
-    world.wait(Duration::from_secs(5));
+pub async fn repeated_request_is_quarantined_once(mut fixture: StoreFixture) {
+    let first = quarantine_one(&fixture, fixture.shop, "a").await;
+    fixture.wait(Duration::from_secs(5));
     let again = QuarantinedRequest {
         code: "stale".to_owned(),
         headers: HeaderBlock::from_bytes(b"x-a: 2\r\n".to_vec()),
         remote: "192.0.2.2".to_owned(),
-        ..request(&world, world.shop, "a")
+        ..request(&fixture, fixture.shop, "a")
     };
 
-    let kept = world.quarantine(again.clone(), ROOM).await.unwrap();
+    let kept = fixture.quarantine(again.clone(), ROOM).await.unwrap();
 
     assert_eq!(kept.id, Some(first.id));
     let expected =
         QuarantinedRequest { id: first.id, received_at: first.received_at, times: 2, ..again };
-    assert_eq!(world.find_quarantined(first.id).await.unwrap(), Some(expected));
-    assert_eq!(ids(&world, None).await, [first.id]);
+    assert_eq!(fixture.find_quarantined(first.id).await.unwrap(), Some(expected));
+    assert_eq!(ids(&fixture, None).await, [first.id]);
 }
 
-pub async fn full_quarantine_drops_the_oldest_of_the_source(world: World) {
-    let other = keep(&world, world.bank, "a").await;
-    // The headers count too.
+pub async fn full_quarantine_drops_the_oldest_of_the_source(fixture: StoreFixture) {
+    let other = quarantine_one(&fixture, fixture.bank, "a").await;
+    // The headers count as well.
     let large = vec![b'x'; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
     let mut all = Vec::new();
     let mut pushed_out = 0;
     for number in 0..6_u8 {
         let mut body = large.clone();
         body[0] = number;
-        let aside = request(&world, world.shop, body);
-        all.push(aside.id);
-        pushed_out += world.quarantine(aside, ROOM).await.unwrap().pushed_out;
+        let quarantined = request(&fixture, fixture.shop, body);
+        all.push(quarantined.id);
+        pushed_out += fixture.quarantine(quarantined, ROOM).await.unwrap().pushed_out;
     }
     all.reverse();
-    assert_eq!(ids(&world, Some(world.shop)).await, all[..4]);
-    assert_eq!((pushed_out, ids(&world, Some(world.bank)).await), (2, vec![other.id]));
+    assert_eq!(ids(&fixture, Some(fixture.shop)).await, all[..4]);
+    assert_eq!((pushed_out, ids(&fixture, Some(fixture.bank)).await), (2, vec![other.id]));
 
-    // Small ones are bounded by their number.
-    let mut coming = tokio::task::JoinSet::new();
+    // The number of small requests is limited too.
+    let mut tasks = tokio::task::JoinSet::new();
     for number in 0..QUARANTINE_REQUESTS_MAX + 3 {
-        let (store, aside) = (world.store(), request(&world, world.bank, number.to_string()));
-        coming.spawn(async move { store.quarantine(aside, ROOM).await.unwrap().pushed_out });
-        if coming.len() == 500 {
-            coming.join_all().await;
-            coming = tokio::task::JoinSet::new();
+        let (store, quarantined) =
+            (fixture.store(), request(&fixture, fixture.bank, number.to_string()));
+        tasks.spawn(async move { store.quarantine(quarantined, ROOM).await.unwrap().pushed_out });
+        if tasks.len() == 500 {
+            tasks.join_all().await;
+            tasks = tokio::task::JoinSet::new();
         }
     }
-    coming.join_all().await;
-    assert_eq!(ids(&world, Some(world.bank)).await.len() as u64, QUARANTINE_REQUESTS_MAX);
-    for id in ids(&world, Some(world.shop)).await {
-        assert!(world.discard_quarantined(id).await.unwrap());
+    tasks.join_all().await;
+    assert_eq!(ids(&fixture, Some(fixture.bank)).await.len() as u64, QUARANTINE_REQUESTS_MAX);
+    for id in ids(&fixture, Some(fixture.shop)).await {
+        assert!(fixture.discard_quarantined(id).await.unwrap());
     }
-    let room = world.quarantine(request(&world, world.shop, large), ROOM).await.unwrap();
-    assert_eq!(room.pushed_out, 0, "what was discarded takes no room");
+    let room = fixture.quarantine(request(&fixture, fixture.shop, large), ROOM).await.unwrap();
+    assert_eq!(room.pushed_out, 0, "discarded requests take no room");
 }
 
-pub async fn full_quarantine_drops_unsigned_requests_first(world: World) {
+pub async fn full_quarantine_drops_unsigned_requests_first(fixture: StoreFixture) {
     let large = |number: u8| vec![number; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
-    let stranger = |number| QuarantinedRequest {
+    let unsigned = |number| QuarantinedRequest {
         code: "missing_signature".to_owned(),
-        ..request(&world, world.shop, large(number))
+        ..request(&fixture, fixture.shop, large(number))
     };
-    let mut signed = vec![request(&world, world.shop, large(0))];
-    world.quarantine(signed[0].clone(), ROOM).await.unwrap();
+    let mut signed = vec![request(&fixture, fixture.shop, large(0))];
+    fixture.quarantine(signed[0].clone(), ROOM).await.unwrap();
     for number in 1..=9 {
-        let kept = world.quarantine(stranger(number), ROOM).await.unwrap();
-        assert!(kept.id.is_some(), "another stranger makes room");
+        let kept = fixture.quarantine(unsigned(number), ROOM).await.unwrap();
+        assert!(kept.id.is_some(), "an older unsigned request is dropped");
     }
-    assert_eq!(ids(&world, None).await.len(), 4);
+    assert_eq!(ids(&fixture, None).await.len(), 4);
     for number in 10..13 {
-        signed.push(request(&world, world.shop, large(number)));
-        let kept = world.quarantine(signed.last().unwrap().clone(), ROOM).await.unwrap();
+        signed.push(request(&fixture, fixture.shop, large(number)));
+        let kept = fixture.quarantine(signed.last().unwrap().clone(), ROOM).await.unwrap();
         assert_eq!(kept.pushed_out, 1);
     }
-    let all: Vec<_> = signed.iter().rev().map(|aside| aside.id).collect();
-    assert_eq!(ids(&world, None).await, all);
+    let all: Vec<_> = signed.iter().rev().map(|quarantined| quarantined.id).collect();
+    assert_eq!(ids(&fixture, None).await, all);
 
-    let kept = world.quarantine(stranger(20), ROOM).await.unwrap();
+    let kept = fixture.quarantine(unsigned(20), ROOM).await.unwrap();
 
-    assert_eq!((kept.id, kept.pushed_out), (None, 0), "there is no stranger left to make room");
-    assert_eq!(ids(&world, None).await, all);
+    assert_eq!((kept.id, kept.pushed_out), (None, 0), "no unsigned request is left to drop");
+    assert_eq!(ids(&fixture, None).await, all);
 }
 
-pub async fn unsigned_repeat_keeps_the_signed_request(world: World) {
-    let signed = keep(&world, world.shop, "a").await;
+pub async fn unsigned_repeat_keeps_the_signed_request(fixture: StoreFixture) {
+    let signed = quarantine_one(&fixture, fixture.shop, "a").await;
     let copy = QuarantinedRequest {
         code: "missing_signature".to_owned(),
         headers: HeaderBlock::from_bytes(Vec::new()),
-        ..request(&world, world.shop, "a")
+        ..request(&fixture, fixture.shop, "a")
     };
-    assert_eq!(world.quarantine(copy, ROOM).await.unwrap().id, Some(signed.id));
+    assert_eq!(fixture.quarantine(copy, ROOM).await.unwrap().id, Some(signed.id));
 
-    let found = world.find_quarantined(signed.id).await.unwrap();
+    let found = fixture.find_quarantined(signed.id).await.unwrap();
 
     assert_eq!(found, Some(QuarantinedRequest { times: 2, ..signed }));
 }
 
-pub async fn repeated_request_with_longer_headers_takes_more_room(world: World) {
-    let first = keep(&world, world.shop, "a").await;
-    let second = keep(&world, world.shop, "b").await;
+pub async fn repeated_request_with_longer_headers_takes_more_room(fixture: StoreFixture) {
+    let first = quarantine_one(&fixture, fixture.shop, "a").await;
+    let second = quarantine_one(&fixture, fixture.shop, "b").await;
     let longer = HeaderBlock::from_bytes(vec![b'x'; 99]);
     let again = QuarantinedRequest { headers: longer, ..second.clone() };
 
-    let kept = world.quarantine(again, 101).await.unwrap();
+    let kept = fixture.quarantine(again, 101).await.unwrap();
 
     assert_eq!((kept.id, kept.pushed_out), (Some(second.id), 1));
-    assert_eq!(world.find_quarantined(first.id).await.unwrap(), None);
+    assert_eq!(fixture.find_quarantined(first.id).await.unwrap(), None);
 }
 
-pub async fn quarantine_queue_is_oldest_first(world: World) {
+pub async fn quarantine_queue_is_oldest_first(fixture: StoreFixture) {
     let mut all = Vec::new();
     for body in ["a", "b", "c", "d", "e"] {
-        all.push(keep(&world, world.shop, body).await.id);
-        keep(&world, world.bank, body).await;
+        all.push(quarantine_one(&fixture, fixture.shop, body).await.id);
+        quarantine_one(&fixture, fixture.bank, body).await;
     }
-    let first = world
-        .list_quarantined_ids(world.shop, PageRequest { after: None, limit: 2 })
+    let first = fixture
+        .list_quarantined_ids(fixture.shop, PageRequest { after: None, limit: 2 })
         .await
         .unwrap();
     let rest = PageRequest { after: first.last().copied(), limit: 9 };
-    let rest = world.list_quarantined_ids(world.shop, rest).await.unwrap();
+    let rest = fixture.list_quarantined_ids(fixture.shop, rest).await.unwrap();
     assert_eq!([first, rest].concat(), all);
 }
 
-pub async fn released_request_leaves_quarantine_in_the_same_commit(world: World) {
-    let aside = keep(&world, world.shop, "a").await;
-    let released =
-        || NewEvent { releases: Some(QuarantineRelease::Request(aside.id)), ..world.arrival() };
+pub async fn released_request_leaves_quarantine_in_the_same_commit(fixture: StoreFixture) {
+    let quarantined = quarantine_one(&fixture, fixture.shop, "a").await;
+    let released = || NewEvent {
+        releases: Some(QuarantineRelease::Request(quarantined.id)),
+        ..fixture.new_event()
+    };
 
-    let admitted = world.admit(vec![released(), world.arrival()]).await.unwrap();
+    let admitted = fixture.admit(vec![released(), fixture.new_event()]).await.unwrap();
 
     assert!(admitted.iter().all(|one| matches!(one, AdmitResult::Accepted { .. })), "{admitted:?}");
-    assert_eq!(ids(&world, None).await, []);
-    let before = world.counts().events;
-    let twice = world.admit(vec![released(), world.arrival()]).await;
+    assert_eq!(ids(&fixture, None).await, []);
+    let before = fixture.counts().events;
+    let twice = fixture.admit(vec![released(), fixture.new_event()]).await;
     assert!(matches!(twice, Err(StoreError::Refused(_))), "{twice:?}");
-    assert_eq!(world.counts().events, before, "nothing of a request that is out already");
+    assert_eq!(fixture.counts().events, before, "a released request is not stored again");
 }
 
-pub async fn released_duplicate_leaves_quarantine(world: World) {
-    let aside = keep(&world, world.shop, "a").await;
-    world.admit(vec![world.keyed("k")]).await.unwrap();
+pub async fn released_duplicate_leaves_quarantine(fixture: StoreFixture) {
+    let quarantined = quarantine_one(&fixture, fixture.shop, "a").await;
+    fixture.admit(vec![fixture.event_with_key("k")]).await.unwrap();
 
-    let event =
-        NewEvent { releases: Some(QuarantineRelease::Request(aside.id)), ..world.keyed("k") };
-    let admitted = world.admit(vec![event]).await.unwrap();
+    let event = NewEvent {
+        releases: Some(QuarantineRelease::Request(quarantined.id)),
+        ..fixture.event_with_key("k")
+    };
+    let admitted = fixture.admit(vec![event]).await.unwrap();
 
     assert!(matches!(admitted[..], [AdmitResult::Duplicate(_)]), "{admitted:?}");
-    assert_eq!(ids(&world, None).await, []);
+    assert_eq!(ids(&fixture, None).await, []);
 }
 
-pub async fn release_for_deleted_source_stays_in_quarantine(world: World) {
-    let aside = keep(&world, world.shop, "a").await;
-    world.change(vec![ConfigChange::DeleteSource(world.shop)], world.now).await.unwrap();
+pub async fn release_for_deleted_source_stays_in_quarantine(fixture: StoreFixture) {
+    let quarantined = quarantine_one(&fixture, fixture.shop, "a").await;
+    fixture.change(vec![ConfigChange::DeleteSource(fixture.shop)], fixture.now).await.unwrap();
 
-    let event =
-        NewEvent { releases: Some(QuarantineRelease::Request(aside.id)), ..world.arrival() };
-    assert_eq!(world.admit(vec![event]).await.unwrap(), [AdmitResult::SourceGone]);
+    let event = NewEvent {
+        releases: Some(QuarantineRelease::Request(quarantined.id)),
+        ..fixture.new_event()
+    };
+    assert_eq!(fixture.admit(vec![event]).await.unwrap(), [AdmitResult::SourceGone]);
 
-    assert_eq!(ids(&world, None).await, [aside.id]);
+    assert_eq!(ids(&fixture, None).await, [quarantined.id]);
 }
 
-pub async fn accepting_the_same_request_removes_it_from_quarantine(mut world: World) {
-    assert!(!world.may_have_quarantined(world.shop));
-    let aside = keep(&world, world.shop, "a").await;
-    let other = keep(&world, world.shop, "b").await;
-    let elsewhere = keep(&world, world.bank, "a").await;
-    world.reopen().await;
-    assert!(world.may_have_quarantined(world.shop), "it is known after a restart");
+pub async fn accepting_the_same_request_removes_it_from_quarantine(mut fixture: StoreFixture) {
+    assert!(!fixture.may_have_quarantined(fixture.shop));
+    let quarantined = quarantine_one(&fixture, fixture.shop, "a").await;
+    let other = quarantine_one(&fixture, fixture.shop, "b").await;
+    let elsewhere = quarantine_one(&fixture, fixture.bank, "a").await;
+    fixture.reopen().await;
+    assert!(fixture.may_have_quarantined(fixture.shop), "known after a restart");
 
-    let same = Some(QuarantineRelease::Same(aside.fingerprint()));
-    for event in [world.keyed("k"), world.keyed("k")] {
-        world.admit(vec![NewEvent { releases: same, ..event }]).await.unwrap();
+    let same = Some(QuarantineRelease::Same(quarantined.fingerprint()));
+    for event in [fixture.event_with_key("k"), fixture.event_with_key("k")] {
+        fixture.admit(vec![NewEvent { releases: same, ..event }]).await.unwrap();
     }
 
-    assert_eq!(ids(&world, None).await, [elsewhere.id, other.id]);
-    assert!(world.discard_quarantined(other.id).await.unwrap());
-    world.prune_all(QUARANTINE_RETENTION * 4).await;
-    assert!(!world.may_have_quarantined(world.shop) && world.may_have_quarantined(world.bank));
+    assert_eq!(ids(&fixture, None).await, [elsewhere.id, other.id]);
+    assert!(fixture.discard_quarantined(other.id).await.unwrap());
+    fixture.prune_all(QUARANTINE_RETENTION * 4).await;
+    assert!(
+        !fixture.may_have_quarantined(fixture.shop) && fixture.may_have_quarantined(fixture.bank)
+    );
 }
 
-pub async fn unreleased_request_is_pruned_after_the_quarantine_time(mut world: World) {
-    let old = keep(&world, world.shop, "old").await;
-    let seen = keep(&world, world.shop, "seen again").await;
-    world.wait(QUARANTINE_RETENTION);
-    let again = request(&world, world.shop, "seen again");
-    world.quarantine(again, ROOM).await.unwrap();
-    world.prune_all(QUARANTINE_RETENTION * 4).await;
-    assert_eq!(ids(&world, None).await, [seen.id, old.id], "its time is not over yet");
+pub async fn unreleased_request_is_pruned_after_the_quarantine_time(mut fixture: StoreFixture) {
+    let old = quarantine_one(&fixture, fixture.shop, "old").await;
+    let seen = quarantine_one(&fixture, fixture.shop, "seen again").await;
+    fixture.wait(QUARANTINE_RETENTION);
+    let again = request(&fixture, fixture.shop, "seen again");
+    fixture.quarantine(again, ROOM).await.unwrap();
+    fixture.prune_all(QUARANTINE_RETENTION * 4).await;
+    assert_eq!(ids(&fixture, None).await, [seen.id, old.id], "the quarantine time is not over");
 
-    world.wait(Duration::from_secs(1));
-    world.prune_all(QUARANTINE_RETENTION * 4).await;
+    fixture.wait(Duration::from_secs(1));
+    fixture.prune_all(QUARANTINE_RETENTION * 4).await;
 
-    assert_eq!(ids(&world, None).await, [seen.id]);
-    assert!(world.discard_quarantined(seen.id).await.unwrap());
-    assert!(!world.discard_quarantined(seen.id).await.unwrap());
+    assert_eq!(ids(&fixture, None).await, [seen.id]);
+    assert!(fixture.discard_quarantined(seen.id).await.unwrap());
+    assert!(!fixture.discard_quarantined(seen.id).await.unwrap());
 }

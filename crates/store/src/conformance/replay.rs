@@ -1,4 +1,4 @@
-//! Delivering again because a person asks for it.
+//! Replays of single deliveries.
 
 use std::time::Duration;
 
@@ -9,169 +9,187 @@ use surehook_core::{
 };
 use tokio::task::JoinSet;
 
-use super::World;
+use super::StoreFixture;
 
 const TICK: Duration = Duration::from_millis(1);
 const DEAD: NextStep = NextStep::Dead(DeadReason::InvalidEndpoint);
 
 /// An event whose only delivery has ended.
-async fn ended(world: &World, next: NextStep) -> (EventId, DeliveryId) {
-    let event = world.accept(world.keyed("k")).await;
-    world.finish_due(world.crm, next).await;
-    (event, world.only_delivery(event).await.id)
+async fn ended(fixture: &StoreFixture, next: NextStep) -> (EventId, DeliveryId) {
+    let event = fixture.accept(fixture.event_with_key("k")).await;
+    fixture.finish_due(fixture.crm, next).await;
+    (event, fixture.only_delivery(event).await.id)
 }
 
-/// Replays what must be replayable.
-async fn replay(world: &World, old: DeliveryId) -> DeliveryId {
-    let new = world.id();
-    let replayed = world.replay(old, new, world.now).await.unwrap();
-    assert_eq!(replayed, ReplayResult::Created { delivery: new, destination: world.crm });
+/// Replays a delivery, which must succeed.
+async fn replay(fixture: &StoreFixture, old: DeliveryId) -> DeliveryId {
+    let new = fixture.new_id();
+    let replayed = fixture.replay(old, new, fixture.now).await.unwrap();
+    assert_eq!(replayed, ReplayResult::Created { delivery: new, destination: fixture.crm });
     new
 }
 
-pub async fn ended_delivery_can_be_replayed(mut world: World) {
+pub async fn ended_delivery_can_be_replayed(mut fixture: StoreFixture) {
     for (next, reason) in [(DEAD, Some(DeadReason::InvalidEndpoint)), (NextStep::Succeeded, None)] {
-        let event = world.accept(world.arrival()).await;
-        world.finish_due(world.crm, next).await;
-        let (old, ended_at) = (world.only_delivery(event).await.id, world.now);
-        world.wait(TICK);
+        let event = fixture.accept(fixture.new_event()).await;
+        fixture.finish_due(fixture.crm, next).await;
+        let (old, ended_at) = (fixture.only_delivery(event).await.id, fixture.now);
+        fixture.wait(TICK);
 
-        let new = replay(&world, old).await;
+        let new = replay(&fixture, old).await;
 
-        let deliveries = world.detail(event).await.deliveries;
-        let [was, heir] = &deliveries[..] else { panic!("two deliveries: {deliveries:?}") };
-        assert_eq!((was.id, was.status), (old, DeliveryStatus::Replayed));
-        assert_eq!((was.replayed_by, was.replay_of), (Some(new), None));
-        // What it ended with stays to be seen.
-        assert_eq!((was.attempts, was.reason, was.ended_at), (1, reason, Some(ended_at)));
-        assert_eq!((heir.id, heir.status, heir.attempts), (new, DeliveryStatus::Pending, 0));
-        assert_eq!((heir.replay_of, heir.replayed_by), (Some(old), None));
-        assert_eq!((heir.created_at, heir.due_at), (world.now, Some(world.now)));
-        assert_eq!(world.claim_one(world.crm).await.id, new);
+        let deliveries = fixture.event_detail(event).await.deliveries;
+        let [old_row, replay_row] = &deliveries[..] else {
+            panic!("two deliveries: {deliveries:?}")
+        };
+        assert_eq!((old_row.id, old_row.status), (old, DeliveryStatus::Replayed));
+        assert_eq!((old_row.replayed_by, old_row.replay_of), (Some(new), None));
+        // The result of the old delivery stays visible.
+        assert_eq!(
+            (old_row.attempts, old_row.reason, old_row.ended_at),
+            (1, reason, Some(ended_at))
+        );
+        assert_eq!(
+            (replay_row.id, replay_row.status, replay_row.attempts),
+            (new, DeliveryStatus::Pending, 0)
+        );
+        assert_eq!((replay_row.replay_of, replay_row.replayed_by), (Some(old), None));
+        assert_eq!((replay_row.created_at, replay_row.due_at), (fixture.now, Some(fixture.now)));
+        assert_eq!(fixture.claim_one(fixture.crm).await.id, new);
     }
 }
 
-pub async fn unfinished_delivery_cannot_be_replayed(world: World) {
-    let event = world.accept(world.arrival()).await;
-    let id = world.only_delivery(event).await.id;
+pub async fn unfinished_delivery_cannot_be_replayed(fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let id = fixture.only_delivery(event).await.id;
     let refused = |status| ReplayResult::NotReplayable(status);
 
-    let pending = world.replay(id, world.id(), world.now).await.unwrap();
-    let claimed = world.claim_one(world.crm).await;
-    let in_flight = world.replay(id, world.id(), world.now).await.unwrap();
-    world.finish(&claimed, NextStep::RetryAt(world.now + TICK)).await;
-    let scheduled = world.replay(id, world.id(), world.now).await.unwrap();
+    let pending = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
+    let claimed = fixture.claim_one(fixture.crm).await;
+    let in_flight = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
+    fixture.finish(&claimed, NextStep::RetryAt(fixture.now + TICK)).await;
+    let scheduled = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
 
     assert_eq!(pending, refused(DeliveryStatus::Pending));
     assert_eq!(in_flight, refused(DeliveryStatus::InFlight));
     assert_eq!(scheduled, refused(DeliveryStatus::Scheduled));
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Scheduled]);
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Scheduled]);
 }
 
-pub async fn cancelled_delivery_cannot_be_replayed(world: World) {
-    let event = world.accept(world.arrival()).await;
-    let id = world.only_delivery(event).await.id;
-    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
+pub async fn cancelled_delivery_cannot_be_replayed(fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let id = fixture.only_delivery(event).await.id;
+    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
 
-    let refused = world.replay(id, world.id(), world.now).await.unwrap();
+    let refused = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
 
     assert_eq!(refused, ReplayResult::NotReplayable(DeliveryStatus::Cancelled));
-    assert_eq!(world.detail(event).await.deliveries.len(), 1);
+    assert_eq!(fixture.event_detail(event).await.deliveries.len(), 1);
 }
 
-pub async fn only_the_newest_delivery_of_a_replay_chain_can_be_replayed(mut world: World) {
-    let (event, old) = ended(&world, DEAD).await;
-    let new = replay(&world, old).await;
-    world.finish_due(world.crm, DEAD).await;
-    world.wait(REPLAY_INTERVAL);
+pub async fn only_the_newest_delivery_of_a_replay_chain_can_be_replayed(mut fixture: StoreFixture) {
+    let (event, old) = ended(&fixture, DEAD).await;
+    let new = replay(&fixture, old).await;
+    fixture.finish_due(fixture.crm, DEAD).await;
+    fixture.wait(REPLAY_INTERVAL);
 
-    let refused = world.replay(old, world.id(), world.now).await.unwrap();
+    let refused = fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
     assert_eq!(refused, ReplayResult::NotReplayable(DeliveryStatus::Replayed));
-    let newest = replay(&world, new).await;
+    let newest = replay(&fixture, new).await;
 
-    let deliveries = world.detail(event).await.deliveries;
+    let deliveries = fixture.event_detail(event).await.deliveries;
     let chain: Vec<_> = deliveries.iter().map(|row| (row.replay_of, row.replayed_by)).collect();
     assert_eq!(chain, [(None, Some(new)), (Some(old), Some(newest)), (Some(new), None)]);
 }
 
-pub async fn replay_is_not_treated_as_a_duplicate(world: World) {
-    let (event, old) = ended(&world, NextStep::Succeeded).await;
+pub async fn replay_is_not_treated_as_a_duplicate(fixture: StoreFixture) {
+    let (event, old) = ended(&fixture, NextStep::Succeeded).await;
 
-    let new = replay(&world, old).await;
+    let new = replay(&fixture, old).await;
 
-    // The key is still known, and still the replay goes out with the same event and bytes.
-    let claimed = world.claim_one(world.crm).await;
+    // The key is still known, and yet the replay sends the same event and body.
+    let claimed = fixture.claim_one(fixture.crm).await;
     assert_eq!((claimed.id, claimed.event), (new, event));
-    assert_eq!(Some(claimed.payload.clone()), world.body(event).await.unwrap());
-    world.finish(&claimed, NextStep::Succeeded).await;
-    assert_eq!(world.counts().duplicates, 0);
-    assert_eq!(world.expect_duplicate(world.keyed("k")).await.original, event);
+    assert_eq!(Some(claimed.payload.clone()), fixture.body(event).await.unwrap());
+    fixture.finish(&claimed, NextStep::Succeeded).await;
+    assert_eq!(fixture.counts().duplicates, 0);
+    assert_eq!(fixture.expect_duplicate(fixture.event_with_key("k")).await.original, event);
 }
 
-pub async fn second_replay_is_allowed_after_the_replay_interval(mut world: World) {
-    let (_, old) = ended(&world, DEAD).await;
-    let again_at = world.now + REPLAY_INTERVAL;
-    let new = replay(&world, old).await;
-    world.finish_due(world.crm, DEAD).await;
+pub async fn second_replay_is_allowed_after_the_replay_interval(mut fixture: StoreFixture) {
+    let (_, old) = ended(&fixture, DEAD).await;
+    let again_at = fixture.now + REPLAY_INTERVAL;
+    let new = replay(&fixture, old).await;
+    fixture.finish_due(fixture.crm, DEAD).await;
 
-    world.wait(REPLAY_INTERVAL - TICK);
+    fixture.wait(REPLAY_INTERVAL - TICK);
     for id in [old, new] {
-        let refused = world.replay(id, world.id(), world.now).await.unwrap();
+        let refused = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
         assert_eq!(refused, ReplayResult::TooSoon { again_at });
     }
 
-    world.wait(TICK);
-    replay(&world, new).await;
+    fixture.wait(TICK);
+    replay(&fixture, new).await;
 }
 
-pub async fn concurrent_replays_of_a_delivery_succeed_once(world: World) {
-    let (event, old) = ended(&world, DEAD).await;
+pub async fn concurrent_replays_of_a_delivery_succeed_once(fixture: StoreFixture) {
+    let (event, old) = ended(&fixture, DEAD).await;
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
-        let (store, new, now) = (world.store(), world.id(), world.now);
+        let (store, new, now) = (fixture.store(), fixture.new_id(), fixture.now);
         tasks.spawn(async move { store.replay(old, new, now).await.unwrap() });
     }
 
-    let told = tasks.join_all().await;
+    let results = tasks.join_all().await;
 
-    let created = |told: &&ReplayResult| matches!(told, ReplayResult::Created { .. });
-    assert_eq!(told.iter().filter(created).count(), 1, "{told:?}");
-    for refused in told.iter().filter(|told| !created(told)) {
-        let fair = matches!(refused, ReplayResult::TooSoon { .. } | ReplayResult::NotReplayable(_));
-        assert!(fair, "{refused:?}");
+    let created = |results: &&ReplayResult| matches!(results, ReplayResult::Created { .. });
+    assert_eq!(results.iter().filter(created).count(), 1, "{results:?}");
+    for refused in results.iter().filter(|results| !created(results)) {
+        let is_expected =
+            matches!(refused, ReplayResult::TooSoon { .. } | ReplayResult::NotReplayable(_));
+        assert!(is_expected, "{refused:?}");
     }
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Replayed, DeliveryStatus::Pending]);
     assert_eq!(
-        (world.count(DeliveryStatus::Pending), world.count(DeliveryStatus::Replayed)),
+        fixture.delivery_statuses(event).await,
+        [DeliveryStatus::Replayed, DeliveryStatus::Pending]
+    );
+    assert_eq!(
+        (
+            fixture.count_deliveries(DeliveryStatus::Pending),
+            fixture.count_deliveries(DeliveryStatus::Replayed)
+        ),
         (1, 1)
     );
 }
 
-pub async fn delivery_to_deleted_destination_cannot_be_replayed(world: World) {
-    let (event, old) = ended(&world, DEAD).await;
-    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
+pub async fn delivery_to_deleted_destination_cannot_be_replayed(fixture: StoreFixture) {
+    let (event, old) = ended(&fixture, DEAD).await;
+    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
 
-    let refused = world.replay(old, world.id(), world.now).await.unwrap();
+    let refused = fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
 
     assert_eq!(refused, ReplayResult::NotReplayable(DeliveryStatus::Dead));
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Dead]);
-    assert_eq!(world.counts().dead[&DeadReason::InvalidEndpoint].pending, 1);
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Dead]);
+    assert_eq!(fixture.counts().dead[&DeadReason::InvalidEndpoint].pending, 1);
 }
 
-pub async fn replay_of_unknown_delivery_is_not_found(world: World) {
-    let replayed = world.replay(world.id(), world.id(), world.now).await.unwrap();
+pub async fn replay_of_unknown_delivery_is_not_found(fixture: StoreFixture) {
+    let replayed = fixture.replay(fixture.new_id(), fixture.new_id(), fixture.now).await.unwrap();
 
     assert_eq!(replayed, ReplayResult::NotFound);
 }
 
-pub async fn replay_survives_restart(mut world: World) {
-    let (event, old) = ended(&world, DEAD).await;
-    let new = replay(&world, old).await;
+pub async fn replay_survives_restart(mut fixture: StoreFixture) {
+    let (event, old) = ended(&fixture, DEAD).await;
+    let new = replay(&fixture, old).await;
 
-    world.reopen().await;
+    fixture.reopen().await;
 
-    let refused = world.replay(old, world.id(), world.now).await.unwrap();
-    assert_eq!(refused, ReplayResult::TooSoon { again_at: world.now + REPLAY_INTERVAL });
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Replayed, DeliveryStatus::Pending]);
-    assert_eq!(world.claim_one(world.crm).await.id, new);
+    let refused = fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
+    assert_eq!(refused, ReplayResult::TooSoon { again_at: fixture.now + REPLAY_INTERVAL });
+    assert_eq!(
+        fixture.delivery_statuses(event).await,
+        [DeliveryStatus::Replayed, DeliveryStatus::Pending]
+    );
+    assert_eq!(fixture.claim_one(fixture.crm).await.id, new);
 }

@@ -1,4 +1,4 @@
-//! Counts by time: exact, and there when what they count is not.
+//! Counts by time: exact, and kept after the counted events are pruned.
 
 use std::time::Duration;
 
@@ -12,68 +12,69 @@ use surehook_core::{
     time::{HumanDuration, Timestamp},
 };
 
-use super::World;
+use super::StoreFixture;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
 async fn buckets(
-    world: &World,
+    fixture: &StoreFixture,
     subject: RollupSubject,
     width: BucketWidth,
 ) -> Vec<(Timestamp, RollupCounts)> {
-    let (since, until) = (Timestamp::from_millis(0), world.now + DAY);
-    world.rollups(RollupQuery { subject, width, since, until }).await.unwrap()
+    let (since, until) = (Timestamp::from_millis(0), fixture.now + DAY);
+    fixture.rollups(RollupQuery { subject, width, since, until }).await.unwrap()
 }
 
-async fn sum(world: &World, subject: RollupSubject, width: BucketWidth) -> RollupCounts {
+async fn sum(fixture: &StoreFixture, subject: RollupSubject, width: BucketWidth) -> RollupCounts {
     let mut sum = RollupCounts::default();
-    buckets(world, subject, width).await.iter().for_each(|(_, tally)| sum.merge(tally));
+    buckets(fixture, subject, width).await.iter().for_each(|(_, tally)| sum.merge(tally));
     sum
 }
 
-fn source(id: SourceId) -> RollupSubject {
+fn source_subject(id: SourceId) -> RollupSubject {
     RollupSubject::Source(Some(id))
 }
 
-fn destination(id: DestinationId) -> RollupSubject {
+fn destination_subject(id: DestinationId) -> RollupSubject {
     RollupSubject::Destination(Some(id))
 }
 
-/// Sorts all that was counted into its buckets.
-async fn roll_up(world: &World) {
-    while world.roll_up().await.unwrap() {}
+/// Moves all new counts into their buckets.
+async fn roll_up(fixture: &StoreFixture) {
+    while fixture.roll_up().await.unwrap() {}
 }
 
-pub async fn received_events_are_counted_per_source_and_time_bucket(mut world: World) {
-    let start = BucketWidth::Hour.start(world.now);
-    world.accept(world.arrival()).await;
-    let keyed = world.keyed_for_both("k");
-    world.accept(keyed.clone()).await;
-    world.expect_duplicate(world.again(&keyed)).await;
+pub async fn received_events_are_counted_per_source_and_time_bucket(mut fixture: StoreFixture) {
+    let start = BucketWidth::Hour.start(fixture.now);
+    fixture.accept(fixture.new_event()).await;
+    let keyed = fixture.event_for_both("k");
+    fixture.accept(keyed.clone()).await;
+    fixture.expect_duplicate(fixture.repeat_of(&keyed)).await;
 
     for _restarted in [false, true] {
-        let shop = buckets(&world, source(world.shop), BucketWidth::TenSeconds).await;
+        let shop = buckets(&fixture, source_subject(fixture.shop), BucketWidth::TenSeconds).await;
         assert_eq!(shop.len(), 1, "{shop:?}");
         assert_eq!(shop[0].0, start);
         let counts = [RollupMetric::Accepted, RollupMetric::NoKey, RollupMetric::Duplicates];
         assert_eq!(counts.map(|count| shop[0].1.get(count)), [2, 1, 1]);
-        roll_up(&world).await;
-        world.reopen().await;
+        roll_up(&fixture).await;
+        fixture.reopen().await;
     }
 }
 
-pub async fn attempts_are_counted_per_destination_and_time_bucket(mut world: World) {
-    let start = BucketWidth::Hour.start(world.now);
-    world.accept(world.keyed_for_both("k")).await;
-    world.wait(SECOND * 12);
-    world.finish_due(world.mail, NextStep::RetryAt(world.now)).await;
-    world.wait(SECOND * 50);
-    world.finish_due(world.mail, NextStep::Succeeded).await;
-    world.finish_due(world.crm, NextStep::Dead(DeadReason::PayloadError)).await;
+pub async fn attempts_are_counted_per_destination_and_time_bucket(mut fixture: StoreFixture) {
+    let start = BucketWidth::Hour.start(fixture.now);
+    fixture.accept(fixture.event_for_both("k")).await;
+    fixture.wait(SECOND * 12);
+    fixture.finish_due(fixture.mail, NextStep::RetryAt(fixture.now)).await;
+    fixture.wait(SECOND * 50);
+    fixture.finish_due(fixture.mail, NextStep::Succeeded).await;
+    fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::PayloadError)).await;
 
     for _restarted in [false, true] {
-        let mail = buckets(&world, destination(world.mail), BucketWidth::TenSeconds).await;
+        let mail =
+            buckets(&fixture, destination_subject(fixture.mail), BucketWidth::TenSeconds).await;
         let seen: Vec<_> = mail
             .iter()
             .map(|(at, tally)| {
@@ -81,40 +82,42 @@ pub async fn attempts_are_counted_per_destination_and_time_bucket(mut world: Wor
             })
             .collect();
         assert_eq!(seen, [(10, 0, 1), (60, 1, 0)]);
-        assert!(mail[0].1.latency.is_empty(), "only a success has arrived");
+        assert!(mail[0].1.latency.is_empty(), "only a success has a latency");
         let latency = mail[1].1.latency.percentile(50).unwrap();
         assert!(latency.abs_diff(SECOND * 62) <= SECOND * 8, "{latency:?}");
-        let crm = sum(&world, destination(world.crm), BucketWidth::Hour).await;
+        let crm = sum(&fixture, destination_subject(fixture.crm), BucketWidth::Hour).await;
         let ends =
             [RollupMetric::Permanent, RollupMetric::DeadPayloadError].map(|count| crm.get(count));
         assert_eq!((ends, crm.attempts(), crm.dead()), ([1, 1], 1, 1));
         assert_eq!(crm.attempt_time.count(), 1);
-        roll_up(&world).await;
-        world.reopen().await;
+        roll_up(&fixture).await;
+        fixture.reopen().await;
     }
 }
 
-pub async fn totals_are_equal_at_every_bucket_width(mut world: World) {
+pub async fn totals_are_equal_at_every_bucket_width(mut fixture: StoreFixture) {
     for number in 0..40 {
-        world.wait(SECOND * 7);
-        let from = if number % 3 == 0 { world.bank } else { world.shop };
-        world.accept(NewEvent { source: from, ..world.arrival() }).await;
-        world.finish_due(world.crm, NextStep::Succeeded).await;
+        fixture.wait(SECOND * 7);
+        let from = if number % 3 == 0 { fixture.bank } else { fixture.shop };
+        fixture.accept(NewEvent { source: from, ..fixture.new_event() }).await;
+        fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
         if number % 5 == 0 {
-            world.roll_up().await.unwrap();
+            fixture.roll_up().await.unwrap();
         }
     }
-    for subject in
-        [RollupSubject::Source(None), source(world.bank), RollupSubject::Destination(None)]
-    {
-        let fine = sum(&world, subject, BucketWidth::TenSeconds).await;
+    for subject in [
+        RollupSubject::Source(None),
+        source_subject(fixture.bank),
+        RollupSubject::Destination(None),
+    ] {
+        let fine = sum(&fixture, subject, BucketWidth::TenSeconds).await;
         assert_ne!(fine, RollupCounts::default());
         for width in [BucketWidth::Minute, BucketWidth::Hour] {
-            assert_eq!(sum(&world, subject, width).await, fine, "{subject:?} {width:?}");
+            assert_eq!(sum(&fixture, subject, width).await, fine, "{subject:?} {width:?}");
         }
     }
-    let fine = buckets(&world, RollupSubject::Source(None), BucketWidth::TenSeconds).await;
-    let minutes = buckets(&world, RollupSubject::Source(None), BucketWidth::Minute).await;
+    let fine = buckets(&fixture, RollupSubject::Source(None), BucketWidth::TenSeconds).await;
+    let minutes = buckets(&fixture, RollupSubject::Source(None), BucketWidth::Minute).await;
     assert!(fine.len() > minutes.len() && minutes.len() > 3);
     assert!(minutes.is_sorted_by_key(|(at, _)| *at));
     for (at, tally) in minutes {
@@ -124,11 +127,11 @@ pub async fn totals_are_equal_at_every_bucket_width(mut world: World) {
     }
 }
 
-pub async fn range_includes_its_start_and_excludes_its_end(mut world: World) {
-    let first = BucketWidth::TenSeconds.start(world.now);
+pub async fn range_includes_its_start_and_excludes_its_end(mut fixture: StoreFixture) {
+    let first = BucketWidth::TenSeconds.start(fixture.now);
     for _ in 0..4 {
-        world.accept(world.arrival()).await;
-        world.wait(SECOND * 10);
+        fixture.accept(fixture.new_event()).await;
+        fixture.wait(SECOND * 10);
     }
     for is_rolled_up in [false, true] {
         let query = RollupQuery {
@@ -138,113 +141,120 @@ pub async fn range_includes_its_start_and_excludes_its_end(mut world: World) {
             until: first + SECOND * 30,
         };
         let starts: Vec<_> =
-            world.rollups(query).await.unwrap().into_iter().map(|(at, _)| at).collect();
+            fixture.rollups(query).await.unwrap().into_iter().map(|(at, _)| at).collect();
         assert_eq!(starts, [first + SECOND * 10, first + SECOND * 20], "{is_rolled_up}");
-        roll_up(&world).await;
+        roll_up(&fixture).await;
     }
-    let nobody = source(world.id());
-    assert!(buckets(&world, nobody, BucketWidth::Hour).await.is_empty());
+    let unknown = source_subject(fixture.new_id());
+    assert!(buckets(&fixture, unknown, BucketWidth::Hour).await.is_empty());
 }
 
-pub async fn rejected_steps_are_not_counted_in_rollups(world: World) {
-    let known = world.accept(world.keyed("k")).await;
-    let claimed = world.claim_one(world.crm).await;
+pub async fn rejected_steps_are_not_counted_in_rollups(fixture: StoreFixture) {
+    let known = fixture.accept(fixture.event_with_key("k")).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
     let before = (
-        sum(&world, RollupSubject::Source(None), BucketWidth::Hour).await,
-        sum(&world, RollupSubject::Destination(None), BucketWidth::Hour).await,
+        sum(&fixture, RollupSubject::Source(None), BucketWidth::Hour).await,
+        sum(&fixture, RollupSubject::Destination(None), BucketWidth::Hour).await,
     );
 
-    let bad = NewEvent { id: known, ..world.arrival() };
-    assert!(world.admit(vec![world.arrival(), bad]).await.is_err());
-    let mut lost = world.settlement(&claimed, NextStep::Dead(DeadReason::Expired));
+    let bad = NewEvent { id: known, ..fixture.new_event() };
+    assert!(fixture.admit(vec![fixture.new_event(), bad]).await.is_err());
+    let mut lost = fixture.settlement(&claimed, NextStep::Dead(DeadReason::Expired));
     lost.token.0 += 1;
-    world.settle(lost).await.unwrap();
+    fixture.settle(lost).await.unwrap();
 
     let after = (
-        sum(&world, RollupSubject::Source(None), BucketWidth::Hour).await,
-        sum(&world, RollupSubject::Destination(None), BucketWidth::Hour).await,
+        sum(&fixture, RollupSubject::Source(None), BucketWidth::Hour).await,
+        sum(&fixture, RollupSubject::Destination(None), BucketWidth::Hour).await,
     );
     assert_eq!(after, before);
 }
 
-pub async fn rollups_outlive_pruned_events_and_deleted_configuration(mut world: World) {
+pub async fn rollups_outlive_pruned_events_and_deleted_configuration(mut fixture: StoreFixture) {
     let brief =
         RetentionSpec { events: Some(HumanDuration::from_secs(60)), ..RetentionSpec::default() };
-    world.keep(world.shop, brief).await;
+    fixture.set_retention(fixture.shop, brief).await;
     for _ in 0..5 {
-        world.accept(world.arrival()).await;
+        fixture.accept(fixture.new_event()).await;
     }
-    world.finish_due(world.crm, NextStep::Succeeded).await;
-    let before = sum(&world, RollupSubject::Destination(None), BucketWidth::Hour).await;
-    let gone =
-        vec![ConfigChange::DeleteSource(world.shop), ConfigChange::DeleteDestination(world.crm)];
-    world.change(gone, world.now).await.unwrap();
-    roll_up(&world).await;
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    let before = sum(&fixture, RollupSubject::Destination(None), BucketWidth::Hour).await;
+    let gone = vec![
+        ConfigChange::DeleteSource(fixture.shop),
+        ConfigChange::DeleteDestination(fixture.crm),
+    ];
+    fixture.change(gone, fixture.now).await.unwrap();
+    roll_up(&fixture).await;
 
-    world.wait(BucketWidth::TenSeconds.retention());
-    assert_eq!(world.prune_all(DAY).await.events, 5);
+    fixture.wait(BucketWidth::TenSeconds.retention());
+    assert_eq!(fixture.prune_all(DAY).await.events, 5);
     for width in BucketWidth::ALL {
         assert_eq!(
-            sum(&world, RollupSubject::Source(None), width).await.get(RollupMetric::Accepted),
+            sum(&fixture, RollupSubject::Source(None), width).await.get(RollupMetric::Accepted),
             5
         );
-        assert_eq!(sum(&world, RollupSubject::Destination(None), width).await, before);
+        assert_eq!(sum(&fixture, RollupSubject::Destination(None), width).await, before);
     }
 }
 
-pub async fn finest_buckets_are_pruned_first(mut world: World) {
-    world.accept(world.arrival()).await;
-    roll_up(&world).await;
+pub async fn finest_buckets_are_pruned_first(mut fixture: StoreFixture) {
+    fixture.accept(fixture.new_event()).await;
+    roll_up(&fixture).await;
     for (width, next) in [
         (BucketWidth::TenSeconds, Some(BucketWidth::Minute)),
         (BucketWidth::Minute, Some(BucketWidth::Hour)),
         (BucketWidth::Hour, None),
     ] {
-        world.wait(width.prune_after() + SECOND * 3600);
-        world.prune_all(DAY * 3650).await;
-        assert!(buckets(&world, RollupSubject::Source(None), width).await.is_empty(), "{width:?}");
+        fixture.wait(width.prune_after() + SECOND * 3600);
+        fixture.prune_all(DAY * 3650).await;
+        assert!(
+            buckets(&fixture, RollupSubject::Source(None), width).await.is_empty(),
+            "{width:?}"
+        );
         if let Some(next) = next {
             assert_eq!(
-                sum(&world, RollupSubject::Source(None), next).await.get(RollupMetric::Accepted),
+                sum(&fixture, RollupSubject::Source(None), next).await.get(RollupMetric::Accepted),
                 1
             );
         }
     }
 }
 
-pub async fn expired_buckets_are_pruned_in_slices(mut world: World) {
+pub async fn expired_buckets_are_pruned_in_slices(mut fixture: StoreFixture) {
     const MANY: usize = 600;
     for _ in 0..MANY {
-        world.accept(world.arrival()).await;
-        world.wait(SECOND * 10);
+        fixture.accept(fixture.new_event()).await;
+        fixture.wait(SECOND * 10);
     }
-    roll_up(&world).await;
-    world.wait(BucketWidth::TenSeconds.prune_after());
+    roll_up(&fixture).await;
+    fixture.wait(BucketWidth::TenSeconds.prune_after());
     let width = BucketWidth::TenSeconds;
-    assert_eq!(buckets(&world, RollupSubject::Source(None), width).await.len(), MANY);
+    assert_eq!(buckets(&fixture, RollupSubject::Source(None), width).await.len(), MANY);
 
-    let first = world.prune(DAY * 3650, world.now).await.unwrap();
+    let first = fixture.prune(DAY * 3650, fixture.now).await.unwrap();
 
-    let left = buckets(&world, RollupSubject::Source(None), width).await.len();
+    let left = buckets(&fixture, RollupSubject::Source(None), width).await.len();
     assert!(first.more && left > 0 && left < MANY, "{left} left: {first:?}");
-    world.prune_all(DAY * 3650).await;
-    assert!(buckets(&world, RollupSubject::Source(None), width).await.is_empty());
-    let hours = sum(&world, RollupSubject::Source(None), BucketWidth::Hour).await;
+    fixture.prune_all(DAY * 3650).await;
+    assert!(buckets(&fixture, RollupSubject::Source(None), width).await.is_empty());
+    let hours = sum(&fixture, RollupSubject::Source(None), BucketWidth::Hour).await;
     assert_eq!(hours.get(RollupMetric::Accepted), u64::try_from(MANY).unwrap());
 }
 
-pub async fn duplicates_answered_from_memory_are_counted_in_rollups(mut world: World) {
-    let first = world.keyed("k");
-    world.accept(first.clone()).await;
+pub async fn duplicates_answered_from_memory_are_counted_in_rollups(mut fixture: StoreFixture) {
+    let first = fixture.event_with_key("k");
+    fixture.accept(first.clone()).await;
     let key = first.key.as_ref().unwrap().key.clone();
     let mut recalled = 0;
     for _ in 0..20 {
-        let said = world.find_committed(world.shop, &key, &first.payload.fingerprint, world.now);
-        recalled += u64::from(said.is_some());
+        let found =
+            fixture.find_committed(fixture.shop, &key, &first.payload.fingerprint, fixture.now);
+        recalled += u64::from(found.is_some());
     }
-    world.reopen().await;
+    fixture.reopen().await;
 
-    let seen =
-        sum(&world, source(world.shop), BucketWidth::Hour).await.get(RollupMetric::Duplicates);
-    assert_eq!((seen, world.counts().duplicates), (recalled, recalled));
+    let seen = sum(&fixture, source_subject(fixture.shop), BucketWidth::Hour)
+        .await
+        .get(RollupMetric::Duplicates);
+    assert_eq!((seen, fixture.counts().duplicates), (recalled, recalled));
 }

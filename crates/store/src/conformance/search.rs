@@ -1,5 +1,4 @@
-//! Search: events are found by their kind and their attributes, also long after, and only while
-//! they are there.
+//! Search by event kind and attributes; only stored events are found.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use surehook_core::{
     store::{DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest},
 };
 
-use super::{World, lists::events};
+use super::{StoreFixture, lists::events};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -23,14 +22,17 @@ fn with_status(status: DeliveryStatus) -> EventDeliveryFilter {
     EventDeliveryFilter { status: Some(status), ..EventDeliveryFilter::default() }
 }
 
-/// An event of a kind with attributes.
-fn about(world: &World, kind: &str, attributes: &[(AttributeName, &str)]) -> NewEvent {
-    let mut event = NewEvent { kind: EventKind::new(kind), ..world.arrival() };
+fn searchable_event(
+    fixture: &StoreFixture,
+    kind: &str,
+    attributes: &[(AttributeName, &str)],
+) -> NewEvent {
+    let mut event = NewEvent { kind: EventKind::new(kind), ..fixture.new_event() };
     attributes.iter().for_each(|(name, value)| event.attributes.push(*name, value));
     event
 }
 
-fn wanted(attributes: &[(AttributeName, &str)]) -> EventFilter {
+fn attribute_filter(attributes: &[(AttributeName, &str)]) -> EventFilter {
     let wanted = attributes.iter().map(|(name, text)| AttributeFilter::new(*name, text).unwrap());
     EventFilter { attributes: wanted.collect(), ..EventFilter::default() }
 }
@@ -39,100 +41,110 @@ fn of_kind(kind: &str) -> EventFilter {
     EventFilter { kind: EventKind::new(kind), ..EventFilter::default() }
 }
 
-pub async fn batch_search_returns_the_same_events_as_single_searches(mut world: World) {
+pub async fn batch_search_returns_the_same_events_as_single_searches(mut fixture: StoreFixture) {
     let mut sent = Vec::new();
     for number in 0..12 {
         let id = format!("wamid.{}", number % 4);
         let event = NewEvent {
-            deliveries: world.keyed_for_both("any").deliveries,
-            ..about(&world, "status", &[(MessageId, &id), (Account, "wamid.0")])
+            deliveries: fixture.event_for_both("any").deliveries,
+            ..searchable_event(&fixture, "status", &[(MessageId, &id), (Account, "wamid.0")])
         };
-        sent.push(world.accept(event).await);
-        world.wait(Duration::from_millis(1));
+        sent.push(fixture.accept(event).await);
+        fixture.wait(Duration::from_millis(1));
     }
     for is_restarted in [false, true] {
         if is_restarted {
-            world.reopen().await;
+            fixture.reopen().await;
         }
         for limit in [1, 2, 10] {
             let ids = ["wamid.3", "wamid.0", "nowhere", "wamid.0"];
             let each: Vec<_> =
                 ids.iter().map(|id| AttributeFilter::new(MessageId, id).unwrap()).collect();
-            let found = world.list_events_with_each(each, limit).await.unwrap();
+            let found = fixture.list_events_with_each(each, limit).await.unwrap();
             assert_eq!(found.len(), ids.len());
             for (id, rows) in ids.iter().zip(found) {
                 let page = PageRequest { after: None, limit };
-                let alone = world.events(wanted(&[(MessageId, id)]), page).await.unwrap().rows;
+                let alone =
+                    fixture.events(attribute_filter(&[(MessageId, id)]), page).await.unwrap().rows;
                 assert_eq!(format!("{rows:?}"), format!("{alone:?}"), "case: {id}, {limit}");
             }
         }
-        assert!(world.list_events_with_each(Vec::new(), 10).await.unwrap().is_empty());
+        assert!(fixture.list_events_with_each(Vec::new(), 10).await.unwrap().is_empty());
 
-        let asked = vec![sent[7], sent[2], EventId::new(world.now, 1)];
-        let found = world.list_deliveries_of(asked).await.unwrap();
-        let mut one_by_one = world.detail(sent[2]).await.deliveries;
-        one_by_one.extend(world.detail(sent[7]).await.deliveries);
+        let asked = vec![sent[7], sent[2], EventId::new(fixture.now, 1)];
+        let found = fixture.list_deliveries_of(asked).await.unwrap();
+        let mut one_by_one = fixture.event_detail(sent[2]).await.deliveries;
+        one_by_one.extend(fixture.event_detail(sent[7]).await.deliveries);
         one_by_one.sort_by_key(|delivery| delivery.id);
         assert!(!one_by_one.is_empty());
         assert_eq!(format!("{found:?}"), format!("{one_by_one:?}"));
     }
 }
 
-pub async fn event_is_found_by_kind_and_by_each_attribute(mut world: World) {
+pub async fn event_is_found_by_kind_and_by_each_attribute(mut fixture: StoreFixture) {
     let jid = "551187654321:3@s.whatsapp.net";
-    let came =
-        about(&world, "message", &[(MessageId, "wamid.A"), (Phone, jid), (Chat, "1203@g.us")]);
-    let event = world.accept(came.clone()).await;
-    world.accept(about(&world, "status", &[(MessageId, "wamid.B"), (Account, "wamid.A")])).await;
-    world.accept(world.arrival()).await;
+    let came = searchable_event(
+        &fixture,
+        "message",
+        &[(MessageId, "wamid.A"), (Phone, jid), (Chat, "1203@g.us")],
+    );
+    let event = fixture.accept(came.clone()).await;
+    fixture
+        .accept(searchable_event(
+            &fixture,
+            "status",
+            &[(MessageId, "wamid.B"), (Account, "wamid.A")],
+        ))
+        .await;
+    fixture.accept(fixture.new_event()).await;
 
     for is_restarted in [false, true] {
         if is_restarted {
-            world.reopen().await;
+            fixture.reopen().await;
         }
-        let row = world.detail(event).await.event;
+        let row = fixture.event_detail(event).await.event;
         assert_eq!((&row.kind, &row.attributes), (&came.kind, &came.attributes));
         for filter in [
             of_kind("message"),
-            wanted(&[(MessageId, "wamid.A")]),
-            wanted(&[(Phone, "+55 (11) 98765-4321")]),
-            wanted(&[(Phone, "551187654321")]),
-            wanted(&[(Chat, "5511987654321@s.whatsapp.net")]),
-            wanted(&[(Phone, "1203@g.us")]),
-            wanted(&[(Chat, "1203@G.US")]),
+            attribute_filter(&[(MessageId, "wamid.A")]),
+            attribute_filter(&[(Phone, "+55 (11) 98765-4321")]),
+            attribute_filter(&[(Phone, "551187654321")]),
+            attribute_filter(&[(Chat, "5511987654321@s.whatsapp.net")]),
+            attribute_filter(&[(Phone, "1203@g.us")]),
+            attribute_filter(&[(Chat, "1203@G.US")]),
         ] {
-            assert_eq!(events(&world, &filter, 10).await, [event], "{filter:?}");
+            assert_eq!(events(&fixture, &filter, 10).await, [event], "{filter:?}");
         }
         for filter in [
             of_kind("messag"),
             of_kind("Message"),
-            wanted(&[(MessageId, "wamid.a")]),
-            wanted(&[(MessageId, "wamid")]),
-            wanted(&[(Account, "wamid.B")]),
-            wanted(&[(Phone, "5511987654322")]),
+            attribute_filter(&[(MessageId, "wamid.a")]),
+            attribute_filter(&[(MessageId, "wamid")]),
+            attribute_filter(&[(Account, "wamid.B")]),
+            attribute_filter(&[(Phone, "5511987654322")]),
         ] {
-            assert!(events(&world, &filter, 10).await.is_empty(), "{filter:?}");
+            assert!(events(&fixture, &filter, 10).await.is_empty(), "{filter:?}");
         }
     }
-    let plain = world.accept(world.arrival()).await;
-    let row = world.detail(plain).await.event;
+    let plain = fixture.accept(fixture.new_event()).await;
+    let row = fixture.event_detail(plain).await.event;
     assert_eq!((row.kind, row.attributes), (None, Attributes::default()));
 }
 
-pub async fn search_filters_must_all_match(mut world: World) {
+pub async fn search_filters_must_all_match(mut fixture: StoreFixture) {
     let phone = (Phone, "5511987654321");
-    let read = about(&world, "status", &[phone, (ProviderStatus, "read")]);
-    let read = NewEvent { source: world.bank, key: Some(world.key("k")), ..read };
-    let read = world.accept(read).await;
-    world.wait(Duration::from_millis(5));
-    let later = world.now;
-    let sent = about(&world, "status", &[phone, (ProviderStatus, "sent")]);
-    let sent = world.accept(sent).await;
-    let message = world.accept(about(&world, "message", &[phone])).await;
-    world.finish_due(world.crm, NextStep::Succeeded).await;
+    let read = searchable_event(&fixture, "status", &[phone, (ProviderStatus, "read")]);
+    let read = NewEvent { source: fixture.bank, key: Some(fixture.key_claim("k")), ..read };
+    let read = fixture.accept(read).await;
+    fixture.wait(Duration::from_millis(5));
+    let later = fixture.now;
+    let sent = searchable_event(&fixture, "status", &[phone, (ProviderStatus, "sent")]);
+    let sent = fixture.accept(sent).await;
+    let message = fixture.accept(searchable_event(&fixture, "message", &[phone])).await;
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
 
-    let of_phone = || wanted(&[phone]);
-    let of_bank = Some(world.bank);
+    let of_phone = || attribute_filter(&[phone]);
+    let of_bank = Some(fixture.bank);
     for (name, filter, expected) in [
         ("one", of_phone(), vec![message, sent, read]),
         (
@@ -140,8 +152,12 @@ pub async fn search_filters_must_all_match(mut world: World) {
             EventFilter { kind: EventKind::new("status"), ..of_phone() },
             vec![sent, read],
         ),
-        ("both", wanted(&[phone, (ProviderStatus, "READ")]), vec![read]),
-        ("never both", wanted(&[(ProviderStatus, "sent"), (ProviderStatus, "read")]), vec![]),
+        ("both", attribute_filter(&[phone, (ProviderStatus, "READ")]), vec![read]),
+        (
+            "never both",
+            attribute_filter(&[(ProviderStatus, "sent"), (ProviderStatus, "read")]),
+            vec![],
+        ),
         ("source", EventFilter { source: of_bank, ..of_phone() }, vec![read]),
         ("key", EventFilter { source: of_bank, key: Some("k".into()), ..of_phone() }, vec![read]),
         (
@@ -167,105 +183,112 @@ pub async fn search_filters_must_all_match(mut world: World) {
         ("text", EventFilter { search: Some("nowhere".into()), ..of_phone() }, vec![]),
     ] {
         for limit in [1, 2, 10] {
-            assert_eq!(events(&world, &filter, limit).await, expected, "case: {name}");
+            assert_eq!(events(&fixture, &filter, limit).await, expected, "case: {name}");
         }
     }
 }
 
-pub async fn search_results_are_listed_newest_first_in_pages(mut world: World) {
+pub async fn search_results_are_listed_newest_first_in_pages(mut fixture: StoreFixture) {
     let mut expected = Vec::new();
     for number in 0..60_u32 {
         let phone = format!("55119876543{:02}", number % 3);
         let message = format!("wamid.{number}");
-        let event = about(&world, "message", &[(Phone, &phone), (MessageId, &message)]);
+        let event =
+            searchable_event(&fixture, "message", &[(Phone, &phone), (MessageId, &message)]);
         if number % 3 == 0 {
             expected.insert(0, event.id);
         }
-        world.accept(event).await;
+        fixture.accept(event).await;
         if number % 20 == 7 {
-            world.wait(Duration::from_millis(2));
+            fixture.wait(Duration::from_millis(2));
         }
-        let filter = wanted(&[(Phone, "5511987654300")]);
-        assert_eq!(events(&world, &filter, 100).await, expected, "after event {number}");
+        let filter = attribute_filter(&[(Phone, "5511987654300")]);
+        assert_eq!(events(&fixture, &filter, 100).await, expected, "after event {number}");
     }
     for limit in [1, 7, 20, 100] {
-        let filter = wanted(&[(Phone, "5511987654300")]);
-        assert_eq!(events(&world, &filter, limit).await, expected, "pages of {limit}");
-        assert_eq!(events(&world, &of_kind("message"), limit).await.len(), 60);
+        let filter = attribute_filter(&[(Phone, "5511987654300")]);
+        assert_eq!(events(&fixture, &filter, limit).await, expected, "pages of {limit}");
+        assert_eq!(events(&fixture, &of_kind("message"), limit).await.len(), 60);
     }
-    world.reopen().await;
-    assert_eq!(events(&world, &wanted(&[(Phone, "5511987654300")]), 7).await, expected);
+    fixture.reopen().await;
+    assert_eq!(events(&fixture, &attribute_filter(&[(Phone, "5511987654300")]), 7).await, expected);
 }
 
-pub async fn pruned_event_is_not_found(mut world: World) {
+pub async fn pruned_event_is_not_found(mut fixture: StoreFixture) {
     let phone = (Phone, "5511987654321");
     for number in 0..10 {
-        world
-            .accept(about(&world, "message", &[phone, (MessageId, &format!("old-{number}"))]))
+        fixture
+            .accept(searchable_event(
+                &fixture,
+                "message",
+                &[phone, (MessageId, &format!("old-{number}"))],
+            ))
             .await;
     }
-    world.finish_due(world.crm, NextStep::Succeeded).await;
-    world.wait(DAY * 2);
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    fixture.wait(DAY * 2);
     let mut stay = Vec::new();
-    // Those that go are folded, or about to be, while others come.
+    // Terms of the pruned events are merged, or about to be, while new events are added.
     for number in 0..10 {
-        let event = about(&world, "message", &[phone, (MessageId, &format!("new-{number}"))]);
-        stay.insert(0, world.accept(event).await);
+        let event =
+            searchable_event(&fixture, "message", &[phone, (MessageId, &format!("new-{number}"))]);
+        stay.insert(0, fixture.accept(event).await);
         if number == 4 {
-            assert_eq!(world.prune_all(DAY).await.events, 10);
+            assert_eq!(fixture.prune_all(DAY).await.events, 10);
         }
     }
 
     for is_restarted in [false, true] {
         if is_restarted {
-            world.reopen().await;
+            fixture.reopen().await;
         }
-        assert_eq!(events(&world, &wanted(&[phone]), 3).await, stay);
-        assert_eq!(events(&world, &of_kind("message"), 3).await, stay);
-        assert!(events(&world, &wanted(&[(MessageId, "old-3")]), 3).await.is_empty());
+        assert_eq!(events(&fixture, &attribute_filter(&[phone]), 3).await, stay);
+        assert_eq!(events(&fixture, &of_kind("message"), 3).await, stay);
+        assert!(events(&fixture, &attribute_filter(&[(MessageId, "old-3")]), 3).await.is_empty());
     }
 }
 
-pub async fn attributes_of_a_duplicate_are_not_indexed(world: World) {
-    let first = about(&world, "message", &[(MessageId, "wamid.A")]);
-    let first = NewEvent { key: Some(world.key("k")), ..first };
-    let event = world.accept(first.clone()).await;
-    let other = about(&world, "status", &[(MessageId, "wamid.B")]);
-    let again = NewEvent { kind: other.kind, attributes: other.attributes, ..world.again(&first) };
-    world.expect_duplicate(again).await;
+pub async fn attributes_of_a_duplicate_are_not_indexed(fixture: StoreFixture) {
+    let first = searchable_event(&fixture, "message", &[(MessageId, "wamid.A")]);
+    let first = NewEvent { key: Some(fixture.key_claim("k")), ..first };
+    let event = fixture.accept(first.clone()).await;
+    let other = searchable_event(&fixture, "status", &[(MessageId, "wamid.B")]);
+    let again =
+        NewEvent { kind: other.kind, attributes: other.attributes, ..fixture.repeat_of(&first) };
+    fixture.expect_duplicate(again).await;
 
-    assert_eq!(events(&world, &wanted(&[(MessageId, "wamid.A")]), 9).await, [event]);
-    assert!(events(&world, &wanted(&[(MessageId, "wamid.B")]), 9).await.is_empty());
-    assert!(events(&world, &of_kind("status"), 9).await.is_empty());
+    assert_eq!(events(&fixture, &attribute_filter(&[(MessageId, "wamid.A")]), 9).await, [event]);
+    assert!(events(&fixture, &attribute_filter(&[(MessageId, "wamid.B")]), 9).await.is_empty());
+    assert!(events(&fixture, &of_kind("status"), 9).await.is_empty());
 }
 
-pub async fn attributes_of_a_refused_request_are_not_indexed(world: World) {
-    let known = world.accept(world.arrival()).await;
+pub async fn attributes_of_a_refused_request_are_not_indexed(fixture: StoreFixture) {
+    let known = fixture.accept(fixture.new_event()).await;
     for number in 0..12 {
         let name = format!("wamid.{number}");
-        let good = about(&world, "message", &[(MessageId, &name)]);
-        let bad = about(&world, "message", &[(MessageId, &format!("bad-{number}"))]);
+        let good = searchable_event(&fixture, "message", &[(MessageId, &name)]);
+        let bad = searchable_event(&fixture, "message", &[(MessageId, &format!("bad-{number}"))]);
         let taken = NewEvent { id: known, ..bad.clone() };
-        world.admit(vec![bad, taken]).await.unwrap_err();
-        let event = world.accept(good).await;
-        assert_eq!(events(&world, &wanted(&[(MessageId, &name)]), 9).await, [event]);
+        fixture.admit(vec![bad, taken]).await.unwrap_err();
+        let event = fixture.accept(good).await;
+        assert_eq!(events(&fixture, &attribute_filter(&[(MessageId, &name)]), 9).await, [event]);
     }
-    assert_eq!(events(&world, &of_kind("message"), 5).await.len(), 12);
+    assert_eq!(events(&fixture, &of_kind("message"), 5).await.len(), 12);
     for number in 0..12 {
-        let never = wanted(&[(MessageId, &format!("bad-{number}"))]);
-        assert!(events(&world, &never, 9).await.is_empty());
+        let never = attribute_filter(&[(MessageId, &format!("bad-{number}"))]);
+        assert!(events(&fixture, &never, 9).await.is_empty());
     }
 }
 
-pub async fn deliveries_are_filtered_by_event_kind(world: World) {
-    let message = about(&world, "message", &[]);
-    world.accept(message.clone()).await;
-    world.accept(about(&world, "status", &[])).await;
-    world.accept(world.arrival()).await;
+pub async fn deliveries_are_filtered_by_event_kind(fixture: StoreFixture) {
+    let message = searchable_event(&fixture, "message", &[]);
+    fixture.accept(message.clone()).await;
+    fixture.accept(searchable_event(&fixture, "status", &[])).await;
+    fixture.accept(fixture.new_event()).await;
     let kind = EventKind::new("message");
     let filter = DeliveryFilter { kind, ..DeliveryFilter::default() };
 
-    let page = world.deliveries(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
+    let page = fixture.deliveries(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
 
     let found: Vec<_> = page.rows.iter().map(|row| row.id).collect();
     assert_eq!(found, [message.deliveries[0].id]);

@@ -1,4 +1,7 @@
-//! What a status says of a message that we sent moves the delivery, once and in the same step.
+//! Status updates about sent messages move the delivery, once and in the commit that stores them.
+//!
+//! The later cases are about deliveries that were given up, replayed or lost when the status or a
+//! late response shows that the message was sent.
 
 use std::time::Duration;
 
@@ -6,316 +9,521 @@ use surehook_core::{
     decision::EventDecisionKind,
     delivery::{DeadReason, ScheduleReason, state::DeliveryStatus},
     event::{NewEvent, ProviderStatus, StatusUpdate},
-    ids::EventId,
+    ids::{DeliveryId, EventId},
     store::{
         AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep, REPLAY_INTERVAL, ReplayResult,
         SentMessage, SettleResult, Settlement,
     },
 };
 
-use super::{World, decisions::kinds, samples::held};
+use super::{
+    StoreFixture,
+    decisions::kinds,
+    fixture::{LEASE, held_claim},
+    replay_jobs::{STEP_LIMIT, advance, all, report, retry, selected},
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const REFUSED: NextStep = NextStep::Dead(DeadReason::Unrecoverable);
-const PARKED: NextStep = NextStep::Dead(DeadReason::Ambiguous);
+const DEAD_UNRECOVERABLE: NextStep = NextStep::Dead(DeadReason::Unrecoverable);
+const DEAD_AMBIGUOUS: NextStep = NextStep::Dead(DeadReason::Ambiguous);
 
-/// A status about what `event` sent to the CRM.
-fn status(world: &World, event: EventId, said: ProviderStatus) -> NewEvent {
-    let told = StatusUpdate {
+/// A status about the message that `event` sent to the CRM.
+fn status_event(fixture: &StoreFixture, event: EventId, status: ProviderStatus) -> NewEvent {
+    let update = StatusUpdate {
         event,
-        destination: world.crm,
-        at: world.now,
+        destination: fixture.crm,
+        at: fixture.now,
         sent_id: Some("wamid.1".to_owned()),
-        status: said,
+        status,
     };
-    NewEvent { deliveries: Vec::new(), status_update: Some(told), ..world.arrival() }
+    NewEvent { deliveries: Vec::new(), status_update: Some(update), ..fixture.new_event() }
 }
 
-/// Admits a status; says what it moved.
-pub(super) async fn tell(
-    world: &World,
+/// Admits a status and returns the delivery that it changed.
+pub(super) async fn send_status(
+    fixture: &StoreFixture,
     event: EventId,
-    said: ProviderStatus,
+    status: ProviderStatus,
 ) -> Option<ConfirmedDelivery> {
-    let admitted = world.admit_one(status(world, event, said)).await;
+    let admitted = fixture.admit_one(status_event(fixture, event, status)).await;
     let AdmitResult::Accepted { confirmed, .. } = admitted else { panic!("{admitted:?}") };
     confirmed
 }
 
-/// An event of which nobody knows whether its first attempt arrived; waits for ten minutes.
-async fn in_doubt(world: &World) -> EventId {
-    let event = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
-    let settlement = world.will(&claimed, NextStep::RetryAt(world.now + MINUTE * 10));
-    assert_eq!(world.settle(settlement).await.unwrap(), SettleResult::Recorded);
+/// An event whose first attempt was ambiguous; its retry is due in ten minutes.
+async fn ambiguous_event(fixture: &StoreFixture) -> EventId {
+    let event = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    let settlement =
+        fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(fixture.now + MINUTE * 10));
+    assert_eq!(fixture.settle(settlement).await.unwrap(), SettleResult::Recorded);
     event
 }
 
-pub async fn sent_status_ends_an_ambiguous_delivery(mut world: World) {
-    let event = in_doubt(&world).await;
-    world.wait(MINUTE);
-    let delivery = world.only_delivery(event).await.id;
-    let at = world.now;
+pub async fn sent_status_ends_an_ambiguous_delivery(mut fixture: StoreFixture) {
+    let event = ambiguous_event(&fixture).await;
+    fixture.wait(MINUTE);
+    let delivery = fixture.only_delivery(event).await.id;
+    let at = fixture.now;
 
-    let moved = tell(&world, event, ProviderStatus::Sent).await;
+    let changed = send_status(&fixture, event, ProviderStatus::Sent).await;
 
-    let destination = world.crm;
+    let destination = fixture.crm;
     let expected =
         ConfirmedDelivery { delivery, event, destination, attempts: 1, next: NextStep::Succeeded };
-    assert_eq!(moved, Some(expected));
-    world.reopen().await;
-    let row = world.only_delivery(event).await;
+    assert_eq!(changed, Some(expected));
+    fixture.reopen().await;
+    let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.ended_at, row.due_at), (DeliveryStatus::Succeeded, Some(at), None));
     assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
-    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Confirmed]);
+    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Confirmed]);
     assert_eq!(
-        (world.count(DeliveryStatus::Succeeded), world.count(DeliveryStatus::Scheduled)),
+        (
+            fixture.count_deliveries(DeliveryStatus::Succeeded),
+            fixture.count_deliveries(DeliveryStatus::Scheduled)
+        ),
         (1, 0)
     );
-    world.wait(MINUTE * 60);
-    assert!(world.claim(world.crm, 10).await.is_empty(), "it is not sent again");
+    fixture.wait(MINUTE * 60);
+    assert!(fixture.claim(fixture.crm, 10).await.is_empty(), "it is not sent again");
 }
 
-pub async fn failed_status_makes_an_ambiguous_delivery_dead(world: World) {
-    let event = in_doubt(&world).await;
+pub async fn failed_status_makes_an_ambiguous_delivery_dead(fixture: StoreFixture) {
+    let event = ambiguous_event(&fixture).await;
 
-    let moved = tell(&world, event, ProviderStatus::Failed(REFUSED)).await;
+    let changed = send_status(&fixture, event, ProviderStatus::Failed(DEAD_UNRECOVERABLE)).await;
 
-    assert_eq!(moved.map(|moved| moved.next), Some(REFUSED));
-    let row = world.only_delivery(event).await;
+    assert_eq!(changed.map(|changed| changed.next), Some(DEAD_UNRECOVERABLE));
+    let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.reason), (DeliveryStatus::Dead, Some(DeadReason::Unrecoverable)));
-    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Refuted]);
-    let dead = world.counts().dead[&DeadReason::Unrecoverable];
+    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Refuted]);
+    let dead = fixture.counts().dead[&DeadReason::Unrecoverable];
     assert_eq!((dead.total, dead.pending), (1, 1));
 }
 
-pub async fn failed_status_can_bring_the_next_attempt_forward(world: World) {
-    let event = in_doubt(&world).await;
-    let soon = NextStep::RetryAt(world.now);
+pub async fn failed_status_can_bring_the_next_attempt_forward(fixture: StoreFixture) {
+    let event = ambiguous_event(&fixture).await;
+    let soon = NextStep::RetryAt(fixture.now);
 
-    let moved = tell(&world, event, ProviderStatus::Failed(soon)).await;
+    let changed = send_status(&fixture, event, ProviderStatus::Failed(soon)).await;
 
-    assert_eq!(moved.map(|moved| moved.next), Some(soon));
-    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Refuted]);
-    assert_eq!(world.claim_one(world.crm).await.event, event);
+    assert_eq!(changed.map(|changed| changed.next), Some(soon));
+    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Refuted]);
+    assert_eq!(fixture.claim_one(fixture.crm).await.event, event);
 }
 
-pub async fn status_for_a_delivery_never_attempted_is_ignored(world: World) {
-    let event = world.accept(world.arrival()).await;
-    let unknown = world.id();
-    for said in [ProviderStatus::Sent, ProviderStatus::Failed(REFUSED)] {
-        assert_eq!(tell(&world, event, said).await, None);
-        assert_eq!(tell(&world, unknown, said).await, None);
+pub async fn status_for_a_delivery_never_attempted_is_ignored(fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let unknown = fixture.new_id();
+    for status in [ProviderStatus::Sent, ProviderStatus::Failed(DEAD_UNRECOVERABLE)] {
+        assert_eq!(send_status(&fixture, event, status).await, None);
+        assert_eq!(send_status(&fixture, unknown, status).await, None);
     }
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Pending]);
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Pending]);
 }
 
-/// A status that comes during an attempt proves that it went out, whatever was recorded of it.
-pub async fn status_received_during_a_lost_first_attempt_is_applied(mut world: World) {
-    for (said, expected) in [
+/// A status received during an attempt proves that the message was sent.
+pub async fn status_received_during_a_lost_first_attempt_is_applied(mut fixture: StoreFixture) {
+    for (status, expected) in [
         (ProviderStatus::Sent, DeliveryStatus::Succeeded),
-        (ProviderStatus::Failed(REFUSED), DeliveryStatus::Dead),
+        (ProviderStatus::Failed(DEAD_UNRECOVERABLE), DeliveryStatus::Dead),
     ] {
-        let (event, _) = told_during_an_attempt(&world, said).await;
+        let (event, _) = status_during_attempt(&fixture, status).await;
 
-        world.die().await;
+        fixture.crash().await;
 
-        let row = world.only_delivery(event).await;
+        let row = fixture.only_delivery(event).await;
         assert_eq!((row.status, row.attempts), (expected, 0));
-        assert!(world.claim(world.crm, 9).await.is_empty());
+        assert!(fixture.claim(fixture.crm, 9).await.is_empty());
     }
 }
 
-pub async fn status_for_an_ended_delivery_is_ignored(world: World) {
-    let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, NextStep::Succeeded).await;
-    assert_eq!(tell(&world, event, ProviderStatus::Failed(REFUSED)).await, None);
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Succeeded]);
+pub async fn status_for_an_ended_delivery_is_ignored(fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    assert_eq!(
+        send_status(&fixture, event, ProviderStatus::Failed(DEAD_UNRECOVERABLE)).await,
+        None
+    );
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Succeeded]);
 
-    let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, REFUSED).await;
-    assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Dead]);
+    let event = fixture.accept(fixture.new_event()).await;
+    fixture.finish_due(fixture.crm, DEAD_UNRECOVERABLE).await;
+    assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Dead]);
 }
 
-pub async fn duplicate_status_is_applied_once(world: World) {
-    let event = in_doubt(&world).await;
-    let said = ProviderStatus::Failed(NextStep::RetryAt(world.now + MINUTE));
-    let first = NewEvent { key: Some(world.key("s-1")), ..status(&world, event, said) };
-    world.accept(first.clone()).await;
+pub async fn duplicate_status_is_applied_once(fixture: StoreFixture) {
+    let event = ambiguous_event(&fixture).await;
+    let status = ProviderStatus::Failed(NextStep::RetryAt(fixture.now + MINUTE));
+    let first =
+        NewEvent { key: Some(fixture.key_claim("s-1")), ..status_event(&fixture, event, status) };
+    fixture.accept(first.clone()).await;
 
-    let status_update = status(&world, event, ProviderStatus::Failed(REFUSED)).status_update;
-    world.expect_duplicate(NewEvent { status_update, ..world.again(&first) }).await;
+    let status_update =
+        status_event(&fixture, event, ProviderStatus::Failed(DEAD_UNRECOVERABLE)).status_update;
+    fixture.expect_duplicate(NewEvent { status_update, ..fixture.repeat_of(&first) }).await;
 
-    assert_eq!(world.only_delivery(event).await.due_at, Some(world.now + MINUTE));
-    assert_eq!(kinds(&world, event).await.len(), 1);
+    assert_eq!(fixture.only_delivery(event).await.due_at, Some(fixture.now + MINUTE));
+    assert_eq!(kinds(&fixture, event).await.len(), 1);
 }
 
-/// The event, and the claim on it, while a status comes.
-async fn told_during_an_attempt(world: &World, said: ProviderStatus) -> (EventId, ClaimedDelivery) {
-    let event = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
-    assert_eq!(tell(world, event, said).await, None);
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::InFlight]);
+/// An event with a claimed delivery that receives a status during the attempt.
+async fn status_during_attempt(
+    fixture: &StoreFixture,
+    status: ProviderStatus,
+) -> (EventId, ClaimedDelivery) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    assert_eq!(send_status(fixture, event, status).await, None);
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::InFlight]);
     (event, claimed)
 }
 
-pub async fn status_during_an_ambiguous_attempt_decides_its_outcome(world: World) {
-    let waits = NextStep::RetryAt(world.now + MINUTE);
-    for (said, next, expected) in [
+pub async fn status_during_an_ambiguous_attempt_decides_its_outcome(fixture: StoreFixture) {
+    let waits = NextStep::RetryAt(fixture.now + MINUTE);
+    for (status, next, expected) in [
         (ProviderStatus::Sent, waits, DeliveryStatus::Succeeded),
-        (ProviderStatus::Sent, PARKED, DeliveryStatus::Succeeded),
-        (ProviderStatus::Failed(REFUSED), waits, DeliveryStatus::Dead),
-        (ProviderStatus::Failed(waits), PARKED, DeliveryStatus::Scheduled),
+        (ProviderStatus::Sent, DEAD_AMBIGUOUS, DeliveryStatus::Succeeded),
+        (ProviderStatus::Failed(DEAD_UNRECOVERABLE), waits, DeliveryStatus::Dead),
+        (ProviderStatus::Failed(waits), DEAD_AMBIGUOUS, DeliveryStatus::Scheduled),
     ] {
-        let (event, claimed) = told_during_an_attempt(&world, said).await;
+        let (event, claimed) = status_during_attempt(&fixture, status).await;
 
-        let settled = world.settle(world.will(&claimed, next)).await.unwrap();
+        let settled = fixture.settle(fixture.ambiguous_settlement(&claimed, next)).await.unwrap();
 
-        assert_eq!(settled, SettleResult::Overruled(said.next_step()));
-        let row = world.only_delivery(event).await;
+        assert_eq!(settled, SettleResult::Overruled(status.next_step()));
+        let row = fixture.only_delivery(event).await;
         assert_eq!((row.status, row.attempts), (expected, 1));
         assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
-        let told = world.delivery_detail(row.id).await.attempts;
-        assert_eq!(told[0].next, Some(said.next_step()));
-        let schedule_reason = said.next_step().due_at().map(|_| ScheduleReason::StatusFailed);
-        assert_eq!(told[0].schedule_reason, schedule_reason, "not what the attempt alone came to");
-        assert_eq!(kinds(&world, event).await.len(), 1);
+        let attempts = fixture.delivery_detail(row.id).await.attempts;
+        assert_eq!(attempts[0].next, Some(status.next_step()));
+        let schedule_reason = status.next_step().due_at().map(|_| ScheduleReason::StatusFailed);
+        assert_eq!(
+            attempts[0].schedule_reason, schedule_reason,
+            "the status overrules the attempt"
+        );
+        assert_eq!(kinds(&fixture, event).await.len(), 1);
     }
 }
 
-pub async fn clear_response_overrules_a_status(world: World) {
-    let waits = NextStep::RetryAt(world.now + MINUTE);
-    for (said, next) in [
-        (ProviderStatus::Failed(REFUSED), NextStep::Succeeded),
-        (ProviderStatus::Failed(REFUSED), waits),
+pub async fn clear_response_overrules_a_status(fixture: StoreFixture) {
+    let waits = NextStep::RetryAt(fixture.now + MINUTE);
+    for (status, next) in [
+        (ProviderStatus::Failed(DEAD_UNRECOVERABLE), NextStep::Succeeded),
+        (ProviderStatus::Failed(DEAD_UNRECOVERABLE), waits),
         (ProviderStatus::Sent, NextStep::Succeeded),
     ] {
-        let (event, claimed) = told_during_an_attempt(&world, said).await;
-        world.finish(&claimed, next).await;
-        assert!(kinds(&world, event).await.is_empty(), "{said:?} {next:?}");
+        let (event, claimed) = status_during_attempt(&fixture, status).await;
+        fixture.finish(&claimed, next).await;
+        assert!(kinds(&fixture, event).await.is_empty(), "{status:?} {next:?}");
     }
 }
 
-pub async fn sent_status_during_a_failed_attempt_prevents_a_retry(world: World) {
-    // The one before this attempt may be what arrived; whatever this one was told, the message is
-    // there.
-    for next in [NextStep::RetryAt(world.now + MINUTE), REFUSED] {
-        let (event, claimed) = told_during_an_attempt(&world, ProviderStatus::Sent).await;
+pub async fn sent_status_during_a_failed_attempt_prevents_a_retry(fixture: StoreFixture) {
+    // The message of the previous attempt may be the one that arrived, whatever the response to this
+    // attempt was.
+    for next in [NextStep::RetryAt(fixture.now + MINUTE), DEAD_UNRECOVERABLE] {
+        let (event, claimed) = status_during_attempt(&fixture, ProviderStatus::Sent).await;
 
-        let failed = world.settlement(&claimed, next);
+        let failed = fixture.settlement(&claimed, next);
         assert_eq!(
-            world.settle(failed).await.unwrap(),
+            fixture.settle(failed).await.unwrap(),
             SettleResult::Overruled(NextStep::Succeeded)
         );
 
-        assert_eq!(world.statuses(event).await, [DeliveryStatus::Succeeded]);
+        assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Succeeded]);
     }
 }
 
-pub async fn failed_status_after_a_sent_status_is_ignored(world: World) {
-    let (event, claimed) = told_during_an_attempt(&world, ProviderStatus::Sent).await;
-    tell(&world, event, ProviderStatus::Failed(REFUSED)).await;
+pub async fn failed_status_after_a_sent_status_is_ignored(fixture: StoreFixture) {
+    let (event, claimed) = status_during_attempt(&fixture, ProviderStatus::Sent).await;
+    send_status(&fixture, event, ProviderStatus::Failed(DEAD_UNRECOVERABLE)).await;
 
-    world.settle(world.will(&claimed, PARKED)).await.unwrap();
+    fixture.settle(fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await.unwrap();
 
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Succeeded]);
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Succeeded]);
 }
 
-pub async fn crash_outcome_is_overruled_by_a_status(mut world: World) {
-    let event = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
-    world.record_crash_outcome(world.will(&claimed, PARKED)).await.unwrap();
-    assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
+pub async fn crash_outcome_is_overruled_by_a_status(mut fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    fixture
+        .record_crash_outcome(fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS))
+        .await
+        .unwrap();
+    assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
 
-    world.die().await;
+    fixture.crash().await;
 
-    let row = world.only_delivery(event).await;
+    let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Succeeded, 1));
-    let mut told = kinds(&world, event).await;
-    told.sort();
-    assert_eq!(told, [EventDecisionKind::OutcomeUnknown, EventDecisionKind::Confirmed]);
+    let mut recorded = kinds(&fixture, event).await;
+    recorded.sort();
+    assert_eq!(recorded, [EventDecisionKind::OutcomeUnknown, EventDecisionKind::Confirmed]);
 }
 
-pub async fn status_received_in_flight_is_applied_on_release(mut world: World) {
-    for dies in [false, true] {
-        let event = in_doubt(&world).await;
-        world.wait(MINUTE * 10);
-        let claimed = world.claim_one(world.crm).await;
-        assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
-        let at = world.now;
+pub async fn status_received_in_flight_is_applied_on_release(mut fixture: StoreFixture) {
+    for crashes in [false, true] {
+        let event = ambiguous_event(&fixture).await;
+        fixture.wait(MINUTE * 10);
+        let claimed = fixture.claim_one(fixture.crm).await;
+        assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
+        let at = fixture.now;
 
-        if dies {
-            world.wait(MINUTE);
-            world.die().await;
+        if crashes {
+            fixture.wait(MINUTE);
+            fixture.crash().await;
         } else {
-            world.release(vec![held(&claimed)], world.now + MINUTE).await.unwrap();
+            fixture.release(vec![held_claim(&claimed)], fixture.now + MINUTE).await.unwrap();
         }
 
-        let row = world.only_delivery(event).await;
+        let row = fixture.only_delivery(event).await;
         assert_eq!((row.status, row.attempts), (DeliveryStatus::Succeeded, 1));
         assert_eq!(row.ended_at, Some(at));
     }
 }
 
-pub async fn lost_claim_does_not_consume_a_status(world: World) {
-    let (event, claimed) = told_during_an_attempt(&world, ProviderStatus::Sent).await;
-    let good = world.will(&claimed, PARKED);
+pub async fn lost_claim_does_not_consume_a_status(fixture: StoreFixture) {
+    let (event, claimed) = status_during_attempt(&fixture, ProviderStatus::Sent).await;
+    let good = fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS);
     let lost = Settlement { token: surehook_core::delivery::LeaseToken(-1), ..good.clone() };
 
-    assert_eq!(world.settle(lost).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(lost).await.unwrap(), SettleResult::LeaseLost);
 
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::InFlight]);
-    assert_eq!(world.settle(good).await.unwrap(), SettleResult::Overruled(NextStep::Succeeded));
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::InFlight]);
+    assert_eq!(fixture.settle(good).await.unwrap(), SettleResult::Overruled(NextStep::Succeeded));
 }
 
-pub async fn status_about_an_earlier_delivery_is_ignored(mut world: World) {
-    let event = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
+pub async fn status_about_an_earlier_delivery_is_ignored(mut fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
     let sent = Some(SentMessage { id: Some("wamid.1".to_owned()), day: 1 });
-    let settlement = Settlement { sent, ..world.settlement(&claimed, NextStep::Succeeded) };
-    world.settle(settlement).await.unwrap();
-    world.wait(REPLAY_INTERVAL);
-    let replayed = world.replay(claimed.id, world.id(), world.now).await.unwrap();
+    let settlement = Settlement { sent, ..fixture.settlement(&claimed, NextStep::Succeeded) };
+    fixture.settle(settlement).await.unwrap();
+    fixture.wait(REPLAY_INTERVAL);
+    let replayed = fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
     assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
-    let again = world.claim_one(world.crm).await;
+    let again = fixture.claim_one(fixture.crm).await;
 
-    // That the first message was read says nothing about the second.
-    assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
-    let waits = NextStep::RetryAt(world.now + MINUTE);
-    assert_eq!(world.settle(world.will(&again, waits)).await.unwrap(), SettleResult::Recorded);
-    assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
+    // A status of the first message says nothing about the second.
+    assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
+    let waits = NextStep::RetryAt(fixture.now + MINUTE);
+    assert_eq!(
+        fixture.settle(fixture.ambiguous_settlement(&again, waits)).await.unwrap(),
+        SettleResult::Recorded
+    );
+    assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
 
-    assert_eq!(world.statuses(event).await, [DeliveryStatus::Replayed, DeliveryStatus::Scheduled]);
+    assert_eq!(
+        fixture.delivery_statuses(event).await,
+        [DeliveryStatus::Replayed, DeliveryStatus::Scheduled]
+    );
 }
 
-pub async fn status_that_ends_the_first_makes_the_next_due(world: World) {
-    for said in [ProviderStatus::Sent, ProviderStatus::Failed(REFUSED)] {
-        let first = world.accept(world.in_line("c-1")).await;
-        let second = world.accept(world.in_line("c-1")).await;
-        let claimed = world.claim_one(world.crm).await;
-        let waits = NextStep::RetryAt(world.now + MINUTE);
-        world.settle(world.will(&claimed, waits)).await.unwrap();
-        assert_eq!(world.statuses(second).await, [DeliveryStatus::Held]);
+pub async fn status_that_ends_the_first_makes_the_next_due(fixture: StoreFixture) {
+    for status in [ProviderStatus::Sent, ProviderStatus::Failed(DEAD_UNRECOVERABLE)] {
+        let first = fixture.accept(fixture.ordered_event("c-1")).await;
+        let second = fixture.accept(fixture.ordered_event("c-1")).await;
+        let claimed = fixture.claim_one(fixture.crm).await;
+        let waits = NextStep::RetryAt(fixture.now + MINUTE);
+        fixture.settle(fixture.ambiguous_settlement(&claimed, waits)).await.unwrap();
+        assert_eq!(fixture.delivery_statuses(second).await, [DeliveryStatus::Held]);
 
-        tell(&world, first, said).await;
+        send_status(&fixture, first, status).await;
 
-        let called = world.claim_one(world.crm).await;
-        assert_eq!(called.event, second);
-        world.finish(&called, NextStep::Succeeded).await;
+        let next = fixture.claim_one(fixture.crm).await;
+        assert_eq!(next.event, second);
+        fixture.finish(&next, NextStep::Succeeded).await;
     }
 }
 
-/// What is heard late was said early: whoever is called by it came after that, and is not due before.
-pub async fn next_delivery_is_not_due_before_its_creation(mut world: World) {
-    let first = world.accept(world.in_line("c-1")).await;
-    let claimed = world.claim_one(world.crm).await;
-    assert_eq!(tell(&world, first, ProviderStatus::Sent).await, None);
-    world.wait(MINUTE);
-    let second = world.accept(world.in_line("c-1")).await;
+/// The stored status is older than the next delivery, which must not be due before it was created.
+pub async fn next_delivery_is_not_due_before_its_creation(mut fixture: StoreFixture) {
+    let first = fixture.accept(fixture.ordered_event("c-1")).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    assert_eq!(send_status(&fixture, first, ProviderStatus::Sent).await, None);
+    fixture.wait(MINUTE);
+    let second = fixture.accept(fixture.ordered_event("c-1")).await;
 
-    world.release(vec![held(&claimed)], world.now).await.unwrap();
+    fixture.release(vec![held_claim(&claimed)], fixture.now).await.unwrap();
 
-    let row = world.only_delivery(second).await;
+    let row = fixture.only_delivery(second).await;
     assert_eq!((row.status, row.due_at), (DeliveryStatus::Pending, Some(row.created_at)));
+}
+
+/// An event whose ambiguous delivery was given up and is left to a user.
+async fn parked_as_ambiguous(fixture: &StoreFixture, event: NewEvent) -> (EventId, DeliveryId) {
+    let event = fixture.accept(event).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    assert_eq!(
+        fixture.settle(fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await.unwrap(),
+        SettleResult::Recorded
+    );
+    (event, claimed.id)
+}
+
+pub async fn sent_status_turns_an_ambiguous_dead_delivery_into_a_success(
+    mut fixture: StoreFixture,
+) {
+    let (event, delivery) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
+    fixture.wait(MINUTE);
+
+    let changed = send_status(&fixture, event, ProviderStatus::Sent).await.unwrap();
+
+    assert_eq!((changed.delivery, changed.next), (delivery, NextStep::Succeeded));
+    let ended_at = fixture.now;
+    fixture.reopen().await;
+    let row = fixture.only_delivery(event).await;
+    assert_eq!((row.status, row.reason), (DeliveryStatus::Succeeded, None));
+    assert_eq!((row.ended_at, row.sent_id.as_deref()), (Some(ended_at), Some("wamid.1")));
+    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Confirmed]);
+    let dead = fixture.counts().dead[&DeadReason::Ambiguous];
+    assert_eq!((dead.total, dead.pending), (1, 0), "it was dead once and is not dead now");
+    assert_eq!(
+        (
+            fixture.count_deliveries(DeliveryStatus::Succeeded),
+            fixture.count_deliveries(DeliveryStatus::Dead)
+        ),
+        (1, 0)
+    );
+    assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None, "applied once");
+}
+
+pub async fn failed_status_leaves_an_ambiguous_dead_delivery_dead(fixture: StoreFixture) {
+    let (event, _) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
+    for next in [DEAD_UNRECOVERABLE, NextStep::RetryAt(fixture.now)] {
+        assert_eq!(send_status(&fixture, event, ProviderStatus::Failed(next)).await, None);
+    }
+    let row = fixture.only_delivery(event).await;
+    assert_eq!((row.status, row.reason), (DeliveryStatus::Dead, Some(DeadReason::Ambiguous)));
+}
+
+pub async fn late_success_of_an_earlier_delivery_does_not_advance_the_ordering_queue(
+    fixture: StoreFixture,
+) {
+    let (first, _) = parked_as_ambiguous(&fixture, fixture.ordered_event("c-1")).await;
+    let second = fixture.accept(fixture.ordered_event("c-1")).await;
+    let third = fixture.accept(fixture.ordered_event("c-1")).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    assert_eq!(claimed.event, second);
+
+    send_status(&fixture, first, ProviderStatus::Sent).await.unwrap();
+
+    assert_eq!(fixture.delivery_statuses(third).await, [DeliveryStatus::Held]);
+    assert_eq!(fixture.delivery_statuses(second).await, [DeliveryStatus::InFlight]);
+}
+
+pub async fn replay_job_skips_a_delivery_that_succeeded_meanwhile(mut fixture: StoreFixture) {
+    let (event, _) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
+    fixture.wait(MINUTE);
+    let job = selected(&fixture, retry(all())).await;
+    send_status(&fixture, event, ProviderStatus::Sent).await.unwrap();
+
+    let step = advance(&fixture, job, STEP_LIMIT).await;
+
+    assert!(step.dispatched.is_empty());
+    assert_eq!(report(&fixture, job).await.progress().skipped(), 1);
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Succeeded]);
+}
+
+pub async fn sent_status_of_the_replayed_delivery_ends_its_replay(mut fixture: StoreFixture) {
+    let (event, old) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
+    fixture.wait(REPLAY_INTERVAL);
+    let replay_id = fixture.new_id();
+    let replayed = fixture.replay(old, replay_id, fixture.now).await.unwrap();
+    assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
+    // A failure of the old message is the reason for the replay.
+    assert_eq!(
+        send_status(&fixture, event, ProviderStatus::Failed(DEAD_UNRECOVERABLE)).await,
+        None
+    );
+
+    let changed = send_status(&fixture, event, ProviderStatus::Sent).await.unwrap();
+
+    assert_eq!((changed.delivery, changed.next), (replay_id, NextStep::Succeeded));
+    assert_eq!(
+        fixture.delivery_statuses(event).await,
+        [DeliveryStatus::Replayed, DeliveryStatus::Succeeded]
+    );
+    assert!(fixture.claim(fixture.crm, 9).await.is_empty());
+}
+
+pub async fn status_that_cannot_be_about_the_replayed_delivery_is_ignored(
+    mut fixture: StoreFixture,
+) {
+    // The old message has another id, so the status is not about it.
+    let event = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    let sent = Some(SentMessage { id: Some("wamid.0".to_owned()), day: 1 });
+    fixture
+        .settle(Settlement { sent, ..fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS) })
+        .await
+        .unwrap();
+    fixture.wait(REPLAY_INTERVAL);
+    fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
+    assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+
+    // The old message was refused, so it cannot have arrived.
+    let event = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    fixture.finish(&claimed, DEAD_UNRECOVERABLE).await;
+    fixture.wait(REPLAY_INTERVAL);
+    fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
+    assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
+    assert_eq!(
+        fixture.delivery_statuses(event).await,
+        [DeliveryStatus::Replayed, DeliveryStatus::Pending]
+    );
+}
+
+/// The settlement of a successful attempt.
+fn late_success(fixture: &StoreFixture, claimed: &ClaimedDelivery) -> Settlement {
+    let sent = Some(SentMessage { id: Some("wamid.1".to_owned()), day: 1 });
+    Settlement { sent, ..fixture.settlement(claimed, NextStep::Succeeded) }
+}
+
+pub async fn late_success_after_a_lost_claim_is_recorded(mut fixture: StoreFixture) {
+    let waits = NextStep::RetryAt(fixture.now + MINUTE * 60);
+    for outcome in [Some(waits), Some(DEAD_AMBIGUOUS), None] {
+        let event = fixture.accept(fixture.new_event()).await;
+        let claimed = fixture.claim_one(fixture.crm).await;
+        if let Some(next) = outcome {
+            fixture
+                .record_crash_outcome(fixture.ambiguous_settlement(&claimed, next))
+                .await
+                .unwrap();
+        }
+        fixture.wait(LEASE);
+        fixture.release_expired(fixture.now).await.unwrap();
+
+        let late = late_success(&fixture, &claimed);
+        let settled = fixture.settle(late.clone()).await.unwrap();
+
+        assert_eq!(settled, SettleResult::Overruled(NextStep::Succeeded), "{outcome:?}");
+        let row = fixture.only_delivery(event).await;
+        assert_eq!(
+            (row.status, row.sent_id.as_deref()),
+            (DeliveryStatus::Succeeded, Some("wamid.1"))
+        );
+        assert!(kinds(&fixture, event).await.contains(&EventDecisionKind::Confirmed));
+        assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost, "applied once");
+    }
+}
+
+pub async fn late_success_overrules_the_running_retry(mut fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let lost = fixture.claim_one(fixture.crm).await;
+    fixture.wait(LEASE);
+    fixture.release_expired(fixture.now).await.unwrap();
+    let claimed = fixture.claim_one(fixture.crm).await;
+    let late = late_success(&fixture, &lost);
+    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost);
+    let refused = fixture.settlement(&claimed, DEAD_UNRECOVERABLE);
+    assert_eq!(
+        fixture.settle(refused).await.unwrap(),
+        SettleResult::Overruled(NextStep::Succeeded)
+    );
+    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Succeeded]);
 }

@@ -1,26 +1,28 @@
-//! A file that was changed behind the store's back.
+//! A database file that was changed outside the store.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::params;
 use surehook_core::{
+    decision::EventDecisionKind,
     delivery::{DeadReason, state::DeliveryStatus},
-    event::NewEvent,
+    event::{NewDeliveryBody, NewEvent},
     ids::EventId,
     store::{NextStep, ReplayResult},
 };
-use surehook_store::conformance::World;
+use surehook_store::conformance::StoreFixture;
 use tempfile::TempDir;
 
 use crate::harness::{SqliteHarness, open_file};
 
-/// A world with one event for the CRM, and the folder that holds it.
-async fn world() -> (TempDir, World, NewEvent) {
+/// A fixture with one event for the CRM, and its folder.
+async fn fixture() -> (TempDir, StoreFixture, NewEvent) {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
-    let event = world.keyed("k");
-    world.accept(event.clone()).await;
-    (folder, world, event)
+    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let event = fixture.event_with_key("k");
+    fixture.accept(event.clone()).await;
+    (folder, fixture, event)
 }
 
 fn execute(folder: &TempDir, sql: &str, event: EventId) {
@@ -35,69 +37,93 @@ const REMOVE_BODY: &str = "UPDATE events SET payload = NULL WHERE id = ?1";
 #[tokio::test]
 async fn delivery_with_damaged_body_is_dead_and_not_claimed() {
     for damage in [FLIP_BODY, REMOVE_BODY] {
-        let (folder, world, event) = world().await;
+        let (folder, fixture, event) = fixture().await;
         execute(&folder, damage, event.id);
 
-        let claims = world.claim_due(world.crm, world.now, world.lease(), 9).await.unwrap();
+        let claims =
+            fixture.claim_due(fixture.crm, fixture.now, fixture.new_lease(), 9).await.unwrap();
 
         assert!(claims.claimed.is_empty());
         assert_eq!(claims.damaged, [event.deliveries[0].id]);
 
-        let kept = world.only_delivery(event.id).await;
-        assert_eq!((kept.status, kept.attempts), (DeliveryStatus::Dead, 0));
-        assert_eq!((kept.reason, kept.due_at), (Some(DeadReason::Unrecoverable), None));
+        let delivery = fixture.only_delivery(event.id).await;
+        assert_eq!((delivery.status, delivery.attempts), (DeliveryStatus::Dead, 0));
+        assert_eq!((delivery.reason, delivery.due_at), (Some(DeadReason::Unrecoverable), None));
         assert_eq!(
-            (world.count(DeliveryStatus::Dead), world.count(DeliveryStatus::InFlight)),
+            (
+                fixture.count_deliveries(DeliveryStatus::Dead),
+                fixture.count_deliveries(DeliveryStatus::InFlight)
+            ),
             (1, 0)
         );
-        // Dead is dead: a duplicate has to reach the file.
+        // A duplicate must reach the database.
         let key = event.key.unwrap().key;
         let fingerprint = event.payload.fingerprint;
-        assert_eq!(world.find_committed(world.shop, &key, &fingerprint, world.now), None);
+        assert_eq!(fixture.find_committed(fixture.shop, &key, &fingerprint, fixture.now), None);
     }
 }
 
 #[tokio::test]
 async fn healthy_delivery_is_claimed_despite_a_damaged_one() {
-    let (folder, world, event) = world().await;
+    let (folder, fixture, event) = fixture().await;
     execute(&folder, FLIP_BODY, event.id);
-    let healthy = world.accept(world.keyed("l")).await;
+    let healthy = fixture.accept(fixture.event_with_key("l")).await;
 
-    let claimed = world.claim_one(world.crm).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
 
     assert_eq!(claimed.event, healthy);
 }
 
 #[tokio::test]
 async fn event_without_body_is_not_replayed_or_revived() {
-    let (folder, world, event) = world().await;
-    world.finish_due(world.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
+    let (folder, fixture, event) = fixture().await;
+    fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
     execute(&folder, REMOVE_BODY, event.id);
-    let dead = world.only_delivery(event.id).await.id;
+    let dead = fixture.only_delivery(event.id).await.id;
 
-    let replayed = world.replay(dead, world.id(), world.now).await.unwrap();
-    let duplicate = world.expect_duplicate(world.again(&event)).await;
+    let replayed = fixture.replay(dead, fixture.new_id(), fixture.now).await.unwrap();
+    let duplicate = fixture.expect_duplicate(fixture.repeat_of(&event)).await;
 
     assert_eq!(replayed, ReplayResult::BodyRemoved);
     assert!(duplicate.revived.is_empty());
-    assert!(world.detail(event.id).await.head.is_none());
-    assert!(world.body(event.id).await.unwrap().is_none());
-    assert_eq!(world.statuses(event.id).await, [DeliveryStatus::Dead]);
+    assert!(fixture.event_detail(event.id).await.head.is_none());
+    assert!(fixture.body(event.id).await.unwrap().is_none());
+    assert_eq!(fixture.delivery_statuses(event.id).await, [DeliveryStatus::Dead]);
 }
 
 #[tokio::test]
 async fn unreadable_retention_setting_keeps_everything_and_does_not_block_other_sources() {
-    let (folder, mut world, event) = world().await;
-    let other = NewEvent { source: world.bank, ..world.arrival() };
-    let other = world.accept(other).await;
-    world.finish_due(world.crm, NextStep::Succeeded).await;
+    let (folder, mut fixture, event) = fixture().await;
+    let other = NewEvent { source: fixture.bank, ..fixture.new_event() };
+    let other = fixture.accept(other).await;
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     let unknown = r#"UPDATE sources SET spec = json_set(spec, '$.retention', json('{"weeks":1}'))
                       WHERE name = 'shop' AND ?1 IS NOT NULL"#;
     execute(&folder, unknown, event.id);
-    world.wait(Duration::from_secs(60));
+    fixture.wait(Duration::from_secs(60));
 
-    assert_eq!(world.prune_all(Duration::ZERO).await.events, 1);
+    assert_eq!(fixture.prune_all(Duration::ZERO).await.events, 1);
 
-    assert!(world.event(other).await.unwrap().is_none());
-    assert!(world.body(event.id).await.unwrap().is_some());
+    assert!(fixture.event(other).await.unwrap().is_none());
+    assert!(fixture.body(event.id).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn delivery_with_damaged_transformed_body_is_dead_and_not_claimed() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let event = fixture.new_event();
+    let delivery = event.deliveries[0].id;
+    let body = Some(Bytes::from_static(b"{}"));
+    let bodies = vec![NewDeliveryBody { delivery, route: fixture.new_id(), body }];
+    fixture.accept(NewEvent { bodies, ..event }).await;
+    let file = open_file(folder.path());
+    file.execute("UPDATE delivery_bodies SET body = x'5b5d'", []).unwrap();
+
+    assert!(fixture.claim(fixture.crm, 9).await.is_empty());
+
+    let dead = fixture.delivery_detail(delivery).await.delivery;
+    let decisions = fixture.event_detail(dead.event).await.decisions;
+    assert_eq!((decisions.len(), decisions[0].kind), (1, EventDecisionKind::Damaged));
+    assert_eq!(dead.reason, Some(DeadReason::Unrecoverable));
 }

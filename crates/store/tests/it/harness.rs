@@ -1,4 +1,4 @@
-//! A folder that holds an embedded store.
+//! SQLite stores in temporary folders.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,53 +11,51 @@ use surehook_core::{
     store::{AdminStore, DeliveryFilter, EventFilter, PageRequest, Store},
     time::Timestamp,
 };
-use surehook_store::{SqliteOptions, SqliteStore, conformance::Harness};
+use surehook_store::{SqliteOptions, SqliteStore, conformance::StoreHarness};
 use tempfile::TempDir;
 
-/// When the tests take place.
+/// The time of all tests.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// A folder of its own, gone with the test; or one that somebody else takes care of.
+/// A folder that is removed with the test, or one that the test owns.
 pub(crate) enum SqliteHarness {
-    Own(TempDir),
-    /// Its new keys go into their index after a few of them, not after many thousands.
-    Folding(TempDir, usize),
-    Lent(PathBuf),
-    LentFolding(PathBuf, usize),
+    Temporary(TempDir),
+    /// Recent keys are merged after this many, not after many thousands.
+    TemporaryWithMerge(TempDir, usize),
+    Borrowed(PathBuf),
+    BorrowedWithMerge(PathBuf, usize),
 }
 
 impl SqliteHarness {
     pub(crate) fn new() -> Self {
-        Self::Own(tempfile::tempdir().unwrap())
+        Self::Temporary(tempfile::tempdir().unwrap())
     }
 
-    /// Keys are folded at once.
-    pub(crate) fn folding() -> Self {
-        Self::Folding(tempfile::tempdir().unwrap(), 2)
+    /// Recent keys are merged at once.
+    pub(crate) fn with_immediate_merge() -> Self {
+        Self::TemporaryWithMerge(tempfile::tempdir().unwrap(), 2)
     }
 
-    /// Folding takes several commits, so that much can happen in between.
-    pub(crate) fn folding_slowly() -> Self {
-        Self::Folding(tempfile::tempdir().unwrap(), 8)
+    /// A merge takes several commits, so that other steps happen in between.
+    pub(crate) fn with_slow_merge() -> Self {
+        Self::TemporaryWithMerge(tempfile::tempdir().unwrap(), 8)
     }
-}
 
-impl SqliteHarness {
-    pub(crate) fn folding_slowly_in(folder: &Path) -> Self {
-        Self::LentFolding(folder.to_owned(), 8)
+    pub(crate) fn with_slow_merge_in(folder: &Path) -> Self {
+        Self::BorrowedWithMerge(folder.to_owned(), 8)
     }
 }
 
 #[async_trait]
-impl Harness for SqliteHarness {
+impl StoreHarness for SqliteHarness {
     async fn open(&self, now: Timestamp) -> Arc<dyn Store> {
         let options = match self {
-            Self::Own(folder) => SqliteOptions::new(folder.path()),
-            Self::Folding(folder, merge_keys_at) => {
+            Self::Temporary(folder) => SqliteOptions::new(folder.path()),
+            Self::TemporaryWithMerge(folder, merge_keys_at) => {
                 SqliteOptions { merge_keys_at: *merge_keys_at, ..SqliteOptions::new(folder.path()) }
             }
-            Self::Lent(folder) => SqliteOptions::new(folder),
-            Self::LentFolding(folder, merge_keys_at) => {
+            Self::Borrowed(folder) => SqliteOptions::new(folder),
+            Self::BorrowedWithMerge(folder, merge_keys_at) => {
                 SqliteOptions { merge_keys_at: *merge_keys_at, ..SqliteOptions::new(folder) }
             }
         };
@@ -69,18 +67,18 @@ impl Harness for SqliteHarness {
     }
 }
 
-/// Opens the store in `folder`, which must work.
+/// Opens the store in `folder`, which must succeed.
 pub(crate) fn open(folder: &Path) -> SqliteStore {
     SqliteStore::open(&SqliteOptions::new(folder), NOW).unwrap()
 }
 
-/// Opens the file in `folder` behind the store's back.
+/// Opens the database file in `folder` without the store.
 pub(crate) fn open_file(folder: &Path) -> rusqlite::Connection {
     rusqlite::Connection::open(folder.join("surehook.db")).unwrap()
 }
 
-/// That the file is sound, and that the sums say what the rows say.
-pub(crate) async fn assert_sound(folder: &Path) {
+/// Asserts that the database is intact and that the counters match the rows.
+pub(crate) async fn assert_consistent(folder: &Path) {
     let store = open(folder);
     let everything = PageRequest { after: None, limit: 1_000_000 };
     let events = store.events(EventFilter::default(), everything).await.unwrap().rows;
@@ -94,7 +92,7 @@ pub(crate) async fn assert_sound(folder: &Path) {
         let counted = counts.by_status.get(&status).copied().unwrap_or_default();
         assert_eq!(counted, u64::try_from(listed).unwrap(), "{status:?}");
     }
-    let verdict: String =
+    let result: String =
         open_file(folder).query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-    assert_eq!(verdict, "ok");
+    assert_eq!(result, "ok");
 }

@@ -1,4 +1,4 @@
-//! That keys of wishes are bounded, however many there are in the file.
+//! The number of stored idempotency keys is bounded.
 
 use std::time::Duration;
 
@@ -21,11 +21,14 @@ async fn keys_beyond_the_limit_are_refused_until_old_ones_expire() {
     }
     let store = open(folder.path());
     let key = IdempotencyKey { scope: [1; 32], key: "new".to_owned() };
-    let wish = IdempotentRequest { at: NOW, seed: [1; 16] };
+    let request = IdempotentRequest { at: NOW, seed: [1; 16] };
 
-    assert_eq!(store.claim_key(key.clone(), [1; 32], wish).await.unwrap(), IdempotencyClaim::Full);
-    // The oldest has had its day.
-    let later = IdempotentRequest { at: NOW + KEY_RETENTION - Duration::from_secs(60), ..wish };
+    assert_eq!(
+        store.claim_key(key.clone(), [1; 32], request).await.unwrap(),
+        IdempotencyClaim::Full
+    );
+    // The oldest key has expired.
+    let later = IdempotentRequest { at: NOW + KEY_RETENTION - Duration::from_secs(60), ..request };
     assert_eq!(
         store.claim_key(key, [1; 32], later).await.unwrap(),
         IdempotencyClaim::Pending(later)

@@ -1,27 +1,27 @@
-//! The conformance suite on the embedded store, and what only that store can get wrong.
+//! The conformance suite on the SQLite store, and tests of that store alone.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and says where")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod child;
-mod copies;
+mod backup;
+mod case_list;
+mod child_process;
 mod crash;
 mod damage;
-mod decisions;
-mod deleted;
-mod fold;
-mod full;
+mod destination_deletion;
+mod full_disk;
 mod harness;
 mod idempotency;
-mod listed;
 mod memory;
+mod merge_keys;
 mod opening;
+mod pruning;
 mod replay_jobs;
 mod schema;
-mod sends;
+mod sent_messages;
 mod terms;
 
 use harness::SqliteHarness;
 
 surehook_store::store_conformance!(sqlite, SqliteHarness::new);
-surehook_store::store_conformance!(sqlite_folding, SqliteHarness::folding);
-surehook_store::store_conformance!(sqlite_folding_slowly, SqliteHarness::folding_slowly);
+surehook_store::store_conformance!(sqlite_immediate_merge, SqliteHarness::with_immediate_merge);
+surehook_store::store_conformance!(sqlite_slow_merge, SqliteHarness::with_slow_merge);

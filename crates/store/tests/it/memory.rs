@@ -1,41 +1,42 @@
-//! What the embedded store answers from memory, and how much it lets wait.
+//! What the SQLite store answers from memory, and the limit of its write queue.
 
 use surehook_core::{
     ids::SourceId,
     store::{AdminStore, ConfigChange, DeliveryStore, IngestStore, StoreError},
 };
-use surehook_store::{SqliteOptions, SqliteStore, conformance::World};
+use surehook_store::{SqliteOptions, SqliteStore, conformance::StoreFixture};
 
 use crate::harness::{NOW, SqliteHarness};
 
 #[tokio::test]
 async fn committed_key_is_found_in_memory() {
-    let world = World::new(SqliteHarness::new()).await;
-    let event = world.keyed("k");
+    let fixture = StoreFixture::new(SqliteHarness::new()).await;
+    let event = fixture.event_with_key("k");
     let key = event.key.clone().unwrap().key;
-    let recall = || world.find_committed(world.shop, &key, &event.payload.fingerprint, world.now);
-    assert_eq!(recall(), None);
+    let find_in_memory =
+        || fixture.find_committed(fixture.shop, &key, &event.payload.fingerprint, fixture.now);
+    assert_eq!(find_in_memory(), None);
 
-    world.accept(event.clone()).await;
+    fixture.accept(event.clone()).await;
 
-    assert_eq!(recall(), Some(event.id));
+    assert_eq!(find_in_memory(), Some(event.id));
 }
 
 #[tokio::test]
 async fn duplicate_after_restart_puts_its_key_into_memory() {
-    let mut world = World::new(SqliteHarness::new()).await;
-    let event = world.keyed("k");
+    let mut fixture = StoreFixture::new(SqliteHarness::new()).await;
+    let event = fixture.event_with_key("k");
     let key = event.key.clone().unwrap().key;
-    world.accept(event.clone()).await;
-    world.reopen().await;
-    let recall = |world: &World| {
-        world.find_committed(world.shop, &key, &event.payload.fingerprint, world.now)
+    fixture.accept(event.clone()).await;
+    fixture.reopen().await;
+    let find_in_memory = |fixture: &StoreFixture| {
+        fixture.find_committed(fixture.shop, &key, &event.payload.fingerprint, fixture.now)
     };
-    assert_eq!(recall(&world), None);
+    assert_eq!(find_in_memory(&fixture), None);
 
-    world.expect_duplicate(world.again(&event)).await;
+    fixture.expect_duplicate(fixture.repeat_of(&event)).await;
 
-    assert_eq!(recall(&world), Some(event.id));
+    assert_eq!(find_in_memory(&fixture), Some(event.id));
 }
 
 #[tokio::test]
@@ -47,7 +48,7 @@ async fn full_write_queue_refuses_only_new_events() {
     let admitted = store.admit([].into()).await;
 
     assert!(matches!(admitted, Err(StoreError::Overloaded)), "{admitted:?}");
-    // What makes room must always be possible.
+    // Steps that free space must always be possible.
     store.release_expired(NOW).await.unwrap();
     store.change(vec![ConfigChange::DeleteSource(SourceId::new(NOW, 1))], NOW).await.unwrap();
     assert_eq!(store.health().failed, None);

@@ -1,9 +1,9 @@
-//! Who may open which folder.
+//! Opening and closing a data folder.
 
 use std::os::unix::fs::PermissionsExt;
 
 use surehook_core::store::{AdminStore, IngestStore};
-use surehook_store::{OpenError, SqliteOptions, SqliteStore, conformance::World};
+use surehook_store::{OpenError, SqliteOptions, SqliteStore, conformance::StoreFixture};
 
 use crate::harness::{NOW, SqliteHarness, open, open_file};
 
@@ -20,7 +20,7 @@ fn data_folder_is_opened_by_one_store_at_a_time() {
 
     assert!(matches!(&second, Err(OpenError::Locked(path)) if path == folder.path()), "{second:?}");
     drop(first);
-    // What stays behind is the file of the lock, not the lock.
+    // The lock file remains, but the lock is released.
     assert!(folder.path().join("lock").exists());
     open(folder.path());
 }
@@ -32,9 +32,9 @@ fn new_data_folder_is_private() {
 
     open(&folder);
 
-    for made in [&folder, &parent.path().join("deep")] {
-        let mode = std::fs::metadata(made).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700, "{}", made.display());
+    for created in [&folder, &parent.path().join("deep")] {
+        let mode = std::fs::metadata(created).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", created.display());
     }
 }
 
@@ -80,19 +80,19 @@ fn data_folder_that_is_a_file_is_refused() {
 #[tokio::test]
 async fn closing_the_store_writes_all_queued_events() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
-    let event = world.arrival();
+    let mut fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let event = fixture.new_event();
     {
-        // Asked for, and nobody waits for the answer.
-        let store = world.store();
-        let _unheard = tokio::time::timeout(
+        // The caller does not wait for the result.
+        let store = fixture.store();
+        let _timed_out = tokio::time::timeout(
             std::time::Duration::ZERO,
             IngestStore::admit(&*store, [event.clone()].into()),
         )
         .await;
     }
 
-    world.reopen().await;
+    fixture.reopen().await;
 
-    assert!(AdminStore::event(&*world, event.id).await.unwrap().is_some());
+    assert!(AdminStore::event(&*fixture, event.id).await.unwrap().is_some());
 }

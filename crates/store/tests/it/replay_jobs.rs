@@ -1,4 +1,4 @@
-//! What a replay job does about rows that changed behind its back.
+//! Replay jobs whose rows were changed outside the store.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -30,7 +30,7 @@ const DEAD: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, ended_at, reason)
     VALUES (?1, ?1, 1, 'dead', 'ingest', 1, 1, 'expired')";
 
-/// Three events of one source: dead at the first destination, unknown to the second.
+/// Three events of one source: dead for the first destination, never sent to the second.
 fn fill(folder: &Path) {
     drop(open(folder));
     let file = open_file(folder);
@@ -47,7 +47,7 @@ fn fill(folder: &Path) {
     file.execute(sums, []).unwrap();
 }
 
-/// Makes a job and selects to the end.
+/// Creates a job and completes its selection.
 async fn selected(store: &SqliteStore, verb: ReplayAction, to: Option<DestinationId>) -> ReplayId {
     let job = id(99);
     let filter = ReplayFilter { source: Some(id(1)), ..ReplayFilter::default() };
@@ -66,7 +66,7 @@ fn skipped(skip: SkipReason, many: u64) -> BTreeMap<ReplayItemOutcome, u64> {
 }
 
 #[tokio::test]
-async fn job_skips_events_whose_body_is_gone() {
+async fn job_skips_events_without_a_stored_body() {
     for (verb, to) in [(ReplayAction::RetryFailed, None), (ReplayAction::SendMissing, Some(id(3)))]
     {
         let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,14 @@
-//! The schema refuses what cannot be, whoever asks.
+//! The constraints of the schema, and a database from its first version.
 
 use std::collections::BTreeSet;
 
 use rusqlite::Connection;
+use surehook_core::{decision::EventDecisionKind, ids::EventId, store::AdminStore};
 
 use crate::harness::{open, open_file};
 
-/// Rows that are good; each case below makes one of them bad.
-const GOOD: &str = "
+/// Valid rows; each statement below makes one of them invalid.
+const VALID_ROWS: &str = "
     INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
     INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
     INSERT INTO routes VALUES (1, zeroblob(16), 1, 1, NULL, 1, 1, NULL);
@@ -42,8 +43,8 @@ const GOOD: &str = "
     INSERT INTO idempotency_results (scope, key, request, seed, created_at)
          VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
 
-/// The constraint, and a statement that it alone must refuse.
-const BAD: &[(&str, &str)] = &[
+/// A constraint, and a statement that only it rejects.
+const INVALID_STATEMENTS: &[(&str, &str)] = &[
     ("hash_is_sha256", "UPDATE tokens SET hash = x'00'"),
     ("id_is_uuid", "UPDATE sources SET id = x'00'"),
     ("id_is_uuid", "UPDATE destinations SET id = x'00'"),
@@ -148,19 +149,19 @@ const BAD: &[(&str, &str)] = &[
     ("has_bytes", "UPDATE media SET size = 0"),
 ];
 
-fn migrated() -> (tempfile::TempDir, Connection) {
+fn create_database() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     let connection = open_file(folder.path());
     connection.pragma_update(None, "foreign_keys", true).unwrap();
-    connection.execute_batch(GOOD).unwrap();
+    connection.execute_batch(VALID_ROWS).unwrap();
     (folder, connection)
 }
 
 #[test]
 fn each_constraint_rejects_an_invalid_row() {
-    let (_folder, connection) = migrated();
-    for (constraint, statement) in BAD {
+    let (_folder, connection) = create_database();
+    for (constraint, statement) in INVALID_STATEMENTS {
         let refused = connection.execute(statement, []).map_err(|error| error.to_string());
 
         let by_name = format!("CHECK constraint failed: {constraint}");
@@ -170,7 +171,7 @@ fn each_constraint_rejects_an_invalid_row() {
 
 #[test]
 fn every_constraint_has_an_invalid_row() {
-    let (_folder, connection) = migrated();
+    let (_folder, connection) = create_database();
     let mut statement =
         connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").unwrap();
     let texts: Vec<String> =
@@ -182,12 +183,12 @@ fn every_constraint_has_an_invalid_row() {
         .filter_map(|rest| rest.split_whitespace().next())
         .collect();
 
-    assert_eq!(in_schema, BAD.iter().map(|(constraint, _)| *constraint).collect());
+    assert_eq!(in_schema, INVALID_STATEMENTS.iter().map(|(constraint, _)| *constraint).collect());
 }
 
 #[test]
 fn referenced_rows_cannot_be_deleted() {
-    let (_folder, connection) = migrated();
+    let (_folder, connection) = create_database();
     for statement in [
         "DELETE FROM sources",
         "DELETE FROM destinations",
@@ -202,20 +203,59 @@ fn referenced_rows_cannot_be_deleted() {
 
 #[test]
 fn names_replays_and_job_items_are_unique() {
-    let (_folder, connection) = migrated();
+    let (_folder, connection) = create_database();
     let twin = "INSERT INTO sources VALUES (2, zeroblob(15) || x'01', 'shop', '{}', 1, 1, ?1)";
     let twin = twin.replace("zeroblob(15) || x'01'", "randomblob(16)");
-    assert!(connection.execute(&twin, [None::<i64>]).is_err(), "two live sources of one name");
+    assert!(
+        connection.execute(&twin, [None::<i64>]).is_err(),
+        "two existing sources with one name"
+    );
     connection.execute(&twin, [Some(1)]).unwrap();
 
-    let heir =
+    let replay =
         "INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
                                         replay_of)
                 VALUES (randomblob(16), zeroblob(16), 1, 'pending', 'replay', 1, 1, zeroblob(16))";
-    connection.execute(heir, []).unwrap();
-    assert!(connection.execute(heir, []).is_err(), "two heirs of one delivery");
+    connection.execute(replay, []).unwrap();
+    assert!(connection.execute(replay, []).is_err(), "two replays of one delivery");
 
     let again = "INSERT INTO replay_items VALUES (1, ?1, 2, zeroblob(16), NULL, NULL, NULL)";
-    assert!(connection.execute(again, [1]).is_err(), "an event twice in a job");
+    assert!(connection.execute(again, [1]).is_err(), "one event twice in a job");
     connection.execute(again, [2]).unwrap();
+}
+
+/// Rows of the first schema version: an event in flight with one failed attempt.
+const FIRST_VERSION_ROWS: &str = "
+    INSERT INTO sources VALUES (1, randomblob(16), 'shop', '{}', 1, 1, NULL);
+    INSERT INTO destinations VALUES (1, randomblob(16), 'crm', '{}', 1, 1, NULL);
+    INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+         VALUES (x'018bcfe5680070008000000000000001', randomblob(16), 1, 'k', 1, 0, zeroblob(32));
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, attempts,
+                            lease_token, lease_until)
+         VALUES (zeroblob(16), x'018bcfe5680070008000000000000001', 1, 'in_flight', 'ingest', 1, 1, 7, 8);
+    INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, class)
+         VALUES (zeroblob(16), 1, randomblob(16), 1, 1, 503, 'transient');
+    INSERT INTO counters VALUES ('status:in_flight', 1);
+    PRAGMA user_version = 1;
+    PRAGMA application_id = 0x7372686b;";
+
+#[tokio::test]
+async fn event_from_the_first_schema_version_is_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql");
+    let old = open_file(folder.path());
+    old.execute_batch(first).unwrap();
+    old.execute_batch(FIRST_VERSION_ROWS).unwrap();
+    drop(old);
+
+    let store = open(folder.path());
+
+    let id = EventId::from_uuid(uuid::uuid!("018bcfe5-6800-7000-8000-000000000001"));
+    let detail = store.event(id).await.unwrap().unwrap();
+    assert_eq!((detail.verified_by, detail.key_from), (None, None));
+    assert!(detail.unrouted.is_empty());
+    assert_eq!(detail.attempts.len(), 1);
+    assert_eq!(detail.attempts[0].next, None, "the first version did not store it");
+    let kinds: Vec<_> = detail.decisions.iter().map(|decision| decision.kind).collect();
+    assert_eq!(kinds, [EventDecisionKind::Recovered]);
 }

@@ -1,4 +1,4 @@
-//! What events are found by, on its way into its index: each term once, and gone with its event.
+//! Search terms on their way into the index: each stored once, and removed with its event.
 
 use std::{path::Path, time::Duration};
 
@@ -7,7 +7,7 @@ use surehook_core::{
     event::NewEvent,
     store::{EventFilter, NextStep, PageRequest},
 };
-use surehook_store::conformance::World;
+use surehook_store::conformance::StoreFixture;
 
 use crate::harness::{SqliteHarness, open_file};
 
@@ -18,43 +18,43 @@ fn rows(folder: &Path, table: &str) -> usize {
     open_file(folder).query_row(&count, [], |row| row.get(0)).unwrap()
 }
 
-/// Three terms.
-fn message(world: &World, number: usize) -> NewEvent {
+/// An event with three search terms.
+fn message(fixture: &StoreFixture, number: usize) -> NewEvent {
     let attributes = Attributes::default()
         .with(AttributeName::MessageId, &format!("wamid.{number}"))
         .with(AttributeName::Phone, "5511987654321");
-    NewEvent { kind: EventKind::new("message"), attributes, ..world.arrival() }
+    NewEvent { kind: EventKind::new("message"), attributes, ..fixture.new_event() }
 }
 
 #[tokio::test]
 async fn pruned_events_leave_no_search_terms() {
     for many in [3, 8, 20, 40] {
         let folder = tempfile::tempdir().unwrap();
-        let harness = SqliteHarness::folding_slowly_in(folder.path());
-        let mut world = World::new(harness).await;
+        let harness = SqliteHarness::with_slow_merge_in(folder.path());
+        let mut fixture = StoreFixture::new(harness).await;
         for number in 0..many {
-            world.accept(message(&world, number)).await;
+            fixture.accept(message(&fixture, number)).await;
         }
-        world.finish_due(world.crm, NextStep::Succeeded).await;
-        world.wait(DAY * 2);
+        fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+        fixture.wait(DAY * 2);
 
-        while world.prune(DAY, world.now).await.unwrap().more {
-            // What was to be folded must not come back.
-            world.accept(message(&world, many + 1)).await;
+        while fixture.prune(DAY, fixture.now).await.unwrap().more {
+            // Terms that were about to be merged must not come back.
+            fixture.accept(message(&fixture, many + 1)).await;
         }
-        world.finish_due(world.crm, NextStep::Succeeded).await;
-        world.wait(DAY * 2);
-        world.prune_all(DAY).await;
-        // More commits, in which what is left to be folded is folded.
+        fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+        fixture.wait(DAY * 2);
+        fixture.prune_all(DAY).await;
+        // More commits, in which the remaining terms are merged.
         for number in 0..20 {
-            world.accept(message(&world, number)).await;
+            fixture.accept(message(&fixture, number)).await;
         }
 
-        // Whatever became idle since goes in the next rounds.
+        // Segments that became empty are removed in the next rounds.
         for _ in 0..20 {
-            world.prune_all(DAY).await;
+            fixture.prune_all(DAY).await;
         }
-        world.reopen().await;
+        fixture.reopen().await;
         let idle = "SELECT count(*) FROM term_segments AS s WHERE is_whole AND NOT EXISTS
                     (SELECT 1 FROM events WHERE id BETWEEN s.min_event AND s.max_event)";
         let left: usize = open_file(folder.path()).query_row(idle, [], |row| row.get(0)).unwrap();
@@ -68,26 +68,26 @@ async fn pruned_events_leave_no_search_terms() {
 #[tokio::test]
 async fn event_without_attributes_stores_no_search_terms() {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
-    world.accept(world.arrival()).await;
+    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    fixture.accept(fixture.new_event()).await;
     assert_eq!(rows(folder.path(), "terms_fresh") + rows(folder.path(), "term_blocks"), 0);
-    world.accept(message(&world, 1)).await;
-    assert_eq!(rows(folder.path(), "terms_fresh"), 1, "one row, whatever it is about");
+    fixture.accept(message(&fixture, 1)).await;
+    assert_eq!(rows(folder.path(), "terms_fresh"), 1, "one row per event");
 }
 
 #[tokio::test]
 async fn events_with_colliding_terms_are_not_found() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
-    let event = world.accept(message(&world, 1)).await;
+    let mut fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let event = fixture.accept(message(&fixture, 1)).await;
     let wanted = AttributeFilter::new(AttributeName::MessageId, "wamid.2").unwrap();
     let statement = "UPDATE terms_fresh SET terms = ?1 WHERE event_id = ?2";
-    let alike = (wanted.term().to_bytes(), event.uuid().into_bytes());
-    assert_eq!(open_file(folder.path()).execute(statement, alike).unwrap(), 1);
-    world.reopen().await;
+    let colliding = (wanted.term().to_bytes(), event.uuid().into_bytes());
+    assert_eq!(open_file(folder.path()).execute(statement, colliding).unwrap(), 1);
+    fixture.reopen().await;
 
     let filter = EventFilter { attributes: vec![wanted], ..EventFilter::default() };
-    let page = world.events(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
+    let page = fixture.events(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
 
     assert!(page.rows.is_empty() && page.next.is_none());
 }

@@ -1,7 +1,7 @@
-//! Tests that need a process of their own: to be killed, or to live under a limit.
+//! Tests that need their own process, to kill it or to limit its resources.
 //!
-//! Such a test starts this very program again, with only itself selected and a folder in the
-//! environment; the copy finds the folder there and plays the other part.
+//! Such a test starts this program again with only itself selected and a folder in the environment;
+//! in the child process [`child_folder`] returns that folder.
 
 use std::{
     ffi::OsStr,
@@ -13,11 +13,11 @@ use std::{
 const FOLDER: &str = "SUREHOOK_TEST_CHILD_FOLDER";
 
 /// The folder to work in, if this process is the child.
-pub(crate) fn folder() -> Option<PathBuf> {
+pub(crate) fn child_folder() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// Starts `test` as a child on `folder`, through `wrapper`: a program whose last argument it is.
+/// Starts `test` as a child process on `folder`. `wrapper` is a command that runs its last argument.
 pub(crate) fn start(test: &str, folder: &OsStr, wrapper: &[&str]) -> Child {
     let this = std::env::current_exe().unwrap();
     let mut command = match wrapper {
@@ -37,16 +37,16 @@ pub(crate) fn start(test: &str, folder: &OsStr, wrapper: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Tells the parent something that is true from now on.
-pub(crate) fn tell(word: &str) {
+/// Sends a line to the parent process.
+pub(crate) fn report(word: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "child: {word}").unwrap();
     out.flush().unwrap();
 }
 
-/// What the child tells, until it ends.
-pub(crate) fn told(out: ChildStdout) -> impl Iterator<Item = String> {
+/// The lines that the child process reports until it ends.
+pub(crate) fn reported_lines(out: ChildStdout) -> impl Iterator<Item = String> {
     let lines = BufReader::new(out).lines().map_while(Result::ok);
-    // The test harness may have begun a line of its own before ours.
+    // The test harness may have written the start of the line.
     lines.filter_map(|line| line.split_once("child: ").map(|(_, word)| word.to_owned()))
 }

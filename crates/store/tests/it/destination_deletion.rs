@@ -1,4 +1,4 @@
-//! A destination that is deleted with hundreds of thousands of deliveries still owed to it.
+//! Deleting a destination with hundreds of thousands of unfinished deliveries.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use surehook_core::{
     ids::EventId,
     store::{AdminStore, ConfigChange, DeliveryStore},
 };
-use surehook_store::{SqliteStore, conformance::World};
+use surehook_store::{SqliteStore, conformance::StoreFixture};
 
-use crate::harness::{SqliteHarness, assert_sound, open, open_file};
+use crate::harness::{SqliteHarness, assert_consistent, open, open_file};
 
-/// How many are owed; a third of them stand in lines.
-const OWED: i64 = 300_000;
+/// Number of unfinished deliveries; a third of them are in ordering queues.
+const BACKLOG: i64 = 300_000;
 
-// In a line of a hundred each third one; the first of each line is pending.
+// Every third delivery is in an ordering queue of a hundred, whose first is pending.
 const EVENTS: &str = "
     WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 - 1)
     INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
@@ -43,7 +43,7 @@ fn fill(folder: &std::path::Path) {
     let mut file = open_file(folder);
     let tx = file.transaction().unwrap();
     for sql in [EVENTS, DELIVERIES] {
-        tx.execute(sql, [OWED]).unwrap();
+        tx.execute(sql, [BACKLOG]).unwrap();
     }
     tx.execute(COUNT, []).unwrap();
     tx.commit().unwrap();
@@ -54,24 +54,27 @@ async fn status_of(store: &SqliteStore, number: i64) -> (DeliveryStatus, usize) 
     let tail = (0x7000_8000_u128 << 48) | u128::try_from(number).unwrap();
     let id = EventId::from_uuid(uuid::Uuid::from_u128((millis << 80) | tail));
     let detail = store.event(id).await.unwrap().unwrap();
-    let told =
-        detail.decisions.iter().filter(|told| told.kind == EventDecisionKind::Cancelled).count();
-    (detail.deliveries[0].status, told)
+    let recorded = detail
+        .decisions
+        .iter()
+        .filter(|decision| decision.kind == EventDecisionKind::Cancelled)
+        .count();
+    (detail.deliveries[0].status, recorded)
 }
 
 #[tokio::test]
-#[expect(clippy::print_stdout, reason = "how long it takes is told, and depends on the machine")]
+#[expect(clippy::print_stdout, reason = "prints the times, which depend on the machine")]
 async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_delivery() {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
-    let (crm, now) = (world.crm, world.now);
-    drop(world);
+    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let (crm, now) = (fixture.crm, fixture.now);
+    drop(fixture);
     fill(folder.path());
     let store = open(folder.path());
 
-    let began = Instant::now();
+    let started_at = Instant::now();
     store.change(vec![ConfigChange::DeleteDestination(crm)], now).await.unwrap();
-    println!("the deletion took {:?}", began.elapsed());
+    println!("deletion: {:?}", started_at.elapsed());
 
     let mut store = store;
     let mut slices = Vec::new();
@@ -80,13 +83,17 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
             drop(store);
             store = open(folder.path());
         }
-        let began = Instant::now();
+        let started_at = Instant::now();
         if !store.cancel_for_deleted_destinations().await.unwrap() {
             break;
         }
-        slices.push(began.elapsed());
+        slices.push(started_at.elapsed());
         let counts = store.counts().by_status;
-        assert_eq!(counts.values().sum::<u64>(), OWED.cast_unsigned(), "each is counted once");
+        assert_eq!(
+            counts.values().sum::<u64>(),
+            BACKLOG.cast_unsigned(),
+            "each delivery is counted once"
+        );
         if slices.len() % 100 == 0 {
             let lease = Lease { token: LeaseToken(1), until: now + Duration::from_secs(30) };
             assert!(store.claim_due(crm, now, lease, 10).await.unwrap().claimed.is_empty());
@@ -95,19 +102,16 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
     let all: Duration = slices.iter().sum();
     slices.sort_unstable();
     let (many, middle) = (slices.len(), slices[slices.len() / 2]);
-    println!(
-        "{many} slices took {all:?}: half of them up to {middle:?}, the longest {:?}",
-        slices[many - 1]
-    );
+    println!("{many} slices in {all:?}: median {middle:?}, maximum {:?}", slices[many - 1]);
 
-    for number in [0, 1, 3, 2999, 3000, 3001, OWED - 2, OWED - 1] {
+    for number in [0, 1, 3, 2999, 3000, 3001, BACKLOG - 2, BACKLOG - 1] {
         assert_eq!(
             status_of(&store, number).await,
             (DeliveryStatus::Cancelled, 1),
             "number {number}"
         );
     }
-    assert_eq!(store.counts().by_status[&DeliveryStatus::Cancelled], OWED.cast_unsigned());
+    assert_eq!(store.counts().by_status[&DeliveryStatus::Cancelled], BACKLOG.cast_unsigned());
     drop(store);
-    assert_sound(folder.path()).await;
+    assert_consistent(folder.path()).await;
 }

@@ -1,4 +1,4 @@
-//! Looking beside the writer, copying while it writes, and putting the copy back.
+//! Reading beside the writer, backups while it writes, and restoring them.
 
 use std::{
     fs,
@@ -14,14 +14,14 @@ use surehook_core::{
 };
 use surehook_store::{
     OpenError, SqliteStore, backup, check_database,
-    conformance::World,
+    conformance::StoreFixture,
     inspect, restore,
     sqlite::{BackupError, RestoreError},
 };
 
 use crate::harness::{NOW, SqliteHarness, open, open_file};
 
-fn go_on(_: u64, _: u64) -> ControlFlow<()> {
+fn continue_backup(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -33,9 +33,9 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A world in a folder that can be reached.
-async fn world(folder: &Path) -> World {
-    World::new(SqliteHarness::Lent(folder.to_owned())).await
+/// A fixture in `folder`.
+async fn fixture(folder: &Path) -> StoreFixture {
+    StoreFixture::new(SqliteHarness::Borrowed(folder.to_owned())).await
 }
 
 async fn events(store: &SqliteStore) -> usize {
@@ -46,22 +46,25 @@ async fn events(store: &SqliteStore) -> usize {
 #[tokio::test]
 async fn read_only_store_sees_every_commit_and_cannot_write() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = world(folder.path()).await;
-    world.accept(world.arrival()).await;
+    let mut fixture = fixture(folder.path()).await;
+    fixture.accept(fixture.new_event()).await;
 
-    let looking = SqliteStore::open_read_only(folder.path()).unwrap();
-    let first = events(&looking).await;
-    world.accept(world.arrival()).await;
-    let second = events(&looking).await;
-    let written = looking.change(Vec::new(), NOW).await;
+    let reader = SqliteStore::open_read_only(folder.path()).unwrap();
+    let first = events(&reader).await;
+    fixture.accept(fixture.new_event()).await;
+    let second = events(&reader).await;
+    let written = reader.change(Vec::new(), NOW).await;
 
     assert_eq!((first, second), (1, 2));
     assert!(matches!(written, Err(StoreError::Failed(_))), "{written:?}");
-    assert_eq!(looking.counts().events, 1, "counts are those of the moment it was opened");
-    let sight = inspect(folder.path()).unwrap();
-    assert!(sight.in_use && sight.faults.is_empty() && sight.newest_event.is_some(), "{sight:?}");
-    // A look takes no lock: the next writer can start while somebody looks.
-    world.reopen().await;
+    assert_eq!(reader.counts().events, 1, "counts are those of the time of opening");
+    let inspection = inspect(folder.path()).unwrap();
+    assert!(
+        inspection.in_use && inspection.faults.is_empty() && inspection.newest_event.is_some(),
+        "{inspection:?}"
+    );
+    // A reader takes no lock: the next writer can start beside it.
+    fixture.reopen().await;
 }
 
 #[test]
@@ -88,23 +91,23 @@ fn read_only_open_of_missing_older_or_newer_database_explains_why() {
 #[tokio::test]
 async fn backup_is_one_consistent_file() {
     let folder = tempfile::tempdir().unwrap();
-    let world = world(folder.path()).await;
+    let fixture = fixture(folder.path()).await;
     for _ in 0..50 {
-        world.accept(world.arrival()).await;
+        fixture.accept(fixture.new_event()).await;
     }
-    let lease = Lease { token: LeaseToken(7), until: world.now + Duration::from_secs(60) };
-    world.claim_due(world.crm, world.now, lease, 3).await.unwrap();
+    let lease = Lease { token: LeaseToken(7), until: fixture.now + Duration::from_secs(60) };
+    fixture.claim_due(fixture.crm, fixture.now, lease, 3).await.unwrap();
     let copies = tempfile::tempdir().unwrap();
     let copy = copies.path().join("copy.db");
 
-    let made = backup(folder.path(), &copy, &mut go_on).unwrap();
-    world.accept(world.arrival()).await;
+    let made = backup(folder.path(), &copy, &mut continue_backup).unwrap();
+    fixture.accept(fixture.new_event()).await;
 
     assert_eq!((made.events, made.waiting, made.in_flight), (50, 50, 3));
     assert_eq!(files(copies.path()), ["copy.db"]);
     assert_eq!(check_database(&copy).unwrap(), made);
-    assert_eq!(files(copies.path()), ["copy.db"], "a look at a copy leaves nothing beside it");
-    // What was in flight is due again where the copy is opened.
+    assert_eq!(files(copies.path()), ["copy.db"], "checking a backup leaves no other file");
+    // Deliveries in flight are due again after the restore.
     let place = copies.path().join("data");
     restore(&copy, &place, false, NOW).unwrap();
     let restored = Arc::new(open(&place));
@@ -118,8 +121,8 @@ async fn backup_is_one_consistent_file() {
 #[tokio::test]
 async fn stopped_backup_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let world = world(folder.path()).await;
-    world.accept(world.arrival()).await;
+    let fixture = fixture(folder.path()).await;
+    fixture.accept(fixture.new_event()).await;
     let copies = tempfile::tempdir().unwrap();
     let copy = copies.path().join("copy.db");
 
@@ -133,17 +136,17 @@ async fn stopped_backup_leaves_no_file() {
 async fn restore_removes_the_old_log_and_keeps_the_old_database() {
     let folder = tempfile::tempdir().unwrap();
     let (data, copy) = (folder.path().join("data"), folder.path().join("copy.db"));
-    let world = world(&data).await;
-    world.accept(world.arrival()).await;
-    backup(&data, &copy, &mut go_on).unwrap();
+    let fixture = fixture(&data).await;
+    fixture.accept(fixture.new_event()).await;
+    backup(&data, &copy, &mut continue_backup).unwrap();
     for _ in 0..20 {
-        world.accept(world.arrival()).await;
+        fixture.accept(fixture.new_event()).await;
     }
-    // A second process that looks keeps the log there when the writer goes.
-    let looking = SqliteStore::open_read_only(&data).unwrap();
-    assert_eq!(events(&looking).await, 21);
+    // A reader keeps the log when the writer closes.
+    let reader = SqliteStore::open_read_only(&data).unwrap();
+    assert_eq!(events(&reader).await, 21);
     let running = restore(&copy, &data, true, NOW).unwrap_err();
-    drop(world);
+    drop(fixture);
 
     let occupied = restore(&copy, &data, false, NOW).unwrap_err();
     let restored = restore(&copy, &data, true, NOW).unwrap();
@@ -157,17 +160,17 @@ async fn restore_removes_the_old_log_and_keeps_the_old_database() {
     assert_eq!(events(&SqliteStore::open_read_only(&aside).unwrap()).await, 21);
 }
 
-/// A folder whose database has 21 events, 20 of them in its log alone; and a copy with one.
-async fn with_a_log(folder: &Path) -> (PathBuf, PathBuf) {
+/// A folder whose database has 21 events, 20 of them only in its log; and a backup with one event.
+async fn create_with_log(folder: &Path) -> (PathBuf, PathBuf) {
     let (running, data, copy) =
         (folder.join("running"), folder.join("data"), folder.join("copy.db"));
-    let world = world(&running).await;
-    world.accept(world.arrival()).await;
-    backup(&running, &copy, &mut go_on).unwrap();
+    let fixture = fixture(&running).await;
+    fixture.accept(fixture.new_event()).await;
+    backup(&running, &copy, &mut continue_backup).unwrap();
     for _ in 0..20 {
-        world.accept(world.arrival()).await;
+        fixture.accept(fixture.new_event()).await;
     }
-    // As a kill leaves them.
+    // The files as a killed process leaves them.
     fs::create_dir(&data).unwrap();
     for name in ["surehook.db", "surehook.db-wal"] {
         fs::copy(running.join(name), data.join(name)).unwrap();
@@ -178,16 +181,16 @@ async fn with_a_log(folder: &Path) -> (PathBuf, PathBuf) {
 #[tokio::test]
 async fn restore_after_an_interrupted_restore_keeps_the_old_database_with_its_log() {
     let folder = tempfile::tempdir().unwrap();
-    // How far the first one came: with the old files, and with the new one.
+    // Progress of the interrupted restore: old files moved, and new file in place.
     for (case, moved, is_in_place) in [
         ("nothing moved", &[][..], false),
         ("the database moved", &["surehook.db"], false),
         ("all moved", &["surehook.db", "surehook.db-wal"], false),
-        ("the new one stands", &["surehook.db", "surehook.db-wal"], true),
+        ("new database in place", &["surehook.db", "surehook.db-wal"], true),
     ] {
         let place = folder.path().join(case);
         fs::create_dir(&place).unwrap();
-        let (data, copy) = with_a_log(&place).await;
+        let (data, copy) = create_with_log(&place).await;
         let aside = data.join("replaced-1");
         fs::write(data.join("restore-in-progress"), "replaced-1").unwrap();
         fs::create_dir(&aside).unwrap();
@@ -198,7 +201,7 @@ async fn restore_after_an_interrupted_restore_keeps_the_old_database_with_its_lo
             fs::copy(&copy, data.join("surehook.db")).unwrap();
         }
 
-        // Whoever began it has said that the old one may be replaced.
+        // The interrupted restore was already allowed to replace the old database.
         let restored = restore(&copy, &data, false, NOW).unwrap();
 
         assert_eq!(restored.previous_moved_to.as_deref(), Some(&*aside), "case: {case}");
@@ -211,7 +214,7 @@ async fn restore_after_an_interrupted_restore_keeps_the_old_database_with_its_lo
 #[tokio::test]
 async fn restore_refuses_a_database_file_that_has_a_log() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, _) = with_a_log(folder.path()).await;
+    let (data, _) = create_with_log(folder.path()).await;
     let place = folder.path().join("place");
 
     let refused = restore(&data.join("surehook.db"), &place, false, NOW).unwrap_err();

@@ -1,0 +1,499 @@
+//! The fixture of all cases: an open store, a clock that the case moves, and builders.
+//!
+//! Builders return valid values; a case overrides only what it is about:
+//! `NewEvent { revive_dead: false, ..fixture.event_with_key("k") }`.
+
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use surehook_core::{
+    attribute::Attributes,
+    decision::IntakeRecord,
+    delivery::{
+        AttemptFailure, AttemptTiming, FailureClass, Lease, LeaseToken, RetrySpec, ScheduleReason,
+        state::DeliveryStatus,
+    },
+    destination::{DestinationSpec, kind::DestinationKind},
+    event::{DedupKeyClaim, HeaderBlock, NewDelivery, NewEvent, Payload, RequestHead},
+    ids::{AttemptId, DeliveryId, DestinationId, EventId, Id, IdKind, SourceId},
+    key::{DedupKey, fingerprint},
+    lane::{CircuitSpec, OrderingFailurePolicy, OrderingSpec},
+    retention::RetentionSpec,
+    source::SourceSpec,
+    store::{
+        AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange, DeliveryDetail, DeliveryRow,
+        DuplicateOf, EventDetail, HeldClaim, NextStep, PruneReport, SettleResult, Settlement,
+        Store, StoreCounts, StoreError,
+    },
+    time::{HumanDuration, Timestamp},
+};
+
+use super::StoreHarness;
+
+/// Lease of a claim by [`StoreFixture::claim`].
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+/// Dedup window of a key by [`StoreFixture::key_claim`].
+pub(super) const WINDOW: Duration = Duration::from_secs(600);
+
+/// An open store with two sources, two destinations and a clock.
+pub struct StoreFixture {
+    harness: Box<dyn StoreHarness>,
+    store: Option<Arc<dyn Store>>,
+    serial: AtomicU32,
+    /// The current time, which only [`Self::wait`] changes.
+    pub now: Timestamp,
+    pub shop: SourceId,
+    pub bank: SourceId,
+    /// The destination of [`Self::new_event`].
+    pub crm: DestinationId,
+    pub mail: DestinationId,
+}
+
+impl fmt::Debug for StoreFixture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreFixture").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl Deref for StoreFixture {
+    type Target = dyn Store;
+    fn deref(&self) -> &Self::Target {
+        &**self.store.as_ref().unwrap()
+    }
+}
+
+impl StoreFixture {
+    /// Opens an empty store and configures it.
+    pub async fn new(harness: impl StoreHarness + 'static) -> Self {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let store = harness.open(now).await;
+        let mut fixture = Self {
+            harness: Box::new(harness),
+            store: Some(store),
+            serial: AtomicU32::new(1),
+            now,
+            shop: SourceId::new(now, 0),
+            bank: SourceId::new(now, 0),
+            crm: DestinationId::new(now, 0),
+            mail: DestinationId::new(now, 0),
+        };
+        (fixture.shop, fixture.bank) = (fixture.new_id(), fixture.new_id());
+        (fixture.crm, fixture.mail) = (fixture.new_id(), fixture.new_id());
+        let changes = vec![
+            ConfigChange::PutSource(fixture.shop, source_spec("shop")),
+            ConfigChange::PutSource(fixture.bank, source_spec("bank")),
+            ConfigChange::PutDestination(fixture.crm, destination_spec("crm")),
+            ConfigChange::PutDestination(fixture.mail, destination_spec("mail")),
+        ];
+        fixture.change(changes, now).await.unwrap();
+        fixture
+    }
+
+    /// The store for another task. It must be dropped before [`Self::reopen`].
+    pub fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(self.store.as_ref().unwrap())
+    }
+
+    /// Closes the store and opens it again, like a restart of the process.
+    pub async fn reopen(&mut self) {
+        let store = self.store.take().unwrap();
+        assert_eq!(Arc::strong_count(&store), 1, "a task still holds the store");
+        drop(store);
+        self.store = Some(self.harness.open(self.now).await);
+    }
+
+    pub fn is_sole_owner(&self) -> bool {
+        self.harness.is_sole_owner()
+    }
+
+    /// Moves the clock forward.
+    pub fn wait(&mut self, span: Duration) {
+        self.now = self.now + span;
+    }
+
+    fn next_serial(&self) -> u32 {
+        self.serial.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A new id; ids are ascending.
+    pub fn new_id<K: IdKind>(&self) -> Id<K> {
+        // Below the bits that a version-7 UUID reserves.
+        Id::new(self.now, u128::from(self.next_serial()) << 48)
+    }
+
+    /// A lease from now on, with a new token.
+    pub fn new_lease(&self) -> Lease {
+        Lease { token: LeaseToken(i64::from(self.next_serial())), until: self.now + LEASE }
+    }
+
+    /// A dedup key whose window starts now.
+    pub fn key_claim(&self, text: &str) -> DedupKeyClaim {
+        DedupKeyClaim { key: DedupKey::new(text).unwrap(), expires_at: self.now + WINDOW }
+    }
+
+    /// An unclaimed delivery without delay.
+    pub fn delivery_to(&self, destination: DestinationId) -> NewDelivery {
+        NewDelivery {
+            id: self.new_id(),
+            destination,
+            claim: None,
+            delay: Duration::ZERO,
+            order_key: None,
+        }
+    }
+
+    /// An event of the shop for the CRM with an ordering key.
+    pub fn ordered_event(&self, key: &str) -> NewEvent {
+        let delivery = NewDelivery { order_key: DedupKey::new(key), ..self.delivery_to(self.crm) };
+        NewEvent { deliveries: vec![delivery], ..self.new_event() }
+    }
+
+    /// An event of the shop for the CRM, without a dedup key.
+    pub fn new_event(&self) -> NewEvent {
+        NewEvent {
+            id: self.new_id(),
+            request_id: self.new_id(),
+            source: self.shop,
+            received_at: self.now,
+            key: None,
+            kind: None,
+            attributes: Attributes::default(),
+            payload: payload(format!(r#"{{"order":{}}}"#, self.next_serial()).as_bytes()),
+            deliveries: vec![self.delivery_to(self.crm)],
+            revive_dead: true,
+            intake: IntakeRecord::default(),
+            from_duplicate: None,
+            releases: None,
+            status_update: None,
+            bodies: Vec::new(),
+        }
+    }
+
+    /// An event of the shop for the CRM with a dedup key.
+    pub fn event_with_key(&self, key: &str) -> NewEvent {
+        NewEvent { key: Some(self.key_claim(key)), ..self.new_event() }
+    }
+
+    /// An event of the shop with a dedup key, for both destinations.
+    pub fn event_for_both(&self, key: &str) -> NewEvent {
+        let deliveries = vec![self.delivery_to(self.crm), self.delivery_to(self.mail)];
+        NewEvent { deliveries, ..self.event_with_key(key) }
+    }
+
+    /// The same event sent again, with the same body and key.
+    pub fn repeat_of(&self, first: &NewEvent) -> NewEvent {
+        let key = first.key.as_ref().map(|claim| self.key_claim(claim.key.as_str()));
+        let deliveries = first
+            .deliveries
+            .iter()
+            .map(|delivery| self.delivery_to(delivery.destination))
+            .collect();
+        NewEvent {
+            id: self.new_id(),
+            request_id: self.new_id(),
+            received_at: self.now,
+            key,
+            deliveries,
+            ..first.clone()
+        }
+    }
+
+    /// Admits the events of one request.
+    pub async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<AdmitResult>, StoreError> {
+        (**self).admit(events.into()).await
+    }
+
+    /// Admits one event as its own request.
+    pub async fn admit_one(&self, event: NewEvent) -> AdmitResult {
+        let mut admitted = self.admit(vec![event]).await.unwrap();
+        assert_eq!(admitted.len(), 1, "one result per event");
+        admitted.remove(0)
+    }
+
+    /// Admits an event that must be new.
+    pub async fn accept(&self, event: NewEvent) -> EventId {
+        let id = event.id;
+        let admitted = self.admit_one(event).await;
+        assert!(matches!(admitted, AdmitResult::Accepted { .. }), "{admitted:?}");
+        id
+    }
+
+    /// Admits an event that must be a duplicate.
+    pub async fn expect_duplicate(&self, event: NewEvent) -> DuplicateOf {
+        let admitted = self.admit_one(event).await;
+        let AdmitResult::Duplicate(duplicate) = admitted else {
+            panic!("expected a duplicate, got {admitted:?}")
+        };
+        duplicate
+    }
+
+    /// The claim on an event whose only delivery was claimed at creation.
+    pub fn claimed_at_creation(event: &NewEvent) -> ClaimedDelivery {
+        claimed_at_creation(event).next().unwrap()
+    }
+
+    /// Claims deliveries that are due now.
+    pub async fn claim(&self, destination: DestinationId, limit: usize) -> Vec<ClaimedDelivery> {
+        self.claim_due(destination, self.now, self.new_lease(), limit).await.unwrap().claimed
+    }
+
+    /// Claims a delivery; exactly one must be due.
+    pub async fn claim_one(&self, destination: DestinationId) -> ClaimedDelivery {
+        let mut claimed = self.claim(destination, 2).await;
+        assert_eq!(claimed.len(), 1, "exactly one delivery is due");
+        claimed.remove(0)
+    }
+
+    /// The settlement of an attempt with a response that fits `next`.
+    pub fn settlement(&self, claimed: &ClaimedDelivery, next: NextStep) -> Settlement {
+        let attempt = next_attempt(self.new_id(), claimed, self.now, next);
+        let HeldClaim { delivery, token } = held_claim(claimed);
+        let ClaimedDelivery { destination, created_at, ordered, .. } = *claimed;
+        let at = self.now;
+        let schedule_reason = next.due_at().map(|_| ScheduleReason::Backoff);
+        Settlement {
+            delivery,
+            destination,
+            created_at,
+            token,
+            at,
+            attempt,
+            next,
+            schedule_reason,
+            ordered,
+            sent: None,
+        }
+    }
+
+    /// The settlement of an attempt with an unknown outcome, also used as a crash outcome.
+    pub fn ambiguous_settlement(&self, claimed: &ClaimedDelivery, next: NextStep) -> Settlement {
+        let settlement = self.settlement(claimed, next);
+        let attempt = ambiguous_attempt(settlement.attempt);
+        let schedule_reason = next.due_at().map(|_| ScheduleReason::StatusAwaited);
+        Settlement { attempt, schedule_reason, ..settlement }
+    }
+
+    /// Restarts the store after a crash. If another process could hold the leases, they expire first.
+    pub async fn crash(&mut self) {
+        self.reopen().await;
+        if !self.is_sole_owner() {
+            self.wait(LEASE);
+            self.release_expired(self.now).await.unwrap();
+        }
+    }
+
+    /// Settles an attempt, which must be recorded.
+    pub async fn finish(&self, claimed: &ClaimedDelivery, next: NextStep) {
+        let settled = self.settle(self.settlement(claimed, next)).await.unwrap();
+        assert_eq!(settled, SettleResult::Recorded);
+    }
+
+    /// Claims and settles every due delivery of `destination` with the same result.
+    pub async fn finish_due(&self, destination: DestinationId, next: NextStep) {
+        for claimed in self.claim(destination, 1000).await {
+            self.finish(&claimed, next).await;
+        }
+    }
+
+    /// Sets the retention of a source.
+    pub async fn set_retention(&self, id: SourceId, retention: RetentionSpec) {
+        let name = if id == self.shop { "shop" } else { "bank" };
+        let spec = SourceSpec { retention, ..source_spec(name) };
+        self.change(vec![ConfigChange::PutSource(id, spec)], self.now).await.unwrap();
+    }
+
+    /// Prunes everything that has expired; `events_kept` is the retention of the server.
+    pub async fn prune_all(&self, events_kept: Duration) -> PruneReport {
+        let mut all = PruneReport::default();
+        loop {
+            let pruned = self.prune(events_kept, self.now).await.unwrap();
+            all.events += pruned.events;
+            all.bodies += pruned.bodies;
+            all.attempts += pruned.attempts;
+            all.keys += pruned.keys;
+            if !pruned.more {
+                return all;
+            }
+        }
+    }
+
+    /// An event, which must exist.
+    pub async fn event_detail(&self, event: EventId) -> EventDetail {
+        self.event(event).await.unwrap().unwrap()
+    }
+
+    /// A delivery, which must exist.
+    pub async fn delivery_detail(&self, delivery: DeliveryId) -> DeliveryDetail {
+        self.delivery(delivery).await.unwrap().unwrap()
+    }
+
+    /// The only delivery of an event.
+    pub async fn only_delivery(&self, event: EventId) -> DeliveryRow {
+        let mut deliveries = self.event_detail(event).await.deliveries;
+        assert_eq!(deliveries.len(), 1, "the event has one delivery");
+        deliveries.remove(0)
+    }
+
+    /// The statuses of the deliveries of an event, oldest first.
+    pub async fn delivery_statuses(&self, event: EventId) -> Vec<DeliveryStatus> {
+        self.event_detail(event).await.deliveries.iter().map(|delivery| delivery.status).collect()
+    }
+
+    /// Current number of deliveries with a status.
+    pub fn count_deliveries(&self, status: DeliveryStatus) -> u64 {
+        self.counts().by_status.get(&status).copied().unwrap_or_default()
+    }
+}
+
+/// The next attempt of a claimed delivery, with a response that fits `next`.
+pub(super) fn next_attempt(
+    id: AttemptId,
+    claimed: &ClaimedDelivery,
+    now: Timestamp,
+    next: NextStep,
+) -> AttemptRecord {
+    let (status, class) = match next {
+        NextStep::Succeeded => (200, None),
+        NextStep::RetryAt(_) => (503, Some(FailureClass::Transient)),
+        NextStep::Dead(_) => (400, Some(FailureClass::Permanent)),
+    };
+    AttemptRecord {
+        id,
+        number: claimed.attempts + 1,
+        started_at: now,
+        took: Duration::from_millis(12),
+        timing: AttemptTiming::default(),
+        status: Some(status),
+        failure: None,
+        class,
+        detail: None,
+        response: b"destination response".to_vec(),
+    }
+}
+
+/// The same attempt without a response: the request may have arrived or not.
+pub(super) fn ambiguous_attempt(attempt: AttemptRecord) -> AttemptRecord {
+    AttemptRecord {
+        status: None,
+        failure: Some(AttemptFailure::Interrupted),
+        class: Some(FailureClass::Ambiguous),
+        response: Vec::new(),
+        ..attempt
+    }
+}
+
+/// The claims on the deliveries of an event that were claimed at creation.
+pub(super) fn claimed_at_creation(event: &NewEvent) -> impl Iterator<Item = ClaimedDelivery> {
+    event.deliveries.iter().filter_map(|delivery| {
+        Some(ClaimedDelivery {
+            id: delivery.id,
+            event: event.id,
+            destination: delivery.destination,
+            // The source name is known only to the store.
+            source: "claimed-at-creation".parse().ok()?,
+            key: event.key.as_ref().map(|claim| claim.key.clone()),
+            lease: delivery.claim?,
+            attempts: 0,
+            throttled: 0,
+            created_at: event.received_at,
+            received_at: event.received_at,
+            payload: event.payload.clone(),
+            transform: None,
+            ordered: delivery.order_key.is_some(),
+        })
+    })
+}
+
+pub(super) fn held_claim(claimed: &ClaimedDelivery) -> HeldClaim {
+    HeldClaim { delivery: claimed.id, token: claimed.lease.token }
+}
+
+/// A payload with ordinary headers.
+pub(super) fn payload(body: &[u8]) -> Payload {
+    let head = RequestHead {
+        path: "/orders".to_owned(),
+        query: Some("a=1&b=".to_owned()),
+        headers: HeaderBlock::from_bytes(b"content-type: application/json\r\nx-a: \xff\r\n".into()),
+        remote: "192.0.2.1".into(),
+    };
+    Payload {
+        head: Arc::new(head),
+        body: Bytes::copy_from_slice(body),
+        fingerprint: fingerprint(body),
+    }
+}
+
+/// A valid source with default settings.
+pub(super) fn source_spec(name: &str) -> SourceSpec {
+    SourceSpec {
+        name: name.parse().unwrap(),
+        provider: "generic".to_owned(),
+        verify: None,
+        secrets: Vec::new(),
+        keys: None,
+        verify_token: None,
+        public_url: None,
+        kinds: None,
+        dedup_window: Some(HumanDuration(WINDOW)),
+        content_hash_window: None,
+        revive_dead: true,
+        max_body_bytes: None,
+        sync: None,
+        on_refusal: None,
+        keep_refused_bodies: false,
+        redact: Vec::new(),
+        strip_secrets: false,
+        retention: RetentionSpec::default(),
+        enabled: true,
+    }
+}
+
+/// A valid destination with default settings.
+pub(super) fn destination_spec(name: &str) -> DestinationSpec {
+    DestinationSpec {
+        name: name.parse().unwrap(),
+        kind: DestinationKind::Http,
+        url: format!("https://{name}.example/hook"),
+        account: None,
+        sending: None,
+        exec: None,
+        stream: None,
+        retry: RetrySpec::default(),
+        concurrency: 32,
+        rate: None,
+        delay: None,
+        order: None,
+        circuit: CircuitSpec::default(),
+        pause_after_config_failures: 5,
+        timeout: HumanDuration::from_secs(30),
+        headers: std::collections::BTreeMap::new(),
+        signing_secrets: Vec::new(),
+        sign_as: None,
+        auth: None,
+        proxy: None,
+        tls: None,
+        rules: Vec::new(),
+    }
+}
+
+/// A destination with ordering.
+pub(super) fn ordered_destination_spec(name: &str) -> DestinationSpec {
+    let order =
+        OrderingSpec { key: "/customer".to_owned(), on_failure: OrderingFailurePolicy::Dead };
+    DestinationSpec { order: Some(order), ..destination_spec(name) }
+}
+
+/// The counts without zeros: a store may store them or not.
+pub(super) fn without_zeros(mut counts: StoreCounts) -> StoreCounts {
+    counts.by_status.retain(|_, many| *many > 0);
+    counts.dead.retain(|_, count| count.total > 0 || count.pending > 0);
+    counts
+}

@@ -1,0 +1,114 @@
+//! Transformed bodies: deliveries that send another body than the received one.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use surehook_core::{
+    delivery::DeadReason,
+    event::{NewDeliveryBody, NewEvent},
+    ids::RouteId,
+    store::{ConfigChange, NextStep},
+};
+
+use super::StoreFixture;
+
+const TRANSFORMED: &[u8] = br#"{"made":9007199254740993}"#;
+
+/// An event for both destinations whose body for the CRM is transformed by a route.
+fn transformed(fixture: &StoreFixture, key: &str, route: RouteId, body: Option<&[u8]>) -> NewEvent {
+    let event = fixture.event_for_both(key);
+    let body = body.map(Bytes::copy_from_slice);
+    let bodies = vec![NewDeliveryBody { delivery: event.deliveries[0].id, route, body }];
+    NewEvent { bodies, ..event }
+}
+
+pub async fn claim_returns_the_transformed_body(mut fixture: StoreFixture) {
+    let event = transformed(&fixture, "k", fixture.new_id(), Some(TRANSFORMED));
+    fixture.accept(event.clone()).await;
+    fixture.reopen().await;
+
+    let (transformed, untouched) =
+        (fixture.claim_one(fixture.crm).await, fixture.claim_one(fixture.mail).await);
+
+    assert_eq!(
+        transformed.payload,
+        event.payload.with_transformed_body(Bytes::from_static(TRANSFORMED))
+    );
+    assert_eq!(untouched.payload, event.payload);
+    assert_eq!((transformed.transform, untouched.transform), (None, None));
+    assert_eq!(fixture.body(event.id).await.unwrap(), Some(event.payload.clone()));
+    assert_eq!(
+        fixture.find_delivery_body(transformed.id).await.unwrap().unwrap().body,
+        TRANSFORMED
+    );
+    assert_eq!(fixture.find_delivery_body(untouched.id).await.unwrap(), Some(event.payload));
+    assert_eq!(fixture.find_delivery_body(fixture.new_id()).await.unwrap(), None);
+}
+
+pub async fn revived_and_replayed_deliveries_send_the_transformed_body(mut fixture: StoreFixture) {
+    let event = transformed(&fixture, "k", fixture.new_id(), Some(TRANSFORMED));
+    fixture.accept(event.clone()).await;
+    fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
+    fixture.finish_due(fixture.mail, NextStep::Dead(DeadReason::MaxRetries)).await;
+
+    fixture.expect_duplicate(fixture.repeat_of(&event)).await;
+
+    let revived = fixture.claim_one(fixture.crm).await;
+    assert_eq!(revived.payload.body, TRANSFORMED);
+    fixture.finish(&revived, NextStep::Succeeded).await;
+    fixture.wait(Duration::from_secs(61));
+    fixture.replay(revived.id, fixture.new_id(), fixture.now).await.unwrap();
+    assert_eq!(fixture.claim_one(fixture.crm).await.payload.body, TRANSFORMED);
+}
+
+pub async fn failed_transform_is_repeated_at_send_time(mut fixture: StoreFixture) {
+    let route = fixture.new_id();
+    let event = transformed(&fixture, "k", route, None);
+    fixture.accept(event.clone()).await;
+
+    let claimed = fixture.claim_one(fixture.crm).await;
+
+    assert_eq!((claimed.transform, &claimed.payload), (Some(route), &event.payload));
+    assert_eq!(
+        fixture.find_delivery_body(claimed.id).await.unwrap(),
+        None,
+        "the transformed body is not known yet"
+    );
+    fixture.finish(&claimed, NextStep::Dead(DeadReason::PayloadError)).await;
+    fixture.wait(Duration::from_secs(61));
+    fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
+    assert_eq!(fixture.claim_one(fixture.crm).await.transform, Some(route));
+}
+
+pub async fn transformed_body_of_a_duplicate_is_not_stored(fixture: StoreFixture) {
+    let first = fixture.event_for_both("k");
+    fixture.accept(first.clone()).await;
+    let again = fixture.repeat_of(&first);
+    let body = Some(Bytes::from_static(TRANSFORMED));
+    let bodies =
+        vec![NewDeliveryBody { delivery: again.deliveries[0].id, route: fixture.new_id(), body }];
+    fixture.expect_duplicate(NewEvent { bodies, ..again }).await;
+    assert_eq!(fixture.claim_one(fixture.crm).await.payload, first.payload);
+}
+
+pub async fn transformed_body_for_deleted_destination_is_not_stored(fixture: StoreFixture) {
+    let event = transformed(&fixture, "k", fixture.new_id(), Some(TRANSFORMED));
+    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.accept(event.clone()).await;
+    assert_eq!(fixture.find_delivery_body(event.deliveries[0].id).await.unwrap(), None);
+    assert_eq!(fixture.claim_one(fixture.mail).await.payload, event.payload);
+}
+
+pub async fn route_stores_its_transform(mut fixture: StoreFixture) {
+    let route = surehook_core::route::RouteSpec {
+        transform: Some("{a: .\"ü\"}".to_owned()),
+        ..super::configuration::route("shop", "crm")
+    };
+    let id = fixture.new_id();
+    fixture.change(vec![ConfigChange::PutRoute(id, route.clone())], fixture.now).await.unwrap();
+    fixture.reopen().await;
+    assert_eq!(fixture.configuration().await.unwrap().routes[0].spec, route);
+    let plain = super::configuration::route("shop", "crm");
+    fixture.change(vec![ConfigChange::PutRoute(id, plain.clone())], fixture.now).await.unwrap();
+    assert_eq!(fixture.configuration().await.unwrap().routes[0].spec, plain);
+}

@@ -1,4 +1,4 @@
-//! A duplicate is looked at, and delivered anyway by a person who knows better.
+//! Duplicates compared with their original, and delivered anyway on request.
 
 use std::collections::HashSet;
 
@@ -24,8 +24,8 @@ use crate::support::{
     unix_now,
 };
 
-/// Sends what must be a duplicate, and waits until it is written down.
-async fn again(gateway: &Gateway, event: &str, body: &str) {
+/// Sends a request that must be a duplicate, and waits until it is recorded.
+async fn send_duplicate(gateway: &Gateway, event: &str, body: &str) {
     let before = gateway.event(event).await["duplicate_count"].as_u64().unwrap();
     let headers = [("content-type", "application/json")];
     let answer = gateway.send_webhook("in", &headers, body.to_owned()).await.expect(200).json();
@@ -36,7 +36,7 @@ async fn again(gateway: &Gateway, event: &str, body: &str) {
     .await;
 }
 
-async fn deliver(gateway: &Gateway, event: &str, n: u32) -> HttpResponse {
+async fn deliver_anyway(gateway: &Gateway, event: &str, n: u32) -> HttpResponse {
     gateway
         .request_as_admin(Method::POST, &format!("/events/{event}/duplicates/{n}/deliver"), &[], "")
         .await
@@ -50,16 +50,16 @@ fn new_event(answer: &HttpResponse) -> String {
     answer.json()["event_id"].as_str().unwrap().to_owned()
 }
 
-fn story(event: &Value, kind: &str) -> Vec<Value> {
-    let story = event["decisions"].as_array().unwrap();
-    story.iter().filter(|entry| entry["kind"] == kind).cloned().collect()
+fn timeline_entries(event: &Value, kind: &str) -> Vec<Value> {
+    let timeline = event["decisions"].as_array().unwrap();
+    timeline.iter().filter(|entry| entry["kind"] == kind).cloned().collect()
 }
 
 const FIRST: &str = r#"{"id":"a","total":12345678901234567890123,"items":[1,2]}"#;
 const OTHER: &str = r#"{"id":"a","items":[1,7,2],"total":12345678901234567890124}"#;
 
 #[tokio::test]
-async fn one_that_differs_is_compared_and_delivered_once() {
+async fn duplicate_with_different_body_is_compared_and_delivered_anyway_once() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let headers = [
@@ -69,7 +69,7 @@ async fn one_that_differs_is_compared_and_delivered_once() {
         ("digest", "of-the-first"),
     ];
     let event = gateway.send_webhook("in", &headers, FIRST).await.expect(200).event_id();
-    again(&gateway, &event, OTHER).await;
+    send_duplicate(&gateway, &event, OTHER).await;
 
     let shown = compare(&gateway, &event, 1).await;
 
@@ -90,39 +90,46 @@ async fn one_that_differs_is_compared_and_delivered_once() {
     }
     assert!(shown["gap_ms"].is_u64() && shown["at"].is_string(), "{shown}");
 
-    let new = new_event(&deliver(&gateway, &event, 1).await.expect(202));
-    let refused = deliver(&gateway, &event, 1).await.expect(409);
+    let new = new_event(&deliver_anyway(&gateway, &event, 1).await.expect(202));
+    let refused = deliver_anyway(&gateway, &event, 1).await.expect(409);
 
     assert_eq!(refused.code(), "delivered_before");
     assert!(refused.detail().contains(&new), "{}", refused.detail());
     let arrivals = sink.wait_for_requests(2).await;
-    let made = arrivals.iter().find(|one| one.id() == new).unwrap();
-    assert_eq!(made.body, OTHER);
-    assert_eq!((made.header("x-shop"), made.header("content-type")), ("7", "application/json"));
-    let of_the_first = [made.header("x-hub-signature-256"), made.header("digest")];
-    assert_eq!(of_the_first, ["", ""], "what was said of other bytes is not said of these");
+    let arrival = arrivals.iter().find(|one| one.id() == new).unwrap();
+    assert_eq!(arrival.body, OTHER);
+    assert_eq!(
+        (arrival.header("x-shop"), arrival.header("content-type")),
+        ("7", "application/json")
+    );
+    let signatures = [arrival.header("x-hub-signature-256"), arrival.header("digest")];
+    assert_eq!(
+        signatures,
+        ["", ""],
+        "signatures of the original bytes are not sent with other bytes"
+    );
     let shown = gateway.event(&event).await;
     assert_eq!(shown["duplicates"][0]["delivered_as"], new.as_str());
-    let told = &story(&shown, "delivered_anyway")[0];
-    assert_eq!(told["detail"], json!({ "event": new, "n": 1 }));
-    let made = gateway.event(&new).await;
-    assert_eq!((&made["key"], &made["no_key"]), (&Value::Null, &json!(true)));
-    let told = &story(&made, "not_a_duplicate_of")[0];
-    assert_eq!(told["detail"], json!({ "event": event, "n": 1 }));
-    assert!(told["text"].as_str().unwrap().contains(&event), "{told}");
-    // The key is still that of the first.
-    again(&gateway, &event, OTHER).await;
+    let entry = &timeline_entries(&shown, "delivered_anyway")[0];
+    assert_eq!(entry["detail"], json!({ "event": new, "n": 1 }));
+    let created = gateway.event(&new).await;
+    assert_eq!((&created["key"], &created["no_key"]), (&Value::Null, &json!(true)));
+    let entry = &timeline_entries(&created, "not_a_duplicate_of")[0];
+    assert_eq!(entry["detail"], json!({ "event": event, "n": 1 }));
+    assert!(entry["text"].as_str().unwrap().contains(&event), "{entry}");
+    // The key still belongs to the original.
+    send_duplicate(&gateway, &event, OTHER).await;
     gateway.wait_for_delivery(&new, "succeeded").await;
     assert_eq!(sink.count(), 2);
 }
 
 #[tokio::test]
-async fn one_with_the_same_bytes_goes_where_the_routes_lead_now() {
+async fn duplicate_with_same_bytes_is_delivered_by_current_routes() {
     let (sink, later) = (Sink::ok().await, Sink::ok().await);
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", FIRST).await;
     gateway.wait_for_delivery(&event, "succeeded").await;
-    again(&gateway, &event, FIRST).await;
+    send_duplicate(&gateway, &event, FIRST).await;
     let shown = compare(&gateway, &event, 1).await;
     assert_eq!((&shown["same_bytes"], &shown["body_kept"]), (&json!(true), &json!(true)));
     assert_eq!((&shown["diff"], &shown["compared_as"]), (&json!([]), &Value::Null));
@@ -130,7 +137,7 @@ async fn one_with_the_same_bytes_goes_where_the_routes_lead_now() {
     gateway.post("/destinations", &put).await.expect(201);
     gateway.post("/routes", &json!({ "from": "in", "to": "later" })).await.expect(201);
 
-    let new = new_event(&deliver(&gateway, &event, 1).await.expect(202));
+    let new = new_event(&deliver_anyway(&gateway, &event, 1).await.expect(202));
 
     assert_eq!(later.wait_for_requests(1).await[0].body, FIRST);
     let ids: Vec<_> =
@@ -143,15 +150,15 @@ async fn one_with_the_same_bytes_goes_where_the_routes_lead_now() {
 }
 
 #[tokio::test]
-async fn one_whose_body_is_gone_is_not_delivered() {
+async fn duplicate_of_event_with_removed_body_is_not_delivered() {
     let sink = Sink::ok().await;
     let settings = route_settings(&sink.url(), "")
         .replace("verify = \"none\"", "verify = \"none\"\nretention = { bodies = \"1s\" }");
     let gateway = Gateway::start_with(&settings).await;
     let event = gateway.post_accepted("in", FIRST).await;
     gateway.wait_for_delivery(&event, "succeeded").await;
-    again(&gateway, &event, OTHER).await;
-    again(&gateway, &event, FIRST).await;
+    send_duplicate(&gateway, &event, OTHER).await;
+    send_duplicate(&gateway, &event, FIRST).await;
     eventually(WAIT_LIMIT, || async {
         (gateway.event(&event).await["body_removed"] == true).then_some(())
     })
@@ -161,37 +168,37 @@ async fn one_whose_body_is_gone_is_not_delivered() {
         let shown = compare(&gateway, &event, n).await;
         assert_eq!((&shown["same_bytes"], &shown["body_kept"]), (&json!(same), &json!(false)));
         assert_eq!((&shown["diff"], &shown["compared_as"]), (&json!([]), &Value::Null));
-        let refused = deliver(&gateway, &event, n).await.expect(410);
+        let refused = deliver_anyway(&gateway, &event, n).await.expect(410);
         assert_eq!(refused.code(), "body_removed");
     }
     assert_eq!(sink.count(), 1);
 }
 
 #[tokio::test]
-async fn of_many_clicks_one_delivers() {
+async fn concurrent_deliver_anyway_requests_over_api_create_one_event() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", FIRST).await;
     gateway.wait_for_delivery(&event, "succeeded").await;
     for body in [OTHER, r#"{"id":"a"}"#] {
-        again(&gateway, &event, body).await;
+        send_duplicate(&gateway, &event, body).await;
     }
 
-    let clicks = (0..12).map(|_| deliver(&gateway, &event, 1));
-    let answers = futures_util::future::join_all(clicks).await;
+    let requests = (0..12).map(|_| deliver_anyway(&gateway, &event, 1));
+    let answers = futures_util::future::join_all(requests).await;
 
-    let made: Vec<_> = answers.iter().filter(|answer| answer.status == 202).collect();
-    assert_eq!(made.len(), 1);
-    let new = new_event(made[0]);
+    let accepted: Vec<_> = answers.iter().filter(|answer| answer.status == 202).collect();
+    assert_eq!(accepted.len(), 1);
+    let new = new_event(accepted[0]);
     for refused in answers.iter().filter(|answer| answer.status != 202) {
         assert_eq!((refused.status.as_u16(), refused.code().as_str()), (409, "delivered_before"));
         assert!(refused.detail().contains(&new));
     }
-    // With a key each of them gets the same answer.
+    // With an idempotency key every request gets the same response.
     let path = format!("/events/{event}/duplicates/2/deliver");
     let key = [("idempotency-key", "one click")];
-    let clicks = (0..12).map(|_| gateway.request_as_admin(Method::POST, &path, &key, ""));
-    let answers = futures_util::future::join_all(clicks).await;
+    let requests = (0..12).map(|_| gateway.request_as_admin(Method::POST, &path, &key, ""));
+    let answers = futures_util::future::join_all(requests).await;
     let ids: HashSet<_> = answers.into_iter().map(|one| new_event(&one.expect(202))).collect();
     assert_eq!(ids.len(), 1);
     sink.wait_for_requests(3).await;
@@ -199,8 +206,8 @@ async fn of_many_clicks_one_delivers() {
     assert_eq!(sink.count(), 3);
 }
 
-/// One click of a person who tries again with the same key.
-async fn click(url: String, key: String) -> Option<String> {
+/// Requests the delivery of a duplicate with an idempotency key; none if the gateway went away.
+async fn try_deliver_anyway(url: String, key: String) -> Option<String> {
     let authorization = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("idempotency-key", key.as_bytes())];
@@ -209,77 +216,81 @@ async fn click(url: String, key: String) -> Option<String> {
 }
 
 #[tokio::test]
-async fn heavy_no_kill_makes_two_events_of_a_duplicate() {
+async fn heavy_kills_during_deliver_anyway_create_one_event_per_duplicate() {
     const ROUNDS: u32 = 5;
-    const CLICKS: u32 = 6;
+    const REQUESTS: u32 = 6;
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", FIRST).await;
-    for n in 0..ROUNDS * CLICKS {
-        again(&gateway, &event, &format!(r#"{{"id":"a","n":{n}}}"#)).await;
+    for n in 0..ROUNDS * REQUESTS {
+        send_duplicate(&gateway, &event, &format!(r#"{{"id":"a","n":{n}}}"#)).await;
     }
-    let mut made: HashSet<String> = HashSet::new();
+    let mut created: HashSet<String> = HashSet::new();
     for round in 0..ROUNDS {
-        let copies = round * CLICKS + 1..=(round + 1) * CLICKS;
+        let duplicates = round * REQUESTS + 1..=(round + 1) * REQUESTS;
         let path = |n: u32| format!("/api/v1/events/{event}/duplicates/{n}/deliver");
-        let mut clicks = tokio::task::JoinSet::new();
-        for n in copies.clone() {
+        let mut requests = tokio::task::JoinSet::new();
+        for n in duplicates {
             let url = gateway.url(&path(n));
-            clicks.spawn(async move { (n, click(url, n.to_string()).await) });
+            requests.spawn(async move { (n, try_deliver_anyway(url, n.to_string()).await) });
         }
-        let mut told = Vec::new();
-        // Killed when some of them have their answer, and others are half-way.
+        let mut results = Vec::new();
+        // The kill comes when some requests are answered and others are still running.
         for _ in 0..round {
-            told.extend(clicks.join_next().await.map(Result::unwrap));
+            results.extend(requests.join_next().await.map(Result::unwrap));
         }
         gateway.kill9();
-        told.extend(clicks.join_all().await);
+        results.extend(requests.join_all().await);
         gateway.restart().await;
-        for (n, before) in told {
-            let new = click(gateway.url(&path(n)), n.to_string()).await.unwrap();
+        for (n, before) in results {
+            let new = try_deliver_anyway(gateway.url(&path(n)), n.to_string()).await.unwrap();
             assert!(before.is_none_or(|before| before == new), "another event after the crash");
-            assert_eq!(deliver(&gateway, &event, n).await.expect(409).code(), "delivered_before");
+            assert_eq!(
+                deliver_anyway(&gateway, &event, n).await.expect(409).code(),
+                "delivered_before"
+            );
             gateway.wait_for_delivery(&new, "succeeded").await;
-            assert!(made.insert(new), "two duplicates are two events");
+            assert!(created.insert(new), "each duplicate becomes its own event");
         }
     }
     gateway.wait_for_delivery(&event, "succeeded").await;
-    made.insert(event);
+    created.insert(event);
     let arrived: HashSet<_> = sink.requests().iter().map(|one| one.id().to_owned()).collect();
-    assert_eq!(arrived, made);
-    assert_eq!(gateway.stats().await["total"], ROUNDS * CLICKS + 1);
+    assert_eq!(arrived, created);
+    assert_eq!(gateway.stats().await["total"], ROUNDS * REQUESTS + 1);
 }
 
 #[tokio::test]
-async fn who_only_looks_sees_no_secret_and_delivers_nothing() {
+async fn viewer_sees_masked_comparison_and_cannot_deliver_duplicate() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a","apikey":"canary-1","b":1}"#).await;
-    again(&gateway, &event, r#"{"id":"a","apikey":"canary-2","b":2}"#).await;
+    send_duplicate(&gateway, &event, r#"{"id":"a","apikey":"canary-2","b":2}"#).await;
     let viewer = gateway.create_token("viewer").await;
     let path = format!("/events/{event}/duplicates/1");
 
     let shown = gateway.api_as(&viewer, Method::GET, &path, None).await.expect(200);
     let exact = gateway.api_as(&viewer, Method::GET, &format!("{path}?exact=true"), None).await;
-    let pressed = gateway.api_as(&viewer, Method::POST, &format!("{path}/deliver"), None).await;
+    let delivered = gateway.api_as(&viewer, Method::POST, &format!("{path}/deliver"), None).await;
 
     assert!(!shown.text().contains("canary"), "{}", shown.text());
     let shown = shown.json();
     let paths: Vec<_> = shown["diff"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
     assert_eq!((paths, &shown["masked"]), (vec![&json!("/b")], &json!(2)));
     assert_eq!(exact.expect(403).code(), "forbidden");
-    assert_eq!(pressed.expect(403).code(), "forbidden");
-    let whole = gateway.get(&format!("/events/{event}/duplicates/1?exact=true")).await.expect(200);
-    assert_eq!(whole.json()["diff"][0]["after"], "\"canary-2\"");
+    assert_eq!(delivered.expect(403).code(), "forbidden");
+    let exact = gateway.get(&format!("/events/{event}/duplicates/1?exact=true")).await.expect(200);
+    assert_eq!(exact.json()["diff"][0]["after"], "\"canary-2\"");
 }
 
-/// The duplicate of a message is the wish to send it, carried out again after a crash.
+/// A duplicate of an outbox event is the same send request repeated after a crash; delivering it would send
+/// the message twice.
 #[tokio::test]
-async fn a_message_is_not_sent_twice_by_this() {
+async fn duplicate_of_outbox_message_cannot_be_delivered() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    let wish = json!({ "destination": "out", "type": "a", "body": { "b": 1 } });
-    let sent = gateway.post("/messages", &wish).await.expect(202).json();
+    let request = json!({ "destination": "out", "type": "a", "body": { "b": 1 } });
+    let sent = gateway.post("/messages", &request).await.expect(202).json();
     let message = sent["id"].as_str().unwrap().to_owned();
     gateway.wait_for_delivery(&message, "succeeded").await;
     gateway.terminate().await;
@@ -290,7 +301,7 @@ async fn a_message_is_not_sent_twice_by_this() {
         let id: EventId = message.parse().unwrap();
         let detail = store.event(id).await.unwrap().unwrap();
         let key = DedupKey::new(detail.event.key.as_deref().unwrap()).unwrap();
-        let again = NewEvent {
+        let duplicate = NewEvent {
             id: EventId::new(now, 1 << 48),
             request_id: detail.event.request_id,
             source: detail.event.source,
@@ -307,24 +318,24 @@ async fn a_message_is_not_sent_twice_by_this() {
             intake: IntakeRecord::default(),
             bodies: Vec::new(),
         };
-        let admitted = store.admit([again].into()).await.unwrap();
+        let admitted = store.admit([duplicate].into()).await.unwrap();
         assert!(matches!(admitted[0], AdmitResult::Duplicate(_)), "{admitted:?}");
     }
     gateway.restart().await;
 
-    let refused = deliver(&gateway, &message, 1).await.expect(409);
+    let refused = deliver_anyway(&gateway, &message, 1).await.expect(409);
 
     assert_eq!(refused.code(), "is_a_message");
     assert_eq!(sink.count(), 1);
 }
 
 #[tokio::test]
-async fn duplicates_are_looked_at_and_delivered_at_the_terminal() {
+async fn cli_lists_compares_and_delivers_duplicates() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", FIRST).await;
     let none = gateway.cli(&["events", "duplicates", &event]).await;
-    again(&gateway, &event, OTHER).await;
+    send_duplicate(&gateway, &event, OTHER).await;
 
     let list = gateway.cli(&["events", "duplicates", &event]).await;
     let shown = gateway.cli(&["events", "duplicates", &event, "1"]).await;

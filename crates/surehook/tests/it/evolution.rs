@@ -1,4 +1,4 @@
-//! `run_surehook evolution`: instances looked after from the command line.
+//! `run_surehook evolution`: managing Evolution instances from the command line.
 
 use std::{
     io::Write as _,
@@ -21,7 +21,7 @@ const ADMIN: [(&str, &str); 2] =
 const API: [(&str, &str); 2] =
     [("EVOLUTION_TOKEN", EvolutionApi::TOKEN), ("EVOLUTION_INSTANCE", EvolutionApi::INSTANCE)];
 
-/// Runs `run_surehook evolution …` in a folder of its own. Nothing that it prints may hold a key.
+/// Runs `run_surehook evolution …` in a temporary folder. Its output must never contain a secret.
 async fn run(url: &str, args: &str, env: &[(&str, &str)]) -> CommandOutput {
     let folder = tempfile::tempdir().unwrap();
     run_in(folder.path(), url, args, env).await
@@ -43,7 +43,7 @@ fn json_of(ran: &CommandOutput) -> Value {
 }
 
 #[tokio::test]
-async fn the_status_of_an_instance_is_told_and_is_the_exit_code() {
+async fn instance_status_is_printed_and_sets_exit_code() {
     let (go, api) = (EvolutionGo::start().await, EvolutionApi::start().await);
     let connected = run(&go.url(), "status --json", &GO).await;
     assert_eq!(connected.code, Some(0), "{connected:?}");
@@ -55,7 +55,7 @@ async fn the_status_of_an_instance_is_told_and_is_the_exit_code() {
     assert!(shown.contains("connected") && shown.contains("Loja"), "{shown}");
     let by_name = [("EVOLUTION_ADMIN_KEY", EvolutionGo::ADMIN_KEY)];
     let by_name = run(&go.url(), "status --instance shop", &by_name).await;
-    assert_eq!(by_name.code, Some(0), "the server's key finds the token: {by_name:?}");
+    assert_eq!(by_name.code, Some(0), "the admin key finds the instance token: {by_name:?}");
 
     go.instance().logged_in = false;
     let not_linked = run(&go.url(), "status --json", &GO).await;
@@ -65,17 +65,17 @@ async fn the_status_of_an_instance_is_told_and_is_the_exit_code() {
     assert_eq!((down.code, &json_of(&down)["state"]), (Some(8), &json!("disconnected")));
     assert!(down.stderr.contains("evolution connect"), "{down:?}");
 
-    for (state, code, told) in
+    for (state, code, expected) in
         [("open", 0, "connected"), ("connecting", 8, "connecting"), ("close", 8, "disconnected")]
     {
         api.instance().state = state;
         let ran = run(&api.url(), "status --service api --json", &API).await;
-        assert_eq!((ran.code, &json_of(&ran)["state"]), (Some(code), &json!(told)), "{ran:?}");
+        assert_eq!((ran.code, &json_of(&ran)["state"]), (Some(code), &json!(expected)), "{ran:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_with_what_to_do() {
+async fn evolution_command_errors_say_what_to_do() {
     let (go, api) = (EvolutionGo::start().await, EvolutionApi::start().await);
     let (go_url, api_url) = (go.url(), api.url());
     let swapped = [("EVOLUTION_TOKEN", EvolutionGo::ADMIN_KEY)];
@@ -109,7 +109,7 @@ async fn what_is_wrong_is_said_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn connecting_keeps_the_webhook_that_is_set() {
+async fn connect_keeps_existing_webhook_settings() {
     let go = EvolutionGo::start().await;
     go.instance().connected = false;
     let kept = run(&go.url(), "connect --json", &ADMIN).await;
@@ -122,7 +122,7 @@ async fn connecting_keeps_the_webhook_that_is_set() {
         assert_eq!(instance.rabbitmq, "enabled");
         assert!(instance.connected);
     }
-    // Nobody can know what is set: it is not wiped.
+    // Without the admin key the current settings cannot be read, so nothing may be overwritten.
     for args in ["connect", "connect --webhook https://a.test", "connect --subscribe MESSAGE"] {
         let refused = run(&go.url(), args, &GO).await;
         assert_eq!(refused.code, Some(5), "{refused:?}");
@@ -141,7 +141,7 @@ async fn connecting_keeps_the_webhook_that_is_set() {
 }
 
 #[tokio::test]
-async fn connecting_at_evolution_api_changes_only_what_is_given() {
+async fn connect_to_evolution_api_changes_only_given_settings() {
     let api = EvolutionApi::start().await;
     let before = json!({
         "enabled": true, "url": "https://old.test", "headers": { "authorization": "x" },
@@ -162,7 +162,7 @@ async fn connecting_at_evolution_api_changes_only_what_is_given() {
 }
 
 #[tokio::test]
-async fn a_phone_is_linked_by_a_code_or_a_picture() {
+async fn connect_links_phone_by_pairing_code_or_qr_image() {
     let (go, api) = (EvolutionGo::start().await, EvolutionApi::start().await);
     let folder = tempfile::tempdir().unwrap();
     go.instance().logged_in = false;
@@ -187,7 +187,7 @@ async fn a_phone_is_linked_by_a_code_or_a_picture() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_set_shown_and_taken_away() {
+async fn proxy_is_set_shown_and_cleared() {
     let (go, api) = (EvolutionGo::start().await, EvolutionApi::start().await);
     let secret = [("MY_PASSWORD", "pa55word")];
     let with = |env: &Env| [env, &secret].concat();
@@ -222,7 +222,7 @@ async fn a_proxy_is_set_shown_and_taken_away() {
 }
 
 #[tokio::test]
-async fn a_password_is_read_from_standard_input() {
+async fn proxy_password_is_read_from_standard_input() {
     let go = EvolutionGo::start().await;
     let args = [
         "evolution",
@@ -252,7 +252,7 @@ async fn a_password_is_read_from_standard_input() {
 }
 
 #[tokio::test]
-async fn a_destination_of_the_settings_says_which_instance_it_is() {
+async fn destination_in_settings_selects_instance() {
     let (go, api) = (EvolutionGo::start().await, EvolutionApi::start().await);
     let folder = tempfile::tempdir().unwrap();
     let settings = format!(

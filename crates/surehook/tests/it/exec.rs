@@ -1,4 +1,4 @@
-//! Destinations that are programs of this machine.
+//! `exec` destinations: deliveries to a local program.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::support::{WAIT_LIMIT, eventually, gateway::Gateway, process::run_surehook};
 
-/// A folder of programs.
-struct Hooks(TempDir);
+/// A temporary folder with executable scripts.
+struct ProgramFolder(TempDir);
 
-impl Hooks {
+impl ProgramFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -24,7 +24,7 @@ impl Hooks {
         self.0.path().join(name)
     }
 
-    /// A program that a shell reads.
+    /// Writes an executable shell script and returns its path.
     fn script(&self, name: &str, script: &str) -> String {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -33,7 +33,7 @@ impl Hooks {
         path.into_os_string().into_string().unwrap()
     }
 
-    /// Settings that allow what is in `folder` of it, and send what comes in to `command`.
+    /// Settings that allow programs in `folder` and route the source `in` to `command`.
     fn settings(&self, folder: &str, command: &str, more: &str) -> String {
         let allowed = self.path(folder);
         format!(
@@ -61,8 +61,8 @@ async fn start(settings: &str) -> Gateway {
     Gateway::builder().env("HOOK_TOKEN", "canary").settings(settings).start().await
 }
 
-/// What a program wrote down: a number, and all of it.
-async fn marked(path: &Path) -> Pid {
+/// Waits until a program has written its process id to this file.
+async fn read_pid(path: &Path) -> Pid {
     eventually(WAIT_LIMIT, || async {
         let text = fs::read_to_string(path).ok()?;
         Pid::from_raw(text.strip_suffix('\n')?.parse().unwrap())
@@ -70,19 +70,19 @@ async fn marked(path: &Path) -> Pid {
     .await
 }
 
-/// Whether a process still runs; one that only waits to be reaped does not.
-fn runs(process: Pid) -> bool {
+/// Whether a process is running. A zombie that waits to be reaped is not.
+fn is_running(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
     let is_zombie = stat.is_ok_and(|stat| stat.rsplit(')').next().unwrap().starts_with(" Z"));
     test_kill_process(process).is_ok() && !is_zombie
 }
 
 #[tokio::test]
-async fn a_program_gets_the_body_and_knows_the_event() {
-    let hooks = Hooks::new();
-    let says = "echo \"$1|$SUREHOOK_EVENT_ID|$SUREHOOK_DELIVERY_ID|$SUREHOOK_ATTEMPT|$SUREHOOK_SOURCE|$SUREHOOK_KEY|$SUREHOOK_DESTINATION|$SUREHOOK_CONTENT_TYPE|$HOME|$SUREHOOK_ADMIN_TOKEN|${API_TOKEN:+set}\"; cat";
-    let program = hooks.script("bin/act", says);
-    let gateway = start(&hooks.settings("bin", &program, "")).await;
+async fn program_receives_body_on_stdin_and_event_in_environment() {
+    let programs = ProgramFolder::new();
+    let script = "echo \"$1|$SUREHOOK_EVENT_ID|$SUREHOOK_DELIVERY_ID|$SUREHOOK_ATTEMPT|$SUREHOOK_SOURCE|$SUREHOOK_KEY|$SUREHOOK_DESTINATION|$SUREHOOK_CONTENT_TYPE|$HOME|$SUREHOOK_ADMIN_TOKEN|${API_TOKEN:+set}\"; cat";
+    let program = programs.script("bin/act", script);
+    let gateway = start(&programs.settings("bin", &program, "")).await;
     let body = "{\"id\":\"a \\u00e9 1\"}";
 
     let headers = [("content-type", "application/json")];
@@ -99,8 +99,8 @@ async fn a_program_gets_the_body_and_knows_the_event() {
 }
 
 #[tokio::test]
-async fn an_exit_code_says_whether_to_try_again() {
-    let hooks = Hooks::new();
+async fn exit_code_decides_whether_delivery_is_retried() {
+    let programs = ProgramFolder::new();
     let script = r#"
         case $(cat) in
         never) echo "not like this" >&2; exit 3 ;;
@@ -108,9 +108,9 @@ async fn an_exit_code_says_whether_to_try_again() {
         killed) [ "$SUREHOOK_ATTEMPT" = 2 ] || kill -9 $$ ;;
         slow) [ "$SUREHOOK_ATTEMPT" = 2 ] || sleep 1000 ;;
         esac"#;
-    let program = hooks.script("bin/act", script);
+    let program = programs.script("bin/act", script);
     let more = "timeout = \"1s\"\nretry = { max_attempts = 3, initial_delay = \"10ms\" }";
-    let gateway = start(&hooks.settings("bin", &program, more)).await;
+    let gateway = start(&programs.settings("bin", &program, more)).await;
 
     let event = gateway.post_accepted("in", "never").await;
     let dead = gateway.wait_for_delivery(&event, "dead").await;
@@ -131,14 +131,14 @@ async fn an_exit_code_says_whether_to_try_again() {
 }
 
 #[tokio::test]
-async fn what_is_not_listed_cannot_be_set_and_is_not_run() {
-    let hooks = Hooks::new();
-    let program = hooks.script("bin/act", "exit 0");
-    let outside = hooks.script("other/act", "touch \"$MARK\"");
-    symlink(&outside, hooks.path("bin/link")).unwrap();
-    symlink("/bin", hooks.path("bin/folder")).unwrap();
-    let gateway = start(&hooks.settings("bin", &program, "")).await;
-    let named = |name: &str| hooks.path(name).into_os_string().into_string().unwrap();
+async fn program_outside_allow_exec_is_rejected_and_never_run() {
+    let programs = ProgramFolder::new();
+    let program = programs.script("bin/act", "exit 0");
+    let outside = programs.script("other/act", "touch \"$MARK\"");
+    symlink(&outside, programs.path("bin/link")).unwrap();
+    symlink("/bin", programs.path("bin/folder")).unwrap();
+    let gateway = start(&programs.settings("bin", &program, "")).await;
+    let named = |name: &str| programs.path(name).into_os_string().into_string().unwrap();
     let cases = [
         (json!([outside]), "allow_exec"),
         (json!(["/bin/sh", "-c", "true"]), "allow_exec"),
@@ -160,25 +160,25 @@ async fn what_is_not_listed_cannot_be_set_and_is_not_run() {
     let spec = json!({ "name": "evil", "kind": "exec", "exec": exec });
     gateway.post("/destinations", &spec).await.expect(422);
 
-    // It was fine when it was saved; now it leads elsewhere.
+    // The path was allowed when it was saved; now it is a link to a program outside the folder.
     fs::remove_file(&program).unwrap();
     symlink(&outside, &program).unwrap();
     let event = gateway.post_accepted("in", "{}").await;
     let dead = gateway.wait_for_delivery(&event, "dead").await;
     assert_eq!(dead["reason"], "invalid_endpoint", "{dead}");
     assert_eq!(dead["attempt_list"][0]["class"], "config");
-    assert!(!hooks.path("mark").exists(), "a program outside the list was run");
+    assert!(!programs.path("mark").exists(), "a program outside the list was run");
 }
 
 #[tokio::test]
-async fn nothing_is_run_unless_the_server_allows_it() {
-    let hooks = Hooks::new();
-    let program = hooks.script("bin/act", "touch \"$MARK\"");
-    let settings = hooks.settings("bin", &program, "");
+async fn stored_exec_destination_is_not_run_without_allow_exec() {
+    let programs = ProgramFolder::new();
+    let program = programs.script("bin/act", "touch \"$MARK\"");
+    let settings = programs.settings("bin", &program, "");
     let mut gateway = start(&settings).await;
     gateway.terminate().await;
 
-    // The destination is in the store, and the server has changed its mind.
+    // The destination is stored, and the settings no longer allow any program.
     let rest = settings.split_once("[[sources]]").unwrap().0;
     fs::write(gateway.folder().join("surehook.toml"), settings.replace(rest, "log = \"warn\"\n"))
         .unwrap();
@@ -193,35 +193,35 @@ async fn nothing_is_run_unless_the_server_allows_it() {
     let dead = gateway.wait_for_delivery(&event, "dead").await;
     assert_eq!(dead["reason"], "invalid_endpoint", "{dead}");
     assert!(dead["attempt_list"][0]["detail"].as_str().unwrap().contains("allow_exec"), "{dead}");
-    assert!(!hooks.path("mark").exists(), "it was run");
+    assert!(!programs.path("mark").exists(), "it was run");
     let spec = json!({ "name": "new", "kind": "exec", "exec": { "command": [program] } });
     let refused = gateway.post("/destinations", &spec).await.expect(422).json();
     assert!(refused["detail"].as_str().unwrap().contains("allow_exec"), "{refused}");
 }
 
 #[tokio::test]
-async fn what_runs_ends_with_the_gateway_and_runs_again_after_it() {
-    let hooks = Hooks::new();
+async fn running_program_is_killed_at_shutdown_and_run_again_after_restart() {
+    let programs = ProgramFolder::new();
     let script = "[ -e \"$MARK\" ] && exit 0\ntrap '' TERM\nsleep 1000 &\necho $! >\"$MARK\"\nwait";
-    let program = hooks.script("bin/act", script);
-    let settings = hooks.settings("bin", &program, "timeout = \"10m\"");
+    let program = programs.script("bin/act", script);
+    let settings = programs.settings("bin", &program, "timeout = \"10m\"");
     let mut gateway = start(&format!("shutdown_grace = \"100ms\"\n{settings}")).await;
     let event = gateway.post_accepted("in", "{}").await;
-    let process = marked(&hooks.path("mark")).await;
+    let process = read_pid(&programs.path("mark")).await;
 
     gateway.terminate().await;
 
-    eventually(WAIT_LIMIT, || async { (!runs(process)).then_some(()) }).await;
+    eventually(WAIT_LIMIT, || async { (!is_running(process)).then_some(()) }).await;
     gateway.restart().await;
     let done = gateway.wait_for_delivery(&event, "succeeded").await;
     assert_eq!(done["attempt_list"][0]["failure"], "interrupted", "{done}");
 }
 
 #[tokio::test]
-async fn its_variables_are_not_shown_and_foreign_settings_are_refused() {
-    let hooks = Hooks::new();
-    let program = hooks.script("bin/act", "exit 0");
-    let gateway = start(&hooks.settings("bin", &program, "")).await;
+async fn exec_environment_is_masked_and_http_settings_are_rejected() {
+    let programs = ProgramFolder::new();
+    let program = programs.script("bin/act", "exit 0");
+    let gateway = start(&programs.settings("bin", &program, "")).await;
     let exec = json!({ "command": [program], "env": { "A": "canary", "B": "env:HOOK_TOKEN" } });
     let spec = json!({ "name": "two", "kind": "exec", "exec": exec });
 

@@ -1,4 +1,4 @@
-//! Lists that are narrowed, and whole lists as NDJSON and CSV.
+//! Filters and pages of lists, and exports of whole lists as NDJSON and CSV.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn ids(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn lists_are_narrowed_by_what_people_look_for() {
+async fn event_and_delivery_lists_are_filtered_by_query() {
     let sink = Sink::with_script(|_, arrival| {
         Reply::status(if arrival.body.starts_with(b"bad") { 400 } else { 200 })
     })
@@ -63,7 +63,7 @@ fn timestamp(secs: i64) -> String {
 }
 
 #[tokio::test]
-async fn a_query_of_the_new_filters_that_makes_no_sense_is_refused_by_name() {
+async fn invalid_list_filter_is_rejected_by_name() {
     let gateway = Gateway::start().await;
     let long = format!("/events?search={}", "x".repeat(257));
     for (path, named) in [
@@ -77,7 +77,7 @@ async fn a_query_of_the_new_filters_that_makes_no_sense_is_refused_by_name() {
         ("/deliveries?code=99", "code"),
         ("/deliveries?code=ok", "code"),
         ("/deliveries?event=dlv_01h455vb4pex5vsknk084sn02q", "event"),
-        ("/deliveries?source=nobody", "nobody"),
+        ("/deliveries?source=absent", "absent"),
         ("/sources?limit=0", "limit"),
         ("/sources?cursor=dst_01h455vb4pex5vsknk084sn02q", "cursor"),
         ("/routes?name=x", "name"),
@@ -89,7 +89,7 @@ async fn a_query_of_the_new_filters_that_makes_no_sense_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_list_is_not_taken_for_an_object() {
+async fn array_in_place_of_object_is_rejected() {
     let gateway = Gateway::start().await;
     for body in [
         json!({ "sources": [["shop", "generic", "none"]] }),
@@ -102,7 +102,7 @@ async fn a_list_is_not_taken_for_an_object() {
 }
 
 #[tokio::test]
-async fn what_is_configured_is_listed_in_pages() {
+async fn configuration_lists_are_paged() {
     let gateway = Gateway::start().await;
     for name in ["a", "b", "c"] {
         gateway.post("/sources", &json!({ "name": name, "verify": "none" })).await.expect(201);
@@ -119,14 +119,14 @@ async fn what_is_configured_is_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn a_list_is_exported_whole() {
+async fn export_contains_every_row_of_the_list() {
     let gateway = Gateway::start().await;
-    // More than one page of an export.
+    // More rows than an export reads at once.
     let mut sent = Vec::new();
     for number in 0..620 {
         sent.push(gateway.post_accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await);
     }
-    // Newest first; those of one millisecond are in the order of their ids.
+    // Newest first; events of the same millisecond are ordered by id.
     sent.sort_unstable_by(|a, b| b.cmp(a));
 
     let export = gateway.get("/events?format=ndjson").await.expect(200);
@@ -137,7 +137,7 @@ async fn a_list_is_exported_whole() {
     let file = "attachment; filename=\"surehook-events.ndjson\"";
     assert_eq!(export.header("content-disposition"), file);
     assert_eq!(export.header("x-content-type-options"), "nosniff");
-    // A row of an export is a row of the list.
+    // Exported rows equal rows of the list.
     let listed = gateway.get("/events?limit=1").await.expect(200).json();
     assert_eq!(rows[0], listed["data"][0]);
 
@@ -156,15 +156,15 @@ async fn a_list_is_exported_whole() {
     assert_eq!(some.text().lines().count(), 7);
     let rest = gateway.get(&format!("/events?format=ndjson&cursor={}", sent[599])).await;
     assert_eq!(rest.expect(200).text().lines().count(), 20);
-    let narrowed = gateway.get("/events?format=csv&search=nothing").await.expect(200);
-    assert_eq!(narrowed.text().lines().count(), 1, "the heading alone");
+    let filtered = gateway.get("/events?format=csv&search=nothing").await.expect(200);
+    assert_eq!(filtered.text().lines().count(), 1, "only the header row");
     let none = gateway.get("/dead-letters?format=ndjson").await.expect(200);
     assert_eq!(none.text(), "");
 }
 
 #[tokio::test]
-async fn exports_whose_readers_go_away_make_room_for_others() {
-    // More than may run at a time.
+async fn abandoned_exports_free_their_slots() {
+    // More exports than may run at the same time.
     const READERS: usize = 12;
     let gateway = Gateway::start().await;
     for number in 0..620 {
@@ -189,7 +189,7 @@ async fn exports_whose_readers_go_away_make_room_for_others() {
 
 // B79.
 #[tokio::test]
-async fn a_key_that_looks_like_a_formula_is_harmless_in_a_spreadsheet() {
+async fn csv_export_escapes_formula_in_key() {
     let gateway = Gateway::start().await;
     gateway.post_accepted("demo", r#"{"id":"=HYPERLINK(\"http://x\",1)"}"#).await;
     let csv = gateway.get("/events?format=csv").await.expect(200).text();

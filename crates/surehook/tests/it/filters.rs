@@ -1,5 +1,4 @@
-//! Events are found by what they owe and by what is in them; all requests are in one list; filters and
-//! transforms can be tried.
+//! Filters of the event and request lists, and trials of a route's filter and transform.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -20,8 +19,8 @@ fn ids(list: &Value) -> Vec<String> {
     rows(list).iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A source with two destinations: one that refuses what comes first, and the inbox.
-async fn two_ways(sink: &Sink) -> Gateway {
+/// Two sources; `in` is routed to the sink as `out` and to the inbox as `other`.
+async fn gateway_with_two_destinations(sink: &Sink) -> Gateway {
     let more = r#"
         [[destinations]]
         name = "other"
@@ -38,8 +37,8 @@ async fn two_ways(sink: &Sink) -> Gateway {
     Gateway::start_with(&format!("{}{more}", route_settings(&sink.url(), ""))).await
 }
 
-/// Waits until the list says that all was tried.
-async fn both_ended(gateway: &Gateway) {
+/// Waits until the list shows the final result of all four deliveries.
+async fn deliveries_end(gateway: &Gateway) {
     eventually(WAIT_LIMIT, || async {
         let listed = rows(&gateway.get("/events").await.expect(200).json());
         let counts: Vec<_> = listed.iter().map(|row| row["deliveries"].clone()).collect();
@@ -50,17 +49,17 @@ async fn both_ended(gateway: &Gateway) {
 }
 
 #[tokio::test]
-async fn events_are_found_by_one_delivery_and_by_values() {
+async fn events_are_filtered_by_delivery_and_body_values() {
     let sink = Sink::with_replies([Reply::status(400), Reply::status(200)]).await;
-    let gateway = two_ways(&sink).await;
+    let gateway = gateway_with_two_destinations(&sink).await;
     let big = "12345678901234567890";
     let bad = gateway.post_accepted("in", format!(r#"{{"id":"a","data":{{"n":{big}}}}}"#)).await;
-    // The sink refuses what comes first, so that must be this one.
+    // The sink rejects its first request, so this event must be delivered first.
     let refused = gateway.find_delivery_to(&bad, "out").await.unwrap();
     gateway.wait_for_delivery_status(&refused, "dead").await;
     let good =
         gateway.post_accepted("in", r#"{"id":"b","data":{"n":7,"list":[{"ok":true}]}}"#).await;
-    both_ended(&gateway).await;
+    deliveries_end(&gateway).await;
     let (a, b) = (vec![bad.clone()], vec![good.clone()]);
     let both = vec![good.clone(), bad.clone()];
     for (query, expected) in [
@@ -86,7 +85,7 @@ async fn events_are_found_by_one_delivery_and_by_values() {
         ("body./data/n=7", &b),
         ("body.id=a&status=dead&code=4xx&source=in", &a),
         ("key=a", &a),
-        ("key=nobody", &vec![]),
+        ("key=absent", &vec![]),
         ("key=a&source=second", &vec![]),
     ] {
         let answer = gateway.get(&format!("/events?{query}")).await.expect(200).json();
@@ -103,7 +102,7 @@ async fn events_are_found_by_one_delivery_and_by_values() {
         ("class=x", "class"),
         ("reason=x", "reason"),
         ("reason=payload_error&status=succeeded", "reason"),
-        ("destination=nobody", "destination"),
+        ("destination=absent", "destination"),
         ("key=", "key"),
         ("body.=1", "body"),
         ("body.a..b=1", "body"),
@@ -114,18 +113,18 @@ async fn events_are_found_by_one_delivery_and_by_values() {
         assert!(answer.detail().contains(named), "case: {query}: {}", answer.detail());
     }
     let args = ["events", "list", "--destination", "out", "--code", "4xx", "--body", "id=a"];
-    let told = gateway.cli(&args).await;
-    assert!(told.stdout.contains(&bad) && !told.stdout.contains(&good), "{told:?}");
-    let told = gateway.cli(&["events", "list", "--key", "b", "--json"]).await;
-    assert!(told.stdout.contains(&good) && !told.stdout.contains(&bad), "{told:?}");
+    let output = gateway.cli(&args).await;
+    assert!(output.stdout.contains(&bad) && !output.stdout.contains(&good), "{output:?}");
+    let output = gateway.cli(&["events", "list", "--key", "b", "--json"]).await;
+    assert!(output.stdout.contains(&good) && !output.stdout.contains(&bad), "{output:?}");
     let csv = gateway.get("/events?format=csv&body.id=a").await.expect(200).text();
     assert_eq!(csv.lines().count(), 2, "{csv}");
 }
 
 #[tokio::test]
-async fn a_key_is_found_in_all_sources_with_its_copies_counted() {
+async fn key_filter_finds_events_of_all_sources_with_duplicate_count() {
     let sink = Sink::ok().await;
-    let gateway = two_ways(&sink).await;
+    let gateway = gateway_with_two_destinations(&sink).await;
     let first = gateway.post_accepted("in", r#"{"id":"same"}"#).await;
     let second = gateway.post_accepted("second", r#"{"id":"same"}"#).await;
     gateway.send_webhook("second", &[], r#"{"id":"same"}"#).await.expect(200);
@@ -142,13 +141,13 @@ async fn a_key_is_found_in_all_sources_with_its_copies_counted() {
 }
 
 #[tokio::test]
-async fn all_that_came_to_the_door_is_in_one_list() {
+async fn request_list_contains_accepted_duplicate_and_refused_requests() {
     let sink = Sink::ok().await;
-    let gateway = two_ways(&sink).await;
+    let gateway = gateway_with_two_destinations(&sink).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200);
     gateway.send_webhook("in", &[], r#"{"id":"a","more":1}"#).await.expect(200);
-    gateway.send_webhook("nobody", &[], "{}").await.expect(404);
+    gateway.send_webhook("absent", &[], "{}").await.expect(404);
     let other = gateway.post_accepted("second?token=hush&b=1", r#"{"id":"a"}"#).await;
 
     let all = eventually(WAIT_LIMIT, || async {
@@ -173,7 +172,7 @@ async fn all_that_came_to_the_door_is_in_one_list() {
     let differing = duplicate.iter().filter(|row| row["bytes_differ"] == true).count();
     assert_eq!(differing, 1);
     assert_eq!(refused[0]["reason"], "unknown_source");
-    // Page by page it is the same list.
+    // Paging returns the same list.
     let (mut paged, mut cursor) = (Vec::new(), String::new());
     loop {
         let page = gateway.get(&format!("/requests?limit=2{cursor}")).await.expect(200).json();
@@ -209,60 +208,60 @@ async fn all_that_came_to_the_door_is_in_one_list() {
         let answer = gateway.get(&format!("/requests?{query}")).await.expect(422);
         assert!(answer.detail().contains(named), "case: {query}: {}", answer.detail());
     }
-    let told = gateway.cli(&["requests", "list", "--outcome", "duplicate"]).await;
-    assert!(told.stdout.contains(&event) && !told.stdout.contains(&other), "{told:?}");
+    let output = gateway.cli(&["requests", "list", "--outcome", "duplicate"]).await;
+    assert!(output.stdout.contains(&event) && !output.stdout.contains(&other), "{output:?}");
 }
 
-/// A trial with a token of its own.
-async fn try_as(gateway: &Gateway, token: &str, wish: &Value) -> HttpResponse {
-    gateway.api_as(token, Method::POST, "/routes/try", Some(wish)).await
+/// Tries a route with the given token.
+async fn try_route_as(gateway: &Gateway, token: &str, request: &Value) -> HttpResponse {
+    gateway.api_as(token, Method::POST, "/routes/try", Some(request)).await
 }
 
 #[tokio::test]
-async fn a_filter_and_a_transform_are_tried_without_doing_anything() {
+async fn route_trial_runs_filter_and_transform_without_delivering() {
     let gateway = Gateway::start_with(&route_settings("https://example.com", "")).await;
     let body = r#"{"id":"a","n":9007199254740993,"password":"CANARY-secret"}"#;
     let event = gateway.post_accepted("in", body).await;
     let viewer = &gateway.create_token("viewer").await;
 
-    let wish = json!({ "filter": ".n > 1", "transform": "{x: .password, n}", "event": event });
-    let tried = try_as(&gateway, viewer, &wish).await.expect(200).json();
-    assert_eq!((&tried["matches"], &tried["filter_error"]), (&json!(true), &Value::Null));
-    assert_eq!(tried["output"], r#"{"x":"•••","n":9007199254740993}"#);
-    assert_eq!((&tried["masked"], &tried["dropped"]), (&json!(1), &json!(false)));
-    // An error quotes what it failed on.
-    let wish =
+    let request = json!({ "filter": ".n > 1", "transform": "{x: .password, n}", "event": event });
+    let trial = try_route_as(&gateway, viewer, &request).await.expect(200).json();
+    assert_eq!((&trial["matches"], &trial["filter_error"]), (&json!(true), &Value::Null));
+    assert_eq!(trial["output"], r#"{"x":"•••","n":9007199254740993}"#);
+    assert_eq!((&trial["masked"], &trial["dropped"]), (&json!(1), &json!(false)));
+    // A jq error quotes the value, which must be masked.
+    let request =
         json!({ "filter": ".password | .a", "transform": "error(.password)", "event": event });
-    let tried = try_as(&gateway, viewer, &wish).await.expect(200);
-    assert!(!tried.text().contains("CANARY"), "{}", tried.text());
-    assert!(tried.json()["filter_error"].is_string() && tried.json()["matches"].is_null());
-    let wish = json!({ "transform": ".password", "event": event, "exact": true });
-    let refused = try_as(&gateway, viewer, &wish).await.expect(403);
+    let trial = try_route_as(&gateway, viewer, &request).await.expect(200);
+    assert!(!trial.text().contains("CANARY"), "{}", trial.text());
+    assert!(trial.json()["filter_error"].is_string() && trial.json()["matches"].is_null());
+    let request = json!({ "transform": ".password", "event": event, "exact": true });
+    let refused = try_route_as(&gateway, viewer, &request).await.expect(403);
     assert_eq!(refused.code(), "forbidden");
-    let exact = gateway.post("/routes/try", &wish).await.expect(200).json();
+    let exact = gateway.post("/routes/try", &request).await.expect(200).json();
     assert_eq!((&exact["output"], &exact["input"]), (&json!("\"CANARY-secret\""), &json!(body)));
 
-    for (wish, name, expected) in [
+    for (request, name, expected) in [
         (json!({ "filter": ".a", "body": { "a": null } }), "matches", json!(false)),
         (json!({ "filter": ".a", "body": "{\"a\":1}" }), "matches", json!(true)),
         (json!({ "transform": "empty", "body": {} }), "dropped", json!(true)),
         (json!({ "transform": ".", "body": [1, 2] }), "output", json!("[1,2]")),
         (json!({ "body": 1.50 }), "input", json!("1.5")),
     ] {
-        let tried = gateway.post("/routes/try", &wish).await.expect(200).json();
-        assert_eq!(tried[name], expected, "case: {wish}: {tried}");
+        let trial = gateway.post("/routes/try", &request).await.expect(200).json();
+        assert_eq!(trial[name], expected, "case: {request}: {trial}");
     }
-    let tried = gateway.post("/routes/try", &json!({ "filter": ".a ==", "body": {} })).await;
-    let said = tried.expect(200).json()["filter_error"].as_str().unwrap().to_owned();
-    assert!(said.contains("line 1, column"), "{said}");
-    let nobody = json!({ "event": "evt_01h455vb4pex5vsknk084sn02q" });
-    gateway.post("/routes/try", &nobody).await.expect(404);
-    for wish in [json!({}), json!({ "event": event, "body": 1 }), json!({ "x": 1 })] {
-        gateway.post("/routes/try", &wish).await.expect(422);
+    let trial = gateway.post("/routes/try", &json!({ "filter": ".a ==", "body": {} })).await;
+    let error = trial.expect(200).json()["filter_error"].as_str().unwrap().to_owned();
+    assert!(error.contains("line 1, column"), "{error}");
+    let unknown = json!({ "event": "evt_01h455vb4pex5vsknk084sn02q" });
+    gateway.post("/routes/try", &unknown).await.expect(404);
+    for request in [json!({}), json!({ "event": event, "body": 1 }), json!({ "x": 1 })] {
+        gateway.post("/routes/try", &request).await.expect(422);
     }
 
-    let told = gateway.cli(&["routes", "try", "--transform", ".n", "--event", &event]).await;
-    assert_eq!((told.code, told.stdout.trim()), (Some(0), "9007199254740993"), "{told:?}");
-    let told = gateway.cli(&["routes", "try", "--filter", ".n |", "--event", &event]).await;
-    assert!(told.code != Some(0) && told.stderr.contains("column"), "{told:?}");
+    let output = gateway.cli(&["routes", "try", "--transform", ".n", "--event", &event]).await;
+    assert_eq!((output.code, output.stdout.trim()), (Some(0), "9007199254740993"), "{output:?}");
+    let output = gateway.cli(&["routes", "try", "--filter", ".n |", "--event", &event]).await;
+    assert!(output.code != Some(0) && output.stderr.contains("column"), "{output:?}");
 }

@@ -1,4 +1,4 @@
-//! What a destination gets, when, and in which order: rate, delay, order, pause, circuit.
+//! Delivery lanes: rate, delay, ordering, pause, drain and circuit of a destination.
 
 use std::{
     sync::{
@@ -16,14 +16,14 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// Attempts follow each other at once.
+/// Retries without noticeable delay.
 const QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 
-/// A destination whose answer can be changed; it begins with this status.
-async fn switchable(status: u16) -> (Sink, Arc<AtomicU16>) {
+/// A destination whose response status can be changed; it starts with `status`.
+async fn switchable_sink(status: u16) -> (Sink, Arc<AtomicU16>) {
     let answer = Arc::new(AtomicU16::new(status));
-    let told = Arc::clone(&answer);
-    let sink = Sink::with_script(move |_, _| Reply::status(told.load(Ordering::SeqCst))).await;
+    let current = Arc::clone(&answer);
+    let sink = Sink::with_script(move |_, _| Reply::status(current.load(Ordering::SeqCst))).await;
     (sink, answer)
 }
 
@@ -31,7 +31,7 @@ async fn state(gateway: &Gateway) -> Value {
     gateway.get("/destinations/out").await.expect(200).json()["state"].clone()
 }
 
-/// Waits until the state of `out` has this value.
+/// Waits until a field of the state of `out` has this value.
 async fn state_is(gateway: &Gateway, name: &str, value: Value) -> Value {
     eventually(WAIT_LIMIT, || async {
         Some(state(gateway).await).filter(|state| state[name] == value)
@@ -46,29 +46,29 @@ async fn count_is(gateway: &Gateway, status: &str, count: usize) {
     .await;
 }
 
-async fn listed(gateway: &Gateway, status: &str) -> Vec<Value> {
+async fn list_deliveries(gateway: &Gateway, status: &str) -> Vec<Value> {
     let answer = gateway.get(&format!("/deliveries?status={status}&limit=1000")).await;
     answer.expect(200).json()["data"].as_array().unwrap().clone()
 }
 
-/// The bodies in the order in which they came.
+/// The bodies in order of arrival.
 fn bodies(sink: &Sink) -> Vec<String> {
     let text = |body: &[u8]| String::from_utf8(body.to_vec()).unwrap();
     sink.requests().iter().map(|arrival| text(&arrival.body)).collect()
 }
 
-fn order(gateway_more: &str, on_failure: &str) -> String {
-    format!("order = {{ key = \"/c\", on_failure = \"{on_failure}\" }}\n{gateway_more}")
+fn ordering(more: &str, on_failure: &str) -> String {
+    format!("order = {{ key = \"/c\", on_failure = \"{on_failure}\" }}\n{more}")
 }
 
 #[tokio::test]
-async fn a_paused_destination_gets_nothing_and_a_resumed_one_all() {
+async fn paused_destination_holds_deliveries_until_resumed() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    let wish = json!({ "reason": "they move house" });
-    let paused = gateway.post("/destinations/out/pause", &wish).await.expect(200).json();
+    let request = json!({ "reason": "planned maintenance" });
+    let paused = gateway.post("/destinations/out/pause", &request).await.expect(200).json();
     assert_eq!(paused["state"]["paused"], true, "{paused}");
-    assert_eq!(paused["state"]["pause"]["reason"], "they move house");
+    assert_eq!(paused["state"]["pause"]["reason"], "planned maintenance");
     assert_eq!(paused["state"]["pause"]["automatic"], false);
 
     let event = gateway.post_accepted("in", "1").await;
@@ -77,8 +77,8 @@ async fn a_paused_destination_gets_nothing_and_a_resumed_one_all() {
     assert_eq!(delivery["attempts"], 0);
     assert_eq!(gateway.stats().await["by_status"]["held"], 1);
     assert_eq!(gateway.stats().await["by_status"]["pending"], 0);
-    assert_eq!(listed(&gateway, "held").await.len(), 1);
-    assert!(listed(&gateway, "pending").await.is_empty());
+    assert_eq!(list_deliveries(&gateway, "held").await.len(), 1);
+    assert!(list_deliveries(&gateway, "pending").await.is_empty());
     assert!(gateway.metrics().await.contains("surehook_destination_paused{destination=\"out\"} 1"));
     let resumed = gateway.post("/destinations/out/resume", &json!({})).await.expect(200).json();
     assert_eq!(resumed["state"]["paused"], false);
@@ -87,34 +87,34 @@ async fn a_paused_destination_gets_nothing_and_a_resumed_one_all() {
 }
 
 #[tokio::test]
-async fn a_backlog_is_worked_off_at_the_rate_that_was_asked_for() {
+async fn backlog_is_drained_at_requested_rate() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for number in 0..30 {
         gateway.post_accepted("in", number.to_string()).await;
     }
-    let wish = json!({ "rate": "20/s burst 1" });
-    let resumed = gateway.post("/destinations/out/resume", &wish).await.expect(200).json();
+    let request = json!({ "rate": "20/s burst 1" });
+    let resumed = gateway.post("/destinations/out/resume", &request).await.expect(200).json();
     assert_eq!(resumed["state"]["drain"]["rate"], "20/s burst 1", "{resumed}");
 
     let arrivals = sink.wait_for_requests(30).await;
     // 29 waits of 50 ms lie between the first and the last; half of that is beyond doubt.
     let took = arrivals[29].at - arrivals[0].at;
     assert!(took > Duration::from_millis(725), "took {took:?}");
-    // What comes later is not the backlog.
+    // Events received later are not part of the backlog.
     gateway.wait_for_delivery(&gateway.post_accepted("in", "late").await, "succeeded").await;
     state_is(&gateway, "drain", json!(null)).await;
 }
 
 #[tokio::test]
-async fn a_drain_outlasts_one_that_comes_later_while_a_line_is_still_there() {
+async fn drain_continues_while_ordering_queue_has_backlog() {
     let sink = Sink::with_script(|_, arrival| {
         let is_slow = arrival.body.starts_with(br#"{"c":"a""#);
         Reply::status(200).after(Duration::from_millis(if is_slow { 500 } else { 0 }))
     })
     .await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), &order("", "block"))).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), &ordering("", "block"))).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for number in 0..4 {
         gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
@@ -125,14 +125,18 @@ async fn a_drain_outlasts_one_that_comes_later_while_a_line_is_still_there() {
     let later = gateway.post_accepted("in", r#"{"c":"b"}"#).await;
 
     gateway.wait_for_delivery(&later, "succeeded").await;
-    assert_eq!(state(&gateway).await["drain"]["rate"], "20/s", "the line is still there");
+    assert_eq!(
+        state(&gateway).await["drain"]["rate"],
+        "20/s",
+        "the ordering queue still has a backlog"
+    );
     count_is(&gateway, "succeeded", 5).await;
     state_is(&gateway, "drain", json!(null)).await;
 }
 
 #[tokio::test]
-async fn a_probe_tries_one_whatever_holds_it() {
-    let (sink, answer) = switchable(500).await;
+async fn probe_attempts_one_delivery_despite_pause_and_schedule() {
+    let (sink, answer) = switchable_sink(500).await;
     let more = r#"retry = { initial_delay = "1h" }"#;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     let nothing = gateway.post("/destinations/out/probe", &json!({})).await;
@@ -143,18 +147,18 @@ async fn a_probe_tries_one_whatever_holds_it() {
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!((&probed["succeeded"], &probed["attempt"]["status"]), (&json!(false), &json!(500)));
     assert_eq!(probed["state"]["paused"], true);
-    // It is due in an hour now, and a probe does not wait.
+    // The retry is due in an hour; a probe ignores the schedule.
     answer.store(200, Ordering::SeqCst);
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!(probed["succeeded"], true, "{probed}");
     assert_eq!(gateway.wait_for_delivery(&event, "succeeded").await["attempts"], 2);
     assert_eq!(state(&gateway).await["paused"], true);
-    let unknown = gateway.post("/destinations/nobody/probe", &json!({})).await;
+    let unknown = gateway.post("/destinations/absent/probe", &json!({})).await;
     unknown.expect(404);
 }
 
 #[tokio::test]
-async fn what_waits_can_be_cancelled_by_a_person() {
+async fn pending_delivery_can_be_cancelled() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "delay = \"1h\"")).await;
     let event = gateway.post_accepted("in", "1").await;
@@ -165,7 +169,7 @@ async fn what_waits_can_be_cancelled_by_a_person() {
 
     assert_eq!(cancelled["status"], "cancelled");
     assert!(cancelled["ended_at"].is_string());
-    // The same wish again finds that it holds.
+    // Cancelling again returns the same result.
     assert_eq!(gateway.post(&cancel, &json!({})).await.expect(200).json(), cancelled);
     let other = "/deliveries/dlv_00000000000000000000000000/cancel";
     gateway.post(other, &json!({})).await.expect(404);
@@ -173,7 +177,7 @@ async fn what_waits_can_be_cancelled_by_a_person() {
 }
 
 #[tokio::test]
-async fn a_delay_comes_before_the_first_attempt_and_not_before_a_replay() {
+async fn delay_applies_to_first_attempt_but_not_to_replay() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "delay = \"1500ms\"")).await;
     let sent = std::time::Instant::now();
@@ -191,8 +195,8 @@ async fn a_delay_comes_before_the_first_attempt_and_not_before_a_replay() {
 }
 
 #[tokio::test]
-async fn a_destination_whose_settings_are_wrong_is_paused_and_says_why() {
-    let (sink, answer) = switchable(404).await;
+async fn repeated_config_failures_pause_destination_with_reason() {
+    let (sink, answer) = switchable_sink(404).await;
     let gateway =
         Gateway::start_with(&route_settings(&sink.url(), "pause_after_config_failures = 3")).await;
     for number in 0..3 {
@@ -206,19 +210,19 @@ async fn a_destination_whose_settings_are_wrong_is_paused_and_says_why() {
         gateway.log().contains("the destination is paused").then_some(())
     })
     .await;
-    let spared = gateway.post_accepted("in", "spared").await;
-    gateway.wait_for_delivery(&spared, "held").await;
+    let held = gateway.post_accepted("in", "held").await;
+    gateway.wait_for_delivery(&held, "held").await;
     assert!(gateway.metrics().await.contains("surehook_destination_paused{destination=\"out\"} 1"));
 
     answer.store(200, Ordering::SeqCst);
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
-    gateway.wait_for_delivery(&spared, "succeeded").await;
+    gateway.wait_for_delivery(&held, "succeeded").await;
     assert_eq!(sink.requests().len(), 4);
 }
 
 #[tokio::test]
-async fn an_open_circuit_holds_and_spends_no_attempts() {
-    let (sink, answer) = switchable(500).await;
+async fn open_circuit_holds_deliveries_without_attempts() {
+    let (sink, answer) = switchable_sink(500).await;
     let more = r#"
         retry = { max_attempts = 5, schedule = ["1ms"] }
         concurrency = 1
@@ -245,7 +249,7 @@ async fn an_open_circuit_holds_and_spends_no_attempts() {
 }
 
 #[tokio::test]
-async fn a_wish_for_peace_does_not_open_the_circuit() {
+async fn retry_after_response_does_not_open_circuit() {
     let sink = Sink::with_script(|number, _| {
         let busy = Reply::status(429).header("retry-after", "1");
         if number < 2 { busy } else { Reply::status(200) }
@@ -254,30 +258,30 @@ async fn a_wish_for_peace_does_not_open_the_circuit() {
     let more = "concurrency = 1\ncircuit = { failures = 1, open_for = \"1h\", max_open = \"1h\" }";
     let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     let event = gateway.post_accepted("in", "1").await;
-    // By the standard policy it may take some seconds more than the destination asked for.
+    // The default policy may wait longer than Retry-After, so the test does not wait for success.
     gateway.wait_for_delivery(&event, "scheduled").await;
     assert_eq!(state(&gateway).await["circuit"], "closed");
 }
 
 #[tokio::test]
-async fn of_one_key_one_at_a_time_is_delivered_in_order() {
-    let (sink, answer) = switchable(500).await;
+async fn deliveries_with_one_ordering_key_are_sent_one_at_a_time_in_order() {
+    let (sink, answer) = switchable_sink(500).await;
     let more =
-        order("circuit = \"off\"\nretry = { max_attempts = 2, schedule = [\"20ms\"] }", "block");
+        ordering("circuit = \"off\"\nretry = { max_attempts = 2, schedule = [\"20ms\"] }", "block");
     let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
     let mut events = Vec::new();
     for number in 0..4 {
         events.push(gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await);
     }
-    // The first is tried for ever; those behind it are held.
+    // The first delivery is retried without limit; those behind it are held.
     sink.wait_for_requests(5).await;
     for event in &events[1..] {
         let delivery = gateway.wait_for_delivery(event, "held").await;
         assert_eq!((&delivery["order_key"], &delivery["attempts"]), (&json!("a"), &json!(0)));
     }
-    assert_eq!(listed(&gateway, "held").await.len(), 3);
+    assert_eq!(list_deliveries(&gateway, "held").await.len(), 3);
     assert!(bodies(&sink).iter().all(|body| body.contains("\"n\":0")));
-    // Somebody gives the third one up, and the first one works at last.
+    // The third delivery is cancelled, then the destination recovers.
     let third =
         gateway.wait_for_delivery(&events[2], "held").await["id"].as_str().unwrap().to_owned();
     gateway.post(&format!("/deliveries/{third}/cancel"), &json!({})).await.expect(200);
@@ -285,19 +289,19 @@ async fn of_one_key_one_at_a_time_is_delivered_in_order() {
     for event in [&events[0], &events[1], &events[3]] {
         gateway.wait_for_delivery(event, "succeeded").await;
     }
-    let came = bodies(&sink);
-    let last: Vec<&String> = came.iter().rev().take(2).collect();
-    assert!(last[1].contains("\"n\":1") && last[0].contains("\"n\":3"), "{came:?}");
+    let arrived = bodies(&sink);
+    let last: Vec<&String> = arrived.iter().rev().take(2).collect();
+    assert!(last[1].contains("\"n\":1") && last[0].contains("\"n\":3"), "{arrived:?}");
 }
 
 #[tokio::test]
-async fn a_dead_first_one_lets_the_next_go() {
+async fn dead_delivery_unblocks_ordering_queue() {
     let sink = Sink::with_script(|_, arrival| {
         let bad = arrival.body.ends_with(b"0}");
         Reply::status(if bad { 500 } else { 200 })
     })
     .await;
-    let more = order(QUICK, "dead");
+    let more = ordering(QUICK, "dead");
     let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
     let bad = gateway.post_accepted("in", r#"{"c":"a","n":0}"#).await;
     let good = gateway.post_accepted("in", r#"{"c":"a","n":1}"#).await;
@@ -305,18 +309,18 @@ async fn a_dead_first_one_lets_the_next_go() {
     gateway.wait_for_delivery(&good, "succeeded").await;
     gateway.wait_for_delivery(&unordered, "succeeded").await;
     assert_eq!(gateway.wait_for_delivery(&bad, "dead").await["attempts"], 3);
-    let line = "surehook_deliveries_without_order_key_total{destination=\"out\"} 1";
-    assert!(gateway.metrics().await.contains(line));
+    let metric = "surehook_deliveries_without_order_key_total{destination=\"out\"} 1";
+    assert!(gateway.metrics().await.contains(metric));
 }
 
 #[tokio::test]
-async fn an_order_that_is_given_up_holds_nobody() {
+async fn removing_ordering_releases_held_deliveries() {
     let sink = Sink::with_script(|_, arrival| {
         let bad = arrival.body.ends_with(b"0}");
         Reply::status(if bad { 500 } else { 200 })
     })
     .await;
-    let more = order("retry = { initial_delay = \"1h\" }", "block");
+    let more = ordering("retry = { initial_delay = \"1h\" }", "block");
     let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
     for number in 0..4 {
         gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
@@ -331,7 +335,7 @@ async fn an_order_that_is_given_up_holds_nobody() {
 }
 
 #[tokio::test]
-async fn lane_settings_that_make_no_sense_are_refused() {
+async fn invalid_lane_settings_are_rejected() {
     let gateway = Gateway::start_with("").await;
     for (name, value) in [
         ("rate", json!("fast")),
@@ -355,16 +359,16 @@ async fn lane_settings_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn destinations_are_held_back_from_the_command_line() {
+async fn cli_pauses_probes_and_resumes_destinations() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let paused =
-        gateway.cli(&["destinations", "pause", "out", "--reason", "they move house"]).await;
+        gateway.cli(&["destinations", "pause", "out", "--reason", "planned maintenance"]).await;
     assert_eq!(paused.code, Some(0), "{paused:?}");
     let events = [gateway.post_accepted("in", "1").await, gateway.post_accepted("in", "2").await];
 
     let listed = gateway.cli(&["destinations", "list"]).await;
-    assert!(listed.stdout.contains("they move house"), "{listed:?}");
+    assert!(listed.stdout.contains("planned maintenance"), "{listed:?}");
     let listed = gateway.cli(&["destinations", "list", "--json"]).await;
     let row: Value = serde_json::from_str(listed.stdout.lines().next().unwrap()).unwrap();
     assert_eq!(row["state"]["paused"], true, "{row}");

@@ -1,4 +1,4 @@
-//! Lanes under load, in an outage, and through a kill.
+//! Delivery lanes under load, during an outage and across kills.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,12 +21,12 @@ use crate::support::{
     sink::{Reply, Sink, SinkRequest},
 };
 
-/// Longer than [`WAIT_LIMIT`]: what takes a while even when all is well.
-const LATER: Duration = Duration::from_secs(100);
+/// For steps that take longer than [`WAIT_LIMIT`] even when everything works.
+const LONG_WAIT: Duration = Duration::from_secs(100);
 
 const SENDERS: usize = 16;
 
-/// Sends these bodies, several at a time; each must be taken in.
+/// Sends these bodies with several clients at once; each must be accepted.
 async fn send_all(gateway: &Gateway, bodies: Vec<String>) {
     let bodies = Arc::new(Mutex::new(bodies));
     let mut sending = JoinSet::new();
@@ -49,24 +49,24 @@ async fn state(gateway: &Gateway) -> Value {
 }
 
 async fn count_is(gateway: &Gateway, status: &str, count: usize) {
-    eventually(LATER, || async {
+    eventually(LONG_WAIT, || async {
         (gateway.stats().await["by_status"][status] == count).then_some(())
     })
     .await;
 }
 
-/// Waits until so many have come. Asking the gateway all the time would cost more than the work.
-async fn have_come(sink: &Sink, count: usize) {
-    eventually(LATER, || async { (sink.count() >= count).then_some(()) }).await;
+/// Waits for `count` arrivals without polling the gateway, which would slow it down.
+async fn wait_for_arrivals(sink: &Sink, count: usize) {
+    eventually(LONG_WAIT, || async { (sink.count() >= count).then_some(()) }).await;
 }
 
-fn each_came_once(arrivals: &[SinkRequest], count: usize) {
+fn assert_each_arrived_once(arrivals: &[SinkRequest], count: usize) {
     let distinct: HashSet<&[u8]> = arrivals.iter().map(|arrival| &arrival.body[..]).collect();
     assert_eq!((arrivals.len(), distinct.len()), (count, count));
 }
 
 #[tokio::test]
-async fn heavy_a_rate_is_held_within_five_percent() {
+async fn heavy_rate_limit_is_kept_within_five_percent() {
     const WINDOW: Duration = Duration::from_secs(20);
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "rate = \"50/s\"")).await;
@@ -75,7 +75,7 @@ async fn heavy_a_rate_is_held_within_five_percent() {
     let in_flight = gateway.stats().await["by_status"]["in_flight"].as_u64().unwrap();
     assert!(in_flight <= 100, "{in_flight} were claimed at 50/s");
 
-    let arrivals = eventually(LATER, || async {
+    let arrivals = eventually(LONG_WAIT, || async {
         // Far fewer than that are not looked at: the test needs its time for other things.
         if sink.count() < 900 {
             return None;
@@ -89,24 +89,24 @@ async fn heavy_a_rate_is_held_within_five_percent() {
     let end = arrivals[0].at + WINDOW;
     let count = arrivals.iter().filter(|arrival| arrival.at < end).count();
     assert!((950..=1050).contains(&count), "{count} in 20 s at 50/s");
-    each_came_once(&arrivals, arrivals.len());
+    assert_each_arrived_once(&arrivals, arrivals.len());
 }
 
-/// Key and number of an event.
-fn place(body: &[u8]) -> (String, usize) {
+/// Ordering key and number of an event.
+fn key_and_number(body: &[u8]) -> (String, usize) {
     let body: Value = serde_json::from_slice(body).unwrap();
     (body["c"].as_str().unwrap().to_owned(), usize::try_from(body["n"].as_u64().unwrap()).unwrap())
 }
 
 #[tokio::test]
-async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
+async fn heavy_order_is_kept_per_key_and_keys_do_not_block_each_other() {
     const KEYS: usize = 1000;
     const EACH: usize = 20;
     let freed = Arc::new(AtomicBool::new(false));
     let (tried, is_free) = (Mutex::new(HashSet::new()), Arc::clone(&freed));
-    // Every tenth fails the first time; one key does not work at all for now.
+    // Every tenth event fails at its first attempt; one key fails until it is freed.
     let script = move |_: usize, arrival: &SinkRequest| {
-        let (key, number) = place(&arrival.body);
+        let (key, number) = key_and_number(&arrival.body);
         let is_stuck = key == "c-0" && !is_free.load(Ordering::SeqCst);
         let digits: usize = key[2..].parse().unwrap();
         let fails =
@@ -114,11 +114,11 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
         Reply::status(if is_stuck || fails { 500 } else { 200 })
     };
     let succeeded: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
-    let kept = Arc::clone(&succeeded);
+    let recorded = Arc::clone(&succeeded);
     let sink = Sink::with_script(move |count, arrival| {
         let reply = script(count, arrival);
         if matches!(reply, Reply::Response { status: 200, .. }) {
-            kept.lock().unwrap().push(place(&arrival.body));
+            recorded.lock().unwrap().push(key_and_number(&arrival.body));
         }
         reply
     })
@@ -133,9 +133,9 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
         send_all(&gateway, (0..KEYS).map(body).collect()).await;
     }
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
-    // All others get through while one key stands still.
+    // All other keys are delivered while one key is blocked.
     let through = || succeeded.lock().unwrap().len();
-    eventually(LATER, || async { (through() == (KEYS - 1) * EACH).then_some(()) }).await;
+    eventually(LONG_WAIT, || async { (through() == (KEYS - 1) * EACH).then_some(()) }).await;
     count_is(&gateway, "succeeded", (KEYS - 1) * EACH).await;
     assert_eq!(gateway.stats().await["by_status"]["held"], EACH - 1);
     assert!(!succeeded.lock().unwrap().iter().any(|(key, _)| key == "c-0"));
@@ -150,10 +150,10 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
     for (key, numbers) in by_key {
         assert_eq!(numbers, (0..EACH).collect::<Vec<_>>(), "{key}");
     }
-    // And no later one was even tried before an earlier one had worked.
+    // No event was attempted before its predecessor of the same key succeeded.
     let mut reached: HashMap<String, usize> = HashMap::new();
     for arrival in sink.requests() {
-        let (key, number) = place(&arrival.body);
+        let (key, number) = key_and_number(&arrival.body);
         let reached = reached.entry(key).or_default();
         assert!(number == *reached || number == *reached + 1, "{number} after {reached}");
         *reached = number;
@@ -161,7 +161,7 @@ async fn heavy_order_is_kept_for_each_key_and_no_key_waits_for_another() {
 }
 
 #[tokio::test]
-async fn heavy_ten_thousand_wait_for_a_pause_to_end_and_come_once() {
+async fn heavy_ten_thousand_held_deliveries_are_sent_once_after_resume() {
     const EVENTS: usize = 10_000;
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
@@ -173,35 +173,35 @@ async fn heavy_ten_thousand_wait_for_a_pause_to_end_and_come_once() {
     count_is(&gateway, "held", EVENTS + 100 - before).await;
     assert_eq!(sink.requests().len(), before);
 
-    let wish = json!({ "rate": "1000/s" });
-    gateway.post("/destinations/out/resume", &wish).await.expect(200);
-    // New ones come while the backlog is worked off.
+    let request = json!({ "rate": "1000/s" });
+    gateway.post("/destinations/out/resume", &request).await.expect(200);
+    // New events arrive while the backlog is drained.
     send_all(&gateway, (0..100).map(|n| format!("late-{n}")).collect()).await;
 
-    have_come(&sink, EVENTS + 200).await;
+    wait_for_arrivals(&sink, EVENTS + 200).await;
     count_is(&gateway, "succeeded", EVENTS + 200).await;
-    each_came_once(&sink.requests(), EVENTS + 200);
+    assert_each_arrived_once(&sink.requests(), EVENTS + 200);
 }
 
-/// The metric's value, 0 if it is not there.
+/// The value of a metric, 0 if it is absent.
 fn metric(metrics: &str, name: &str) -> usize {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name));
     line.map_or(0, |rest| rest.trim().parse().unwrap())
 }
 
 #[tokio::test]
-async fn heavy_an_outage_costs_few_attempts_and_ends_without_a_burst() {
+async fn heavy_outage_costs_few_attempts_and_recovers_without_burst() {
     const EVENTS: usize = 5000;
     const FAILURES: usize = 10;
     const CONCURRENCY: usize = 16;
-    /// How long the destination takes for an event: those that come within it run at once.
-    const TAKES: Duration = Duration::from_millis(20);
+    /// Response time of the destination; arrivals within it ran at the same time.
+    const RESPONSE_TIME: Duration = Duration::from_millis(20);
     let is_up = Arc::new(AtomicBool::new(false));
     let (up, refused) = (Arc::clone(&is_up), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&refused);
     let sink = Sink::with_script(move |_, _| {
         if up.load(Ordering::SeqCst) {
-            return Reply::status(200).after(TAKES);
+            return Reply::status(200).after(RESPONSE_TIME);
         }
         counted.fetch_add(1, Ordering::SeqCst);
         Reply::status(503)
@@ -220,24 +220,24 @@ async fn heavy_an_outage_costs_few_attempts_and_ends_without_a_burst() {
     .await;
 
     is_up.store(true, Ordering::SeqCst);
-    have_come(&sink, EVENTS).await;
+    wait_for_arrivals(&sink, EVENTS).await;
     count_is(&gateway, "succeeded", EVENTS).await;
 
     let probed = metric(&gateway.metrics().await, probes);
     let refused = refused.load(Ordering::SeqCst);
     assert!(refused <= FAILURES + CONCURRENCY + probed, "{refused} attempts, {probed} probes");
     assert_eq!(sink.requests().len(), EVENTS + refused);
-    no_more_at_once_than_the_ramp_allows(&sink.requests()[refused..], TAKES);
+    assert_ramp_is_respected(&sink.requests()[refused..], RESPONSE_TIME);
     assert_eq!(gateway.stats().await["dlq_size"], 0);
 }
 
-/// Those that came within `takes` of each other ran at the same time. A step of the ramp lasts a
-/// second at least and doubles what may run.
-fn no_more_at_once_than_the_ramp_allows(arrivals: &[SinkRequest], takes: Duration) {
+/// Arrivals within `response_time` of each other ran at the same time. Each step of the ramp lasts at least
+/// a second and doubles the allowed concurrency.
+fn assert_ramp_is_respected(arrivals: &[SinkRequest], response_time: Duration) {
     let times: Vec<Instant> = arrivals.iter().map(|arrival| arrival.at).collect();
     for (index, at) in times.iter().enumerate() {
         let at_once =
-            times[..=index].iter().rev().take_while(|other| *at - **other < takes).count();
+            times[..=index].iter().rev().take_while(|other| *at - **other < response_time).count();
         let seconds = u32::try_from((*at - times[0]).as_secs()).unwrap();
         let allowed = 1_usize.checked_shl(seconds).unwrap_or(usize::MAX).min(16);
         assert!(at_once <= allowed, "{at_once} at once in second {seconds} of the ramp");
@@ -245,24 +245,24 @@ fn no_more_at_once_than_the_ramp_allows(arrivals: &[SinkRequest], takes: Duratio
 }
 
 #[tokio::test]
-async fn heavy_a_pause_outlives_a_kill() {
+async fn heavy_pause_survives_kill() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    let wish = json!({ "reason": "they move house" });
-    gateway.post("/destinations/out/pause", &wish).await.expect(200);
+    let request = json!({ "reason": "planned maintenance" });
+    gateway.post("/destinations/out/pause", &request).await.expect(200);
     send_all(&gateway, (0..50).map(|n| n.to_string()).collect()).await;
     gateway.kill9();
     gateway.restart().await;
 
     let state = state(&gateway).await;
-    assert_eq!((&state["paused"], &state["pause"]["reason"]), (&json!(true), &wish["reason"]));
+    assert_eq!((&state["paused"], &state["pause"]["reason"]), (&json!(true), &request["reason"]));
     count_is(&gateway, "held", 50).await;
     assert!(sink.requests().is_empty());
-    let wish = json!({ "rate": "10/s" });
-    gateway.post("/destinations/out/resume", &wish).await.expect(200);
+    let request = json!({ "rate": "10/s" });
+    gateway.post("/destinations/out/resume", &request).await.expect(200);
     gateway.kill9();
     let before = sink.requests().len();
-    assert!(before < 50, "{before} came at 10/s");
+    assert!(before < 50, "{before} arrived at 10/s");
     gateway.restart().await;
     assert_eq!(self::state(&gateway).await["drain"]["rate"], "10/s");
     count_is(&gateway, "succeeded", 50).await;
@@ -271,7 +271,7 @@ async fn heavy_a_pause_outlives_a_kill() {
 }
 
 #[tokio::test]
-async fn heavy_an_open_circuit_outlives_a_kill() {
+async fn heavy_open_circuit_survives_kill() {
     let is_up = Arc::new(AtomicBool::new(false));
     let up = Arc::clone(&is_up);
     let status = move |_: usize, _: &SinkRequest| {
@@ -296,7 +296,7 @@ async fn heavy_an_open_circuit_outlives_a_kill() {
     assert_eq!((&after["circuit"], &after["open_until"]), (&json!("open"), &open["open_until"]));
     count_is(&gateway, "held", 20).await;
     assert_eq!(gateway.stats().await["attempts"], spent);
-    // A person who knows better need not wait.
+    // A manual probe does not wait for the circuit.
     is_up.store(true, Ordering::SeqCst);
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!(probed["succeeded"], true, "{probed}");
@@ -305,11 +305,11 @@ async fn heavy_an_open_circuit_outlives_a_kill() {
 }
 
 #[tokio::test]
-async fn heavy_a_line_keeps_its_order_through_a_kill() {
+async fn heavy_ordering_queue_keeps_order_across_kill() {
     let hangs = Arc::new(AtomicBool::new(true));
     let is_hanging = Arc::clone(&hangs);
     let sink = Sink::with_script(move |_, arrival| {
-        let (_, number) = place(&arrival.body);
+        let (_, number) = key_and_number(&arrival.body);
         if number == 2 && is_hanging.load(Ordering::SeqCst) {
             return Reply::Hang;
         }
@@ -325,12 +325,13 @@ async fn heavy_a_line_keeps_its_order_through_a_kill() {
     gateway.kill9();
     hangs.store(false, Ordering::SeqCst);
     gateway.restart().await;
-    // Those of the next life stand behind those of the last one.
+    // Events received after the restart queue behind those from before it.
     for number in 6..9 {
         gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
     }
     count_is(&gateway, "succeeded", 9).await;
-    let numbers: Vec<usize> = sink.requests().iter().map(|one| place(&one.body).1).collect();
+    let numbers: Vec<usize> =
+        sink.requests().iter().map(|one| key_and_number(&one.body).1).collect();
     let mut distinct = numbers.clone();
     distinct.dedup();
     assert_eq!(distinct, (0..9).collect::<Vec<_>>(), "{numbers:?}");
@@ -338,7 +339,7 @@ async fn heavy_a_line_keeps_its_order_through_a_kill() {
 }
 
 #[tokio::test]
-async fn heavy_settings_change_under_load_and_nothing_is_lost_or_doubled() {
+async fn heavy_settings_changes_under_load_deliver_each_event_once() {
     const ROUNDS: usize = 12;
     const EACH: usize = 250;
     let sink = Sink::ok().await;
@@ -357,38 +358,38 @@ async fn heavy_settings_change_under_load_and_nothing_is_lost_or_doubled() {
         let change = async {
             gateway.put("/destinations/out", &spec).await.expect(200);
             gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
-            let wish = if round % 2 == 0 { json!({}) } else { json!({ "rate": "2000/s" }) };
-            gateway.post("/destinations/out/resume", &wish).await.expect(200);
+            let request = if round % 2 == 0 { json!({}) } else { json!({ "rate": "2000/s" }) };
+            gateway.post("/destinations/out/resume", &request).await.expect(200);
         };
         tokio::join!(send_all(&gateway, (0..EACH).map(body).collect()), change);
     }
     count_is(&gateway, "succeeded", ROUNDS * EACH).await;
-    each_came_once(&sink.requests(), ROUNDS * EACH);
+    assert_each_arrived_once(&sink.requests(), ROUNDS * EACH);
 }
 
 #[tokio::test]
-async fn heavy_a_long_cool_down_outlives_a_kill() {
+async fn heavy_retry_after_cooldown_survives_kill() {
     let busy = Reply::status(429).header("retry-after", "3600");
     let sink = Sink::with_replies([busy, Reply::status(200)]).await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "concurrency = 1")).await;
     let event = gateway.post_accepted("in", "1").await;
     gateway.wait_for_delivery(&event, "scheduled").await;
-    let asked = state(&gateway).await["cooling_until"].clone();
-    assert!(asked.is_string(), "{asked}");
+    let cooling_until = state(&gateway).await["cooling_until"].clone();
+    assert!(cooling_until.is_string(), "{cooling_until}");
     let next = gateway.post_accepted("in", "2").await;
-    // What people ask for is written down with all that there is to say.
+    // Pausing and resuming saves the whole lane state, including the cooldown.
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
     gateway.kill9();
     gateway.restart().await;
 
-    assert_eq!(state(&gateway).await["cooling_until"], asked);
+    assert_eq!(state(&gateway).await["cooling_until"], cooling_until);
     let later = gateway.post_accepted("in", "3").await;
     for waiting in [&next, &later] {
         assert_eq!(gateway.event(waiting).await["deliveries"][0]["attempts"], 0);
     }
     assert_eq!(sink.count(), 1);
-    // Somebody knows better.
+    // A manual resume ends the cooldown.
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
     for waiting in [&next, &later] {
         gateway.wait_for_delivery(waiting, "succeeded").await;
@@ -396,13 +397,13 @@ async fn heavy_a_long_cool_down_outlives_a_kill() {
 }
 
 #[tokio::test]
-async fn heavy_what_a_deleted_destination_was_owed_is_cancelled_through_a_kill() {
+async fn heavy_deliveries_to_deleted_destination_are_cancelled_across_restart() {
     const MANY: usize = 5_000;
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     send_all(&gateway, (0..MANY).map(|number| format!("{{\"n\":{number}}}")).collect()).await;
-    // The settings would bring the destination back with the next start.
+    // The settings file would create the destination again at the next start.
     std::fs::write(gateway.folder().join("surehook.toml"), "").unwrap();
 
     gateway.delete("/destinations/out").await.expect(204);

@@ -1,4 +1,4 @@
-//! What the log must not say: nothing that came from a sender, and no secret.
+//! The log must contain no data of a request and no secret, at any level.
 
 use http::Method;
 use serde_json::json;
@@ -9,19 +9,18 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// Looked for in the log; every value that is a secret or comes from a sender holds one of them.
+/// Every secret and every value of a request contains one of these.
 const CANARIES: [&str; 2] = ["canary", "5511987654321"];
 const PASSWORD: &str = "canary-source-secret";
 
-/// A gateway with a source of each kind, a destination that answers badly, and one whose name does
-/// not exist.
-async fn busy_gateway(log: &str, sink: &Sink) -> Gateway {
+/// A gateway with an open and a verified source, a failing destination, and one whose host does not exist.
+async fn busy_gateway(log_settings: &str, sink: &Sink) -> Gateway {
     let url = format!("{}/canary-path?key=canary-query", sink.url());
     Gateway::builder()
         .env("FROM_ENV", "canary-env-secret")
         .settings(&format!(
             r#"
-            {log}
+            {log_settings}
             limits = {{ body_timeout = "1s", head_timeout = "2s", body_bytes_max = 2000 }}
             [[sources]]
             name = "open"
@@ -52,7 +51,7 @@ async fn busy_gateway(log: &str, sink: &Sink) -> Gateway {
             [[routes]]
             from = "closed"
             to = "unknown"
-            # Fails on a text, with a message that would hold it.
+            # Fails on a string; the jq error message would quote it.
             filter = ".phone.number == 1"
             "#
         ))
@@ -60,8 +59,8 @@ async fn busy_gateway(log: &str, sink: &Sink) -> Gateway {
         .await
 }
 
-/// Does everything that could be logged, well and badly.
-async fn do_everything(gateway: &Gateway) {
+/// Sends valid and invalid requests of every kind that is logged.
+async fn send_everything(gateway: &Gateway) {
     let body = json!({ "id": "canary-key", "phone": "+5511987654321", "text": "canary-body" });
     let body = body.to_string();
     let token: [(&str, &[u8]); 3] = [
@@ -107,30 +106,30 @@ async fn do_everything(gateway: &Gateway) {
     .await;
 }
 
-async fn nothing_is_said(log: &str) {
+async fn assert_log_is_clean(log_settings: &str) {
     let sink = Sink::with_replies([
         Reply::status(500).body("canary-answer"),
         Reply::Close,
         Reply::status(400).header("x-canary", "canary").body("canary-answer"),
     ])
     .await;
-    let mut gateway = busy_gateway(log, &sink).await;
+    let mut gateway = busy_gateway(log_settings, &sink).await;
 
-    do_everything(&gateway).await;
+    send_everything(&gateway).await;
     assert_eq!(gateway.terminate().await.code(), Some(0));
 
-    let said = gateway.log() + &gateway.stdout();
-    assert!(said.contains("shutting down"), "the log is not there:\n{said}");
+    let log = gateway.log() + &gateway.stdout();
+    assert!(log.contains("shutting down"), "the log is missing:\n{log}");
     for canary in CANARIES {
-        let line = said.lines().find(|line| line.contains(canary));
+        let line = log.lines().find(|line| line.contains(canary));
         assert_eq!(line, None, "`{canary}` is in the log");
     }
-    assert!(!said.contains("Y2FuYXJ5"), "a signing secret is in the log");
+    assert!(!log.contains("Y2FuYXJ5"), "a signing secret is in the log");
 }
 
-/// Labels are kept for ever and shown to whoever may see a graph.
+/// Labels are kept forever and are visible to everyone who can read the metrics.
 #[tokio::test]
-async fn a_sender_cannot_make_up_labels() {
+async fn requests_cannot_add_metric_labels() {
     let gateway = Gateway::start().await;
     let canary = |line: &str| format!("{line}\r\nContent-Length: 2\r\n\r\n{{}}");
     for request in [
@@ -152,16 +151,16 @@ async fn a_sender_cannot_make_up_labels() {
 }
 
 #[tokio::test]
-async fn the_log_holds_nothing_of_a_sender() {
-    nothing_is_said("").await;
+async fn default_log_contains_no_request_data_and_no_secrets() {
+    assert_log_is_clean("").await;
 }
 
 #[tokio::test]
-async fn neither_does_the_log_of_someone_who_looks_for_a_fault() {
-    nothing_is_said("log = \"debug\"").await;
+async fn debug_log_contains_no_request_data_and_no_secrets() {
+    assert_log_is_clean("log = \"debug\"").await;
 }
 
 #[tokio::test]
-async fn not_even_the_most_talkative_log() {
-    nothing_is_said("log = \"trace\"\nlog_format = \"text\"").await;
+async fn trace_log_contains_no_request_data_and_no_secrets() {
+    assert_log_is_clean("log = \"trace\"\nlog_format = \"text\"").await;
 }

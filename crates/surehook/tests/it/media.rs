@@ -1,11 +1,11 @@
-//! Files of messages: into a storage that checks signatures, and out of it by links that hold for a
-//! while and are made anew for every attempt.
+//! Media of messages: uploads to an S3 bucket that checks signatures, and expiring download links that are
+//! created for every attempt.
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::sending::{cloud, go};
+use crate::channels::{cloud, go};
 use crate::support::{
     WAIT_LIMIT,
     client::{Client, HttpResponse},
@@ -23,13 +23,13 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06";
 const PDF: &[u8] = b"%PDF-1.7\n1 0 obj\n";
 const TO: &str = "+55 11 98765-4321";
 
-/// What Evolution Go answers when it has sent something.
-fn sent() -> Reply {
+/// The response of Evolution Go to a sent message.
+fn sent_reply() -> Reply {
     Reply::status(200).body(r#"{"message":"success","data":{"Info":{"ID":"3EB0AA"}}}"#)
 }
 
-/// Messages that come to the source `in` go out through an Evolution Go at `url`.
-fn sends(url: &str) -> String {
+/// Settings that route the source `in` to an Evolution Go at `url`.
+fn evolution_settings(url: &str) -> String {
     format!(
         r#"
         [[sources]]
@@ -80,10 +80,11 @@ fn link_of(body: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn an_upload_is_fetched_by_the_receiver_of_its_message() {
-    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent()]).await);
-    let gateway = gateway(&format!("{}{}", s3.settings(""), sends(&sink.url()))).start().await;
-    // More than is looked at, so that the rest passes through.
+async fn uploaded_file_is_fetched_through_signed_link_of_message() {
+    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent_reply()]).await);
+    let gateway =
+        gateway(&format!("{}{}", s3.settings(""), evolution_settings(&sink.url()))).start().await;
+    // Longer than the part that is inspected, so the rest is streamed.
     let file = [PNG, &vec![7; 300_000]].concat();
 
     let answer = upload(&gateway, "?filename=Conta%20de%20maio.png", "image/jpeg", file.clone())
@@ -105,7 +106,7 @@ async fn an_upload_is_fetched_by_the_receiver_of_its_message() {
     assert_eq!(fetched.body, file);
     assert_eq!(fetched.header("content-type"), "image/png");
 
-    // Nobody gets it without a signature, with another one, or another file with this one.
+    // The link works only with its own signature, expiry and file.
     let unsigned = link.split('?').next().unwrap();
     assert!(fetch(unsigned).await.expect(403).text().contains("AccessDenied"));
     let last = if link.ends_with('0') { "1" } else { "0" };
@@ -120,10 +121,10 @@ async fn an_upload_is_fetched_by_the_receiver_of_its_message() {
 }
 
 #[tokio::test]
-async fn a_link_that_ran_out_is_a_fresh_one_at_the_next_attempt() {
+async fn each_attempt_gets_a_new_media_link() {
     let s3 = S3Server::start();
     let down = Reply::status(500).body(r#"{"error":"client disconnected"}"#);
-    let sink = Sink::with_replies([down, sent()]).await;
+    let sink = Sink::with_replies([down, sent_reply()]).await;
     let now = unix_now();
     let gateway = FakeClockGateway::with_bucket(now, Some(s3.bucket())).await;
     let bearer = format!("Bearer {TOKEN}");
@@ -145,7 +146,7 @@ async fn a_link_that_ran_out_is_a_fresh_one_at_the_next_attempt() {
         gateway.api(Method::POST, path, Some(&spec)).await.expect(201);
     }
 
-    // The first attempt is made an hour ago by the clock of the gateway, so that its link has run out.
+    // The first attempt is made with the clock an hour back, so its link has expired.
     gateway.set_clock(now - 3600);
     let message = json!({ "to": TO, "document": { "file": file } }).to_string();
     gateway.send(Method::POST, "/in/in", &[], message).await.expect(200);
@@ -159,9 +160,9 @@ async fn a_link_that_ran_out_is_a_fresh_one_at_the_next_attempt() {
 }
 
 #[tokio::test]
-async fn a_file_that_no_message_names_any_more_is_forgotten() {
+async fn media_unused_for_retention_time_is_removed() {
     const DAY: i64 = 86_400;
-    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent()]).await);
+    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent_reply()]).await);
     let now = unix_now();
     let gateway = FakeClockGateway::with_bucket(now, Some(s3.bucket())).await;
     let bearer = format!("Bearer {TOKEN}");
@@ -182,7 +183,7 @@ async fn a_file_that_no_message_names_any_more_is_forgotten() {
     gateway.api(Method::POST, "/messages", Some(&message)).await.expect(202);
     nth(&sink, 0).await;
     gateway.set_clock(now + 181 * DAY);
-    // Whatever is configured calls retention.
+    // Any configuration change triggers retention.
     let source = json!({ "name": "in", "verify": "none" });
     gateway.api(Method::POST, "/sources", Some(&source)).await.expect(201);
 
@@ -197,15 +198,17 @@ async fn a_file_that_no_message_names_any_more_is_forgotten() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
-    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent()]).await);
-    let gateway = gateway(&format!("{}{}", s3.settings(""), sends(&sink.url()))).start().await;
-    // The bytes are believed, not who sends them.
+async fn unsupported_or_unknown_media_makes_delivery_dead_with_reason() {
+    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent_reply()]).await);
+    let gateway =
+        gateway(&format!("{}{}", s3.settings(""), evolution_settings(&sink.url()))).start().await;
+    // The media type is detected from the bytes; the declared type is ignored.
     let pdf = upload(&gateway, "", "image/png", PDF).await.expect(201).json();
     assert_eq!((&pdf["kind"], &pdf["mime_type"]), (&json!("document"), &json!("application/pdf")));
-    let nobody = "med_01h455vb4pex5vsknk084sn02q";
+    let unknown = "med_01h455vb4pex5vsknk084sn02q";
 
-    for (file, part) in [(pdf["id"].as_str().unwrap(), "send it as `document`"), (nobody, nobody)] {
+    for (file, part) in [(pdf["id"].as_str().unwrap(), "send it as `document`"), (unknown, unknown)]
+    {
         let message = json!({ "to": TO, "image": { "file": file } }).to_string();
         let event = gateway.post_accepted("in", message).await;
         let dead = eventually(WAIT_LIMIT, || async {
@@ -219,9 +222,9 @@ async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
             gateway.get(&path).await.expect(200).json()["attempt_list"][0]["detail"].clone();
         assert!(detail.as_str().unwrap().contains(part), "{detail}");
     }
-    // Whoever asks the API learns it at once, and nothing is stored.
+    // The API rejects such a message immediately and stores nothing.
     for (field, file, status) in
-        [("image", &pdf["id"], 422), ("image", &json!(nobody), 422), ("document", &pdf["id"], 202)]
+        [("image", &pdf["id"], 422), ("image", &json!(unknown), 422), ("document", &pdf["id"], 202)]
     {
         let message = json!({ "destination": "out", "to": TO, field: { "file": file } });
         let answer = gateway.post("/messages", &message).await.expect(status);
@@ -232,12 +235,13 @@ async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
 }
 
 #[tokio::test]
-async fn without_a_bucket_files_wait_and_texts_pass() {
-    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent()]).await);
-    let settings = format!("{}{}", s3.settings(""), sends(&sink.url()));
+async fn without_bucket_media_messages_wait_and_texts_are_sent() {
+    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent_reply()]).await);
+    let settings = format!("{}{}", s3.settings(""), evolution_settings(&sink.url()));
     let mut gateway = gateway(&settings).start().await;
     let file = upload(&gateway, "", "image/png", PNG).await.expect(201).json()["id"].clone();
-    let without = format!("allow_networks = [\"127.0.0.0/8\"]\n{}", sends(&sink.url()));
+    let without =
+        format!("allow_networks = [\"127.0.0.0/8\"]\n{}", evolution_settings(&sink.url()));
     std::fs::write(gateway.folder().join("surehook.toml"), without).unwrap();
     gateway.restart().await;
 
@@ -264,7 +268,7 @@ async fn without_a_bucket_files_wait_and_texts_pass() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_taken_says_what_to_do() {
+async fn rejected_upload_says_what_to_do() {
     let s3 = S3Server::start();
     let small = gateway(&s3.settings("max_bytes = 1000")).start().await;
     assert_eq!(
@@ -295,7 +299,7 @@ async fn a_file_that_is_not_taken_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_file_comes_whole_or_not_at_all() {
+async fn incomplete_upload_is_not_stored() {
     let s3 = S3Server::start();
     let gateway = gateway(&s3.settings("")).start().await;
     let head =
@@ -308,7 +312,7 @@ async fn a_file_comes_whole_or_not_at_all() {
     let mut cut: RawConnection = gateway.connect_raw().await;
     cut.write(format!("{head}content-length: 100\r\n\r\n%PDF-1.7").as_bytes()).await;
     cut.finish_writing().await;
-    // Who has hung up may not be told.
+    // The response may not reach a client that has disconnected.
     assert!(cut.read_response().await.is_none_or(|answer| answer.status == 400));
     let store = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
     let known = "SELECT count(*) FROM media";
@@ -316,7 +320,7 @@ async fn a_file_comes_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn the_same_upload_with_the_same_key_is_one_file() {
+async fn repeated_upload_with_same_idempotency_key_is_one_file() {
     let s3 = S3Server::start();
     let gateway = gateway(&s3.settings("")).start().await;
     let bearer = format!("Bearer {TOKEN}");
@@ -325,7 +329,7 @@ async fn the_same_upload_with_the_same_key_is_one_file() {
         ("content-type", b"image/png"),
         ("idempotency-key", b"upload-1"),
     ];
-    // Larger than what the API reads of anything else.
+    // Larger than any other request body the API accepts.
     let file = [PNG, &vec![0; 3 << 20]].concat();
     let post = |body: Vec<u8>| gateway.request(Method::POST, "/api/v1/media", &headers, body);
 
@@ -338,7 +342,7 @@ async fn the_same_upload_with_the_same_key_is_one_file() {
 }
 
 #[tokio::test]
-async fn a_file_can_go_to_the_cloud_api_itself() {
+async fn file_is_uploaded_directly_to_cloud_api() {
     let sink = Sink::with_replies([
         Reply::status(200).body(r#"{"id":"1234567890"}"#),
         Reply::status(400).body(r#"{"error":{"message":"(#100) Param file","code":100}}"#),
@@ -374,7 +378,7 @@ async fn a_file_can_go_to_the_cloud_api_itself() {
         "{}",
         refused.detail()
     );
-    // It is told here already that Meta would not take it.
+    // Content that Meta would reject is rejected before the upload.
     let unfit = upload(&gateway, "?destination=wa", "image/gif", &b"GIF89a......"[..]).await;
     assert_eq!(unfit.expect(422).code(), "unfit_media");
     assert_eq!(
@@ -384,9 +388,9 @@ async fn a_file_can_go_to_the_cloud_api_itself() {
     assert_eq!(sink.count(), 2);
 }
 
-// From the command line a file goes to the Cloud API where that sends, and into the bucket otherwise.
+// The CLI uploads to the Cloud API if that is the destination's channel, and to the bucket otherwise.
 #[tokio::test]
-async fn a_file_is_sent_from_the_command_line() {
+async fn cli_uploads_file_and_sends_it() {
     let (s3, meta, evolution) =
         (S3Server::start(), CloudApi::start().await, EvolutionGo::start().await);
     let destinations = cloud("wa", &meta.url(), "") + &go("go", &evolution.url(), "");

@@ -1,4 +1,4 @@
-//! Messages that are sent over the API: what is taken, what is refused, and that each is sent once.
+//! `POST /messages`: what is accepted, what is rejected, and that each message is sent once.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -33,10 +33,10 @@ fn text(answer: &Value, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_webhook_goes_out_byte_for_byte_and_can_be_followed() {
+async fn webhook_message_is_sent_byte_for_byte_and_tracked() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    // As written: a number that no float holds, and a space.
+    // The body contains a number that no float can hold, and a space; both must be preserved.
     let body = r#"{"destination":"out","type":"order.paid","headers":{"x-shop":"7"},"body":{"total": 12345678901234567890123}}"#;
 
     let answer =
@@ -54,7 +54,7 @@ async fn a_webhook_goes_out_byte_for_byte_and_can_be_followed() {
     assert_eq!(arrivals[0].id(), id);
     assert_eq!(arrivals[0].header("x-shop"), "7");
     assert_eq!(arrivals[0].header("content-type"), "application/json");
-    // An event like any other.
+    // A message is an event of the source `outbox`.
     let event = gateway.event(&id).await;
     assert_eq!((&event["source"], &event["kind"]), (&json!("outbox"), &json!("order.paid")));
     let found = gateway.get("/events?kind=order.paid").await.expect(200).json();
@@ -62,7 +62,7 @@ async fn a_webhook_goes_out_byte_for_byte_and_can_be_followed() {
 }
 
 #[tokio::test]
-async fn a_message_is_not_lost_by_a_kill_after_its_answer() {
+async fn accepted_message_survives_kill() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
@@ -80,9 +80,8 @@ async fn a_message_is_not_lost_by_a_kill_after_its_answer() {
     assert_eq!(sink.wait_for_requests(1).await[0].body, "[1,2]");
 }
 
-// The same Idempotency-Key fifty times at once: one send, fifty equal answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifty_copies_at_once_are_one_send_and_fifty_equal_answers() {
+async fn fifty_concurrent_requests_with_one_idempotency_key_send_one_message() {
     let sink = Sink::ok().await;
     let gateway = Arc::new(Gateway::start_with(&route_settings(&sink.url(), "")).await);
     let message = json!({ "destination": "out", "type": "order.paid", "body": { "n": 1 } });
@@ -104,7 +103,7 @@ async fn fifty_copies_at_once_are_one_send_and_fifty_equal_answers() {
 }
 
 #[tokio::test]
-async fn the_same_wish_after_a_kill_is_not_sent_again() {
+async fn repeated_idempotency_key_after_kill_sends_nothing_again() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let message = json!({ "destination": "out", "body": "hi" });
@@ -122,12 +121,12 @@ async fn the_same_wish_after_a_kill_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_refused_and_not_stored() {
+async fn invalid_message_is_rejected_and_not_stored() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let cases = [
         (json!({ "body": {} }), "invalid", "`destination` is missing"),
-        (json!({ "destination": "nobody", "body": {} }), "unknown_destination", "`nobody`"),
+        (json!({ "destination": "absent", "body": {} }), "unknown_destination", "`absent`"),
         (json!({ "destination": "out" }), "invalid", "body"),
         (json!({ "destination": "out", "body": {}, "text": "hi" }), "invalid", "text"),
         (
@@ -155,20 +154,20 @@ async fn what_cannot_be_sent_is_refused_and_not_stored() {
 }
 
 #[tokio::test]
-async fn the_outbox_is_built_in_and_stays() {
+async fn outbox_source_is_built_in_and_cannot_be_removed() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    let mine = json!({ "name": "outbox", "verify": "none" });
-    let refused = gateway.post("/sources", &mine).await.expect(422);
+    let own = json!({ "name": "outbox", "verify": "none" });
+    let refused = gateway.post("/sources", &own).await.expect(422);
     assert!(refused.detail().contains("built in"), "{}", refused.detail());
     gateway.get("/sources/outbox").await.expect(404);
     let message = json!({ "destination": "out", "body": {} });
     gateway.post("/messages", &message).await.expect(202);
 
-    // Nobody sends webhooks to it.
+    // It does not receive webhooks.
     let answer = gateway.send_webhook("outbox", &[], "{}").await.expect(404);
     assert_eq!(answer.code(), "unknown_source");
-    // It is in no export, and what is applied leaves it alone.
+    // It is not exported, and applying a configuration does not change it.
     let exported = gateway.get("/configuration").await.expect(200).json();
     let names: Vec<_> =
         exported["sources"].as_array().unwrap().iter().map(|s| &s["name"]).collect();
@@ -177,8 +176,8 @@ async fn the_outbox_is_built_in_and_stays() {
     assert_eq!(report["deleted"], json!([]));
     gateway.get("/sources/outbox").await.expect(200);
     gateway.delete("/sources/outbox").await.expect(422);
-    gateway.put("/sources/outbox", &mine).await.expect(422);
-    // What can be set about it can be, and is exported then.
+    gateway.put("/sources/outbox", &own).await.expect(422);
+    // Its few settings can be changed, and then it is exported.
     let kept = json!({ "name": "outbox", "provider": "outbox", "retention": { "bodies": "1d" } });
     gateway.put("/sources/outbox", &kept).await.expect(200);
     let exported = gateway.get("/configuration").await.expect(200).json();
@@ -188,7 +187,7 @@ async fn the_outbox_is_built_in_and_stays() {
 }
 
 #[tokio::test]
-async fn a_route_from_the_outbox_gets_every_message_too() {
+async fn route_from_outbox_receives_every_message() {
     let (sink, log) = (Sink::ok().await, Sink::ok().await);
     let more = format!(
         "[[destinations]]\nname = \"log\"\nurl = \"{}\"\n[[routes]]\nfrom = \"outbox\"\nto = \"log\"\n[[routes]]\nfrom = \"outbox\"\nto = \"out\"\n",
@@ -208,7 +207,7 @@ async fn a_route_from_the_outbox_gets_every_message_too() {
 }
 
 #[tokio::test]
-async fn a_message_can_wait_and_be_stopped() {
+async fn delayed_message_can_be_cancelled() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let message = json!({ "destination": "out", "body": {}, "delay": "1h" });
@@ -223,16 +222,16 @@ async fn a_message_can_wait_and_be_stopped() {
 }
 
 #[tokio::test]
-async fn messages_are_listed_by_destination_and_status() {
+async fn messages_are_filtered_by_destination_and_status() {
     let sink = Sink::with_replies([Reply::status(200), Reply::status(400)]).await;
     let more = "[[destinations]]\nname = \"inbox\"\nurl = \"builtin:inbox\"\n";
     let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     assert_eq!(gateway.get("/messages").await.expect(200).json()["data"], json!([]));
     let mut ids = Vec::new();
-    for (destination, ends) in [("out", "sent"), ("out", "failed"), ("inbox", "sent")] {
+    for (destination, status) in [("out", "sent"), ("out", "failed"), ("inbox", "sent")] {
         let message = json!({ "destination": destination, "body": {} });
         let answer = gateway.post("/messages", &message).await.expect(202).json();
-        message_is(&gateway, &text(&answer, "id"), ends).await;
+        message_is(&gateway, &text(&answer, "id"), status).await;
         ids.push(text(&answer, "id"));
     }
     let cases: [(&str, &[usize]); 6] = [
@@ -251,14 +250,14 @@ async fn messages_are_listed_by_destination_and_status() {
         assert_eq!(found, expected, "case: {query}");
     }
     gateway.get("/messages?status=lost").await.expect(422);
-    gateway.get("/messages?destination=nobody").await.expect(422);
+    gateway.get("/messages?destination=absent").await.expect(422);
 }
 
 #[tokio::test]
-async fn a_message_is_found_by_the_time_that_it_shows() {
+async fn message_is_found_by_its_created_at_time() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    // The outbox is made for the first one, so that some time passes while it is taken in.
+    // The first message creates the outbox source, so accepting it takes some time.
     let message = json!({ "destination": "out", "body": {} });
     let id = text(&send(&gateway, "k", &message).await.expect(202).json(), "id");
     let shown =
@@ -272,7 +271,7 @@ async fn a_message_is_found_by_the_time_that_it_shows() {
 }
 
 #[tokio::test]
-async fn a_copy_does_not_wait_for_ever() {
+async fn concurrent_request_with_same_key_is_answered_409_after_wait() {
     let sink = Sink::with_replies([Reply::Hang]).await;
     let limits = "[limits]\nidempotency_wait = \"1ms\"\n";
     let settings = format!("{limits}{}", route_settings(&sink.url(), "timeout = \"10m\""));
@@ -286,15 +285,15 @@ async fn a_copy_does_not_wait_for_ever() {
     let first = tokio::spawn(probe(Arc::clone(&gateway)));
     sink.wait_for_requests(1).await;
 
-    let copy = probe(Arc::clone(&gateway)).await.expect(409);
+    let second = probe(Arc::clone(&gateway)).await.expect(409);
 
-    assert_eq!(copy.code(), "idempotency_in_flight");
-    assert_eq!(copy.header("retry-after"), "1");
+    assert_eq!(second.code(), "idempotency_in_flight");
+    assert_eq!(second.header("retry-after"), "1");
     first.abort();
 }
 
-/// Settings with a destination `wa` that sends through a stand-in for the Cloud API, and a source
-/// `meta` that its statuses come to.
+/// Settings with a destination `wa` that sends through a fake Cloud API, and a source `meta` that receives
+/// its status updates.
 fn whatsapp(sink: &Sink) -> String {
     let base = sink.url().replace("/hook", "/v23.0");
     format!(
@@ -313,20 +312,20 @@ fn whatsapp(sink: &Sink) -> String {
     )
 }
 
-fn taken(wamid: &str) -> Reply {
+fn accepted_reply(wamid: &str) -> Reply {
     let body = json!({ "messaging_product": "whatsapp", "messages": [{ "id": wamid }] });
     Reply::status(200).header("content-type", "application/json").body(body.to_string())
 }
 
-/// A status as Meta sends it.
-fn status(wamid: &str, word: &str, errors: &Value) -> String {
+/// A status update as Meta sends it.
+fn status_update(wamid: &str, state: &str, errors: &Value) -> String {
     json!({
         "object": "whatsapp_business_account",
         "entry": [{ "id": "1", "changes": [{ "field": "messages", "value": {
             "messaging_product": "whatsapp",
             "metadata": { "phone_number_id": "106540352242922", "display_phone_number": "1" },
             "statuses": [{
-                "id": wamid, "status": word, "timestamp": "1700000000",
+                "id": wamid, "status": state, "timestamp": "1700000000",
                 "recipient_id": "5511987654321", "errors": errors,
             }],
         } }] }],
@@ -335,8 +334,8 @@ fn status(wamid: &str, word: &str, errors: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses() {
-    let sink = Sink::with_replies([taken("wamid.A")]).await;
+async fn message_is_sent_through_channel_and_tracked_by_status_updates() {
+    let sink = Sink::with_replies([accepted_reply("wamid.A")]).await;
     let gateway = Gateway::start_with(&whatsapp(&sink)).await;
     let message = json!({ "destination": "wa", "to": "+55 (11) 98765-4321", "text": "hi" });
 
@@ -352,9 +351,12 @@ async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses(
     assert_eq!(body["text"]["body"], "hi");
     assert!(body["biz_opaque_callback_data"].as_str().unwrap().starts_with(&id));
 
-    // In the wrong order, and one of them twice.
-    for word in ["read", "delivered", "delivered", "sent"] {
-        gateway.send_webhook("meta", &[], status("wamid.A", word, &Value::Null)).await.expect(200);
+    // Updates arrive out of order, and one of them twice.
+    for state in ["read", "delivered", "delivered", "sent"] {
+        gateway
+            .send_webhook("meta", &[], status_update("wamid.A", state, &Value::Null))
+            .await
+            .expect(200);
     }
 
     let read = message_is(&gateway, &id, "read").await;
@@ -364,39 +366,42 @@ async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses(
         let list = gateway.get(&format!("/messages{query}")).await.expect(200).json();
         assert_eq!(list["data"][0]["id"], id.as_str(), "case: {query}");
     }
-    // What is searched for by phone finds the message and its statuses.
+    // A search by phone finds the message and its status updates.
     let found = gateway.get("/events?phone=5511987654321").await.expect(200).json();
     assert_eq!(found["data"].as_array().unwrap().len(), 4);
-    // And so does the conversation, which tells what became of the message.
-    let visitor = DashboardClient::new(&gateway).await;
-    for asked in ["phone=%2B55+11+98765-4321".to_owned(), format!("event={id}")] {
-        let page = visitor.page(&format!("/conversations?{asked}")).await.html;
+    // The conversation page shows the message with its state.
+    let session = DashboardClient::new(&gateway).await;
+    for query in ["phone=%2B55+11+98765-4321".to_owned(), format!("event={id}")] {
+        let page = session.page(&format!("/conversations?{query}")).await.html;
         let (_, line) = page.split_once(r#"<li class="outgoing">"#).unwrap();
         let (line, _) = line.split_once("</li>").unwrap();
-        assert!(line.contains("hi") && line.contains("#i-eye"), "case: {asked}: {line}");
+        assert!(line.contains("hi") && line.contains("#i-eye"), "case: {query}: {line}");
     }
 }
 
 #[tokio::test]
-async fn a_status_says_why_a_message_failed() {
-    let sink = Sink::with_replies([taken("wamid.B")]).await;
+async fn failed_status_update_shows_error_of_message() {
+    let sink = Sink::with_replies([accepted_reply("wamid.B")]).await;
     let gateway = Gateway::start_with(&whatsapp(&sink)).await;
     let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
     message_is(&gateway, &id, "sent").await;
     let errors = json!([{ "code": 131_026, "title": "Message undeliverable" }]);
 
-    gateway.send_webhook("meta", &[], status("wamid.B", "failed", &errors)).await.expect(200);
+    gateway
+        .send_webhook("meta", &[], status_update("wamid.B", "failed", &errors))
+        .await
+        .expect(200);
 
     let failed = message_is(&gateway, &id, "failed").await;
-    let told = &failed["statuses"][0];
-    assert_eq!((&told["error_code"], &told["state"]), (&json!("131026"), &json!("failed")));
-    assert_eq!(told["error_title"], "Message undeliverable");
+    let update = &failed["statuses"][0];
+    assert_eq!((&update["error_code"], &update["state"]), (&json!("131026"), &json!("failed")));
+    assert_eq!(update["error_title"], "Message undeliverable");
 }
 
 #[tokio::test]
-async fn what_a_service_cannot_send_is_refused_and_not_stored() {
-    let sink = Sink::with_replies([taken("wamid.A")]).await;
+async fn message_unsupported_by_channel_is_rejected_and_not_stored() {
+    let sink = Sink::with_replies([accepted_reply("wamid.A")]).await;
     let gateway = Gateway::start_with(&whatsapp(&sink)).await;
     let cases = [
         (
@@ -420,8 +425,8 @@ async fn what_a_service_cannot_send_is_refused_and_not_stored() {
 }
 
 #[tokio::test]
-async fn messages_are_sent_from_the_command_line() {
-    let sink = Sink::with_replies([taken("wamid.A")]).await;
+async fn cli_sends_every_message_type() {
+    let sink = Sink::with_replies([accepted_reply("wamid.A")]).await;
     let gateway = Gateway::start_with(&whatsapp(&sink)).await;
     let to = ["send", "wa", "--to", "5511987654321", "--wait"];
     let cases: [(&[&str], Value); 7] = [
@@ -467,7 +472,7 @@ async fn messages_are_sent_from_the_command_line() {
     }
     let contacts = [&to[..], &["--contact", "Ana Lima:+55 11 98765-4321"]].concat();
     assert_eq!(gateway.cli(&contacts).await.code, Some(0));
-    // Usage that makes no sense ends before anything is sent.
+    // Invalid arguments are rejected before anything is sent.
     for args in [
         &["--text", "hi", "--image", "https://a.test/i.jpg"][..],
         &["--react", "x"],
@@ -481,7 +486,7 @@ async fn messages_are_sent_from_the_command_line() {
 }
 
 #[tokio::test]
-async fn a_webhook_is_sent_once_from_the_command_line() {
+async fn cli_send_with_idempotency_key_sends_webhook_once() {
     let sink = Sink::with_replies([Reply::status(200), Reply::status(400)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let once = ["send", "out", "--type", "order.paid", "--json", "--idempotency-key", "k-1"];
@@ -505,20 +510,21 @@ async fn a_webhook_is_sent_once_from_the_command_line() {
 }
 
 #[tokio::test]
-async fn a_status_tells_what_became_of_a_message_that_nobody_knew_of() {
+async fn status_update_settles_ambiguous_message() {
     let sink = Sink::with_replies([Reply::Close]).await;
     let parked = format!("{}\nsending = {{ on_ambiguous = \"park\" }}\n", whatsapp(&sink));
     let gateway = Gateway::start_with(&parked).await;
     let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
-    let lost = message_is(&gateway, &id, "failed").await;
-    assert_eq!((&lost["reason"], &lost["sent_id"]), (&json!("ambiguous"), &Value::Null));
+    let failed = message_is(&gateway, &id, "failed").await;
+    assert_eq!((&failed["reason"], &failed["sent_id"]), (&json!("ambiguous"), &Value::Null));
     let sent: Value = serde_json::from_slice(&sink.requests()[0].body).unwrap();
-    let mut told: Value = serde_json::from_str(&status("wamid.C", "read", &Value::Null)).unwrap();
-    told["entry"][0]["changes"][0]["value"]["statuses"][0]["biz_opaque_callback_data"] =
+    let mut update: Value =
+        serde_json::from_str(&status_update("wamid.C", "read", &Value::Null)).unwrap();
+    update["entry"][0]["changes"][0]["value"]["statuses"][0]["biz_opaque_callback_data"] =
         sent["biz_opaque_callback_data"].clone();
 
-    gateway.send_webhook("meta", &[], told.to_string()).await.expect(200);
+    gateway.send_webhook("meta", &[], update.to_string()).await.expect(200);
 
     message_is(&gateway, &id, "read").await;
 }

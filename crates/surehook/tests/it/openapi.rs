@@ -1,4 +1,4 @@
-//! The document of the API: served, printed, and true of the running gateway.
+//! The OpenAPI document: served, printed, and consistent with the running gateway.
 
 use http::Method;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::support::{gateway::Gateway, process::run_surehook};
 
 #[tokio::test]
-async fn the_document_is_served_and_printed() {
+async fn openapi_document_is_served_and_printed() {
     let gateway = Gateway::start().await;
     let served = gateway.request(Method::GET, "/api/openapi.json", &[], "").await.expect(200);
     assert_eq!(served.header("content-type"), "application/json");
@@ -16,7 +16,7 @@ async fn the_document_is_served_and_printed() {
 }
 
 #[tokio::test]
-async fn every_call_of_the_document_is_there() {
+async fn every_documented_operation_exists() {
     let gateway = Gateway::start().await;
     let document = gateway.request(Method::GET, "/api/openapi.json", &[], "").await.json();
     for (path, calls) in document["paths"].as_object().unwrap() {
@@ -29,7 +29,7 @@ async fn every_call_of_the_document_is_there() {
             let path = path
                 .replace("/events/{id}", &format!("/events/evt_{id}"))
                 .replace("/deliveries/{id}", &format!("/deliveries/dlv_{id}"))
-                .replace("{id}", "nobody")
+                .replace("{id}", "absent")
                 .replace("{source}", "demo");
             let method: Method = method.to_uppercase().parse().unwrap();
             let open = call["security"].as_array().is_some_and(Vec::is_empty);
@@ -38,10 +38,10 @@ async fn every_call_of_the_document_is_there() {
             if let Some(rest) = path.strip_prefix("/api/v1") {
                 let answer = gateway.request_as_admin(method, rest, &[], "").await;
                 let status = answer.status.as_u16();
-                let known: &Value = &call["responses"][status.to_string()];
-                assert!(!known.is_null(), "{case} answered {status}, which is not described");
-                let nowhere = status == 404 && answer.detail().contains("endpoint");
-                assert!(!nowhere && status != 405, "{case} is not there: {}", answer.text());
+                let described: &Value = &call["responses"][status.to_string()];
+                assert!(!described.is_null(), "{case} answered {status}, which is not described");
+                let is_missing = status == 404 && answer.detail().contains("endpoint");
+                assert!(!is_missing && status != 405, "{case} does not exist: {}", answer.text());
             }
         }
     }

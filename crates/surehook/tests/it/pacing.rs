@@ -1,4 +1,4 @@
-//! How fast and how much a number sends: one recipient, the whole number, a day, and quiet hours.
+//! Sending limits of a phone number: pace per recipient, throttling, daily limit and quiet hours.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn cloud(to: &CloudApi, more: &str) -> String {
     route_settings(&to.url(), &more)
 }
 
-/// The settings of a number of Evolution Go, as the API takes them.
+/// A destination for an Evolution Go number, as the API accepts it.
 fn evolution(to: &EvolutionGo, sending: &Value) -> Value {
     json!({
         "name": "out",
@@ -45,8 +45,8 @@ fn text(to: &str, number: usize) -> String {
     json!({ "to": to, "text": format!("message {number}") }).to_string()
 }
 
-/// A calendar in which it is about noon, so that no day ends during a test.
-fn noon() -> String {
+/// A UTC offset in which it is about noon, so that no day ends during a test.
+fn noon_offset() -> String {
     let ahead = 12 - unix_now().rem_euclid(DAY) / 3600;
     format!("{}{:02}:00", if ahead < 0 { '-' } else { '+' }, ahead.abs())
 }
@@ -55,12 +55,12 @@ async fn state(gateway: &Gateway) -> Value {
     gateway.get("/destinations/out").await.expect(200).json()["state"].clone()
 }
 
-async fn waiting(gateway: &Gateway) -> Vec<Value> {
+async fn pending(gateway: &Gateway) -> Vec<Value> {
     let list = gateway.get("/deliveries?status=pending").await.expect(200).json();
     list["data"].as_array().unwrap().clone()
 }
 
-/// Waits until so many are counted; gives what the statistics say of `out`.
+/// Waits until `count` messages are counted for today; returns the statistics of `out`.
 async fn sent_today_is(gateway: &Gateway, count: u64) -> Value {
     eventually(WAIT_LIMIT, || async {
         let shown = gateway.stats().await["destinations"][0].clone();
@@ -70,7 +70,7 @@ async fn sent_today_is(gateway: &Gateway, count: u64) -> Value {
 }
 
 #[tokio::test]
-async fn one_recipient_waits_for_its_turn_and_nobody_waits_for_it() {
+async fn recipient_over_pace_waits_without_delaying_others() {
     let meta = CloudApi::start().await;
     let gateway = Gateway::start_with(&cloud(&meta, "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
@@ -81,31 +81,31 @@ async fn one_recipient_waits_for_its_turn_and_nobody_waits_for_it() {
 
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
 
-    let put_off = eventually(WAIT_LIMIT, || async {
+    let postponed = eventually(WAIT_LIMIT, || async {
         let sent = gateway.stats().await["by_status"]["succeeded"].as_u64().unwrap();
-        let waiting = waiting(&gateway).await;
-        let is_all = sent + u64::try_from(waiting.len()).unwrap() == 51;
-        (is_all && meta.sent().contains_key(BRUNO)).then_some(waiting)
+        let pending = pending(&gateway).await;
+        let is_all = sent + u64::try_from(pending.len()).unwrap() == 51;
+        (is_all && meta.sent().contains_key(BRUNO)).then_some(pending)
     })
     .await;
-    assert!(put_off.len() >= 5, "at most 45 go at once, {} wait", put_off.len());
+    assert!(postponed.len() >= 5, "at most 45 are sent at once, {} wait", postponed.len());
     assert_eq!(meta.sent()[BRUNO].len(), 1);
-    // One after the other, and nothing was spent on waiting.
-    let mut due: Vec<&str> = put_off.iter().map(|one| one["due_at"].as_str().unwrap()).collect();
+    // Each has its own due time, and waiting costs no attempt.
+    let mut due: Vec<&str> = postponed.iter().map(|one| one["due_at"].as_str().unwrap()).collect();
     due.sort_unstable();
     due.dedup();
-    assert_eq!(due.len(), put_off.len());
-    assert!(put_off.iter().all(|one| one["attempts"] == 0), "{put_off:?}");
+    assert_eq!(due.len(), postponed.len());
+    assert!(postponed.iter().all(|one| one["attempts"] == 0), "{postponed:?}");
     assert!(gateway.metrics().await.contains("surehook_messages_put_off_total{"));
     assert!(!gateway.log().contains(ANNA));
 
-    // A person who wants to know does not wait.
+    // A manual probe ignores the pace.
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!(probed["succeeded"], true);
 }
 
 #[tokio::test]
-async fn a_number_whose_owner_does_not_mind_the_pace_sends_it_all() {
+async fn disabled_pair_pace_sends_without_waiting() {
     let meta = CloudApi::start().await;
     let gateway = Gateway::start_with(&cloud(&meta, "sending = { pair_pace = false }")).await;
     for number in 0..50 {
@@ -115,7 +115,7 @@ async fn a_number_whose_owner_does_not_mind_the_pace_sends_it_all() {
 }
 
 #[tokio::test]
-async fn a_recipient_that_gets_too_much_slows_nobody_else() {
+async fn throttled_recipient_does_not_delay_others() {
     let meta = CloudApi::start().await;
     meta.set_first_for_recipient(ANNA, [ChannelBehavior::code(131_056)]);
     let more = r#"
@@ -129,17 +129,17 @@ async fn a_recipient_that_gets_too_much_slows_nobody_else() {
 
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
 
-    let came = meta.wait_for_messages(4).await;
-    let to: Vec<&str> = came.iter().map(|message| message.to.as_str()).collect();
+    let messages = meta.wait_for_messages(4).await;
+    let to: Vec<&str> = messages.iter().map(|message| message.to.as_str()).collect();
     assert_eq!(to, [ANNA, BRUNO, ANNA, ANNA]);
-    // 131056 asks for a second at first.
-    let rest = came[2].at - came[0].at;
-    assert!(rest >= Duration::from_secs(1), "{rest:?}");
+    // Error 131056 requests a backoff of one second at first.
+    let backoff = messages[2].at - messages[0].at;
+    assert!(backoff >= Duration::from_secs(1), "{backoff:?}");
     assert_eq!(state(&gateway).await["cooling_until"], Value::Null);
 }
 
 #[tokio::test]
-async fn a_number_that_sends_too_much_is_slowed_as_a_whole() {
+async fn throttled_sender_cools_down_whole_destination() {
     let meta = CloudApi::start().await;
     meta.set_first_for_recipient(ANNA, [ChannelBehavior::code(130_429)]);
     let gateway = Gateway::start_with(&cloud(&meta, "concurrency = 1")).await;
@@ -150,13 +150,13 @@ async fn a_number_that_sends_too_much_is_slowed_as_a_whole() {
     .await;
     gateway.post_accepted("in", text(BRUNO, 1)).await;
 
-    let came = meta.wait_for_messages(2).await;
-    let rest = came[1].at - came[0].at;
-    assert!(rest >= Duration::from_secs(5), "{rest:?}");
+    let messages = meta.wait_for_messages(2).await;
+    let backoff = messages[1].at - messages[0].at;
+    assert!(backoff >= Duration::from_secs(5), "{backoff:?}");
 }
 
 #[tokio::test]
-async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
+async fn daily_limit_is_counted_across_restart() {
     let go = EvolutionGo::start().await;
     let more = format!(
         r#"
@@ -165,7 +165,7 @@ async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
         sending = {{ stop_at = 3, warn_at = 2, utc_offset = "{}" }}
         "#,
         EvolutionGo::TOKEN,
-        noon()
+        noon_offset()
     );
     let mut gateway = Gateway::start_with(&route_settings(&go.url(), &more)).await;
     for number in 0..5 {
@@ -173,7 +173,7 @@ async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
     }
 
     go.wait_for_messages(3).await;
-    eventually(WAIT_LIMIT, || async { (waiting(&gateway).await.len() == 2).then_some(()) }).await;
+    eventually(WAIT_LIMIT, || async { (pending(&gateway).await.len() == 2).then_some(()) }).await;
     let shown = sent_today_is(&gateway, 3).await;
     let counts = ["sent_today", "warn_at", "stop_at", "over"].map(|name| shown[name].clone());
     assert_eq!(counts, [json!(3), json!(2), json!(3), json!(true)]);
@@ -189,24 +189,24 @@ async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
 
     gateway.restart().await;
     gateway.post_accepted("in", text(BRUNO, 5)).await;
-    eventually(WAIT_LIMIT, || async { (waiting(&gateway).await.len() == 3).then_some(()) }).await;
+    eventually(WAIT_LIMIT, || async { (pending(&gateway).await.len() == 3).then_some(()) }).await;
     assert_eq!(state(&gateway).await["hold"]["why"], "daily_limit");
     assert_eq!(go.count(), 3);
 
-    // Who says that more may go does not wait for tomorrow.
-    let raised = json!({ "stop_at": 6, "warn_at": 2, "utc_offset": noon() });
+    // A raised limit applies immediately.
+    let raised = json!({ "stop_at": 6, "warn_at": 2, "utc_offset": noon_offset() });
     gateway.put("/destinations/out", &evolution(&go, &raised)).await.expect(200);
     go.wait_for_messages(6).await;
     sent_today_is(&gateway, 6).await;
-    assert!(!gateway.log().contains(warning), "once a day");
+    assert!(!gateway.log().contains(warning), "the warning is logged once a day");
     let server = gateway.url("");
     let args = ["doctor", "--json", "--server", &server, "--token", gateway.token()];
     let doctor = run_surehook(gateway.folder(), &args, &[]).await.stdout;
     assert!(doctor.contains("`out` has sent 6 messages today"), "{doctor}");
 }
 
-/// A gateway at that second after 1970 with a source `in` and a number `out`.
-async fn clocked(seconds: i64, out: &Value) -> FakeClockGateway {
+/// A gateway whose clock shows `seconds` since 1970, with a source `in` and the destination `out`.
+async fn gateway_at(seconds: i64, out: &Value) -> FakeClockGateway {
     let gateway = FakeClockGateway::start(seconds).await;
     let configuration = json!({
         "sources": [{ "name": "in", "verify": "none" }],
@@ -222,7 +222,7 @@ async fn hold(gateway: &FakeClockGateway) -> Value {
     shown["state"]["hold"].clone()
 }
 
-async fn take(gateway: &FakeClockGateway, number: usize) {
+async fn send_text(gateway: &FakeClockGateway, number: usize) {
     gateway.send(Method::POST, "/in/in", &[], text(ANNA, number)).await.expect(200);
 }
 
@@ -234,19 +234,19 @@ async fn pending_is(gateway: &FakeClockGateway, count: usize) {
     .await;
 }
 
-/// The lane looks at the clock when somebody says something.
+/// The lane reads the clock only when it is woken, for example by a resume.
 async fn wake(gateway: &FakeClockGateway) {
     gateway.api(Method::POST, "/destinations/out/resume", None).await.expect(200);
 }
 
 #[tokio::test]
-async fn the_rest_of_a_day_waits_for_the_next_one() {
+async fn messages_over_daily_limit_wait_for_next_day() {
     let go = EvolutionGo::start().await;
     let out = evolution(&go, &json!({ "stop_at": 2, "utc_offset": "-03:00" }));
     let noon = 20_000 * DAY + 15 * 3600;
-    let gateway = clocked(noon, &out).await;
+    let gateway = gateway_at(noon, &out).await;
     for number in 0..5 {
-        take(&gateway, number).await;
+        send_text(&gateway, number).await;
     }
     go.wait_for_messages(2).await;
     pending_is(&gateway, 3).await;
@@ -263,18 +263,18 @@ async fn the_rest_of_a_day_waits_for_the_next_one() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_in_quiet_hours_and_all_of_it_after_them() {
+async fn messages_wait_during_quiet_hours() {
     let go = EvolutionGo::start().await;
     let quiet = json!({ "quiet_hours": "22:00-08:00", "utc_offset": "-03:00" });
     let evening = 20_000 * DAY + 24 * 3600;
-    let gateway = clocked(evening, &evolution(&go, &quiet)).await;
-    take(&gateway, 0).await;
+    let gateway = gateway_at(evening, &evolution(&go, &quiet)).await;
+    send_text(&gateway, 0).await;
     go.wait_for_messages(1).await;
     assert_eq!(hold(&gateway).await, Value::Null);
 
     gateway.set_clock(evening + 3600);
-    take(&gateway, 1).await;
-    take(&gateway, 2).await;
+    send_text(&gateway, 1).await;
+    send_text(&gateway, 2).await;
     pending_is(&gateway, 2).await;
     let morning = json!({ "until": "2024-10-05T11:00:00.000Z", "why": "quiet_hours" });
     assert_eq!(hold(&gateway).await, morning);
@@ -285,18 +285,18 @@ async fn nothing_is_sent_in_quiet_hours_and_all_of_it_after_them() {
     wake(&gateway).await;
     go.wait_for_messages(3).await;
 
-    // The next night, somebody cannot sleep.
+    // Removing quiet hours during the next night releases the message.
     gateway.set_clock(evening + 26 * 3600);
-    take(&gateway, 3).await;
+    send_text(&gateway, 3).await;
     pending_is(&gateway, 1).await;
     assert_eq!(go.count(), 3);
-    let awake = evolution(&go, &json!({}));
-    gateway.api(Method::PUT, "/destinations/out", Some(&awake)).await.expect(200);
+    let without_quiet_hours = evolution(&go, &json!({}));
+    gateway.api(Method::PUT, "/destinations/out", Some(&without_quiet_hours)).await.expect(200);
     go.wait_for_messages(4).await;
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_what_to_do() {
+async fn invalid_sending_limits_are_rejected_with_advice() {
     let go = EvolutionGo::start().await;
     let gateway = Gateway::start_with(&route_settings("http://127.0.0.1:9000/", "")).await;
     let cases = [

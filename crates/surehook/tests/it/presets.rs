@@ -1,4 +1,4 @@
-//! Presets through the door: what a provider is told, and what goes on from there.
+//! Provider presets: what the provider is answered and what is delivered.
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -15,7 +15,7 @@ fn hex(secret: &str, text: &str) -> String {
     HEXLOWER.encode(&mac.finalize().into_bytes())
 }
 
-/// A gateway with one source of a preset, that leads to a sink.
+/// A gateway with one source of this preset, routed to a sink.
 async fn gateway(preset: &str, sink: &Sink) -> Gateway {
     let url = sink.url();
     Gateway::start_with(&format!(
@@ -27,7 +27,7 @@ async fn gateway(preset: &str, sink: &Sink) -> Gateway {
 }
 
 #[tokio::test]
-async fn slack_gets_its_challenge_and_otherwise_an_empty_answer() {
+async fn slack_challenge_is_echoed_and_events_get_empty_response() {
     let sink = Sink::ok().await;
     let gateway = gateway("slack", &sink).await;
     let now = unix_now().to_string();
@@ -46,23 +46,23 @@ async fn slack_gets_its_challenge_and_otherwise_an_empty_answer() {
     let event = r#"{"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"message","channel":"C1"}}"#;
     let command = "team_id=T1&channel_id=C1&command=%2Fdeploy&trigger_id=1.2.3";
 
-    let greeted = send(json, &[], SECRET, challenge).await.expect(200);
+    let challenged = send(json, &[], SECRET, challenge).await.expect(200);
     assert_eq!(
-        (greeted.text().as_str(), greeted.header("content-type")),
+        (challenged.text().as_str(), challenged.header("content-type")),
         ("3eZbrw1a", "text/plain; charset=utf-8")
     );
-    assert_eq!(greeted.header("x-content-type-options"), "nosniff");
+    assert_eq!(challenged.header("x-content-type-options"), "nosniff");
     let refused = send(json, &[], "wrong", challenge).await.expect(401);
     assert_eq!(
         (&*refused.code(), refused.header("x-content-type-options")),
         ("mismatch", "nosniff")
     );
-    assert_eq!(gateway.stats().await["total"], 0, "a challenge is kept nowhere");
+    assert_eq!(gateway.stats().await["total"], 0, "a challenge is not stored");
 
     assert_eq!(send(json, &[], SECRET, event).await.expect(200).text(), "");
     let again = [("x-slack-retry-num", "1"), ("x-slack-retry-reason", "http_timeout")];
     assert_eq!(send(json, &again, PREVIOUS, event).await.expect(200).text(), "");
-    // The first try of this one was lost on the way.
+    // A retry whose first try never arrived.
     assert_eq!(send(form, &again, SECRET, command).await.expect(200).text(), "");
 
     let arrived = sink.wait_for_requests(2).await;
@@ -73,7 +73,7 @@ async fn slack_gets_its_challenge_and_otherwise_an_empty_answer() {
 }
 
 #[tokio::test]
-async fn zoom_is_answered_with_the_secret_that_it_used() {
+async fn zoom_validation_is_answered_with_matching_secret() {
     let sink = Sink::ok().await;
     let gateway = gateway("zoom", &sink).await;
     let now = unix_now().to_string();
@@ -92,7 +92,7 @@ async fn zoom_is_answered_with_the_secret_that_it_used() {
 }
 
 #[tokio::test]
-async fn a_ping_of_github_is_kept_and_goes_nowhere() {
+async fn github_ping_is_stored_and_not_delivered() {
     let sink = Sink::ok().await;
     let gateway = gateway("github", &sink).await;
     let send = async |event: &str, delivery: &str, body: &'static str| {
@@ -111,14 +111,14 @@ async fn a_ping_of_github_is_kept_and_goes_nowhere() {
     assert_eq!(push, again);
     let arrived = sink.wait_for_requests(1).await;
     assert_eq!(arrived[0].id(), push);
-    // The signature of the sender still fits the body, so it goes along.
+    // The sender's signature still matches the body, so it is forwarded.
     assert!(arrived[0].header("x-hub-signature-256").starts_with("sha256="));
     let ping = gateway.event(&ping).await;
     assert_eq!(ping["deliveries"], json!([]), "{ping}");
 }
 
 #[tokio::test]
-async fn the_secret_in_a_header_ends_at_the_door() {
+async fn secret_header_is_not_forwarded() {
     let cases = [
         ("provider = \"gitlab\"", "x-gitlab-token"),
         ("provider = \"telegram\"", "x-telegram-bot-api-secret-token"),

@@ -1,4 +1,4 @@
-//! What Meta and the two Evolutions send, through the door and out again.
+//! Requests of Meta, Evolution API and Evolution Go, received and delivered.
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -38,29 +38,29 @@ fn whatsapp(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn metas_question_is_answered_with_the_bare_challenge() {
-    let mute = format!(
-        "[[sources]]\nname = \"mute\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"{SECRET}\"]"
+async fn meta_verification_request_is_answered_with_challenge() {
+    let without_token = format!(
+        "[[sources]]\nname = \"no-token\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"{SECRET}\"]"
     );
-    let settings = format!("{mute}\n{}", whatsapp("http://127.0.0.1:9000/"));
+    let settings = format!("{without_token}\n{}", whatsapp("http://127.0.0.1:9000/"));
     let gateway = Gateway::start_with(&settings).await;
-    let asked = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
+    let query = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
     let ask = async |path: &str| gateway.request(Method::GET, path, &[], "").await;
 
-    let answer = ask(&format!("/in/in?{asked}")).await.expect(200);
+    let answer = ask(&format!("/in/in?{query}")).await.expect(200);
     assert_eq!(answer.text(), "1158201444");
     assert!(answer.header("content-type").starts_with("text/plain"));
 
-    let wrong = ask(&format!("/in/in?{asked}4")).await.expect(403);
+    let wrong = ask(&format!("/in/in?{query}4")).await.expect(403);
     assert_eq!(wrong.code(), "mismatch");
-    let unset = ask(&format!("/in/mute?{asked}")).await.expect(403);
+    let unset = ask(&format!("/in/no-token?{query}")).await.expect(403);
     assert_eq!(unset.code(), "no_verify_token");
     assert!(unset.detail().contains("verify_token"), "{}", unset.detail());
     ask("/in/in").await.expect(405);
 }
 
 #[tokio::test]
-async fn a_batch_is_delivered_event_by_event_and_known_when_it_is_grouped_anew() {
+async fn batch_is_split_into_events_and_recognized_when_regrouped() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&whatsapp(&sink.url())).await;
     let post = async |body: Vec<u8>| {
@@ -73,7 +73,7 @@ async fn a_batch_is_delivered_event_by_event_and_known_when_it_is_grouped_anew()
 
     let arrivals = sink.wait_for_requests(6).await;
     for arrival in &arrivals {
-        assert_eq!(arrival.header(SIGNATURE), "", "it does not fit the part");
+        assert_eq!(arrival.header(SIGNATURE), "", "it does not match the part");
         let body: Value = serde_json::from_slice(&arrival.body).unwrap();
         assert_eq!(body["entry"].as_array().unwrap().len(), 1);
         assert_eq!(body["entry"][0]["changes"].as_array().unwrap().len(), 1);
@@ -87,7 +87,7 @@ async fn a_batch_is_delivered_event_by_event_and_known_when_it_is_grouped_anew()
 }
 
 #[tokio::test]
-async fn a_secret_in_the_path_lets_in_and_is_kept_nowhere() {
+async fn path_secret_is_accepted_and_not_stored() {
     const PATH_SECRET: &str = "9f3c1a7e5b2d4f60";
     let source = |name: &str, provider: &str| {
         format!(

@@ -1,4 +1,4 @@
-//! The pages about providers: every example works, every preset has a page and a line in the index.
+//! docs/providers: every example works, every preset has a page and a row in the index.
 
 use std::{fs, path::PathBuf};
 
@@ -6,19 +6,19 @@ use surehook_core::{provider::PROVIDERS, time::HumanDuration};
 
 use crate::support::process::run_surehook;
 
-/// Values for variables that do not take any secret.
+/// Values for variables that accept only a special secret.
 const SPECIAL: &[(&str, &str)] = &[
     // The public key of RFC 8032, test 1.
     ("PUBLIC_KEY", "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"),
 ];
-/// For all others: long enough, base64, and without signs that a provider forbids.
+/// Accepted by all others: long enough, base64, and without characters that a provider forbids.
 const SECRET: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/providers")
 }
 
-/// The pages with their names.
+/// Name and text of every page.
 fn pages() -> Vec<(String, String)> {
     let mut pages: Vec<_> = fs::read_dir(folder())
         .unwrap()
@@ -33,14 +33,14 @@ fn pages() -> Vec<(String, String)> {
     pages
 }
 
-/// The examples of a page in one language.
+/// The code blocks of a page in one language.
 fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
     let fence = format!("\n```{language}\n");
     let rest = page.split(&fence).skip(1);
     rest.map(|rest| rest.split("\n```").next().unwrap()).collect()
 }
 
-/// A value for every variable that an example names.
+/// A value for every environment variable used in an example.
 fn environment(toml: &str) -> Vec<(String, String)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let names = toml.split("env:").skip(1).map(|rest| rest.split(|c| !is_part(c)).next().unwrap());
@@ -52,7 +52,7 @@ fn environment(toml: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn every_example_is_a_configuration() {
+async fn every_toml_example_is_valid_configuration() {
     for (name, page) in pages() {
         let blocks = blocks(&page, "toml");
         assert!(!blocks.is_empty() || name == "README", "{name} has no example");
@@ -64,7 +64,7 @@ async fn every_example_is_a_configuration() {
             let checked = run_surehook(folder.path(), &args, &environment(toml)).await;
 
             assert_eq!(checked.code, Some(0), "{name}: {toml}\n{checked:?}");
-            // A secret in an example would be copied.
+            // Readers copy examples, so they must not contain literal secrets.
             let secrets = toml.lines().filter(|line| line.starts_with("secrets"));
             for line in secrets {
                 assert_eq!(
@@ -73,7 +73,7 @@ async fn every_example_is_a_configuration() {
                     "{name}: {line}"
                 );
             }
-            // Without the variables it is still a configuration.
+            // The example is valid even when the variables are not set.
             let unset = run_surehook(folder.path(), &args, &[]).await;
             let needs_key = environment(toml).iter().any(|(_, value)| value != SECRET);
             assert!(needs_key || unset.code == Some(0), "{name}: {unset:?}");
@@ -82,20 +82,20 @@ async fn every_example_is_a_configuration() {
 }
 
 #[tokio::test]
-async fn every_command_is_one() {
+async fn every_shell_example_is_a_known_command() {
     let folder = tempfile::tempdir().unwrap();
     for (name, page) in pages() {
         for line in blocks(&page, "sh").iter().flat_map(|block| block.lines()) {
             let Some(words) = line.strip_prefix("surehook ") else { continue };
             let words = words.split(" #").next().unwrap();
             assert!(!words.contains(['\'', '"', '|', '$']), "{name}: this test cannot read {line}");
-            // Unknown commands and options are errors also before --help.
+            // Unknown commands and options are errors even with --help.
             let args: Vec<_> = words.split_whitespace().chain(["--help"]).collect();
             let ran = run_surehook(folder.path(), &args, &[]).await;
             assert_eq!(ran.code, Some(0), "{name}: {line}: {ran:?}");
         }
     }
-    // So that the above means something.
+    // Makes sure that --help does not hide unknown commands.
     for wrong in [["events", "lost"], ["events", "--lost"]] {
         let ran = run_surehook(folder.path(), &[wrong[0], wrong[1], "--help"], &[]).await;
         assert_ne!(ran.code, Some(0), "{wrong:?}");
@@ -103,7 +103,7 @@ async fn every_command_is_one() {
 }
 
 #[test]
-fn every_preset_has_a_page_and_a_true_line_in_the_index() {
+fn every_preset_has_page_and_correct_index_row() {
     let index = fs::read_to_string(folder().join("README.md")).unwrap();
     for provider in PROVIDERS {
         let name = provider.name();
@@ -120,8 +120,7 @@ fn every_preset_has_a_page_and_a_true_line_in_the_index() {
 }
 
 #[test]
-fn links_between_the_pages_lead_somewhere() {
-    // Pages that come with their presets.
+fn links_between_provider_pages_resolve() {
     let is_there = |target: &str| folder().join(target).exists();
     for (name, page) in pages() {
         for link in page.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {

@@ -1,4 +1,4 @@
-//! What does not verify and is never sent again is kept, and released when the secret is mended.
+//! Quarantine: requests that fail verification are stored, and released after the secret is fixed.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::Method;
@@ -12,7 +12,7 @@ use crate::support::{
 const RIGHT: &str = "the right secret of sixteen bytes";
 const WRONG: &str = "the wrong secret of sixteen bytes";
 
-/// A source that signs with a time, whose secret was written down wrongly.
+/// A Stripe source that is configured with a wrong secret.
 fn settings(url: &str, more: &str) -> String {
     format!(
         r#"
@@ -47,12 +47,12 @@ async fn send(gateway: &Gateway, body: &str, secret: &str) -> HttpResponse {
     gateway.send_webhook("in", &headers, body.to_owned()).await
 }
 
-async fn aside(gateway: &Gateway) -> Vec<Value> {
+async fn quarantined(gateway: &Gateway) -> Vec<Value> {
     let list = gateway.get("/quarantine?source=in").await.expect(200).json();
     list["data"].as_array().unwrap().clone()
 }
 
-async fn mend(gateway: &Gateway) {
+async fn fix_secret(gateway: &Gateway) {
     let spec = json!({
         "name": "in", "provider": "stripe", "secrets": [RIGHT], "on_refusal": "quarantine",
     });
@@ -60,7 +60,7 @@ async fn mend(gateway: &Gateway) {
 }
 
 #[tokio::test]
-async fn a_wrong_secret_loses_nothing() {
+async fn requests_quarantined_for_wrong_secret_are_released_after_fix() {
     let sink = Sink::ok().await;
     let toml = settings(&sink.url(), "on_refusal = \"quarantine\"");
     let mut gateway = Gateway::start_with(&toml).await;
@@ -71,32 +71,32 @@ async fn a_wrong_secret_loses_nothing() {
         assert!(answer.headers.contains_key("retry-after"));
     }
 
-    // It was on the disk before it was answered.
+    // The requests were on disk before they were answered.
     gateway.kill9();
     gateway.restart().await;
-    let kept = aside(&gateway).await;
-    let told: Vec<_> = kept.iter().map(|row| (&row["times"], &row["reason"])).collect();
-    assert_eq!(told, [(&json!(1), &json!("mismatch")), (&json!(2), &json!("mismatch"))]);
+    let kept = quarantined(&gateway).await;
+    let rows: Vec<_> = kept.iter().map(|row| (&row["times"], &row["reason"])).collect();
+    assert_eq!(rows, [(&json!(1), &json!("mismatch")), (&json!(2), &json!("mismatch"))]);
     let first = kept[1]["id"].as_str().unwrap();
     assert!(first.starts_with("req_"), "{first}");
     let shown = gateway.get(&format!("/quarantine/{first}")).await.expect(200).json();
     assert_eq!(shown["body"]["text"], r#"{"id":"evt_1"}"#);
     assert!(!shown.to_string().contains("canary"), "{shown}");
     let refused = gateway.get("/requests?source=in").await.expect(200).json();
-    assert_eq!(refused["data"], json!([]), "it is kept whole, and not twice");
+    assert_eq!(refused["data"], json!([]), "a quarantined request is not stored as refused too");
 
     let still = gateway.post(&format!("/quarantine/{first}/release"), &json!({})).await.expect(409);
     assert_eq!(still.code(), "still_wrong");
     let many = gateway.post("/quarantine/release", &json!({ "source": "in" })).await.expect(200);
     assert_eq!((&many.json()["released"], &many.json()["left"]), (&json!(0), &json!(2)));
 
-    mend(&gateway).await;
-    // The sender came again with one of them meanwhile.
+    fix_secret(&gateway).await;
+    // The sender has sent one of them again meanwhile.
     send(&gateway, r#"{"id":"evt_2"}"#, RIGHT).await.expect(200);
     let many = gateway.post("/quarantine/release", &json!({ "source": "in" })).await.expect(200);
     let expected = json!({ "released": 1, "events": 1, "duplicates": 0, "left": 0, "next": null });
     assert_eq!(many.json(), expected);
-    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
+    assert_eq!(quarantined(&gateway).await, Vec::<Value>::new());
     let mut bodies: Vec<_> =
         sink.wait_for_requests(2).await.into_iter().map(|one| one.body).collect();
     bodies.sort();
@@ -109,14 +109,17 @@ async fn a_wrong_secret_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
+async fn unverifiable_request_is_force_released_or_discarded() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&settings(&sink.url(), "on_refusal = \"quarantine\"")).await;
     for body in ["{\"id\":\"evt_1\"}", "{\"id\":\"evt_2\"}"] {
         gateway.send_webhook("in", &[], body).await.expect(503);
     }
-    let ids: Vec<String> =
-        aside(&gateway).await.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
+    let ids: Vec<String> = quarantined(&gateway)
+        .await
+        .iter()
+        .map(|row| row["id"].as_str().unwrap().to_owned())
+        .collect();
 
     let plain = gateway.cli(&["quarantine", "release", &ids[0]]).await;
     let forced = gateway.cli(&["quarantine", "release", &ids[0], "--force", "--json"]).await;
@@ -130,8 +133,8 @@ async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
     assert_eq!(forced.code, Some(0), "{forced:?}");
     let answer: Value = serde_json::from_str(&forced.stdout).unwrap();
     let event = answer["answer"]["events"][0]["id"].as_str().unwrap();
-    let story = gateway.event(event).await["decisions"].to_string();
-    assert!(story.contains("not verified: released by a user"), "{story}");
+    let timeline = gateway.event(event).await["decisions"].to_string();
+    assert!(timeline.contains("not verified: released by a user"), "{timeline}");
     assert!(
         list.stdout.contains("missing_signature") && !list.stdout.contains(&ids[0]),
         "{list:?}"
@@ -139,11 +142,11 @@ async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
     assert!(shown.stdout.contains("evt_1"), "{shown:?}");
     assert_eq!((discarded.code, gone.code), (Some(0), Some(4)), "{discarded:?} {gone:?}");
     assert_eq!(sink.wait_for_requests(1).await[0].body, "{\"id\":\"evt_2\"}");
-    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
+    assert_eq!(quarantined(&gateway).await, Vec::<Value>::new());
 }
 
 #[tokio::test]
-async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
+async fn quarantine_source_answers_refusals_with_503() {
     let sink = Sink::ok().await;
     let toml = settings(
         &sink.url(),
@@ -166,7 +169,7 @@ async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
     let hosts = raw.read_response().await.unwrap();
 
     assert_eq!(twice.code(), "quarantined");
-    let row = &aside(&gateway).await[0];
+    let row = &quarantined(&gateway).await[0];
     assert_eq!(row["reason"], "repeated_key");
     assert_eq!(hosts.status, 503, "{hosts:?}");
     let path = format!("/quarantine/{}/release", row["id"].as_str().unwrap());
@@ -176,7 +179,7 @@ async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
 }
 
 #[tokio::test]
-async fn evolution_api_is_never_told_that_its_request_is_wrong() {
+async fn evolution_api_request_with_wrong_path_secret_is_quarantined() {
     const UPSERT: &str =
         include_str!("../../../../testdata/payloads/evolution_api.messages.upsert.text.json");
     let source =
@@ -205,32 +208,32 @@ async fn evolution_api_is_never_told_that_its_request_is_wrong() {
 }
 
 #[tokio::test]
-async fn without_it_a_bad_signature_is_401_and_is_only_sampled() {
+async fn without_quarantine_bad_signature_is_401_and_not_stored() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&settings(&sink.url(), "")).await;
 
     send(&gateway, "{}", RIGHT).await.expect(401);
 
-    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
-    let unknown = gateway.get("/quarantine?source=nobody").await.expect(404);
+    assert_eq!(quarantined(&gateway).await, Vec::<Value>::new());
+    let unknown = gateway.get("/quarantine?source=absent").await.expect(404);
     assert_eq!(unknown.code(), "not_found");
     gateway.request_as_admin(Method::GET, "/quarantine?cursor=x", &[], "").await.expect(422);
 }
 
 #[tokio::test]
-async fn a_secret_in_the_path_is_never_shown_whatever_is_refused() {
+async fn path_secret_of_refused_request_is_never_shown() {
     let gateway = Gateway::start().await;
     for provider in ["evolution-api", "evolution-go"] {
         let spec = json!({ "name": provider, "provider": provider, "secrets": ["only-letters"] });
         gateway.post("/sources", &spec).await.expect(201);
-        // The right one, a wrong one, and one behind a slash too many.
+        // The right secret, a wrong one, and ones in an unexpected position.
         for path in ["only-letters", "only-letters-too", "/only-letters", "x/only-letters"] {
             let path = format!("/in/{provider}/{path}/messages-upsert");
             gateway.request(Method::GET, &path, &[], "").await.expect(405);
             gateway.request(Method::POST, &path, &[], "{}").await;
         }
     }
-    gateway.request(Method::POST, "/in/nobody/only-letters", &[], "{}").await.expect(404);
+    gateway.request(Method::POST, "/in/absent/only-letters", &[], "{}").await.expect(404);
 
     let refused = eventually(WAIT_LIMIT, || async {
         let list = gateway.get("/requests?limit=100").await.expect(200).json();
@@ -239,8 +242,8 @@ async fn a_secret_in_the_path_is_never_shown_whatever_is_refused() {
         (has("unknown_source") && has("method_not_allowed")).then_some(list)
     })
     .await;
-    let aside = gateway.get("/quarantine?limit=100").await.expect(200).json();
-    for list in [refused, aside] {
+    let quarantined = gateway.get("/quarantine?limit=100").await.expect(200).json();
+    for list in [refused, quarantined] {
         let by_event =
             |row: &Value| row["path"].as_str().unwrap().ends_with("/•••/messages-upsert");
         assert!(list["data"].as_array().unwrap().iter().any(by_event), "{list}");
@@ -249,28 +252,28 @@ async fn a_secret_in_the_path_is_never_shown_whatever_is_refused() {
 }
 
 #[tokio::test]
-async fn a_release_fetches_the_certificate_that_the_request_names() {
+async fn release_fetches_certificate_named_in_request() {
     let toml = settings("http://127.0.0.1:9999", "on_refusal = \"quarantine\"");
     let gateway = Gateway::start_with(&toml).await;
     let headers = [
         ("paypal-transmission-id", "t1"),
         ("paypal-transmission-time", "2026-05-17T13:19:58Z"),
         ("paypal-transmission-sig", "AAAA"),
-        // There is no such host, and there will be none.
+        // The `.invalid` name guarantees that the host does not exist.
         ("paypal-cert-url", "https://nowhere.invalid.paypal.com/v1/notifications/certs/CERT-1"),
     ];
     gateway.send_webhook("in", &headers, "{}").await.expect(503);
     let spec = json!({ "name": "in", "provider": "paypal", "secrets": ["9XL90610J3647323C"] });
     gateway.put("/sources/in", &spec).await.expect(200);
 
-    let id = aside(&gateway).await[0]["id"].as_str().unwrap().to_owned();
+    let id = quarantined(&gateway).await[0]["id"].as_str().unwrap().to_owned();
     let answer = gateway.post(&format!("/quarantine/{id}/release"), &json!({})).await.expect(409);
 
     assert!(answer.text().contains("cannot be fetched"), "{}", answer.text());
 }
 
 #[tokio::test]
-async fn a_wrong_signature_of_a_sender_that_sends_once_is_401_and_kept() {
+async fn wrong_github_signature_is_401_and_quarantined() {
     let sink = Sink::ok().await;
     let toml = settings(&sink.url(), "").replace("stripe", "github");
     let gateway = Gateway::start_with(&toml).await;
@@ -280,15 +283,15 @@ async fn a_wrong_signature_of_a_sender_that_sends_once_is_401_and_kept() {
     let signature = format!("sha256={mac}");
     let named = [("x-github-event", "push"), ("x-github-delivery", "d-1")];
 
-    let stranger = gateway.send_webhook("in", &named, "{}").await.expect(401);
+    let unsigned = gateway.send_webhook("in", &named, "{}").await.expect(401);
     let signed = [named[0], named[1], ("x-hub-signature-256", &signature)];
     let wrong = gateway.send_webhook("in", &signed, body).await.expect(401);
 
     assert_eq!(
-        (stranger.code().as_str(), wrong.code().as_str()),
+        (unsigned.code().as_str(), wrong.code().as_str()),
         ("missing_signature", "mismatch")
     );
-    let kept = aside(&gateway).await;
+    let kept = quarantined(&gateway).await;
     let reasons: Vec<_> = kept.iter().map(|row| &row["reason"]).collect();
     assert_eq!(reasons, ["mismatch"]);
     let spec = json!({ "name": "in", "provider": "github", "secrets": [RIGHT] });
@@ -299,36 +302,36 @@ async fn a_wrong_signature_of_a_sender_that_sends_once_is_401_and_kept() {
 }
 
 #[tokio::test]
-async fn what_its_sender_brought_in_itself_is_not_released_later() {
+async fn request_resent_by_sender_leaves_quarantine() {
     let sink = Sink::ok().await;
-    // Its key is forgotten long before anybody looks at the quarantine.
+    // The dedup key expires long before the quarantine is released.
     let more = "on_refusal = \"quarantine\"\n        dedup_window = \"1s\"";
     let mut gateway = Gateway::start_with(&settings(&sink.url(), more)).await;
     for body in [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#] {
         send(&gateway, body, RIGHT).await.expect(503);
     }
-    mend(&gateway).await;
+    fix_secret(&gateway).await;
     send(&gateway, r#"{"id":"evt_1"}"#, RIGHT).await.expect(200);
-    assert_eq!(aside(&gateway).await.len(), 1);
+    assert_eq!(quarantined(&gateway).await.len(), 1);
 
-    // It is known after a restart too.
+    // The sender's retry is matched after a restart too.
     gateway.kill9();
     gateway.restart().await;
-    mend(&gateway).await;
+    fix_secret(&gateway).await;
     send(&gateway, r#"{"id":"evt_2"}"#, RIGHT).await.expect(200);
 
-    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
+    assert_eq!(quarantined(&gateway).await, Vec::<Value>::new());
 }
 
 #[tokio::test]
-async fn strangers_do_not_fill_the_quarantine() {
+async fn large_unsigned_request_is_not_quarantined() {
     let more = "on_refusal = \"quarantine\"\n        max_body_bytes = 2000000";
     let gateway = Gateway::start_with(&settings("http://127.0.0.1:9999", more)).await;
     let long = "x".repeat(1_048_577);
 
-    let stranger = gateway.send_webhook("in", &[], long.clone()).await.expect(503);
-    assert_eq!(stranger.code(), "missing_signature");
-    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
+    let unsigned = gateway.send_webhook("in", &[], long.clone()).await.expect(503);
+    assert_eq!(unsigned.code(), "missing_signature");
+    assert_eq!(quarantined(&gateway).await, Vec::<Value>::new());
     let metrics = gateway.metrics().await;
     assert!(metrics.contains("surehook_quarantine_dropped_total{source=\"in\"} 1"), "{metrics}");
 

@@ -1,4 +1,4 @@
-//! Destinations that are streams in Redis.
+//! `redis-stream` destinations.
 
 use std::collections::HashSet;
 
@@ -31,11 +31,11 @@ fn settings(url: &str, more: &str) -> String {
 }
 
 const STREAM: &str = "stream = { key = \"events\" }";
-const QUICKLY: &str =
+const FAST_RETRY: &str =
     "retry = { max_attempts = 30, initial_delay = \"20ms\", max_delay = \"200ms\" }";
 
 #[tokio::test]
-async fn an_event_becomes_an_entry_with_its_body_byte_for_byte() {
+async fn event_becomes_stream_entry_with_exact_body() {
     let Some(redis) = TestRedis::start(&[]).await else { return };
     let gateway = Gateway::start_with(&settings(&format!("{}/3", redis.url()), STREAM)).await;
     let body = b"{\"id\":\"k 1\",\"x\":\"\x00\r\n\xff\"}".to_vec();
@@ -44,7 +44,7 @@ async fn an_event_becomes_an_entry_with_its_body_byte_for_byte() {
     let event = gateway.send_webhook("in", &headers, body.clone()).await.expect(200).event_id();
 
     let done = gateway.wait_for_delivery(&event, "succeeded").await;
-    assert!(redis.read_entries("events").await.is_empty(), "it went into another database");
+    assert!(redis.read_entries("events").await.is_empty(), "the entry belongs in database 3");
     let entries = redis.read_entries_of(3, "events").await;
     let [entry] = &*entries else { panic!("{entries:?}") };
     let text = |value: &Value| value.as_str().unwrap().as_bytes().to_vec();
@@ -61,14 +61,14 @@ async fn an_event_becomes_an_entry_with_its_body_byte_for_byte() {
     ];
     let expected = expected.map(|(name, value)| (name.to_owned(), value));
     assert_eq!(entry[..], expected);
-    // What Redis called the entry.
+    // The response is the entry id.
     assert!(done["attempt_list"][0]["response"].as_str().unwrap().contains('-'), "{done}");
     let timing = &done["attempt_list"][0]["timing"];
     assert!(timing["total_ms"].is_u64() && timing["connect_ms"].is_null(), "{timing}");
 }
 
 #[tokio::test]
-async fn many_at_once_come_once_each_and_the_stream_stays_short() {
+async fn concurrent_events_are_added_once_and_stream_is_trimmed() {
     let Some(redis) = TestRedis::start(&["--stream-node-max-entries", "10"]).await else { return };
     let more = format!("{STREAM}\nconcurrency = 64");
     let all = Gateway::start_with(&settings(&redis.url(), &more)).await;
@@ -81,9 +81,9 @@ async fn many_at_once_come_once_each_and_the_stream_stays_short() {
     })
     .await;
     let entries = redis.read_entries("events").await;
-    let came: HashSet<String> =
+    let arrived: HashSet<String> =
         entries.iter().map(|entry| String::from_utf8(entry[0].1.clone()).unwrap()).collect();
-    assert_eq!(came, sent);
+    assert_eq!(arrived, sent);
     assert_eq!(redis.count_xadd_connections().await, 1, "one connection is enough");
 
     let short = "stream = { key = \"short\", max_length = 20 }";
@@ -97,10 +97,10 @@ async fn many_at_once_come_once_each_and_the_stream_stays_short() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_gets_what_it_missed() {
+async fn restarted_server_receives_missed_events() {
     let Some(mut redis) = TestRedis::start(&[]).await else { return };
     let gateway =
-        Gateway::start_with(&settings(&redis.url(), &format!("{STREAM}\n{QUICKLY}"))).await;
+        Gateway::start_with(&settings(&redis.url(), &format!("{STREAM}\n{FAST_RETRY}"))).await;
     let before = gateway.post_accepted("in", "{}").await;
     gateway.wait_for_delivery(&before, "succeeded").await;
 
@@ -116,9 +116,9 @@ async fn a_server_that_comes_back_gets_what_it_missed() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_is_left_after_the_deadline() {
+async fn hanging_server_times_out_and_is_retried() {
     let Some(redis) = TestRedis::start(&[]).await else { return };
-    let more = format!("{STREAM}\n{QUICKLY}\ntimeout = \"300ms\"");
+    let more = format!("{STREAM}\n{FAST_RETRY}\ntimeout = \"300ms\"");
     let gateway = Gateway::start_with(&settings(&redis.url(), &more)).await;
     let first = gateway.post_accepted("in", "{}").await;
     gateway.wait_for_delivery(&first, "succeeded").await;
@@ -130,14 +130,14 @@ async fn one_that_hangs_is_left_after_the_deadline() {
     redis.signal(Signal::CONT);
 
     gateway.wait_for_delivery(&event, "succeeded").await;
-    // What was written and not answered may have been done: the same id, perhaps more than once.
+    // A command without a response may have been executed: the same id can be there more than once.
     let entries = redis.read_entries("events").await;
     let of_event = entries.iter().filter(|entry| entry[0].1 == event.as_bytes()).count();
     assert!(of_event >= 1, "{entries:?}");
 }
 
 #[tokio::test]
-async fn what_redis_refuses_is_for_somebody_to_mend_and_its_password_is_not_shown() {
+async fn redis_login_error_is_config_failure_and_password_is_masked() {
     let Some(redis) = TestRedis::start(&["--requirepass", "canary"]).await else { return };
     let basic = |password: &str| {
         format!(
@@ -147,7 +147,7 @@ async fn what_redis_refuses_is_for_somebody_to_mend_and_its_password_is_not_show
     let with_password = redis.url().replace("redis://", "redis://:canary@");
     let cases = [
         ("no password", redis.url(), STREAM.to_owned(), "wants a password"),
-        ("a wrong one", redis.url(), basic("canary-too"), "WRONGPASS"),
+        ("wrong password", redis.url(), basic("canary-too"), "WRONGPASS"),
         ("no such database", "env:REDIS_URL_OF_99".to_owned(), STREAM.to_owned(), "ERR"),
     ];
     for (name, url, more, word) in cases {
@@ -182,7 +182,7 @@ async fn what_redis_refuses_is_for_somebody_to_mend_and_its_password_is_not_show
 }
 
 #[tokio::test]
-async fn a_key_that_is_no_stream_is_a_setting_to_mend() {
+async fn key_of_wrong_type_is_config_failure() {
     let Some(redis) = TestRedis::start(&[]).await else { return };
     redis.run_command(&["SET", "events", "a text"]).await;
     let gateway = Gateway::start_with(&settings(&redis.url(), STREAM)).await;
@@ -195,10 +195,10 @@ async fn a_key_that_is_no_stream_is_a_setting_to_mend() {
 }
 
 #[tokio::test]
-async fn one_without_memory_is_tried_again() {
+async fn out_of_memory_reply_is_retried() {
     let Some(redis) = TestRedis::start(&["--maxmemory", "1"]).await else { return };
     let gateway =
-        Gateway::start_with(&settings(&redis.url(), &format!("{STREAM}\n{QUICKLY}"))).await;
+        Gateway::start_with(&settings(&redis.url(), &format!("{STREAM}\n{FAST_RETRY}"))).await;
     let event = gateway.post_accepted("in", "{}").await;
     let waits = gateway.wait_for_delivery(&event, "scheduled").await;
     assert_eq!(waits["attempt_list"][0]["class"], "transient", "{waits}");
@@ -210,7 +210,7 @@ async fn one_without_memory_is_tried_again() {
 }
 
 #[tokio::test]
-async fn over_tls_the_server_must_prove_who_it_is() {
+async fn tls_server_certificate_is_verified() {
     let authority = CertificateAuthority::new();
     let Some(redis) = TestRedis::with_tls(&authority).await else { return };
     let url = format!("rediss://localhost:{}", redis.port());
@@ -232,7 +232,7 @@ async fn over_tls_the_server_must_prove_who_it_is() {
 }
 
 #[tokio::test]
-async fn what_only_pretends_to_be_redis_does_no_harm() {
+async fn invalid_or_error_replies_are_transient_failures() {
     let cases = [
         ("garbage", FakeRedisReply::Reply(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "protocol"),
         ("another type", FakeRedisReply::Reply(b":5\r\n"), "protocol"),
@@ -281,7 +281,7 @@ async fn what_only_pretends_to_be_redis_does_no_harm() {
 }
 
 #[tokio::test]
-async fn the_address_is_judged_before_anybody_is_called() {
+async fn private_address_is_rejected_before_connecting() {
     let pretender = FakeRedis::start(FakeRedisReply::Silence).await;
     let gateway = Gateway::builder()
         .public_networks_only()
@@ -302,11 +302,11 @@ async fn the_address_is_judged_before_anybody_is_called() {
     let dead = gateway.wait_for_delivery(&event, "dead").await;
 
     assert_eq!(dead["attempt_list"][0]["failure"], "blocked", "{dead}");
-    assert_eq!(pretender.connection_count(), 0, "it was called");
+    assert_eq!(pretender.connection_count(), 0, "a private address was called");
 }
 
 #[tokio::test]
-async fn what_does_not_belong_to_a_stream_is_refused() {
+async fn settings_foreign_to_redis_stream_are_rejected() {
     let gateway = Gateway::start().await;
     let stream = || json!({ "name": "s", "kind": "redis-stream", "url": "redis://redis.example.com", "stream": { "key": "k" } });
     let cases = [

@@ -1,4 +1,4 @@
-//! Delivering again in bulk, as an operator sees it.
+//! Replay jobs: delivering many events again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::{
-    promises::Senders,
+    guarantees::Senders,
     support::{
         WAIT_LIMIT,
         client::Client,
@@ -24,13 +24,13 @@ use crate::{
     },
 };
 
-/// A destination that refuses for good until it is healed.
-struct Patient {
+/// A destination that answers 400 until `recover` is called.
+struct RecoveringDestination {
     sink: Sink,
     healthy: Arc<AtomicBool>,
 }
 
-impl Patient {
+impl RecoveringDestination {
     async fn new() -> Self {
         let healthy = Arc::new(AtomicBool::new(false));
         let is_healthy = Arc::clone(&healthy);
@@ -41,12 +41,12 @@ impl Patient {
         Self { sink, healthy }
     }
 
-    fn heal(&self) {
+    fn recover(&self) {
         self.healthy.store(true, Ordering::SeqCst);
     }
 }
 
-/// Sends so many events and waits until all of them are dead; gives back their ids.
+/// Sends `many` events and waits until all of them are dead; returns their ids.
 async fn dead_letters(gateway: &Gateway, many: usize) -> Vec<String> {
     let mut events = Vec::new();
     for number in 0..many {
@@ -56,8 +56,8 @@ async fn dead_letters(gateway: &Gateway, many: usize) -> Vec<String> {
     events
 }
 
-async fn all_dead(gateway: &Gateway, many: usize, patience: Duration) {
-    eventually(patience, || async {
+async fn all_dead(gateway: &Gateway, many: usize, timeout: Duration) {
+    eventually(timeout, || async {
         (gateway.stats().await["by_status"]["dead"] == many).then_some(())
     })
     .await;
@@ -69,7 +69,7 @@ async fn job(gateway: &Gateway, id: &str) -> Value {
     job
 }
 
-/// The numbers of a report, whole and for each destination.
+/// The counts of a report add up, in total and for each destination.
 #[track_caller]
 fn adds_up(job: &Value) {
     let parts = job["destinations"].as_object().unwrap().values();
@@ -83,9 +83,9 @@ fn adds_up(job: &Value) {
     }
 }
 
-async fn create(gateway: &Gateway, asked: Value) -> String {
-    let made = gateway.post("/replays", &asked).await.expect(202).json();
-    made["id"].as_str().unwrap().to_owned()
+async fn create(gateway: &Gateway, request: Value) -> String {
+    let created = gateway.post("/replays", &request).await.expect(202).json();
+    created["id"].as_str().unwrap().to_owned()
 }
 
 /// Waits until a job is in this state.
@@ -98,15 +98,15 @@ async fn job_is(gateway: &Gateway, id: &str, state: &str) -> Value {
 }
 
 #[tokio::test]
-async fn dead_letters_are_delivered_again_by_a_job() {
+async fn retry_failed_job_delivers_dead_letters() {
     const EVENTS: usize = 20;
-    let patient = Patient::new().await;
-    let gateway = Gateway::start_with(&route_settings(&patient.sink.url(), "")).await;
+    let destination = RecoveringDestination::new().await;
+    let gateway = Gateway::start_with(&route_settings(&destination.sink.url(), "")).await;
     let events = dead_letters(&gateway, EVENTS).await;
-    patient.heal();
-    let asked = json!({ "verb": "retry_failed", "filter": { "code": "4xx" }, "rate": "500/s" });
+    destination.recover();
+    let request = json!({ "verb": "retry_failed", "filter": { "code": "4xx" }, "rate": "500/s" });
 
-    let mut dry = asked.clone();
+    let mut dry = request.clone();
     dry["dry_run"] = json!(true);
     let preview = gateway.post("/replays", &dry).await.expect(200).json();
     assert_eq!((&preview["count"], &preview["complete"]), (&json!(EVENTS), &json!(true)));
@@ -114,16 +114,16 @@ async fn dead_letters_are_delivered_again_by_a_job() {
     assert_eq!(preview["estimate_seconds"], 1.0);
     assert_eq!(gateway.get("/replays").await.expect(200).json()["data"], json!([]));
 
-    let id = create(&gateway, asked).await;
+    let id = create(&gateway, request).await;
     let done = job_is(&gateway, &id, "done").await;
 
     assert_eq!((&done["selected"], &done["succeeded"]), (&json!(EVENTS), &json!(EVENTS)));
     assert_eq!(done["filter"], json!({ "code": "4xx" }));
     let mut arrivals: HashMap<String, usize> = HashMap::new();
-    for arrival in patient.sink.requests() {
+    for arrival in destination.sink.requests() {
         *arrivals.entry(arrival.id().to_owned()).or_default() += 1;
     }
-    // The same id for the replay as for the first try.
+    // The replay uses the same id as the first delivery.
     assert_eq!(arrivals, events.iter().map(|event| (event.clone(), 2)).collect());
     assert_eq!(gateway.stats().await["dlq_size"], 0);
     let metrics = gateway.metrics().await;
@@ -133,22 +133,22 @@ async fn dead_letters_are_delivered_again_by_a_job() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_reprocessed_and_may_die_again() {
-    let patient = Patient::new().await;
-    let gateway = Gateway::start_with(&route_settings(&patient.sink.url(), "")).await;
+async fn reprocessed_dead_letters_can_fail_again() {
+    let destination = RecoveringDestination::new().await;
+    let gateway = Gateway::start_with(&route_settings(&destination.sink.url(), "")).await;
     dead_letters(&gateway, 3).await;
 
-    let asked = json!({ "filter": { "reason": "payload_error" }, "note": "once more" });
-    let made = gateway.post("/dead-letters/reprocess", &asked).await.expect(202).json();
+    let request = json!({ "filter": { "reason": "payload_error" }, "note": "once more" });
+    let created = gateway.post("/dead-letters/reprocess", &request).await.expect(202).json();
 
-    assert_eq!((&made["verb"], &made["note"]), (&json!("retry_failed"), &json!("once more")));
-    let done = job_is(&gateway, made["id"].as_str().unwrap(), "done").await;
+    assert_eq!((&created["verb"], &created["note"]), (&json!("retry_failed"), &json!("once more")));
+    let done = job_is(&gateway, created["id"].as_str().unwrap(), "done").await;
     assert_eq!((&done["dead"], &done["succeeded"]), (&json!(3), &json!(0)));
     assert_eq!(gateway.stats().await["dlq_size"], 3);
 }
 
 #[tokio::test]
-async fn missing_events_are_sent_to_a_new_destination() {
+async fn send_missing_job_delivers_past_events_to_new_destination() {
     let (first, second) = (Sink::ok().await, Sink::ok().await);
     let gateway = Gateway::start_with(&route_settings(&first.url(), "")).await;
     let mut events = HashSet::new();
@@ -157,27 +157,27 @@ async fn missing_events_are_sent_to_a_new_destination() {
     }
     let new = json!({ "name": "new", "url": second.url() });
     gateway.post("/destinations", &new).await.expect(201);
-    let asked = json!({ "verb": "send_missing", "to": "new", "filter": { "source": "in" } });
+    let request = json!({ "verb": "send_missing", "to": "new", "filter": { "source": "in" } });
 
-    let id = create(&gateway, asked.clone()).await;
+    let id = create(&gateway, request.clone()).await;
     let done = job_is(&gateway, &id, "done").await;
 
     assert_eq!((&done["succeeded"], &done["to"]), (&json!(5), &json!("new")));
     let arrived: Vec<String> = second.requests().iter().map(|one| one.id().to_owned()).collect();
     assert_eq!(arrived.len(), 5);
     assert_eq!(arrived.into_iter().collect::<HashSet<_>>(), events);
-    let again = create(&gateway, asked).await;
+    let again = create(&gateway, request).await;
     assert_eq!(job_is(&gateway, &again, "done").await["selected"], 0);
     assert_eq!(first.requests().len(), 5);
 }
 
 #[tokio::test]
-async fn a_job_is_paused_resumed_and_cancelled() {
-    let patient = Patient::new().await;
-    let gateway = Gateway::start_with(&route_settings(&patient.sink.url(), "")).await;
+async fn replay_job_can_be_paused_resumed_and_cancelled() {
+    let destination = RecoveringDestination::new().await;
+    let gateway = Gateway::start_with(&route_settings(&destination.sink.url(), "")).await;
     dead_letters(&gateway, 10).await;
-    patient.heal();
-    // So slow that most of it is still to come whenever this test looks.
+    destination.recover();
+    // So slow that most deliveries are still waiting during the whole test.
     let id = create(&gateway, json!({ "verb": "force_resend", "rate": "6/m" })).await;
     eventually(WAIT_LIMIT, || async { (job(&gateway, &id).await["succeeded"] == 1).then_some(()) })
         .await;
@@ -188,12 +188,12 @@ async fn a_job_is_paused_resumed_and_cancelled() {
     };
 
     assert_eq!(change("pause").await.expect(200).json()["state"], "paused");
-    // The same wish again finds that it holds.
+    // Pausing again returns the same state.
     assert_eq!(change("pause").await.expect(200).json()["state"], "paused");
     change("resume").await.expect(200);
     job_is(&gateway, &id, "running").await;
 
-    // While it has not ended, another one that could take the same is refused, by its name.
+    // A second job that could select the same deliveries is rejected while the first one is running.
     let refused = gateway.post("/replays", &json!({ "verb": "retry_failed" })).await.expect(409);
     assert_eq!(refused.code(), "replay_overlaps");
     assert!(refused.detail().contains(&id), "{}", refused.detail());
@@ -210,15 +210,15 @@ async fn a_job_is_paused_resumed_and_cancelled() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_a_reason() {
+async fn invalid_replay_request_is_rejected_with_reason() {
     let gateway = Gateway::start_with(&route_settings("https://example.com/hook", "")).await;
-    for (asked, said) in [
+    for (request, named) in [
         (json!({}), "verb"),
         (json!({ "verb": "undo" }), "undo"),
         (json!({ "verb": "retry_failed", "filter": { "colour": 1 } }), "colour"),
-        // Not a filter that takes everything.
+        // Must not be read as a filter that matches everything.
         (json!({ "verb": "retry_failed", "filter": [] }), "object"),
-        (json!({ "verb": "retry_failed", "filter": { "source": "nobody" } }), "nobody"),
+        (json!({ "verb": "retry_failed", "filter": { "source": "absent" } }), "absent"),
         (json!({ "verb": "retry_failed", "filter": { "destination": "nowhere" } }), "nowhere"),
         (json!({ "verb": "retry_failed", "filter": { "code": 99 } }), "503"),
         (json!({ "verb": "retry_failed", "filter": { "since": "yesterday" } }), "2026-11-15"),
@@ -228,9 +228,9 @@ async fn what_makes_no_sense_is_refused_with_a_reason() {
         (json!({ "verb": "send_missing", "to": "out", "filter": { "status": "dead" } }), "status"),
         (json!({ "verb": "retry_failed", "filter": { "status": "pending" } }), "dead"),
     ] {
-        let refused = gateway.post("/replays", &asked).await.expect(422);
-        assert_eq!(refused.code(), "invalid", "{asked}");
-        assert!(refused.detail().contains(said), "{asked}: {}", refused.detail());
+        let refused = gateway.post("/replays", &request).await.expect(422);
+        assert_eq!(refused.code(), "invalid", "{request}");
+        assert!(refused.detail().contains(named), "{request}: {}", refused.detail());
     }
     for path in ["/replays/rpl_01h455vb4pex5vsknk084sn02q", "/replays/x"] {
         gateway.get(path).await.expect(404);
@@ -239,12 +239,12 @@ async fn what_makes_no_sense_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
+async fn hanging_destination_gets_bounded_share_of_replay_job() {
     const BOUND: u64 = 200;
     let mode = Arc::new(AtomicUsize::new(400));
-    let (sink, told) = {
+    let (sink, switch) = {
         let mode = Arc::clone(&mode);
-        let told = Arc::clone(&mode);
+        let switch = Arc::clone(&mode);
         let sink = Sink::with_script(move |_, arrival| match mode.load(Ordering::SeqCst) {
             // Live traffic is answered while the job's deliveries hang.
             0 if !arrival.body.starts_with(b"{\"id\":\"live") => Reply::Hang,
@@ -252,11 +252,11 @@ async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
             status => Reply::status(u16::try_from(status).unwrap()),
         })
         .await;
-        (sink, told)
+        (sink, switch)
     };
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "concurrency = 250")).await;
     dead_letters(&gateway, 300).await;
-    told.store(0, Ordering::SeqCst);
+    switch.store(0, Ordering::SeqCst);
 
     let id = create(&gateway, json!({ "verb": "retry_failed", "rate": "1000/s" })).await;
     eventually(WAIT_LIMIT, || async {
@@ -266,7 +266,7 @@ async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
     })
     .await;
 
-    // What comes in does not wait behind the rest of the job.
+    // New events do not wait behind the rest of the job.
     let live = gateway.post_accepted("in", r#"{"id":"live"}"#).await;
     gateway.wait_for_delivery(&live, "succeeded").await;
     let held = job(&gateway, &id).await;
@@ -274,28 +274,31 @@ async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
 }
 
 #[tokio::test]
-async fn the_command_line_shows_asks_and_follows() {
-    let patient = Patient::new().await;
-    let gateway = Gateway::start_with(&route_settings(&patient.sink.url(), "")).await;
+async fn cli_previews_confirms_and_follows_replay_job() {
+    let destination = RecoveringDestination::new().await;
+    let gateway = Gateway::start_with(&route_settings(&destination.sink.url(), "")).await;
     dead_letters(&gateway, 4).await;
 
-    let nobody = gateway.cli(&["dlq", "replay"]).await;
-    assert_eq!(nobody.code, Some(5), "{nobody:?}");
-    assert!(nobody.stderr.contains("4 to replay") && nobody.stderr.contains("--yes"), "{nobody:?}");
+    let unconfirmed = gateway.cli(&["dlq", "replay"]).await;
+    assert_eq!(unconfirmed.code, Some(5), "{unconfirmed:?}");
+    assert!(
+        unconfirmed.stderr.contains("4 to replay") && unconfirmed.stderr.contains("--yes"),
+        "{unconfirmed:?}"
+    );
     let dry = gateway.cli(&["dlq", "replay", "--dry-run", "--json", "--code", "4xx"]).await;
     let preview: Value = serde_json::from_str(&dry.stdout).unwrap();
     assert_eq!((dry.code, &preview["count"]), (Some(0), &json!(4)));
     let nothing = gateway.cli(&["dlq", "replay", "--code", "5xx"]).await;
     assert_eq!(nothing.code, Some(0), "{nothing:?}");
     assert!(nothing.stdout.contains("Nothing to replay"), "{nothing:?}");
-    assert_eq!(gateway.stats().await["dlq_size"], 4, "nothing was done yet");
+    assert_eq!(gateway.stats().await["dlq_size"], 4, "nothing has been replayed yet");
 
     let again = gateway.cli(&["dlq", "replay", "--yes", "--since", "1h"]).await;
     assert_eq!(again.code, Some(7), "{again:?}");
     assert!(again.stderr.contains("4 of 4 deliveries failed again"), "{again:?}");
 
-    patient.heal();
-    let args = ["replay", "create", "--yes", "--json", "--destination", "out", "--note", "mended"];
+    destination.recover();
+    let args = ["replay", "create", "--yes", "--json", "--destination", "out", "--note", "fixed"];
     let healed = gateway.cli(&args).await;
     assert_eq!(healed.code, Some(0), "{healed:?}");
     let last: Value = serde_json::from_str(healed.stdout.lines().last().unwrap()).unwrap();
@@ -306,7 +309,7 @@ async fn the_command_line_shows_asks_and_follows() {
     assert!(list.stdout.contains("retry_failed") && list.stdout.contains("done"), "{list:?}");
     let id = last["id"].as_str().unwrap();
     let shown = gateway.cli(&["replay", "show", id]).await;
-    assert!(shown.stdout.contains("mended"), "{shown:?}");
+    assert!(shown.stdout.contains("fixed"), "{shown:?}");
     assert_eq!(gateway.cli(&["replay", "watch", id]).await.code, Some(0));
     assert_eq!(gateway.cli(&["replay", "pause", id]).await.code, Some(5));
 
@@ -320,7 +323,7 @@ async fn the_command_line_shows_asks_and_follows() {
     assert!(cancelled.stdout.contains(r#""state":"cancelled""#), "{cancelled:?}");
 }
 
-/// Many dead letters at once, from several clients.
+/// Creates many dead letters with several clients.
 async fn many_dead_letters(gateway: &Gateway, many: usize) {
     const CLIENTS: usize = 16;
     let mut sending = JoinSet::new();
@@ -338,15 +341,16 @@ async fn many_dead_letters(gateway: &Gateway, many: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
+async fn heavy_ten_kills_during_replay_job_lose_and_repeat_nothing() {
     const EVENTS: usize = 20_000;
     const KILLS: usize = 10;
     const CONCURRENCY: usize = 32;
-    // Which life of the gateway each arrival of the job belongs to.
-    let (healthy, life) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let lives: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
+    // The run of the gateway in which each event of the job arrived.
+    let (healthy, run) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let arrivals_by_run: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
     let sink = Sink::with_script({
-        let (healthy, life, lives) = (Arc::clone(&healthy), Arc::clone(&life), Arc::clone(&lives));
+        let (healthy, run, arrivals_by_run) =
+            (Arc::clone(&healthy), Arc::clone(&run), Arc::clone(&arrivals_by_run));
         move |_, arrival| {
             if !arrival.body.starts_with(b"{\"id\":\"dead") {
                 return Reply::status(200);
@@ -354,7 +358,10 @@ async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
             if !healthy.load(Ordering::SeqCst) {
                 return Reply::status(400);
             }
-            lives.lock().unwrap().push((arrival.id().to_owned(), life.load(Ordering::SeqCst)));
+            arrivals_by_run
+                .lock()
+                .unwrap()
+                .push((arrival.id().to_owned(), run.load(Ordering::SeqCst)));
             Reply::status(200)
         }
     })
@@ -367,18 +374,18 @@ async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
     let senders = Senders::start(2, gateway.url("/in/in"));
     let id = create(&gateway, json!({ "verb": "retry_failed", "rate": "1000/s" })).await;
     for kill in 0..KILLS {
-        // The first kill comes while it selects, the others all along its way.
+        // The first kill comes during selection, the others are spread over the deliveries.
         let arrived = kill * EVENTS / KILLS;
         eventually(Duration::from_secs(120), || async {
-            (lives.lock().unwrap().len() >= arrived).then_some(())
+            (arrivals_by_run.lock().unwrap().len() >= arrived).then_some(())
         })
         .await;
         gateway.kill9();
         sink.wait_until_disconnected().await;
-        life.fetch_add(1, Ordering::SeqCst);
+        run.fetch_add(1, Ordering::SeqCst);
         gateway.restart().await;
-        senders.moved(gateway.url("/in/in"));
-        // The report adds up whenever it is looked at.
+        senders.set_address(gateway.url("/in/in"));
+        // The report adds up at any time.
         job(&gateway, &id).await;
     }
     let done = eventually(Duration::from_secs(120), || async {
@@ -390,20 +397,23 @@ async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
 
     assert_eq!((&done["selected"], &done["succeeded"]), (&json!(EVENTS), &json!(EVENTS)), "{done}");
     assert_eq!((&done["skipped"], &done["dead"]), (&json!(0), &json!(0)), "{done}");
-    // One new delivery for each dead letter, and no other.
+    // Exactly one new delivery for each dead letter.
     eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         assert_eq!(stats["by_status"]["replayed"], EVENTS);
         (stats["by_status"]["succeeded"] == EVENTS + live).then_some(())
     })
     .await;
-    // An event comes a second time only if a kill came before its result was written down.
-    let arrivals = lives.lock().unwrap().clone();
+    // An event may arrive again only if a kill came before its result was recorded.
+    let arrivals = arrivals_by_run.lock().unwrap().clone();
     let each: HashSet<(String, usize)> = arrivals.iter().cloned().collect();
-    assert_eq!(each.len(), arrivals.len(), "an event came twice in one life");
+    assert_eq!(each.len(), arrivals.len(), "an event arrived twice in one run");
     let events: HashSet<&String> = arrivals.iter().map(|(event, _)| event).collect();
     assert_eq!(events.len(), EVENTS, "each was delivered");
-    // A worker goes on while a result waits for the disk, so more than `concurrency` may be without one.
+    // Workers continue while results wait for the disk, so more than `concurrency` may be unrecorded.
     let repeated = arrivals.len() - EVENTS;
-    assert!(repeated <= KILLS * CONCURRENCY * 4, "{repeated} came again: more than a lane holds");
+    assert!(
+        repeated <= KILLS * CONCURRENCY * 4,
+        "{repeated} arrived again: more than a lane holds"
+    );
 }

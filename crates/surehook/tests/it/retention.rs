@@ -1,4 +1,4 @@
-//! What goes when its time has passed, through the real binary, and what stays of it in numbers.
+//! Retention: what is removed when its time has passed, and the counts that remain.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// Bodies for a second, everything else for long.
-fn brief_bodies(url: &str, more: &str) -> String {
+/// Keeps bodies for one second and everything else for the default time.
+fn short_body_retention(url: &str, more: &str) -> String {
     let settings = route_settings(url, more);
     settings.replace("verify = \"none\"", "verify = \"none\"\nretention = { bodies = \"1s\" }")
 }
 
-/// Waits until the body of an event is gone; gives the problem back.
+/// Waits until the body of an event is removed; returns the problem.
 async fn body_is_gone(gateway: &Gateway, event: &str) -> Value {
     eventually(WAIT_LIMIT, || async {
         let answer = gateway.get(&format!("/events/{event}/body")).await;
@@ -30,9 +30,9 @@ async fn series(gateway: &Gateway, query: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_body_goes_and_the_event_says_so() {
+async fn expired_body_is_removed_and_event_shows_it() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&brief_bodies(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&short_body_retention(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
 
@@ -46,19 +46,19 @@ async fn a_body_goes_and_the_event_says_so() {
     assert_eq!((&shown["key"], &shown["body_bytes"]), (&json!("a"), &json!(10)));
     let id = delivery["id"].as_str().unwrap();
     let sent = gateway.get(&format!("/deliveries/{id}/body")).await.expect(410);
-    assert_eq!(sent.json(), problem, "what was sent is gone with what came");
+    assert_eq!(sent.json(), problem, "the sent body is removed with the received one");
     let replay = gateway.post(&format!("/deliveries/{id}/replay"), &json!({})).await;
     assert_eq!(replay.expect(409).code(), "body_removed");
     let delivery = gateway.wait_for_delivery_status(id, "succeeded").await;
     assert_eq!(delivery["attempt_list"].as_array().unwrap().len(), 1);
     let again = gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200).json();
-    assert_eq!(again["status"], "duplicate", "a key outlives the body: {again}");
+    assert_eq!(again["status"], "duplicate", "the dedup key outlives the body: {again}");
 }
 
 #[tokio::test]
-async fn a_dead_letter_can_be_replayed_when_the_bodies_of_others_are_gone() {
+async fn dead_letter_keeps_its_body_and_can_be_replayed() {
     let sink = Sink::with_replies([Reply::status(400), Reply::status(200)]).await;
-    let gateway = Gateway::start_with(&brief_bodies(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&short_body_retention(&sink.url(), "")).await;
     let dead = gateway.post_accepted("in", "to be refused").await;
     let delivery = gateway.wait_for_delivery(&dead, "dead").await;
     let other = gateway.post_accepted("in", "to be taken").await;
@@ -73,14 +73,14 @@ async fn a_dead_letter_can_be_replayed_when_the_bodies_of_others_are_gone() {
     gateway
         .wait_for_delivery_status(replay.json()["delivery_id"].as_str().unwrap(), "succeeded")
         .await;
-    // Nothing of it is dead any more, so its time has come too.
+    // No delivery is dead any more, so its body expires too.
     body_is_gone(&gateway, &dead).await;
 }
 
 #[tokio::test]
-async fn attempts_go_and_are_still_counted() {
+async fn expired_attempts_are_removed_and_still_counted() {
     let sink = Sink::ok().await;
-    let settings = brief_bodies(&sink.url(), "").replace("bodies = ", "attempts = ");
+    let settings = short_body_retention(&sink.url(), "").replace("bodies = ", "attempts = ");
     let gateway = Gateway::start_with(&settings).await;
     let event = gateway.post_accepted("in", "{}").await;
     let id =
@@ -95,14 +95,15 @@ async fn attempts_go_and_are_still_counted() {
     assert_eq!((&delivery["attempts"], &delivery["attempt_list"]), (&json!(1), &json!([])));
     gateway.get(&format!("/events/{event}/body")).await.expect(200);
     assert_eq!(gateway.stats().await["attempts"], 1);
-    let story = gateway.event(&event).await["decisions"].clone();
-    let told = story.as_array().unwrap().iter().find(|entry| entry["kind"] == "attempts_removed");
-    let told = told.unwrap_or_else(|| panic!("{story:#}"));
-    assert_eq!((&told["delivery"], &told["detail"]["count"]), (&json!(id), &json!(1)));
+    let timeline = gateway.event(&event).await["decisions"].clone();
+    let entry =
+        timeline.as_array().unwrap().iter().find(|entry| entry["kind"] == "attempts_removed");
+    let entry = entry.unwrap_or_else(|| panic!("{timeline:#}"));
+    assert_eq!((&entry["delivery"], &entry["detail"]["count"]), (&json!(id), &json!(1)));
 }
 
 #[tokio::test]
-async fn the_time_is_changed_while_it_runs() {
+async fn retention_change_applies_without_restart() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", "{}").await;
@@ -119,8 +120,8 @@ async fn the_time_is_changed_while_it_runs() {
         let refused = gateway.put("/sources/in", &spec(retention)).await.expect(422).json();
         assert!(refused["detail"].as_str().unwrap().contains(named), "case: {refused}");
     }
-    let brief = spec(json!({ "bodies": "1s" }));
-    gateway.put("/sources/in", &brief).await.expect(200);
+    let short = spec(json!({ "bodies": "1s" }));
+    gateway.put("/sources/in", &short).await.expect(200);
 
     body_is_gone(&gateway, &event).await;
     let shown = gateway.get("/sources/in").await.expect(200).json();
@@ -128,9 +129,9 @@ async fn the_time_is_changed_while_it_runs() {
 }
 
 #[tokio::test]
-async fn counts_by_time_stay_when_the_events_are_gone() {
+async fn series_counts_outlive_removed_events() {
     let sink = Sink::with_replies([Reply::status(400), Reply::status(200)]).await;
-    let settings = brief_bodies(&sink.url(), "").replace("bodies = ", "events = ");
+    let settings = short_body_retention(&sink.url(), "").replace("bodies = ", "events = ");
     let gateway = Gateway::start_with(&settings).await;
     let events = [
         gateway.post_accepted("in", "no key").await,
@@ -155,7 +156,7 @@ async fn counts_by_time_stay_when_the_events_are_gone() {
         ("latency", 1),
         ("attempt_time", 2),
     ] {
-        // What memory answered is written a moment later.
+        // Duplicates found in memory are recorded a moment later.
         eventually(WAIT_LIMIT, || async {
             let total = &series(&gateway, &format!("metric={metric}")).await["total"]["value"];
             (*total == value).then_some(())
@@ -171,7 +172,7 @@ async fn counts_by_time_stay_when_the_events_are_gone() {
 }
 
 #[tokio::test]
-async fn points_are_aligned_and_empty_ones_are_zero() {
+async fn series_points_are_aligned_and_empty_points_are_zero() {
     let gateway = Gateway::start().await;
     gateway.post_accepted("demo", "{}").await;
 
@@ -186,7 +187,7 @@ async fn points_are_aligned_and_empty_ones_are_zero() {
     assert!(points[0]["at"].as_str().unwrap().ends_with("0.000Z"), "{}", points[0]);
     let days = series(&gateway, "metric=latency&width=1d").await;
     let points = days["points"].as_array().unwrap();
-    // An hour lies within one day, or two around midnight.
+    // The last hour lies within one day, or two around midnight.
     assert!((1..=2).contains(&points.len()), "{days}");
     for point in points {
         assert!(point["at"].as_str().unwrap().ends_with("T00:00:00.000Z"), "{point}");
@@ -195,13 +196,13 @@ async fn points_are_aligned_and_empty_ones_are_zero() {
 }
 
 #[tokio::test]
-async fn a_chart_that_makes_no_sense_is_refused_by_name() {
+async fn invalid_series_query_is_rejected_by_name() {
     let gateway = Gateway::start().await;
     for (query, named) in [
         ("", "metric"),
         ("metric=events", "must be one of: accepted"),
-        ("metric=accepted&source=nobody", "nobody"),
-        ("metric=dead&destination=nobody", "nobody"),
+        ("metric=accepted&source=absent", "absent"),
+        ("metric=dead&destination=absent", "absent"),
         ("metric=accepted&destination=inbox", "destination"),
         ("metric=dead&source=demo", "source"),
         ("metric=accepted&width=15s", "width"),
@@ -222,7 +223,7 @@ async fn a_chart_that_makes_no_sense_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_counted_by_time_also_after_a_kill() {
+async fn series_counts_survive_kill() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     for round in 1..=3 {

@@ -1,4 +1,4 @@
-//! Looking at what is masked, and that it is told who looked.
+//! Revealing masked values, and the timeline entry that records it.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use crate::support::{
 
 const BODY: &str = r#"{"id":"k-1","password":"canary-body"}"#;
 
-/// A gateway with one event that has been delivered, and the event.
-async fn delivered() -> (Gateway, String) {
+/// A gateway with one delivered event, and its id.
+async fn gateway_with_delivered_event() -> (Gateway, String) {
     let answer = Reply::status(200).body(r#"{"token":"canary-answer"}"#);
     let sink = Sink::with_replies([answer]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
@@ -32,8 +32,8 @@ async fn reveal(
 }
 
 async fn token(gateway: &Gateway, role: &str) -> Value {
-    let wanted = json!({ "role": role, "name": format!("{role}'s") });
-    gateway.post("/tokens", &wanted).await.expect(201).json()
+    let request = json!({ "role": role, "name": format!("{role}'s") });
+    gateway.post("/tokens", &request).await.expect(201).json()
 }
 
 fn header<'a>(shown: &'a Value, name: &str) -> &'a Value {
@@ -42,8 +42,8 @@ fn header<'a>(shown: &'a Value, name: &str) -> &'a Value {
 }
 
 #[tokio::test]
-async fn what_is_masked_is_revealed_and_the_story_says_to_whom() {
-    let (gateway, event) = delivered().await;
+async fn operator_reveals_masked_values_and_timeline_records_token() {
+    let (gateway, event) = gateway_with_delivered_event().await;
     assert!(!gateway.event(&event).await.to_string().contains("canary"));
     let operator = token(&gateway, "operator").await;
 
@@ -60,15 +60,15 @@ async fn what_is_masked_is_revealed_and_the_story_says_to_whom() {
         (1, &json!(false))
     );
 
-    let told = gateway.event(&event).await;
-    let story = told["decisions"].as_array().unwrap();
-    let entry = story.iter().find(|entry| entry["kind"] == "revealed").unwrap();
+    let event_after = gateway.event(&event).await;
+    let timeline = event_after["decisions"].as_array().unwrap();
+    let entry = timeline.iter().find(|entry| entry["kind"] == "revealed").unwrap();
     assert_eq!(
         entry["detail"],
         json!({ "token": operator["id"], "name": "operator's", "begun_with": null })
     );
     assert!(entry["text"].as_str().unwrap().contains("operator"), "{entry}");
-    assert!(!told.to_string().contains("canary"), "{told}");
+    assert!(!event_after.to_string().contains("canary"), "{event_after}");
 
     let log = gateway.log();
     let line = log.lines().find(|line| line.contains("event revealed")).unwrap();
@@ -77,24 +77,24 @@ async fn what_is_masked_is_revealed_and_the_story_says_to_whom() {
 }
 
 #[tokio::test]
-async fn a_viewer_sees_nothing_and_leaves_no_trace() {
-    let (gateway, event) = delivered().await;
+async fn viewer_cannot_reveal_and_timeline_stays_unchanged() {
+    let (gateway, event) = gateway_with_delivered_event().await;
     let viewer = token(&gateway, "viewer").await;
 
     let refused = reveal(&gateway, &viewer, &event).await.expect(403);
 
     assert!(!refused.json().to_string().contains("canary"));
-    let told = gateway.event(&event).await;
-    let story = told["decisions"].as_array().unwrap();
-    assert!(story.iter().all(|entry| entry["kind"] != "revealed"), "{told}");
+    let event_after = gateway.event(&event).await;
+    let timeline = event_after["decisions"].as_array().unwrap();
+    assert!(timeline.iter().all(|entry| entry["kind"] != "revealed"), "{event_after}");
     let admin = token(&gateway, "admin").await;
     reveal(&gateway, &admin, &event).await.expect(200);
     reveal(&gateway, &admin, "evt_01h455vb4pex5vsknk084sn02q").await.expect(404);
 }
 
 #[tokio::test]
-async fn an_answer_with_secrets_is_not_kept_for_a_key() {
-    let (gateway, event) = delivered().await;
+async fn reveal_rejects_idempotency_key() {
+    let (gateway, event) = gateway_with_delivered_event().await;
     let authorization = format!("Bearer {}", gateway.token());
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("idempotency-key", b"k")];

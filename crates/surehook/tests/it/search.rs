@@ -1,4 +1,4 @@
-//! Events are found by what they are about, over the API and at the terminal.
+//! Search for events by kind and attributes, over the API and the CLI.
 
 use std::{path::Path, sync::Arc};
 
@@ -48,8 +48,8 @@ fn event(
     }
 }
 
-/// A folder with a message of a person, its status, and a message of a group; their ids.
-async fn filled(folder: &Path) -> [String; 3] {
+/// Fills a data folder with a direct message, its status update and a group message; returns their ids.
+async fn fill_folder(folder: &Path) -> [String; 3] {
     let now = Timestamp::from_millis(unix_now() * 1000);
     let store = SqliteStore::open(&SqliteOptions::new(folder.join("data")), now).unwrap();
     let source = SourceId::new(now, 1);
@@ -66,8 +66,9 @@ async fn filled(folder: &Path) -> [String; 3] {
     let group = with(&[(MessageId, "wamid.B"), (Chat, "120363041234567890@g.us")]);
     let events = [("message", message), ("status", status), ("message", group)];
     let numbered = (1..).zip(events);
-    let events: Vec<NewEvent> =
-        numbered.map(|(number, (kind, about))| event(now, number, source, kind, about)).collect();
+    let events: Vec<NewEvent> = numbered
+        .map(|(number, (kind, attributes))| event(now, number, source, kind, attributes))
+        .collect();
     let ids = [events[0].id, events[1].id, events[2].id].map(|id| id.to_string());
     store.admit(events.into()).await.unwrap();
     ids
@@ -78,9 +79,9 @@ fn ids(rows: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn events_are_found_by_kind_and_attributes() {
+async fn events_are_filtered_by_kind_and_attributes() {
     let folder = tempfile::tempdir().unwrap();
-    let [message, status, group] = filled(folder.path()).await;
+    let [message, status, group] = fill_folder(folder.path()).await;
     let gateway = Gateway::builder().start_in(folder).await;
 
     for (query, expected) in [
@@ -106,10 +107,10 @@ async fn events_are_found_by_kind_and_attributes() {
 
     let shown = gateway.event(&status).await;
     assert_eq!(shown["kind"], "status");
-    let about = json!({
+    let expected = json!({
         "message_id": ["wamid.A"], "phone": ["5511987654321"], "provider_status": ["read"],
     });
-    assert_eq!(shown["attributes"], about);
+    assert_eq!(shown["attributes"], expected);
 
     for bad in ["phone=", "kind=", "message_id=%00", "attribute=x", "phone=+"] {
         let problem = gateway.get(&format!("/events?{bad}")).await.expect(422).json();
@@ -118,9 +119,9 @@ async fn events_are_found_by_kind_and_attributes() {
 }
 
 #[tokio::test]
-async fn a_terminal_finds_and_exports_them() {
+async fn cli_filters_and_api_exports_by_kind_and_attributes() {
     let folder = tempfile::tempdir().unwrap();
-    let [message, status, group] = filled(folder.path()).await;
+    let [message, status, group] = fill_folder(folder.path()).await;
     let gateway = Gateway::builder().start_in(folder).await;
 
     for (args, expected) in [
@@ -154,7 +155,7 @@ async fn a_terminal_finds_and_exports_them() {
 }
 
 #[tokio::test]
-async fn what_the_provider_says_of_an_event_finds_it() {
+async fn provider_attributes_make_events_searchable() {
     let settings = "[[sources]]\nname = \"pay\"\nprovider = \"stripe\"\nverify = \"none\"\n";
     let gateway = Gateway::start_with(settings).await;
     let paid = |id: &str| {

@@ -1,4 +1,4 @@
-//! A destination that expects a provider's own signature gets one over what is sent.
+//! `sign_as`: deliveries signed in a provider's own scheme.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ async fn gateway(sink: &Sink, more: &str, route: &str) -> Gateway {
     Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await
 }
 
-/// What the signature of Stripe must be over these bytes.
-fn expected(arrival: &SinkRequest) -> String {
+/// The Stripe signature that the arrival must carry.
+fn expected_signature(arrival: &SinkRequest) -> String {
     let signature = arrival.header("stripe-signature");
     let time = signature.strip_prefix("t=").and_then(|rest| rest.split_once(',')).unwrap().0;
     let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes())
@@ -31,17 +31,17 @@ fn expected(arrival: &SinkRequest) -> String {
 }
 
 #[tokio::test]
-async fn every_attempt_is_signed_over_what_is_sent() {
+async fn every_attempt_is_signed_over_sent_body() {
     let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let gateway = gateway(&sink, SIGN_AS, "\n        transform = '{id, seen: true}'").await;
 
-    let signed_by_another = [("stripe-signature", "t=1,v1=00"), ("x-other", "stays")];
-    gateway.send_webhook("in", &signed_by_another, r#"{"id":"evt_1", "a":1}"#).await.expect(200);
+    let headers = [("stripe-signature", "t=1,v1=00"), ("x-other", "stays")];
+    gateway.send_webhook("in", &headers, r#"{"id":"evt_1", "a":1}"#).await.expect(200);
 
     for arrival in sink.wait_for_requests(2).await {
         assert_eq!(arrival.body, r#"{"id":"evt_1","seen":true}"#);
         assert_eq!(arrival.headers.get_all("stripe-signature").iter().count(), 1);
-        assert_eq!(arrival.header("stripe-signature"), expected(&arrival));
+        assert_eq!(arrival.header("stripe-signature"), expected_signature(&arrival));
         assert_eq!(arrival.header("x-other"), "stays");
     }
     let shown = gateway.get("/destinations/out").await.expect(200).json();
@@ -52,7 +52,7 @@ async fn every_attempt_is_signed_over_what_is_sent() {
 }
 
 #[tokio::test]
-async fn each_part_of_a_batch_carries_a_signature_of_its_own() {
+async fn each_event_of_a_batch_is_signed_separately() {
     const BATCH: &str =
         include_str!("../../../../testdata/payloads/whatsapp.batch.multi_entry_multi_change.json");
     let sink = Sink::ok().await;
@@ -70,9 +70,11 @@ async fn each_part_of_a_batch_carries_a_signature_of_its_own() {
     let gateway =
         Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await;
 
-    let came = sign(app_secret, BATCH.as_bytes());
-    let answer =
-        gateway.send_webhook("in", &[("x-hub-signature-256", &came)], BATCH).await.expect(200);
+    let received_signature = sign(app_secret, BATCH.as_bytes());
+    let answer = gateway
+        .send_webhook("in", &[("x-hub-signature-256", &received_signature)], BATCH)
+        .await
+        .expect(200);
 
     let events = answer.json()["events"].as_array().unwrap().len();
     assert_eq!(events, 6);
@@ -83,7 +85,7 @@ async fn each_part_of_a_batch_carries_a_signature_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_changed_body_without_sign_as_has_no_signature_of_the_provider() {
+async fn transformed_body_without_sign_as_drops_provider_signature() {
     let sink = Sink::ok().await;
     let gateway = gateway(&sink, "", "\n        transform = '{id}'").await;
 
@@ -97,7 +99,7 @@ async fn a_changed_body_without_sign_as_has_no_signature_of_the_provider() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_signed_is_refused_when_it_is_configured() {
+async fn invalid_sign_as_is_rejected() {
     let gateway = Gateway::start().await;
     let cases: [(Value, &str); 5] = [
         (json!({ "provider": "stripey", "secret": "s" }), "`stripey` is not known"),

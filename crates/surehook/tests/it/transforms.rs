@@ -1,4 +1,4 @@
-//! Routes that send something else than what came.
+//! Routes with a `transform`.
 
 use data_encoding::BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -38,9 +38,9 @@ fn settings(url: &str, transform: &str) -> String {
     )
 }
 
-/// The original is not for a destination whose route transforms it, however it gets there.
+/// A destination whose route transforms events must never get the original.
 #[tokio::test]
-async fn what_is_sent_later_is_transformed_too() {
+async fn send_missing_job_applies_transform() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&format!(
         r#"
@@ -65,9 +65,9 @@ async fn what_is_sent_later_is_transformed_too() {
     assert_eq!(&arrived[0].body[..], br#"{"id":"a"}"#);
 }
 
-/// Whoever checks the signature has only what was sent.
+/// The receiver can verify the signature only over the sent body.
 #[tokio::test]
-async fn the_signature_is_that_of_the_transformed_body() {
+async fn signature_covers_transformed_body() {
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let gateway = Gateway::start_with(&settings(&sink.url(), "{id}")).await;
@@ -88,31 +88,31 @@ async fn the_signature_is_that_of_the_transformed_body() {
     }
 }
 
-/// Names do not say what is a secret; where they come from does.
+/// A header is secret because of the setting it comes from, not because of its name.
 #[tokio::test]
-async fn the_inbox_shows_no_secret_of_a_source_or_a_destination() {
+async fn inbox_masks_secrets_of_source_and_destination() {
     let gateway = Gateway::start().await;
     let source = json!({
         "name": "shop", "secrets": ["canary-1"], "verify": { "token": { "header": "x-shop-sig" } },
     });
     gateway.post("/sources", &source).await.expect(201);
     let headers = json!({ "x-crm-note": "canary-2" });
-    let inbox = json!({ "name": "look", "url": "builtin:inbox", "headers": headers });
+    let inbox = json!({ "name": "viewed", "url": "builtin:inbox", "headers": headers });
     gateway.post("/destinations", &inbox).await.expect(201);
-    gateway.post("/routes", &json!({ "from": "shop", "to": "look" })).await.expect(201);
+    gateway.post("/routes", &json!({ "from": "shop", "to": "viewed" })).await.expect(201);
     let sent = gateway.send_webhook("shop", &[("x-shop-sig", "canary-1")], r#"{"id":"a"}"#).await;
     let event = sent.expect(200).event_id();
     gateway.wait_for_delivery(&event, "succeeded").await;
 
     let shown = gateway.get("/inbox").await.expect(200).text();
 
-    // Like any destination it does not even get the header with the source's secret.
+    // Like any destination, the inbox does not get the header with the source's secret at all.
     assert!(!shown.contains("x-shop-sig") && shown.contains("x-crm-note"), "{shown}");
     assert!(!shown.contains("canary"), "{shown}");
 }
 
 #[tokio::test]
-async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept() {
+async fn every_attempt_sends_transformed_body_and_original_is_stored() {
     let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let transform = "{order: .id, amount, note: .text}";
     let gateway = Gateway::start_with(&settings(&sink.url(), transform)).await;
@@ -122,10 +122,10 @@ async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept(
     let event = gateway.send_webhook("in", &headers, body).await.expect(200).event_id();
 
     let arrivals = sink.wait_for_requests(2).await;
-    let made = r#"{"order":9007199254740993,"amount":12345678901234567890.10,"note":"ü"}"#;
+    let transformed = r#"{"order":9007199254740993,"amount":12345678901234567890.10,"note":"ü"}"#;
     for arrival in &arrivals {
-        // The second attempt has its body from the store.
-        assert_eq!(arrival.body, made);
+        // The second attempt reads the body from the store.
+        assert_eq!(arrival.body, transformed);
         assert_eq!(arrival.header("content-type"), "application/json");
         assert_eq!(arrival.header("x-mine"), "1");
     }
@@ -134,15 +134,18 @@ async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept(
     let out = gateway.find_delivery_to(&event, "out").await.unwrap();
     let all = gateway.find_delivery_to(&event, "all").await.unwrap();
     gateway.wait_for_delivery_status(&out, "succeeded").await;
-    assert_eq!(gateway.get(&format!("/deliveries/{out}/body")).await.expect(200).text(), made);
+    assert_eq!(
+        gateway.get(&format!("/deliveries/{out}/body")).await.expect(200).text(),
+        transformed
+    );
     assert_eq!(gateway.get(&format!("/deliveries/{all}/body")).await.expect(200).text(), body);
-    // A replay sends what was sent, whatever the route says by now.
-    change(&gateway, json!("{}")).await;
+    // A replay sends the same body, even if the route has changed.
+    change_transform(&gateway, json!("{}")).await;
     gateway.post(&format!("/deliveries/{out}/replay"), &json!({})).await.expect(202);
-    assert_eq!(sink.wait_for_requests(3).await[2].body, made);
+    assert_eq!(sink.wait_for_requests(3).await[2].body, transformed);
 }
 
-async fn change(gateway: &Gateway, transform: Value) {
+async fn change_transform(gateway: &Gateway, transform: Value) {
     let routes = gateway.get("/routes").await.expect(200).json();
     let all = routes["data"].as_array().unwrap();
     let route = all.iter().find(|route| route["to"] == "out").unwrap();
@@ -152,7 +155,7 @@ async fn change(gateway: &Gateway, transform: Value) {
 }
 
 #[tokio::test]
-async fn what_a_transform_drops_is_not_sent_and_that_is_told() {
+async fn event_dropped_by_transform_is_recorded_as_not_routed() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&settings(&sink.url(), "select(.keep)")).await;
 
@@ -162,14 +165,14 @@ async fn what_a_transform_drops_is_not_sent_and_that_is_told() {
     assert_eq!(sink.wait_for_requests(1).await[0].id(), kept);
     assert_eq!(gateway.find_delivery_to(&dropped, "out").await, None);
     assert!(gateway.find_delivery_to(&dropped, "all").await.is_some());
-    let story = gateway.event(&dropped).await["decisions"].clone();
-    let told = story.as_array().unwrap().iter().find(|entry| entry["kind"] == "not_routed");
-    let detail = &told.unwrap()["detail"];
+    let timeline = gateway.event(&dropped).await["decisions"].clone();
+    let entry = timeline.as_array().unwrap().iter().find(|entry| entry["kind"] == "not_routed");
+    let detail = &entry.unwrap()["detail"];
     assert_eq!(detail, &json!({ "destination": "out", "why": "dropped_by_transform" }));
 }
 
 #[tokio::test]
-async fn what_a_transform_fails_on_is_a_dead_letter_until_the_route_is_mended() {
+async fn failed_transform_makes_dead_letter_replayable_after_route_fix() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&settings(&sink.url(), "{n: (.n + 1)}")).await;
     for (body, why) in [
@@ -190,7 +193,7 @@ async fn what_a_transform_fails_on_is_a_dead_letter_until_the_route_is_mended() 
     }
     assert_eq!(sink.requests().len(), 0, "the original is not sent in its place");
 
-    change(&gateway, json!("{text: (.n | tostring)}")).await;
+    change_transform(&gateway, json!("{text: (.n | tostring)}")).await;
     let dead = gateway.get("/dead-letters?limit=1000").await.expect(200).json();
     let last = dead["data"][0]["id"].as_str().unwrap();
     gateway.post(&format!("/deliveries/{last}/replay"), &json!({})).await.expect(202);
@@ -199,7 +202,7 @@ async fn what_a_transform_fails_on_is_a_dead_letter_until_the_route_is_mended() 
 }
 
 #[tokio::test]
-async fn a_transform_is_bounded_and_checked_when_it_is_written() {
+async fn transform_is_limited_in_steps_and_checked_when_saved() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&settings(&sink.url(), "def f: f; f")).await;
 

@@ -1,4 +1,4 @@
-//! What a destination may say about how it is called: authentication, headers, proxy, TLS, rules.
+//! HTTP settings of a destination: authentication, headers, proxy, TLS and status rules.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,10 @@ use crate::support::{
     tls::{CertificateAuthority, TlsSink},
 };
 
-/// Attempts follow each other at once, so that a test need not wait for them.
-const THREE_QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
+/// Three attempts without noticeable delay.
+const THREE_QUICK_ATTEMPTS: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 
-/// A token endpoint that gives `token-1`, `token-2` and so on.
+/// A token endpoint that returns `token-1`, `token-2` and so on.
 async fn token_endpoint() -> Sink {
     Sink::with_script(|number, _| {
         let token = format!("token-{}", number + 1);
@@ -29,7 +29,7 @@ fn oauth2(token_url: &str) -> Value {
     } })
 }
 
-/// A gateway with a source `in`, and a destination `out` that is this with `more`.
+/// A gateway with a source `in` routed to a destination `out` at `url` with the settings of `more`.
 async fn gateway_to(url: &str, more: Value) -> Gateway {
     let gateway = Gateway::start_with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
     gateway.post("/destinations", &destination(url, more)).await.expect(201);
@@ -53,7 +53,7 @@ async fn deliver(gateway: &Gateway, status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_destination_is_told_who_calls() {
+async fn bearer_and_basic_auth_are_sent() {
     let sink = Sink::ok().await;
     let gateway = Gateway::builder()
         .env("OUT_TOKEN", "t0ken")
@@ -72,7 +72,7 @@ async fn a_destination_is_told_who_calls() {
 }
 
 #[tokio::test]
-async fn a_token_is_fetched_once_for_all_that_need_it() {
+async fn oauth_token_is_fetched_once_for_concurrent_deliveries() {
     let (sink, tokens) = (Sink::ok().await, token_endpoint().await);
     let gateway = gateway_to(&sink.url(), json!({ "auth": oauth2(&tokens.url()) })).await;
 
@@ -82,15 +82,15 @@ async fn a_token_is_fetched_once_for_all_that_need_it() {
 
     let arrivals = sink.wait_for_requests(20).await;
     assert!(arrivals.iter().all(|arrival| arrival.header("authorization") == "Bearer token-1"));
-    let asked = tokens.requests();
-    assert_eq!(asked.len(), 1, "one fetch for all of them");
-    assert_eq!(asked[0].header("content-type"), "application/x-www-form-urlencoded");
-    assert_eq!(asked[0].header("authorization"), "Basic bWU6Y2FuYXJ5LXNlY3JldA==");
-    assert_eq!(asked[0].body, "grant_type=client_credentials");
+    let token_requests = tokens.requests();
+    assert_eq!(token_requests.len(), 1, "one fetch for all deliveries");
+    assert_eq!(token_requests[0].header("content-type"), "application/x-www-form-urlencoded");
+    assert_eq!(token_requests[0].header("authorization"), "Basic bWU6Y2FuYXJ5LXNlY3JldA==");
+    assert_eq!(token_requests[0].body, "grant_type=client_credentials");
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_replaced_within_the_attempt() {
+async fn rejected_oauth_token_is_refreshed_within_the_attempt() {
     let tokens = token_endpoint().await;
     let sink = Sink::with_script(|number, arrival| {
         // The first token is revoked after the first event.
@@ -109,7 +109,7 @@ async fn a_token_that_is_refused_is_replaced_within_the_attempt() {
 }
 
 #[tokio::test]
-async fn a_new_token_that_is_refused_is_not_tried_again() {
+async fn rejected_new_oauth_token_is_not_retried() {
     let (sink, tokens) = (Sink::with_replies([Reply::status(401)]).await, token_endpoint().await);
     let gateway = gateway_to(&sink.url(), json!({ "auth": oauth2(&tokens.url()) })).await;
 
@@ -118,16 +118,17 @@ async fn a_new_token_that_is_refused_is_not_tried_again() {
     assert_eq!(delivery["reason"], "invalid_endpoint");
     assert_eq!(delivery["attempt_list"][0]["class"], "config");
     assert_eq!((sink.requests().len(), tokens.requests().len()), (1, 1));
-    // The next one does not begin with a token that is known to be bad.
+    // The next delivery does not use a token that is known to be rejected.
     deliver(&gateway, "dead").await;
     assert_eq!((sink.requests().len(), tokens.requests().len()), (2, 2));
 }
 
 #[tokio::test]
-async fn a_token_endpoint_that_fails_is_told_apart_from_one_that_refuses() {
+async fn token_endpoint_failure_and_rejection_are_distinguished() {
     let sink = Sink::ok().await;
     let error = |status: u16, error: &str| {
-        Reply::status(status).body(json!({ "error": error, "said": "canary-secret" }).to_string())
+        Reply::status(status)
+            .body(json!({ "error": error, "description": "canary-secret" }).to_string())
     };
     let cases = [
         (
@@ -160,14 +161,14 @@ async fn a_token_endpoint_that_fails_is_told_apart_from_one_that_refuses() {
         assert!(detail.contains(words), "case: {failure}: {detail}");
         assert!(!delivery.to_string().contains("canary"), "{delivery}");
         assert!(!gateway.log().contains("canary"), "{}", gateway.log());
-        // A failure is remembered for a moment: three attempts at once are one question.
+        // A failure is cached for a moment: three quick attempts cause one request.
         assert_eq!(tokens.requests().len(), 1, "case: {failure}");
     }
     assert!(sink.requests().is_empty());
 }
 
 #[tokio::test]
-async fn a_token_endpoint_at_a_private_address_is_not_called() {
+async fn token_endpoint_at_private_address_is_not_called() {
     let tokens = token_endpoint().await;
     let gateway = Gateway::builder()
         .public_networks_only()
@@ -184,7 +185,7 @@ async fn a_token_endpoint_at_a_private_address_is_not_called() {
         let refused = gateway.post("/destinations", &with(fields)).await.expect(422);
         assert!(refused.detail().contains("is not allowed"), "{}", refused.detail());
     }
-    // By name it can be written down; it is judged when it is called.
+    // A host name is accepted; its address is checked when it is called.
     let by_name = tokens.url().replace("127.0.0.1", "localhost");
     let spec = with(json!({ "auth": oauth2(&by_name) }));
     gateway.post("/destinations", &spec).await.expect(201);
@@ -197,7 +198,7 @@ async fn a_token_endpoint_at_a_private_address_is_not_called() {
 }
 
 #[tokio::test]
-async fn headers_are_filled_in_at_every_attempt() {
+async fn header_templates_are_rendered_for_every_attempt() {
     let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let headers = json!({
         "X-Event": "{{event.id}}/{{event.key}}",
@@ -221,7 +222,10 @@ async fn headers_are_filled_in_at_every_attempt() {
         assert_eq!(arrival.header("x-delivery"), format!("{id} #{number} of in"));
         assert_eq!(arrival.header("x-request"), "/orders/7?a=b%0d%0ax-evil:1");
         assert_eq!(arrival.header("x-tenant"), "t=acme");
-        assert!(!arrival.headers.contains_key("x-spoofed"), "the sender's own came through");
+        assert!(
+            !arrival.headers.contains_key("x-spoofed"),
+            "the header of the sender was forwarded"
+        );
         assert!(!arrival.headers.contains_key("x-evil"));
     }
     let bad = destination(&sink.url(), json!({ "headers": { "X-A": "{{event.body}}" } }));
@@ -230,7 +234,7 @@ async fn headers_are_filled_in_at_every_attempt() {
 }
 
 #[tokio::test]
-async fn deliveries_go_through_the_proxy_that_is_named() {
+async fn deliveries_use_configured_proxy() {
     let authority = CertificateAuthority::new();
     let (plain, secure) = (Sink::ok().await, TlsSink::start(&authority, None).await);
     let proxy = Proxy::start().await;
@@ -260,7 +264,7 @@ async fn deliveries_go_through_the_proxy_that_is_named() {
         format!("SOCKS address {to_plain}"),
         format!("SOCKS address {to_secure}"),
         format!("SOCKS address {to_secure}"),
-        // The name was resolved before the proxy was asked.
+        // The name is resolved before the request to the proxy.
         format!("SOCKS address {to_plain}"),
     ];
     assert_eq!(proxy.received_requests(), expected);
@@ -270,7 +274,7 @@ async fn deliveries_go_through_the_proxy_that_is_named() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_us_is_a_matter_of_settings() {
+async fn rejected_proxy_login_is_config_failure() {
     let authority = CertificateAuthority::new();
     let (plain, secure) = (Sink::ok().await, TlsSink::start(&authority, None).await);
     let proxy = Proxy::start().await;
@@ -297,7 +301,7 @@ async fn a_proxy_that_refuses_us_is_a_matter_of_settings() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_cannot_reach_the_destination_may_do_so_later() {
+async fn proxy_without_route_to_destination_is_retried() {
     let proxy = Proxy::start().await;
     let gone = Sink::ok().await.url();
     let gateway = gateway_to(&gone, json!({ "proxy": proxy.url("socks5") })).await;
@@ -312,17 +316,17 @@ async fn a_proxy_that_cannot_reach_the_destination_may_do_so_later() {
         );
         assert_eq!(delivery["attempt_list"][0]["failure"], "proxy", "case: {scheme}");
     }
-    // A proxy that is not there is a connection that fails, and says which.
-    let nobody = gone.replace("http://", "").replace("/hook", "");
-    let away = json!({ "proxy": format!("http://{CREDENTIALS}@{nobody}") });
-    gateway.put("/destinations/out", &destination(&gone, away)).await.expect(200);
+    // An unreachable proxy is reported as such.
+    let unreachable = gone.replace("http://", "").replace("/hook", "");
+    let unreachable = json!({ "proxy": format!("http://{CREDENTIALS}@{unreachable}") });
+    gateway.put("/destinations/out", &destination(&gone, unreachable)).await.expect(200);
     let delivery = deliver(&gateway, "dead").await;
     assert_eq!(delivery["attempt_list"][0]["failure"], "refused");
     assert_eq!(delivery["attempt_list"][0]["detail"], "the proxy: the connection was refused");
 }
 
 #[tokio::test]
-async fn a_destination_may_trust_its_own_authority_and_show_a_certificate() {
+async fn custom_ca_and_client_certificate_are_used() {
     let (authority, clients) = (CertificateAuthority::new(), CertificateAuthority::new());
     let sinks = [
         TlsSink::speaking(&["h2"], &authority, Some(&clients)).await,
@@ -341,7 +345,7 @@ async fn a_destination_may_trust_its_own_authority_and_show_a_certificate() {
     let gateway = gateway_to(&sinks[0].url(), json!({})).await;
 
     let own_identity = json!({ "client_certificate": certificate, "client_key": key });
-    let stranger = CertificateAuthority::new().issue_client_certificate();
+    let foreign_client = CertificateAuthority::new().issue_client_certificate();
     let cases = [
         ("an unknown authority", json!({}), "dead"),
         ("without a certificate", json!({ "ca": ca }), "dead"),
@@ -352,8 +356,8 @@ async fn a_destination_may_trust_its_own_authority_and_show_a_certificate() {
             "succeeded",
         ),
         (
-            "with a certificate of somebody else",
-            json!({ "ca": ca, "client_certificate": stranger.0, "client_key": stranger.1 }),
+            "with a client certificate of another authority",
+            json!({ "ca": ca, "client_certificate": foreign_client.0, "client_key": foreign_client.1 }),
             "dead",
         ),
         (
@@ -376,7 +380,7 @@ async fn a_destination_may_trust_its_own_authority_and_show_a_certificate() {
 }
 
 #[tokio::test]
-async fn a_destination_goes_on_when_its_certificate_becomes_unreadable() {
+async fn destination_keeps_working_when_ca_file_becomes_unreadable() {
     let authority = CertificateAuthority::new();
     let sink = TlsSink::speaking(&["http/1.1"], &authority, None).await;
     let folder = tempfile::tempdir().unwrap();
@@ -387,16 +391,16 @@ async fn a_destination_goes_on_when_its_certificate_becomes_unreadable() {
     deliver(&gateway, "succeeded").await;
 
     std::fs::remove_file(&path).unwrap();
-    // Whatever is changed, all files are read again.
+    // Any configuration change reads all files again.
     gateway.post("/sources", &json!({ "name": "other", "verify": "none" })).await.expect(201);
 
     deliver(&gateway, "succeeded").await;
     assert_eq!(sink.request_count(), 2);
-    assert!(gateway.log().contains("ca.pem"), "it is said");
+    assert!(gateway.log().contains("ca.pem"), "the unreadable file is logged");
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_used_are_refused_by_the_name_of_their_file() {
+async fn unusable_certificates_are_rejected_with_file_name() {
     let authority = CertificateAuthority::new();
     let (certificate, key) = authority.issue_client_certificate();
     let folder = tempfile::tempdir().unwrap();
@@ -437,7 +441,7 @@ async fn certificates_that_cannot_be_used_are_refused_by_the_name_of_their_file(
 }
 
 #[tokio::test]
-async fn rules_of_a_destination_come_before_the_table() {
+async fn status_rules_override_default_classification() {
     let sink = Sink::with_script(|_, arrival| {
         Reply::status(std::str::from_utf8(&arrival.body).unwrap().parse().unwrap())
     })
@@ -458,7 +462,7 @@ async fn rules_of_a_destination_come_before_the_table() {
         ("202", "dead", json!("unrecoverable"), 1, json!("permanent")),
         ("200", "succeeded", json!(null), 1, json!(null)),
         ("403", "dead", json!("invalid_endpoint"), 1, json!("config")),
-        // The last one: nothing goes there any more, and this one waits with the others.
+        // Must be the last case: it pauses the destination.
         ("410", "held", json!(null), 1, json!("config")),
     ];
     for (status, expected, reason, attempts, class) in cases {
@@ -475,9 +479,8 @@ async fn rules_of_a_destination_come_before_the_table() {
     gateway.put("/destinations/out", &bad).await.expect(422);
 }
 
-/// What waits for its next attempt goes out the new way, once.
 #[tokio::test]
-async fn a_change_takes_effect_at_the_next_attempt() {
+async fn changed_destination_applies_to_next_attempt() {
     let (sink, proxy) =
         (Sink::with_replies([Reply::status(503), Reply::status(200)]).await, Proxy::start().await);
     let more = "retry = { max_attempts = 5, schedule = [\"1h\"] }";
@@ -487,7 +490,7 @@ async fn a_change_takes_effect_at_the_next_attempt() {
 
     let changed = json!({ "proxy": proxy.url("socks5"), "auth": { "bearer": "new" } });
     gateway.put("/destinations/out", &destination(&sink.url(), changed)).await.expect(200);
-    // The waiting one keeps its time; another event shows that the change is in force.
+    // The scheduled delivery keeps its due time; another event shows that the change is in force.
     deliver(&gateway, "succeeded").await;
     assert_eq!(sink.requests().len(), 2);
     assert_eq!(sink.requests()[1].header("authorization"), "Bearer new");
@@ -497,9 +500,9 @@ async fn a_change_takes_effect_at_the_next_attempt() {
 }
 
 #[tokio::test]
-async fn changes_under_load_lose_nothing_and_double_nothing() {
+async fn destination_changes_under_load_deliver_each_event_once() {
     let (sink, proxy) = (Sink::ok().await, Proxy::start().await);
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK_ATTEMPTS)).await;
 
     let mut events = Vec::new();
     for round in 0..40 {

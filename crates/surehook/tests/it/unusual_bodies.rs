@@ -1,7 +1,7 @@
 //! Well-formed requests with odd content: whatever cannot be understood is kept as it came.
 //!
 //! The numbers are those of the catalogue of bad input, section 7.2. What is about keys alone is
-//! in `keys`, what is about headers of a destination in `configuration`.
+//! in `dedup_keys`, what is about headers of a destination in `configuration`.
 
 use std::io::Write as _;
 

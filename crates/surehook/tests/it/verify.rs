@@ -1,4 +1,4 @@
-//! Who may send: each way to verify, with what it takes and what it refuses.
+//! Verification of sources: every method with accepted and refused requests.
 
 use data_encoding::{BASE64, HEXLOWER, HEXUPPER};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -19,30 +19,30 @@ fn hex(secret: &str, text: &str) -> String {
     HEXLOWER.encode(&mac(secret, text))
 }
 
-/// What a request came to: 200, or 401 with a code.
-type Outcome = Result<(), &'static str>;
+/// 200, or 401 with this code.
+type ExpectedResult = Result<(), &'static str>;
 
-/// One request: what it is about, its headers, and what must come of it.
+/// One request with its expected result.
 struct Case {
     name: &'static str,
     headers: Vec<(&'static str, String)>,
-    expected: Outcome,
+    expected: ExpectedResult,
 }
 
-fn case(name: &'static str, headers: &[(&'static str, &str)], expected: Outcome) -> Case {
+fn case(name: &'static str, headers: &[(&'static str, &str)], expected: ExpectedResult) -> Case {
     let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
     Case { name, headers, expected }
 }
 
 /// Sends [`BODY`] with the headers of each case to a source with this `verify` and both secrets.
-/// Nothing that was refused may leave a trace.
+/// Refused requests must not be stored as events.
 async fn check(verify: &str, cases: Vec<Case>) {
     let gateway = Gateway::builder()
         .env("PREVIOUS", PREVIOUS)
         .settings(&format!(
             "[[sources]]\nname = \"in\"\nverify = {verify}\n\
              secrets = [\"{SECRET}\", \"env:PREVIOUS\"]\n\
-             # Each request is an event of its own.\nkeys = []"
+             # Without keys each request is a new event.\nkeys = []"
         ))
         .start()
         .await;
@@ -66,7 +66,7 @@ async fn check(verify: &str, cases: Vec<Case>) {
 
 // B57, B58, B59, B60, B62, B70.
 #[tokio::test]
-async fn a_signature_in_hex_with_a_prefix() {
+async fn hex_signature_with_prefix_is_verified() {
     let good = hex(SECRET, BODY);
     let signed = |value: String| vec![("x-signature", value)];
     let case = |name, value, expected| Case { name, headers: signed(value), expected };
@@ -77,7 +77,7 @@ async fn a_signature_in_hex_with_a_prefix() {
         case("the previous secret", format!("sha256={}", hex(PREVIOUS, BODY)), Ok(())),
         case("another secret", format!("sha256={}", hex("another", BODY)), Err("mismatch")),
         case("another body", format!("sha256={}", hex(SECRET, "{}")), Err("mismatch")),
-        // The same JSON written anew: only the raw bytes are signed.
+        // The same JSON formatted differently: the signature covers the raw bytes.
         case("spaces", format!("sha256={}", hex(SECRET, r#"{"id": "evt-1"}"#)), Err("mismatch")),
         case("empty", String::new(), Err("missing_signature")),
         case("only the prefix", "sha256=".to_owned(), Err("malformed")),
@@ -101,11 +101,11 @@ async fn a_signature_in_hex_with_a_prefix() {
 
 // B59.
 #[tokio::test]
-async fn a_signature_in_base64() {
+async fn base64_signature_is_verified() {
     let good = BASE64.encode(&mac(SECRET, BODY));
     let sent = |value: &str| [("x-sig", value.to_owned())];
     let bare = good.trim_end_matches('=').to_owned();
-    // The last character before the padding has bits that mean nothing; only zeros are canonical.
+    // The last character before the padding has unused bits; only zeros are canonical.
     let mut odd = bare.clone();
     let last = odd.pop().unwrap();
     odd.push(char::from(u32::from(last) as u8 + 1));
@@ -122,9 +122,9 @@ async fn a_signature_in_base64() {
     check(r#"{ hmac = { header = "x-sig", encoding = "base64" } }"#, cases.into()).await;
 }
 
-// B61, B63. The edge itself is tested beside the rule, where the clock stands still.
+// B61, B63. The exact limit is covered by unit tests with a fixed clock.
 #[tokio::test]
-async fn a_signature_with_a_timestamp() {
+async fn signature_with_timestamp_is_verified() {
     let now = unix_now();
     let signed_at = |name, timestamp: &str, expected| {
         let signature = hex(SECRET, &format!("v0:{timestamp}:{BODY}"));
@@ -163,7 +163,7 @@ async fn a_signature_with_a_timestamp() {
 
 // B58, B60, B61: the parameters of one header, as Stripe has them.
 #[tokio::test]
-async fn a_signature_in_a_list_of_parameters() {
+async fn signature_in_header_parameters_is_verified() {
     let now = unix_now();
     let signed = |at: i64| hex(SECRET, &format!("{at}.{BODY}"));
     let good = signed(now);
@@ -187,7 +187,7 @@ async fn a_signature_in_a_list_of_parameters() {
 }
 
 #[tokio::test]
-async fn a_token_in_a_header() {
+async fn token_header_is_verified() {
     let cases = vec![
         case("good", &[("x-token", SECRET)], Ok(())),
         case("the previous one", &[("x-token", PREVIOUS)], Ok(())),
@@ -204,7 +204,7 @@ async fn a_token_in_a_header() {
 }
 
 #[tokio::test]
-async fn a_user_and_a_password() {
+async fn basic_credentials_are_verified() {
     let basic = |text: &str| format!("Basic {}", BASE64.encode(text.as_bytes()));
     let good = format!("shop:{SECRET}");
     let sent = |value: String| vec![("authorization", value)];
@@ -226,7 +226,7 @@ async fn a_user_and_a_password() {
 }
 
 #[tokio::test]
-async fn an_open_source_takes_everybody() {
+async fn unverified_source_accepts_every_request() {
     let gateway = Gateway::start_with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
 
     gateway.send_webhook("in", &[], BODY).await.expect(200);
@@ -237,7 +237,7 @@ async fn an_open_source_takes_everybody() {
 
 // B64, B70.
 #[tokio::test]
-async fn a_secret_that_was_taken_out_opens_nothing() {
+async fn removed_secret_is_refused() {
     let source = |secrets: &[&str]| {
         serde_json::json!({
             "name": "in",
@@ -261,7 +261,7 @@ async fn a_secret_that_was_taken_out_opens_nothing() {
 
 // B66.
 #[tokio::test]
-async fn a_source_whose_secret_is_gone_refuses_everything_and_hinders_nothing() {
+async fn source_with_unset_secret_refuses_requests_and_other_sources_work() {
     let mut gateway = Gateway::builder().env("SHOP_SECRET", SECRET).start().await;
     let source = serde_json::json!({
         "name": "shop",
@@ -271,13 +271,13 @@ async fn a_source_whose_secret_is_gone_refuses_everything_and_hinders_nothing() 
     gateway.post("/sources", &source).await.expect(201);
     gateway.send_webhook("shop", &[("x-token", SECRET)], BODY).await.expect(200);
 
-    gateway.remove_env("SHOP_SECRET");
+    gateway.forget("SHOP_SECRET");
     gateway.restart().await;
 
     for headers in [&[][..], &[("x-token", SECRET)], &[("x-token", "")]] {
         let refused = gateway.send_webhook("shop", headers, "{}").await.expect(503);
         assert_eq!(refused.code(), "source_misconfigured");
-        // The request may be good, so its sender is asked to come back.
+        // The request may be valid, so the sender is asked to retry.
         assert_eq!(refused.header("retry-after"), "60");
     }
     gateway.post_accepted("demo", "{}").await;

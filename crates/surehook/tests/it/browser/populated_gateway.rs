@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    sending::go,
+    channels::go,
     support::{
         WAIT_LIMIT, eventually,
         fake_channels::EvolutionGo,

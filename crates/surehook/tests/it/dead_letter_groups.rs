@@ -1,4 +1,4 @@
-//! Dead letters by what they died of, as an operator sees them.
+//! Dead letters grouped by cause: counts, filters and replay of one group.
 
 use std::sync::{
     Arc,
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::support::{
     WAIT_LIMIT, eventually,
     gateway::{Gateway, route_settings},
-    sink::{Reply, Sink, SinkRequest},
+    sink::{Arrival, Reply, Sink},
 };
 
-/// Fails in three ways, each time with other ids, until it is healed.
-fn fail(number: usize, arrival: &SinkRequest) -> Reply {
+/// Answers with one of three errors, each time with different ids.
+fn reply_with_error(number: usize, arrival: &Arrival) -> Reply {
     let body: Value = serde_json::from_slice(&arrival.body).unwrap();
     let trace = format!("{:032x}", (number + 1) * 7_919);
-    match body["way"].as_str().unwrap() {
+    match body["error"].as_str().unwrap() {
         "unknown" => {
             let message = format!("order {} was not found", number + 100);
             let error = json!({ "message": message, "code": "not_found", "trace": trace });
@@ -30,14 +30,14 @@ fn fail(number: usize, arrival: &SinkRequest) -> Reply {
     }
 }
 
-async fn groups(gateway: &Gateway, query: &str) -> Vec<Value> {
+async fn list_groups(gateway: &Gateway, query: &str) -> Vec<Value> {
     let path = format!("/dead-letters/groups{query}");
     gateway.get(&path).await.expect(200).json()["data"].as_array().unwrap().clone()
 }
 
-/// The shapes and counts of all groups, by shape.
-async fn counts(gateway: &Gateway) -> Vec<(String, u64)> {
-    let mut counts: Vec<_> = groups(gateway, "")
+/// The shape and count of every group, sorted by shape.
+async fn group_counts(gateway: &Gateway) -> Vec<(String, u64)> {
+    let mut counts: Vec<_> = list_groups(gateway, "")
         .await
         .iter()
         .map(|group| {
@@ -53,19 +53,19 @@ const LOCKED: &str = "400: Order <text> is locked by job #";
 const REFUSED: &str = "422: Refused";
 
 #[tokio::test]
-async fn three_ways_to_fail_are_three_groups_and_one_is_replayed_alone() {
+async fn three_error_types_form_three_groups_and_one_is_replayed_alone() {
     const EACH: usize = 7;
     let healthy = Arc::new(AtomicBool::new(false));
     let is_healthy = Arc::clone(&healthy);
     let sink = Sink::with_script(move |number, arrival| match is_healthy.load(Ordering::SeqCst) {
         true => Reply::status(200),
-        false => fail(number, arrival),
+        false => reply_with_error(number, arrival),
     })
     .await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     for number in 0..EACH {
-        for way in ["unknown", "locked", "refused"] {
-            let body = json!({ "id": format!("{way}-{number}"), "way": way });
+        for error in ["unknown", "locked", "refused"] {
+            let body = json!({ "id": format!("{error}-{number}"), "error": error });
             gateway.post_accepted("in", body.to_string()).await;
         }
     }
@@ -76,13 +76,13 @@ async fn three_ways_to_fail_are_three_groups_and_one_is_replayed_alone() {
     let each = u64::try_from(EACH).unwrap();
     let pair = |shape: &str, count| (shape.to_owned(), count);
     let expected = [pair(LOCKED, each), pair(UNKNOWN, each), pair(REFUSED, each)];
-    assert_eq!(counts(&gateway).await, expected);
+    assert_eq!(group_counts(&gateway).await, expected);
 
     gateway.kill9();
     gateway.restart().await;
-    assert_eq!(counts(&gateway).await, expected, "numbers outlive a kill");
+    assert_eq!(group_counts(&gateway).await, expected, "counts survive a kill");
 
-    let all = groups(&gateway, "?destination=out&source=in").await;
+    let all = list_groups(&gateway, "?destination=out&source=in").await;
     let unknown = all.iter().find(|group| group["shape"] == UNKNOWN).unwrap();
     let sample = unknown["sample"].as_str().unwrap();
     assert!(sample.contains("was not found") && !sample.contains("hunter2"), "{sample}");
@@ -100,11 +100,11 @@ async fn three_ways_to_fail_are_three_groups_and_one_is_replayed_alone() {
     }
     let first = gateway.get("/dead-letters/groups?limit=2").await.expect(200).json();
     let cursor = first["next_cursor"].as_str().unwrap();
-    assert_eq!(groups(&gateway, &format!("?cursor={cursor}")).await.len(), 1);
+    assert_eq!(list_groups(&gateway, &format!("?cursor={cursor}")).await.len(), 1);
 
-    let mut asked = json!({ "verb": "retry_failed", "filter": { "group": id }, "rate": "500/s" });
-    asked["dry_run"] = json!(true);
-    let preview = gateway.post("/replays", &asked).await.expect(200).json();
+    let mut request = json!({ "verb": "retry_failed", "filter": { "group": id }, "rate": "500/s" });
+    request["dry_run"] = json!(true);
+    let preview = gateway.post("/replays", &request).await.expect(200).json();
     assert_eq!((&preview["count"], &preview["complete"]), (&json!(EACH), &json!(true)));
     healthy.store(true, Ordering::SeqCst);
     let replayed = ["dlq", "replay", "--group", id, "--rate", "500/s", "--yes", "--json"];
@@ -112,21 +112,22 @@ async fn three_ways_to_fail_are_three_groups_and_one_is_replayed_alone() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
 
     let left = [pair(LOCKED, each), pair(REFUSED, each)];
-    assert_eq!(counts(&gateway).await, left);
+    assert_eq!(group_counts(&gateway).await, left);
     gateway.kill9();
     gateway.restart().await;
-    assert_eq!(counts(&gateway).await, left);
+    assert_eq!(group_counts(&gateway).await, left);
     assert_eq!(gateway.stats().await["dlq_size"], 2 * EACH);
 }
 
 #[tokio::test]
-async fn groups_are_listed_by_the_command_line() {
-    let sink = Sink::with_script(fail).await;
+async fn cli_lists_dead_letter_groups() {
+    let sink = Sink::with_script(reply_with_error).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let ran = gateway.cli(&["dlq", "groups"]).await;
     assert!(ran.stdout.contains("No dead letters.") || ran.stderr.contains("No dead"), "{ran:?}");
-    let event = gateway.post_accepted("in", json!({ "id": 1, "way": "locked" }).to_string()).await;
-    let died = gateway.wait_for_delivery(&event, "dead").await;
+    let event =
+        gateway.post_accepted("in", json!({ "id": 1, "error": "locked" }).to_string()).await;
+    let dead = gateway.wait_for_delivery(&event, "dead").await;
 
     let ran = gateway.cli(&["dlq", "groups", "--json"]).await;
     let group: Value = serde_json::from_str(ran.stdout.trim()).unwrap();
@@ -135,15 +136,15 @@ async fn groups_are_listed_by_the_command_line() {
     let ran = gateway.cli(&["dlq", "groups", "--destination", "out"]).await;
     assert!(ran.stdout.contains(id) && ran.stdout.contains("is locked"), "{ran:?}");
     let ran = gateway.cli(&["dlq", "list", "--group", id]).await;
-    assert!(ran.stdout.contains(died["id"].as_str().unwrap()), "{ran:?}");
+    assert!(ran.stdout.contains(dead["id"].as_str().unwrap()), "{ran:?}");
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_about_groups_is_refused() {
+async fn invalid_group_filters_are_rejected() {
     let gateway = Gateway::start().await;
     let id = "grp_7hpgsjnt8cg6t1pnx95w4j84c2";
     for path in [
-        "/dead-letters/groups?destination=nobody",
+        "/dead-letters/groups?destination=absent",
         "/dead-letters/groups?cursor=evt",
         "/dead-letters/groups?status=dead",
         "/dead-letters?group=evt_01h455vb4pex5vsknk084sn02q",
@@ -151,8 +152,8 @@ async fn what_makes_no_sense_about_groups_is_refused() {
     ] {
         assert_eq!(gateway.get(path).await.expect(422).code(), "invalid", "case: {path}");
     }
-    let nobody = gateway.get(&format!("/dead-letters?group={id}")).await.expect(200).json();
-    assert_eq!(nobody["data"], json!([]));
-    let asked = json!({ "verb": "retry_failed", "filter": { "group": id }, "dry_run": true });
-    assert_eq!(gateway.post("/replays", &asked).await.expect(200).json()["count"], 0);
+    let none = gateway.get(&format!("/dead-letters?group={id}")).await.expect(200).json();
+    assert_eq!(none["data"], json!([]));
+    let request = json!({ "verb": "retry_failed", "filter": { "group": id }, "dry_run": true });
+    assert_eq!(gateway.post("/replays", &request).await.expect(200).json()["count"], 0);
 }

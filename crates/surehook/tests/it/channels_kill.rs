@@ -1,4 +1,4 @@
-//! Ten thousand messages with time-outs and a kill in between: none is sent twice by our fault.
+//! Ten thousand messages with timeouts and a kill: the gateway never causes a second send.
 
 use std::{
     collections::BTreeMap,
@@ -13,12 +13,12 @@ use http::Method;
 use serde_json::json;
 
 use crate::{
-    sending::{cloud, go},
+    channels::{cloud, go},
     support::{
         client::Client,
         eventually,
         fake_channels::{
-            ChannelBehavior, CloudApi, CloudApiStatus, EvolutionGo, FakeChannel, RecordedMessage,
+            ChannelBehavior, CloudApi, EvolutionGo, FakeChannel, Message, Status,
             fake_channel::is_in_share,
         },
         gateway::{Gateway, TOKEN},
@@ -26,10 +26,10 @@ use crate::{
 };
 
 const MESSAGES: usize = 10_000;
-/// So many of a hundred recipients get their first message without an answer.
-const SILENT: u64 = 10;
+/// Percentage of recipients whose first message gets no response.
+const SILENT_PERCENT: u64 = 10;
 const LONG: Duration = Duration::from_secs(240);
-/// The lane is as wide and as fast as it can be, and gives up soon.
+/// High concurrency and rate, short timeout.
 const FAST: &str = r#"concurrency = 512
     rate = "100000/s"
     timeout = "3s"
@@ -40,13 +40,13 @@ fn phone(number: usize) -> String {
     format!("55119{number:08}")
 }
 
-/// Asks for every message until each was answered with 202, whatever happens to the gateway. The key is
-/// the same each time, as a careful program would have it.
-async fn ask_for_all(url: Arc<Mutex<String>>, asked: Arc<AtomicUsize>) {
+/// Requests every message until it is answered with 202, also across a kill of the gateway. Repeated
+/// requests use the same idempotency key.
+async fn request_all(url: Arc<Mutex<String>>, requested: Arc<AtomicUsize>) {
     let next = Arc::new(AtomicUsize::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..32 {
-        let (next, asked, url) = (Arc::clone(&next), Arc::clone(&asked), Arc::clone(&url));
+        let (next, requested, url) = (Arc::clone(&next), Arc::clone(&requested), Arc::clone(&url));
         tasks.spawn(async move {
             let client = Client::new();
             loop {
@@ -68,7 +68,7 @@ async fn ask_for_all(url: Arc<Mutex<String>>, asked: Arc<AtomicUsize>) {
                     sent.ok().filter(|answer| answer.status == 202).map(drop)
                 })
                 .await;
-                asked.fetch_add(1, Ordering::Relaxed);
+                requested.fetch_add(1, Ordering::Relaxed);
             }
         });
     }
@@ -77,17 +77,17 @@ async fn ask_for_all(url: Arc<Mutex<String>>, asked: Arc<AtomicUsize>) {
     }
 }
 
-/// Lets the gateway work, kills it in the middle and starts it again.
-async fn through_a_kill(gateway: &mut Gateway, fake_channel: &FakeChannel) {
-    let asked = Arc::new(AtomicUsize::new(0));
+/// Sends all messages and kills and restarts the gateway on the way.
+async fn send_all_through_kill(gateway: &mut Gateway, fake_channel: &FakeChannel) {
+    let requested = Arc::new(AtomicUsize::new(0));
     let url = Arc::new(Mutex::new(gateway.url("/api/v1/messages")));
-    let asking = tokio::spawn(ask_for_all(Arc::clone(&url), Arc::clone(&asked)));
+    let requests = tokio::spawn(request_all(Arc::clone(&url), Arc::clone(&requested)));
     eventually(LONG, || async { (fake_channel.count() > MESSAGES / 3).then_some(()) }).await;
     gateway.kill9();
     gateway.restart().await;
     *url.lock().unwrap() = gateway.url("/api/v1/messages");
-    asking.await.unwrap();
-    assert_eq!(asked.load(Ordering::Relaxed), MESSAGES);
+    requests.await.unwrap();
+    assert_eq!(requested.load(Ordering::Relaxed), MESSAGES);
 }
 
 async fn all_succeed(gateway: &Gateway) {
@@ -98,63 +98,62 @@ async fn all_succeed(gateway: &Gateway) {
     .await;
 }
 
-fn by_recipient(messages: &[RecordedMessage]) -> BTreeMap<&str, Vec<&RecordedMessage>> {
-    let mut found: BTreeMap<&str, Vec<&RecordedMessage>> = BTreeMap::new();
+fn by_recipient(messages: &[Message]) -> BTreeMap<&str, Vec<&Message>> {
+    let mut found: BTreeMap<&str, Vec<&Message>> = BTreeMap::new();
     for message in messages {
         found.entry(&message.to).or_default().push(message);
     }
     found
 }
 
-// On Evolution Go no number gets a second message id for one request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heavy_ten_thousand_messages_by_evolution_go_have_one_id_each() {
+async fn heavy_evolution_go_messages_keep_one_id_across_timeouts_and_kill() {
     let evolution = EvolutionGo::start().await;
-    evolution.set_for_share(SILENT, ChannelBehavior::HangAfterBody);
+    evolution.set_for_share(SILENT_PERCENT, ChannelBehavior::HangAfterBody);
     let mut gateway = Gateway::start_with(&go("wa", &evolution.url(), FAST)).await;
 
-    through_a_kill(&mut gateway, &evolution).await;
+    send_all_through_kill(&mut gateway, &evolution).await;
     all_succeed(&gateway).await;
 
     let sent = evolution.sent();
     assert_eq!(sent.len(), MESSAGES);
     let repeated = sent.values().filter(|ids| ids.len() > 1).count();
-    assert!(repeated > 0, "the time-outs made some go out again");
+    assert!(repeated > 0, "timeouts caused some resends");
     for (to, ids) in &sent {
         assert!(ids.iter().all(|id| *id == ids[0]), "{to} got {ids:?}");
     }
 }
 
-// On the Cloud API nothing ambiguous is resent before its status or its deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heavy_ten_thousand_messages_by_the_cloud_api_wait_for_their_statuses() {
-    const WITHIN: Duration = Duration::from_secs(15);
+async fn heavy_cloud_api_messages_are_not_resent_before_status_or_deadline() {
+    const STATUS_DEADLINE: Duration = Duration::from_secs(15);
     let meta = CloudApi::start().await;
-    meta.set_for_share(SILENT, ChannelBehavior::HangAfterBody);
+    meta.set_for_share(SILENT_PERCENT, ChannelBehavior::HangAfterBody);
     let secret = CloudApi::APP_SECRET;
     let source = format!(
         "[[sources]]\nname = \"statuses\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"{secret}\"]\nverify_token = \"t\"\n"
     );
-    let sending = format!("{FAST}\nsending = {{ status_within = \"{}s\" }}", WITHIN.as_secs());
+    let sending =
+        format!("{FAST}\nsending = {{ status_within = \"{}s\" }}", STATUS_DEADLINE.as_secs());
     let settings = source + &cloud("wa", &meta.url(), &sending);
     let mut gateway = Gateway::start_with(&settings).await;
 
-    through_a_kill(&mut gateway, &meta).await;
-    // Of every second silent one it is told that it was sent; the others say nothing for ever.
+    send_all_through_kill(&mut gateway, &meta).await;
+    // Every second silent message gets a `sent` status update; the others never get one.
     let silent: Vec<_> = {
         let mut seen = std::collections::HashSet::new();
-        let first = |message: &RecordedMessage| seen.insert(message.to.clone());
+        let first = |message: &Message| seen.insert(message.to.clone());
         let messages = meta.messages();
         let firsts: Vec<_> = messages.into_iter().filter(first).collect();
-        firsts.into_iter().filter(|message| is_in_share(&message.to, SILENT)).collect()
+        firsts.into_iter().filter(|message| is_in_share(&message.to, SILENT_PERCENT)).collect()
     };
-    let told: Vec<_> = silent.iter().step_by(2).collect();
-    let door = gateway.url("/in/statuses");
-    for some in told.chunks(50) {
-        let news: Vec<_> = some.iter().map(|message| (*message, CloudApiStatus::Sent)).collect();
-        meta.send_statuses(&door, &news).await.expect(200);
+    let confirmed: Vec<_> = silent.iter().step_by(2).collect();
+    let status_url = gateway.url("/in/statuses");
+    for some in confirmed.chunks(50) {
+        let updates: Vec<_> = some.iter().map(|message| (*message, Status::Sent)).collect();
+        meta.send_statuses(&status_url, &updates).await.expect(200);
     }
-    let told_at = Instant::now();
+    let confirmed_at = Instant::now();
     all_succeed(&gateway).await;
 
     let messages = meta.messages();
@@ -163,14 +162,14 @@ async fn heavy_ten_thousand_messages_by_the_cloud_api_wait_for_their_statuses() 
     for (to, all) in &found {
         for pair in all.windows(2) {
             let apart = pair[1].at - pair[0].at;
-            assert!(apart >= WITHIN, "{to} was sent again after {apart:?}");
+            assert!(apart >= STATUS_DEADLINE, "{to} was resent after {apart:?}");
             assert_eq!(pair[0].our_id, pair[1].our_id, "{to}");
         }
     }
-    for message in told {
-        let later = found[&*message.to].iter().filter(|one| one.at > told_at).count();
-        assert_eq!(later, 0, "{} was sent again after its status", message.to);
+    for message in confirmed {
+        let later = found[&*message.to].iter().filter(|one| one.at > confirmed_at).count();
+        assert_eq!(later, 0, "{} was resent after its status update", message.to);
     }
-    let again = messages.len() - found.len();
-    assert!(again > 0, "those without a status went out again after their deadline");
+    let resent = messages.len() - found.len();
+    assert!(resent > 0, "messages without a status update are resent after their deadline");
 }

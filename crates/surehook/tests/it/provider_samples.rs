@@ -1,6 +1,5 @@
-//! Every sample of `testdata/payloads` through a running gateway: what its provider is answered, and
-//! which events, kinds and keys come of it. The clock stands at the time when the samples were signed,
-//! and then a day later.
+//! Every sample of `testdata/payloads` sent to a running gateway: its response and the resulting events,
+//! kinds and keys. The clock is set to the time when the samples were signed, and then a day later.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -10,17 +9,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use surehook_core::provider::{self, RefusalPolicy};
 
-use super::support::{client::HttpResponse, fake_clock::FakeClockGateway};
+use super::support::{client::Answer, fake_clock::FakeClockGateway};
 
 const DAY: i64 = 86_400;
 
 #[derive(Deserialize)]
-struct Item {
+struct Sample {
     file: String,
     provider: String,
     now: i64,
     headers: BTreeMap<String, String>,
-    events: Vec<Expected>,
+    events: Vec<ExpectedEvent>,
     secret: BTreeMap<String, String>,
     query: Option<String>,
     url: Option<String>,
@@ -28,7 +27,7 @@ struct Item {
 }
 
 #[derive(Deserialize)]
-struct Expected {
+struct ExpectedEvent {
     kind: String,
     dedup_key: Option<String>,
 }
@@ -37,13 +36,13 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/payloads")
 }
 
-fn items() -> Vec<Item> {
+fn samples() -> Vec<Sample> {
     let index = fs::read_to_string(folder().join("INDEX.json")).unwrap();
     let mut index: Value = serde_json::from_str(&index).unwrap();
     serde_json::from_value(index["items"].take()).unwrap()
 }
 
-impl Item {
+impl Sample {
     /// The preset for the name in the index.
     fn preset(&self) -> &str {
         match self.provider.as_str() {
@@ -57,7 +56,7 @@ impl Item {
         }
     }
 
-    /// The name of its source: the one in its address, if a signature covers that.
+    /// The name of its source: the one in its URL, if the signature covers the URL.
     fn source(&self) -> String {
         match self.url.as_deref().and_then(|url| url.split("/in/").nth(1)) {
             Some(rest) => rest.split(['/', '?']).next().unwrap().to_owned(),
@@ -73,15 +72,15 @@ impl Item {
         }
     }
 
-    /// How a wrong signature is answered: some would never send again what is answered with 401.
-    fn refused(&self) -> u16 {
+    /// The status for a wrong signature. Some providers never retry after a 401.
+    fn refusal_status(&self) -> u16 {
         match provider::find(self.preset()).unwrap().on_refusal() {
             RefusalPolicy::Unauthorized | RefusalPolicy::Keep => 401,
             RefusalPolicy::Quarantine => 503,
         }
     }
 
-    fn when(&self) -> i64 {
+    fn signed_at(&self) -> i64 {
         // The published vector was signed years before the others.
         if self.provider == "standardwebhooks" { 1_614_265_330 } else { self.now }
     }
@@ -90,15 +89,15 @@ impl Item {
         fs::read(folder().join(&self.file)).unwrap().into()
     }
 
-    async fn sent_to(&self, gateway: &FakeClockGateway) -> HttpResponse {
+    async fn send_to(&self, gateway: &FakeClockGateway) -> Answer {
         let pairs = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let headers: Vec<(&str, &[u8])> = pairs.collect();
         gateway.send(Method::POST, &self.target(), &headers, self.body()).await
     }
 
-    /// What the index expects of the events, in the form in which they are told here.
-    fn expected(&self) -> Vec<(String, Option<String>)> {
-        let told = |event: &Expected| {
+    /// Kind and key of every event that the index expects.
+    fn expected_events(&self) -> Vec<KindAndKey> {
+        let kind_and_key = |event: &ExpectedEvent| {
             let key = event.dedup_key.as_deref().map(|key| match key {
                 "hash:body within 180 s" => {
                     let hash = surehook_core::key::content_hash_key(&self.body());
@@ -108,24 +107,24 @@ impl Item {
             });
             (event.kind.clone(), key)
         };
-        self.events.iter().map(told).collect()
+        self.events.iter().map(kind_and_key).collect()
     }
 }
 
-/// A gateway with a source for each preset, and the secrets of all its samples.
-async fn gateway(items: &[Item]) -> FakeClockGateway {
-    let gateway = FakeClockGateway::start(items[0].now).await;
+/// A gateway with a source for each preset that has the secrets of all its samples.
+async fn gateway(samples: &[Sample]) -> FakeClockGateway {
+    let gateway = FakeClockGateway::start(samples[0].now).await;
     let mut sources: BTreeMap<String, Value> = BTreeMap::new();
-    for item in items {
-        let source = sources.entry(item.source()).or_insert_with(|| {
+    for sample in samples {
+        let source = sources.entry(sample.source()).or_insert_with(|| {
             let mut source =
-                json!({ "name": item.source(), "provider": item.preset(), "secrets": [] });
-            if let Some(url) = &item.url {
+                json!({ "name": sample.source(), "provider": sample.preset(), "secrets": [] });
+            if let Some(url) = &sample.url {
                 source["public_url"] = json!(url.split("/in/").next().unwrap());
             }
             source
         });
-        for (name, secret) in &item.secret {
+        for (name, secret) in &sample.secret {
             if name == "verify_token" {
                 source["verify_token"] = json!(secret);
                 continue;
@@ -142,53 +141,52 @@ async fn gateway(items: &[Item]) -> FakeClockGateway {
     gateway
 }
 
-/// An event as its id, kind and key.
-type Told = (String, (String, Option<String>));
+type KindAndKey = (String, Option<String>);
 
-/// The events of one source, oldest first. The clock stands still, so only those of one request are in
-/// their order.
-async fn events(gateway: &FakeClockGateway, source: &str) -> Vec<Told> {
+/// Id, kind and key of the events of one source, oldest first. The clock does not move, so only events of
+/// the same request are in a defined order.
+async fn events(gateway: &FakeClockGateway, source: &str) -> Vec<(String, KindAndKey)> {
     let path = format!("/events?source={source}&limit=100");
     let list = gateway.api(Method::GET, &path, None).await.expect(200).json();
-    let told = |event: &Value| {
+    let identify = |event: &Value| {
         let text = |name: &str| event[name].as_str().map(ToOwned::to_owned);
         (text("id").unwrap(), (text("kind").unwrap_or_default(), text("key")))
     };
-    list["data"].as_array().unwrap().iter().rev().map(told).collect()
+    list["data"].as_array().unwrap().iter().rev().map(identify).collect()
 }
 
-fn is_handshake(item: &Item) -> bool {
-    item.events.first().is_some_and(|event| event.kind == "challenge")
+fn is_handshake(sample: &Sample) -> bool {
+    sample.events.first().is_some_and(|event| event.kind == "challenge")
 }
 
 #[tokio::test]
-async fn every_sample_becomes_the_events_that_it_should() {
-    let items = items();
-    let gateway = gateway(&items).await;
-    for item in &items {
-        // The GET that Meta sends has a test of its own; PayPal's sample has no real signature.
-        if item.file == "whatsapp.verify.get.json" || item.provider == "paypal" {
+async fn every_sample_payload_becomes_its_expected_events() {
+    let samples = samples();
+    let gateway = gateway(&samples).await;
+    for sample in &samples {
+        // Meta's GET has its own test; PayPal's sample has no real signature.
+        if sample.file == "whatsapp.verify.get.json" || sample.provider == "paypal" {
             continue;
         }
-        let name = item.file.as_str();
-        gateway.set_clock(item.when());
-        let before = events(&gateway, &item.source()).await;
-        let answer = item.sent_to(&gateway).await;
-        let after = events(&gateway, &item.source()).await;
+        let name = sample.file.as_str();
+        gateway.set_clock(sample.signed_at());
+        let before = events(&gateway, &sample.source()).await;
+        let answer = sample.send_to(&gateway).await;
+        let after = events(&gateway, &sample.source()).await;
         let new: Vec<_> = after.into_iter().filter(|event| !before.contains(event)).collect();
-        let new: Vec<_> = new.into_iter().map(|(_, told)| told).collect();
+        let new: Vec<_> = new.into_iter().map(|(_, kind_and_key)| kind_and_key).collect();
         if name.starts_with("negative") {
             assert_eq!((answer.status.as_u16(), new.len()), (401, 0), "{name}: {}", answer.text());
-        } else if is_handshake(item) {
-            let wanted = item.expect_response.as_ref().unwrap();
+        } else if is_handshake(sample) {
+            let expected = sample.expect_response.as_ref().unwrap();
             assert_eq!(
                 json!(answer.status.as_u16()),
-                wanted["status"],
+                expected["status"],
                 "{name}: {}",
                 answer.text()
             );
-            assert_eq!(answer.text(), wanted["body"].as_str().unwrap(), "{name}");
-            let kind = wanted["content_type"].as_str().unwrap_or_default();
+            assert_eq!(answer.text(), expected["body"].as_str().unwrap(), "{name}");
+            let kind = expected["content_type"].as_str().unwrap_or_default();
             assert!(answer.header("content-type").starts_with(kind), "{name}");
             assert_eq!(new, [], "{name}");
         } else if name.contains("duplicate_redelivery") || name.contains("nested_key") {
@@ -197,15 +195,15 @@ async fn every_sample_becomes_the_events_that_it_should() {
             assert_eq!(new, [], "{name}");
         } else {
             assert_eq!(answer.status.as_u16(), 200, "{name}: {}", answer.text());
-            assert_eq!(new, item.expected(), "{name}");
+            assert_eq!(new, sample.expected_events(), "{name}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_day_later_the_timestamped_are_stale_and_the_others_duplicates() {
-    let items = items();
-    let gateway = gateway(&items).await;
+async fn samples_sent_again_after_a_day_are_stale_or_duplicates() {
+    let samples = samples();
+    let gateway = gateway(&samples).await;
     let stale = [
         "chatwoot",
         "evolution_api",
@@ -216,21 +214,26 @@ async fn a_day_later_the_timestamped_are_stale_and_the_others_duplicates() {
         "stripe",
         "zoom",
     ];
-    for item in &items {
+    for sample in &samples {
         let skipped = ["whatsapp.verify.get.json", "discord.webhook_event.ping.json"];
-        if item.file.starts_with("negative")
-            || skipped.contains(&item.file.as_str())
-            || item.provider == "paypal"
+        if sample.file.starts_with("negative")
+            || skipped.contains(&sample.file.as_str())
+            || sample.provider == "paypal"
         {
             continue;
         }
-        gateway.set_clock(item.when());
-        let first = item.sent_to(&gateway).await;
-        gateway.set_clock(item.when() + DAY);
-        let answer = item.sent_to(&gateway).await;
-        let name = item.file.as_str();
-        if stale.contains(&item.provider.as_str()) {
-            assert_eq!(answer.status.as_u16(), item.refused(), "{name}: {}", answer.text());
+        gateway.set_clock(sample.signed_at());
+        let first = sample.send_to(&gateway).await;
+        gateway.set_clock(sample.signed_at() + DAY);
+        let answer = sample.send_to(&gateway).await;
+        let name = sample.file.as_str();
+        if stale.contains(&sample.provider.as_str()) {
+            assert_eq!(
+                answer.status.as_u16(),
+                sample.refusal_status(),
+                "{name}: {}",
+                answer.text()
+            );
         } else {
             assert_eq!(answer.status, first.status, "{name}: {}", answer.text());
         }
@@ -238,35 +241,35 @@ async fn a_day_later_the_timestamped_are_stale_and_the_others_duplicates() {
 }
 
 #[tokio::test]
-async fn what_a_stranger_signs_is_refused_and_nothing_is_kept() {
-    let items = items();
-    let gateway = gateway(&items).await;
-    for item in items.iter().filter(|item| !item.file.contains("verify.get")) {
-        let name = item.file.as_str();
-        gateway.set_clock(item.when());
-        let answer = gateway.send(Method::POST, &item.target(), &[], item.body()).await;
-        // Its secret is in the body.
-        if item.provider == "evolution_go" {
+async fn unsigned_samples_are_refused_and_not_stored() {
+    let samples = samples();
+    let gateway = gateway(&samples).await;
+    for sample in samples.iter().filter(|sample| !sample.file.contains("verify.get")) {
+        let name = sample.file.as_str();
+        gateway.set_clock(sample.signed_at());
+        let answer = gateway.send(Method::POST, &sample.target(), &[], sample.body()).await;
+        // The secret of Evolution Go is in the body, so its sample is accepted.
+        if sample.provider == "evolution_go" {
             continue;
         }
-        assert_eq!(answer.status.as_u16(), item.refused(), "{name}: {}", answer.text());
-        assert_eq!(events(&gateway, &item.source()).await, [], "{name}");
+        assert_eq!(answer.status.as_u16(), sample.refusal_status(), "{name}: {}", answer.text());
+        assert_eq!(events(&gateway, &sample.source()).await, [], "{name}");
     }
 }
 
 #[tokio::test]
-async fn meta_is_greeted_if_it_knows_the_token() {
-    let items = items();
-    let gateway = gateway(&items).await;
+async fn meta_verification_requires_matching_token() {
+    let samples = samples();
+    let gateway = gateway(&samples).await;
     let ask = async |query: &str| {
         gateway.send(Method::GET, &format!("/in/whatsapp-cloud?{query}"), &[], "").await
     };
-    let asked = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=";
-    let answer = ask(&format!("{asked}tok-%C3%A7-123")).await.expect(200);
+    let query = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=";
+    let answer = ask(&format!("{query}tok-%C3%A7-123")).await.expect(200);
     assert_eq!(answer.text(), "1158201444");
     assert!(answer.header("content-type").starts_with("text/plain"));
     for wrong in ["tok-c-123", "", "tok-%C3%A7-1234", "%FF"] {
-        ask(&format!("{asked}{wrong}")).await.expect(403);
+        ask(&format!("{query}{wrong}")).await.expect(403);
     }
     ask("hub.mode=unsubscribe&hub.challenge=1&hub.verify_token=tok-%C3%A7-123").await.expect(403);
     gateway.send(Method::GET, "/in/stripe", &[], "").await.expect(405);

@@ -1,10 +1,10 @@
-//! What is configured as a file: said before it is done, done, and written out again.
+//! `run_surehook diff`, `apply` and `export`: configuration as a file.
 
 use serde_json::{Value, json};
 
 use crate::support::gateway::{Gateway, route_settings};
 
-/// Two routes between the same ends, secrets from the environment, every kind of verification.
+/// Two routes with the same source and destination, secrets from the environment, several verifications.
 const FULL: &str = r#"
 [[sources]]
 name = "signed"
@@ -33,12 +33,12 @@ to = "crm"
 filter = ".other"
 "#;
 
-async fn with_full() -> Gateway {
+async fn gateway_with_full_configuration() -> Gateway {
     Gateway::builder().env("TEST_SECRET", "s3cret-s3cret-s3cret").settings(FULL).start().await
 }
 
 #[tokio::test]
-async fn a_difference_is_said_and_has_its_exit_code() {
+async fn diff_is_printed_and_sets_exit_code() {
     let gateway = Gateway::start_with(&route_settings("https://example.com/old", "")).await;
     let file = gateway.folder().join("next.toml");
     let next = route_settings("https://example.com/new", "concurrency = 3");
@@ -46,18 +46,18 @@ async fn a_difference_is_said_and_has_its_exit_code() {
         .unwrap();
 
     for args in [&["diff", "next.toml"][..], &["apply", "next.toml", "--dry-run"]] {
-        let said = gateway.cli(args).await;
-        assert_eq!(said.code, Some(9), "{said:?}");
+        let diff = gateway.cli(args).await;
+        assert_eq!(diff.code, Some(9), "{diff:?}");
         for line in [
             "+ source two\n",
             "~ destination out\n",
             "    concurrency: 32 → 3\n",
             "    url: \"https://example.com/old\" → \"https://example.com/new\"\n",
         ] {
-            assert!(said.stdout.contains(line), "{line}: {said:?}");
+            assert!(diff.stdout.contains(line), "{line}: {diff:?}");
         }
-        assert!(said.stderr.contains("1 to create, 1 to update, 0 to delete"), "{said:?}");
-        assert!(!said.stderr.contains("error"), "{said:?}");
+        assert!(diff.stderr.contains("1 to create, 1 to update, 0 to delete"), "{diff:?}");
+        assert!(!diff.stderr.contains("error"), "{diff:?}");
         gateway.get("/sources/two").await.expect(404);
     }
     let json = gateway.cli(&["diff", "next.toml", "--json"]).await;
@@ -70,28 +70,28 @@ async fn a_difference_is_said_and_has_its_exit_code() {
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!((after.code, &*after.stdout), (Some(0), ""), "{after:?}");
     gateway.get("/sources/two").await.expect(200);
-    // What would be refused is refused before it is tried.
-    std::fs::write(&file, "[[routes]]\nfrom = \"in\"\nto = \"nobody\"").unwrap();
+    // `diff` rejects an invalid file before anything is applied.
+    std::fs::write(&file, "[[routes]]\nfrom = \"in\"\nto = \"absent\"").unwrap();
     let wrong = gateway.cli(&["diff", "next.toml"]).await;
     assert_eq!(wrong.code, Some(5), "{wrong:?}");
-    assert!(wrong.stderr.contains("nobody"), "{wrong:?}");
+    assert!(wrong.stderr.contains("absent"), "{wrong:?}");
 }
 
 #[tokio::test]
-async fn what_a_file_does_not_name_goes_only_when_asked() {
+async fn apply_removes_unlisted_items_only_with_prune() {
     let gateway = Gateway::start().await;
     std::fs::write(gateway.folder().join("all.toml"), route_settings("https://example.com/", ""))
         .unwrap();
 
-    let kept = gateway.cli(&["apply", "all.toml"]).await;
-    let said = gateway.cli(&["diff", "all.toml", "--prune"]).await;
-    let there = gateway.get("/sources/demo").await;
+    let applied = gateway.cli(&["apply", "all.toml"]).await;
+    let diff = gateway.cli(&["diff", "all.toml", "--prune"]).await;
+    let remaining = gateway.get("/sources/demo").await;
     let pruned = gateway.cli(&["apply", "all.toml", "--prune"]).await;
 
-    assert_eq!(kept.code, Some(0), "{kept:?}");
-    assert_eq!((said.code, there.status.as_u16()), (Some(9), 200), "{said:?}");
+    assert_eq!(applied.code, Some(0), "{applied:?}");
+    assert_eq!((diff.code, remaining.status.as_u16()), (Some(9), 200), "{diff:?}");
     for line in ["- route demo to inbox\n", "- source demo\n", "- destination inbox\n"] {
-        assert!(said.stdout.contains(line) && pruned.stdout.contains(line), "{said:?} {pruned:?}");
+        assert!(diff.stdout.contains(line) && pruned.stdout.contains(line), "{diff:?} {pruned:?}");
     }
     assert_eq!(pruned.code, Some(0), "{pruned:?}");
     gateway.get("/sources/demo").await.expect(404);
@@ -99,8 +99,8 @@ async fn what_a_file_does_not_name_goes_only_when_asked() {
 }
 
 #[tokio::test]
-async fn an_export_applied_again_changes_nothing() {
-    let gateway = with_full().await;
+async fn applying_an_export_changes_nothing() {
+    let gateway = gateway_with_full_configuration().await;
     for format in ["toml", "json"] {
         let file = format!("export.{format}");
         let exported = gateway.cli(&["export", "--format", format]).await;
@@ -114,12 +114,15 @@ async fn an_export_applied_again_changes_nothing() {
         let lines = gateway.cli(&["export", "--json"]).await;
         assert_eq!(lines.stdout.lines().count(), 1, "{lines:?}");
         let folder = gateway.cli(&["export", "--format", format, "--data", "data"]).await;
-        assert_eq!(folder.stdout, exported.stdout, "the folder says what the gateway says");
+        assert_eq!(
+            folder.stdout, exported.stdout,
+            "export of the folder equals export of the gateway"
+        );
     }
 }
 
 #[tokio::test]
-async fn an_export_hides_what_was_written_out_and_says_so() {
+async fn export_masks_literal_secrets_and_lists_them() {
     let literal = "headers = { \"x-key\" = \"hunter2-hunter2\" }";
     let gateway = Gateway::start_with(&route_settings("https://example.com/", literal)).await;
 
@@ -134,11 +137,11 @@ async fn an_export_hides_what_was_written_out_and_says_so() {
     let refused = gateway.cli(&["apply", "masked.toml"]).await;
     assert_eq!(refused.code, Some(78), "{refused:?}");
     assert!(refused.stderr.contains("write the secret itself"), "{refused:?}");
-    // A change of a secret is told, and the secret is not.
+    // A changed secret is reported without its value.
     let changed = route_settings("https://example.com/", &literal.replace('2', "3"));
     std::fs::write(gateway.folder().join("changed.toml"), changed).unwrap();
-    let said = gateway.cli(&["diff", "changed.toml"]).await;
-    assert_eq!(said.code, Some(9), "{said:?}");
-    assert!(said.stdout.contains("headers: secret changed"), "{said:?}");
-    assert!(!said.stdout.contains("hunter"), "{said:?}");
+    let diff = gateway.cli(&["diff", "changed.toml"]).await;
+    assert_eq!(diff.code, Some(9), "{diff:?}");
+    assert!(diff.stdout.contains("headers: a secret differs"), "{diff:?}");
+    assert!(!diff.stdout.contains("hunter"), "{diff:?}");
 }

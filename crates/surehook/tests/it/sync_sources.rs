@@ -1,4 +1,4 @@
-//! Sources whose sender waits for the result.
+//! Sources with `sync`: the sender waits for the result of the delivery.
 
 use std::{
     collections::HashSet,
@@ -15,14 +15,14 @@ use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::support::{
     WAIT_LIMIT,
-    client::{Client, HttpResponse},
+    client::{Answer, Client},
     eventually,
     gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
 };
 
-/// One source `in` whose sender waits for `out`; `sync` and `out` are more of their settings.
-fn waiting(url: &str, sync: &str, out: &str) -> String {
+/// A source `in` whose senders wait for the result of `out`; `sync` and `out` are further settings.
+fn sync_settings(url: &str, sync: &str, out: &str) -> String {
     format!(
         r#"
         [[sources]]
@@ -42,7 +42,7 @@ fn waiting(url: &str, sync: &str, out: &str) -> String {
     )
 }
 
-async fn send(gateway: &Gateway, key: &str) -> HttpResponse {
+async fn send(gateway: &Gateway, key: &str) -> Answer {
     gateway.send_webhook("in", &[], format!(r#"{{"id":"{key}"}}"#)).await
 }
 
@@ -51,33 +51,37 @@ fn event_of(answer: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_success_is_told_with_its_result_and_again_to_a_duplicate_also_after_a_restart() {
+async fn success_is_answered_with_result_and_repeated_to_duplicates_across_restart() {
     let result = r#"{"reply":9007199254740993123,"x":1.50}"#;
     let sink = Sink::with_replies([Reply::status(200).body(result)]).await;
-    let mut gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
+    let mut gateway = Gateway::start_with(&sync_settings(&sink.url(), "", "")).await;
 
     let first = send(&gateway, "a").await.expect(200);
 
-    let told = first.json();
-    assert_eq!((&told["status"], &told["retry"]), (&"success".into(), &false.into()), "{told}");
+    let response = first.json();
+    assert_eq!(
+        (&response["status"], &response["retry"]),
+        (&"success".into(), &false.into()),
+        "{response}"
+    );
     assert!(first.text().contains(&format!(r#""result":{result}"#)), "{}", first.text());
     assert_eq!(send(&gateway, "a").await.expect(200).text(), first.text());
     gateway.restart().await;
     assert_eq!(send(&gateway, "a").await.expect(200).text(), first.text());
     assert_eq!(sink.requests().len(), 1);
-    let event = gateway.event(&event_of(&told)).await;
+    let event = gateway.event(&event_of(&response)).await;
     assert_eq!(event["duplicate_count"], 2, "{event}");
 }
 
 #[tokio::test]
-async fn twenty_at_once_are_one_attempt_and_one_answer() {
-    const COPIES: usize = 20;
+async fn twenty_concurrent_duplicates_share_one_attempt_and_response() {
+    const REQUESTS: usize = 20;
     let slow = Reply::status(200).body(r#"{"n":1}"#).after(Duration::from_millis(200));
     let sink = Sink::with_replies([slow, Reply::status(500)]).await;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
-    let (start, url) = (Arc::new(Barrier::new(COPIES)), gateway.url("/in/in"));
+    let gateway = Gateway::start_with(&sync_settings(&sink.url(), "", "")).await;
+    let (start, url) = (Arc::new(Barrier::new(REQUESTS)), gateway.url("/in/in"));
     let mut racing = JoinSet::new();
-    for _ in 0..COPIES {
+    for _ in 0..REQUESTS {
         let (start, url, client) = (Arc::clone(&start), url.clone(), Client::new());
         racing.spawn(async move {
             start.wait().await;
@@ -96,11 +100,11 @@ async fn twenty_at_once_are_one_attempt_and_one_answer() {
 }
 
 #[tokio::test]
-async fn a_failure_asks_for_another_try_and_that_is_processed_at_once() {
+async fn resend_after_failure_is_attempted_immediately() {
     let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
-    // By itself the gateway would try again in an hour.
+    // Without the resend the gateway would retry in an hour.
     let retry = r#"retry = { schedule = ["1h"] }"#;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), "", retry)).await;
+    let gateway = Gateway::start_with(&sync_settings(&sink.url(), "", retry)).await;
 
     let failed = send(&gateway, "a").await.expect(500).json();
     let done = send(&gateway, "a").await.expect(200).json();
@@ -126,16 +130,16 @@ async fn a_failure_asks_for_another_try_and_that_is_processed_at_once() {
 }
 
 async fn kinds(gateway: &Gateway, event: &str) -> Vec<String> {
-    let story = gateway.event(event).await["decisions"].as_array().unwrap().clone();
-    story.iter().map(|entry| entry["kind"].as_str().unwrap().to_owned()).collect()
+    let timeline = gateway.event(event).await["decisions"].as_array().unwrap().clone();
+    timeline.iter().map(|entry| entry["kind"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn one_that_was_given_up_is_revived_by_the_next_try() {
+async fn resend_revives_dead_delivery() {
     let sink =
         Sink::with_replies([Reply::status(500), Reply::status(404), Reply::status(200)]).await;
     let retry = "retry = { max_attempts = 1 }";
-    let gateway = Gateway::start_with(&waiting(&sink.url(), "", retry)).await;
+    let gateway = Gateway::start_with(&sync_settings(&sink.url(), "", retry)).await;
 
     let reasons = [
         send(&gateway, "a").await.expect(500).json()["reason"].clone(),
@@ -151,14 +155,14 @@ async fn one_that_was_given_up_is_revived_by_the_next_try() {
 }
 
 #[tokio::test]
-async fn what_the_destination_refuses_is_skipped_and_stays_so() {
+async fn rejected_payload_is_answered_as_skipped_and_stays_skipped() {
     let sink = Sink::with_replies([
         Reply::status(422).body("no such order"),
         Reply::status(200).body(r#"{"skipped":true}"#),
         Reply::status(500),
     ])
     .await;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
+    let gateway = Gateway::start_with(&sync_settings(&sink.url(), "", "")).await;
 
     let refused = send(&gateway, "a").await.expect(200);
     let skipped = send(&gateway, "b").await.expect(200);
@@ -176,31 +180,34 @@ async fn what_the_destination_refuses_is_skipped_and_stays_so() {
 }
 
 #[tokio::test]
-async fn what_no_route_wants_is_skipped() {
+async fn event_matched_by_no_route_is_answered_as_skipped() {
     let sink = Sink::ok().await;
-    let settings = waiting(&sink.url(), "", "").replace(
+    let settings = sync_settings(&sink.url(), "", "").replace(
         "to = \"out\"\n\n        [[dest",
         "to = \"out\"\n filter = '.id == \"wanted\"'\n\n        [[dest",
     );
     let gateway = Gateway::start_with(&settings).await;
 
     for _ in 0..2 {
-        let told = send(&gateway, "other").await.expect(200).json();
-        assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"not_routed".into()));
+        let response = send(&gateway, "other").await.expect(200).json();
+        assert_eq!(
+            (&response["status"], &response["reason"]),
+            (&"skipped".into(), &"not_routed".into())
+        );
     }
     assert_eq!(send(&gateway, "wanted").await.expect(200).json()["status"], "success");
     assert_eq!(sink.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn a_destination_that_asks_for_patience_passes_that_on() {
+async fn retry_after_of_destination_is_passed_to_sender() {
     let sink =
         Sink::with_replies([Reply::status(429).header("retry-after", "30"), Reply::status(200)])
             .await;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
+    let gateway = Gateway::start_with(&sync_settings(&sink.url(), "", "")).await;
 
     let first = send(&gateway, "a").await.expect(429);
-    // The lane cools down for longer than anybody would wait, and that is said at once.
+    // The cooldown is longer than the sync deadline, so the sender is answered immediately.
     let second = send(&gateway, "b").await.expect(429);
     let again = send(&gateway, "a").await.expect(429);
 
@@ -214,10 +221,11 @@ async fn a_destination_that_asks_for_patience_passes_that_on() {
 }
 
 #[tokio::test]
-async fn after_the_deadline_a_later_try_gets_the_result() {
+async fn resend_after_deadline_gets_the_result() {
     let slow = Reply::status(200).body(r#"{"n":1}"#).after(Duration::from_millis(1500));
     let sink = Sink::with_replies([slow, Reply::status(500)]).await;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "300ms""#, "")).await;
+    let gateway =
+        Gateway::start_with(&sync_settings(&sink.url(), r#", deadline = "300ms""#, "")).await;
 
     let late = send(&gateway, "a").await.expect(500).json();
 
@@ -229,42 +237,46 @@ async fn after_the_deadline_a_later_try_gets_the_result() {
 }
 
 #[tokio::test]
-async fn who_wants_may_be_told_that_it_is_accepted_when_time_is_up() {
+async fn on_timeout_accepted_answers_accepted_at_deadline() {
     let sink = Sink::with_replies([Reply::status(200).after(Duration::from_secs(1))]).await;
     let sync = r#", deadline = "200ms", on_timeout = "accepted""#;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), sync, "")).await;
+    let gateway = Gateway::start_with(&sync_settings(&sink.url(), sync, "")).await;
 
-    let told = send(&gateway, "a").await.expect(200).json();
+    let response = send(&gateway, "a").await.expect(200).json();
 
-    assert_eq!(told["status"], "accepted", "{told}");
-    gateway.wait_for_delivery(&event_of(&told), "succeeded").await;
+    assert_eq!(response["status"], "accepted", "{response}");
+    gateway.wait_for_delivery(&event_of(&response), "succeeded").await;
 }
 
 #[tokio::test]
-async fn without_a_key_nobody_is_asked_to_send_again() {
+async fn failed_event_without_key_is_answered_as_accepted() {
     let sink = Sink::with_replies([Reply::status(500), Reply::status(200)]).await;
     let retry = r#"retry = { schedule = ["100ms"] }"#;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), "", retry)).await;
+    let gateway = Gateway::start_with(&sync_settings(&sink.url(), "", retry)).await;
 
-    let told = gateway.send_webhook("in", &[], r#"{"no":"key"}"#).await.expect(200).json();
+    let response = gateway.send_webhook("in", &[], r#"{"no":"key"}"#).await.expect(200).json();
 
-    assert_eq!(told["status"], "accepted", "another try could not be recognized: {told}");
-    gateway.wait_for_delivery(&event_of(&told), "succeeded").await;
+    assert_eq!(
+        response["status"], "accepted",
+        "without a key a resend could not be recognized: {response}"
+    );
+    gateway.wait_for_delivery(&event_of(&response), "succeeded").await;
     assert_eq!(sink.requests().len(), 2);
 }
 
 #[tokio::test]
-async fn heavy_a_kill_while_a_sender_waits_swallows_nothing() {
-    let lives = Arc::new(AtomicUsize::new(0));
+async fn heavy_kill_while_sender_waits_loses_nothing() {
+    let runs = Arc::new(AtomicUsize::new(0));
     let sink = Sink::with_script({
-        let lives = Arc::clone(&lives);
-        move |_, _| match lives.load(Ordering::SeqCst) {
+        let runs = Arc::clone(&runs);
+        move |_, _| match runs.load(Ordering::SeqCst) {
             0 => Reply::Hang,
             _ => Reply::status(200).body(r#"{"done":true}"#),
         }
     })
     .await;
-    let mut gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "1m""#, "")).await;
+    let mut gateway =
+        Gateway::start_with(&sync_settings(&sink.url(), r#", deadline = "1m""#, "")).await;
     let url = gateway.url("/in/in");
     let sender =
         tokio::spawn(
@@ -274,80 +286,86 @@ async fn heavy_a_kill_while_a_sender_waits_swallows_nothing() {
 
     gateway.kill9();
     assert!(sender.await.unwrap().is_err(), "the sender was cut off");
-    lives.store(1, Ordering::SeqCst);
+    runs.store(1, Ordering::SeqCst);
     gateway.restart().await;
-    let told = send(&gateway, "a").await.expect(200).json();
+    let response = send(&gateway, "a").await.expect(200).json();
 
-    assert_eq!((&told["status"], &told["result"]["done"]), (&"success".into(), &true.into()));
-    assert_eq!(event_of(&told), id);
-    assert_eq!(sink.requests().len(), 2, "once in each life");
+    assert_eq!(
+        (&response["status"], &response["result"]["done"]),
+        (&"success".into(), &true.into())
+    );
+    assert_eq!(event_of(&response), id);
+    assert_eq!(sink.requests().len(), 2, "once in each run");
     let kinds = kinds(&gateway, &id).await;
     assert!(kinds.contains(&"recovered".to_owned()), "{kinds:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heavy_senders_that_wait_through_kills_all_get_their_own_result() {
+async fn heavy_waiting_senders_get_their_own_result_across_kills() {
     const SENDERS: usize = 16;
     const EACH: usize = 12;
-    let life = Arc::new(AtomicUsize::new(0));
-    let lives: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
+    let run = Arc::new(AtomicUsize::new(0));
+    let arrivals_by_run: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
     let sink = Sink::with_script({
-        let (life, lives) = (Arc::clone(&life), Arc::clone(&lives));
+        let (run, arrivals_by_run) = (Arc::clone(&run), Arc::clone(&arrivals_by_run));
         move |_, arrival| {
-            lives.lock().unwrap().push((arrival.id().to_owned(), life.load(Ordering::SeqCst)));
+            arrivals_by_run
+                .lock()
+                .unwrap()
+                .push((arrival.id().to_owned(), run.load(Ordering::SeqCst)));
             let reply = Reply::status(200).body(format!(r#"{{"for":"{}"}}"#, arrival.id()));
             reply.after(Duration::from_millis(30))
         }
     })
     .await;
-    let mut gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
+    let mut gateway = Gateway::start_with(&sync_settings(&sink.url(), "", "")).await;
     let address = Arc::new(Mutex::new(gateway.url("/in/in")));
     let mut senders = JoinSet::new();
     for sender in 0..SENDERS {
         let address = Arc::clone(&address);
         senders.spawn(async move {
             let client = Client::new();
-            let mut told = Vec::new();
-            while told.len() < EACH {
-                let body = format!(r#"{{"id":"{sender}-{}"}}"#, told.len());
+            let mut responses = Vec::new();
+            while responses.len() < EACH {
+                let body = format!(r#"{{"id":"{sender}-{}"}}"#, responses.len());
                 let url = address.lock().unwrap().clone();
-                // Cut off, or nobody listens, or to be tried again: the same once more.
+                // The connection broke, or the sender is asked to retry: send the same event again.
                 match client.send(Method::POST, &url, &[], body).await {
-                    Ok(answer) if answer.status == 200 => told.push(answer.json()),
+                    Ok(answer) if answer.status == 200 => responses.push(answer.json()),
                     Ok(_) | Err(_) => tokio::task::yield_now().await,
                 }
             }
-            told
+            responses
         });
     }
     for kills in 1..=5 {
         sink.wait_for_requests(kills * SENDERS).await;
         gateway.kill9();
         sink.wait_until_disconnected().await;
-        life.fetch_add(1, Ordering::SeqCst);
+        run.fetch_add(1, Ordering::SeqCst);
         gateway.restart().await;
         *address.lock().unwrap() = gateway.url("/in/in");
     }
 
-    let told: Vec<Value> = senders.join_all().await.into_iter().flatten().collect();
+    let responses: Vec<Value> = senders.join_all().await.into_iter().flatten().collect();
 
-    let events: HashSet<String> = told.iter().map(event_of).collect();
-    assert_eq!((told.len(), events.len()), (SENDERS * EACH, SENDERS * EACH));
-    for told in &told {
-        assert_eq!(told["status"], "success", "{told}");
-        assert_eq!(told["result"]["for"], event_of(told).as_str(), "{told}");
+    let events: HashSet<String> = responses.iter().map(event_of).collect();
+    assert_eq!((responses.len(), events.len()), (SENDERS * EACH, SENDERS * EACH));
+    for response in &responses {
+        assert_eq!(response["status"], "success", "{response}");
+        assert_eq!(response["result"]["for"], event_of(response).as_str(), "{response}");
     }
     assert_eq!(gateway.stats().await["total"], events.len(), "one event for each key");
-    // A second time only if a kill came before the first was written down.
-    let arrivals = lives.lock().unwrap().clone();
+    // An event may arrive again only if a kill came before its result was recorded.
+    let arrivals = arrivals_by_run.lock().unwrap().clone();
     let each: HashSet<_> = arrivals.iter().collect();
-    assert_eq!(each.len(), arrivals.len(), "an event came twice in one life");
+    assert_eq!(each.len(), arrivals.len(), "an event arrived twice in one run");
 }
 
 #[tokio::test]
-async fn a_source_that_would_wait_for_nothing_is_refused() {
+async fn invalid_sync_settings_are_rejected() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), "", "")).await;
+    let gateway = Gateway::start_with(&sync_settings(&sink.url(), "", "")).await;
     let source = |sync: Value| serde_json::json!({ "name": "s", "verify": "none", "sync": sync });
 
     for (sync, what) in [
@@ -358,17 +376,17 @@ async fn a_source_that_would_wait_for_nothing_is_refused() {
         let refused = gateway.post("/sources", &source(sync)).await.expect(422);
         assert!(refused.detail().contains(what), "{}", refused.text());
     }
-    // What somebody waits for is not taken away under his feet.
+    // A destination that a sync source waits for cannot be deleted.
     let refused = gateway.delete("/destinations/out").await.expect(422);
     assert!(refused.detail().contains("source `in`"), "{}", refused.text());
     assert_eq!(send(&gateway, "a").await.expect(200).json()["status"], "success");
 }
 
-/// Sends in the background, and gives the id of the delivery that is waited for.
-async fn wait_for_one(
+/// Sends in the background; returns the pending response and the id of the delivery.
+async fn send_in_background(
     gateway: &Gateway,
     body: &str,
-) -> (tokio::task::JoinHandle<HttpResponse>, String) {
+) -> (tokio::task::JoinHandle<Answer>, String) {
     let (url, body) = (gateway.url("/in/in"), body.to_owned());
     let sending =
         tokio::spawn(
@@ -383,72 +401,87 @@ async fn wait_for_one(
 }
 
 #[tokio::test]
-async fn who_waits_is_told_at_once_when_somebody_cancels() {
+async fn cancelled_delivery_answers_waiting_sender() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "20s""#, "")).await;
+    let gateway =
+        Gateway::start_with(&sync_settings(&sink.url(), r#", deadline = "20s""#, "")).await;
     gateway.post("/destinations/out/pause", &serde_json::json!({})).await.expect(200);
-    let (sending, delivery) = wait_for_one(&gateway, r#"{"id":"a"}"#).await;
+    let (sending, delivery) = send_in_background(&gateway, r#"{"id":"a"}"#).await;
 
     let cancel = format!("/deliveries/{delivery}/cancel");
     gateway.post(&cancel, &serde_json::json!({})).await.expect(200);
 
-    let told = sending.await.unwrap().expect(200).json();
-    assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"cancelled".into()));
+    let response = sending.await.unwrap().expect(200).json();
+    assert_eq!(
+        (&response["status"], &response["reason"]),
+        (&"skipped".into(), &"cancelled".into())
+    );
 }
 
 #[tokio::test]
-async fn who_waits_is_told_at_once_when_the_destination_is_deleted() {
+async fn deleted_destination_answers_waiting_sender() {
     let sink = Sink::with_replies([Reply::status(200).after(Duration::from_secs(30))]).await;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "20s""#, "")).await;
-    let (sending, _) = wait_for_one(&gateway, r#"{"id":"a"}"#).await;
+    let gateway =
+        Gateway::start_with(&sync_settings(&sink.url(), r#", deadline = "20s""#, "")).await;
+    let (sending, _) = send_in_background(&gateway, r#"{"id":"a"}"#).await;
     sink.wait_for_requests(1).await;
 
-    // Nobody else may begin to wait for it.
+    // The source must stop waiting for it before it can be deleted.
     let plain = serde_json::json!({ "name": "in", "verify": "none" });
     gateway.put("/sources/in", &plain).await.expect(200);
     gateway.delete("/destinations/out").await.expect(204);
 
-    let told = sending.await.unwrap().expect(200).json();
-    assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"cancelled".into()));
+    let response = sending.await.unwrap().expect(200).json();
+    assert_eq!(
+        (&response["status"], &response["reason"]),
+        (&"skipped".into(), &"cancelled".into())
+    );
 }
 
 #[tokio::test]
-async fn who_waits_for_a_damaged_body_is_told_at_once() {
+async fn damaged_body_answers_waiting_sender() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &serde_json::json!({})).await.expect(200);
     let body = r#"{"id":"a"}"#;
     gateway.post_accepted("in", body).await;
     gateway.terminate().await;
-    let settings = waiting(&sink.url(), r#", deadline = "20s""#, "");
+    let settings = sync_settings(&sink.url(), r#", deadline = "20s""#, "");
     let settings = format!("allow_networks = [\"127.0.0.0/8\"]\n{settings}");
     std::fs::write(gateway.folder().join("surehook.toml"), settings).unwrap();
     let file = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
     file.execute("UPDATE payloads SET body = x'00'", []).unwrap();
     drop(file);
     gateway.restart().await;
-    let (again, delivery) = wait_for_one(&gateway, body).await;
+    let (again, delivery) = send_in_background(&gateway, body).await;
     eventually(WAIT_LIMIT, || async { (gateway.stats().await["duplicates"] == 1).then_some(()) })
         .await;
 
     gateway.post("/destinations/out/resume", &serde_json::json!({})).await.expect(200);
 
-    let told = again.await.unwrap().expect(200).json();
-    assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"unrecoverable".into()));
+    let response = again.await.unwrap().expect(200).json();
+    assert_eq!(
+        (&response["status"], &response["reason"]),
+        (&"skipped".into(), &"unrecoverable".into())
+    );
     gateway.wait_for_delivery_status(&delivery, "dead").await;
 }
 
 #[tokio::test]
-async fn a_long_answer_that_says_skipped_is_kept_for_who_comes_later() {
+async fn long_skipped_response_is_stored_for_later_duplicate() {
     let long = format!(r#"{{"status":"skipped","why":"{}"}}"#, "x".repeat(3000));
     let reply = Reply::status(200).body(long.clone()).after(Duration::from_millis(800));
     let sink = Sink::with_replies([reply]).await;
-    let gateway = Gateway::start_with(&waiting(&sink.url(), r#", deadline = "200ms""#, "")).await;
+    let gateway =
+        Gateway::start_with(&sync_settings(&sink.url(), r#", deadline = "200ms""#, "")).await;
     let late = send(&gateway, "a").await.expect(500).json();
     gateway.wait_for_delivery(&event_of(&late), "succeeded").await;
 
-    let told = send(&gateway, "a").await.expect(200).json();
+    let response = send(&gateway, "a").await.expect(200).json();
 
-    assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"by_destination".into()));
-    assert_eq!(told["result"]["why"].as_str().map(str::len), Some(3000));
+    assert_eq!(
+        (&response["status"], &response["reason"]),
+        (&"skipped".into(), &"by_destination".into())
+    );
+    assert_eq!(response["result"]["why"].as_str().map(str::len), Some(3000));
 }

@@ -1,4 +1,4 @@
-//! The promises of the README, each as a story that would fail if it were false.
+//! The guarantees of the README, each as an end-to-end test.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,61 +22,69 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// The word and the id that a 200 gave for one event.
-fn verdict(answer: &Value) -> (String, String) {
+/// Status and id of the first event in a 200 response.
+fn status_and_id(answer: &Value) -> (String, String) {
     let event = &answer["events"][0];
     (event["status"].as_str().unwrap().to_owned(), event["id"].as_str().unwrap().to_owned())
 }
 
-/// Every key from every client at the same instant; gives back what each copy was told.
-async fn race(url: String, clients: usize, keys: usize) -> HashMap<usize, Vec<(String, String)>> {
+/// Sends every key from every client at the same instant; returns the responses by key.
+async fn send_concurrently(
+    url: String,
+    clients: usize,
+    keys: usize,
+) -> HashMap<usize, Vec<(String, String)>> {
     let start = Arc::new(Barrier::new(clients));
     let mut racing = JoinSet::new();
     for _ in 0..clients {
         let (start, url, client) = (Arc::clone(&start), url.clone(), Client::new());
         racing.spawn(async move {
-            let mut told = Vec::with_capacity(keys);
+            let mut responses = Vec::with_capacity(keys);
             for key in 0..keys {
-                // All clients begin each key together, so its copies meet in the same commit.
+                // All clients start each key together, so its duplicates meet in the same commit.
                 start.wait().await;
                 let body = format!(r#"{{"id":"key-{key}"}}"#);
                 let answer = client.send(Method::POST, &url, &[], body).await.unwrap();
-                told.push((key, verdict(&answer.expect(200).json())));
+                responses.push((key, status_and_id(&answer.expect(200).json())));
             }
-            told
+            responses
         });
     }
     let mut by_key: HashMap<usize, Vec<(String, String)>> = HashMap::new();
-    for (key, told) in racing.join_all().await.into_iter().flatten() {
-        by_key.entry(key).or_default().push(told);
+    for (key, response) in racing.join_all().await.into_iter().flatten() {
+        by_key.entry(key).or_default().push(response);
     }
     by_key
 }
 
 #[tokio::test]
-async fn of_all_copies_of_a_key_exactly_one_is_accepted_also_across_a_restart() {
+async fn concurrent_duplicates_of_a_key_are_accepted_once_across_restart() {
     const CLIENTS: usize = 50;
     const KEYS: usize = 200;
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
 
-    let first = race(gateway.url("/in/in"), CLIENTS, KEYS).await;
-    // In order: what a kill may take with it is the count of the last sightings, no more.
+    let first = send_concurrently(gateway.url("/in/in"), CLIENTS, KEYS).await;
+    // A graceful stop: a kill could lose the count of the last duplicate sightings.
     gateway.terminate().await;
     gateway.restart().await;
-    let second = race(gateway.url("/in/in"), 5, KEYS).await;
+    let second = send_concurrently(gateway.url("/in/in"), 5, KEYS).await;
 
     assert_eq!((first.len(), second.len()), (KEYS, KEYS));
     let mut originals = HashSet::new();
-    for (key, told) in &first {
-        let accepted = told.iter().filter(|(word, _)| word == "accepted").count();
-        let ids: HashSet<&String> = told.iter().map(|(_, id)| id).collect();
-        assert_eq!((told.len(), accepted, ids.len()), (CLIENTS, 1, 1), "key {key}: {told:?}");
-        assert!(second[key].iter().all(|(word, id)| word == "duplicate" && ids.contains(id)));
+    for (key, responses) in &first {
+        let accepted = responses.iter().filter(|(status, _)| status == "accepted").count();
+        let ids: HashSet<&String> = responses.iter().map(|(_, id)| id).collect();
+        assert_eq!(
+            (responses.len(), accepted, ids.len()),
+            (CLIENTS, 1, 1),
+            "key {key}: {responses:?}"
+        );
+        assert!(second[key].iter().all(|(status, id)| status == "duplicate" && ids.contains(id)));
         originals.extend(ids);
     }
     assert_eq!(originals.len(), KEYS);
-    // The count of sightings may follow the answers by a moment.
+    // Duplicate sightings are counted shortly after the responses.
     let sightings = CLIENTS * KEYS - KEYS + 5 * KEYS;
     eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
@@ -88,10 +96,10 @@ async fn of_all_copies_of_a_key_exactly_one_is_accepted_also_across_a_restart() 
     assert_eq!(arrived.iter().collect::<HashSet<_>>(), originals);
 }
 
-/// Senders as providers are: each goes on to the next event only once it was told 200.
+/// Senders that behave like providers: each sends an event until it is answered with 200, then the next.
 pub(crate) struct Senders {
     address: Arc<Mutex<String>>,
-    told: Arc<Mutex<HashMap<String, HashSet<String>>>>,
+    answered_ids: Arc<Mutex<HashMap<String, HashSet<String>>>>,
     stop: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
@@ -100,12 +108,13 @@ impl Senders {
     pub(crate) fn start(count: usize, url: String) -> Self {
         let mut senders = Self {
             address: Arc::new(Mutex::new(url)),
-            told: Arc::default(),
+            answered_ids: Arc::default(),
             stop: Arc::default(),
             tasks: JoinSet::new(),
         };
         for sender in 0..count {
-            let (address, told) = (Arc::clone(&senders.address), Arc::clone(&senders.told));
+            let (address, answered_ids) =
+                (Arc::clone(&senders.address), Arc::clone(&senders.answered_ids));
             let stop = Arc::clone(&senders.stop);
             senders.tasks.spawn(async move {
                 let client = Client::new();
@@ -115,13 +124,13 @@ impl Senders {
                     let id = loop {
                         let url = address.lock().unwrap().clone();
                         let answer = client.send(Method::POST, &url, &[], body.clone()).await;
-                        // Cut off, or nobody listens: the gateway is dead at the moment.
+                        // The connection failed or broke: the gateway is being restarted.
                         if let Ok(answer) = answer {
-                            break verdict(&answer.expect(200).json()).1;
+                            break status_and_id(&answer.expect(200).json()).1;
                         }
                         tokio::task::yield_now().await;
                     };
-                    told.lock().unwrap().entry(key).or_default().insert(id);
+                    answered_ids.lock().unwrap().entry(key).or_default().insert(id);
                     if stop.load(Ordering::SeqCst) {
                         return;
                     }
@@ -131,39 +140,42 @@ impl Senders {
         senders
     }
 
-    /// The gateway listens here now.
-    pub(crate) fn moved(&self, url: String) {
+    /// Sets the new address after a restart of the gateway.
+    pub(crate) fn set_address(&self, url: String) {
         *self.address.lock().unwrap() = url;
     }
 
     fn answers(&self) -> usize {
-        self.told.lock().unwrap().len()
+        self.answered_ids.lock().unwrap().len()
     }
 
     async fn answered(&self, count: usize) {
         eventually(WAIT_LIMIT, || async { (self.answers() >= count).then_some(()) }).await;
     }
 
-    /// Lets everybody finish the event at hand.
+    /// Stops after the current event of each sender; returns the ids answered for each key.
     pub(crate) async fn finish(mut self) -> HashMap<String, HashSet<String>> {
         self.stop.store(true, Ordering::SeqCst);
         while let Some(ended) = self.tasks.join_next().await {
             ended.unwrap();
         }
-        std::mem::take(&mut *self.told.lock().unwrap())
+        std::mem::take(&mut *self.answered_ids.lock().unwrap())
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heavy_twenty_kills_lose_no_answer_and_repeat_no_recorded_delivery() {
+async fn heavy_twenty_kills_lose_no_event_and_repeat_no_recorded_delivery() {
     const KILLS: usize = 20;
-    // Which life of the gateway each arrival belongs to.
-    let life = Arc::new(AtomicUsize::new(0));
-    let lives: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
+    // The run of the gateway in which each event arrived.
+    let run = Arc::new(AtomicUsize::new(0));
+    let arrivals_by_run: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
     let sink = Sink::with_script({
-        let (life, lives) = (Arc::clone(&life), Arc::clone(&lives));
+        let (run, arrivals_by_run) = (Arc::clone(&run), Arc::clone(&arrivals_by_run));
         move |_, arrival| {
-            lives.lock().unwrap().push((arrival.id().to_owned(), life.load(Ordering::SeqCst)));
+            arrivals_by_run
+                .lock()
+                .unwrap()
+                .push((arrival.id().to_owned(), run.load(Ordering::SeqCst)));
             Reply::status(200)
         }
     })
@@ -175,42 +187,42 @@ async fn heavy_twenty_kills_lose_no_answer_and_repeat_no_recorded_delivery() {
         senders.answered(senders.answers() + 60).await;
         gateway.kill9();
         sink.wait_until_disconnected().await;
-        life.fetch_add(1, Ordering::SeqCst);
+        run.fetch_add(1, Ordering::SeqCst);
         gateway.restart().await;
-        senders.moved(gateway.url("/in/in"));
+        senders.set_address(gateway.url("/in/in"));
     }
-    let told = senders.finish().await;
+    let answered_ids = senders.finish().await;
 
-    // Every 200 named one event for its key, and that event is there and delivered.
+    // Every 200 named one event for its key, and that event is stored and delivered.
     let stats = eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         (stats["by_status"]["succeeded"] == stats["total"]).then_some(stats)
     })
     .await;
     let mut known = HashSet::new();
-    for (key, ids) in &told {
-        assert_eq!(ids.len(), 1, "{key} was told {ids:?}");
+    for (key, ids) in &answered_ids {
+        assert_eq!(ids.len(), 1, "{key} was answered with {ids:?}");
         known.extend(ids.iter().cloned());
     }
-    assert_eq!(stats["total"], known.len(), "one event for each key, and no other");
+    assert_eq!(stats["total"], known.len(), "exactly one event for each key");
     for id in &known {
         let event = gateway.event(id).await;
         assert_eq!(event["deliveries"][0]["status"], "succeeded", "{event}");
         assert_eq!(event["deliveries"][0]["attempts"], 1, "{event}");
     }
-    // An event comes a second time only if a kill came before its result was written down.
-    let arrivals = lives.lock().unwrap().clone();
+    // An event may arrive again only if a kill came before its result was recorded.
+    let arrivals = arrivals_by_run.lock().unwrap().clone();
     let each: HashSet<(String, usize)> = arrivals.iter().cloned().collect();
-    assert_eq!(each.len(), arrivals.len(), "an event came twice in one life");
+    assert_eq!(each.len(), arrivals.len(), "an event arrived twice in one run");
     let arrived: HashSet<String> = arrivals.into_iter().map(|(id, _)| id).collect();
     assert_eq!(arrived, known);
 }
 
 #[tokio::test]
-async fn a_destination_that_recovers_is_tried_at_the_times_of_its_policy() {
+async fn recovering_destination_is_retried_on_policy_schedule() {
     let sink =
         Sink::with_replies([Reply::status(500), Reply::status(503), Reply::status(200)]).await;
-    // `short`: 1 s doubled each time, give or take a tenth.
+    // `short` waits 1 s and doubles it each time, with 10 % jitter.
     let gateway = Gateway::start_with(&route_settings(&sink.url(), r#"retry = "short""#)).await;
 
     let event = gateway.post_accepted("in", "{}").await;
@@ -227,7 +239,7 @@ async fn a_destination_that_recovers_is_tried_at_the_times_of_its_policy() {
         let attempt = scheduled["attempt_list"].as_array().unwrap().last().unwrap();
         let ended = millis(&attempt["started_at"]) + attempt["took_ms"].as_i64().unwrap();
         let waits = millis(&scheduled["due_at"]) - ended;
-        // The end is rounded down to a millisecond, and so is the time it took.
+        // Start and duration of an attempt are rounded down to a millisecond.
         assert!((low..=high + 2).contains(&waits), "waits {waits} ms after attempt {attempts}");
     }
     let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
@@ -244,12 +256,12 @@ async fn a_destination_that_recovers_is_tried_at_the_times_of_its_policy() {
 }
 
 #[tokio::test]
-async fn one_that_asks_for_patience_gets_it_and_loses_nothing() {
+async fn retry_after_cools_down_lane_and_loses_nothing() {
     const EVENTS: usize = 20;
     let sink =
         Sink::with_replies([Reply::status(429).header("retry-after", "2"), Reply::status(200)])
             .await;
-    // One at a time, so that nothing else is under way when the destination asks.
+    // One attempt at a time, so nothing else is in flight when the destination answers 429.
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "concurrency = 1")).await;
 
     for number in 0..EVENTS {
@@ -258,7 +270,7 @@ async fn one_that_asks_for_patience_gets_it_and_loses_nothing() {
 
     let arrivals = sink.wait_for_requests(EVENTS + 1).await;
     let pause = arrivals[1].at - arrivals[0].at;
-    assert!(pause >= Duration::from_secs(2), "the whole lane waits; it waited {pause:?}");
+    assert!(pause >= Duration::from_secs(2), "the whole lane must wait; it waited {pause:?}");
     eventually(WAIT_LIMIT, || async {
         let stats = gateway.stats().await;
         (stats["by_status"]["succeeded"] == EVENTS).then_some(())
@@ -269,7 +281,7 @@ async fn one_that_asks_for_patience_gets_it_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_holds_up_nobody_else() {
+async fn hanging_destination_does_not_delay_others() {
     const EVENTS: usize = 200;
     let (hanging, healthy) = (Sink::with_replies([Reply::Hang]).await, Sink::ok().await);
     let settings = format!(
@@ -298,5 +310,5 @@ async fn one_that_hangs_holds_up_nobody_else() {
         (stats["by_status"]["succeeded"] == EVENTS).then_some(())
     })
     .await;
-    assert_eq!(hanging.requests().len(), 2, "as many as it may have at a time");
+    assert_eq!(hanging.requests().len(), 2, "its concurrency");
 }

@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a wish that is sent twice is granted once, also across a crash.
+//! `Idempotency-Key`: a repeated request is executed once, also across a crash.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,25 +6,25 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    client::HttpResponse,
+    client::Answer,
     gateway::{Gateway, TOKEN, route_settings},
     sink::{Reply, Sink},
 };
 
-async fn create(gateway: &Gateway, key: &str, name: &str) -> HttpResponse {
+async fn create(gateway: &Gateway, key: &str, name: &str) -> Answer {
     let body = json!({ "name": name, "verify": "none" }).to_string();
     gateway.request_as_admin(Method::POST, "/sources", &[("idempotency-key", key)], &body).await
 }
 
 #[tokio::test]
-async fn the_same_wish_again_gets_the_same_answer() {
+async fn repeated_request_with_same_key_gets_same_response() {
     let mut gateway = Gateway::start().await;
-    let first = create(&gateway, "wish-1", "shop").await.expect(201);
+    let first = create(&gateway, "key-1", "shop").await.expect(201);
     assert_eq!(first.header("idempotency-replayed"), "");
 
     for _restarted in [false, true] {
-        // Plain and quoted are the same key.
-        for key in ["wish-1", "\"wish-1\""] {
+        // Plain and quoted form are the same key.
+        for key in ["key-1", "\"key-1\""] {
             let again = create(&gateway, key, "shop").await.expect(201);
             assert_eq!(again.body, first.body, "case: {key}");
             assert_eq!(again.header("etag"), first.header("etag"));
@@ -33,33 +33,33 @@ async fn the_same_wish_again_gets_the_same_answer() {
         }
         gateway.restart().await;
     }
-    let other = create(&gateway, "wish-1", "other").await.expect(422);
+    let other = create(&gateway, "key-1", "other").await.expect(422);
     assert_eq!(other.code(), "idempotency_key_reused");
     gateway.get("/sources/other").await.expect(404);
-    // Another address with the same body is another request, too.
-    let elsewhere = "/destinations";
+    // The same body to another path is a different request, too.
+    let other_path = "/destinations";
     let body = json!({ "name": "shop", "verify": "none" }).to_string();
-    let key = [("idempotency-key", "wish-1")];
-    let other = gateway.request_as_admin(Method::POST, elsewhere, &key, &body).await.expect(422);
+    let key = [("idempotency-key", "key-1")];
+    let other = gateway.request_as_admin(Method::POST, other_path, &key, &body).await.expect(422);
     assert_eq!(other.code(), "idempotency_key_reused");
 }
 
 #[tokio::test]
-async fn a_refusal_does_not_use_the_key_up() {
+async fn rejected_request_does_not_consume_key() {
     let gateway = Gateway::start().await;
-    let taken = create(&gateway, "wish", "demo").await.expect(409);
+    let taken = create(&gateway, "key", "demo").await.expect(409);
     assert_eq!(taken.code(), "name_taken");
 
     gateway.delete("/sources/demo").await.expect(204);
 
-    create(&gateway, "wish", "demo").await.expect(201);
-    let again = create(&gateway, "wish", "demo").await.expect(201);
+    create(&gateway, "key", "demo").await.expect(201);
+    let again = create(&gateway, "key", "demo").await.expect(201);
     assert_eq!(again.header("idempotency-replayed"), "true");
 }
 
-/// The first try may have been carried out though nobody was told so: its key does not become free.
+/// The first try may have been executed without a response, so its key must stay taken.
 #[tokio::test]
-async fn a_wish_that_is_tried_again_and_refused_keeps_its_key() {
+async fn rejected_retry_of_unanswered_request_keeps_its_key() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let body = json!({ "destination": "out", "body": {} }).to_string();
@@ -68,10 +68,11 @@ async fn a_wish_that_is_tried_again_and_refused_keeps_its_key() {
         gateway.request_as_admin(Method::POST, "/messages", &key, &body).await.expect(202).json();
     gateway.wait_for_delivery_status(first["delivery_id"].as_str().unwrap(), "succeeded").await;
     gateway.terminate().await;
-    // As if it had been killed before it could answer.
+    // Simulates a kill before the response was recorded.
     let file = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
-    let unanswer = "UPDATE idempotency_results SET status = NULL, headers = NULL, body = NULL";
-    assert_eq!(file.execute(unanswer, []).unwrap(), 1);
+    let remove_response =
+        "UPDATE idempotency_results SET status = NULL, headers = NULL, body = NULL";
+    assert_eq!(file.execute(remove_response, []).unwrap(), 1);
     drop(file);
     gateway.restart().await;
     let rename = |from: &str, to: &str| {
@@ -95,7 +96,7 @@ async fn a_wish_that_is_tried_again_and_refused_keeps_its_key() {
 
 // B40.
 #[tokio::test]
-async fn what_is_no_key_is_refused() {
+async fn invalid_idempotency_key_is_rejected() {
     let gateway = Gateway::start().await;
     let long = "k".repeat(256);
     let cases: [&[(&str, &str)]; 6] = [
@@ -113,26 +114,27 @@ async fn what_is_no_key_is_refused() {
         assert_eq!(answer.code(), "bad_idempotency_key", "case: {headers:?}");
     }
     gateway.get("/sources/shop").await.expect(404);
-    // A key on what is not a POST means nothing.
+    // The header is ignored on other methods than POST.
     let key = [("idempotency-key", "\"open")];
     gateway.request_as_admin(Method::GET, "/sources", &key, "").await.expect(200);
 }
 
-/// The answer holds the token, and answers with a key are kept in the store.
+/// The response contains the token, and responses with a key are stored.
 #[tokio::test]
-async fn a_token_is_not_made_with_a_key() {
+async fn token_creation_rejects_idempotency_key() {
     let gateway = Gateway::start().await;
     let key = [("idempotency-key", "token-1")];
-    let wish = json!({ "role": "viewer" }).to_string();
+    let request = json!({ "role": "viewer" }).to_string();
 
-    let refused = gateway.request_as_admin(Method::POST, "/tokens", &key, &wish).await.expect(400);
+    let refused =
+        gateway.request_as_admin(Method::POST, "/tokens", &key, &request).await.expect(400);
 
     assert_eq!(refused.code(), "bad_idempotency_key");
     gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201);
 }
 
 #[tokio::test]
-async fn a_replay_with_a_key_is_made_once() {
+async fn replay_with_idempotency_key_is_created_once() {
     let sink = Sink::with_replies([Reply::status(200), Reply::status(200)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", "{}").await;
@@ -152,7 +154,7 @@ async fn a_replay_with_a_key_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_replay_job_with_a_key_is_made_once() {
+async fn replay_job_with_idempotency_key_is_created_once() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", "{}").await;
@@ -174,9 +176,9 @@ async fn a_replay_job_with_a_key_is_made_once() {
     assert_eq!(jobs["data"][0]["id"], first["id"]);
 }
 
-// A retry whose first try was carried out and not answered finds what it wishes for.
+// A retry may find that an unanswered first try was executed.
 #[tokio::test]
-async fn what_holds_already_is_not_refused() {
+async fn pause_resume_and_cancel_can_be_repeated() {
     let gateway =
         Gateway::start_with(&route_settings("https://example.com/hook", "delay = \"1h\"")).await;
     let event = gateway.post_accepted("in", "{}").await;
@@ -198,22 +200,22 @@ async fn what_holds_already_is_not_refused() {
 }
 
 #[tokio::test]
-async fn of_concurrent_copies_of_a_wish_one_is_granted() {
+async fn concurrent_requests_with_same_key_get_one_result() {
     let gateway = std::sync::Arc::new(Gateway::start().await);
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..16 {
         let gateway = gateway.clone();
-        tasks.spawn(async move { create(&gateway, "wish", "shop").await });
+        tasks.spawn(async move { create(&gateway, "key", "shop").await });
     }
     let mut bodies = HashSet::new();
     for answer in tasks.join_all().await {
         bodies.insert(answer.expect(201).body);
     }
-    assert_eq!(bodies.len(), 1, "all got the same answer");
+    assert_eq!(bodies.len(), 1, "all requests get the same response");
 }
 
-/// Asks for a route; none if the gateway went away.
-async fn wish_for_a_route(url: &str, key: &str) -> Option<String> {
+/// Creates a route with an idempotency key; none if the gateway went away.
+async fn create_route(url: &str, key: &str) -> Option<String> {
     let authorization = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 3] = [
         ("authorization", authorization.as_bytes()),
@@ -227,44 +229,44 @@ async fn wish_for_a_route(url: &str, key: &str) -> Option<String> {
     Some(answer["id"].as_str().unwrap().to_owned())
 }
 
-// Two routes with the same ends are two routes: a wish that is granted twice shows.
+// Two routes with the same source and destination are two routes, so a repeated execution is visible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heavy_no_wish_is_granted_twice_however_often_the_gateway_is_killed() {
+async fn heavy_kills_never_execute_a_keyed_request_twice() {
     const ROUNDS: usize = 8;
-    const WISHES: usize = 12;
+    const REQUESTS: usize = 12;
     let mut gateway = Gateway::start().await;
     let before = gateway.get("/routes").await.expect(200).json()["data"].as_array().unwrap().len();
-    let mut granted: BTreeMap<String, String> = BTreeMap::new();
+    let mut created: BTreeMap<String, String> = BTreeMap::new();
     for round in 0..ROUNDS {
         let url = gateway.url("/api/v1/routes");
         let mut tasks = tokio::task::JoinSet::new();
-        for number in 0..WISHES {
+        for number in 0..REQUESTS {
             let (url, key) = (url.clone(), format!("{round}-{number}"));
-            tasks.spawn(async move { (wish_for_a_route(&url, &key).await, key) });
+            tasks.spawn(async move { (create_route(&url, &key).await, key) });
         }
-        // Killed when some of them have their answer, and others are half-way.
+        // The kill comes when some requests are answered and others are still running.
         for _ in 0..round {
             if let Some(Ok((Some(id), key))) = tasks.join_next().await {
-                granted.insert(key, id);
+                created.insert(key, id);
             }
         }
         gateway.kill9();
         for (id, key) in tasks.join_all().await {
-            granted.extend(id.map(|id| (key, id)));
+            created.extend(id.map(|id| (key, id)));
         }
         gateway.restart().await;
         let url = gateway.url("/api/v1/routes");
-        for number in 0..WISHES {
+        for number in 0..REQUESTS {
             let key = format!("{round}-{number}");
-            let id = wish_for_a_route(&url, &key).await.unwrap();
-            let known = granted.entry(key).or_insert_with(|| id.clone());
-            assert_eq!(*known, id, "the answer is another one after the crash");
+            let id = create_route(&url, &key).await.unwrap();
+            let known = created.entry(key).or_insert_with(|| id.clone());
+            assert_eq!(*known, id, "the response differs after the crash");
         }
     }
 
     let routes = gateway.get("/routes").await.expect(200).json();
     let ids: HashSet<&str> =
         routes["data"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
-    assert_eq!(ids.len(), before + ROUNDS * WISHES);
-    assert!(granted.values().all(|id| ids.contains(id.as_str())));
+    assert_eq!(ids.len(), before + ROUNDS * REQUESTS);
+    assert!(created.values().all(|id| ids.contains(id.as_str())));
 }

@@ -1,5 +1,4 @@
-//! Messages through each service, sent by the real gateway to servers that speak as the services do:
-//! what every code and every text leads to.
+//! Messages sent through each channel to fake servers: the outcome of every error code and error text.
 
 use std::time::Duration;
 
@@ -10,37 +9,37 @@ use surehook_core::delivery::{DeadReason, FailureClass};
 use crate::support::{
     WAIT_LIMIT, eventually,
     fake_channels::{
-        ChannelBehavior, CloudApi, CloudApiStatus, EvolutionApi, EvolutionGo, FakeChannel,
+        ChannelBehavior, CloudApi, EvolutionApi, EvolutionGo, FakeChannel, Status,
         evolution_errors, meta_errors,
     },
     gateway::Gateway,
     millis,
 };
 
-/// A retry policy without jitter, so that a wait of the service can be told from one of the policy.
+/// A retry policy without jitter, so that a backoff of the channel can be distinguished from the policy's.
 const RETRY: &str =
     r#"retry = { max_attempts = 9, initial_delay = "100ms", max_delay = "100ms", jitter = 0 }"#;
 
-/// A destination that sends by the Cloud API.
+/// A destination that sends through the Cloud API.
 pub(crate) fn cloud(name: &str, url: &str, sending: &str) -> String {
     let account = format!(r#"sender = "{}", token = "{}""#, CloudApi::SENDER, CloudApi::TOKEN);
-    destination((name, "whatsapp-cloud"), url, &account, sending)
+    destination(name, "whatsapp-cloud", url, &account, sending)
 }
 
-/// One that sends by Evolution Go.
+/// A destination that sends through Evolution Go.
 pub(crate) fn go(name: &str, url: &str, sending: &str) -> String {
     let account = format!(r#"token = "{}""#, EvolutionGo::TOKEN);
-    destination((name, "evolution-go"), url, &account, sending)
+    destination(name, "evolution-go", url, &account, sending)
 }
 
-/// One that sends by Evolution API.
+/// A destination that sends through Evolution API.
 fn api(name: &str, url: &str, sending: &str) -> String {
     let (sender, token) = (EvolutionApi::INSTANCE, EvolutionApi::TOKEN);
     let account = format!(r#"sender = "{sender}", token = "{token}""#);
-    destination((name, "evolution-api"), url, &account, sending)
+    destination(name, "evolution-api", url, &account, sending)
 }
 
-fn destination((name, kind): (&str, &str), url: &str, account: &str, more: &str) -> String {
+fn destination(name: &str, kind: &str, url: &str, account: &str, more: &str) -> String {
     format!(
         r#"
         [[destinations]]
@@ -53,31 +52,31 @@ fn destination((name, kind): (&str, &str), url: &str, account: &str, more: &str)
     )
 }
 
-/// Sends a text; says which delivery it is.
-async fn text(gateway: &Gateway, destination: &str, to: &str) -> String {
+/// Sends a text message; returns the delivery id.
+async fn send_text(gateway: &Gateway, destination: &str, to: &str) -> String {
     let message = json!({ "destination": destination, "to": to, "text": "Olá" });
     let answer = gateway.post("/messages", &message).await.expect(202).json();
     answer["delivery_id"].as_str().unwrap().to_owned()
 }
 
-/// A phone number of its own for each case.
+/// A different phone number for each case.
 fn phone(number: usize) -> String {
     format!("55119{number:08}")
 }
 
-/// What an answer should lead to.
+/// The expected result of the first attempt.
 #[derive(Debug)]
-struct Expected {
+struct ExpectedOutcome {
     class: FailureClass,
     dead: Option<DeadReason>,
-    /// At least so long until the next attempt.
+    /// Minimum time until the next attempt.
     wait: Duration,
-    /// The whole destination is held, until somebody has mended something or for a while.
-    holds: bool,
+    /// Whether the whole destination is paused or cools down.
+    stops_destination: bool,
 }
 
-/// Waits for what the first attempt led to, and checks it.
-async fn leads_to(gateway: &Gateway, name: &str, delivery: &str, expected: &Expected) {
+/// Waits for the first attempt and checks its result.
+async fn assert_outcome(gateway: &Gateway, name: &str, delivery: &str, expected: &ExpectedOutcome) {
     let path = format!("/deliveries/{delivery}");
     let found = eventually(WAIT_LIMIT, || async {
         let found = gateway.get(&path).await.expect(200).json();
@@ -94,8 +93,8 @@ async fn leads_to(gateway: &Gateway, name: &str, delivery: &str, expected: &Expe
             assert_eq!(found["status"], "dead", "{context}");
             assert_eq!(found["reason"], reason.as_str(), "{context}");
         }
-        // What somebody must mend stays owed: held with its destination, once that is written down.
-        None if is_config && expected.holds => {
+        // A config failure keeps the delivery: it is held once the pause of the destination is saved.
+        None if is_config && expected.stops_destination => {
             gateway.wait_for_delivery_status(delivery, "held").await;
         }
         None => {
@@ -107,39 +106,43 @@ async fn leads_to(gateway: &Gateway, name: &str, delivery: &str, expected: &Expe
             assert!(wait < 1000 || attempts == 1, "{context}");
         }
     }
-    assert_eq!(state["paused"], json!(is_config && expected.holds), "{context} {state}");
+    assert_eq!(
+        state["paused"],
+        json!(is_config && expected.stops_destination),
+        "{context} {state}"
+    );
     if expected.class == FailureClass::Throttled {
         let is_cooling = !state["cooling_until"].is_null();
-        assert_eq!(is_cooling, expected.holds, "{context} {state}");
+        assert_eq!(is_cooling, expected.stops_destination, "{context} {state}");
     }
 }
 
 #[tokio::test]
-async fn every_code_of_the_cloud_api_leads_to_what_it_means() {
+async fn every_cloud_api_error_code_has_expected_outcome() {
     let meta = CloudApi::start().await;
     let name = |code: u32| format!("code-{code}");
-    let all = meta_errors::META_ERROR_CODES.iter();
+    let all = meta_errors::CODES.iter();
     let settings: String = all.map(|code| cloud(&name(code.code), &meta.url(), RETRY)).collect();
     let gateway = Gateway::start_with(&settings).await;
-    for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
+    for (number, code) in meta_errors::CODES.iter().enumerate() {
         meta.set_for_recipient(&phone(number), ChannelBehavior::code(code.code));
     }
-    for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
+    for (number, code) in meta_errors::CODES.iter().enumerate() {
         let destination = name(code.code);
-        let delivery = text(&gateway, &destination, &phone(number)).await;
-        let expected = Expected {
+        let delivery = send_text(&gateway, &destination, &phone(number)).await;
+        let expected = ExpectedOutcome {
             class: code.class,
             dead: code.dead,
             wait: code.wait.map_or(Duration::ZERO, |wait| wait.after(1)),
-            holds: code.scope.is_whole_sender(),
+            stops_destination: code.scope.is_whole_sender(),
         };
-        leads_to(&gateway, &destination, &delivery, &expected).await;
+        assert_outcome(&gateway, &destination, &delivery, &expected).await;
     }
-    assert!(meta.sent().is_empty(), "what is refused is not sent");
+    assert!(meta.sent().is_empty(), "rejected messages are not counted as sent");
 }
 
 #[tokio::test]
-async fn every_text_of_evolution_leads_to_what_it_means() {
+async fn every_evolution_error_text_has_expected_outcome() {
     let (evolution_go, evolution_api) = (EvolutionGo::start().await, EvolutionApi::start().await);
     let (gos, apis) = (evolution_errors::go_errors(), evolution_errors::api_errors());
     let mut settings = String::new();
@@ -152,29 +155,30 @@ async fn every_text_of_evolution_leads_to_what_it_means() {
     let gateway = Gateway::start_with(&settings).await;
     let both: [(&str, &FakeChannel, _); 2] =
         [("go", &evolution_go, gos), ("api", &evolution_api, apis)];
-    for (service, fake_channel, troubles) in both {
-        for (number, trouble) in troubles.into_iter().enumerate() {
+    for (service, fake_channel, errors) in both {
+        for (number, error) in errors.into_iter().enumerate() {
             let (to, name) = (phone(number), format!("{service}-{number}"));
-            fake_channel.set_for_recipient(
-                &to,
-                ChannelBehavior::Respond(trouble.status, trouble.body.clone()),
-            );
-            let delivery = text(&gateway, &name, &to).await;
-            // Sending again is safe at Evolution Go, and only there.
-            let is_safe = trouble.class == FailureClass::Ambiguous && service == "go";
-            let expected = Expected {
-                class: trouble.class,
-                dead: trouble.dead.filter(|_| !is_safe),
+            fake_channel
+                .set_for_recipient(&to, ChannelBehavior::Respond(error.status, error.body.clone()));
+            let delivery = send_text(&gateway, &name, &to).await;
+            // Resending is safe only with Evolution Go, which recognizes the message id.
+            let is_safe = error.class == FailureClass::Ambiguous && service == "go";
+            let expected = ExpectedOutcome {
+                class: error.class,
+                dead: error.dead.filter(|_| !is_safe),
                 wait: Duration::ZERO,
-                holds: matches!(trouble.class, FailureClass::Config | FailureClass::Throttled),
+                stops_destination: matches!(
+                    error.class,
+                    FailureClass::Config | FailureClass::Throttled
+                ),
             };
-            leads_to(&gateway, &name, &delivery, &expected).await;
+            assert_outcome(&gateway, &name, &delivery, &expected).await;
         }
     }
 }
 
 #[tokio::test]
-async fn codes_in_a_201_of_evolution_api_are_failures() {
+async fn error_codes_in_201_response_of_evolution_api_are_failures() {
     let evolution = EvolutionApi::start().await;
     let codes = [131_026, 131_056, 190];
     let name = |code: u32| format!("code-{code}");
@@ -184,28 +188,28 @@ async fn codes_in_a_201_of_evolution_api_are_failures() {
     for (number, code) in codes.into_iter().enumerate() {
         let (to, known) = (phone(number), meta_errors::find(code));
         evolution.set_for_recipient(&to, ChannelBehavior::code_in_201(code));
-        let delivery = text(&gateway, &name(code), &to).await;
-        let expected = Expected {
+        let delivery = send_text(&gateway, &name(code), &to).await;
+        let expected = ExpectedOutcome {
             class: known.class,
             dead: known.dead,
             wait: Duration::ZERO,
-            holds: known.scope.is_whole_sender(),
+            stops_destination: known.scope.is_whole_sender(),
         };
-        leads_to(&gateway, &name(code), &delivery, &expected).await;
+        assert_outcome(&gateway, &name(code), &delivery, &expected).await;
     }
 }
 
 #[tokio::test]
-async fn a_token_that_expired_holds_everything_until_it_is_mended() {
+async fn expired_token_pauses_destination_until_resumed() {
     let meta = CloudApi::start().await;
     let gateway = Gateway::start_with(&cloud("wa", &meta.url(), RETRY)).await;
     meta.queue_next([ChannelBehavior::code(190)]);
-    let first = text(&gateway, "wa", &phone(1)).await;
+    let first = send_text(&gateway, "wa", &phone(1)).await;
     gateway.wait_for_delivery_status(&first, "held").await;
     let state = &gateway.get("/destinations/wa").await.expect(200).json()["state"];
     let reason = state["pause"]["reason"].as_str().unwrap();
     assert!(reason.contains("190") && reason.contains("resumes it"), "{reason}");
-    let second = text(&gateway, "wa", &phone(2)).await;
+    let second = send_text(&gateway, "wa", &phone(2)).await;
     gateway.wait_for_delivery_status(&second, "held").await;
 
     gateway.post("/destinations/wa/resume", &json!({})).await.expect(200);
@@ -217,9 +221,8 @@ async fn a_token_that_expired_holds_everything_until_it_is_mended() {
     assert_eq!(meta.sent().len(), 2);
 }
 
-// A route's transform makes a message of any event.
 #[tokio::test]
-async fn a_paid_invoice_becomes_a_text() {
+async fn route_transform_turns_event_into_text_message() {
     let meta = CloudApi::start().await;
     let settings = format!(
         r#"
@@ -242,7 +245,7 @@ async fn a_paid_invoice_becomes_a_text() {
     assert_eq!(message.body["text"]["body"], "Paid: 42");
     assert_eq!(message.to, "5511987654321");
 
-    // What is no message is not sent, and the reason quotes nobody.
+    // A transform result that is not a valid message is not sent, and the error quotes no personal data.
     let event = gateway.post_accepted("shop", r#"{"id":"in_2","total":42,"customer":{}}"#).await;
     let dead = gateway.wait_for_delivery(&event, "dead").await;
     assert_eq!(dead["reason"], "payload_error");
@@ -252,7 +255,7 @@ async fn a_paid_invoice_becomes_a_text() {
     assert_eq!(meta.count(), 1);
 }
 
-/// Settings with a source for statuses and a Cloud API that is waited for so long.
+/// Settings with a source for status updates and a Cloud API destination.
 fn with_statuses(url: &str, more: &str) -> String {
     let secret = CloudApi::APP_SECRET;
     format!(
@@ -269,36 +272,36 @@ fn with_statuses(url: &str, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_status_ends_what_nobody_knows() {
+async fn status_update_settles_ambiguous_delivery() {
     let meta = CloudApi::start().await;
     let gateway = Gateway::start_with(&with_statuses(&meta.url(), "")).await;
-    let door = gateway.url("/in/statuses");
+    let status_url = gateway.url("/in/statuses");
     let cases = [
-        (CloudApiStatus::Sent, "succeeded", Value::Null),
-        (CloudApiStatus::Delivered, "succeeded", Value::Null),
-        (CloudApiStatus::Failed(131_026), "dead", json!("unrecoverable")),
+        (Status::Sent, "succeeded", Value::Null),
+        (Status::Delivered, "succeeded", Value::Null),
+        (Status::Failed(131_026), "dead", json!("unrecoverable")),
     ];
     for (number, (status, expected, reason)) in cases.into_iter().enumerate() {
         meta.queue_next([ChannelBehavior::CloseAfterBody]);
-        let delivery = text(&gateway, "wa", &phone(number)).await;
-        let waits = gateway.wait_for_delivery_status(&delivery, "scheduled").await;
-        assert_eq!(waits["attempt_list"][0]["class"], "ambiguous");
+        let delivery = send_text(&gateway, "wa", &phone(number)).await;
+        let scheduled = gateway.wait_for_delivery_status(&delivery, "scheduled").await;
+        assert_eq!(scheduled["attempt_list"][0]["class"], "ambiguous");
         let message = meta.messages().pop().unwrap();
-        meta.send_statuses(&door, &[(&message, status)]).await.expect(200);
+        meta.send_statuses(&status_url, &[(&message, status)]).await.expect(200);
         let ended = gateway.wait_for_delivery_status(&delivery, expected).await;
         assert_eq!(ended["reason"], reason, "{ended}");
         assert_eq!(ended["attempts"], 1);
     }
-    assert_eq!(meta.count(), 3, "nothing was sent again");
+    assert_eq!(meta.count(), 3, "nothing is resent");
 }
 
 #[tokio::test]
-async fn without_a_status_it_is_sent_again_only_after_the_deadline() {
+async fn ambiguous_message_without_status_is_resent_after_deadline() {
     let meta = CloudApi::start().await;
     let sending = r#"sending = { status_within = "2s" }"#;
     let gateway = Gateway::start_with(&with_statuses(&meta.url(), sending)).await;
     meta.queue_next([ChannelBehavior::CloseAfterBody]);
-    let delivery = text(&gateway, "wa", &phone(1)).await;
+    let delivery = send_text(&gateway, "wa", &phone(1)).await;
     gateway.wait_for_delivery_status(&delivery, "succeeded").await;
     let messages = meta.messages();
     assert_eq!(messages.len(), 2);
@@ -307,11 +310,11 @@ async fn without_a_status_it_is_sent_again_only_after_the_deadline() {
 }
 
 #[tokio::test]
-async fn what_nobody_knows_of_evolution_api_waits_for_a_person() {
+async fn ambiguous_evolution_api_delivery_is_dead_until_replayed() {
     let evolution = EvolutionApi::start().await;
     let gateway = Gateway::start_with(&api("wa", &evolution.url(), RETRY)).await;
     evolution.queue_next([ChannelBehavior::CloseAfterBody]);
-    let delivery = text(&gateway, "wa", &phone(1)).await;
+    let delivery = send_text(&gateway, "wa", &phone(1)).await;
     let dead = gateway.wait_for_delivery_status(&delivery, "dead").await;
     assert_eq!(dead["reason"], "ambiguous");
 
@@ -322,12 +325,12 @@ async fn what_nobody_knows_of_evolution_api_waits_for_a_person() {
 }
 
 #[tokio::test]
-async fn evolution_go_gets_the_same_id_again() {
+async fn evolution_go_retry_reuses_message_id() {
     let evolution = EvolutionGo::start().await;
     let gateway = Gateway::start_with(&go("wa", &evolution.url(), RETRY)).await;
     let unknown = ChannelBehavior::text("timed out waiting for message send response");
     evolution.queue_next([ChannelBehavior::CloseAfterBody, unknown]);
-    let delivery = text(&gateway, "wa", &phone(1)).await;
+    let delivery = send_text(&gateway, "wa", &phone(1)).await;
     let sent = gateway.wait_for_delivery_status(&delivery, "succeeded").await;
     let messages = evolution.messages();
     assert_eq!(messages.len(), 3);

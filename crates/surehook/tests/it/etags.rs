@@ -1,4 +1,4 @@
-//! `ETag`: what is known is not sent again, and nobody overwrites what he has not seen.
+//! `ETag`, `If-None-Match` and `If-Match`: no repeated bodies and no lost updates.
 
 use http::Method;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn what_is_known_is_not_sent_again() {
+async fn matching_etag_is_answered_304() {
     let sink = Sink::with_replies([Reply::status(200)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
@@ -44,9 +44,9 @@ async fn what_is_known_is_not_sent_again() {
     gateway.request_as_admin(Method::GET, &path, &[("if-none-match", &tag)], "").await.expect(200);
 }
 
-/// What is shown is the same, and yet it is another version: a masked secret was changed.
+/// The masked representation stays the same, but the version must change with the secret.
 #[tokio::test]
-async fn a_changed_secret_is_another_version_of_the_configuration() {
+async fn changed_masked_secret_changes_configuration_etag() {
     let gateway = Gateway::start().await;
     let spec = |key: &str| {
         let headers = json!({ "x-key": key });
@@ -56,37 +56,39 @@ async fn a_changed_secret_is_another_version_of_the_configuration() {
     let seen = gateway.get("/configuration").await.expect(200);
     gateway.put("/destinations/crm", &spec("second")).await.expect(200);
 
-    let mine = [("if-match", seen.header("etag"))];
-    let wanted = json!({ "destinations": [spec("first")] }).to_string();
-    let lost =
-        gateway.request_as_admin(Method::PUT, "/configuration", &mine, &wanted).await.expect(412);
+    let if_match = [("if-match", seen.header("etag"))];
+    let configuration = json!({ "destinations": [spec("first")] }).to_string();
+    let rejected = gateway
+        .request_as_admin(Method::PUT, "/configuration", &if_match, &configuration)
+        .await
+        .expect(412);
 
-    assert_eq!(lost.code(), "changed_meanwhile");
+    assert_eq!(rejected.code(), "changed_meanwhile");
     assert_eq!(gateway.get("/configuration").await.expect(200).body, seen.body);
 }
 
 #[tokio::test]
-async fn nobody_overwrites_what_he_has_not_seen() {
+async fn stale_if_match_is_rejected() {
     let gateway = Gateway::start().await;
     let body = |enabled| json!({ "name": "demo", "verify": "none", "enabled": enabled });
     let seen = gateway.get("/sources/demo").await.expect(200).header("etag").to_owned();
-    let mine = [("if-match", seen.as_str())];
+    let if_match = [("if-match", seen.as_str())];
 
     let first = gateway
-        .request_as_admin(Method::PUT, "/sources/demo", &mine, &body(false).to_string())
+        .request_as_admin(Method::PUT, "/sources/demo", &if_match, &body(false).to_string())
         .await
         .expect(200);
-    let lost = gateway
-        .request_as_admin(Method::PUT, "/sources/demo", &mine, &body(true).to_string())
+    let rejected = gateway
+        .request_as_admin(Method::PUT, "/sources/demo", &if_match, &body(true).to_string())
         .await;
 
-    assert_eq!(lost.expect(412).code(), "changed_meanwhile");
+    assert_eq!(rejected.expect(412).code(), "changed_meanwhile");
     assert_eq!(gateway.get("/sources/demo").await.json()["enabled"], false);
-    let lost = gateway.request_as_admin(Method::DELETE, "/sources/demo", &mine, "").await;
-    assert_eq!(lost.expect(412).code(), "changed_meanwhile");
+    let rejected = gateway.request_as_admin(Method::DELETE, "/sources/demo", &if_match, "").await;
+    assert_eq!(rejected.expect(412).code(), "changed_meanwhile");
     let current = first.header("etag").to_owned();
     assert_eq!(gateway.get("/sources/demo").await.header("etag"), current);
-    // What changed nothing is a version all the same: somebody wrote it.
+    // A write without changes still creates a new version.
     let same = gateway
         .request_as_admin(
             Method::PUT,
@@ -100,35 +102,37 @@ async fn nobody_overwrites_what_he_has_not_seen() {
     let headers = [("if-match", same.header("etag"))];
     gateway.request_as_admin(Method::DELETE, "/sources/demo", &headers, "").await.expect(204);
     gateway
-        .request_as_admin(Method::PUT, "/sources/demo", &mine, &body(true).to_string())
+        .request_as_admin(Method::PUT, "/sources/demo", &if_match, &body(true).to_string())
         .await
         .expect(404);
 }
 
 #[tokio::test]
-async fn how_a_destination_does_is_no_part_of_its_version() {
+async fn destination_state_is_not_part_of_its_etag() {
     let gateway = Gateway::start_with(&route_settings("https://example.com/hook", "")).await;
     let seen = gateway.get("/destinations/out").await.expect(200).header("etag").to_owned();
 
     let paused = gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
 
     assert_eq!(paused.header("etag"), seen);
-    // Whoever knows the version does not know the state, and is told.
+    // The ETag does not cover the state, so the response is 200 with the current state.
     let known = [("if-none-match", seen.as_str())];
     let now =
         gateway.request_as_admin(Method::GET, "/destinations/out", &known, "").await.expect(200);
     assert_eq!((now.header("etag"), &now.json()["state"]["paused"]), (&*seen, &json!(true)));
-    // And a change that was made in view of the settings goes through.
+    // A change based on the same settings succeeds.
     let body = json!({ "name": "out", "url": "https://example.com/other" }).to_string();
-    let mine = [("if-match", seen.as_str())];
-    let put =
-        gateway.request_as_admin(Method::PUT, "/destinations/out", &mine, &body).await.expect(200);
+    let if_match = [("if-match", seen.as_str())];
+    let put = gateway
+        .request_as_admin(Method::PUT, "/destinations/out", &if_match, &body)
+        .await
+        .expect(200);
     assert_ne!(put.header("etag"), seen);
     assert_eq!(put.json()["state"]["paused"], true);
 }
 
 #[tokio::test]
-async fn of_concurrent_changes_of_one_version_one_is_made() {
+async fn one_of_concurrent_changes_with_same_etag_succeeds() {
     let gateway = std::sync::Arc::new(Gateway::start().await);
     let seen = gateway.get("/configuration").await.expect(200).header("etag").to_owned();
     let mut tasks = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! Signatures from the command line: checked, made, and sent to a source.
+//! CLI: `sign`, `verify` and `send-test` with provider presets.
 
 use std::{fs, path::Path};
 
@@ -26,7 +26,7 @@ async fn signed(folder: &Path, file: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_sign_makes_verify_takes_and_says_what_becomes_of_it() {
+async fn verify_accepts_output_of_sign_and_shows_events() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("body.json"), BODY).unwrap();
@@ -34,7 +34,7 @@ async fn what_sign_makes_verify_takes_and_says_what_becomes_of_it() {
     assert!(header.starts_with("stripe-signature: t="), "{header}");
 
     let args = ["verify", "stripe", "--secret", "another", "--secret", SECRET, "-H", &header];
-    let told = run(folder, &[&args[..], &["body.json"]].concat()).await;
+    let text = run(folder, &[&args[..], &["body.json"]].concat()).await;
     let json = run(folder, &[&args[..], &["body.json", "--json"]].concat()).await;
     let raw = format!("POST /in/shop HTTP/1.1\r\nHost: gw\r\n{header}\r\n\r\n{BODY}");
     fs::write(folder.join("raw.http"), raw).unwrap();
@@ -43,10 +43,10 @@ async fn what_sign_makes_verify_takes_and_says_what_becomes_of_it() {
     let curl = ["sign", "stripe", "--secret", SECRET, "--curl", "--now", "1700000000", "body.json"];
     let curl = run(folder, &curl).await;
 
-    assert_eq!(told.code, Some(0), "{told:?}");
-    assert!(told.stdout.contains("verified by hmac-sha256 secret 2 of 2"), "{told:?}");
+    assert_eq!(text.code, Some(0), "{text:?}");
+    assert!(text.stdout.contains("verified by hmac-sha256 secret 2 of 2"), "{text:?}");
     for part in ["invoice.paid", "stripe:evt_1", "in_1"] {
-        assert!(told.stdout.contains(part), "{part}: {told:?}");
+        assert!(text.stdout.contains(part), "{part}: {text:?}");
     }
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(
@@ -63,7 +63,7 @@ async fn what_sign_makes_verify_takes_and_says_what_becomes_of_it() {
 }
 
 #[tokio::test]
-async fn what_does_not_verify_is_told_with_the_mistake_that_explains_it() {
+async fn failed_verification_is_explained_with_likely_mistake() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("body.json"), BODY).unwrap();
@@ -89,19 +89,19 @@ async fn what_does_not_verify_is_told_with_the_mistake_that_explains_it() {
             "s old",
         ),
         ("no header", &["--secret", SECRET, "body.json"], "--header"),
-        ("another secret", &["--secret", "guess", "-H", &header, "body.json"], "Check the secret"),
+        ("another secret", &["--secret", "guess", "-H", &header, "body.json"], "right secret"),
     ];
-    for (name, more, said) in cases {
+    for (name, more, expected) in cases {
         let ran = run(folder, &[&["verify", "stripe"], more].concat()).await;
         assert_eq!(ran.code, Some(1), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
         assert!(!ran.stderr.contains(SECRET), "case: {name}: {ran:?}");
     }
     let json = ["verify", "stripe", "--secret", "guess", "-H", &header, "--json", "body.json"];
     let json = run(folder, &json).await;
-    let told: Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!((json.code, &told["reason"]), (Some(1), &"mismatch".into()));
-    for (args, said) in [
+    let report: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((json.code, &report["reason"]), (Some(1), &"mismatch".into()));
+    for (args, expected) in [
         (&["verify", "stripy", "--secret", "x", "body.json"][..], "`stripy` is not known"),
         (&["verify", "stripe", "body.json"], "`secrets` is missing"),
         (&["verify", "generic", "--secret", "x", "body.json"], "`verify` is missing"),
@@ -110,33 +110,33 @@ async fn what_does_not_verify_is_told_with_the_mistake_that_explains_it() {
     ] {
         let ran = run(folder, args).await;
         assert_eq!(ran.code, Some(5), "{ran:?}");
-        assert!(ran.stderr.contains(said), "{ran:?}");
+        assert!(ran.stderr.contains(expected), "{ran:?}");
     }
     let generic = ["generic", "--secret", "s", "--verify", "{ hmac = { header = \"x-sig\" } }"];
-    let made = run(folder, &[&["sign"], &generic[..], &["body.json"]].concat()).await;
-    let header = made.stdout.trim_end().to_owned();
-    let taken =
+    let signed = run(folder, &[&["sign"], &generic[..], &["body.json"]].concat()).await;
+    let header = signed.stdout.trim_end().to_owned();
+    let verified =
         run(folder, &[&["verify"], &generic[..], &["-H", &header, "body.json"]].concat()).await;
-    assert_eq!(taken.code, Some(0), "{made:?} {taken:?}");
-    assert!(taken.stdout.contains("evt_1"), "{taken:?}");
+    assert_eq!(verified.code, Some(0), "{signed:?} {verified:?}");
+    assert!(verified.stdout.contains("evt_1"), "{verified:?}");
 }
 
-/// A gateway with a source of Stripe, and what the commands know.
-async fn with_stripe(sink: &Sink) -> Gateway {
+/// A gateway with an unverified source `in` and a Stripe source `pay`.
+async fn gateway_with_stripe(sink: &Sink) -> Gateway {
     let source = format!(
         "\n[[sources]]\nname = \"pay\"\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n\n[[routes]]\nfrom = \"pay\"\nto = \"out\"\n"
     );
     Gateway::start_with(&format!("{}{source}", route_settings(&sink.url(), ""))).await
 }
 
-fn words(ran: &CommandOutput) -> Vec<&str> {
+fn statuses(ran: &CommandOutput) -> Vec<&str> {
     ran.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect()
 }
 
 #[tokio::test]
-async fn a_preset_is_enough_to_send_a_realistic_event() {
+async fn send_test_with_preset_sends_sample_events() {
     let sink = Sink::ok().await;
-    let gateway = with_stripe(&sink).await;
+    let gateway = gateway_with_stripe(&sink).await;
     let send = async |more: &[&str]| {
         gateway.cli(&[&["send-test", "stripe", "--secret", SECRET], more].concat()).await
     };
@@ -149,23 +149,23 @@ async fn a_preset_is_enough_to_send_a_realistic_event() {
 
     assert!(kinds.stdout.contains("payment_intent.succeeded"), "{kinds:?}");
     let many = kinds.stdout.lines().count();
-    assert_eq!(words(&first), ["accepted", "duplicate"].repeat(many), "{first:?}");
-    assert_eq!(words(&again), ["duplicate"].repeat(many), "{again:?}");
-    assert_eq!(words(&other), ["accepted"].repeat(2 * many), "{other:?}");
+    assert_eq!(statuses(&first), ["accepted", "duplicate"].repeat(many), "{first:?}");
+    assert_eq!(statuses(&again), ["duplicate"].repeat(many), "{again:?}");
+    assert_eq!(statuses(&other), ["accepted"].repeat(2 * many), "{other:?}");
     assert_eq!(bad.code, Some(0), "{bad:?}");
     let refused: Value = serde_json::from_str(bad.stdout.lines().next().unwrap()).unwrap();
     assert_eq!(refused["http_status"], 401, "{bad:?}");
     sink.wait_for_requests(3 * many).await;
 
-    for (name, args, code, said) in [
-        ("no source of it", &["send-test", "generic", "--to", "pay"][..], 5, "provider stripe"),
+    for (name, args, code, expected) in [
+        ("no source of it", &["send-test", "generic", "--to", "pay"][..], 5, "source of stripe"),
         ("no such kind", &["send-test", "pay", "--kind", "x"], 5, "--list"),
-        ("neither", &["send-test", "nobody"], 4, "No such source"),
-        ("unverified", &["send-test", "in", "--bad-sig"], 5, "does not verify"),
+        ("no such source or preset", &["send-test", "absent"], 4, "No such source"),
+        ("unverified", &["send-test", "in", "--bad-sig"], 5, "unverified"),
     ] {
         let ran = gateway.cli(args).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
     }
     let sources = gateway.cli(&["sources", "list"]).await;
     let line =
@@ -178,11 +178,11 @@ async fn a_preset_is_enough_to_send_a_realistic_event() {
     assert_eq!(shown["verified"], false);
 }
 
-/// A pair of keys: 64 digits of the private and 64 of the public one (RFC 8032, test 1).
+/// An Ed25519 key pair: 64 hex digits of the private and 64 of the public key (RFC 8032, test 1).
 const KEY_PAIR: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60\
                         d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 
-/// A secret that a preset takes.
+/// A secret in the format that the preset requires.
 fn secret_of(preset: &str) -> &'static str {
     match preset {
         "discord" => KEY_PAIR,
@@ -192,8 +192,8 @@ fn secret_of(preset: &str) -> &'static str {
 }
 
 #[tokio::test]
-async fn every_preset_fires_each_of_its_kinds() {
-    // Nobody but PayPal can sign for PayPal; a generic source signs as it is told, which others test.
+async fn send_test_sends_every_sample_of_every_preset() {
+    // Only PayPal can sign its requests; generic sources are covered by other tests.
     let presets = PROVIDERS.iter().filter(|preset| !["generic", "paypal"].contains(&preset.name()));
     let presets: Vec<_> = presets.collect();
     let source = |preset: &&&dyn Provider| {

@@ -1,4 +1,4 @@
-//! What a shell, a script and a person at a terminal get around the commands themselves.
+//! CLI: `send-test`, read-only commands on a data folder, `config`, completions, man pages, colors.
 
 use std::fs;
 
@@ -27,17 +27,17 @@ secrets = ["lovelace-lovelace"]
 "#;
 
 #[tokio::test]
-async fn a_test_event_is_signed_as_its_source_wants_it() {
+async fn send_test_signs_event_for_its_source() {
     let gateway =
         Gateway::builder().env("THE_SECRET", "s3cret-s3cret").settings(SIGNED).start().await;
     let server = vec![
         ("SUREHOOK_SERVER".to_owned(), gateway.url("")),
         ("SUREHOOK_TOKEN".to_owned(), gateway.token().to_owned()),
     ];
-    let mut knowing = server.clone();
-    knowing.push(("THE_SECRET".to_owned(), "s3cret-s3cret".to_owned()));
+    let mut with_secret = server.clone();
+    with_secret.push(("THE_SECRET".to_owned(), "s3cret-s3cret".to_owned()));
 
-    let env = run_surehook(gateway.folder(), &["send-test", "stripe-like"], &knowing).await;
+    let env = run_surehook(gateway.folder(), &["send-test", "stripe-like"], &with_secret).await;
     let args = ["send-test", "standard", "--secret", "written-out-secret", "--json"];
     let given = run_surehook(gateway.folder(), &args, &server).await;
     let args = ["send-test", "basic", "--secret", "lovelace-lovelace", "--count", "2", "--dup"];
@@ -49,14 +49,14 @@ async fn a_test_event_is_signed_as_its_source_wants_it() {
     assert_eq!(given.code, Some(0), "{given:?}");
     let answer: Value = serde_json::from_str(&given.stdout).unwrap();
     assert_eq!(answer["answer"]["status"], "accepted", "{given:?}");
-    let words: Vec<&str> =
+    let statuses: Vec<&str> =
         twice.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert_eq!(words, ["accepted", "duplicate", "accepted", "duplicate"], "{twice:?}");
+    assert_eq!(statuses, ["accepted", "duplicate", "accepted", "duplicate"], "{twice:?}");
 
-    for (name, args, code, said) in [
+    for (name, args, code, expected) in [
         ("secret not known", &["send-test", "standard"][..], 5, "--secret"),
         ("wrong secret", &["send-test", "basic", "--secret", "guess"], 5, "--secret"),
-        ("no such source", &["send-test", "nobody"], 4, "No such source"),
+        ("no such source", &["send-test", "absent"], 4, "No such source"),
         (
             "no such file",
             &["send-test", "basic", "--secret", "x", "--body", "no"],
@@ -66,7 +66,7 @@ async fn a_test_event_is_signed_as_its_source_wants_it() {
     ] {
         let ran = run_surehook(gateway.folder(), args, &server).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
     }
     fs::write(gateway.folder().join("body.json"), "{\"id\":\"mine\"}").unwrap();
     let args = ["send-test", "basic", "--secret", "lovelace-lovelace", "--body", "body.json"];
@@ -76,14 +76,14 @@ async fn a_test_event_is_signed_as_its_source_wants_it() {
 }
 
 #[tokio::test]
-async fn commands_that_look_need_no_gateway() {
+async fn read_only_commands_work_on_data_folder_without_gateway() {
     let mut gateway =
         Gateway::start_with(&route_settings("http://127.0.0.1:1999/", "retry = \"quick\"")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     let delivery = gateway.event(&event).await["deliveries"][0]["id"].as_str().unwrap().to_owned();
-    let running = gateway.folder().to_owned();
+    let folder = gateway.folder().to_owned();
 
-    for round in ["beside it", "killed", "started and ended"] {
+    for round in ["running", "killed", "stopped"] {
         for args in [
             &["events", "list"][..],
             &["events", "list", "--source", "in", "--key", "a"],
@@ -95,13 +95,13 @@ async fn commands_that_look_need_no_gateway() {
         ] {
             let mut args = args.to_vec();
             args.extend(["--data", "data", "--json"]);
-            let ran = run_surehook(&running, &args, &[]).await;
+            let ran = run_surehook(&folder, &args, &[]).await;
             assert_eq!(ran.code, Some(0), "case: {round}: {args:?}: {ran:?}");
-            let shows_it = args.contains(&"dlq") || args.contains(&"export");
-            assert!(shows_it || ran.stdout.contains(&event), "case: {round}: {args:?}: {ran:?}");
+            let is_exempt = args.contains(&"dlq") || args.contains(&"export");
+            assert!(is_exempt || ran.stdout.contains(&event), "case: {round}: {args:?}: {ran:?}");
         }
         match round {
-            "beside it" => gateway.kill9(),
+            "running" => gateway.kill9(),
             "killed" => {
                 gateway.restart().await;
                 gateway.terminate().await;
@@ -109,8 +109,8 @@ async fn commands_that_look_need_no_gateway() {
             _ => {}
         }
     }
-    for (name, args, code, said) in [
-        ("writes", &["dlq", "replay", &*delivery, "--data", "data"][..], 5, "read-only"),
+    for (name, args, code, expected) in [
+        ("writes", &["dlq", "replay", &*delivery, "--data", "data"][..], 5, "only for looking"),
         ("no folder", &["events", "list", "--data", "nowhere"], 4, "nowhere"),
         (
             "not there",
@@ -119,14 +119,14 @@ async fn commands_that_look_need_no_gateway() {
             "No such",
         ),
     ] {
-        let ran = run_surehook(&running, args, &[]).await;
+        let ran = run_surehook(&folder, args, &[]).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
     }
 }
 
 #[tokio::test]
-async fn settings_are_shown_with_their_origin_and_checked() {
+async fn config_show_prints_origins_and_config_check_reports_errors() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!(
         "log = \"warn\"\nallow_networks = [\"127.0.0.0/8\"]\n[limits]\nconnections_max = 7\n{}",
@@ -158,27 +158,27 @@ async fn settings_are_shown_with_their_origin_and_checked() {
     }
     let good = run_surehook(folder.path(), &["config", "check", "surehook.toml"], &[]).await;
     assert_eq!(good.code, Some(0), "{good:?}");
-    for (name, text, said) in [
+    for (name, text, expected) in [
         ("unknown key", "listem = 1", "listem"),
         ("bad number", "[limits]\nconnections_max = 0", "connections_max"),
-        ("no such end", "[[routes]]\nfrom = \"a\"\nto = \"b\"", "there is no"),
+        ("unknown source and destination", "[[routes]]\nfrom = \"a\"\nto = \"b\"", "there is no"),
         ("no verification", "[[sources]]\nname = \"a\"", "verify"),
         ("private address", &*file.replace("allow_networks", "#"), "allow_networks"),
     ] {
         fs::write(folder.path().join("bad.toml"), text).unwrap();
         let bad = run_surehook(folder.path(), &["config", "check", "bad.toml"], &[]).await;
         assert_eq!(bad.code, Some(78), "case: {name}: {bad:?}");
-        assert!(bad.stderr.contains(said), "case: {name}: {bad:?}");
+        assert!(bad.stderr.contains(expected), "case: {name}: {bad:?}");
     }
     let unset = "[[sources]]\nname = \"a\"\nverify = { token = { header = \"x\" } }\nsecrets = [\"env:NOT_HERE\"]";
     fs::write(folder.path().join("unset.toml"), unset).unwrap();
-    let noted = run_surehook(folder.path(), &["config", "check", "unset.toml"], &[]).await;
-    assert_eq!(noted.code, Some(0), "{noted:?}");
-    assert!(noted.stderr.contains("NOT_HERE"), "{noted:?}");
+    let warned = run_surehook(folder.path(), &["config", "check", "unset.toml"], &[]).await;
+    assert_eq!(warned.code, Some(0), "{warned:?}");
+    assert!(warned.stderr.contains("NOT_HERE"), "{warned:?}");
 }
 
 #[tokio::test]
-async fn shells_and_manuals_get_every_command() {
+async fn completions_and_man_pages_cover_every_command() {
     let folder = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = run_surehook(folder.path(), &["completions", shell], &[]).await;
@@ -197,7 +197,7 @@ async fn shells_and_manuals_get_every_command() {
 }
 
 #[tokio::test]
-async fn colours_and_notes_are_there_when_they_are_wanted() {
+async fn color_and_quiet_options_control_output() {
     let gateway = Gateway::start().await;
     for number in 0..3 {
         gateway.post_accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
@@ -207,7 +207,7 @@ async fn colours_and_notes_are_there_when_they_are_wanted() {
         ("SUREHOOK_TOKEN".to_owned(), gateway.token().to_owned()),
     ];
     let list = ["events", "list", "--limit", "1"];
-    for (name, more, variable, colour) in [
+    for (name, more, variable, has_color) in [
         ("not a terminal", None, None, false),
         ("always", Some("--color=always"), None, true),
         ("always beats NO_COLOR", Some("--color=always"), Some("NO_COLOR"), true),
@@ -218,8 +218,8 @@ async fn colours_and_notes_are_there_when_they_are_wanted() {
         let mut env = base.to_vec();
         env.extend(variable.map(|variable| (variable.to_owned(), "1".to_owned())));
         let ran = run_surehook(gateway.folder(), &args, &env).await;
-        assert_eq!(ran.stdout.contains('\u{1b}'), colour, "case: {name}: {ran:?}");
-        // What is said beside the list never mixes with it.
+        assert_eq!(ran.stdout.contains('\u{1b}'), has_color, "case: {name}: {ran:?}");
+        // Notes go to stderr and never into the list on stdout.
         assert!(ran.stderr.contains("--cursor") && !ran.stdout.contains("--cursor"), "{ran:?}");
     }
     let args = ["-q", "events", "list", "--limit", "1"];

@@ -1,4 +1,4 @@
-//! Where the time of attempts went, and why the next one is when it is.
+//! Timing of attempts by stage, and the reason for the time of the next attempt.
 
 use serde_json::{Value, json};
 
@@ -8,21 +8,21 @@ use crate::support::{
     tls::{CertificateAuthority, TlsSink},
 };
 
-/// Sends an event, waits for that status, and gives the first attempt.
-async fn attempt(gateway: &Gateway, status: &str) -> Value {
+/// Sends an event, waits for this delivery status, and returns the first attempt.
+async fn first_attempt(gateway: &Gateway, status: &str) -> Value {
     let event = gateway.post_accepted("in", "{}").await;
     let delivery = gateway.wait_for_delivery(&event, status).await;
     let attempt = delivery["attempt_list"][0].clone();
-    let story = gateway.event(&event).await;
-    let entries = story["decisions"].as_array().unwrap();
+    let event = gateway.event(&event).await;
+    let entries = event["decisions"].as_array().unwrap();
     let entry = entries.iter().find(|entry| entry["detail"]["attempt"] == attempt["id"]).unwrap();
     for name in ["timing", "next_at", "next_why"] {
-        assert_eq!(entry["detail"][name], attempt[name], "the story says the same of {name}");
+        assert_eq!(entry["detail"][name], attempt[name], "the timeline shows the same {name}");
     }
     attempt
 }
 
-/// The stages that an attempt has a time for.
+/// The stages for which an attempt reports a time.
 fn stages(attempt: &Value) -> Vec<&str> {
     let timing = attempt["timing"].as_object().unwrap();
     assert_eq!(timing["total_ms"], attempt["took_ms"]);
@@ -34,20 +34,20 @@ fn stages(attempt: &Value) -> Vec<&str> {
     ["dns_ms", "connect_ms", "tls_ms", "first_byte_ms"].into_iter().filter(known).collect()
 }
 
-/// An attempt on a connection that was there before. The one of the attempt before may not have been
-/// given back yet.
-async fn reused(gateway: &Gateway) -> Value {
+/// An attempt on a reused connection. Retried because the previous connection may not be back in the pool
+/// yet.
+async fn attempt_on_reused_connection(gateway: &Gateway) -> Value {
     for _ in 0..50 {
-        let again = attempt(gateway, "succeeded").await;
+        let again = first_attempt(gateway, "succeeded").await;
         if again["timing"]["reused_connection"] == true {
             return again;
         }
     }
-    panic!("no connection is ever used again");
+    panic!("no connection is reused");
 }
 
 #[tokio::test]
-async fn a_new_connection_has_its_stages_and_a_kept_one_only_waits() {
+async fn new_connection_reports_all_stages_and_reused_one_only_first_byte() {
     let authority = CertificateAuthority::new();
     let (plain, secure) = (Sink::ok().await, TlsSink::start(&authority, None).await);
     let named = plain.url().replace("127.0.0.1", "localhost");
@@ -63,8 +63,8 @@ async fn a_new_connection_has_its_stages_and_a_kept_one_only_waits() {
     for (url, more, expected) in cases {
         let gateway = Gateway::start_with(&route_settings(&url, more)).await;
 
-        let first = attempt(&gateway, "succeeded").await;
-        let again = reused(&gateway).await;
+        let first = first_attempt(&gateway, "succeeded").await;
+        let again = attempt_on_reused_connection(&gateway).await;
 
         assert_eq!(stages(&first), expected, "case: {url}: {first}");
         assert_eq!(first["timing"]["reused_connection"], false, "case: {url}");
@@ -74,12 +74,12 @@ async fn a_new_connection_has_its_stages_and_a_kept_one_only_waits() {
 }
 
 #[tokio::test]
-async fn what_is_refused_gets_no_further_than_connecting() {
+async fn refused_connection_reports_only_connect_stage() {
     let gone = Sink::ok().await.url().replace("http:", "https:");
     let gateway =
         Gateway::start_with(&route_settings(&gone, "retry = { schedule = [\"1h\"] }")).await;
 
-    let refused = attempt(&gateway, "scheduled").await;
+    let refused = first_attempt(&gateway, "scheduled").await;
 
     assert_eq!(refused["failure"], "refused");
     assert_eq!(stages(&refused), ["connect_ms"], "{refused}");
@@ -87,25 +87,25 @@ async fn what_is_refused_gets_no_further_than_connecting() {
 }
 
 #[tokio::test]
-async fn what_goes_no_way_of_http_has_only_a_total() {
+async fn non_http_attempt_reports_only_total() {
     let gateway = Gateway::start_with(&route_settings("builtin:inbox", "")).await;
 
-    let arrived = attempt(&gateway, "succeeded").await;
+    let arrived = first_attempt(&gateway, "succeeded").await;
 
     assert_eq!(stages(&arrived), [""; 0], "{arrived}");
     assert_eq!(arrived["timing"]["reused_connection"], Value::Null);
 }
 
 #[tokio::test]
-async fn the_next_attempt_says_why_it_is_then() {
-    let asks = Reply::status(429).header("retry-after", "7200");
-    let sink = Sink::with_replies([Reply::status(500), asks]).await;
+async fn next_attempt_shows_schedule_reason() {
+    let throttling = Reply::status(429).header("retry-after", "7200");
+    let sink = Sink::with_replies([Reply::status(500), throttling]).await;
     let gateway =
         Gateway::start_with(&route_settings(&sink.url(), "retry = { schedule = [\"1h\"] }")).await;
 
-    let failed = attempt(&gateway, "scheduled").await;
+    let failed = first_attempt(&gateway, "scheduled").await;
     assert_eq!((&failed["next"], &failed["next_why"]), (&json!("retry"), &json!("backoff")));
-    let throttled = attempt(&gateway, "scheduled").await;
+    let throttled = first_attempt(&gateway, "scheduled").await;
     assert_eq!(throttled["next_why"], "retry_after");
 
     let listed = gateway.get("/deliveries").await.expect(200).json();
@@ -114,7 +114,7 @@ async fn the_next_attempt_says_why_it_is_then() {
     assert!(shown.stdout.contains("retry_after"), "{shown:?}");
     assert!(shown.stdout.contains("first byte "), "{shown:?}");
     let event = listed["data"][0]["event"].as_str().unwrap().to_owned();
-    let told = gateway.cli(&["events", "show", &event]).await;
-    assert!(told.stdout.contains("Retry-After"), "{told:?}");
-    assert!(told.stdout.contains("first byte "), "{told:?}");
+    let shown = gateway.cli(&["events", "show", &event]).await;
+    assert!(shown.stdout.contains("Retry-After"), "{shown:?}");
+    assert!(shown.stdout.contains("first byte "), "{shown:?}");
 }

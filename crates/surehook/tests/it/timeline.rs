@@ -1,4 +1,4 @@
-//! What an event tells of itself, and what is kept of those who were not let in.
+//! Timelines of events, and stored samples of refused requests.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -10,12 +10,12 @@ use crate::support::{
 };
 
 fn texts(event: &Value) -> Vec<String> {
-    let story = event["decisions"].as_array().unwrap();
-    story.iter().map(|entry| entry["text"].as_str().unwrap().to_owned()).collect()
+    let timeline = event["decisions"].as_array().unwrap();
+    timeline.iter().map(|entry| entry["text"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn an_event_tells_its_whole_story_in_order() {
+async fn timeline_lists_all_decisions_in_order() {
     let sink =
         Sink::with_replies([Reply::status(503), Reply::status(400), Reply::status(200)]).await;
     let settings = format!(
@@ -41,14 +41,14 @@ async fn an_event_tells_its_whole_story_in_order() {
     gateway.wait_for_delivery(&event, "dead").await;
     gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200);
     sink.wait_for_requests(3).await;
-    let told = eventually(WAIT_LIMIT, || async {
-        let told = gateway.event(&event).await;
-        let all = told["deliveries"].as_array().unwrap();
-        all.iter().any(|delivery| delivery["status"] == "succeeded").then_some(told)
+    let event_after = eventually(WAIT_LIMIT, || async {
+        let event_after = gateway.event(&event).await;
+        let all = event_after["deliveries"].as_array().unwrap();
+        all.iter().any(|delivery| delivery["status"] == "succeeded").then_some(event_after)
     })
     .await;
 
-    let texts = texts(&told);
+    let texts = texts(&event_after);
     let expected = [
         "received with 10 bytes",
         "not verified: the source does not require it",
@@ -74,7 +74,7 @@ async fn an_event_tells_its_whole_story_in_order() {
 }
 
 #[tokio::test]
-async fn replays_and_cancellations_are_told() {
+async fn timeline_contains_replays_and_cancellations() {
     let (good, bad) = (Sink::ok().await, Sink::with_replies([Reply::Hang]).await);
     let settings = format!(
         r#"{}
@@ -97,30 +97,30 @@ async fn replays_and_cancellations_are_told() {
     gateway.post(&format!("/deliveries/{done}/replay"), &json!({})).await.expect(202);
     gateway.delete("/destinations/hanging").await.expect(204);
 
-    let told = gateway.event(&event).await;
-    let texts = texts(&told);
+    let event_after = gateway.event(&event).await;
+    let texts = texts(&event_after);
     assert!(texts.contains(&"the delivery to `out` was replayed".to_owned()), "{texts:#?}");
     let cancelled = "the delivery to a deleted destination was cancelled".to_owned();
     assert!(texts.contains(&cancelled), "{texts:#?}");
-    let story = told["decisions"].as_array().unwrap();
-    let replayed = story.iter().find(|entry| entry["kind"] == "replayed").unwrap();
+    let timeline = event_after["decisions"].as_array().unwrap();
+    let replayed = timeline.iter().find(|entry| entry["kind"] == "replayed").unwrap();
     assert_eq!(replayed["detail"]["replay_of"], done.as_str());
 }
 
-/// A source that wants a token, and keeps the bodies of those who have none.
-fn guarded(more: &str) -> String {
+/// A source `in` that requires a token.
+fn token_source(more: &str) -> String {
     format!(
         r#"
         [[sources]]
         name = "in"
-        verify = {{ token = {{ header = "x-door" }} }}
+        verify = {{ token = {{ header = "x-token" }} }}
         secrets = ["right-and-long-enough"]
         {more}
         "#
     )
 }
 
-async fn refused(gateway: &Gateway, query: &str, count: usize) -> Vec<Value> {
+async fn refused_requests(gateway: &Gateway, query: &str, count: usize) -> Vec<Value> {
     eventually(WAIT_LIMIT, || async {
         let list = gateway.get(&format!("/requests?limit=1000{query}")).await.expect(200).json();
         Some(list["data"].as_array().unwrap().clone()).filter(|all| all.len() >= count)
@@ -129,70 +129,73 @@ async fn refused(gateway: &Gateway, query: &str, count: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn who_was_not_let_in_is_kept_without_secrets() {
-    let gateway = Gateway::start_with(&guarded("")).await;
-    let headers = [("x-door", "wrong-one"), ("authorization", "Bearer hush"), ("x-mine", "1")];
+async fn refused_requests_are_stored_without_secrets() {
+    let gateway = Gateway::start_with(&token_source("")).await;
+    let headers = [("x-token", "wrong-one"), ("authorization", "Bearer hush"), ("x-mine", "1")];
 
     gateway.send_webhook("in", &headers, "{}").await.expect(401);
-    gateway.send_webhook("nobody?token=hush&a=1", &[], "{}").await.expect(404);
+    gateway.send_webhook("absent?token=hush&a=1", &[], "{}").await.expect(404);
     gateway.request(Method::GET, "/in/in/deep", &[], "").await.expect(405);
 
-    let all = refused(&gateway, "", 3).await;
+    let all = refused_requests(&gateway, "", 3).await;
     let of = |reason: &str| all.iter().find(|one| one["reason"] == reason).unwrap();
-    let (wrong, nobody) = (of("mismatch"), of("unknown_source"));
+    let (wrong, unknown) = (of("mismatch"), of("unknown_source"));
     assert_eq!((&wrong["outcome"], &wrong["http_status"]), (&"refused".into(), &401.into()));
     assert_eq!((&wrong["source"], &wrong["body_bytes"]), (&"in".into(), &2.into()));
     assert!(wrong["what_to_do"].as_str().unwrap().contains("secret"), "{wrong}");
-    assert_eq!((&nobody["source"], &nobody["query"]), (&Value::Null, &"token=•••&a=1".into()));
-    // What follows the name may be a secret of the sender's address.
+    assert_eq!((&unknown["source"], &unknown["query"]), (&Value::Null, &"token=•••&a=1".into()));
+    // The path after the source name may contain a secret.
     assert_eq!(of("method_not_allowed")["path"], "/in/in/•••");
     let path = format!("/requests/{}", wrong["id"].as_str().unwrap());
-    let whole = gateway.get(&path).await.expect(200);
-    assert!(!whole.text().contains("hush") && !whole.text().contains("wrong-one"));
-    let headers = whole.json()["headers"].as_array().unwrap().clone();
+    let request = gateway.get(&path).await.expect(200);
+    assert!(!request.text().contains("hush") && !request.text().contains("wrong-one"));
+    let headers = request.json()["headers"].as_array().unwrap().clone();
     let header = |name: &str| {
         headers.iter().find(|line| line["name"] == name).unwrap()["text"]
             .as_str()
             .unwrap()
             .to_owned()
     };
-    assert_eq!((header("x-door"), header("x-mine")), ("•••".to_owned(), "1".to_owned()));
-    assert_eq!(whole.json()["body"], Value::Null, "nobody asked for it");
-    assert_eq!(refused(&gateway, "&source=in&reason=mismatch", 1).await.len(), 1);
+    assert_eq!((header("x-token"), header("x-mine")), ("•••".to_owned(), "1".to_owned()));
+    assert_eq!(request.json()["body"], Value::Null, "bodies are not stored by default");
+    assert_eq!(refused_requests(&gateway, "&source=in&reason=mismatch", 1).await.len(), 1);
     let listed = gateway.cli(&["requests", "list", "--source", "in"]).await;
     assert!(listed.stdout.contains("mismatch") && !listed.stdout.contains("unknown"), "{listed:?}");
     gateway.get("/requests/req_01h455vb4pex5vsknk084sn02q").await.expect(404);
     let export = gateway.get("/requests?format=ndjson").await.expect(200).text();
     let exported: Vec<Value> =
         export.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(exported, refused(&gateway, "", 3).await);
+    assert_eq!(exported, refused_requests(&gateway, "", 3).await);
 }
 
 #[tokio::test]
-async fn bodies_of_refused_requests_are_kept_where_that_is_asked_for() {
-    let gateway = Gateway::start_with(&guarded("keep_refused_bodies = true")).await;
+async fn refused_request_body_is_stored_when_configured() {
+    let gateway = Gateway::start_with(&token_source("keep_refused_bodies = true")).await;
 
-    gateway.send_webhook("in", &[], "what came").await.expect(401);
+    gateway.send_webhook("in", &[], "refused body").await.expect(401);
 
-    let all = refused(&gateway, "", 1).await;
+    let all = refused_requests(&gateway, "", 1).await;
     let path = format!("/requests/{}", all[0]["id"].as_str().unwrap());
-    let whole = gateway.get(&path).await.expect(200).json();
-    assert_eq!((&whole["body"]["text"], &whole["body_bytes"]), (&"what came".into(), &9.into()));
+    let request = gateway.get(&path).await.expect(200).json();
+    assert_eq!(
+        (&request["body"]["text"], &request["body_bytes"]),
+        (&"refused body".into(), &12.into())
+    );
 }
 
 #[tokio::test]
-async fn a_flood_of_bad_requests_is_counted_and_only_sampled() {
+async fn flood_of_refused_requests_is_counted_and_sampled() {
     const FLOOD: usize = 300;
-    let gateway = Gateway::start_with(&guarded("")).await;
+    let gateway = Gateway::start_with(&token_source("")).await;
 
     for _ in 0..FLOOD {
-        gateway.send_webhook("in", &[("x-door", "wrong-one")], "{}").await.expect(401);
+        gateway.send_webhook("in", &[("x-token", "wrong-one")], "{}").await.expect(401);
     }
     gateway.send_webhook("in", &[], "{}").await.expect(401);
 
-    // What came last is in the sample, so what came before it has been written or left out.
-    refused(&gateway, "&reason=missing_credentials", 1).await;
-    let sampled = refused(&gateway, "&reason=mismatch", 1).await.len();
+    // The last request is stored, so all earlier ones have been stored or skipped.
+    refused_requests(&gateway, "&reason=missing_credentials", 1).await;
+    let sampled = refused_requests(&gateway, "&reason=mismatch", 1).await.len();
     assert!((20..=100).contains(&sampled), "{sampled} of {FLOOD}");
     let metrics = gateway.metrics().await;
     let counted = metrics.lines().find(|line| {

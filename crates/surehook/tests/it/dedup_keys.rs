@@ -1,10 +1,10 @@
-//! How two requests are known to be one event.
+//! Deduplication keys: where they are read from and which requests are duplicates.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{WAIT_LIMIT, client::HttpResponse, eventually, gateway::Gateway};
+use crate::support::{WAIT_LIMIT, client::Answer, eventually, gateway::Gateway};
 
 fn key(answer: &Value) -> &Value {
     &answer["events"][0]["key"]
@@ -22,9 +22,9 @@ async fn send(gateway: &Gateway, headers: &[(&str, &str)], body: &str) -> Value 
     gateway.send_webhook("in", headers, body.to_owned()).await.expect(200).json()
 }
 
-/// Every usual place, each in a request that has all the later ones too.
+/// Each request contains one default location fewer than the one before; the first that is left must win.
 #[tokio::test]
-async fn the_usual_places_are_tried_in_order() {
+async fn default_key_locations_are_tried_in_order() {
     let gateway = gateway_with("").await;
     let body = json!({
         "id": "4", "event_id": "5", "idempotency_key": "6", "messageId": "7",
@@ -37,9 +37,9 @@ async fn the_usual_places_are_tried_in_order() {
         let answer = send(&gateway, &headers[first..], &body.to_string()).await;
         found.push(key(&answer).as_str().unwrap().to_owned());
     }
-    for place in ["/id", "/event_id", "/idempotency_key", "/messageId"] {
+    for pointer in ["/id", "/event_id", "/idempotency_key", "/messageId"] {
         found.push(key(&send(&gateway, &[], &body.to_string()).await).as_str().unwrap().to_owned());
-        body.as_object_mut().unwrap().remove(&place[1..]).unwrap();
+        body.as_object_mut().unwrap().remove(&pointer[1..]).unwrap();
     }
     for name in ["idempotency_key", "messageId"] {
         found.push(key(&send(&gateway, &[], &body.to_string()).await).as_str().unwrap().to_owned());
@@ -51,17 +51,22 @@ async fn the_usual_places_are_tried_in_order() {
 }
 
 #[tokio::test]
-async fn an_own_list_takes_the_place_of_the_usual_ones() {
+async fn configured_key_locations_replace_the_defaults() {
     let gateway =
         gateway_with(r#"keys = ["header:X-Own", "pointer:/a/0/b", "jq:.x + \"-\" + .y"]"#).await;
-    let own = [("x-own", "from-header"), ("idempotency-key", "ignored")];
+    let headers = [("x-own", "from-header"), ("idempotency-key", "ignored")];
     let body = r#"{"id":"ignored","a":[{"b":7}],"x":"left","y":"right"}"#;
     let cases = [
-        ("header first", &own[..], body, json!("from-header")),
-        ("then the pointer", &own[1..], body, json!("7")),
-        ("then jq", &own[1..], r#"{"id":"ignored","x":"left","y":"right"}"#, json!("left-right")),
-        // jq fails here, and a filter that fails has found nothing.
-        ("nothing", &own[1..], r#"{"id":"ignored","x":1,"y":"right"}"#, json!(null)),
+        ("header first", &headers[..], body, json!("from-header")),
+        ("then the pointer", &headers[1..], body, json!("7")),
+        (
+            "then jq",
+            &headers[1..],
+            r#"{"id":"ignored","x":"left","y":"right"}"#,
+            json!("left-right"),
+        ),
+        // The jq filter fails here, which counts as no key.
+        ("nothing", &headers[1..], r#"{"id":"ignored","x":1,"y":"right"}"#, json!(null)),
     ];
     for (name, headers, body, expected) in cases {
         assert_eq!(*key(&send(&gateway, headers, body).await), expected, "case: {name}");
@@ -69,7 +74,7 @@ async fn an_own_list_takes_the_place_of_the_usual_ones() {
 }
 
 #[tokio::test]
-async fn a_duplicate_gets_the_id_of_the_original() {
+async fn duplicate_is_answered_with_id_of_original() {
     let gateway = gateway_with("").await;
     let first = send(&gateway, &[], r#"{"id":"a"}"#).await;
     assert_eq!(first["status"], "accepted");
@@ -83,7 +88,7 @@ async fn a_duplicate_gets_the_id_of_the_original() {
         assert_eq!(again["events"][0]["status"], "duplicate");
         assert_eq!(id(again), id(&first));
     }
-    // Duplicates are counted behind the answer.
+    // Duplicates are counted after the response is sent.
     eventually(WAIT_LIMIT, || async {
         let event = gateway.event(id(&first)).await;
         let counted = event["duplicate_count"] == 2 && event["last_duplicate_at"].is_string();
@@ -95,9 +100,9 @@ async fn a_duplicate_gets_the_id_of_the_original() {
     assert_eq!((&stats["total"], &stats["duplicates"]), (&json!(1), &json!(2)));
 }
 
-// B43: nobody is told that the second body was delivered, and nobody has to guess what it was.
+// B43: the second body is not delivered, so it must be visible on the event.
 #[tokio::test]
-async fn a_duplicate_with_another_body_is_shown() {
+async fn duplicate_with_different_body_is_shown_on_event() {
     let gateway = gateway_with("").await;
     let first = send(&gateway, &[], r#"{"id":"a","amount":1}"#).await;
 
@@ -114,9 +119,9 @@ async fn a_duplicate_with_another_body_is_shown() {
     assert_eq!(duplicate["body"]["text"], r#"{"id":"a","amount":2}"#);
 }
 
-// Whoever sends decides how many and how large they are; the event must open all the same.
+// Senders control number and size of duplicates; the event must stay readable.
 #[tokio::test]
-async fn many_large_duplicates_do_not_make_an_event_large() {
+async fn event_response_stays_small_with_many_large_duplicates() {
     let gateway = gateway_with("").await;
     let text = "x".repeat(1_000_000);
     let body = |n: usize| format!(r#"{{"id":"a","amount":{n},"text":"{text}"}}"#);
@@ -140,9 +145,9 @@ async fn many_large_duplicates_do_not_make_an_event_large() {
 
 // B38.
 #[tokio::test]
-async fn what_is_no_value_is_no_key() {
+async fn missing_or_non_scalar_value_gives_no_key() {
     let gateway = gateway_with("keys = [\"pointer:/id\"]").await;
-    let nothing = [
+    let without_key = [
         "{}",
         r#"{"id":null}"#,
         r#"{"id":""}"#,
@@ -154,7 +159,7 @@ async fn what_is_no_value_is_no_key() {
         "null",
         "not JSON",
     ];
-    for body in nothing {
+    for body in without_key {
         let twice = [send(&gateway, &[], body).await, send(&gateway, &[], body).await];
         for answer in &twice {
             assert_eq!(answer["status"], "accepted", "case: {body}");
@@ -163,7 +168,7 @@ async fn what_is_no_value_is_no_key() {
         assert_ne!(id(&twice[0]), id(&twice[1]), "case: {body}");
         assert_eq!(gateway.event(id(&twice[0])).await["no_key"], true, "case: {body}");
     }
-    assert_eq!(gateway.stats().await["no_key"], nothing.len() * 2);
+    assert_eq!(gateway.stats().await["no_key"], without_key.len() * 2);
 
     for (body, expected) in [
         (r#"{"id":7}"#, "7"),
@@ -171,7 +176,7 @@ async fn what_is_no_value_is_no_key() {
         (r#"{"id":12345678901234567890123}"#, "12345678901234567890123"),
         (r#"{"id":"7 "}"#, "7 "),
         (r#"{"id":"null"}"#, "null"),
-        // The last one counts, as in most JSON libraries.
+        // The last one of repeated names wins, as in most JSON libraries.
         (r#"{"id":"x","id":"y"}"#, "y"),
     ] {
         let answer = send(&gateway, &[], body).await;
@@ -180,39 +185,39 @@ async fn what_is_no_value_is_no_key() {
     }
 }
 
-// B47: keys are bytes.
+// B47: keys are compared as bytes.
 #[tokio::test]
-async fn keys_that_only_look_alike_are_two() {
+async fn keys_are_compared_byte_by_byte() {
     let gateway = gateway_with("").await;
     let composed = r#"{"id":"é"}"#;
     let decomposed = "{\"id\":\"e\u{301}\"}";
     for body in [composed, decomposed, r#"{"id":"É"}"#, r#"{"id":"e"}"#] {
         assert_eq!(send(&gateway, &[], body).await["status"], "accepted", "case: {body}");
     }
-    // The escape is only another spelling of the same text.
+    // A JSON escape is another spelling of the same text.
     assert_eq!(send(&gateway, &[], r#"{"id":"\u00e9"}"#).await["status"], "duplicate");
 }
 
 // B44.
 #[tokio::test]
-async fn a_key_belongs_to_its_source() {
+async fn same_key_in_two_sources_is_two_events() {
     let gateway = Gateway::start_with(
         "[[sources]]\nname = \"in\"\nverify = \"none\"\n\
          [[sources]]\nname = \"other\"\nverify = \"none\"",
     )
     .await;
 
-    let here = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
-    let there = gateway.post_accepted("other", r#"{"id":"a"}"#).await;
+    let first = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
+    let second = gateway.post_accepted("other", r#"{"id":"a"}"#).await;
 
-    assert_ne!(here, there);
+    assert_ne!(first, second);
     let found = gateway.get("/events?source=other&key=a").await.expect(200).json();
     assert_eq!(found["data"].as_array().unwrap().len(), 1);
-    assert_eq!(found["data"][0]["id"], there);
+    assert_eq!(found["data"][0]["id"], second);
 }
 
 #[tokio::test]
-async fn a_content_hash_is_a_key_where_it_is_asked_for() {
+async fn content_hash_is_used_as_key_when_configured() {
     let gateway = gateway_with("content_hash_window = \"1h\"").await;
 
     let first = send(&gateway, &[], "same").await;
@@ -224,13 +229,13 @@ async fn a_content_hash_is_a_key_where_it_is_asked_for() {
     assert_eq!(id(&second), id(&first));
     assert!(key(&first).as_str().unwrap().starts_with("hash:"), "{first}");
     assert_eq!(other["status"], "accepted");
-    // A key of its own says more than equal bytes.
+    // An explicit key takes precedence over the content hash.
     assert_eq!((&keyed["status"], key(&keyed)), (&json!("accepted"), &json!("k")));
 }
 
 // B46.
 #[tokio::test]
-async fn after_its_window_a_key_is_new_again() {
+async fn key_is_accepted_again_after_dedup_window() {
     let gateway = gateway_with("dedup_window = \"1s\"").await;
     let first = send(&gateway, &[], r#"{"id":"a"}"#).await;
 
@@ -245,12 +250,12 @@ async fn after_its_window_a_key_is_new_again() {
 
 // B42.
 #[tokio::test]
-async fn of_many_at_once_one_is_the_original() {
+async fn concurrent_requests_with_one_key_create_one_event() {
     let gateway = gateway_with("").await;
-    let copies = (0..50).map(|_| gateway.send_webhook("in", &[], r#"{"id":"a"}"#));
+    let requests = (0..50).map(|_| gateway.send_webhook("in", &[], r#"{"id":"a"}"#));
 
     let answers: Vec<Value> = {
-        let answers: Vec<HttpResponse> = futures_util::future::join_all(copies).await;
+        let answers: Vec<Answer> = futures_util::future::join_all(requests).await;
         answers.into_iter().map(|answer| answer.expect(200).json()).collect()
     };
 

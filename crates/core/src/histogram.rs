@@ -146,8 +146,8 @@ mod tests {
         let histogram = of(&[1, 2, 3, 4, 5, 6, 7, 7, 7, 1_000_000]);
         let cases = [(0, 1), (10, 1), (50, 5), (90, 7), (91, 983_039), (100, 983_039)];
         for (percent, micros) in cases {
-            let told = histogram.percentile(percent);
-            assert_eq!(told, Some(Duration::from_micros(micros)), "case: {percent}");
+            let found = histogram.percentile(percent);
+            assert_eq!(found, Some(Duration::from_micros(micros)), "case: {percent}");
         }
         assert_eq!(Histogram::default().percentile(50), None);
     }
@@ -179,9 +179,9 @@ mod tests {
 
         #[test]
         fn a_percentile_is_off_by_at_most_an_eighth(values in values(), percent in 0..=100_u8) {
-            let told = u64::try_from(of(&values).percentile(percent).unwrap().as_micros()).unwrap();
+            let found = u64::try_from(of(&values).percentile(percent).unwrap().as_micros()).unwrap();
             let exact = exact(&values, percent);
-            prop_assert!(told.abs_diff(exact) * 8 <= exact, "{told} for {exact}");
+            prop_assert!(found.abs_diff(exact) * 8 <= exact, "{found} for {exact}");
         }
 
         #[test]

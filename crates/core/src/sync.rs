@@ -212,7 +212,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
-    fn ending(next: NextStep, class: Option<FailureClass>, response: &str) -> SyncResult {
+    fn result(next: NextStep, class: Option<FailureClass>, response: &str) -> SyncResult {
         SyncResult { next, class, response: response.as_bytes().to_vec() }
     }
 
@@ -223,37 +223,37 @@ mod tests {
         let skipped =
             |reason: &str| SyncResponse::Skipped { reason: reason.to_owned(), result: None };
         let cases = [
-            (ending(NextStep::Succeeded, None, ""), SyncResponse::Success { result: None }),
-            (ending(NextStep::Succeeded, None, "thanks"), SyncResponse::Success { result: None }),
+            (result(NextStep::Succeeded, None, ""), SyncResponse::Success { result: None }),
+            (result(NextStep::Succeeded, None, "thanks"), SyncResponse::Success { result: None }),
             (
-                ending(NextStep::Succeeded, None, " {\"id\":9007199254740993}\n"),
+                result(NextStep::Succeeded, None, " {\"id\":9007199254740993}\n"),
                 success("{\"id\":9007199254740993}"),
             ),
             (
-                ending(NextStep::Succeeded, None, "{\"skipped\":false}"),
+                result(NextStep::Succeeded, None, "{\"skipped\":false}"),
                 success("{\"skipped\":false}"),
             ),
             (
-                ending(NextStep::Succeeded, None, r#"{"status":"skipped"}"#),
+                result(NextStep::Succeeded, None, r#"{"status":"skipped"}"#),
                 SyncResponse::Skipped {
                     reason: "by_destination".to_owned(),
                     result: Some(r#"{"status":"skipped"}"#.to_owned()),
                 },
             ),
             (
-                ending(later, Some(FailureClass::Throttled), ""),
+                result(later, Some(FailureClass::Throttled), ""),
                 SyncResponse::Throttled { retry_after: 3 },
             ),
             (
-                ending(later, Some(FailureClass::Transient), ""),
+                result(later, Some(FailureClass::Transient), ""),
                 SyncResponse::Retry { reason: "failed" },
             ),
             (
-                ending(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), ""),
+                result(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), ""),
                 SyncResponse::Retry { reason: "max_retries" },
             ),
             (
-                ending(
+                result(
                     NextStep::Dead(DeadReason::PayloadError),
                     Some(FailureClass::Permanent),
                     "{}",
@@ -261,15 +261,15 @@ mod tests {
                 skipped("payload_error"),
             ),
             (
-                ending(NextStep::Dead(DeadReason::Ambiguous), Some(FailureClass::Ambiguous), ""),
+                result(NextStep::Dead(DeadReason::Ambiguous), Some(FailureClass::Ambiguous), ""),
                 skipped("ambiguous"),
             ),
         ];
-        for (ending, expected) in cases {
-            assert_eq!(ending.to_response(true, NOW), expected, "{ending:?}");
+        for (result, expected) in cases {
+            assert_eq!(result.to_response(true, NOW), expected, "{result:?}");
         }
         let given_up =
-            ending(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), "");
+            result(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), "");
         assert_eq!(
             given_up.to_response(false, NOW),
             skipped("max_retries"),

@@ -41,11 +41,11 @@ fn scan_pair(pair: &[u8], start: usize, names: &SecretNames, edits: &mut Vec<Edi
     if value.is_empty() || is_masked {
         return;
     }
-    let meant = TextEncoding::Percent.decode(value);
-    if is_secret(&String::from_utf8_lossy(&name), &meant, names) {
+    let decoded_text = TextEncoding::Percent.decode(value);
+    if is_secret(&String::from_utf8_lossy(&name), &decoded_text, names) {
         edits.push(Edit { span, with: Cow::Borrowed(MASK_ENCODED) });
-    } else if json::begins(&meant) {
-        let (found, _) = json::scan(&meant, names);
+    } else if json::begins(&decoded_text) {
+        let (found, _) = json::scan(&decoded_text, names);
         edits.extend(TextEncoding::Percent.map_edits(value, span.start, found));
     }
 }
@@ -71,9 +71,9 @@ pub fn mask_query(query: &str, names: &SecretNames) -> String {
 /// Raw name and value of a query pair whose value is a secret.
 pub(super) fn secret_pair<'p>(pair: &'p str, names: &SecretNames) -> Option<(&'p str, &'p str)> {
     let (name, value) = pair.split_once('=').filter(|(_, value)| !value.is_empty())?;
-    let meant = decoded(name);
-    let is_hidden = names.is_secret_parameter(&meant)
-        || is_secret(&meant, &TextEncoding::Percent.decode(value.as_bytes()), names);
+    let decoded_text = decoded(name);
+    let is_hidden = names.is_secret_parameter(&decoded_text)
+        || is_secret(&decoded_text, &TextEncoding::Percent.decode(value.as_bytes()), names);
     is_hidden.then_some((name, value))
 }
 

@@ -180,11 +180,11 @@ impl<'t> Scanner<'t> {
         if self.hiding.is_some() {
             return Ok(ValueKind::Plain);
         }
-        let meant = match raw.contains(&b'\\') {
+        let decoded_text = match raw.contains(&b'\\') {
             true => Cow::Owned(TextEncoding::Escaped.decode(raw)),
             false => Cow::Borrowed(raw),
         };
-        let name = String::from_utf8_lossy(&meant);
+        let name = String::from_utf8_lossy(&decoded_text);
         Ok(if self.names.is_secret_field(&name) {
             ValueKind::Secret
         } else if is_card(&name) {
@@ -254,8 +254,8 @@ impl<'t> Scanner<'t> {
             && content.contains(&b'\\')
             && may_hold_json(content)
         {
-            let meant = TextEncoding::Escaped.decode(content);
-            let (edits, _) = scan_nested(&meant, self.names, self.nested - 1);
+            let decoded_text = TextEncoding::Escaped.decode(content);
+            let (edits, _) = scan_nested(&decoded_text, self.names, self.nested - 1);
             if !edits.is_empty() {
                 self.edits.extend(TextEncoding::Escaped.map_edits(content, start + 1, edits));
             }

@@ -162,9 +162,9 @@ pub fn mask_values_in_message(
         let raw = &plain[edit.span];
         // For an object or an array, each string in it.
         for text in raw.split(|byte| raw.len() > 1 && raw[0] != b'"' && *byte == b'"') {
-            let meant = edit::TextEncoding::Escaped.decode(text);
-            let meant = String::from_utf8_lossy(&meant);
-            let value = meant.trim_matches('"');
+            let plain_text = edit::TextEncoding::Escaped.decode(text);
+            let plain_text = String::from_utf8_lossy(&plain_text);
+            let value = plain_text.trim_matches('"');
             if value.len() >= VALUE_BYTES_MIN {
                 masked = mask_prefix(&masked.replace(value, MASK), value);
             }

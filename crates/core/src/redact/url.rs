@@ -28,8 +28,8 @@ pub fn unmask_url(shown: &str, stored: &str) -> String {
         stored.split('&').filter_map(|pair| form::secret_pair(pair, &names)).collect();
     let mut uncovered = |pair: &str| {
         let (name, _) = pair.split_once('=').filter(|(_, value)| is_mask(value))?;
-        let meant = decoded(name);
-        let under = secrets.iter().position(|(name, _)| decoded(name) == meant)?;
+        let decoded_text = decoded(name);
+        let under = secrets.iter().position(|(name, _)| decoded(name) == decoded_text)?;
         Some(format!("{name}={}", secrets.remove(under).1))
     };
     let pairs = query.split('&').map(|pair| uncovered(pair).unwrap_or_else(|| pair.to_owned()));

@@ -13,7 +13,6 @@
 
 pub mod progress;
 pub mod rate;
-pub mod state;
 pub mod status_pattern;
 pub mod store;
 
@@ -21,9 +20,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    progress::{ReplayItemOutcome, ReplayProgress, SkipReason, distribute},
+    progress::{
+        ReplayItemOutcome, ReplayProgress, ReplayState, ReplayTransition, SkipReason, distribute,
+    },
     rate::{ReplayPacer, ReplayRate},
-    state::{ReplayState, ReplayTransition},
     status_pattern::StatusPattern,
     store::{
         AdvanceReport, ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth,

@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::{
-    ReplaySpec,
-    progress::{ReplayItemOutcome, ReplayProgress},
-    state::{ReplayState, ReplayTransition},
-};
+use super::{ReplayItemOutcome, ReplayProgress, ReplaySpec, ReplayState, ReplayTransition};
 use crate::{
     ids::{DestinationId, ReplayId},
     store::{PageRequest, StoreError},

@@ -86,14 +86,14 @@ fn assert_decisions(cases: &[(&str, u32, SendOutcome, RetryDecision)]) {
     let policy = r#"{"max_attempts":5,"initial_delay":"1s","base":2,"jitter":0}"#;
     let policy: RetrySpec = serde_json::from_str(policy).unwrap();
     let policy = policy.policy().unwrap();
-    for (name, attempts, meant, expected) in cases {
-        let outcome = AttemptOutcome::Interpreted(*meant);
+    for (name, attempts, interpreted, expected) in cases {
+        let outcome = AttemptOutcome::Interpreted(*interpreted);
         let progress = progress(*attempts, 0);
         let decision = decide_retry(&outcome, progress, by_table(&policy), NOW, 0.5);
         assert_eq!(decision, *expected, "case: {name}");
         let cools = cool_until(&outcome, progress, by_table(&policy), NOW, 0.5).is_some();
         assert_eq!(cools, *name == "all slower", "case: {name}");
-        let stops = meant.scope == FailureScope::PauseDestination;
+        let stops = interpreted.scope == FailureScope::PauseDestination;
         assert_eq!(should_pause_destination(&outcome, NO_RULES), stops, "case: {name}");
     }
 }
@@ -173,8 +173,9 @@ fn pending_config_failure_does_not_expire() {
     let old = AttemptProgress { created_at: Timestamp::from_millis(1), ..progress(1, 0) };
     let stops = SendOutcome { scope: FailureScope::PauseDestination, ..of(FailureClass::Config) };
     let held_up = SendOutcome { scope: FailureScope::ThisDelivery, ..of(FailureClass::Config) };
-    let decision =
-        |meant| decide_retry(&AttemptOutcome::Interpreted(meant), old, by_table(&policy), NOW, 0.5);
+    let decision = |interpreted| {
+        decide_retry(&AttemptOutcome::Interpreted(interpreted), old, by_table(&policy), NOW, 0.5)
+    };
     assert!(matches!(decision(stops), RetryDecision::Pause { .. }));
     assert!(matches!(decision(held_up), RetryDecision::RetryAt { .. }));
     assert_eq!(

@@ -22,7 +22,7 @@ async fn call(gateway: &Gateway, token: &str, method: Method, path: &str) -> Htt
 }
 
 #[tokio::test]
-async fn a_role_reaches_as_far_as_it_says_on_every_route() {
+async fn every_route_enforces_the_role_of_the_token() {
     let gateway = Gateway::start_with(&route_settings("https://example.com", "")).await;
     let mut secrets = Vec::new();
     for role in ["viewer", "operator", "admin"] {
@@ -73,7 +73,7 @@ async fn a_role_reaches_as_far_as_it_says_on_every_route() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_opens_nothing_at_once_and_after_a_restart() {
+async fn revoked_token_is_rejected_at_once_and_after_restart() {
     let mut gateway = Gateway::start().await;
     let made = token(&gateway, "viewer").await;
     let secret = made["token"].as_str().unwrap().to_owned();
@@ -88,7 +88,7 @@ async fn a_revoked_token_opens_nothing_at_once_and_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_token_is_shown_once_and_ends_when_it_should() {
+async fn token_secret_is_shown_once_and_expires() {
     let gateway = Gateway::start().await;
     let brief = json!({ "role": "admin", "expires_in": "1ms" });
     let ended = gateway.post("/tokens", &brief).await.expect(201).json();
@@ -118,7 +118,7 @@ async fn a_token_is_shown_once_and_ends_when_it_should() {
 }
 
 #[tokio::test]
-async fn tokens_are_made_listed_and_revoked_by_command() {
+async fn cli_creates_lists_and_revokes_tokens() {
     let gateway = Gateway::start().await;
 
     let made = gateway.cli(&["token", "create", "--role", "viewer", "--expires", "30d"]).await;

@@ -16,7 +16,7 @@ fn ids(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn only_the_token_opens_the_api() {
+async fn api_without_valid_bearer_token_returns_unauthorized() {
     let gateway = Gateway::start().await;
     let with_prefix = format!("Bearer {}", &TOKEN[..TOKEN.len() - 1]);
     let with_more = format!("Bearer {TOKEN}x");
@@ -47,7 +47,7 @@ async fn only_the_token_opens_the_api() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_problem_with_a_code() {
+async fn missing_resource_returns_not_found_problem() {
     let gateway = Gateway::start().await;
     let missing = [
         "/nothing",
@@ -79,7 +79,7 @@ async fn what_is_not_there_is_a_problem_with_a_code() {
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_the_right_ones() {
+async fn wrong_method_returns_allow_header() {
     let gateway = Gateway::start().await;
     for (method, path, right) in [
         ("DELETE", "/events", vec!["GET"]),
@@ -102,7 +102,7 @@ async fn a_wrong_method_is_told_the_right_ones() {
 
 // B75.
 #[tokio::test]
-async fn a_query_that_makes_no_sense_is_refused_by_name() {
+async fn invalid_query_parameter_is_named_in_the_problem() {
     let gateway = Gateway::start().await;
     for (path, named) in [
         ("/events?limit=0", "limit"),
@@ -156,7 +156,7 @@ async fn events_are_listed_in_pages_newest_first() {
 
 // B13, B53, B78.
 #[tokio::test]
-async fn an_event_is_shown_with_its_request_and_without_its_secrets() {
+async fn event_details_show_the_request_and_mask_secrets() {
     let gateway = Gateway::start_with(
         "[[sources]]\nname = \"in\"\nverify = { token = { header = \"x-pass\" } }\n\
          secrets = [\"canary-source-token\"]",
@@ -195,7 +195,7 @@ async fn an_event_is_shown_with_its_request_and_without_its_secrets() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_listed_counted_and_replayed() {
+async fn api_lists_counts_and_replays_dead_letters() {
     let sink = Sink::with_replies([Reply::status(404).body("gone"), Reply::status(200)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
@@ -238,7 +238,7 @@ async fn dead_letters_are_listed_counted_and_replayed() {
 }
 
 #[tokio::test]
-async fn what_has_not_ended_cannot_be_replayed() {
+async fn replay_of_in_flight_delivery_is_rejected() {
     let sink = Sink::with_replies([Reply::Hang]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", "{}").await;
@@ -255,7 +255,7 @@ async fn what_has_not_ended_cannot_be_replayed() {
 }
 
 #[tokio::test]
-async fn the_numbers_add_up() {
+async fn stats_count_every_event_and_attempt() {
     let sink = Sink::with_script(|_, arrival| {
         Reply::status(if arrival.body == "bad" { 400 } else { 200 })
     })
@@ -279,7 +279,7 @@ async fn the_numbers_add_up() {
 
 // B89.
 #[tokio::test]
-async fn probes_are_public_and_metrics_are_not() {
+async fn probes_are_public_and_metrics_need_a_token() {
     let gateway = Gateway::start().await;
     gateway.post_accepted("demo", "{}").await;
     for probe in ["/livez", "/readyz", "/login"] {

@@ -81,7 +81,7 @@ impl Load {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heavy_a_backup_under_load_holds_all_that_was_answered_before_it() {
+async fn heavy_backup_under_load_contains_every_event_acknowledged_before_it() {
     let sink = Sink::ok().await;
     let settings = route_settings(&sink.url(), "");
     let gateway = Gateway::start_with(&settings).await;
@@ -120,7 +120,7 @@ async fn heavy_a_backup_under_load_holds_all_that_was_answered_before_it() {
 }
 
 #[tokio::test]
-async fn what_was_in_flight_is_delivered_from_the_copy() {
+async fn in_flight_delivery_is_delivered_after_restore() {
     let sink = Sink::with_replies([Reply::Hang, Reply::status(200)]).await;
     let settings = route_settings(&sink.url(), "");
     let gateway = Gateway::start_with(&settings).await;
@@ -141,7 +141,7 @@ async fn what_was_in_flight_is_delivered_from_the_copy() {
 }
 
 #[tokio::test]
-async fn nothing_is_overwritten_unless_asked_and_then_it_is_kept() {
+async fn backup_and_restore_overwrite_only_with_force_and_keep_the_old_database() {
     let mut gateway = Gateway::start().await;
     let first = gateway.post_accepted("demo", r#"{"id":"a"}"#).await;
     let folder = gateway.folder().to_owned();
@@ -174,7 +174,7 @@ async fn nothing_is_overwritten_unless_asked_and_then_it_is_kept() {
 }
 
 #[tokio::test]
-async fn a_damaged_or_foreign_file_is_not_restored() {
+async fn damaged_or_foreign_file_is_not_restored() {
     let gateway = Gateway::start().await;
     gateway.post_accepted("demo", r#"{"id":"a"}"#).await;
     let folder = gateway.folder();
@@ -205,7 +205,7 @@ async fn a_damaged_or_foreign_file_is_not_restored() {
 }
 
 #[tokio::test]
-async fn a_restore_that_was_cut_off_does_not_look_like_an_empty_gateway() {
+async fn serve_refuses_to_start_after_an_interrupted_restore() {
     let mut gateway = Gateway::start().await;
     let event = gateway.post_accepted("demo", r#"{"id":"a"}"#).await;
     let folder = gateway.folder().to_owned();

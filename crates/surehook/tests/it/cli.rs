@@ -29,7 +29,7 @@ async fn with_a_dead_letter() -> (Gateway, Sink, String) {
 }
 
 #[tokio::test]
-async fn a_newcomer_gets_an_event_through_with_what_is_printed() {
+async fn printed_commands_deliver_a_first_event() {
     let gateway = Gateway::start_unconfigured().await;
     let printed = gateway.stdout();
     assert!(printed.contains("data         data"), "{printed}");
@@ -51,7 +51,7 @@ async fn a_newcomer_gets_an_event_through_with_what_is_printed() {
 }
 
 #[tokio::test]
-async fn the_token_is_printed_once_and_kept() {
+async fn initial_token_is_printed_once_and_survives_restart() {
     let mut gateway = Gateway::start_unconfigured().await;
     let token = gateway.token().to_owned();
     assert!(token.starts_with("shk_"), "{token}");
@@ -72,7 +72,7 @@ async fn the_token_is_printed_once_and_kept() {
 }
 
 #[tokio::test]
-async fn a_file_is_applied_to_a_running_gateway() {
+async fn apply_changes_a_running_gateway() {
     let gateway = Gateway::start().await;
     let file = gateway.folder().join("more.toml");
     let settings = route_settings("https://example.com/hook", "");
@@ -96,7 +96,7 @@ async fn a_file_is_applied_to_a_running_gateway() {
 }
 
 #[tokio::test]
-async fn events_are_listed_and_shown() {
+async fn cli_lists_and_shows_events_without_control_characters() {
     let gateway = Gateway::start().await;
     let first = gateway.post_accepted("demo", r#"{"id":"\u001b[31mred"}"#).await;
     let second = gateway.post_accepted("demo", r#"{"id":"b"}"#).await;
@@ -125,7 +125,7 @@ async fn events_are_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_listed_counted_shown_and_replayed() {
+async fn cli_lists_counts_shows_and_replays_dead_letters() {
     let (gateway, sink, id) = with_a_dead_letter().await;
 
     let listed = lines(&gateway.cli(&["dlq", "list", "--reason", "payload_error", "--json"]).await);
@@ -150,7 +150,7 @@ async fn dead_letters_are_listed_counted_shown_and_replayed() {
 }
 
 #[tokio::test]
-async fn a_replay_of_several_says_which_did_not_work() {
+async fn replay_of_several_reports_each_failure() {
     let (gateway, _sink, id) = with_a_dead_letter().await;
     let missing = "dlv_01h455vb4pex5vsknk084sn02q";
 
@@ -161,7 +161,7 @@ async fn a_replay_of_several_says_which_did_not_work() {
 }
 
 #[tokio::test]
-async fn a_command_that_fails_says_why_and_how() {
+async fn failing_command_prints_the_reason_and_a_hint() {
     let gateway = Gateway::start().await;
     let server = gateway.url("");
     let with = |server: &str, token: &str| {
@@ -196,7 +196,7 @@ async fn a_command_that_fails_says_why_and_how() {
 
 // B88.
 #[tokio::test]
-async fn settings_that_make_no_sense_are_named() {
+async fn invalid_settings_are_named_at_start() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
         ("unknown key", "listn = \"127.0.0.1:0\"", &[][..], "listn"),
@@ -236,7 +236,7 @@ async fn settings_that_make_no_sense_are_named() {
 }
 
 #[tokio::test]
-async fn one_folder_has_one_gateway() {
+async fn second_gateway_on_the_same_data_folder_is_refused() {
     let gateway = Gateway::start().await;
     let serve = |folder: &Path, listen: &str| {
         let (folder, listen) = (folder.to_owned(), listen.to_owned());
@@ -258,7 +258,7 @@ async fn one_folder_has_one_gateway() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_is_asked_to_end_finishes_what_runs() {
+async fn sigterm_finishes_running_attempts_and_starts_no_new_ones() {
     let sink = Sink::with_replies([Reply::status(200).after(Duration::from_secs(1))]).await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "concurrency = 1")).await;
     let running = gateway.post_accepted("in", "1").await;
@@ -277,7 +277,7 @@ async fn a_gateway_that_is_asked_to_end_finishes_what_runs() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_does_not_end_does_not_hold_up_the_end() {
+async fn hanging_attempt_does_not_delay_shutdown_beyond_the_grace_period() {
     let sink = Sink::with_replies([Reply::Hang, Reply::status(200)]).await;
     let settings = format!("shutdown_grace = \"100ms\"\n{}", route_settings(&sink.url(), ""));
     let mut gateway = Gateway::start_with(&settings).await;
@@ -294,7 +294,7 @@ async fn an_attempt_that_does_not_end_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn what_was_not_ended_properly_goes_on_after_a_restart() {
+async fn killed_gateway_resumes_its_deliveries_after_restart() {
     let sink = Sink::with_replies([Reply::Hang, Reply::status(200)]).await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", "{}").await;

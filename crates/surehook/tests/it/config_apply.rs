@@ -1,4 +1,4 @@
-//! `run_surehook diff`, `apply` and `export`: configuration as a file.
+//! `surehook diff`, `apply` and `export`: configuration as a file.
 
 use serde_json::{Value, json};
 

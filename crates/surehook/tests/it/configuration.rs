@@ -23,7 +23,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_source_is_made_found_changed_and_removed() {
+async fn source_is_created_read_updated_and_deleted() {
     let gateway = Gateway::start().await;
     let made = gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await;
     let made = made.expect(201).json();
@@ -57,7 +57,7 @@ async fn a_source_is_made_found_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn a_name_is_taken_once() {
+async fn duplicate_name_is_rejected() {
     let gateway = configured().await;
     for (path, spec) in [
         ("/sources", json!({ "name": "in", "verify": "none" })),
@@ -79,7 +79,7 @@ async fn a_name_is_taken_once() {
 }
 
 #[tokio::test]
-async fn a_route_goes_with_its_ends() {
+async fn deleting_a_source_deletes_its_routes() {
     let gateway = configured().await;
     let routes = gateway.get("/routes").await.expect(200).json();
     let route = |list: &Value| {
@@ -112,7 +112,7 @@ async fn all_refused(cases: Vec<Refused>) {
 
 // B69, B74.
 #[tokio::test]
-async fn a_source_or_route_that_makes_no_sense_is_refused_by_name() {
+async fn invalid_source_or_route_field_is_named_in_the_problem() {
     let source = |field: &'static str, value: Value| {
         let mut spec = json!({ "name": "bad", "verify": "none" });
         spec[field] = value;
@@ -153,7 +153,7 @@ async fn a_source_or_route_that_makes_no_sense_is_refused_by_name() {
 
 // B55, B56, B69, B72, B74.
 #[tokio::test]
-async fn a_destination_that_makes_no_sense_is_refused_by_name() {
+async fn invalid_destination_field_is_named_in_the_problem() {
     let with = |field: &str, value: Value, named| {
         let mut spec = json!({ "name": "bad", "url": "https://example.com" });
         spec[field] = value;
@@ -185,7 +185,7 @@ async fn a_destination_that_makes_no_sense_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_json_is_told_so() {
+async fn request_body_that_is_not_json_is_rejected() {
     let gateway = Gateway::start().await;
     let authorization = format!("Bearer {TOKEN}");
     let cases: [(&[u8], &[u8], u16, &str); 6] = [
@@ -214,7 +214,7 @@ async fn a_body_that_is_no_json_is_told_so() {
 }
 
 #[tokio::test]
-async fn secrets_are_taken_and_never_shown() {
+async fn configured_secrets_are_never_returned() {
     let gateway = Gateway::builder().env("FROM_ENV", "canary-env-value-0123456").start().await;
     let source = json!({
         "name": "in",
@@ -253,7 +253,7 @@ async fn secrets_are_taken_and_never_shown() {
 }
 
 #[tokio::test]
-async fn secrets_in_an_address_are_used_kept_and_never_shown() {
+async fn secrets_in_a_destination_url_are_used_and_never_returned() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start().await;
     let spec = json!({ "name": "out", "url": format!("{}?a=1&token=canary", sink.url()) });
@@ -294,7 +294,7 @@ async fn secrets_in_an_address_are_used_kept_and_never_shown() {
 }
 
 #[tokio::test]
-async fn a_whole_configuration_is_applied_or_nothing_of_it() {
+async fn configuration_is_applied_completely_or_not_at_all() {
     let gateway = Gateway::start().await;
     let good = json!({
         "sources": [{ "name": "in", "verify": "none" }],

@@ -12,7 +12,7 @@ const FORM: (&str, &[u8]) = ("content-type", b"application/x-www-form-urlencoded
 const OURS: (&str, &[u8]) = ("sec-fetch-site", b"same-origin");
 
 #[tokio::test]
-async fn who_has_not_signed_in_is_led_to_the_login_and_back() {
+async fn unauthenticated_page_redirects_to_login_and_back() {
     let gateway = Gateway::start().await;
     for (path, expected) in [("/", "/login"), ("/events?q=a", "/login?next=%2Fevents%3Fq%3Da")] {
         let answer = gateway.request(Method::GET, path, &[], "").await.expect(303);
@@ -28,7 +28,7 @@ async fn who_has_not_signed_in_is_led_to_the_login_and_back() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_known_lets_nobody_in() {
+async fn login_with_unknown_token_is_rejected() {
     let gateway = Gateway::start().await;
     for token in ["", "wrong", "shs_00", "' OR 1=1"] {
         let form = format!("token={token}");
@@ -38,7 +38,7 @@ async fn a_token_that_is_not_known_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn another_site_cannot_act_for_a_visitor() {
+async fn cross_site_form_is_rejected() {
     let gateway = Gateway::start().await;
     let form = format!("token={TOKEN}");
     for (name, headers) in [
@@ -52,7 +52,7 @@ async fn another_site_cannot_act_for_a_visitor() {
 }
 
 #[tokio::test]
-async fn a_session_opens_pages_and_not_the_api_and_ends_with_its_token() {
+async fn session_opens_pages_but_not_the_api_and_ends_with_its_token() {
     let mut gateway = Gateway::start().await;
     let made = gateway.post("/tokens", &json!({ "role": "viewer", "name": "eyes" })).await;
     let made = made.expect(201).json();
@@ -74,7 +74,7 @@ async fn a_session_opens_pages_and_not_the_api_and_ends_with_its_token() {
 }
 
 #[tokio::test]
-async fn who_signs_out_is_out() {
+async fn logout_ends_the_session() {
     let gateway = Gateway::start().await;
     let session = DashboardClient::new(&gateway).await;
     assert_eq!(session.submit_form("/logout", "").await.location.as_deref(), Some("/login"));
@@ -82,7 +82,7 @@ async fn who_signs_out_is_out() {
 }
 
 #[tokio::test]
-async fn the_address_of_a_form_leads_to_a_page() {
+async fn get_on_a_form_action_redirects_to_its_page() {
     let gateway = Gateway::start().await;
     let session = DashboardClient::new(&gateway).await;
     for (path, expected) in [
@@ -97,7 +97,7 @@ async fn the_address_of_a_form_leads_to_a_page() {
 }
 
 #[tokio::test]
-async fn every_page_is_hardened_and_in_one_language() {
+async fn every_page_has_a_strict_policy_and_one_language() {
     let gateway = Gateway::start().await;
     let session = DashboardClient::new(&gateway).await;
     for (asked, tag, word) in [
@@ -116,7 +116,7 @@ async fn every_page_is_hardened_and_in_one_language() {
 }
 
 #[tokio::test]
-async fn a_link_opens_once_and_looking_at_it_does_not_use_it_up() {
+async fn login_link_works_once_and_viewing_does_not_use_it() {
     let gateway = Gateway::start().await;
     let printed = gateway.stdout();
     let link = printed.lines().find_map(|line| line.split_once("/login?code=")).unwrap().1;
@@ -134,7 +134,7 @@ async fn a_link_opens_once_and_looking_at_it_does_not_use_it_up() {
 }
 
 #[tokio::test]
-async fn what_a_link_opens_ends_with_the_token_that_made_it() {
+async fn sessions_and_links_end_with_the_token_that_created_them() {
     let gateway = Gateway::start().await;
     let maker = gateway.post("/tokens", &json!({ "role": "admin" })).await.expect(201).json();
     let bearer = format!("Bearer {}", maker["token"].as_str().unwrap());

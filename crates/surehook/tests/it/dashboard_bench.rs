@@ -1,4 +1,4 @@
-//! `run_surehook bench --only dashboard` finds every page of its table, over a store it filled itself.
+//! `surehook bench --only dashboard` finds every page of its table, over a store it filled itself.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::support::process::run_surehook;
 
 /// The times are not judged here: this machine does other things meanwhile.
 #[tokio::test]
-async fn every_page_is_there_over_a_filled_store_heavy() {
+async fn dashboard_bench_reports_every_page_heavy() {
     let folder = tempfile::tempdir().unwrap();
     let asked = ["bench", "--only", "dashboard", "--dashboard-events", "2000"];
     let more = ["--page-samples", "2", "--connections", "16", "--json"];

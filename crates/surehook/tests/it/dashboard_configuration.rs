@@ -36,7 +36,7 @@ async fn make_open(gateway: &Gateway) {
 }
 
 #[tokio::test]
-async fn a_source_is_made_used_changed_and_deleted() {
+async fn source_form_creates_updates_and_deletes_once() {
     let gateway = Gateway::start().await;
     let admin = DashboardClient::new(&gateway).await;
     let choose = admin.page("/sources/new").await.html;
@@ -92,7 +92,7 @@ async fn a_source_is_made_used_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn the_command_of_an_open_source_brings_its_first_event() {
+async fn source_page_shows_a_test_command_until_the_first_event() {
     let gateway = Gateway::start().await;
     make_open(&gateway).await;
     let admin = DashboardClient::new(&gateway).await;
@@ -106,7 +106,7 @@ async fn the_command_of_an_open_source_brings_its_first_event() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_and_what_was_typed_is_kept() {
+async fn invalid_form_shows_the_error_and_keeps_the_input() {
     let gateway = Gateway::start().await;
     let admin = DashboardClient::new(&gateway).await;
     let hostile = "ftp://a.example/\"><script>alert(1)</script>";
@@ -154,7 +154,7 @@ async fn what_is_wrong_is_said_and_what_was_typed_is_kept() {
 }
 
 #[tokio::test]
-async fn a_destination_is_made_watched_paused_and_tested() {
+async fn destination_is_created_paused_resumed_and_tested() {
     let gateway = Gateway::start().await;
     let admin = DashboardClient::new(&gateway).await;
     let fields = [("name", "box"), ("url", "builtin:inbox"), ("retry", "quick")];
@@ -204,7 +204,7 @@ async fn a_destination_is_made_watched_paused_and_tested() {
 }
 
 #[tokio::test]
-async fn settings_are_edited_as_json_and_secrets_stay_with_their_place() {
+async fn json_editor_keeps_masked_secrets_only_for_the_same_url() {
     let gateway = Gateway::start().await;
     let spec = json!({
         "name": "crm", "url": "https://crm.example/in?key=hush", "headers": { "X-Key": "hunter2" },
@@ -235,7 +235,7 @@ async fn settings_are_edited_as_json_and_secrets_stay_with_their_place() {
 }
 
 #[tokio::test]
-async fn a_route_is_made_changed_and_deleted() {
+async fn route_form_creates_updates_and_deletes() {
     let gateway = Gateway::start().await;
     make_open(&gateway).await;
     let inbox = json!({ "name": "box", "url": "builtin:inbox" });
@@ -276,7 +276,7 @@ async fn a_route_is_made_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn filters_and_transforms_are_tried_on_real_events() {
+async fn playground_runs_filters_and_transforms_on_stored_events() {
     let gateway = Gateway::start().await;
     make_open(&gateway).await;
     let body = r#"{"id":"e1","type":"paid","total":820982911946154508,"password":"hunter2"}"#;
@@ -318,7 +318,7 @@ async fn filters_and_transforms_are_tried_on_real_events() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_sees_no_forms_and_changes_nothing() {
+async fn viewer_sees_no_forms_and_cannot_change_anything() {
     let gateway = Gateway::start().await;
     make_open(&gateway).await;
     let inbox = json!({ "name": "box", "url": "builtin:inbox" });

@@ -51,7 +51,7 @@ async fn delivery_of(gateway: &Gateway, event: &str, status: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_event_explains_itself_and_nothing_hostile_gets_out() {
+async fn event_page_explains_the_event_and_escapes_payloads() {
     let (gateway, event) = delivered().await;
     let session = DashboardClient::new(&gateway).await;
     for path in ["/events".to_owned(), format!("/events/{event}")] {
@@ -81,7 +81,7 @@ async fn an_event_explains_itself_and_nothing_hostile_gets_out() {
 }
 
 #[tokio::test]
-async fn a_short_address_leads_to_the_event_and_a_wrong_one_says_so() {
+async fn short_url_redirects_to_the_event_and_unknown_event_is_not_found() {
     let gateway = Gateway::start().await;
     let session = DashboardClient::new(&gateway).await;
     assert_eq!(session.page("/e/evt_1").await.location.as_deref(), Some("/events/evt_1"));
@@ -94,7 +94,7 @@ async fn a_short_address_leads_to_the_event_and_a_wrong_one_says_so() {
 }
 
 #[tokio::test]
-async fn pages_speak_the_language_that_is_asked_for() {
+async fn event_page_is_translated() {
     let (gateway, event) = delivered().await;
     let session = DashboardClient::new(&gateway).await;
     for (lang, texts) in [
@@ -113,7 +113,7 @@ async fn pages_speak_the_language_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn the_list_is_narrowed_by_what_is_typed_and_exported() {
+async fn event_list_is_filtered_and_exported_by_query() {
     let (gateway, event) = delivered().await;
     let session = DashboardClient::new(&gateway).await;
     for (typed, found) in [
@@ -147,7 +147,7 @@ async fn the_list_is_narrowed_by_what_is_typed_and_exported() {
 }
 
 #[tokio::test]
-async fn a_body_is_a_file_that_no_browser_runs() {
+async fn downloaded_body_is_an_attachment_with_masked_secrets() {
     let (gateway, event) = delivered().await;
     let session = DashboardClient::new(&gateway).await;
     let cookie: [(&str, &[u8]); 1] = [("cookie", session.cookie().as_bytes())];
@@ -160,7 +160,7 @@ async fn a_body_is_a_file_that_no_browser_runs() {
 }
 
 #[tokio::test]
-async fn who_reveals_sees_it_once_and_the_story_says_so() {
+async fn reveal_shows_masked_values_once_and_is_recorded_in_the_timeline() {
     let (gateway, event) = delivered().await;
     let viewer = with_role(&gateway, "viewer").await;
     let path = format!("/events/{event}");
@@ -188,7 +188,7 @@ async fn who_reveals_sees_it_once_and_the_story_says_so() {
 }
 
 #[tokio::test]
-async fn a_delivery_is_replayed_once_however_often_the_form_is_sent() {
+async fn replay_form_sent_twice_replays_once() {
     let (gateway, event) = delivered().await;
     let operator = with_role(&gateway, "operator").await;
     let delivery = delivery_of(&gateway, &event, "succeeded").await;
@@ -210,7 +210,7 @@ async fn a_delivery_is_replayed_once_however_often_the_form_is_sent() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_waits_is_cancelled() {
+async fn scheduled_delivery_is_cancelled_from_the_event_page() {
     let sink = Sink::with_replies([Reply::status(503)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
@@ -228,7 +228,7 @@ async fn a_delivery_that_waits_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_duplicate_is_compared_and_delivered_anyway() {
+async fn duplicate_is_compared_and_delivered_anyway_from_its_page() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a","total":1.0}"#).await;
@@ -260,7 +260,7 @@ async fn a_duplicate_is_compared_and_delivered_anyway() {
 }
 
 #[tokio::test]
-async fn one_secret_is_no_plural() {
+async fn masked_secret_count_uses_singular_and_plural() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
@@ -280,7 +280,7 @@ async fn one_secret_is_no_plural() {
 }
 
 #[tokio::test]
-async fn what_is_not_text_is_shown_as_bytes_and_what_is_large_in_part() {
+async fn binary_body_is_shown_as_hex_and_large_body_is_truncated() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let session = DashboardClient::new(&gateway).await;
@@ -296,7 +296,7 @@ async fn what_is_not_text_is_shown_as_bytes_and_what_is_large_in_part() {
 }
 
 #[tokio::test]
-async fn what_a_destination_gets_is_a_line_for_a_shell() {
+async fn delivery_is_shown_as_a_curl_command() {
     let (gateway, event) = delivered().await;
     let session = DashboardClient::new(&gateway).await;
     let delivery = delivery_of(&gateway, &event, "succeeded").await;
@@ -307,7 +307,7 @@ async fn what_a_destination_gets_is_a_line_for_a_shell() {
 }
 
 #[tokio::test]
-async fn what_is_dead_of_chosen_events_is_replayed_and_nothing_else() {
+async fn replay_of_selected_events_replays_only_their_dead_deliveries() {
     let sink = Sink::with_replies([Reply::status(400)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let (chosen, other) = (

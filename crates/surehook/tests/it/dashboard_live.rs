@@ -43,7 +43,7 @@ impl Tab {
 }
 
 #[tokio::test]
-async fn a_tab_hears_what_came_and_what_became_of_it() {
+async fn stream_sends_events_and_delivery_results() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let session = DashboardClient::new(&gateway).await;
@@ -70,7 +70,7 @@ async fn a_tab_hears_what_came_and_what_became_of_it() {
 }
 
 #[tokio::test]
-async fn a_script_is_told_that_nobody_is_signed_in_and_hears_nothing_that_is_said_once() {
+async fn script_request_without_session_is_unauthorized_and_keeps_the_flash_message() {
     let gateway = Gateway::start().await;
     let script: (&str, &[u8]) = ("x-surehook-refresh", b"1");
     gateway.request(Method::GET, "/stream", &[], "").await.expect(401);
@@ -89,7 +89,7 @@ async fn a_script_is_told_that_nobody_is_signed_in_and_hears_nothing_that_is_sai
 }
 
 #[tokio::test]
-async fn a_tab_hears_only_what_it_wants() {
+async fn stream_applies_its_filters() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let session = DashboardClient::new(&gateway).await;
@@ -103,7 +103,7 @@ async fn a_tab_hears_only_what_it_wants() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_its_session() {
+async fn stream_closes_when_the_session_ends() {
     let gateway = Gateway::start().await;
     let session = DashboardClient::new(&gateway).await;
     let mut tab = Tab::open(&gateway, &session, "").await;
@@ -113,7 +113,7 @@ async fn a_stream_ends_with_its_session() {
 }
 
 #[tokio::test]
-async fn a_newcomer_is_led_to_his_first_event() {
+async fn start_page_shows_the_first_event_when_it_is_received() {
     let gateway = Gateway::start_unconfigured().await;
     let session = DashboardClient::with_token(&gateway, gateway.token()).await;
     let page = session.page("/").await.html;
@@ -125,7 +125,7 @@ async fn a_newcomer_is_led_to_his_first_event() {
 }
 
 #[tokio::test]
-async fn the_overview_shows_numbers_charts_and_what_fails() {
+async fn overview_shows_counts_charts_and_failing_destinations() {
     let sink = Sink::with_replies([Reply::status(500)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let session = DashboardClient::new(&gateway).await;
@@ -152,7 +152,7 @@ async fn the_overview_shows_numbers_charts_and_what_fails() {
 }
 
 #[tokio::test]
-async fn the_tail_has_its_filters_in_its_address_and_nothing_is_taken_for_html() {
+async fn live_tail_reads_filters_from_the_url_and_escapes_them() {
     let gateway = Gateway::start().await;
     let session = DashboardClient::new(&gateway).await;
     let page = session.page("/live?status=dead&kind=%22%3E%3Cscript%3Ealert(1)%3C/script%3E").await;

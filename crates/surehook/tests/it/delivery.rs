@@ -17,7 +17,7 @@ use crate::support::{
 const THREE_QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 
 #[tokio::test]
-async fn the_exact_bytes_and_headers_pass() {
+async fn body_and_headers_are_forwarded_unchanged() {
     let sink = Sink::ok().await;
     let gateway =
         Gateway::start_with(&route_settings(&sink.url(), "headers = { X-Tenant = \"acme\" }"))
@@ -54,7 +54,7 @@ async fn the_exact_bytes_and_headers_pass() {
 }
 
 #[tokio::test]
-async fn a_signed_delivery_is_valid_by_standard_webhooks() {
+async fn signed_delivery_carries_standard_webhooks_signatures() {
     const NEW: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const OLD: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
     let sink = Sink::ok().await;
@@ -79,7 +79,7 @@ async fn a_signed_delivery_is_valid_by_standard_webhooks() {
 }
 
 #[tokio::test]
-async fn a_failing_destination_is_tried_again_under_one_id() {
+async fn retries_keep_the_webhook_id() {
     let sink = Sink::with_replies([Reply::status(500), Reply::Close, Reply::status(204)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK)).await;
 
@@ -97,7 +97,7 @@ async fn a_failing_destination_is_tried_again_under_one_id() {
 }
 
 #[tokio::test]
-async fn every_way_to_fail_ends_dead_with_its_reason() {
+async fn every_permanent_failure_ends_dead_with_its_reason() {
     let cases = [
         ("server error", Reply::status(500), "max_retries", 3),
         ("no answer", Reply::Close, "max_retries", 3),
@@ -128,7 +128,7 @@ async fn every_way_to_fail_ends_dead_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_destination_that_does_not_answer_in_time_has_failed() {
+async fn destination_timeout_fails_the_attempt() {
     let sink = Sink::with_replies([Reply::Hang]).await;
     let more = "timeout = \"100ms\"\nretry = { max_attempts = 1 }";
     let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
@@ -143,7 +143,7 @@ async fn a_destination_that_does_not_answer_in_time_has_failed() {
 /// Whether it is stored is open when the sender does not wait for the answer; if it is, then it is
 /// delivered as soon as any other, and not when a claim that nobody holds runs out.
 #[tokio::test]
-async fn an_event_whose_sender_hung_up_is_delivered_if_it_was_stored() {
+async fn stored_event_is_delivered_after_the_sender_disconnected() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let request = "POST /in/in HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}";
@@ -166,7 +166,7 @@ async fn an_event_whose_sender_hung_up_is_delivered_if_it_was_stored() {
 }
 
 #[tokio::test]
-async fn an_event_goes_to_every_destination_whose_filter_takes_it() {
+async fn event_is_delivered_to_every_destination_with_a_matching_filter() {
     let sinks = [Sink::ok().await, Sink::ok().await, Sink::ok().await];
     let gateway = Gateway::start_with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
     for (name, sink) in ["all", "paid", "twice"].iter().zip(&sinks) {
@@ -210,7 +210,7 @@ async fn an_event_goes_to_every_destination_whose_filter_takes_it() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_deleted_destination_is_cancelled() {
+async fn deleting_a_destination_cancels_its_scheduled_deliveries() {
     let sink = Sink::with_replies([Reply::status(500)]).await;
     let gateway =
         Gateway::start_with(&route_settings(&sink.url(), "retry = { initial_delay = \"1h\" }"))
@@ -233,7 +233,7 @@ async fn what_waits_for_a_deleted_destination_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_running_attempt_to_a_deleted_destination_does_not_bring_it_back() {
+async fn result_of_a_running_attempt_is_ignored_after_its_destination_is_deleted() {
     let sink = Sink::with_replies([Reply::status(200).after(Duration::from_millis(500))]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", "{}").await;
@@ -253,7 +253,7 @@ async fn a_running_attempt_to_a_deleted_destination_does_not_bring_it_back() {
 }
 
 #[tokio::test]
-async fn private_addresses_are_not_called_unless_they_were_opened() {
+async fn private_addresses_are_blocked_unless_allowed() {
     let sink = Sink::ok().await;
     let port = sink.url().replace("http://127.0.0.1:", "").replace("/hook", "");
     let gateway = Gateway::builder()

@@ -1,4 +1,4 @@
-//! `run_surehook doctor`: what is well is said, what is not has a remedy and an exit code.
+//! `surehook doctor`: what is well is said, what is not has a remedy and an exit code.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -37,7 +37,7 @@ async fn doctor(folder: &Path, more: &[&str]) -> CommandOutput {
 }
 
 #[tokio::test]
-async fn all_is_well_beside_a_running_gateway_and_after_it() {
+async fn doctor_reports_ok_with_and_without_a_running_gateway() {
     let mut gateway = Gateway::start().await;
     gateway.post_accepted("demo", "{}").await;
     // A message makes the outbox, which needs no route: each says itself where it goes.
@@ -76,7 +76,7 @@ async fn all_is_well_beside_a_running_gateway_and_after_it() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_with_what_to_do() {
+async fn doctor_names_each_problem_with_advice() {
     let settings = format!(
         "{}\n[[sources]]\nname = \"lonely\"\nverify = {{ token = {{ header = \"x-t\" }} }}\nsecrets = [\"env:MISSING_HERE\"]",
         route_settings("http://127.0.0.1:1999/", "")
@@ -109,7 +109,7 @@ async fn what_is_wrong_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_sender_whose_statuses_nobody_takes_in_is_found() {
+async fn doctor_warns_about_a_sender_without_a_status_source() {
     let folder = tempfile::tempdir().unwrap();
     let sender = "[[destinations]]\nname = \"wa\"\nkind = \"whatsapp-cloud\"\naccount = { sender = \"1\", token = \"t\" }\n";
     let source =
@@ -125,7 +125,7 @@ async fn a_sender_whose_statuses_nobody_takes_in_is_found() {
 }
 
 #[tokio::test]
-async fn certificates_that_only_the_gateway_has_are_no_problem() {
+async fn doctor_only_warns_about_certificates_from_missing_variables() {
     let folder = tempfile::tempdir().unwrap();
     let tls = r#"tls = { ca = "env:THEIR_CA", client_certificate = "env:OUR_CERT", client_key = "env:OUR_KEY" }"#;
     let settings = route_settings("https://93.184.216.34/", tls);
@@ -140,7 +140,7 @@ async fn certificates_that_only_the_gateway_has_are_no_problem() {
 }
 
 #[tokio::test]
-async fn a_damaged_database_and_settings_that_make_no_sense_are_found() {
+async fn doctor_finds_damaged_database_and_invalid_settings() {
     let gateway = Gateway::start().await;
     for number in 0..200 {
         gateway.post_accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
@@ -173,7 +173,7 @@ async fn a_damaged_database_and_settings_that_make_no_sense_are_found() {
 }
 
 #[tokio::test]
-async fn what_is_not_wise_about_a_source_is_told() {
+async fn doctor_warns_about_risky_source_settings() {
     let folder = tempfile::tempdir().unwrap();
     let twilio =
         "[[sources]]\nname = \"sms\"\nprovider = \"twilio\"\nsecrets = [\"0123456789abcdef\"]\n";

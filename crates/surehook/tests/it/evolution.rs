@@ -1,4 +1,4 @@
-//! `run_surehook evolution`: managing Evolution instances from the command line.
+//! `surehook evolution`: managing Evolution instances from the command line.
 
 use std::{
     io::Write as _,
@@ -21,7 +21,7 @@ const ADMIN: [(&str, &str); 2] =
 const API: [(&str, &str); 2] =
     [("EVOLUTION_TOKEN", EvolutionApi::TOKEN), ("EVOLUTION_INSTANCE", EvolutionApi::INSTANCE)];
 
-/// Runs `run_surehook evolution …` in a temporary folder. Its output must never contain a secret.
+/// Runs `surehook evolution …` in a temporary folder. Its output must never contain a secret.
 async fn run(url: &str, args: &str, env: &[(&str, &str)]) -> CommandOutput {
     let folder = tempfile::tempdir().unwrap();
     run_in(folder.path(), url, args, env).await

@@ -87,7 +87,7 @@ fn phone(number: usize) -> String {
 }
 
 #[tokio::test]
-async fn every_code_of_the_cloud_api_is_read_for_what_it_is() {
+async fn every_cloud_api_error_code_is_classified() {
     let meta = CloudApi::start().await;
     let client = ChannelClient::cloud(&meta);
     let cases = meta_errors::META_ERROR_CODES
@@ -111,7 +111,7 @@ async fn every_code_of_the_cloud_api_is_read_for_what_it_is() {
 }
 
 #[tokio::test]
-async fn an_evolution_api_instance_on_the_cloud_api_hides_the_same_codes_in_201() {
+async fn cloud_api_errors_in_a_201_of_evolution_api_are_classified() {
     let evolution = EvolutionApi::start().await;
     let client = ChannelClient::api(&evolution);
     for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
@@ -125,7 +125,7 @@ async fn an_evolution_api_instance_on_the_cloud_api_hides_the_same_codes_in_201(
 }
 
 #[tokio::test]
-async fn every_text_of_both_evolutions_is_read_for_what_it_is() {
+async fn every_evolution_error_text_is_classified() {
     let (go, api) = (EvolutionGo::start().await, EvolutionApi::start().await);
     let (by_go, by_api) = (ChannelClient::go(&go), ChannelClient::api(&api));
     let cases: [(&FakeChannel, &ChannelClient, _); 2] = [
@@ -147,7 +147,7 @@ async fn every_text_of_both_evolutions_is_read_for_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_services_refuse_by_themselves_is_read_too() {
+async fn rejections_by_the_fake_channels_are_classified() {
     let (meta, go, api) =
         (CloudApi::start().await, EvolutionGo::start().await, EvolutionApi::start().await);
     let (cloud, shop) = (CloudApi::SENDER, EvolutionApi::INSTANCE);
@@ -195,7 +195,7 @@ async fn what_services_refuse_by_themselves_is_read_too() {
 }
 
 #[tokio::test]
-async fn every_kind_of_message_is_taken_as_it_is_composed() {
+async fn every_composed_message_kind_is_accepted() {
     let (meta, go, api) =
         (CloudApi::start().await, EvolutionGo::start().await, EvolutionApi::start().await);
     let media = upload(&meta).await;
@@ -269,7 +269,7 @@ async fn upload(meta: &CloudApi) -> String {
 }
 
 #[tokio::test]
-async fn the_script_decides_what_becomes_of_a_message() {
+async fn scripted_behavior_decides_whether_a_message_is_sent() {
     let go = EvolutionGo::start().await;
     let client = ChannelClient::go(&go);
     let told =
@@ -309,7 +309,7 @@ async fn the_script_decides_what_becomes_of_a_message() {
 }
 
 #[tokio::test]
-async fn a_part_of_all_recipients_waits_in_vain_once() {
+async fn hanging_share_of_recipients_gets_one_id_per_message() {
     let go = EvolutionGo::start().await;
     let client = std::sync::Arc::new(ChannelClient::go(&go));
     go.set_for_share(10, ChannelBehavior::HangAfterBody);
@@ -342,7 +342,7 @@ async fn a_part_of_all_recipients_waits_in_vain_once() {
 }
 
 #[tokio::test]
-async fn statuses_of_the_cloud_api_get_through_the_door() {
+async fn cloud_api_status_webhook_is_accepted() {
     let meta = CloudApi::start().await;
     let secret = CloudApi::APP_SECRET;
     let settings = format!(

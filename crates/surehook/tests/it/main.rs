@@ -1,6 +1,6 @@
-//! The real binary over real sockets: what a sender, a receiver and an operator see.
+//! Integration tests: the real binary over real sockets, as senders, destinations and operators see it.
 
-#![expect(clippy::unwrap_used, reason = "whatever is missing fails the test that asks for it")]
+#![expect(clippy::unwrap_used, reason = "a missing value fails the test")]
 
 mod access;
 mod api;

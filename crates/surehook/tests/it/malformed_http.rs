@@ -73,7 +73,7 @@ async fn unharmed(gateway: &Gateway, accepted: usize) {
 }
 
 #[tokio::test]
-async fn the_length_of_a_body_has_one_meaning() {
+async fn ambiguous_body_length_is_rejected() {
     let gateway = Gateway::start_with(OPEN_SOURCE).await;
     let length = |value: &str| post(&format!("Content-Length: {value}\r\n"), "{}");
     let coding = |value: &str| chunked(&format!("Transfer-Encoding: {value}\r\n"));
@@ -116,7 +116,7 @@ async fn the_length_of_a_body_has_one_meaning() {
 }
 
 #[tokio::test]
-async fn heads_are_read_strictly_and_bounded() {
+async fn malformed_or_oversized_request_head_is_rejected() {
     let gateway = Gateway::start_with(OPEN_SOURCE).await;
     let with = |line: &str| post(&format!("{line}\r\nContent-Length: 2\r\n"), "{}");
     let mut not_ascii = b"POST /in/in HTTP/1.1\r\nHost: h\r\nX-A: ".to_vec();
@@ -155,7 +155,7 @@ async fn heads_are_read_strictly_and_bounded() {
 }
 
 #[tokio::test]
-async fn only_a_post_to_a_source_is_taken() {
+async fn only_post_to_a_known_source_is_accepted() {
     let gateway = Gateway::start_with(OPEN_SOURCE).await;
     let long = |bytes: usize| first_line(&format!("POST /in/in?{} HTTP/1.1", "a".repeat(bytes)));
     let to = |target: &str| first_line(&format!("POST {target} HTTP/1.1"));
@@ -203,7 +203,7 @@ async fn only_a_post_to_a_source_is_taken() {
 
 // B05, B24, B28, B48.
 #[tokio::test]
-async fn what_is_too_large_is_refused_before_it_is_read() {
+async fn oversized_body_is_rejected_before_it_is_read() {
     let gateway =
         Gateway::start_with(&format!("[limits]\nbody_bytes_max = 1000\n{OPEN_SOURCE}")).await;
     for length in ["1001", "9223372036854775807"] {
@@ -236,7 +236,7 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
 
 // B24: a sender that waits for the go-ahead gets it, unless it is refused by its head alone.
 #[tokio::test]
-async fn the_go_ahead_is_given_only_to_what_will_be_read() {
+async fn continue_response_is_sent_only_when_the_body_will_be_read() {
     let gateway = Gateway::start_with(OPEN_SOURCE).await;
     let expect = "Expect: 100-continue\r\nContent-Length: 2\r\n";
     let mut raw = gateway.connect_raw().await;
@@ -254,7 +254,7 @@ async fn the_go_ahead_is_given_only_to_what_will_be_read() {
 
 // B26, B27.
 #[tokio::test]
-async fn what_never_ends_is_ended() {
+async fn slow_request_is_closed_after_the_timeout() {
     let limits = "[limits]\nhead_timeout = \"1s\"\nbody_timeout = \"1s\"\n";
     let gateway = Gateway::start_with(&format!("{limits}{OPEN_SOURCE}")).await;
     let to_api = |line: &str| {
@@ -293,7 +293,7 @@ async fn what_never_ends_is_ended() {
 
 // B29.
 #[tokio::test]
-async fn requests_in_one_go_are_answered_in_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let gateway = Gateway::start_with(OPEN_SOURCE).await;
     let mut bytes = Vec::new();
     for number in 0..20 {
@@ -313,7 +313,7 @@ async fn requests_in_one_go_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn one_address_has_a_bounded_number_of_connections() {
+async fn connections_per_address_are_limited() {
     let limits = "[limits]\nconnections_per_address_max = 3\n";
     let gateway = Gateway::start_with(&format!("{limits}{OPEN_SOURCE}")).await;
     let request = post("Content-Length: 2\r\n", "{}");
@@ -344,7 +344,7 @@ async fn one_address_has_a_bounded_number_of_connections() {
 }
 
 #[tokio::test]
-async fn when_there_is_no_room_for_a_body_the_sender_is_told_to_come_back() {
+async fn full_body_memory_returns_overloaded_with_retry_after() {
     let limits = "[limits]\nbody_bytes_max = 10240\nbodies_in_memory_max = 10240\n";
     let gateway = Gateway::start_with(&format!("{limits}{OPEN_SOURCE}")).await;
     // A body of unknown length may become as large as any: it gets all the room there is. That it

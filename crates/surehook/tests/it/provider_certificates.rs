@@ -15,7 +15,7 @@ fn headers(url: &str) -> [(&str, &str); 4] {
 }
 
 #[tokio::test]
-async fn a_certificate_that_cannot_be_had_is_no_reason_to_refuse() {
+async fn unreachable_certificate_returns_service_unavailable() {
     let gateway = Gateway::builder().settings(SETTINGS).start().await;
     // There is no such host, and there will be none.
     let url = "https://nowhere.invalid.paypal.com/v1/notifications/certs/CERT-1";
@@ -28,7 +28,7 @@ async fn a_certificate_that_cannot_be_had_is_no_reason_to_refuse() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_for_a_certificate_but_the_provider() {
+async fn certificate_url_of_another_host_is_rejected() {
     let gateway = Gateway::builder().settings(SETTINGS).start().await;
     for url in ["https://127.0.0.1/v1/notifications/certs/C", "https://paypal.com.test/cert.pem"] {
         let answer = gateway.send_webhook("pay", &headers(url), "{}").await;

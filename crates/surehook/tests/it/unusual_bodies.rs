@@ -70,7 +70,7 @@ async fn check(rows: Vec<Row>) {
 
 // B33 to B37.
 #[tokio::test]
-async fn bodies_that_are_hard_to_read() {
+async fn unparsable_bodies_are_accepted_and_delivered_unchanged() {
     let megabyte = 1024 * 1024;
     let mut digits = br#"{"id":"#.to_vec();
     digits.extend(vec![b'9'; megabyte - 100]);
@@ -106,7 +106,7 @@ fn sha256_hex(bytes: &[u8]) -> String {
 
 // B39: what is long or odd is hashed or kept, and two different ones stay two.
 #[tokio::test]
-async fn keys_that_are_long_or_odd() {
+async fn long_keys_and_keys_with_nul_are_hashed() {
     let longest = "k".repeat(255);
     let too_long = "k".repeat(256);
     let hash = |text: &str| Value::from(format!("sha256:{}", sha256_hex(text.as_bytes())));
@@ -123,7 +123,7 @@ async fn keys_that_are_long_or_odd() {
 
 // B40, B41.
 #[tokio::test]
-async fn an_idempotency_key_is_one() {
+async fn repeated_idempotency_key_header_is_rejected() {
     let gateway = Gateway::start().await;
     let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
     let refused = gateway.send_webhook("demo", &twice, "{}").await.expect(400);
@@ -140,7 +140,7 @@ async fn an_idempotency_key_is_one() {
 
 // B49 to B51.
 #[tokio::test]
-async fn packed_bodies_are_kept_packed() {
+async fn compressed_bodies_are_stored_and_delivered_compressed() {
     let zlib = |bytes: &[u8]| {
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
         encoder.write_all(bytes).unwrap();
@@ -171,7 +171,7 @@ async fn packed_bodies_are_kept_packed() {
 
 // B49. What came packed is told apart, named and ordered as if it had not been.
 #[tokio::test]
-async fn packed_bodies_keep_their_key_kind_and_order() {
+async fn compressed_bodies_keep_their_key_kind_and_ordering() {
     let sink = Sink::ok().await;
     let url = sink.url();
     let gateway = Gateway::start_with(&format!(
@@ -208,7 +208,7 @@ async fn packed_bodies_keep_their_key_kind_and_order() {
 
 // B52: what a body says it is opens no other parser.
 #[tokio::test]
-async fn a_content_type_changes_nothing() {
+async fn content_type_does_not_change_key_extraction() {
     let typed = |name, kind: &'static str, body: &str, key| Row {
         name,
         headers: if kind.is_empty() { Vec::new() } else { vec![("content-type", kind)] },
@@ -232,7 +232,7 @@ async fn a_content_type_changes_nothing() {
 
 // B54. What is passed on beside this is in `delivery`.
 #[tokio::test]
-async fn what_belongs_to_one_connection_is_not_passed_on() {
+async fn hop_by_hop_headers_are_not_forwarded() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let mut raw = gateway.connect_raw().await;
@@ -268,7 +268,7 @@ async fn what_belongs_to_one_connection_is_not_passed_on() {
 
 // B31, B48: limits and switches of one source do not touch another.
 #[tokio::test]
-async fn a_source_has_its_own_limit_and_switch() {
+async fn body_limit_and_enabled_flag_apply_per_source() {
     let gateway = Gateway::start_with(
         "[limits]\nbody_bytes_max = 100\n\
          [[sources]]\nname = \"small\"\nverify = \"none\"\nmax_body_bytes = 10\n\

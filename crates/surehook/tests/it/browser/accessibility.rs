@@ -51,21 +51,21 @@ async fn look(browser: &Browser) {
 }
 
 #[tokio::test]
-async fn every_page_is_for_everybody_on_a_laptop_1() {
+async fn every_page_passes_axe_at_laptop_width_first_half() {
     look_at_all(LAPTOP, 0).await;
 }
 
 #[tokio::test]
-async fn every_page_is_for_everybody_on_a_laptop_2() {
+async fn every_page_passes_axe_at_laptop_width_second_half() {
     look_at_all(LAPTOP, 1).await;
 }
 
 #[tokio::test]
-async fn every_page_is_for_everybody_on_a_telephone_1() {
+async fn every_page_passes_axe_at_phone_width_first_half() {
     look_at_all(TELEPHONE, 0).await;
 }
 
 #[tokio::test]
-async fn every_page_is_for_everybody_on_a_telephone_2() {
+async fn every_page_passes_axe_at_phone_width_second_half() {
     look_at_all(TELEPHONE, 1).await;
 }

@@ -39,7 +39,7 @@ async fn failure_of(future: impl Future<Output = ()>) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_person_finds_types_clicks_and_reads() {
+async fn browser_finds_types_clicks_and_reads() {
     let form = "<form onsubmit=\"event.preventDefault();\
         setTimeout(() => out.innerHTML = '<b data-from=' + who.value + '>Hello ' + who.value + '</b>', 50)\">\
         <input id=who value=old aria-label=Who><button id=greet>Greet</button></form><div id=out></div>\
@@ -77,7 +77,7 @@ async fn a_person_finds_types_clicks_and_reads() {
 }
 
 #[tokio::test]
-async fn a_browser_has_the_size_the_languages_and_the_taste_that_it_was_given() {
+async fn browser_uses_the_given_size_languages_and_color_scheme() {
     let site = page("", "<p>Hello").await;
     let builder = Browser::builder().languages("pt-BR,de").size(360, 640).scheme(ColorScheme::Dark);
     let browser = builder.start().await;
@@ -105,7 +105,7 @@ async fn a_browser_has_the_size_the_languages_and_the_taste_that_it_was_given() 
 }
 
 #[tokio::test]
-async fn a_dialog_fails_whatever_is_done_next() {
+async fn open_dialog_fails_the_next_call() {
     for dialog in ["alert('xss 7')", "confirm('xss 7')", "prompt('xss 7')"] {
         let site = page("", &format!("<script>setTimeout(() => {dialog})</script>")).await;
         let browser = Browser::start().await;
@@ -118,7 +118,7 @@ async fn a_dialog_fails_whatever_is_done_next() {
 }
 
 #[tokio::test]
-async fn what_the_policy_forbids_and_what_goes_wrong_is_told_over_all_pages() {
+async fn policy_violations_and_errors_of_all_pages_are_reported() {
     let inline = "<script>window.__xss = 1</script><p style='color: red'>x";
     let strict = page("default-src 'self'; img-src data:", inline).await;
     let broken = page("", "<script>throw new Error('broken on purpose')</script>").await;
@@ -154,7 +154,7 @@ async fn what_the_policy_forbids_and_what_goes_wrong_is_told_over_all_pages() {
 }
 
 #[tokio::test]
-async fn axe_finds_what_is_planted_and_nothing_on_a_good_page() {
+async fn axe_reports_planted_violations_and_none_on_a_valid_page() {
     let planted = "<main><h1>Planted</h1><img src=data:,><input id=q>\
         <p style='color:#aaa;background:#fff'>faint</p></main>";
     // It is handed in, so that no policy hinders it.
@@ -197,7 +197,7 @@ const TOUCH: &str = "for (const frame of document.querySelectorAll('iframe'))
 /// Enough of them run on careless pages to be a corpus worth its name, and the same texts escaped
 /// do nothing.
 #[tokio::test]
-async fn payloads_run_where_they_are_not_escaped_and_nowhere_else() {
+async fn payloads_run_only_where_they_are_not_escaped() {
     let all = xss::payloads();
     let numbers: Vec<usize> = all.iter().map(|payload| payload.number).collect();
     assert_eq!(numbers, (1..=100).collect::<Vec<_>>());
@@ -246,7 +246,7 @@ async fn payloads_run_where_they_are_not_escaped_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn payloads_are_kept_wherever_one_can_stand() {
+async fn payloads_are_stored_unchanged_in_every_field() {
     let hostile = xss::start_hostile_destination().await;
     let gateway = Gateway::start_with(&xss::xss_settings(&hostile)).await;
     let events = xss::post_all_payloads(&gateway).await;

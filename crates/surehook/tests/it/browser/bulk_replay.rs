@@ -23,7 +23,7 @@ async fn dead(gateway: &Gateway) -> u64 {
 }
 
 #[tokio::test]
-async fn a_bulk_replay_wants_its_number_typed_and_stops_where_it_is_cancelled() {
+async fn bulk_replay_needs_a_typed_count_and_stops_when_cancelled() {
     let is_well = Arc::new(AtomicBool::new(false));
     let well = Arc::clone(&is_well);
     let sink = Sink::with_script(move |_, _| {

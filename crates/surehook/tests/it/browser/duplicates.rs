@@ -13,7 +13,7 @@ const FIRST: &str = r#"{"id":"a","total":12345678901234567890123,"items":[1,2]}"
 const OTHER: &str = r#"{"id":"a","items":[1,2],"total":12345678901234567890124}"#;
 
 #[tokio::test]
-async fn a_duplicate_with_other_bytes_is_inspected_and_delivered_anyway_once() {
+async fn duplicate_with_different_body_is_delivered_anyway_once() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", FIRST).await;

@@ -19,7 +19,7 @@ async fn event_page(browser: &Browser, gateway: &Gateway, body: String) -> Strin
 }
 
 #[tokio::test]
-async fn json_is_read_as_it_was_written() {
+async fn json_view_preserves_the_original_text() {
     let gateway = Gateway::start().await;
     let browser = Browser::start().await;
     sign_in(&browser, &gateway).await;
@@ -70,7 +70,7 @@ async fn json_is_read_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn a_large_body_is_loaded_and_searched_without_all_of_its_rows() {
+async fn large_body_is_searched_without_rendering_every_row() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let browser = Browser::start().await;
@@ -87,7 +87,7 @@ async fn a_large_body_is_loaded_and_searched_without_all_of_its_rows() {
 }
 
 #[tokio::test]
-async fn everybody_can_use_the_page_of_an_event_and_nothing_in_it_runs() {
+async fn event_page_passes_axe_and_runs_no_payload() {
     let answer = Reply::status(200).body(HOSTILE);
     let sink = Sink::with_replies([answer]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;

@@ -6,7 +6,7 @@ use super::{wait_for_page, wait_for_path};
 use crate::support::{browser::Browser, gateway::Gateway};
 
 #[tokio::test]
-async fn an_empty_gateway_leads_to_the_first_event_and_moves_by_itself() {
+async fn start_page_command_sends_the_first_event_and_the_page_updates() {
     let gateway = Gateway::start_unconfigured().await;
     let browser = Browser::start().await;
     super::sign_in(&browser, &gateway).await;

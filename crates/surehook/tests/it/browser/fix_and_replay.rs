@@ -8,7 +8,7 @@ use crate::support::{browser::Browser, fake_channels::EvolutionGo, gateway::Gate
 const LETTERS: usize = 5;
 
 #[tokio::test]
-async fn a_failing_destination_is_found_understood_mended_and_its_group_replayed_to_zero() {
+async fn failing_destination_is_fixed_and_its_dead_letter_group_replayed() {
     let (works, refuses) = (Sink::ok().await, populated_gateway::refusing().await);
     let evolution = EvolutionGo::start().await;
     let gateway =

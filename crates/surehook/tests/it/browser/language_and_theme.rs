@@ -54,7 +54,7 @@ async fn is_in(browser: &Browser, tag: &str, path: &str) {
 }
 
 #[tokio::test]
-async fn every_page_is_in_the_language_of_the_browser_or_the_one_that_was_chosen() {
+async fn every_page_uses_the_browser_language_or_the_selected_one() {
     let populated = populated_gateway::start().await;
     let gateway = &populated.gateway;
     // The browser asks for a language that there is none of, then for one that there is.
@@ -99,7 +99,7 @@ const THEME: &str = "const done = arguments[0];
     ]))";
 
 #[tokio::test]
-async fn dark_is_what_the_system_says_until_somebody_chooses() {
+async fn theme_follows_the_system_until_one_is_selected() {
     let sample = sample_gateway::start().await;
     let gateway = &sample.gateway;
     let browser = Browser::builder().scheme(ColorScheme::Dark).start().await;

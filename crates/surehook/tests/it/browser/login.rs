@@ -17,7 +17,7 @@ fn link(gateway: &Gateway) -> String {
 }
 
 #[tokio::test]
-async fn a_token_leads_to_the_page_that_was_asked_for_and_out_again() {
+async fn login_with_token_opens_the_requested_page_and_logout_ends_the_session() {
     let gateway = Gateway::start().await;
     let browser = Browser::start().await;
     browser.open(&gateway.url("/dead-letters/all?q=reason:expired")).await;
@@ -48,7 +48,7 @@ async fn a_token_leads_to_the_page_that_was_asked_for_and_out_again() {
 }
 
 #[tokio::test]
-async fn the_link_that_serve_prints_opens_once_and_looking_at_it_does_not_use_it_up() {
+async fn printed_login_link_works_once_and_viewing_does_not_use_it() {
     let gateway = Gateway::start_unconfigured().await;
     let link = link(&gateway);
     let browser = Browser::start().await;

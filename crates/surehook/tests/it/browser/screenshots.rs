@@ -27,7 +27,7 @@ const PAGES: [(&str, &str, u32); 10] = [
 ];
 
 #[tokio::test]
-async fn every_main_page_has_its_picture_in_both_themes() {
+async fn every_main_page_has_a_screenshot_in_both_themes() {
     let day = screenshot_data::start().await;
     let browser = Browser::start().await;
     let kept = std::env::var_os("SUREHOOK_SCREENSHOTS").map(PathBuf::from);

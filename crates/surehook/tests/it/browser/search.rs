@@ -16,7 +16,7 @@ const SPELLINGS: [&str; 4] =
     ["+55 (11) 98765-4321", "+55 (11) 8765-4321", "551187654321", "5511987654321"];
 
 #[tokio::test]
-async fn a_phone_is_found_in_any_spelling_masked_and_revealed_with_a_trace() {
+async fn phone_is_found_in_any_format_masked_and_revealed_with_an_audit_entry() {
     let (works, refuses) = (Sink::ok().await, populated_gateway::refusing().await);
     let evolution = EvolutionGo::start().await;
     let gateway =

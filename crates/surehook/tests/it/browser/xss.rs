@@ -57,7 +57,7 @@ async fn meet_list(browser: &Browser, gateway: &Gateway, path: &str) -> usize {
 }
 
 #[tokio::test]
-async fn none_of_a_hundred_texts_runs_in_events_and_dead_letters() {
+async fn no_payload_runs_on_event_and_dead_letter_pages() {
     let hostile = xss::start_hostile_destination().await;
     let gateway = Gateway::start_with(&xss::xss_settings(&hostile)).await;
     let browser = Browser::start().await;
@@ -127,7 +127,7 @@ fn all_in_one() -> Value {
 }
 
 #[tokio::test]
-async fn none_of_a_hundred_texts_runs_where_people_and_their_settings_are_shown() {
+async fn no_payload_runs_on_conversation_and_configuration_pages() {
     let hostile = xss::start_hostile_destination().await;
     let works = Sink::ok().await;
     let evolution = EvolutionGo::start().await;

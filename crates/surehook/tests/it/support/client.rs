@@ -1,4 +1,4 @@
-//! A small HTTP client: sends what it is told and keeps the whole answer.
+//! A small HTTP client that reads each response to its end.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::WAIT_LIMIT;
 
-/// An answer, read to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
@@ -20,7 +19,7 @@ pub(crate) struct HttpResponse {
 }
 
 impl HttpResponse {
-    /// The body as JSON; a test that asks for it expects nothing else.
+    /// Parses the body as JSON; anything else fails the test.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
@@ -31,7 +30,7 @@ impl HttpResponse {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// A header as text; empty when it is not there.
+    /// A header as text; empty if absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -49,16 +48,16 @@ impl HttpResponse {
         self.json()["detail"].as_str().unwrap().to_owned()
     }
 
-    /// The id of the first event of a webhook that was taken in.
+    /// The id of the first event of an accepted webhook.
     #[track_caller]
     pub(crate) fn event_id(&self) -> String {
         self.json()["events"][0]["id"].as_str().unwrap().to_owned()
     }
 
-    /// The same answer, if its status is the expected one.
+    /// Asserts the status and returns the response.
     #[track_caller]
     pub(crate) fn expect(self, status: u16) -> Self {
-        assert_eq!(self.status.as_u16(), status, "the answer is {}", self.text());
+        assert_eq!(self.status.as_u16(), status, "the response is {}", self.text());
         self
     }
 }
@@ -68,11 +67,11 @@ pub(crate) struct Client(HyperClient<HttpConnector, Full<Bytes>>);
 
 impl Client {
     pub(crate) fn new() -> Self {
-        // No connection is kept: the gateway may close an idle one just when it is used again.
+        // Without idle connections: the gateway may close one just when it is used again.
         Self(HyperClient::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http())
     }
 
-    /// Sends a request. Header values are bytes: not all that come in are text.
+    /// Sends a request. Header values are bytes because some tests send headers that are not text.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -86,11 +85,11 @@ impl Client {
         }
         let request = request.body(Full::new(body.into())).map_err(|error| error.to_string())?;
         let exchange = async {
-            let answer = self.0.request(request).await.map_err(|error| error.to_string())?;
-            let (parts, body) = answer.into_parts();
+            let response = self.0.request(request).await.map_err(|error| error.to_string())?;
+            let (parts, body) = response.into_parts();
             let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
             Ok(HttpResponse { status: parts.status, headers: parts.headers, body })
         };
-        tokio::time::timeout(WAIT_LIMIT, exchange).await.map_err(|_| "no answer".to_owned())?
+        tokio::time::timeout(WAIT_LIMIT, exchange).await.map_err(|_| "no response".to_owned())?
     }
 }

@@ -1,16 +1,14 @@
-//! A browser without a window: signs in, keeps its cookies, reads pages and sends forms.
+//! A dashboard client without a browser: signs in, keeps its cookie, reads pages and submits forms.
 
 use http::Method;
 
 use super::gateway::{Gateway, TOKEN};
 
-/// Somebody who has signed in to the dashboard.
 pub(crate) struct DashboardClient<'g> {
     gateway: &'g Gateway,
     cookie: String,
 }
 
-/// What a page answered.
 pub(crate) struct DashboardPage {
     pub(crate) status: u16,
     pub(crate) location: Option<String>,
@@ -18,12 +16,12 @@ pub(crate) struct DashboardPage {
 }
 
 impl<'g> DashboardClient<'g> {
-    /// With the admin's token.
+    /// Signs in with the admin token.
     pub(crate) async fn new(gateway: &'g Gateway) -> Self {
         Self::with_token(gateway, TOKEN).await
     }
 
-    /// With any token of the API.
+    /// Signs in with any API token.
     pub(crate) async fn with_token(gateway: &'g Gateway, token: &str) -> Self {
         let form = format!("token={token}");
         let answer = gateway.request(Method::POST, "/login", &HEADERS, form).await.expect(303);
@@ -31,27 +29,25 @@ impl<'g> DashboardClient<'g> {
         Self { gateway, cookie }
     }
 
-    /// With a cookie of before.
+    /// Continues a session by its cookie.
     pub(crate) fn with_cookie(gateway: &'g Gateway, cookie: &str) -> Self {
         Self { gateway, cookie: cookie.to_owned() }
     }
 
-    /// The line of its cookie.
+    /// The value of the `cookie` header.
     pub(crate) fn cookie(&self) -> &str {
         &self.cookie
     }
 
-    /// The session's secret.
     pub(crate) fn secret(&self) -> &str {
         self.cookie.split_once('=').map_or("", |(_, secret)| secret)
     }
 
-    /// Reads a page.
     pub(crate) async fn page(&self, path: &str) -> DashboardPage {
         self.send(Method::GET, path, "").await
     }
 
-    /// Sends a form; `fields` are written as they are.
+    /// Submits a form; `fields` are already URL-encoded.
     pub(crate) async fn submit_form(&self, path: &str, fields: &str) -> DashboardPage {
         self.send(Method::POST, path, fields).await
     }

@@ -1,4 +1,5 @@
-//! A gateway in this process, on a real socket and a real store, whose clock the test holds.
+//! A gateway inside the test process, on a real socket and a real store, with a clock that the test
+//! controls.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -32,22 +33,21 @@ use super::{
     gateway::TOKEN,
 };
 
-/// A clock that stands where it was set, or goes on from there.
+/// A clock that stands still until it is started.
 #[derive(Debug)]
 struct FakeClock {
     at: AtomicI64,
-    /// Since when it goes; `None` while it stands.
-    goes_since: Mutex<Option<Instant>>,
+    /// Start of the time that is added to `at`; `None` while the clock stands still.
+    running_since: Mutex<Option<Instant>>,
 }
 
 impl Clock for FakeClock {
     fn now(&self) -> Timestamp {
         let at = Timestamp::from_millis(self.at.load(Ordering::Relaxed));
-        at + self.goes_since.lock().unwrap().map_or(Duration::ZERO, |since| since.elapsed())
+        at + self.running_since.lock().unwrap().map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-/// A gateway that thinks it is the time that it was told.
 pub(crate) struct FakeClockGateway {
     clock: Arc<FakeClock>,
     address: SocketAddr,
@@ -63,16 +63,16 @@ impl Drop for FakeClockGateway {
 }
 
 impl FakeClockGateway {
-    /// Starts one at so many seconds after 1970.
+    /// Starts a gateway with the clock at this Unix time in seconds.
     pub(crate) async fn start(seconds: i64) -> Self {
         Self::with_bucket(seconds, None).await
     }
 
-    /// The same with a place for files.
+    /// Like [`Self::start`], with a media bucket.
     pub(crate) async fn with_bucket(seconds: i64, bucket: Option<Bucket>) -> Self {
         let clock = Arc::new(FakeClock {
             at: AtomicI64::new(seconds * 1000),
-            goes_since: Mutex::default(),
+            running_since: Mutex::default(),
         });
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteOptions::new(folder.path().join("data"));
@@ -111,23 +111,21 @@ impl FakeClockGateway {
         Self { clock, address, client: Client::new(), stop, _folder: folder }
     }
 
-    /// Sets the clock.
     pub(crate) fn set_clock(&self, seconds: i64) {
         self.clock.at.store(seconds * 1000, Ordering::Relaxed);
     }
 
-    /// Sets the clock and lets it go on from there.
+    /// Sets the clock and lets it run from there.
     pub(crate) fn run_clock_from(&self, seconds: i64) {
-        *self.clock.goes_since.lock().unwrap() = Some(Instant::now());
+        *self.clock.running_since.lock().unwrap() = Some(Instant::now());
         self.set_clock(seconds);
     }
 
-    /// The address of a page.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Sends a request to the door.
+    /// Sends a request without a token.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -139,7 +137,7 @@ impl FakeClockGateway {
         self.client.send(method, &url, headers, body).await.unwrap()
     }
 
-    /// Asks the API.
+    /// Calls the API as admin; `path` follows `/api/v1`.
     pub(crate) async fn api(
         &self,
         method: Method,

@@ -1,4 +1,4 @@
-//! A gateway of its own for each test: `run_surehook serve` on a free port and in a fresh folder.
+//! A separate gateway for each test: `surehook serve` on a free port in a temporary folder.
 
 use std::{net::SocketAddr, path::Path, process::ExitStatus};
 
@@ -16,10 +16,11 @@ use super::{
     raw::RawConnection,
 };
 
-/// The admin token of every gateway that was not told otherwise.
+/// The admin token of every gateway started with settings.
 pub(crate) const TOKEN: &str = "test-admin-token-0123456789";
 
-/// Settings with one open source `in` and one destination `out`; `more` belongs to the latter.
+/// Settings with an unverified source `in` routed to a destination `out`; `more` is added to the
+/// destination.
 pub(crate) fn route_settings(url: &str, more: &str) -> String {
     format!(
         r#"
@@ -39,7 +40,6 @@ pub(crate) fn route_settings(url: &str, more: &str) -> String {
     )
 }
 
-/// How a gateway is started.
 #[derive(Clone, Debug)]
 pub(crate) struct GatewayBuilder {
     settings: String,
@@ -48,30 +48,30 @@ pub(crate) struct GatewayBuilder {
 }
 
 impl GatewayBuilder {
-    /// TOML for the settings file; top-level keys first, as TOML wants it.
+    /// Appends TOML to the settings file; top-level keys must come first.
     pub(crate) fn settings(mut self, toml: &str) -> Self {
         self.settings.push_str(toml);
         self
     }
 
-    /// One more variable in the environment of the process.
+    /// Adds an environment variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Without `allow_networks`, so that the sink of the test is out of reach.
+    /// Leaves out `allow_networks`, so that the sink of the test cannot be reached.
     pub(crate) fn public_networks_only(mut self) -> Self {
         self.is_loopback_allowed = false;
         self
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the gateway and waits until it is ready.
     pub(crate) async fn start(self) -> Gateway {
         self.start_in(tempfile::tempdir().unwrap()).await
     }
 
-    /// The same in a folder that may hold data already.
+    /// Like [`Self::start`], in a folder that may already contain data.
     pub(crate) async fn start_in(mut self, folder: TempDir) -> Gateway {
         if self.is_loopback_allowed {
             self.settings.insert_str(0, "allow_networks = [\"127.0.0.0/8\"]\n");
@@ -92,19 +92,19 @@ impl GatewayBuilder {
     }
 }
 
-/// Starts `serve` and waits for the line with its address.
+/// Starts `serve` and waits until it prints its address.
 async fn serve(folder: &Path, env: &[(String, String)]) -> (Process, SocketAddr) {
     let args = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
     let process = std::sync::Mutex::new(Process::spawn(folder, &args, env));
     let address = eventually(WAIT_LIMIT, || async {
         let mut process = process.lock().unwrap();
-        let printed = process.stdout.text();
-        let address = printed.lines().find_map(|line| {
+        let stdout = process.stdout.text();
+        let address = stdout.lines().find_map(|line| {
             line.trim_start().strip_prefix("address")?.trim().strip_prefix("http://")?.parse().ok()
         });
         if address.is_none() {
-            let ended = process.try_exit_status();
-            assert!(ended.is_none(), "did not start: {ended:?}\n{}", process.stderr.text());
+            let exit = process.try_exit_status();
+            assert!(exit.is_none(), "did not start: {exit:?}\n{}", process.stderr.text());
         }
         address
     })
@@ -112,7 +112,6 @@ async fn serve(folder: &Path, env: &[(String, String)]) -> (Process, SocketAddr)
     (process.into_inner().unwrap(), address)
 }
 
-/// A running gateway.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     folder: TempDir,
@@ -124,22 +123,22 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway that may deliver to this machine, to be told the rest.
+    /// Builds a gateway that may deliver to loopback addresses.
     pub(crate) fn builder() -> GatewayBuilder {
         GatewayBuilder { settings: String::new(), env: Vec::new(), is_loopback_allowed: true }
     }
 
-    /// A gateway as it is when nobody configured anything: the source `demo` and the inbox.
+    /// Starts a gateway with the default configuration: the source `demo` and the inbox.
     pub(crate) async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// A gateway with these settings.
+    /// Starts a gateway with these settings.
     pub(crate) async fn start_with(toml: &str) -> Self {
         Self::builder().settings(toml).start().await
     }
 
-    /// A gateway in an empty folder, without settings and without a token: what a newcomer starts.
+    /// Starts a gateway in an empty folder without settings and token, as a new user does.
     pub(crate) async fn start_unconfigured() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (process, address) = serve(folder.path(), &[]).await;
@@ -147,11 +146,11 @@ impl Gateway {
         let mut gateway =
             Self { folder, env: Vec::new(), process, address, token: String::new(), client };
         gateway.wait_until_ready().await;
-        let printed = gateway.stdout();
-        let token = printed.lines().find_map(|line| {
+        let stdout = gateway.stdout();
+        let token = stdout.lines().find_map(|line| {
             line.trim_start().strip_prefix("admin token")?.split_whitespace().next()
         });
-        token.unwrap_or_else(|| panic!("no token in {printed}")).clone_into(&mut gateway.token);
+        token.unwrap_or_else(|| panic!("no token in {stdout}")).clone_into(&mut gateway.token);
         gateway
     }
 
@@ -171,7 +170,7 @@ impl Gateway {
         &self.token
     }
 
-    /// The folder in which the process runs; its data is in `data` below it.
+    /// The working folder of the process; its data is in the subfolder `data`.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -180,28 +179,25 @@ impl Gateway {
         format!("http://{}{path}", self.address)
     }
 
-    /// What the process printed to standard output.
     pub(crate) fn stdout(&self) -> String {
         self.process.stdout.text()
     }
 
-    /// What the process logged.
     pub(crate) fn log(&self) -> String {
         self.process.stderr.text()
     }
 
-    /// Kills the process in the middle of whatever it does.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill9(&mut self) {
         self.process.kill9();
     }
 
-    /// Asks the process to end, and waits until it has.
+    /// Sends SIGTERM and waits for the exit.
     pub(crate) async fn terminate(&mut self) -> ExitStatus {
         self.process.signal(Signal::TERM);
         self.process.wait_for_exit().await
     }
 
-    /// Asks the process to end; [`Self::wait_for_exit`] waits for it.
     pub(crate) fn send_sigterm(&self) {
         self.process.signal(Signal::TERM);
     }
@@ -210,7 +206,7 @@ impl Gateway {
         self.process.wait_for_exit().await
     }
 
-    /// Starts anew on the same data; what still runs is killed first. The port is another one.
+    /// Restarts on the same data, on another port; a running process is killed first.
     pub(crate) async fn restart(&mut self) {
         self.process.kill9();
         self.assert_no_panic();
@@ -218,17 +214,17 @@ impl Gateway {
         self.wait_until_ready().await;
     }
 
-    /// Takes a variable out of the environment; the next start does not have it.
+    /// Removes an environment variable; takes effect at the next start.
     pub(crate) fn remove_env(&mut self, name: &str) {
         self.env.retain(|(other, _)| other != name);
     }
 
-    /// A connection on which anything can be written.
+    /// Opens a connection for arbitrary bytes.
     pub(crate) async fn connect_raw(&self) -> RawConnection {
         RawConnection::connect(self.address).await
     }
 
-    /// Runs another command of the binary against this gateway.
+    /// Runs a CLI command against this gateway.
     pub(crate) async fn cli(&self, args: &[&str]) -> CommandOutput {
         let env = [
             ("SUREHOOK_SERVER".to_owned(), self.url("")),
@@ -237,7 +233,7 @@ impl Gateway {
         run_surehook(self.folder.path(), args, &env).await
     }
 
-    /// The same, as whoever has another token.
+    /// Like [`Self::cli`], with another token.
     pub(crate) async fn cli_as(&self, token: &str, args: &[&str]) -> CommandOutput {
         let env = [
             ("SUREHOOK_SERVER".to_owned(), self.url("")),
@@ -246,7 +242,7 @@ impl Gateway {
         run_surehook(self.folder.path(), args, &env).await
     }
 
-    /// Any request to any path, without a token.
+    /// Sends a request to any path, without a token.
     pub(crate) async fn request(
         &self,
         method: Method,
@@ -257,12 +253,12 @@ impl Gateway {
         self.client.send(method, &self.url(path), headers, body).await.unwrap()
     }
 
-    /// A request to the API with the token; `path` is what follows `/api/v1`.
+    /// Calls the API with the gateway's token; `path` follows `/api/v1`.
     async fn api(&self, method: Method, path: &str, body: Option<&Value>) -> HttpResponse {
         self.api_as(&self.token, method, path, body).await
     }
 
-    /// The same as whoever has another token.
+    /// Calls the API with another token.
     pub(crate) async fn api_as(
         &self,
         token: &str,
@@ -278,13 +274,13 @@ impl Gateway {
         self.request(method, &format!("/api/v1{path}"), headers, body).await
     }
 
-    /// A new token with this role.
+    /// Creates a token with this role.
     pub(crate) async fn create_token(&self, role: &str) -> String {
-        let made = self.post("/tokens", &json!({ "role": role })).await.expect(201).json();
-        made["token"].as_str().unwrap().to_owned()
+        let created = self.post("/tokens", &json!({ "role": role })).await.expect(201).json();
+        created["token"].as_str().unwrap().to_owned()
     }
 
-    /// A request with the gateway's own token and further headers, and the body as it is.
+    /// Calls the API with the gateway's token, further headers and this exact body.
     pub(crate) async fn request_as_admin(
         &self,
         method: Method,
@@ -328,7 +324,7 @@ impl Gateway {
         self.request(Method::POST, &format!("/in/{source}"), &headers, body).await
     }
 
-    /// Sends a webhook that must be taken in; gives back the id of its event.
+    /// Sends a webhook, asserts that it is accepted and returns the event id.
     pub(crate) async fn post_accepted(&self, source: &str, body: impl Into<Bytes>) -> String {
         let answer = self.send_webhook(source, &[], body).await.expect(200);
         assert_eq!(answer.json()["status"], "accepted", "{}", answer.text());
@@ -339,29 +335,28 @@ impl Gateway {
         self.get("/stats").await.expect(200).json()
     }
 
-    /// The metrics as Prometheus reads them.
     pub(crate) async fn metrics(&self) -> String {
         let authorization = format!("Bearer {}", self.token);
         let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
         self.request(Method::GET, "/metrics", &headers, "").await.expect(200).text()
     }
 
-    /// One event with its deliveries.
+    /// Reads an event with its deliveries.
     pub(crate) async fn event(&self, id: &str) -> Value {
         self.get(&format!("/events/{id}")).await.expect(200).json()
     }
 
-    /// Waits until the only delivery of an event has this status; gives the delivery back.
+    /// Waits until the only delivery of an event has this status and returns the delivery.
     pub(crate) async fn wait_for_delivery(&self, event: &str, status: &str) -> Value {
         let event = self.event(event).await;
-        // Of several, any may be the first.
+        // The order of several deliveries is not defined.
         let [only] = event["deliveries"].as_array().unwrap().as_slice() else {
             panic!("not one delivery: {event}")
         };
         self.wait_for_delivery_status(only["id"].as_str().unwrap(), status).await
     }
 
-    /// The id of the newest delivery of an event to a destination.
+    /// Finds the newest delivery of an event to a destination and returns its id.
     pub(crate) async fn find_delivery_to(&self, event: &str, destination: &str) -> Option<String> {
         let event = self.event(event).await;
         let all = event["deliveries"].as_array().unwrap();
@@ -369,7 +364,7 @@ impl Gateway {
         found.map(|delivery| delivery["id"].as_str().unwrap().to_owned())
     }
 
-    /// Waits until a delivery has this status; gives it back with its attempts.
+    /// Waits until a delivery has this status and returns it with its attempts.
     pub(crate) async fn wait_for_delivery_status(&self, id: &str, status: &str) -> Value {
         eventually(WAIT_LIMIT, || async {
             let delivery = self.get(&format!("/deliveries/{id}")).await.expect(200).json();

@@ -1,5 +1,5 @@
-//! What the stories need and are not about: a gateway to start, a destination to deliver to, a
-//! client that may misbehave, and a way to wait for a fact.
+//! Shared by the integration tests: gateways to start, destinations and channels to deliver to,
+//! clients (also misbehaving ones), external tools, and a way to wait for a condition.
 
 pub(crate) mod browser;
 pub(crate) mod client;
@@ -14,6 +14,7 @@ pub(crate) mod redis;
 pub(crate) mod s3;
 pub(crate) mod sink;
 pub(crate) mod tls;
+pub(crate) mod tools;
 pub(crate) mod vendor_libraries;
 pub(crate) mod xss;
 
@@ -25,41 +26,41 @@ use std::{
 
 use serde_json::Value;
 
-/// Within this time everything that is going to happen has happened, also on a busy machine. It
-/// bounds how long a failing test takes; one that passes waits no longer than it must.
+/// Longest wait for a condition, generous enough for a busy machine. Only failing tests wait that
+/// long.
 pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often a fact is looked for.
+/// Pause between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Looks until `probe` finds something. Fails the test when it has not after `deadline`.
+/// Calls `probe` until it returns a value. Fails the test if it has not after `deadline`.
 #[track_caller]
 pub(crate) fn eventually<T, F, P>(deadline: Duration, mut probe: F) -> impl Future<Output = T>
 where
     F: FnMut() -> P,
     P: Future<Output = Option<T>>,
 {
-    let asked_at = Location::caller();
+    let caller = Location::caller();
     async move {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
-            if let Some(found) = probe().await {
-                return found;
+            if let Some(value) = probe().await {
+                return value;
             }
-            assert!(begun.elapsed() < deadline, "waited in vain, asked at {asked_at}");
+            assert!(started.elapsed() < deadline, "condition not met in time, waiting at {caller}");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// Seconds since 1970, for signatures with a timestamp.
+/// The current Unix time in seconds, for signatures with a timestamp.
 #[expect(clippy::disallowed_methods, reason = "the binary under test runs on the real clock")]
 pub(crate) fn unix_now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(since.as_secs()).unwrap()
 }
 
-/// A time of the API in milliseconds since 1970.
+/// Parses a time of the API into Unix milliseconds.
 #[track_caller]
 pub(crate) fn millis(time: &Value) -> i64 {
     let time: surehook_core::time::Timestamp = time.as_str().unwrap().parse().unwrap();

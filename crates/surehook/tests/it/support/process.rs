@@ -1,4 +1,4 @@
-//! The binary under test as a child process, with everything it prints.
+//! The binary under test as a child process with captured output.
 
 use std::{
     io::{BufRead as _, BufReader, Read},
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{WAIT_LIMIT, eventually};
 
-/// What was printed so far.
+/// The output so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CapturedOutput(Arc<Mutex<String>>);
 
@@ -21,21 +21,21 @@ impl CapturedOutput {
         self.0.lock().unwrap().clone()
     }
 
-    /// Keeps what `from` gives until it ends.
-    fn capture(&self, from: impl Read + Send + 'static) -> JoinHandle<()> {
-        let kept = Arc::clone(&self.0);
+    /// Appends everything read from `live_stream` on a thread until it ends.
+    fn capture(&self, stream: impl Read + Send + 'static) -> JoinHandle<()> {
+        let output = Arc::clone(&self.0);
         std::thread::spawn(move || {
-            let mut from = BufReader::new(from);
+            let mut stream = BufReader::new(stream);
             let mut line = Vec::new();
-            while from.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
-                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+            while stream.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+                output.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
                 line.clear();
             }
         })
     }
 }
 
-/// A run of the binary that ended by itself.
+/// The result of a finished command.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
@@ -53,8 +53,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the binary in `folder` with nothing but the given environment: what the machine has
-    /// set must not change a test.
+    /// Starts the binary in `folder` with only the given environment, so that variables of the
+    /// machine cannot change a test.
     pub(crate) fn spawn(folder: &Path, args: &[&str], env: &[(String, String)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_surehook"))
             .args(args)
@@ -74,15 +74,14 @@ impl Process {
         Self { child, stdout, stderr, readers }
     }
 
-    /// SIGKILL: no instruction of the process runs after this.
+    /// Sends SIGKILL: no instruction of the process runs after this.
     pub(crate) fn kill9(&mut self) {
-        // Fails only if the process has ended already, and then nothing is left to do.
+        // Fails only if the process has already exited.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
         self.read_remaining_output();
     }
 
-    /// Asks the process to end.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -91,7 +90,7 @@ impl Process {
         self.child.try_wait().unwrap()
     }
 
-    /// Waits for the end, and for all that was printed before it.
+    /// Waits for the exit and reads the rest of the output.
     pub(crate) async fn wait_for_exit(&mut self) -> ExitStatus {
         let status = {
             let child = Mutex::new(&mut self.child);
@@ -114,7 +113,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs the binary to its end.
+/// Runs the binary until it exits.
 pub(crate) async fn run_surehook(
     folder: &Path,
     args: &[&str],

@@ -1,5 +1,5 @@
 //! A proxy inside the test: HTTP (CONNECT, and requests with whole URLs) and SOCKS 5, on one port.
-//! It remembers what it was asked for.
+//! It records the requested targets.
 
 use std::{
     io,
@@ -14,13 +14,13 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The user and the password that it wants.
+/// The credentials that the proxy requires.
 pub(crate) const USER: &str = "proxy user";
 pub(crate) const PASSWORD: &str = "canary:p@ss";
-/// The same, as they stand in a URL.
+/// The same credentials, encoded for a URL.
 pub(crate) const CREDENTIALS: &str = "proxy%20user:canary%3Ap%40ss";
 
-/// A proxy on a free port that wants a user and a password. Stops when dropped.
+/// A proxy on a free port that requires credentials. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     address: SocketAddr,
@@ -38,14 +38,14 @@ impl Proxy {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let kept = Arc::clone(&kept);
-                // A client that goes away ends its connection, and nothing else.
+                // A client that disconnects ends only its own connection.
                 tokio::spawn(async move { serve(stream, &kept).await.ok() });
             }
         });
         Self { address, asked, accepting }
     }
 
-    /// Its URL, with the credentials that it wants.
+    /// The proxy URL with valid credentials.
     pub(crate) fn url(&self, scheme: &str) -> String {
         self.url_with(scheme, CREDENTIALS)
     }
@@ -54,7 +54,7 @@ impl Proxy {
         format!("{scheme}://{credentials}@{}", self.address)
     }
 
-    /// What it was asked for, in order.
+    /// The requested targets in order.
     pub(crate) fn received_requests(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -99,8 +99,8 @@ async fn http(client: &mut TcpStream, asked: &Mutex<Vec<String>>) -> io::Result<
     let mut server = TcpStream::connect(url.socket_addrs(|| None)?[0]).await?;
     let headers: Vec<&str> =
         rest.split("\r\n").filter(|line| !line.starts_with("proxy-authorization")).collect();
-    let passed_on = format!("{method} {} HTTP/1.1\r\n{}", url.path(), headers.join("\r\n"));
-    server.write_all(passed_on.as_bytes()).await?;
+    let forwarded = format!("{method} {} HTTP/1.1\r\n{}", url.path(), headers.join("\r\n"));
+    server.write_all(forwarded.as_bytes()).await?;
     copy_bidirectional(client, &mut server).await.map(drop)
 }
 
@@ -132,7 +132,7 @@ async fn socks(client: &mut TcpStream, asked: &Mutex<Vec<String>>) -> io::Result
     copy_bidirectional(client, &mut server?).await.map(drop)
 }
 
-/// Skips some bytes, then reads as many as the next one says.
+/// Skips `skip` bytes, then reads a length byte and that many bytes.
 async fn read_counted(client: &mut TcpStream, skip: usize) -> io::Result<Vec<u8>> {
     let mut skipped = vec![0; skip];
     client.read_exact(&mut skipped).await?;

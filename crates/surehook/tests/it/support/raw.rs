@@ -1,4 +1,4 @@
-//! A client that writes whatever bytes it is told to: what no decent client would send.
+//! A client that writes arbitrary bytes, for requests that no HTTP library would send.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::WAIT_LIMIT;
 
-/// An answer as it came over the wire.
+/// A response as received on the connection.
 #[derive(Debug)]
 pub(crate) struct RawResponse {
     pub(crate) status: u16,
@@ -20,7 +20,7 @@ pub(crate) struct RawResponse {
 }
 
 impl RawResponse {
-    /// The value of a header; empty when it is not there.
+    /// The value of a header; empty if absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         let lines = self.head.lines().filter_map(|line| line.split_once(':'));
         let mut named = lines.filter(|(other, _)| other.eq_ignore_ascii_case(name));
@@ -28,11 +28,10 @@ impl RawResponse {
     }
 }
 
-/// A bare connection.
 #[derive(Debug)]
 pub(crate) struct RawConnection {
     stream: TcpStream,
-    /// Read and not yet taken.
+    /// Bytes read from the socket and not yet returned.
     buffered: Vec<u8>,
 }
 
@@ -43,13 +42,13 @@ impl RawConnection {
         Self { stream, buffered: Vec::new() }
     }
 
-    /// Writes all of it. A server that closes before it has read everything is in its right, so
-    /// only the answer decides.
+    /// Writes all bytes. A server may close before it has read everything, so write errors are
+    /// ignored and only the response counts.
     pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         let _closed = timeout(WAIT_LIMIT, self.stream.write_all(bytes.as_ref())).await.unwrap();
     }
 
-    /// Writes one byte after the other, until it is done or the server has had enough.
+    /// Writes byte by byte until all are written or the server closes.
     pub(crate) async fn write_slowly(&mut self, bytes: &[u8], every: Duration) {
         for byte in bytes {
             if self.stream.write_all(&[*byte]).await.is_err() {
@@ -59,16 +58,16 @@ impl RawConnection {
         }
     }
 
-    /// Says that nothing more will be written.
+    /// Closes the sending half of the connection.
     pub(crate) async fn finish_writing(&mut self) {
         let _closed = self.stream.shutdown().await;
     }
 
-    /// Reads more; `false` when the server has closed.
+    /// Reads into the buffer; `false` if the server has closed.
     async fn read_more(&mut self) -> bool {
         let mut part = vec![0; 16 * 1024];
         let read = timeout(WAIT_LIMIT, self.stream.read(&mut part)).await;
-        match read.expect("the server neither answers nor closes") {
+        match read.expect("the server neither responds nor closes") {
             Ok(0) | Err(_) => false,
             Ok(bytes) => {
                 self.buffered.extend_from_slice(&part[..bytes]);
@@ -77,7 +76,7 @@ impl RawConnection {
         }
     }
 
-    /// The next answer; none if the server closes instead.
+    /// Reads the next response; `None` if the server closes instead.
     pub(crate) async fn read_response(&mut self) -> Option<RawResponse> {
         let head_bytes = loop {
             match self.buffered.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -88,14 +87,14 @@ impl RawConnection {
         };
         let head = String::from_utf8(self.buffered.drain(..head_bytes).collect()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let mut answer = RawResponse { status, head, body: Vec::new() };
-        let length = answer.header("content-length").parse().unwrap_or(0);
+        let mut response = RawResponse { status, head, body: Vec::new() };
+        let length = response.header("content-length").parse().unwrap_or(0);
         while self.buffered.len() < length && self.read_more().await {}
-        answer.body = self.buffered.drain(..length.min(self.buffered.len())).collect();
-        Some(answer)
+        response.body = self.buffered.drain(..length.min(self.buffered.len())).collect();
+        Some(response)
     }
 
-    /// Reads until `end` has come; gives back everything up to and with it.
+    /// Reads up to and including `end`.
     pub(crate) async fn read_until(&mut self, end: &str) -> String {
         loop {
             let found = self.buffered.windows(end.len()).position(|part| part == end.as_bytes());
@@ -104,11 +103,11 @@ impl RawConnection {
                 return String::from_utf8(taken).unwrap();
             }
             let buffered = String::from_utf8_lossy(&self.buffered).into_owned();
-            assert!(self.read_more().await, "closed before `{end}` came: {buffered}");
+            assert!(self.read_more().await, "closed before `{end}`: {buffered}");
         }
     }
 
-    /// Waits until the server closes; gives back what it sent before that.
+    /// Waits until the server closes and returns the remaining bytes.
     pub(crate) async fn read_until_closed(&mut self) -> Vec<u8> {
         while self.read_more().await {}
         std::mem::take(&mut self.buffered)

@@ -1,4 +1,4 @@
-//! A real Redis server of its own for each test, and one that only pretends.
+//! A separate Redis server for each test, and a fake one with fixed replies.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,9 +17,13 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{WAIT_LIMIT, eventually, tls::CertificateAuthority};
+use super::{
+    WAIT_LIMIT, eventually,
+    tls::CertificateAuthority,
+    tools::{Tool, redis_server},
+};
 
-/// A running `redis-issue_server_certificate`. Ends when dropped.
+/// A running `redis-server`. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct TestRedis {
     program: PathBuf,
@@ -30,13 +34,13 @@ pub(crate) struct TestRedis {
 }
 
 impl TestRedis {
-    /// Starts one on a free port with these further options; `None` where there is no Redis.
+    /// Starts a server on a free port with further options; `None` if the test is to be skipped.
     pub(crate) async fn start(options: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         Self::start_in(folder, options.iter().map(|&option| option.to_owned()).collect()).await
     }
 
-    /// One that speaks TLS only, with a certificate for `localhost`.
+    /// Starts a server that accepts only TLS, with a certificate for `localhost`.
     pub(crate) async fn with_tls(authority: &CertificateAuthority) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = authority.issue_server_certificate(&["localhost"]);
@@ -53,15 +57,11 @@ impl TestRedis {
         Self::start_in(folder, options).await
     }
 
-    #[expect(
-        clippy::print_stderr,
-        reason = "whoever runs the tests must know that one did nothing"
-    )]
     async fn start_in(folder: TempDir, options: Vec<String>) -> Option<Self> {
-        let Some(program) = program() else {
-            eprintln!("there is no redis-server; run scripts/redis. This test does nothing.");
+        if !Tool::Redis.is_available() {
             return None;
-        };
+        }
+        let program = redis_server()?;
         let port = free_port();
         let child = spawn(&program, folder.path(), &options, port);
         let mut redis = Self { program, folder, options, port, child };
@@ -75,7 +75,7 @@ impl TestRedis {
             TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop)
         })
         .await;
-        assert!(self.child.try_wait().unwrap().is_none(), "redis-server ended");
+        assert!(self.child.try_wait().unwrap().is_none(), "redis-server exited");
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -86,7 +86,7 @@ impl TestRedis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Lets nothing more of it run, or lets it go on.
+    /// Sends a signal, for example to stop and continue the server.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -96,13 +96,13 @@ impl TestRedis {
         self.child.wait().unwrap();
     }
 
-    /// Starts it again on the same port, empty.
+    /// Starts the server again on the same port, without data.
     pub(crate) async fn restart(&mut self) {
         self.child = spawn(&self.program, self.folder.path(), &self.options, self.port);
         self.wait_until_listening().await;
     }
 
-    /// Asks it something.
+    /// Runs a command in database 0.
     pub(crate) async fn run_command(&self, words: &[&str]) -> redis::Value {
         self.run_command_in(0, words).await
     }
@@ -114,12 +114,12 @@ impl TestRedis {
         redis::cmd(command).arg(arguments).query_async(&mut connection).await.unwrap()
     }
 
-    /// The entries of a stream, each with its fields in order.
+    /// Reads the entries of a stream, each with its fields in order.
     pub(crate) async fn read_entries(&self, stream: &str) -> Vec<Vec<(String, Vec<u8>)>> {
         self.read_entries_of(0, stream).await
     }
 
-    /// The same of another database.
+    /// Like [`Self::read_entries`], from another database.
     pub(crate) async fn read_entries_of(
         &self,
         database: u32,
@@ -138,7 +138,7 @@ impl TestRedis {
 }
 
 impl TestRedis {
-    /// How many connections there are that last did an `XADD`.
+    /// Counts the connections whose last command was `XADD`.
     pub(crate) async fn count_xadd_connections(&self) -> usize {
         let clients: String =
             redis::from_redis_value(self.run_command(&["CLIENT", "LIST"]).await).unwrap();
@@ -153,22 +153,10 @@ impl Drop for TestRedis {
     }
 }
 
-/// What scripts/redis found or installed, or what the machine has.
-fn program() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap();
-    let installed = target.join("redis/redis-server");
-    let is_there = installed.exists()
-        || Command::new("redis-server")
-            .arg("--version")
-            .output()
-            .is_ok_and(|ran| ran.status.success());
-    is_there.then(|| if installed.exists() { installed } else { "redis-server".into() })
-}
-
 fn spawn(program: &Path, folder: &Path, options: &[String], port: u16) -> Child {
     let port = port.to_string();
     let mut command = Command::new(program);
-    // The last option of a server with TLS says that the port is for that.
+    // A server with TLS has `--tls-port` as its last option, followed by the port.
     match options.last().map(String::as_str) {
         Some("--tls-port") => command.args(["--port", "0"]).args(options).arg(&port),
         Some(_) | None => command.args(["--port", &port]).args(options),
@@ -182,31 +170,31 @@ fn spawn(program: &Path, folder: &Path, options: &[String], port: u16) -> Child 
         .unwrap()
 }
 
-/// A port that nobody has, and that nobody is given by the system before the server takes it or
-/// while it is stopped: those are above 32,768. Another test asks for others first.
+/// Finds a free port below 32,768: the system does not hand those out, so the port stays free until
+/// the server starts and while it is stopped. Each test begins its search at another port.
 fn free_port() -> u16 {
-    static ASKED: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id() + 100 * ASKED.fetch_add(1, Ordering::Relaxed);
+    static SEARCHES: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() + 100 * SEARCHES.fetch_add(1, Ordering::Relaxed);
     (0..22_000)
         .map(|next| 10_240 + u16::try_from((first + next) % 22_000).unwrap())
         .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .expect("all ports are taken")
 }
 
-/// What a pretender does with what it is sent.
+/// What a fake server does with each command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FakeRedisReply {
-    /// Says this, to everything.
+    /// Replies with these bytes.
     Reply(&'static [u8]),
-    /// Says this again and again.
+    /// Sends these bytes again and again.
     ReplyEndlessly(&'static [u8]),
-    /// Says nothing.
+    /// Reads and never replies.
     Silence,
-    /// Closes as soon as something comes.
+    /// Closes the connection at the first command.
     Close,
 }
 
-/// Listens like Redis and answers as it is told.
+/// A server with fixed replies instead of Redis. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct FakeRedis {
     port: u16,
@@ -215,7 +203,7 @@ pub(crate) struct FakeRedis {
 }
 
 impl FakeRedis {
-    pub(crate) async fn start(answer: FakeRedisReply) -> Self {
+    pub(crate) async fn start(reply: FakeRedisReply) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let calls = Arc::<AtomicUsize>::default();
@@ -223,13 +211,12 @@ impl FakeRedis {
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(serve_fake_redis(stream, answer));
+                tokio::spawn(serve_fake_redis(stream, reply));
             }
         });
         Self { port, calls, accepting }
     }
 
-    /// How often somebody connected.
     pub(crate) fn connection_count(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -245,20 +232,20 @@ impl Drop for FakeRedis {
     }
 }
 
-async fn serve_fake_redis(mut stream: TcpStream, answer: FakeRedisReply) {
-    let mut asked = vec![0; 64 * 1024];
-    while stream.read(&mut asked).await.is_ok_and(|bytes| bytes > 0) {
-        let said = match answer {
-            FakeRedisReply::Reply(said) => stream.write_all(said).await,
-            FakeRedisReply::ReplyEndlessly(said) => loop {
-                if let Err(error) = stream.write_all(said).await {
+async fn serve_fake_redis(mut stream: TcpStream, reply: FakeRedisReply) {
+    let mut command = vec![0; 64 * 1024];
+    while stream.read(&mut command).await.is_ok_and(|bytes| bytes > 0) {
+        let written = match reply {
+            FakeRedisReply::Reply(bytes) => stream.write_all(bytes).await,
+            FakeRedisReply::ReplyEndlessly(bytes) => loop {
+                if let Err(error) = stream.write_all(bytes).await {
                     break Err(error);
                 }
             },
             FakeRedisReply::Silence => Ok(()),
             FakeRedisReply::Close => return,
         };
-        if said.is_err() {
+        if written.is_err() {
             return;
         }
     }

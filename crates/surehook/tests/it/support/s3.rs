@@ -1,4 +1,4 @@
-//! A storage that speaks S3, in a process of its own: moto behind a strict check of signatures, see
+//! An S3 server in a child process: moto behind a strict check of signatures, see
 //! `tests/vendors/s3_server.py`.
 
 use std::{
@@ -8,13 +8,13 @@ use std::{
 
 use surehook_core::media::{Bucket, BucketSpec};
 
-use super::vendor_libraries::installed;
+use super::tools::{Tool, vendor_file};
 
 pub(crate) const BUCKET: &str = "files";
 pub(crate) const ACCESS_KEY: &str = "AKIATESTTESTTEST";
 pub(crate) const SECRET_KEY: &str = "abc/DEF+ghi0123456789secretsecretsecret12";
 
-/// A storage with one empty bucket. Ends when dropped.
+/// An S3 server with one empty bucket. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct S3Server {
     child: Child,
@@ -23,7 +23,8 @@ pub(crate) struct S3Server {
 
 impl S3Server {
     pub(crate) fn start() -> Self {
-        let mut child = Command::new(installed("python/bin/python"))
+        assert!(Tool::Vendors.is_available(), "the S3 server is part of the vendor libraries");
+        let mut child = Command::new(vendor_file("python/bin/python"))
             .args(["-c", include_str!("../../vendors/s3_server.py")])
             .args([BUCKET, ACCESS_KEY, SECRET_KEY, "us-east-1"])
             .stdin(Stdio::piped())
@@ -32,7 +33,10 @@ impl S3Server {
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.trim().strip_prefix("port ").unwrap_or_else(|| panic!("said {line:?}"));
+        let port = line
+            .trim()
+            .strip_prefix("port ")
+            .unwrap_or_else(|| panic!("unexpected output {line:?}"));
         Self { port: port.parse().unwrap(), child }
     }
 
@@ -40,7 +44,7 @@ impl S3Server {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The bucket as settings write it.
+    /// The bucket as in a settings file.
     pub(crate) fn spec(&self) -> BucketSpec {
         BucketSpec {
             endpoint: Some(self.endpoint()),
@@ -68,7 +72,7 @@ impl S3Server {
 
 impl Drop for S3Server {
     fn drop(&mut self) {
-        // Without input there is nothing left to do, and it ends.
+        // The process exits when its input is closed.
         drop(self.child.stdin.take());
         let _ended = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A destination inside the test: answers as it is told and remembers what came.
+//! A destination inside the test: replies as scripted and records every request.
 
 use std::{
     convert::Infallible,
@@ -19,20 +19,20 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::{WAIT_LIMIT, eventually};
 
-/// One request as the destination saw it.
+/// A request as the destination received it.
 #[derive(Clone, Debug)]
 pub(crate) struct SinkRequest {
     pub(crate) at: Instant,
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// What follows the `?`; empty without one.
+    /// Without the `?`; empty if there is none.
     pub(crate) query: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 impl SinkRequest {
-    /// A header as text; empty when it is not there.
+    /// A header as text; empty if absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -51,11 +51,11 @@ pub(crate) enum Reply {
         headers: Vec<(String, String)>,
         body: Bytes,
     },
-    /// First waits.
+    /// Waits, then continues with the inner reply.
     After(Duration, Box<Reply>),
-    /// Never answers, and keeps the connection.
+    /// Never responds and keeps the connection open.
     Hang,
-    /// Closes the connection instead of an answer.
+    /// Closes the connection without a response.
     Close,
 }
 
@@ -64,7 +64,7 @@ impl Reply {
         Self::Response { status, headers: Vec::new(), body: Bytes::new() }
     }
 
-    /// The same answer with one more header.
+    /// Adds a header.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         if let Self::Response { headers, .. } = &mut self {
             headers.push((name.to_owned(), value.to_owned()));
@@ -72,7 +72,7 @@ impl Reply {
         self
     }
 
-    /// The same answer with this body.
+    /// Sets the body.
     pub(crate) fn body(mut self, text: impl Into<Bytes>) -> Self {
         if let Self::Response { body, .. } = &mut self {
             *body = text.into();
@@ -80,44 +80,44 @@ impl Reply {
         self
     }
 
-    /// The same reply, later.
+    /// Delays the reply.
     pub(crate) fn after(self, wait: Duration) -> Self {
         Self::After(wait, Box::new(self))
     }
 }
 
-/// Decides on the answer to a request; the number counts from zero.
+/// Chooses the reply to a request; requests are numbered from zero.
 type Script = dyn Fn(usize, &SinkRequest) -> Reply + Send + Sync;
 
 /// A destination on a free port. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
     address: SocketAddr,
-    arrivals: Arc<Mutex<Vec<SinkRequest>>>,
+    requests: Arc<Mutex<Vec<SinkRequest>>>,
     connections: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
 
 impl Sink {
-    /// A destination that takes everything.
+    /// Starts a destination that responds 200 to everything.
     pub(crate) async fn ok() -> Self {
         Self::with_script(|_, _| Reply::status(200)).await
     }
 
-    /// A destination that gives these replies in their order, and the last one ever after.
+    /// Starts a destination that gives these replies in order and repeats the last one.
     pub(crate) async fn with_replies(replies: impl IntoIterator<Item = Reply>) -> Self {
         let replies: Vec<Reply> = replies.into_iter().collect();
         Self::with_script(move |number, _| replies[number.min(replies.len() - 1)].clone()).await
     }
 
-    /// A destination that decides by what comes.
+    /// Starts a destination that chooses its reply by the request.
     pub(crate) async fn with_script(
         script: impl Fn(usize, &SinkRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let arrivals = Arc::new(Mutex::new(Vec::new()));
-        let (kept, script): (_, Arc<Script>) = (Arc::clone(&arrivals), Arc::new(script));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (recorded, script): (_, Arc<Script>) = (Arc::clone(&requests), Arc::new(script));
         let connections = Arc::new(AtomicUsize::new(0));
         let open = Arc::clone(&connections);
         let accepting = tokio::spawn(async move {
@@ -125,49 +125,48 @@ impl Sink {
                 let (stream, _) = listener.accept().await.unwrap();
                 open.fetch_add(1, Ordering::SeqCst);
                 let open = Arc::clone(&open);
-                let (kept, script) = (Arc::clone(&kept), Arc::clone(&script));
+                let (recorded, script) = (Arc::clone(&recorded), Arc::clone(&script));
                 let service = service_fn(move |request| {
-                    reply(Arc::clone(&kept), Arc::clone(&script), request)
+                    reply(Arc::clone(&recorded), Arc::clone(&script), request)
                 });
                 tokio::spawn(async move {
-                    // A connection that ends badly is what some tests are about.
+                    // Some tests break the connection on purpose.
                     let _ended =
                         http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { address, arrivals, connections, accepting }
+        Self { address, requests, connections, accepting }
     }
 
-    /// The address to configure.
+    /// The URL to configure.
     pub(crate) fn url(&self) -> String {
         format!("{}/hook", self.origin())
     }
 
-    /// The same without a path.
+    /// The URL without a path.
     pub(crate) fn origin(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// All that came so far, in order.
+    /// All requests so far, in order.
     pub(crate) fn requests(&self) -> Vec<SinkRequest> {
-        self.arrivals.lock().unwrap().clone()
+        self.requests.lock().unwrap().clone()
     }
 
-    /// How many came so far.
     pub(crate) fn count(&self) -> usize {
-        self.arrivals.lock().unwrap().len()
+        self.requests.lock().unwrap().len()
     }
 
-    /// Waits until so many requests have come.
+    /// Waits until at least `count` requests were received.
     pub(crate) async fn wait_for_requests(&self, count: usize) -> Vec<SinkRequest> {
         eventually(WAIT_LIMIT, || async { Some(self.requests()).filter(|all| all.len() >= count) })
             .await
     }
 
-    /// Waits until all that was sent has been read: every connection is closed. That happens only
-    /// once the sender has ended.
+    /// Waits until every connection is closed and so everything sent has been read. That happens only
+    /// after the sender has exited.
     pub(crate) async fn wait_until_disconnected(&self) {
         let open = || self.connections.load(Ordering::SeqCst);
         eventually(WAIT_LIMIT, || async { (open() == 0).then_some(()) }).await;
@@ -181,7 +180,7 @@ impl Drop for Sink {
 }
 
 async fn reply(
-    kept: Arc<Mutex<Vec<SinkRequest>>>,
+    recorded: Arc<Mutex<Vec<SinkRequest>>>,
     script: Arc<Script>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, String> {
@@ -190,11 +189,11 @@ async fn reply(
     let path = head.uri.path().to_owned();
     let query = head.uri.query().unwrap_or_default().to_owned();
     let (method, headers) = (head.method, head.headers);
-    let arrival = SinkRequest { at: Instant::now(), method, path, query, headers, body };
+    let request = SinkRequest { at: Instant::now(), method, path, query, headers, body };
     let mut reply = {
-        let mut kept = kept.lock().unwrap();
-        let reply = script(kept.len(), &arrival);
-        kept.push(arrival);
+        let mut recorded = recorded.lock().unwrap();
+        let reply = script(recorded.len(), &request);
+        recorded.push(request);
         reply
     };
     loop {
@@ -207,14 +206,14 @@ async fn reply(
                 let never: Infallible = std::future::pending().await;
                 match never {}
             }
-            // An error makes hyper drop the connection without a word.
-            Reply::Close => return Err("told to close".to_owned()),
+            // An error makes hyper close the connection without a response.
+            Reply::Close => return Err("closed by the script".to_owned()),
             Reply::Response { status, headers, body } => {
-                let mut answer = Response::builder().status(status);
+                let mut response = Response::builder().status(status);
                 for (name, value) in &headers {
-                    answer = answer.header(name, value);
+                    response = response.header(name, value);
                 }
-                return answer.body(Full::new(body)).map_err(|error| error.to_string());
+                return response.body(Full::new(body)).map_err(|error| error.to_string());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A destination with TLS, its own authority, and certificates for those who call it.
+//! A destination with TLS, its certificate authority, and client certificates.
 
 use std::sync::{
     Arc,
@@ -23,7 +23,6 @@ use rustls::{
 use tokio::{io::AsyncWriteExt as _, net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// Who signs, for both sides.
 pub(crate) struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
 impl CertificateAuthority {
@@ -34,7 +33,7 @@ impl CertificateAuthority {
         Self(CertifiedIssuer::self_signed(params, key).unwrap())
     }
 
-    /// Its certificate, in PEM.
+    /// The certificate of the authority in PEM.
     pub(crate) fn pem(&self) -> String {
         pem("CERTIFICATE", self.0.der())
     }
@@ -51,24 +50,24 @@ impl CertificateAuthority {
         (params.signed_by(&key, &self.0).unwrap(), key)
     }
 
-    /// A certificate for somebody who calls, and its key, in PEM.
+    /// A client certificate and its key in PEM.
     pub(crate) fn issue_client_certificate(&self) -> (String, String) {
         let (certificate, key) = self.sign(&["gateway"], ExtendedKeyUsagePurpose::ClientAuth);
         (pem("CERTIFICATE", certificate.der()), pem("PRIVATE KEY", &key.serialize_der()))
     }
 
-    /// The same for somebody who is called, by these names.
+    /// A server certificate for these names and its key in PEM.
     pub(crate) fn issue_server_certificate(&self, names: &[&str]) -> (String, String) {
         let (certificate, key) = self.sign(names, ExtendedKeyUsagePurpose::ServerAuth);
         (pem("CERTIFICATE", certificate.der()), pem("PRIVATE KEY", &key.serialize_der()))
     }
 }
 
-fn pem(what: &str, der: &[u8]) -> String {
-    format!("-----BEGIN {what}-----\n{}\n-----END {what}-----\n", BASE64.encode(der))
+fn pem(label: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64.encode(der))
 }
 
-/// A destination at `https://127.0.0.1` that answers 200. Stops when dropped.
+/// A destination at `https://127.0.0.1` that responds 200. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct TlsSink {
     port: u16,
@@ -77,7 +76,7 @@ pub(crate) struct TlsSink {
 }
 
 impl TlsSink {
-    /// Wants a certificate of `clients` from whoever calls, if that is given.
+    /// Starts with HTTP/2 and HTTP/1.1; requires client certificates issued by `clients`, if given.
     pub(crate) async fn start(
         authority: &CertificateAuthority,
         clients: Option<&CertificateAuthority>,
@@ -85,7 +84,7 @@ impl TlsSink {
         Self::speaking(&["h2", "http/1.1"], authority, clients).await
     }
 
-    /// The same, with these protocols.
+    /// Like [`Self::start`], with these protocols.
     pub(crate) async fn speaking(
         protocols: &[&str],
         authority: &CertificateAuthority,
@@ -141,8 +140,8 @@ async fn accept(listener: TcpListener, config: ServerConfig, arrived: Arc<Atomic
             let stream = match acceptor.accept(stream).into_fallible().await {
                 Ok(stream) => stream,
                 Err((_, mut refused)) => {
-                    // Closed with something unread, the connection would be reset, and the alert
-                    // that says why could be lost on the way.
+                    // Closing with unread bytes would reset the connection, and the alert with the
+                    // reason could be lost.
                     refused.shutdown().await.ok();
                     tokio::io::copy(&mut refused, &mut tokio::io::sink()).await.ok();
                     return;
@@ -154,7 +153,7 @@ async fn accept(listener: TcpListener, config: ServerConfig, arrived: Arc<Atomic
                 async { Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::new()))) }
             });
             let stream = TokioIo::new(stream);
-            // A connection that ends badly is what some tests are about.
+            // Some tests break the connection on purpose.
             if is_http2 {
                 let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 let _ended = builder.serve_connection(stream, service).await;

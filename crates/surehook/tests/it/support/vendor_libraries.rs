@@ -1,18 +1,19 @@
-//! The vendors' own libraries, which sign and verify webhooks on the other side of a pipe.
+//! The vendors' own libraries, which sign and verify webhooks in a child process.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
+use super::tools::vendor_file;
+
 /// A webhook as a vendor sends it.
 #[derive(Clone, Debug)]
 pub(crate) struct Webhook {
-    /// The address that the vendor calls.
+    /// The URL that the vendor calls.
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
@@ -29,73 +30,73 @@ impl Webhook {
     }
 }
 
-/// All libraries of one language, in one process. Ends when dropped.
+/// All libraries of one language in one child process. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct VendorLibraries {
     language: &'static str,
     child: Child,
-    questions: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    requests: Option<ChildStdin>,
+    responses: BufReader<ChildStdout>,
     listed: Vec<Value>,
 }
 
 impl VendorLibraries {
-    /// Those of Python, which are on `PyPI`.
+    /// Starts the Python libraries.
     pub(crate) fn python() -> Self {
-        let mut command = Command::new(installed("python/bin/python"));
+        let mut command = Command::new(vendor_file("python/bin/python"));
         command.args(["-c", include_str!("../../vendors/driver.py")]);
         Self::start("Python", command)
     }
 
-    /// Those of Node, which are on npm.
+    /// Starts the Node libraries.
     pub(crate) fn node() -> Self {
         let mut command = Command::new("node");
-        // Packages are looked for beside the program, and for this one that is where it runs.
-        command.current_dir(installed("node"));
+        // Node resolves the packages of a script given by --eval from the working folder.
+        command.current_dir(vendor_file("node"));
         command.args(["--input-type=module", "--eval", include_str!("../../vendors/driver.mjs")]);
         Self::start("Node", command)
     }
 
     fn start(language: &'static str, mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let questions = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let mut started = Self { language, child, questions, answers, listed: Vec::new() };
-        let listed = started.ask(&json!({ "op": "list" }));
+        let requests = child.stdin.take();
+        let responses = BufReader::new(child.stdout.take().unwrap());
+        let mut started = Self { language, child, requests, responses, listed: Vec::new() };
+        let listed = started.request(&json!({ "op": "list" }));
         started.listed = listed["libraries"].as_array().unwrap().clone();
         started
     }
 
-    /// The vendors with a library here.
+    /// The vendors that have a library in this language.
     pub(crate) fn vendors(&self) -> Vec<&str> {
         self.listed.iter().map(|library| library["vendor"].as_str().unwrap()).collect()
     }
 
-    /// The library of a vendor, for people.
+    /// Name and version of a vendor's library, for failure messages.
     pub(crate) fn name(&self, vendor: &str) -> String {
-        let found = self.of(vendor).unwrap();
+        let found = self.find(vendor).unwrap();
         let text = |field: &str| found[field].as_str().unwrap();
         format!("{} {} ({})", text("library"), text("version"), self.language)
     }
 
-    pub(crate) fn knows(&self, vendor: &str) -> bool {
-        self.of(vendor).is_some()
+    pub(crate) fn has_library(&self, vendor: &str) -> bool {
+        self.find(vendor).is_some()
     }
 
-    pub(crate) fn signs(&self, vendor: &str) -> bool {
-        self.of(vendor).is_some_and(|library| library["signs"] == true)
+    pub(crate) fn can_sign(&self, vendor: &str) -> bool {
+        self.find(vendor).is_some_and(|library| library["signs"] == true)
     }
 
-    fn of(&self, vendor: &str) -> Option<&Value> {
+    fn find(&self, vendor: &str) -> Option<&Value> {
         self.listed.iter().find(|library| library["vendor"] == vendor)
     }
 
-    /// A certificate and its key, for vendors that sign with one.
-    pub(crate) fn keys(&mut self) -> Value {
-        self.ask(&json!({ "op": "keys" }))
+    /// Generates a certificate and its key, for vendors that sign with one.
+    pub(crate) fn generate_keys(&mut self) -> Value {
+        self.request(&json!({ "op": "keys" }))
     }
 
-    /// The webhook with the vendor's signature on it.
+    /// Adds the vendor's signature to a webhook.
     pub(crate) fn sign(
         &mut self,
         vendor: &str,
@@ -103,67 +104,57 @@ impl VendorLibraries {
         webhook: &Webhook,
         now: i64,
     ) -> Webhook {
-        let mut question = webhook.as_json();
-        question["op"] = "sign".into();
-        question["vendor"] = vendor.into();
-        question["secret"] = secret.clone();
-        question["now"] = now.into();
-        let answer = self.ask(&question);
+        let mut request = webhook.as_json();
+        request["op"] = "sign".into();
+        request["vendor"] = vendor.into();
+        request["secret"] = secret.clone();
+        request["now"] = now.into();
+        let response = self.request(&request);
         let mut signed = webhook.clone();
-        for (name, value) in answer["headers"].as_object().unwrap_or_else(|| panic!("{answer}")) {
+        for (name, value) in response["headers"].as_object().unwrap_or_else(|| panic!("{response}"))
+        {
             signed.headers.push((name.clone(), value.as_str().unwrap().to_owned()));
         }
-        if let Some(url) = answer["url"].as_str() {
+        if let Some(url) = response["url"].as_str() {
             url.clone_into(&mut signed.url);
         }
         signed
     }
 
-    /// Whether the library takes the webhook, or why not.
+    /// Verifies a webhook with the library; the error is the library's reason.
     pub(crate) fn verify(
         &mut self,
         vendor: &str,
         secret: &Value,
         webhook: &Webhook,
     ) -> Result<(), String> {
-        let mut question = webhook.as_json();
-        question["op"] = "verify".into();
-        question["vendor"] = vendor.into();
-        question["secret"] = secret.clone();
-        let answer = self.ask(&question);
-        match answer["ok"].as_bool() {
+        let mut request = webhook.as_json();
+        request["op"] = "verify".into();
+        request["vendor"] = vendor.into();
+        request["secret"] = secret.clone();
+        let response = self.request(&request);
+        match response["ok"].as_bool() {
             Some(true) => Ok(()),
-            Some(false) => Err(answer["error"].as_str().unwrap_or("false").to_owned()),
-            None => panic!("{} answered {answer}", self.language),
+            Some(false) => Err(response["error"].as_str().unwrap_or("false").to_owned()),
+            None => panic!("{} responded {response}", self.language),
         }
     }
 
-    fn ask(&mut self, question: &Value) -> Value {
-        let questions = self.questions.as_mut().unwrap();
-        writeln!(questions, "{question}").unwrap();
-        questions.flush().unwrap();
+    fn request(&mut self, request: &Value) -> Value {
+        let requests = self.requests.as_mut().unwrap();
+        writeln!(requests, "{request}").unwrap();
+        requests.flush().unwrap();
         let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
+        self.responses.read_line(&mut line).unwrap();
         serde_json::from_str(&line)
-            .unwrap_or_else(|error| panic!("{} answered {line:?}: {error}", self.language))
+            .unwrap_or_else(|error| panic!("{} responded {line:?}: {error}", self.language))
     }
 }
 
 impl Drop for VendorLibraries {
     fn drop(&mut self) {
-        // Without questions there is nothing left to do, and it ends.
-        drop(self.questions.take());
+        // The process exits when its input is closed.
+        drop(self.requests.take());
         let _ended = self.child.wait();
     }
-}
-
-/// Something that `scripts/vendors` has installed. A test without it fails: whoever leaves it out
-/// should know.
-#[track_caller]
-pub(super) fn installed(part: &str) -> PathBuf {
-    // Where cargo builds: the program under test is in target/debug.
-    let target = Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap();
-    let path = target.join("vendors").join(part);
-    assert!(path.exists(), "{} is missing; run scripts/vendors", path.display());
-    path
 }

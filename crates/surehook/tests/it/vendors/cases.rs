@@ -1,4 +1,4 @@
-//! What the vendors sign, and with what: the samples of their presets.
+//! Webhooks of the vendors: the samples of their presets, and the secrets that sign them.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
@@ -12,15 +12,15 @@ use surehook_core::{
 
 use crate::support::{unix_now, vendor_libraries::Webhook};
 
-/// What the vendors are told to call.
+/// The public origin of the gateway.
 pub(super) const ORIGIN: &str = "https://hooks.example.com";
 pub(super) const WHSEC: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 pub(super) const PLAIN: &str = "a-shared-secret-of-32-characters";
-/// A pair of keys (RFC 8032, test 1).
+/// A key pair (RFC 8032, test 1).
 pub(super) const PRIVATE: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
 pub(super) const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 
-/// A vendor as its libraries are asked for, and the preset for its webhooks.
+/// The name of a vendor in the drivers, and the preset for its webhooks.
 pub(super) const VENDORS: &[(&str, &str)] = &[
     ("discord", "discord"),
     ("evolution-api", "evolution-api"),
@@ -42,8 +42,8 @@ pub(super) const VENDORS: &[(&str, &str)] = &[
     ("zoom", "zoom"),
 ];
 
-/// What the vendor knows.
-pub(super) fn secret_of(vendor: &str) -> Value {
+/// The secret that the vendor signs with.
+pub(super) fn vendor_secret(vendor: &str) -> Value {
     match vendor {
         "standard-webhooks" | "svix" => WHSEC.into(),
         "discord" => json!({ "public_key": PUBLIC, "private_key": PRIVATE }),
@@ -51,8 +51,8 @@ pub(super) fn secret_of(vendor: &str) -> Value {
     }
 }
 
-/// What we are told.
-pub(super) fn secret_for(preset: &str) -> &'static str {
+/// The secret that the gateway is configured with.
+pub(super) fn gateway_secret(preset: &str) -> &'static str {
     match preset {
         "gitlab" | "standard-webhooks" => WHSEC,
         "discord" => PUBLIC,
@@ -60,21 +60,21 @@ pub(super) fn secret_for(preset: &str) -> &'static str {
     }
 }
 
-/// Whether the signature says anything about the body.
+/// Whether the signature covers the body.
 pub(super) fn covers_body(vendor: &str) -> bool {
     !matches!(vendor, "evolution-api" | "mercado-pago" | "telegram")
 }
 
-/// Whether we can sign as this vendor for a destination: not with half of a pair of keys, and not
-/// where the signature is part of the address.
-pub(super) fn is_signed_anew(preset: &str) -> bool {
+/// Whether the gateway can sign as this vendor: not with only a public key, and not where the
+/// signature is part of the URL.
+pub(super) fn can_resign(preset: &str) -> bool {
     !matches!(preset, "discord" | "paypal" | "twilio")
 }
 
-/// A sample of a preset with something in its places; `number` makes it an event of its own.
+/// A sample of a preset with its placeholders filled; `number` makes the event unique.
 pub(super) fn unsigned(preset: &str, sample: &SampleEvent, number: usize) -> Webhook {
     let now = unix_now();
-    let filled = |text: &str| {
+    let fill = |text: &str| {
         let text = text.replace("{{id}}", &format!("test{number:012}"));
         let text = text.replace("{{number}}", &format!("{}", 1_000_000 + number));
         let text = text.replace("{{uuid}}", &format!("018f8e5a-0000-7000-8000-{number:012}"));
@@ -85,15 +85,15 @@ pub(super) fn unsigned(preset: &str, sample: &SampleEvent, number: usize) -> Web
     };
     let headers = sample.headers.iter();
     Webhook {
-        url: format!("{ORIGIN}/in/{preset}{}", filled(sample.target)),
-        headers: headers.map(|(name, value)| ((*name).to_owned(), filled(value))).collect(),
-        body: filled(sample.body).into(),
+        url: format!("{ORIGIN}/in/{preset}{}", fill(sample.target)),
+        headers: headers.map(|(name, value)| ((*name).to_owned(), fill(value))).collect(),
+        body: fill(sample.body).into(),
     }
 }
 
-/// The webhook with the signature that we would make.
+/// The webhook with a signature made by the gateway's verifier.
 pub(super) fn signed_by_us(preset: &str, webhook: &Webhook) -> Webhook {
-    let secret = Secret::new(secret_for(preset));
+    let secret = Secret::new(gateway_secret(preset));
     let verifier = provider::find(preset).unwrap().verifier(vec![secret]).unwrap();
     let headers = header_map(webhook);
     let outgoing = OutgoingRequest {
@@ -103,9 +103,9 @@ pub(super) fn signed_by_us(preset: &str, webhook: &Webhook) -> Webhook {
         body: &webhook.body,
     };
     let signed = verifier.sign(&outgoing, Timestamp::from_millis(unix_now() * 1000)).unwrap();
-    let made = signed.headers.into_iter().map(|(name, value)| (name.to_string(), value));
+    let headers = signed.headers.into_iter().map(|(name, value)| (name.to_string(), value));
     let mut webhook = webhook.clone();
-    webhook.headers.extend(made);
+    webhook.headers.extend(headers);
     webhook
 }
 
@@ -131,10 +131,10 @@ pub(super) fn incoming<'r>(
     }
 }
 
-/// What is delivered of a webhook: the bodies of its events.
-pub(super) fn events(preset: &str, webhook: &Webhook) -> Vec<Bytes> {
+/// The bodies of the events that are delivered for a webhook.
+pub(super) fn delivered_bodies(preset: &str, webhook: &Webhook) -> Vec<Bytes> {
     let headers = header_map(webhook);
-    let secret = Secret::new(secret_for(preset));
+    let secret = Secret::new(gateway_secret(preset));
     let provider = provider::find(preset).unwrap();
     match provider.parse_request(&incoming(preset, webhook, &headers), Some(&secret)) {
         ParsedRequest::Handshake(_) => Vec::new(),
@@ -145,9 +145,9 @@ pub(super) fn events(preset: &str, webhook: &Webhook) -> Vec<Bytes> {
     }
 }
 
-/// The same webhook with one bit changed: in each header that `unsigned` does not have, and in the
-/// body if the signature covers it.
-pub(super) fn changed(
+/// Copies of the webhook with one changed bit each: in every header that was added by signing, and in
+/// the body if the signature covers it.
+pub(super) fn tampered_webhooks(
     vendor: &str,
     signed: &Webhook,
     unsigned: &Webhook,
@@ -163,7 +163,7 @@ pub(super) fn changed(
     }
     if covers_body(vendor) {
         let mut webhook = signed.clone();
-        // A digit for a digit, so that it is still what it was otherwise.
+        // Replaces a digit by a digit, so that the body stays valid.
         let at = webhook.body.iter().rposition(u8::is_ascii_digit).unwrap();
         webhook.body[at] ^= 1;
         all.push(("body".to_owned(), webhook));

@@ -1,10 +1,10 @@
-//! axe-core, which finds what people who cannot see or use a mouse stumble over.
+//! axe-core, which checks pages for accessibility problems.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::{super::vendor_libraries::installed, Browser};
+use super::{super::tools::vendor_file, Browser};
 
 /// WCAG 2.2 up to AA.
 const TAGS: [&str; 5] = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
@@ -15,13 +15,13 @@ const RUN: &str = r"
         .then(found => done(found.violations), error => done(String(error)));
 ";
 
-/// A rule that the page breaks.
+/// A rule that the page breaks, with every element that breaks it.
 #[derive(Clone, Debug)]
 pub(crate) struct AxeViolation {
     pub(crate) rule: String,
     pub(crate) impact: String,
     help: String,
-    /// The HTML of every element that breaks it.
+    /// As HTML.
     pub(crate) elements: Vec<String>,
 }
 
@@ -32,11 +32,11 @@ impl fmt::Display for AxeViolation {
     }
 }
 
-/// What is serious or critical on the page as it is now.
+/// Finds serious and critical violations on the current page.
 pub(crate) async fn axe(browser: &Browser) -> Vec<AxeViolation> {
-    // It is large: a page gets it once.
+    // The script is large: load it once per page.
     if browser.run("return typeof window.axe", &[]).await == "undefined" {
-        let source = std::fs::read_to_string(installed("node/node_modules/axe-core/axe.min.js"));
+        let source = std::fs::read_to_string(vendor_file("node/node_modules/axe-core/axe.min.js"));
         browser.run(&source.unwrap(), &[]).await;
     }
     let found = browser.run_async(RUN, &[json!(TAGS)]).await;
@@ -56,7 +56,7 @@ pub(crate) async fn axe(browser: &Browser) -> Vec<AxeViolation> {
     violations.filter(|one| matches!(one.impact.as_str(), "serious" | "critical")).collect()
 }
 
-/// Fails with all of them, if there are any.
+/// Fails if the page has serious or critical violations.
 pub(crate) async fn assert_accessible(browser: &Browser) {
     let found: Vec<String> = axe(browser).await.iter().map(AxeViolation::to_string).collect();
     assert!(found.is_empty(), "{}:\n{}", browser.url().await, found.join("\n"));

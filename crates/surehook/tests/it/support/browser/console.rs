@@ -1,5 +1,5 @@
-//! What a page tells on the console: errors, what its content security policy forbade, and whether
-//! foreign code ran. The console outlives the page, so nothing is lost when the browser goes on.
+//! The console of the browser: errors, violations of the content security policy, and foreign code
+//! that ran. The console outlives a page, so nothing is lost when the browser opens the next one.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Browser;
 
-/// Runs in every page before anything of its own does.
+/// Runs in every page before its own scripts.
 const WATCH: &str = r#"
     addEventListener('securitypolicyviolation', event => console.error('forbidden by policy: '
         + event.effectiveDirective + ' ' + event.blockedURI + ' ' + event.sample));
@@ -18,11 +18,10 @@ const WATCH: &str = r#"
     });
 "#;
 
-/// One line of the console.
 #[derive(Clone, Debug)]
 pub(crate) struct ConsoleEntry {
     pub(crate) level: String,
-    /// Who told it, such as `network`, `security` or `console-api`.
+    /// Such as `network`, `security` or `console-api`.
     pub(crate) source: String,
     pub(crate) text: String,
 }
@@ -40,13 +39,13 @@ impl fmt::Display for ConsoleEntry {
 }
 
 impl Browser {
-    /// Watches over every page from now on.
+    /// Installs the watching script in every page opened from now on.
     pub(super) async fn install_console_watch(&self) {
         let script = json!({ "source": WATCH });
         self.cdp("Page.addScriptToEvaluateOnNewDocument", script).await;
     }
 
-    /// Everything that the console was told since the browser started.
+    /// All console entries since the browser started.
     pub(crate) async fn console(&self) -> Vec<ConsoleEntry> {
         let new = self.session.execute("POST", "/se/log", &json!({ "type": "browser" })).await;
         let text = |entry: &Value, part: &str| entry[part].as_str().unwrap_or_default().to_owned();
@@ -60,29 +59,30 @@ impl Browser {
         all.clone()
     }
 
-    /// What the content security policy of any page forbade.
+    /// Violations of the content security policy of any page.
     pub(crate) async fn policy_violations(&self) -> Vec<ConsoleEntry> {
         self.entries_containing("forbidden by policy: ").await
     }
 
-    /// What set `window.__xss` in any page; the payloads of `support::xss` do.
+    /// Code that set `window.__xss` in any page, as the payloads of `support::xss` do.
     pub(crate) async fn foreign_code_reports(&self) -> Vec<ConsoleEntry> {
         self.entries_containing("foreign code ran: ").await
     }
 
-    async fn entries_containing(&self, what: &str) -> Vec<ConsoleEntry> {
-        self.console().await.into_iter().filter(|entry| entry.text.contains(what)).collect()
+    async fn entries_containing(&self, text: &str) -> Vec<ConsoleEntry> {
+        self.console().await.into_iter().filter(|entry| entry.text.contains(text)).collect()
     }
 
-    /// Fails unless all pages were without errors: none of JavaScript, nothing forbidden, no answer
-    /// of 400 and above, no dialog, no foreign code.
+    /// Fails if any page had an error: a JavaScript exception, a policy violation, a response of 400
+    /// and above, a dialog, or foreign code.
     pub(crate) async fn assert_no_console_errors(&self) {
         self.assert_no_console_errors_except(&[]).await;
     }
 
-    /// The same, but for errors with one of these texts in them: `status of 422`.
+    /// Like [`Self::assert_no_console_errors`], but ignores errors that contain one of these texts, such
+    /// as `status of 422`.
     pub(crate) async fn assert_no_console_errors_except(&self, expected: &[&str]) {
-        // Meets a dialog, which the console does not tell of.
+        // Fails if a dialog is open, which the console does not report.
         self.run("return 1", &[]).await;
         let is_expected =
             |entry: &ConsoleEntry| expected.iter().any(|expected| entry.text.contains(expected));
@@ -93,6 +93,6 @@ impl Browser {
             .filter(|entry| entry.is_error() && !is_expected(entry))
             .map(ConsoleEntry::to_string)
             .collect();
-        assert!(errors.is_empty(), "the console was told:\n{}", errors.join("\n"));
+        assert!(errors.is_empty(), "errors on the console:\n{}", errors.join("\n"));
     }
 }

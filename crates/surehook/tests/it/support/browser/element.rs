@@ -1,4 +1,4 @@
-//! Elements by CSS. What a page swaps in later is waited for.
+//! Elements by CSS selector. Elements that a page adds later are waited for.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,9 @@ use super::{
     webdriver::WebDriverError,
 };
 
-/// The name under which `WebDriver` hands out elements.
+/// The field name of element references in `WebDriver`.
 const REFERENCE: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// An element of the page that was open when it was found.
 #[derive(Debug)]
 pub(crate) struct Element<'a> {
     browser: &'a Browser,
@@ -19,30 +18,30 @@ pub(crate) struct Element<'a> {
 }
 
 impl Element<'_> {
-    /// The text that a person sees of it.
+    /// The visible text.
     pub(crate) async fn text(&self) -> String {
-        self.ask("GET", "/text", &Value::Null).await.unwrap().as_str().unwrap().to_owned()
+        self.call("GET", "/text", &Value::Null).await.unwrap().as_str().unwrap().to_owned()
     }
 
-    /// What the page wrote as an attribute, or set as the property of that name.
+    /// The attribute or property of this name.
     pub(crate) async fn attribute(&self, name: &str) -> Option<String> {
-        let found = self.ask("GET", &format!("/attribute/{name}"), &Value::Null).await.unwrap();
+        let found = self.call("GET", &format!("/attribute/{name}"), &Value::Null).await.unwrap();
         found.as_str().map(str::to_owned)
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, WebDriverError> {
+    async fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, WebDriverError> {
         self.browser.session.call(method, &format!("/element/{}{path}", self.id), body).await
     }
 }
 
 impl Browser {
-    /// The first element of this kind, as soon as there is one.
+    /// Waits for the first matching element.
     #[track_caller]
     pub(crate) fn find(&self, css: &str) -> impl Future<Output = Element<'_>> {
         eventually(WAIT_LIMIT, move || async move { self.find_all(css).await.into_iter().next() })
     }
 
-    /// All that are there now.
+    /// All matching elements at this moment.
     pub(crate) async fn find_all(&self, css: &str) -> Vec<Element<'_>> {
         let body = json!({ "using": "css selector", "value": css });
         match self.session.call("POST", "/elements", &body).await {
@@ -55,27 +54,27 @@ impl Browser {
                     id: one[REFERENCE].as_str().unwrap().to_owned(),
                 })
                 .collect(),
-            Err(refusal) if refusal.error == "invalid selector" => panic!("{refusal:?}"),
-            // The page is just being left.
+            Err(error) if error.code == "invalid selector" => panic!("{error:?}"),
+            // The page is being left.
             Err(_) => Vec::new(),
         }
     }
 
-    /// The text of the first element of this kind.
+    /// The text of the first matching element.
     #[track_caller]
     pub(crate) fn text(&self, css: &str) -> impl Future<Output = String> {
         let asked = self.act(css, "GET", "/text", Value::Null);
         async { asked.await.as_str().unwrap().to_owned() }
     }
 
-    /// Clicks in the middle of the first element of this kind, once a click there reaches it.
+    /// Clicks the first matching element as soon as it can be clicked.
     #[track_caller]
     pub(crate) fn click(&self, css: &str) -> impl Future<Output = ()> {
         let clicked = self.act(css, "POST", "/click", json!({}));
         async { drop(clicked.await) }
     }
 
-    /// Types into the first field of this kind, after what is there.
+    /// Types into the first matching field, after its current text.
     #[track_caller]
     pub(crate) fn type_into(&self, css: &str, text: &str) -> impl Future<Output = ()> {
         let typed = self.act(css, "POST", "/value", json!({ "text": text }));
@@ -89,7 +88,7 @@ impl Browser {
         async { drop(cleared.await) }
     }
 
-    /// Presses keys wherever the focus is; see [`super::key`] for those that are no letters.
+    /// Presses keys in the focused element; [`super::key`] has the special keys.
     pub(crate) async fn keys(&self, keys: &str) {
         let press = |action: &str, key: char| json!({ "type": action, "value": key.to_string() });
         let shift = super::key::SHIFT.chars().next().unwrap();
@@ -111,8 +110,8 @@ impl Browser {
         self.session.execute("POST", "/actions", &body).await;
     }
 
-    /// Does something with the first element of this kind, again while it is not there, covered,
-    /// or was replaced between finding and doing.
+    /// Runs an action on the first matching element. Repeats it while the element is missing, covered,
+    /// or was replaced in between.
     #[track_caller]
     fn act(
         &self,
@@ -121,20 +120,20 @@ impl Browser {
         path: &'static str,
         body: Value,
     ) -> impl Future<Output = Value> {
-        let asked_at = std::panic::Location::caller();
+        let caller = std::panic::Location::caller();
         async move {
-            let begun = std::time::Instant::now();
+            let started = std::time::Instant::now();
             let mut last = None;
             loop {
                 if let Some(element) = self.find_all(css).await.into_iter().next() {
-                    match element.ask(method, path, &body).await {
-                        Ok(answer) => return answer,
-                        Err(refusal) => last = Some(refusal),
+                    match element.call(method, path, &body).await {
+                        Ok(value) => return value,
+                        Err(error) => last = Some(error),
                     }
                 }
                 assert!(
-                    begun.elapsed() < WAIT_LIMIT,
-                    "{method} {path} of {css:?} in vain, asked at {asked_at}: {last:?}"
+                    started.elapsed() < WAIT_LIMIT,
+                    "{method} {path} of {css:?} failed, called at {caller}: {last:?}"
                 );
                 tokio::time::sleep(super::super::POLL_INTERVAL).await;
             }

@@ -1,10 +1,9 @@
-//! Other screens, other tastes and a network that fails.
+//! Emulates screen sizes, color schemes and a failing network.
 
 use serde_json::json;
 
 use super::Browser;
 
-/// What a person asked the system for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ColorScheme {
     Light,
@@ -20,19 +19,19 @@ impl ColorScheme {
     }
 }
 
-/// Up to this width, in pixels, the screen is that of a telephone.
-const TELEPHONE: u32 = 600;
+/// Up to this width in pixels, a phone is emulated.
+const PHONE_WIDTH_MAX: u32 = 600;
 
 impl Browser {
-    /// Makes the page exactly so wide and high; a window of a browser would not become that narrow.
+    /// Sets the viewport; a real window could not become as narrow as a phone.
     pub(crate) async fn resize(&self, width: u32, height: u32) {
         let screen = json!({
-            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= TELEPHONE,
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= PHONE_WIDTH_MAX,
         });
         self.cdp("Emulation.setDeviceMetricsOverride", screen).await;
     }
 
-    /// Answers `prefers-color-scheme`. Nothing moves either, so that pictures are the same each time.
+    /// Sets `prefers-color-scheme`, and turns animations off so that screenshots are reproducible.
     pub(crate) async fn set_color_scheme(&self, scheme: ColorScheme) {
         let features = json!({ "features": [
             { "name": "prefers-color-scheme", "value": scheme.name() },
@@ -41,7 +40,7 @@ impl Browser {
         self.cdp("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// Cuts the browser off from the network, or lets it back.
+    /// Disconnects the browser from the network, or connects it again.
     pub(crate) async fn set_offline(&self, is_offline: bool) {
         self.cdp("Network.enable", json!({})).await;
         let network = json!({

@@ -1,5 +1,5 @@
-//! A real Chromium of its own for each test, without a window, driven over `WebDriver` as a person
-//! would use it (decision 0053). Whatever waits here waits for a fact and gives up after [`WAIT_LIMIT`].
+//! A separate headless Chromium for each test, driven over `WebDriver` (decision 0053). Every wait is
+//! for a condition and gives up after [`WAIT_LIMIT`].
 
 mod axe;
 mod chromedriver;
@@ -8,31 +8,30 @@ mod element;
 mod emulate;
 mod webdriver;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Mutex,
-};
+use std::{path::Path, sync::Mutex};
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::{chromedriver::ChromeDriver, console::ConsoleEntry, webdriver::WebDriverSession};
-use super::{WAIT_LIMIT, eventually};
+use super::{
+    WAIT_LIMIT, eventually,
+    tools::{chromium, target},
+};
 
 pub(crate) use self::{
     axe::{assert_accessible, axe},
     emulate::ColorScheme,
 };
 
-/// Keys that are no letters, as `WebDriver` writes them.
+/// Special keys, as `WebDriver` encodes them.
 pub(crate) mod key {
     pub(crate) const ENTER: &str = "\u{e007}";
     pub(crate) const SHIFT: &str = "\u{e008}";
     pub(crate) const TAB: &str = "\u{e004}";
 }
 
-/// How a browser is started.
 #[derive(Clone, Debug)]
 pub(crate) struct BrowserBuilder {
     languages: String,
@@ -42,13 +41,13 @@ pub(crate) struct BrowserBuilder {
 }
 
 impl BrowserBuilder {
-    /// What the person reads, the best first: `de,en`.
+    /// Preferred languages, the first one preferred most: `de,en`.
     pub(crate) fn languages(mut self, languages: &str) -> Self {
         languages.clone_into(&mut self.languages);
         self
     }
 
-    /// What of a page is seen at once, in pixels.
+    /// The viewport in pixels.
     pub(crate) fn size(mut self, width: u32, height: u32) -> Self {
         (self.width, self.height) = (width, height);
         self
@@ -64,7 +63,7 @@ impl BrowserBuilder {
         let (mut driver, port) = ChromeDriver::start(folder.path());
         let mut session = WebDriverSession::new(port);
         let opened = session.open(&self.capabilities(folder.path())).await;
-        driver.started(&opened["goog:processID"]);
+        driver.set_browser(&opened["goog:processID"]);
         let browser = Browser { session, console: Mutex::default(), driver, folder };
         browser.install_console_watch().await;
         browser.resize(self.width, self.height).await;
@@ -78,28 +77,28 @@ impl BrowserBuilder {
             "--headless=new".to_owned(),
             format!("--user-data-dir={}", folder.join("profile").display()),
             format!("--lang={first}"),
-            // Containers give little of it.
+            // Containers have little shared memory.
             "--disable-dev-shm-usage".to_owned(),
             "--disable-gpu".to_owned(),
             "--force-device-scale-factor=1".to_owned(),
             "--hide-scrollbars".to_owned(),
-            // Nothing but the test decides where the browser goes.
+            // The browser makes no requests of its own.
             "--disable-background-networking".to_owned(),
             "--no-proxy-server".to_owned(),
             "--no-first-run".to_owned(),
         ];
-        // Its sandbox does not work for root, who runs the tests in many a container.
+        // The sandbox does not work for root, which runs the tests in many containers.
         if rustix::process::getuid().is_root() {
             args.push("--no-sandbox".to_owned());
         }
         json!({
             "browserName": "chrome",
-            // A dialog stays open, and the next call meets it and fails.
+            // A dialog stays open, so that the next call fails.
             "unhandledPromptBehavior": "ignore",
             "goog:loggingPrefs": { "browser": "ALL" },
             "timeouts": { "pageLoad": 30_000, "script": 25_000 },
             "goog:chromeOptions": {
-                "binary": program("SUREHOOK_CHROMIUM", "chromium"),
+                "binary": chromium().expect("Chromium is missing; run scripts/setup browser"),
                 "args": args,
                 "prefs": { "intl.accept_languages": self.languages },
             },
@@ -107,18 +106,18 @@ impl BrowserBuilder {
     }
 }
 
-/// A browser with one page. Ends when dropped.
+/// A browser with one page. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct Browser {
     session: WebDriverSession,
-    /// All that was told on the console so far, over all pages.
+    /// Console entries of all pages so far.
     console: Mutex<Vec<ConsoleEntry>>,
     driver: ChromeDriver,
     folder: TempDir,
 }
 
 impl Browser {
-    /// A browser with the size of a small laptop, in English and light.
+    /// Builds a browser with the viewport of a small laptop, in English and light.
     pub(crate) fn builder() -> BrowserBuilder {
         BrowserBuilder {
             languages: "en".to_owned(),
@@ -132,33 +131,33 @@ impl Browser {
         Self::builder().start().await
     }
 
-    /// Opens a page and waits until it and what it needs is there.
+    /// Opens a page and waits until it is loaded.
     pub(crate) async fn open(&self, url: &str) {
         self.session.execute("POST", "/url", &json!({ "url": url })).await;
     }
 
-    /// Where the browser is now.
+    /// The URL of the current page.
     pub(crate) async fn url(&self) -> String {
         self.session.execute("GET", "/url", &Value::Null).await.as_str().unwrap().to_owned()
     }
 
-    /// Runs JavaScript in the page, where `arguments` has the given ones; gives what it returns.
+    /// Runs JavaScript in the page, with `arguments`, and returns its result.
     pub(crate) async fn run(&self, script: &str, arguments: &[Value]) -> Value {
         let body = json!({ "script": script, "args": arguments });
         self.session.execute("POST", "/execute/sync", &body).await
     }
 
-    /// The same, and its answer is what it hands to its last argument.
+    /// Like [`Self::run`], but the result is what the script passes to its last argument.
     pub(crate) async fn run_async(&self, script: &str, arguments: &[Value]) -> Value {
         let body = json!({ "script": script, "args": arguments });
         self.session.execute("POST", "/execute/async", &body).await
     }
 
-    /// Waits until an expression of JavaScript is true.
+    /// Waits until a JavaScript expression is true.
     #[track_caller]
     pub(crate) fn wait_until<'b>(&'b self, expression: &str) -> impl Future<Output = ()> + use<'b> {
         let body = json!({ "script": format!("return Boolean({expression})"), "args": [] });
-        // A page that is just left refuses: that is not yet true.
+        // A page that is being left returns an error, which counts as not yet true.
         eventually(WAIT_LIMIT, move || {
             let body = body.clone();
             async move {
@@ -168,13 +167,13 @@ impl Browser {
         })
     }
 
-    /// Any command of the browser's own protocol, for what `WebDriver` has no word for.
+    /// Runs a command of the Chrome DevTools protocol, for what `WebDriver` lacks.
     pub(crate) async fn cdp(&self, command: &str, parameters: Value) -> Value {
         let body = json!({ "cmd": command, "params": parameters });
         self.session.execute("POST", "/goog/cdp/execute", &body).await
     }
 
-    /// The cookies that would be sent to this page, `HttpOnly` ones too.
+    /// The cookies of this page, including `HttpOnly` ones.
     pub(crate) async fn cookies(&self) -> Vec<Value> {
         self.session.execute("GET", "/cookie", &Value::Null).await.as_array().unwrap().clone()
     }
@@ -183,24 +182,24 @@ impl Browser {
         self.session.execute("DELETE", "/cookie", &Value::Null).await;
     }
 
-    /// What is seen of the page now, as a PNG.
+    /// Writes a screenshot of the viewport as PNG.
     pub(crate) async fn screenshot(&self, file: &Path) {
         let picture = self.session.execute("GET", "/screenshot", &Value::Null).await;
         let picture = BASE64.decode(picture.as_str().unwrap().as_bytes()).unwrap();
         std::fs::write(file, picture).unwrap();
     }
 
-    /// A folder of its own, gone with the browser.
+    /// A temporary folder, deleted with the browser.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 }
 
 impl Browser {
-    /// Shows what explains a failed test: the console, and the page as a picture.
-    #[expect(clippy::print_stderr, reason = "whoever reads why a test failed wants to see it")]
+    /// Prints the console and saves a screenshot of the page when a test fails.
+    #[expect(clippy::print_stderr, reason = "the details explain a failed test")]
     fn print_failure_details(&self) {
-        eprintln!("--- console of the browser, as far as it was asked for");
+        eprintln!("--- console of the browser, as far as it was read");
         for entry in self.console.lock().unwrap().iter() {
             eprintln!("{entry}");
         }
@@ -213,8 +212,8 @@ impl Browser {
         let test = std::thread::current().name().unwrap_or("test").replace("::", ".");
         let file = folder.join(format!("{test}.png"));
         let picture = BASE64.decode(picture.as_bytes()).unwrap_or_default();
-        let kept = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, picture));
-        eprintln!("--- {url} is shown in {} ({kept:?})", file.display());
+        let saved = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, picture));
+        eprintln!("--- {url} is saved as {} ({saved:?})", file.display());
     }
 }
 
@@ -223,25 +222,8 @@ impl Drop for Browser {
         if std::thread::panicking() {
             self.print_failure_details();
         }
-        // It ends in order, so that none of its helpers writes to the folder any more.
+        // The browser is closed first, so that none of its processes writes to the folder any more.
         self.session.close();
-        self.driver.end();
+        self.driver.kill();
     }
-}
-
-/// The one that the environment names, or that scripts/browser found or installed, or that the
-/// machine has.
-fn program(variable: &str, name: &str) -> PathBuf {
-    if let Some(named) = std::env::var_os(variable) {
-        return named.into();
-    }
-    let places = [target().join("browser").join(name), PathBuf::from("/usr/bin").join(name)];
-    let found = places.iter().find(|place| place.exists());
-    let found = found.unwrap_or_else(|| panic!("there is no {name}; run scripts/browser"));
-    found.clone()
-}
-
-/// Where cargo builds: the program under test is in target/debug.
-fn target() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What a service does with a message.
+//! What a fake channel does with a message.
 
 use std::time::Duration;
 
@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::{evolution_errors, meta_errors};
 
-/// What a service does with a message.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ChannelBehavior {
     /// Delivers the message and reports success.
@@ -16,40 +15,41 @@ pub(crate) enum ChannelBehavior {
     Respond(u16, Value),
     /// Delivers the message and responds with this status and body all the same.
     SendThenRespond(u16, Value),
-    /// Sends it and never answers, as long as the caller waits.
+    /// Delivers the message and never responds.
     HangAfterBody,
-    /// Sends it and closes the connection.
+    /// Delivers the message and closes the connection.
     CloseAfterBody,
-    /// Closes the connection. The message is not sent, which the caller cannot know.
+    /// Closes the connection. The message is not sent, but the caller cannot know.
     CloseBefore,
-    /// First waits.
+    /// Waits, then continues with the inner behavior.
     After(Duration, Box<ChannelBehavior>),
 }
 
 impl ChannelBehavior {
-    /// Meta's error with this code, with the status that the list names first.
+    /// Meta's error with this code and its usual status.
     #[track_caller]
     pub(crate) fn code(code: u32) -> Self {
         let status = meta_errors::find(code).statuses[0];
         Self::Respond(status, meta_errors::error(code, ""))
     }
 
-    /// The same from an Evolution API instance on the Cloud API: 201, and the error as the body.
+    /// Meta's error as an Evolution API instance on the Cloud API returns it: status 201, and the error
+    /// as the body.
     pub(crate) fn code_in_201(code: u32) -> Self {
         Self::Respond(201, meta_errors::error(code, "")["error"].take())
     }
 
-    /// Evolution Go's answer with this text, which is 500 whatever it says.
+    /// Evolution Go's error with this text, always with status 500.
     pub(crate) fn text(text: &str) -> Self {
         Self::Respond(500, evolution_errors::go_error(text))
     }
 
-    /// Evolution API's answer to an exception while it sent, which is 400 whatever it was.
+    /// Evolution API's response to an exception while sending, always with status 400.
     pub(crate) fn exception(text: &str) -> Self {
         Self::Respond(400, evolution_errors::api_error(400, &Value::from(vec![text])))
     }
 
-    /// The same, later.
+    /// Delays the behavior.
     pub(crate) fn after(self, wait: Duration) -> Self {
         Self::After(wait, Box::new(self))
     }

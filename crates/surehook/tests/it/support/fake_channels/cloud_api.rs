@@ -1,4 +1,4 @@
-//! WhatsApp's Cloud API.
+//! A fake of WhatsApp's Cloud API.
 
 use std::{
     collections::HashMap,
@@ -21,10 +21,10 @@ const TYPES: [&str; 10] = [
     "template",
 ];
 const MEDIA: [&str; 5] = ["image", "video", "audio", "document", "sticker"];
-/// Longest `biz_opaque_callback_data`.
+/// Maximum length of `biz_opaque_callback_data`.
 const CALLBACK_CHARS_MAX: usize = 512;
 
-/// The Cloud API with one phone number. Status webhooks are told by [`Self::send_statuses`].
+/// The Cloud API with one phone number. [`Self::send_statuses`] sends status webhooks.
 #[derive(Debug)]
 pub(crate) struct CloudApi {
     sink: Sink,
@@ -41,10 +41,10 @@ impl Deref for CloudApi {
 }
 
 impl CloudApi {
-    /// The id of the phone number that sends.
+    /// The id of the sending phone number.
     pub(crate) const SENDER: &str = "106540352242922";
     pub(crate) const TOKEN: &str = "EAAG-test-token";
-    /// What status webhooks are signed with.
+    /// Signs status webhooks.
     pub(crate) const APP_SECRET: &str = "test-app-secret";
 
     pub(crate) async fn start() -> Self {
@@ -53,7 +53,7 @@ impl CloudApi {
         let (messages, files) = (Arc::clone(&fake_channel), Arc::clone(&uploads));
         let sink = Sink::with_script(move |number, request| {
             let files = &mut *files.lock().unwrap();
-            reply(&messages, files, number, request)
+            handle_request(&messages, files, number, request)
                 .unwrap_or_else(|(status, body)| json_reply(status, &body))
         });
         Self { sink: sink.await, fake_channel, uploads }
@@ -64,30 +64,31 @@ impl CloudApi {
         format!("{}/v23.0", self.sink.origin())
     }
 
-    /// What was uploaded under an id.
+    /// An uploaded file by its id.
     pub(crate) fn upload(&self, id: &str) -> Option<FormPart> {
         self.uploads.lock().unwrap().get(id).cloned()
     }
 }
 
-type Refusal = (u16, Value);
+/// Status and body.
+type ErrorResponse = (u16, Value);
 
-fn refused(details: &str) -> Refusal {
+fn invalid_parameter(details: &str) -> ErrorResponse {
     (400, error(100, details))
 }
 
-fn reply(
+fn handle_request(
     fake_channel: &FakeChannel,
     files: &mut HashMap<String, FormPart>,
     number: usize,
     request: &SinkRequest,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, ErrorResponse> {
     let path: Vec<&str> = request.path.split('/').skip(1).collect();
     let [version, sender, call] = path[..] else {
-        return Err(refused("Unknown path components"));
+        return Err(invalid_parameter("Unknown path components"));
     };
     if !is_version(version) || request.method != "POST" {
-        return Err(refused("Unsupported request"));
+        return Err(invalid_parameter("Unsupported request"));
     }
     if request.header("authorization") != format!("Bearer {}", CloudApi::TOKEN) {
         return Err((401, error(190, "Invalid OAuth access token - Cannot parse access token")));
@@ -98,9 +99,9 @@ fn reply(
         return Err((400, body));
     }
     match call {
-        "messages" => message(fake_channel, files, number, request),
-        "media" => upload(files, number, request),
-        _ => Err(refused("Unknown path components")),
+        "messages" => send_message(fake_channel, files, number, request),
+        "media" => upload_media(files, number, request),
+        _ => Err(invalid_parameter("Unknown path components")),
     }
 }
 
@@ -109,26 +110,27 @@ fn is_version(text: &str) -> bool {
     number.is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
-fn message(
+fn send_message(
     fake_channel: &FakeChannel,
     files: &HashMap<String, FormPart>,
     number: usize,
     request: &SinkRequest,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, ErrorResponse> {
     if !request.header("content-type").starts_with("application/json") {
-        return Err(refused("The parameter messaging_product is required."));
+        return Err(invalid_parameter("The parameter messaging_product is required."));
     }
-    let body: Value = serde_json::from_slice(&request.body).map_err(|_| refused("not JSON"))?;
+    let body: Value =
+        serde_json::from_slice(&request.body).map_err(|_| invalid_parameter("not JSON"))?;
     if body["messaging_product"] != "whatsapp" {
-        return Err(refused("The parameter messaging_product is required."));
+        return Err(invalid_parameter("The parameter messaging_product is required."));
     }
     let to = body["to"].as_str().or_else(|| body["recipient"].as_str()).unwrap_or_default();
     if to.is_empty() {
-        return Err(refused("The parameter to is required."));
+        return Err(invalid_parameter("The parameter to is required."));
     }
     let kind = body["type"].as_str().unwrap_or("text");
     if !TYPES.contains(&kind) {
-        return Err(refused("Param type must be one of the types of messages"));
+        return Err(invalid_parameter("Param type must be one of the types of messages"));
     }
     if body[kind].is_null() {
         return Err((400, error(131_008, &format!("Parameter '{kind}' is mandatory"))));
@@ -137,7 +139,11 @@ fn message(
         match (body[kind]["id"].as_str(), body[kind]["link"].as_str()) {
             (None, Some(_)) => {}
             (Some(id), None) if files.contains_key(id) => {}
-            _ => return Err(refused("not a valid media attachment: one `id` of it, or `link`")),
+            _ => {
+                return Err(invalid_parameter(
+                    "not a valid media attachment: one `id` of it, or `link`",
+                ));
+            }
         }
     }
     let our_id = body["biz_opaque_callback_data"].as_str().map(str::to_owned);
@@ -149,7 +155,7 @@ fn message(
     if kind == "template" {
         sent["message_status"] = json!("accepted");
     }
-    let done = json!({
+    let success = json!({
         "messaging_product": "whatsapp",
         "contacts": [{ "input": to, "wa_id": to }],
         "messages": [sent],
@@ -162,26 +168,26 @@ fn message(
         our_id,
         sent_id: None,
     };
-    Ok(fake_channel.take(message, wamid, (200, done)))
+    Ok(fake_channel.handle(message, wamid, json_reply(200, &success)))
 }
 
-fn upload(
+fn upload_media(
     files: &mut HashMap<String, FormPart>,
     number: usize,
     request: &SinkRequest,
-) -> Result<Reply, Refusal> {
-    let parts = form::read(request.header("content-type"), &request.body)
-        .ok_or_else(|| refused("The parameter file is required."))?;
+) -> Result<Reply, ErrorResponse> {
+    let parts = form::parse(request.header("content-type"), &request.body)
+        .ok_or_else(|| invalid_parameter("The parameter file is required."))?;
     let part = |name: &str| parts.iter().find(|part| part.name == name);
     if part("messaging_product").is_none_or(|part| part.bytes != b"whatsapp") {
-        return Err(refused("The parameter messaging_product is required."));
+        return Err(invalid_parameter("The parameter messaging_product is required."));
     }
     let Some(file) = part("file").filter(|file| file.filename.is_some()) else {
-        return Err(refused("The parameter file is required."));
+        return Err(invalid_parameter("The parameter file is required."));
     };
     let kind = part("type").map(|part| String::from_utf8_lossy(&part.bytes).into_owned());
     if kind.as_ref().or(file.content_type.as_ref()).is_none_or(String::is_empty) {
-        return Err(refused("Param file must be a file with one of the known types"));
+        return Err(invalid_parameter("Param file must be a file with one of the known types"));
     }
     let id = format!("{}", 1_000_000_000_000_000 + number);
     files.insert(id.clone(), file.clone());

@@ -1,4 +1,4 @@
-//! What becomes of a message, as the Cloud API tells it: signed webhooks with statuses.
+//! Signed status webhooks of the fake Cloud API.
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -14,25 +14,24 @@ use super::{
     CloudApi, RecordedMessage, meta_errors,
 };
 
-/// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloudApiStatus {
     Sent,
     Delivered,
     Read,
-    /// With this code.
+    /// With this error code.
     Failed(u32),
 }
 
 impl CloudApi {
-    /// Tells a door (`…/in/{source}`) what became of messages that were sent, in one request.
+    /// Sends statuses of sent messages to a source URL (`…/in/{source}`) in one request.
     pub(crate) async fn send_statuses(
         &self,
-        door: &str,
-        news: &[(&RecordedMessage, CloudApiStatus)],
+        source_url: &str,
+        updates: &[(&RecordedMessage, CloudApiStatus)],
     ) -> HttpResponse {
         let statuses: Vec<Value> =
-            news.iter().map(|(message, status)| told(message, *status)).collect();
+            updates.iter().map(|(message, status)| status_value(message, *status)).collect();
         let body = json!({
             "object": "whatsapp_business_account",
             "entry": [{ "id": "102290129340398", "changes": [{
@@ -53,12 +52,12 @@ impl CloudApi {
         let signature = format!("sha256={}", HEXLOWER.encode(&mac.finalize().into_bytes()));
         let headers: [(&str, &[u8]); 2] =
             [("content-type", b"application/json"), ("x-hub-signature-256", signature.as_bytes())];
-        Client::new().send(Method::POST, door, &headers, body).await.unwrap()
+        Client::new().send(Method::POST, source_url, &headers, body).await.unwrap()
     }
 }
 
-/// One of the `statuses`.
-fn told(message: &RecordedMessage, status: CloudApiStatus) -> Value {
+/// An element of `statuses`.
+fn status_value(message: &RecordedMessage, status: CloudApiStatus) -> Value {
     let name = match status {
         CloudApiStatus::Sent => "sent",
         CloudApiStatus::Delivered => "delivered",
@@ -66,7 +65,7 @@ fn told(message: &RecordedMessage, status: CloudApiStatus) -> Value {
         CloudApiStatus::Failed(_) => "failed",
     };
     let mut value = json!({
-        "id": message.sent_id.as_ref().expect("only of what was sent is a status told"),
+        "id": message.sent_id.as_ref().expect("only sent messages have a status"),
         "status": name,
         "timestamp": unix_now().to_string(),
         "recipient_id": message.to,

@@ -1,4 +1,4 @@
-//! Evolution API with one instance.
+//! A fake Evolution API with one instance.
 
 use std::{
     ops::Deref,
@@ -14,16 +14,14 @@ use super::{
     fake_channel::json_reply,
 };
 
-/// What Evolution API knows of its instance.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiInstance {
-    /// `open`, `connecting` or `close`; `refused` is one too.
+    /// `open`, `connecting`, `close` or `refused`.
     pub(crate) state: &'static str,
     pub(crate) webhook: Value,
     pub(crate) proxy: Value,
 }
 
-/// Evolution API.
 #[derive(Debug)]
 pub(crate) struct EvolutionApi {
     sink: Sink,
@@ -43,12 +41,12 @@ impl EvolutionApi {
     pub(crate) const INSTANCE: &str = "shop";
     /// The key of the instance.
     pub(crate) const TOKEN: &str = "instance-apikey";
-    /// The key for everything.
+    /// The global key.
     pub(crate) const ADMIN_KEY: &str = "global-apikey";
-    /// A proxy that does not pass the service's own test.
+    /// A proxy that fails Evolution's own check.
     pub(crate) const BAD_PROXY: &str = "down.proxy.test";
 
-    /// Starts with an instance that is connected and has a webhook.
+    /// Starts with a connected instance that has a webhook.
     pub(crate) async fn start() -> Self {
         let fake_channel = Arc::new(FakeChannel::default());
         let webhook = json!({ "enabled": true, "url": "https://hooks.test/in/evolution" });
@@ -56,7 +54,7 @@ impl EvolutionApi {
         let instance = Arc::new(Mutex::new(instance));
         let (messages, kept) = (Arc::clone(&fake_channel), Arc::clone(&instance));
         let sink = Sink::with_script(move |_, request| {
-            reply(&messages, &mut kept.lock().unwrap(), request).unwrap_or_else(
+            handle_request(&messages, &mut kept.lock().unwrap(), request).unwrap_or_else(
                 |(status, message)| json_reply(status, &api_error(status, &message)),
             )
         });
@@ -68,19 +66,19 @@ impl EvolutionApi {
         self.sink.origin()
     }
 
-    /// The instance, to look at and to change.
     pub(crate) fn instance(&self) -> MutexGuard<'_, ApiInstance> {
         self.instance.lock().unwrap()
     }
 }
 
-type Refusal = (u16, Value);
+/// Status and message.
+type ErrorResponse = (u16, Value);
 
-fn reply(
+fn handle_request(
     fake_channel: &FakeChannel,
     instance: &mut ApiInstance,
     request: &SinkRequest,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, ErrorResponse> {
     let path: Vec<&str> = request.path.split('/').skip(1).collect();
     let [area, call, name] = path[..] else {
         let text = format!("Cannot {} {}", request.method, request.path);
@@ -98,12 +96,12 @@ fn reply(
             .map_err(|_| (400, json!(["Unexpected end of JSON input"])))
     };
     match (request.method.as_str(), area) {
-        ("POST", "message") => send(fake_channel, instance, call, request, body()?),
-        _ => manage(instance, (request.method.as_str(), area, call), &request.query, body),
+        ("POST", "message") => send_message(fake_channel, instance, call, request, body()?),
+        _ => manage(instance, request, body),
     }
 }
 
-fn needs(body: &Value, fields: &[&str]) -> Result<(), Refusal> {
+fn require_fields(body: &Value, fields: &[&str]) -> Result<(), ErrorResponse> {
     for field in fields {
         if body[*field].is_null() {
             return Err((400, json!([[format!("instance requires property \"{field}\"")]])));
@@ -112,13 +110,13 @@ fn needs(body: &Value, fields: &[&str]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn send(
+fn send_message(
     fake_channel: &FakeChannel,
     instance: &ApiInstance,
     call: &str,
     request: &SinkRequest,
     body: Value,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, ErrorResponse> {
     let fields: &[&str] = match call {
         "sendText" => &["number", "text"],
         "sendMedia" => &["number", "mediatype", "media"],
@@ -130,16 +128,16 @@ fn send(
         "sendTemplate" => &["number", "name", "language", "components"],
         _ => return Err((404, json!([format!("Cannot POST {}", request.path)]))),
     };
-    needs(&body, fields)?;
+    require_fields(&body, fields)?;
     if instance.state != "open" {
         return Err((400, json!(["Error: Connection Closed"])));
     }
     let to = body["number"].as_str().or_else(|| body["key"]["remoteJid"].as_str());
     let to = to.unwrap_or_default().to_owned();
-    // The caller cannot choose it: every call is another message.
+    // The caller cannot choose the id: every call is another message.
     let id = format!("BAE5{:016X}", fake_channel.count());
     let jid = if to.contains('@') { to.clone() } else { format!("{to}@s.whatsapp.net") };
-    let done = json!({
+    let success = json!({
         "key": { "remoteJid": jid, "fromMe": true, "id": id },
         "pushName": "", "status": "PENDING", "message": { "conversation": body["text"] },
         "contextInfo": null, "messageType": "conversation", "messageTimestamp": 1_780_000_000,
@@ -147,24 +145,25 @@ fn send(
     });
     let path = request.path.clone();
     let message = RecordedMessage { at: request.at, path, to, body, our_id: None, sent_id: None };
-    Ok(fake_channel.take(message, id, (201, done)))
+    Ok(fake_channel.handle(message, id, json_reply(201, &success)))
 }
 
 fn manage(
     instance: &mut ApiInstance,
-    call: (&str, &str, &str),
-    query: &str,
-    body: impl FnOnce() -> Result<Value, Refusal>,
-) -> Result<Reply, Refusal> {
+    request: &SinkRequest,
+    body: impl FnOnce() -> Result<Value, ErrorResponse>,
+) -> Result<Reply, ErrorResponse> {
     let state =
         json!({ "instance": { "instanceName": EvolutionApi::INSTANCE, "state": instance.state } });
-    let (status, body) = match call {
+    let mut path = request.path.split('/').skip(1);
+    let (area, call) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
+    let (status, body) = match (request.method.as_str(), area, call) {
         ("GET", "instance", "connectionState") => (200, state),
-        // One that is connected says only that.
+        // A connected instance returns only its state.
         ("GET", "instance", "connect") if instance.state == "open" => (200, state),
         ("GET", "instance", "connect") => {
             instance.state = "connecting";
-            let pairing = query.starts_with("number=").then_some("WXYZ9876");
+            let pairing = request.query.starts_with("number=").then_some("WXYZ9876");
             let code = "2@qr";
             (
                 200,
@@ -174,15 +173,15 @@ fn manage(
         ("GET", "webhook", "find") => (200, instance.webhook.clone()),
         ("POST", "webhook", "set") => {
             let body = body()?;
-            needs(&body, &["webhook"])?;
-            needs(&body["webhook"], &["enabled", "url"])?;
+            require_fields(&body, &["webhook"])?;
+            require_fields(&body["webhook"], &["enabled", "url"])?;
             instance.webhook = body["webhook"].clone();
             (201, instance.webhook.clone())
         }
         ("GET", "proxy", "find") => (200, instance.proxy.clone()),
         ("POST", "proxy", "set") => {
             let body = body()?;
-            needs(&body, &["enabled", "host", "port", "protocol"])?;
+            require_fields(&body, &["enabled", "host", "port", "protocol"])?;
             for field in ["host", "port", "protocol"] {
                 if body[field].as_str().is_none_or(str::is_empty) {
                     let text = format!("The \"{field}\" cannot be empty");

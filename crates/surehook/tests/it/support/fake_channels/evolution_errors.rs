@@ -1,5 +1,4 @@
-//! What Evolution Go and Evolution API say when something goes wrong, and what a sender should do
-//! about each.
+//! The error responses of Evolution Go and Evolution API, and how each must be classified.
 
 use serde_json::{Value, json};
 use surehook_core::delivery::{
@@ -7,22 +6,21 @@ use surehook_core::delivery::{
     FailureClass::{self, Ambiguous, Config, Permanent, Throttled, Transient},
 };
 
-/// One answer that is no success.
 #[derive(Clone, Debug)]
 pub(crate) struct EvolutionErrorCase {
     pub(crate) status: u16,
     pub(crate) body: Value,
     pub(crate) class: FailureClass,
-    /// Why the message is dead, if it is at once.
+    /// Set if the message is dead after the first attempt.
     pub(crate) dead: Option<DeadReason>,
 }
 
-/// An error of Evolution Go.
+/// The body of an Evolution Go error.
 pub(crate) fn go_error(text: &str) -> Value {
     json!({ "error": text })
 }
 
-/// An error of Evolution API.
+/// The body of an Evolution API error.
 pub(crate) fn api_error(status: u16, message: &Value) -> Value {
     let error = match status {
         400 => "Bad Request",
@@ -33,34 +31,34 @@ pub(crate) fn api_error(status: u16, message: &Value) -> Value {
     json!({ "status": status, "error": error, "response": { "message": message } })
 }
 
-/// Everything that Evolution Go is known to say.
+/// Every known error of Evolution Go.
 #[rustfmt::skip]
 pub(crate) fn go_errors() -> Vec<EvolutionErrorCase> {
-    let nobody = (Permanent, Some(Unrecoverable));
-    let refused = (Permanent, Some(PayloadError));
-    let again = (Transient, None);
+    let no_recipient = (Permanent, Some(Unrecoverable));
+    let invalid = (Permanent, Some(PayloadError));
+    let retry = (Transient, None);
     let held = (Config, None);
     let unknown = (Ambiguous, Some(DeadReason::Ambiguous));
-    let said = [
-        (500, "number 5511987654321 is not registered on WhatsApp", nobody),
-        (500, "Invalid file format: 'text/html'. Only 'image/jpeg' and 'image/png' are accepted", refused),
-        (500, "invalid media type", refused),
-        (500, "could not parse phone", refused),
-        (500, "documentos não são suportados em canais do WhatsApp", refused),
-        (500, "client disconnected", again),
-        (500, "no active session found", again),
-        (500, "failed to connect client: dial tcp: i/o timeout", again),
-        (500, "websocket not connected", again),
-        (500, "failed to get user info: info query timed out", again),
-        (500, "failed to send text after 3 attempts", again),
+    let errors = [
+        (500, "number 5511987654321 is not registered on WhatsApp", no_recipient),
+        (500, "Invalid file format: 'text/html'. Only 'image/jpeg' and 'image/png' are accepted", invalid),
+        (500, "invalid media type", invalid),
+        (500, "could not parse phone", invalid),
+        (500, "documentos não são suportados em canais do WhatsApp", invalid),
+        (500, "client disconnected", retry),
+        (500, "no active session found", retry),
+        (500, "failed to connect client: dial tcp: i/o timeout", retry),
+        (500, "websocket not connected", retry),
+        (500, "failed to get user info: info query timed out", retry),
+        (500, "failed to send text after 3 attempts", retry),
         (500, "timed out waiting for message send response", unknown),
         (500, "server returned error 463", unknown),
         (500, "the store doesn't contain a device JID", held),
-        (400, "message body is required", refused),
+        (400, "message body is required", invalid),
         (401, "not authorized", held),
         (429, "too many requests", (Throttled, None)),
     ];
-    let mut all: Vec<EvolutionErrorCase> = said
+    let mut all: Vec<EvolutionErrorCase> = errors
         .into_iter()
         .map(|(status, text, (class, dead))| EvolutionErrorCase { status, body: go_error(text), class, dead })
         .collect();
@@ -69,30 +67,30 @@ pub(crate) fn go_errors() -> Vec<EvolutionErrorCase> {
     all
 }
 
-/// Everything that Evolution API is known to say, but for Meta's errors in a 201.
+/// Every known error of Evolution API, except Meta's errors in a 201.
 #[rustfmt::skip]
 pub(crate) fn api_errors() -> Vec<EvolutionErrorCase> {
-    let nobody = (Permanent, Some(Unrecoverable));
-    let refused = (Permanent, Some(PayloadError));
-    let again = (Transient, None);
+    let no_recipient = (Permanent, Some(Unrecoverable));
+    let invalid = (Permanent, Some(PayloadError));
+    let retry = (Transient, None);
     let held = (Config, None);
     let unknown = (Ambiguous, Some(DeadReason::Ambiguous));
-    let unreached = "TypeError: Cannot read properties of undefined (reading 'data')";
+    let undefined_response = "TypeError: Cannot read properties of undefined (reading 'data')";
     let number = json!([{ "jid": "5511987654321@s.whatsapp.net", "exists": false, "number": "5511987654321" }]);
-    let said = [
-        (400, json!(["Error: Connection Closed"]), again),
-        (400, json!(["Error: Timed Out"]), again),
-        (400, json!(["Error: Connection Terminated"]), again),
-        (400, number, nobody),
-        (400, json!(["[object Object]"]), nobody),
-        (400, json!(["Group not found"]), nobody),
-        (400, json!([unreached]), unknown),
-        (400, json!([["instance requires property \"text\""]]), refused),
+    let errors = [
+        (400, json!(["Error: Connection Closed"]), retry),
+        (400, json!(["Error: Timed Out"]), retry),
+        (400, json!(["Error: Connection Terminated"]), retry),
+        (400, number, no_recipient),
+        (400, json!(["[object Object]"]), no_recipient),
+        (400, json!(["Group not found"]), no_recipient),
+        (400, json!([undefined_response]), unknown),
+        (400, json!([["instance requires property \"text\""]]), invalid),
         (401, json!("Unauthorized"), held),
         (404, json!(["The \"shop\" instance does not exist"]), held),
         (500, json!("Internal server error"), unknown),
     ];
-    said.into_iter()
+    errors.into_iter()
         .map(|(status, message, (class, dead))| {
             EvolutionErrorCase { status, body: api_error(status, &message), class, dead }
         })

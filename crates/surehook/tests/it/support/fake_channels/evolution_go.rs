@@ -1,7 +1,5 @@
-//! Evolution Go with one instance.
-//!
-//! One key cannot do both: the token of the instance sends and connects, the global key looks at
-//! instances and sets their proxy.
+//! A fake Evolution Go with one instance. The token of the instance sends and connects; only the
+//! global key reads instances and sets their proxy.
 
 use std::{
     ops::Deref,
@@ -17,11 +15,10 @@ use super::{
     fake_channel::json_reply,
 };
 
-/// What Evolution Go knows of its instance.
 #[derive(Clone, Debug)]
 pub(crate) struct GoInstance {
     pub(crate) webhook: String,
-    /// With commas between them.
+    /// Separated by commas.
     pub(crate) events: String,
     pub(crate) rabbitmq: String,
     pub(crate) connected: bool,
@@ -29,7 +26,6 @@ pub(crate) struct GoInstance {
     pub(crate) proxy: Option<Value>,
 }
 
-/// Evolution Go.
 #[derive(Debug)]
 pub(crate) struct EvolutionGo {
     sink: Sink,
@@ -56,7 +52,7 @@ impl EvolutionGo {
     pub(crate) const WEBHOOK: &str = "https://hooks.test/in/evolution";
     pub(crate) const PAIRING_CODE: &str = "ABCD-1234";
 
-    /// Starts with an instance that is connected and has a webhook.
+    /// Starts with a connected instance that has a webhook.
     pub(crate) async fn start() -> Self {
         let fake_channel = Arc::new(FakeChannel::default());
         let instance = Arc::new(Mutex::new(GoInstance {
@@ -69,7 +65,7 @@ impl EvolutionGo {
         }));
         let (messages, kept) = (Arc::clone(&fake_channel), Arc::clone(&instance));
         let sink = Sink::with_script(move |_, request| {
-            reply(&messages, &mut kept.lock().unwrap(), request)
+            handle_request(&messages, &mut kept.lock().unwrap(), request)
                 .unwrap_or_else(|(status, text)| json_reply(status, &go_error(text)))
         });
         Self { sink: sink.await, fake_channel, instance }
@@ -80,54 +76,54 @@ impl EvolutionGo {
         self.sink.origin()
     }
 
-    /// The instance, to look at and to change.
     pub(crate) fn instance(&self) -> MutexGuard<'_, GoInstance> {
         self.instance.lock().unwrap()
     }
 }
 
-type Refusal = (u16, &'static str);
+/// Status and error text.
+type ErrorResponse = (u16, &'static str);
 
-fn reply(
+fn handle_request(
     fake_channel: &FakeChannel,
     instance: &mut GoInstance,
     request: &SinkRequest,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, ErrorResponse> {
     let path: Vec<&str> = request.path.split('/').skip(1).collect();
     let call = (request.method.as_str(), &path[..]);
     if call == ("GET", &["server", "ok"]) {
         return Ok(json_reply(200, &json!({ "status": "ok" })));
     }
-    let is_admins = matches!(
+    let needs_admin_key = matches!(
         call.1,
         ["instance", "all" | "create"] | ["instance", "info" | "proxy" | "delete", _]
     );
-    let key = if is_admins { EvolutionGo::ADMIN_KEY } else { EvolutionGo::TOKEN };
+    let key = if needs_admin_key { EvolutionGo::ADMIN_KEY } else { EvolutionGo::TOKEN };
     if request.header("apikey") != key {
         return Err((401, "not authorized"));
     }
     let body = || serde_json::from_slice::<Value>(&request.body).map_err(|_| (400, "EOF"));
     match call {
-        ("POST", ["send", what]) => {
+        ("POST", ["send", kind]) => {
             let body = body()?;
-            check(what, &body)?;
-            send(fake_channel, instance, request, body)
+            check_message(kind, &body)?;
+            send_message(fake_channel, instance, request, body)
         }
         ("POST", ["message", "react"]) => {
             let body = body()?;
-            needs(
+            require_fields(
                 &body,
                 &[("reaction", "reaction is required"), ("id", "message id is required")],
             )?;
-            send(fake_channel, instance, request, body)
+            send_message(fake_channel, instance, request, body)
         }
-        (_, ["instance", ..]) => manage(instance, call, body),
+        (method, ["instance", path @ ..]) => manage(instance, method, path, body),
         _ => Ok(Reply::status(404).body("404 page not found")),
     }
 }
 
-/// Refuses what is missing; nothing and 0 count as missing.
-fn needs(body: &Value, fields: &[(&str, &'static str)]) -> Result<(), Refusal> {
+/// Rejects missing fields; empty text and 0 count as missing.
+fn require_fields(body: &Value, fields: &[(&str, &'static str)]) -> Result<(), ErrorResponse> {
     for (field, text) in fields {
         let value = &body[*field];
         if value.is_null() || value == "" || value.as_f64() == Some(0.0) {
@@ -137,17 +133,20 @@ fn needs(body: &Value, fields: &[(&str, &'static str)]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check(what: &str, body: &Value) -> Result<(), Refusal> {
-    needs(body, &[("number", "phone number is required")])?;
-    match what {
-        "text" => needs(body, &[("text", "message body is required")]),
+fn check_message(kind: &str, body: &Value) -> Result<(), ErrorResponse> {
+    require_fields(body, &[("number", "phone number is required")])?;
+    match kind {
+        "text" => require_fields(body, &[("text", "message body is required")]),
         "media" => {
-            needs(body, &[("url", "media url is required"), ("type", "media type is required")])?;
+            require_fields(
+                body,
+                &[("url", "media url is required"), ("type", "media type is required")],
+            )?;
             let known = ["image", "video", "audio", "document", "ptv"];
             let is_known = body["type"].as_str().is_some_and(|kind| known.contains(&kind));
             if is_known { Ok(()) } else { Err((500, "invalid media type")) }
         }
-        "location" => needs(
+        "location" => require_fields(
             body,
             &[
                 ("latitude", "latitude is required"),
@@ -156,31 +155,31 @@ fn check(what: &str, body: &Value) -> Result<(), Refusal> {
                 ("address", "address is required"),
             ],
         ),
-        "contact" => needs(
+        "contact" => require_fields(
             &body["vcard"],
             &[("fullName", "contact name is required"), ("phone", "contact phone is required")],
         ),
-        "sticker" => needs(body, &[("sticker", "sticker is required")]),
+        "sticker" => require_fields(body, &[("sticker", "sticker is required")]),
         _ => Err((404, "404 page not found")),
     }
 }
 
-fn send(
+fn send_message(
     fake_channel: &FakeChannel,
     instance: &GoInstance,
     request: &SinkRequest,
     body: Value,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, ErrorResponse> {
     if !instance.connected {
         return Err((500, "client disconnected"));
     }
     let to = body["number"].as_str().unwrap_or_default().to_owned();
-    // At a reaction the id is that of the other message.
+    // In a reaction, `id` is that of the other message.
     let is_reaction = request.path == "/message/react";
     let our_id = body["id"].as_str().filter(|_| !is_reaction).map(str::to_owned);
     let id = our_id.clone().unwrap_or_else(|| format!("3EB0{:018X}", fake_channel.count()));
     let chat = if to.contains('@') { to.clone() } else { format!("{to}@s.whatsapp.net") };
-    let done = json!({
+    let success = json!({
         "message": "success",
         "data": {
             "Info": {
@@ -200,22 +199,23 @@ fn send(
         our_id,
         sent_id: None,
     };
-    Ok(fake_channel.take(message, id, (200, done)))
+    Ok(fake_channel.handle(message, id, json_reply(200, &success)))
 }
 
 fn manage(
     instance: &mut GoInstance,
-    call: (&str, &[&str]),
-    body: impl FnOnce() -> Result<Value, Refusal>,
-) -> Result<Reply, Refusal> {
+    method: &str,
+    path: &[&str],
+    body: impl FnOnce() -> Result<Value, ErrorResponse>,
+) -> Result<Reply, ErrorResponse> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let data = match (call.0, &call.1[1..]) {
+    let data = match (method, path) {
         ("GET", ["status"]) if !instance.connected => return Err((400, "client disconnected")),
         ("GET", ["status"]) => json!({
             "Connected": instance.connected, "LoggedIn": instance.logged_in,
             "Name": if instance.logged_in { "Loja" } else { "" },
         }),
-        // It writes all of this anew at every call, also what the caller did not name.
+        // Every call overwrites all of these settings, also those that the caller left out.
         ("POST", ["connect"]) => {
             let body = body()?;
             let list = body["subscribe"].as_array().cloned().unwrap_or_default();
@@ -233,17 +233,17 @@ fn manage(
             return Err((500, "instance is already authenticated"));
         }
         ("POST", ["pair"]) => {
-            needs(&body()?, &[("phone", "phone is required")])?;
+            require_fields(&body()?, &[("phone", "phone is required")])?;
             json!({ "PairingCode": EvolutionGo::PAIRING_CODE })
         }
-        ("GET", ["all"]) => json!([about(instance)]),
-        ("GET", ["info", EvolutionGo::ID]) => about(instance),
+        ("GET", ["all"]) => json!([instance_details(instance)]),
+        ("GET", ["info", EvolutionGo::ID]) => instance_details(instance),
         ("POST", ["proxy", EvolutionGo::ID]) => {
             let body = body()?;
             if !["host", "port"].iter().all(|field| body[*field].is_string()) {
                 return Err((400, "json: cannot unmarshal into a field of type string"));
             }
-            needs(&body, &[("host", "host is required"), ("port", "port is required")])?;
+            require_fields(&body, &[("host", "host is required"), ("port", "port is required")])?;
             let has_auth = body["username"] != "" && body["password"] != "";
             let data = json!({ "host": body["host"], "port": body["port"], "hasAuth": has_auth });
             instance.proxy = Some(body);
@@ -259,8 +259,8 @@ fn manage(
     Ok(json_reply(200, &json!({ "message": "success", "data": data })))
 }
 
-/// The instance as administrators see it. The proxy is never shown.
-fn about(instance: &GoInstance) -> Value {
+/// The instance as the admin API returns it, always without the proxy.
+fn instance_details(instance: &GoInstance) -> Value {
     json!({
         "id": EvolutionGo::ID, "name": EvolutionGo::NAME, "token": EvolutionGo::TOKEN,
         "webhook": instance.webhook, "events": instance.events,

@@ -1,6 +1,5 @@
-//! Reads `multipart/form-data`, as far as a test needs it.
+//! Parses `multipart/form-data`, as far as the tests need it.
 
-/// One part of a form.
 #[derive(Clone, Debug)]
 pub(crate) struct FormPart {
     pub(crate) name: String,
@@ -9,27 +8,27 @@ pub(crate) struct FormPart {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The parts of a form; `None` if it is no form.
-pub(crate) fn read(content_type: &str, body: &[u8]) -> Option<Vec<FormPart>> {
+/// Parses the parts of a form; `None` if it is not one.
+pub(crate) fn parse(content_type: &str, body: &[u8]) -> Option<Vec<FormPart>> {
     let (kind, boundary) = content_type.split_once("boundary=")?;
     if !kind.starts_with("multipart/form-data") {
         return None;
     }
     let boundary = format!("--{}", boundary.trim_matches('"'));
-    // Before the first boundary is nothing, after the last only `--`.
+    // Nothing precedes the first boundary, and only `--` follows the last one.
     let body = body.strip_prefix(boundary.as_bytes())?;
     let between = format!("\r\n{boundary}");
     let mut parts = Vec::new();
     let mut rest = body;
     while let Some(part) = rest.strip_prefix(b"\r\n") {
         let end = find(part, between.as_bytes())?;
-        parts.push(read_part(&part[..end])?);
+        parts.push(parse_part(&part[..end])?);
         rest = &part[end + between.len()..];
     }
     rest.starts_with(b"--").then_some(parts)
 }
 
-fn read_part(part: &[u8]) -> Option<FormPart> {
+fn parse_part(part: &[u8]) -> Option<FormPart> {
     let head_end = find(part, b"\r\n\r\n")?;
     let head = std::str::from_utf8(&part[..head_end]).ok()?;
     let header = |name: &str| {

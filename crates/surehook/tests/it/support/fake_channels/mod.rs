@@ -1,9 +1,9 @@
-//! The services that take messages, as far as a gateway can tell: real servers on free ports with the
-//! services' own paths, checks, answers and errors.
+//! Fake messaging channels: servers on free ports with the paths, checks, responses and errors of the
+//! real services.
 //!
-//! Each service is a [`FakeChannel`], which remembers every message in the order in which it came and does
-//! with it what it was told: by recipient, for the next ones, or for a part of all recipients.
-//! Without a word from a test, every message that the service itself would take is sent.
+//! Each one is a [`FakeChannel`], which records every message in order and handles it as scripted: by
+//! recipient, for the next messages, or for a share of all recipients. Without a script, every message
+//! that the real service would accept is sent.
 
 pub(crate) mod behavior;
 pub(crate) mod cloud_api;

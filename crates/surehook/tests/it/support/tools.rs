@@ -1,0 +1,90 @@
+//! Tools that `scripts/setup` finds or installs below `target/`: vendor libraries, Redis, a browser.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Set to `1` in the environment, tests whose tool is missing are skipped instead of failing.
+const ALLOW_SKIPPED: &str = "SUREHOOK_ALLOW_SKIPPED";
+
+/// A part of `scripts/setup` that some tests need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tool {
+    Browser,
+    Redis,
+    Vendors,
+}
+
+impl Tool {
+    fn setup_part(self) -> &'static str {
+        match self {
+            Self::Browser => "browser",
+            Self::Redis => "redis",
+            Self::Vendors => "vendors",
+        }
+    }
+
+    fn is_installed(self) -> bool {
+        match self {
+            Self::Browser => chromium().is_some() && chromedriver().is_some(),
+            Self::Redis => redis_server().is_some(),
+            Self::Vendors => vendor_file("python").exists() && vendor_file("node").exists(),
+        }
+    }
+
+    /// Whether the tool is installed. Fails the test if it is not, so that no test is left out
+    /// unnoticed; with `SUREHOOK_ALLOW_SKIPPED=1` returns `false`, and the test returns at once.
+    #[track_caller]
+    #[expect(clippy::print_stderr, reason = "the output of a test run shows what was skipped")]
+    pub(crate) fn is_available(self) -> bool {
+        if self.is_installed() {
+            return true;
+        }
+        let part = self.setup_part();
+        let is_skip_allowed = std::env::var(ALLOW_SKIPPED).is_ok_and(|value| value == "1");
+        assert!(
+            is_skip_allowed,
+            "{part} is not installed; run scripts/setup {part}, or set {ALLOW_SKIPPED}=1 to skip"
+        );
+        eprintln!("skipped: {part} is not installed; run scripts/setup {part}");
+        false
+    }
+}
+
+/// Where cargo builds: the binary under test is in `target/debug`.
+pub(super) fn target() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap()
+}
+
+/// A file of the vendor libraries.
+pub(super) fn vendor_file(path: &str) -> PathBuf {
+    target().join("vendors").join(path)
+}
+
+pub(super) fn chromium() -> Option<PathBuf> {
+    find_browser_program("SUREHOOK_CHROMIUM", "chromium")
+}
+
+pub(super) fn chromedriver() -> Option<PathBuf> {
+    find_browser_program("SUREHOOK_CHROMEDRIVER", "chromedriver")
+}
+
+/// The program that the environment names, that `scripts/setup` linked, or that the system has.
+fn find_browser_program(variable: &str, name: &str) -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Some(path.into());
+    }
+    let paths = [target().join("browser").join(name), PathBuf::from("/usr/bin").join(name)];
+    paths.into_iter().find(|path| path.exists())
+}
+
+/// The server that `scripts/setup` linked, or the one of the system.
+pub(super) fn redis_server() -> Option<PathBuf> {
+    let linked = target().join("redis/redis-server");
+    if linked.exists() {
+        return Some(linked);
+    }
+    let version = Command::new("redis-server").arg("--version").output();
+    version.is_ok_and(|output| output.status.success()).then(|| "redis-server".into())
+}

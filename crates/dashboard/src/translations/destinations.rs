@@ -77,8 +77,10 @@ crate::lang::translations!(
         stop_at: "Daily send limit", "Limite diário de envio", "Límite diario de envío";
         stop_at_hint: "Further messages wait until the next day.", "As demais mensagens aguardam o dia seguinte.", "Los demás mensajes esperan hasta el día siguiente.";
         quiet_hours: "Quiet hours", "Horário de silêncio", "Horario de silencio";
+        time_zone: "Time zone", "Fuso horário", "Zona horaria";
+        time_zone_hint: "IANA name, such as America/Sao_Paulo. Follows daylight saving time. Used for daily limits and quiet hours.", "Nome IANA, como America/Sao_Paulo. Acompanha o horário de verão. Usado nos limites diários e no horário de silêncio.", "Nombre IANA, como America/Sao_Paulo. Sigue el horario de verano. Se usa para los límites diarios y el horario de silencio.";
         utc_offset: "UTC offset", "Diferença para UTC", "Diferencia con UTC";
-        utc_offset_hint: "Used for daily limits and quiet hours.", "Usada nos limites diários e no horário de silêncio.", "Se usa para los límites diarios y el horario de silencio.";
+        utc_offset_hint: "Instead of a time zone: a fixed offset all year.", "Em vez de um fuso horário: uma diferença fixa o ano todo.", "En lugar de una zona horaria: una diferencia fija todo el año.";
         command: "Command", "Comando", "Comando";
         command_hint: "Full path of the program, then one argument per line. No shell is used.", "Caminho completo do programa e depois um argumento por linha. Nenhum shell é usado.", "Ruta completa del programa y después un argumento por línea. No se usa shell.";
         redis_url: "Redis URL", "URL do Redis", "URL de Redis";

@@ -168,7 +168,7 @@ fn share_parameters(document: &mut Value) {
         // Parameters of the same name with different schemas get numbers.
         let name = (1..)
             .map(|number| if number == 1 { name.clone() } else { format!("{name}{number}") })
-            .find(|name| shared.get(name).is_none_or(|other| other.to_string() == text));
+            .find(|name| shared.get(name).is_none_or(|other| *other == *parameter));
         let Some(name) = name else { continue };
         let reference = json!({ "$ref": format!("#/components/parameters/{name}") });
         shared.insert(name, std::mem::replace(parameter, reference));

@@ -128,6 +128,9 @@ fn channel_fields(
         FormField::new("/sending/warn_at", t.warn_at, Control::Number).hint(t.warn_at_hint),
         FormField::new("/sending/stop_at", t.stop_at, Control::Number).hint(t.stop_at_hint),
         FormField::new("/sending/quiet_hours", t.quiet_hours, Control::Text).example("22:00-08:00"),
+        FormField::new("/sending/time_zone", t.time_zone, Control::Text)
+            .hint(t.time_zone_hint)
+            .example("America/Sao_Paulo"),
         FormField::new("/sending/utc_offset", t.utc_offset, Control::Text)
             .hint(t.utc_offset_hint)
             .example("-03:00"),

@@ -9,7 +9,7 @@ use surehook_core::delivery::{DeadReason, FailureClass};
 use crate::support::{
     WAIT_LIMIT, eventually,
     fake_channels::{
-        ChannelBehavior, CloudApi, EvolutionApi, EvolutionGo, FakeChannel, Status,
+        ChannelBehavior, CloudApi, CloudApiStatus, EvolutionApi, EvolutionGo, FakeChannel,
         evolution_errors, meta_errors,
     },
     gateway::Gateway,
@@ -121,13 +121,13 @@ async fn assert_outcome(gateway: &Gateway, name: &str, delivery: &str, expected:
 async fn every_cloud_api_error_code_has_expected_outcome() {
     let meta = CloudApi::start().await;
     let name = |code: u32| format!("code-{code}");
-    let all = meta_errors::CODES.iter();
+    let all = meta_errors::META_ERROR_CODES.iter();
     let settings: String = all.map(|code| cloud(&name(code.code), &meta.url(), RETRY)).collect();
     let gateway = Gateway::start_with(&settings).await;
-    for (number, code) in meta_errors::CODES.iter().enumerate() {
+    for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
         meta.set_for_recipient(&phone(number), ChannelBehavior::code(code.code));
     }
-    for (number, code) in meta_errors::CODES.iter().enumerate() {
+    for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
         let destination = name(code.code);
         let delivery = send_text(&gateway, &destination, &phone(number)).await;
         let expected = ExpectedOutcome {
@@ -208,7 +208,7 @@ async fn expired_token_pauses_destination_until_resumed() {
     gateway.wait_for_delivery_status(&first, "held").await;
     let state = &gateway.get("/destinations/wa").await.expect(200).json()["state"];
     let reason = state["pause"]["reason"].as_str().unwrap();
-    assert!(reason.contains("190") && reason.contains("resumes it"), "{reason}");
+    assert!(reason.contains("190") && reason.contains("then resume"), "{reason}");
     let second = send_text(&gateway, "wa", &phone(2)).await;
     gateway.wait_for_delivery_status(&second, "held").await;
 
@@ -277,9 +277,9 @@ async fn status_update_settles_ambiguous_delivery() {
     let gateway = Gateway::start_with(&with_statuses(&meta.url(), "")).await;
     let status_url = gateway.url("/in/statuses");
     let cases = [
-        (Status::Sent, "succeeded", Value::Null),
-        (Status::Delivered, "succeeded", Value::Null),
-        (Status::Failed(131_026), "dead", json!("unrecoverable")),
+        (CloudApiStatus::Sent, "succeeded", Value::Null),
+        (CloudApiStatus::Delivered, "succeeded", Value::Null),
+        (CloudApiStatus::Failed(131_026), "dead", json!("unrecoverable")),
     ];
     for (number, (status, expected, reason)) in cases.into_iter().enumerate() {
         meta.queue_next([ChannelBehavior::CloseAfterBody]);

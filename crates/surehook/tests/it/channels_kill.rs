@@ -18,7 +18,7 @@ use crate::{
         client::Client,
         eventually,
         fake_channels::{
-            ChannelBehavior, CloudApi, EvolutionGo, FakeChannel, Message, Status,
+            ChannelBehavior, CloudApi, CloudApiStatus, EvolutionGo, FakeChannel, RecordedMessage,
             fake_channel::is_in_share,
         },
         gateway::{Gateway, TOKEN},
@@ -98,8 +98,8 @@ async fn all_succeed(gateway: &Gateway) {
     .await;
 }
 
-fn by_recipient(messages: &[Message]) -> BTreeMap<&str, Vec<&Message>> {
-    let mut found: BTreeMap<&str, Vec<&Message>> = BTreeMap::new();
+fn by_recipient(messages: &[RecordedMessage]) -> BTreeMap<&str, Vec<&RecordedMessage>> {
+    let mut found: BTreeMap<&str, Vec<&RecordedMessage>> = BTreeMap::new();
     for message in messages {
         found.entry(&message.to).or_default().push(message);
     }
@@ -142,7 +142,7 @@ async fn heavy_cloud_api_messages_are_not_resent_before_status_or_deadline() {
     // Every second silent message gets a `sent` status update; the others never get one.
     let silent: Vec<_> = {
         let mut seen = std::collections::HashSet::new();
-        let first = |message: &Message| seen.insert(message.to.clone());
+        let first = |message: &RecordedMessage| seen.insert(message.to.clone());
         let messages = meta.messages();
         let firsts: Vec<_> = messages.into_iter().filter(first).collect();
         firsts.into_iter().filter(|message| is_in_share(&message.to, SILENT_PERCENT)).collect()
@@ -150,7 +150,7 @@ async fn heavy_cloud_api_messages_are_not_resent_before_status_or_deadline() {
     let confirmed: Vec<_> = silent.iter().step_by(2).collect();
     let status_url = gateway.url("/in/statuses");
     for some in confirmed.chunks(50) {
-        let updates: Vec<_> = some.iter().map(|message| (*message, Status::Sent)).collect();
+        let updates: Vec<_> = some.iter().map(|message| (*message, CloudApiStatus::Sent)).collect();
         meta.send_statuses(&status_url, &updates).await.expect(200);
     }
     let confirmed_at = Instant::now();

@@ -89,7 +89,7 @@ async fn failed_verification_is_explained_with_likely_mistake() {
             "s old",
         ),
         ("no header", &["--secret", SECRET, "body.json"], "--header"),
-        ("another secret", &["--secret", "guess", "-H", &header, "body.json"], "right secret"),
+        ("another secret", &["--secret", "guess", "-H", &header, "body.json"], "Check the secret"),
     ];
     for (name, more, expected) in cases {
         let ran = run(folder, &[&["verify", "stripe"], more].concat()).await;
@@ -102,7 +102,7 @@ async fn failed_verification_is_explained_with_likely_mistake() {
     let report: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!((json.code, &report["reason"]), (Some(1), &"mismatch".into()));
     for (args, expected) in [
-        (&["verify", "stripy", "--secret", "x", "body.json"][..], "`stripy` is not known"),
+        (&["verify", "stripy", "--secret", "x", "body.json"][..], "unknown provider `stripy`"),
         (&["verify", "stripe", "body.json"], "`secrets` is missing"),
         (&["verify", "generic", "--secret", "x", "body.json"], "`verify` is missing"),
         (&["verify", "stripe", "--secret", "x", "-H", "nonsense", "body.json"], "Name: value"),
@@ -158,10 +158,15 @@ async fn send_test_with_preset_sends_sample_events() {
     sink.wait_for_requests(3 * many).await;
 
     for (name, args, code, expected) in [
-        ("no source of it", &["send-test", "generic", "--to", "pay"][..], 5, "source of stripe"),
+        (
+            "no source of it",
+            &["send-test", "generic", "--to", "pay"][..],
+            5,
+            "has the provider stripe",
+        ),
         ("no such kind", &["send-test", "pay", "--kind", "x"], 5, "--list"),
         ("no such source or preset", &["send-test", "absent"], 4, "No such source"),
-        ("unverified", &["send-test", "in", "--bad-sig"], 5, "unverified"),
+        ("unverified", &["send-test", "in", "--bad-sig"], 5, "does not verify signatures"),
     ] {
         let ran = gateway.cli(args).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::support::{
     WAIT_LIMIT, eventually,
     gateway::{Gateway, route_settings},
-    sink::{Arrival, Reply, Sink},
+    sink::{Reply, Sink, SinkRequest},
 };
 
 /// Answers with one of three errors, each time with different ids.
-fn reply_with_error(number: usize, arrival: &Arrival) -> Reply {
+fn reply_with_error(number: usize, arrival: &SinkRequest) -> Reply {
     let body: Value = serde_json::from_slice(&arrival.body).unwrap();
     let trace = format!("{:032x}", (number + 1) * 7_919);
     match body["error"].as_str().unwrap() {

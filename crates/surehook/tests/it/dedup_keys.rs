@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{WAIT_LIMIT, client::Answer, eventually, gateway::Gateway};
+use crate::support::{WAIT_LIMIT, client::HttpResponse, eventually, gateway::Gateway};
 
 fn key(answer: &Value) -> &Value {
     &answer["events"][0]["key"]
@@ -255,7 +255,7 @@ async fn concurrent_requests_with_one_key_create_one_event() {
     let requests = (0..50).map(|_| gateway.send_webhook("in", &[], r#"{"id":"a"}"#));
 
     let answers: Vec<Value> = {
-        let answers: Vec<Answer> = futures_util::future::join_all(requests).await;
+        let answers: Vec<HttpResponse> = futures_util::future::join_all(requests).await;
         answers.into_iter().map(|answer| answer.expect(200).json()).collect()
     };
 

@@ -93,7 +93,7 @@ async fn evolution_command_errors_say_what_to_do() {
         (&api_url, "status --service api", &elsewhere, 4, "--instance"),
         (&api_url, "status --service api", &GO, 5, "instance"),
         (&go_url, proxy, &GO, 3, "GLOBAL_API_KEY"),
-        (&go_url, proxy, &both, 4, "no such instance"),
+        (&go_url, proxy, &both, 4, "instance not found"),
         (&go_url, "proxy show", &ADMIN, 5, "does not show"),
         (&go_url, "proxy set --host http://p --port 80", &ADMIN, 5, "://"),
         (&go_url, "connect --webhook nowhere", &ADMIN, 5, "--webhook"),
@@ -286,7 +286,7 @@ async fn destination_in_settings_selects_instance() {
         ("status --destination go", 0, "Loja"),
         ("status --destination api", 0, "connected"),
         ("status --destination api --config other.toml", 0, "connected"),
-        ("status --destination crm", 5, "of the kind http"),
+        ("status --destination crm", 5, "has the kind http"),
         ("status --destination sap", 4, "no destination `sap`"),
         ("status --destination go --config none.toml", 78, "none.toml"),
     ];

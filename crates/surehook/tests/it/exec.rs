@@ -142,12 +142,12 @@ async fn program_outside_allow_exec_is_rejected_and_never_run() {
     let cases = [
         (json!([outside]), "allow_exec"),
         (json!(["/bin/sh", "-c", "true"]), "allow_exec"),
-        (json!([named("bin/../other/act")]), "full path"),
+        (json!([named("bin/../other/act")]), "absolute path"),
         (json!([named("bin/link")]), "allow_exec"),
         (json!([named("bin/folder/sh"), "-c", "true"]), "allow_exec"),
-        (json!([named("bin/none")]), "not there"),
+        (json!([named("bin/none")]), "does not exist"),
         (json!([named("bin")]), "not a file"),
-        (json!(["act"]), "full path"),
+        (json!(["act"]), "absolute path"),
         (json!([]), "command"),
     ];
     for (command, why) in cases {

@@ -6,12 +6,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    client::Answer,
+    client::HttpResponse,
     gateway::{Gateway, TOKEN, route_settings},
     sink::{Reply, Sink},
 };
 
-async fn create(gateway: &Gateway, key: &str, name: &str) -> Answer {
+async fn create(gateway: &Gateway, key: &str, name: &str) -> HttpResponse {
     let body = json!({ "name": name, "verify": "none" }).to_string();
     gateway.request_as_admin(Method::POST, "/sources", &[("idempotency-key", key)], &body).await
 }

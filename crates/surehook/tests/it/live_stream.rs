@@ -35,14 +35,14 @@ impl LiveStream {
             "GET /api/v1/stream{query} HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{last_id}\r\n"
         );
         raw.write(request).await;
-        let head = raw.until("\r\n\r\n").await;
+        let head = raw.read_until("\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.0 200"), "{head}");
         assert!(head.to_ascii_lowercase().contains("content-type: text/event-stream"), "{head}");
         Self(raw)
     }
 
     async fn next(&mut self) -> StreamUpdate {
-        let block = self.0.until("\n\n").await;
+        let block = self.0.read_until("\n\n").await;
         let field = |name: &str| {
             let mut lines = block.lines().filter_map(|line| line.split_once(": "));
             lines.find(|(field, _)| *field == name).map_or("", |(_, value)| value).to_owned()
@@ -213,13 +213,13 @@ async fn streams_are_limited_and_closed_at_shutdown() {
             "GET /api/v1/stream HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         );
         raw.write(head).await;
-        raw.until("\r\n").await.contains("200").then_some(())
+        raw.read_until("\r\n").await.contains("200").then_some(())
     })
     .await;
 
     assert!(gateway.terminate().await.success(), "open streams must not delay shutdown");
     for mut stream in open {
-        stream.0.closed().await;
+        stream.0.read_until_closed().await;
     }
 }
 
@@ -236,7 +236,7 @@ async fn stream_is_closed_when_token_is_revoked() {
     gateway.delete(&format!("/tokens/{}", created["id"].as_str().unwrap())).await.expect(204);
     let after = gateway.post_accepted("demo", r#"{"id":"after"}"#).await;
 
-    let rest = String::from_utf8(stream.0.closed().await).unwrap();
+    let rest = String::from_utf8(stream.0.read_until_closed().await).unwrap();
     assert!(!rest.contains(&after), "{rest}");
 }
 

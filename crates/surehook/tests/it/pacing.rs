@@ -202,7 +202,7 @@ async fn daily_limit_is_counted_across_restart() {
     let server = gateway.url("");
     let args = ["doctor", "--json", "--server", &server, "--token", gateway.token()];
     let doctor = run_surehook(gateway.folder(), &args, &[]).await.stdout;
-    assert!(doctor.contains("`out` has sent 6 messages today"), "{doctor}");
+    assert!(doctor.contains("`out` sent 6 messages today"), "{doctor}");
 }
 
 /// A gateway whose clock shows `seconds` since 1970, with a source `in` and the destination `out`.
@@ -301,7 +301,7 @@ async fn invalid_sending_limits_are_rejected_with_advice() {
     let gateway = Gateway::start_with(&route_settings("http://127.0.0.1:9000/", "")).await;
     let cases = [
         (json!({ "stop_at": 0 }), "at least 1"),
-        (json!({ "pair_pace": true }), "leave it out"),
+        (json!({ "pair_pace": true }), "remove it"),
         (json!({ "quiet_hours": "22:00-22:00" }), "such as 22:00-08:00"),
         (json!({ "utc_offset": "Europe/Berlin" }), "such as -03:00"),
     ];

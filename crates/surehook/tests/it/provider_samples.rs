@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use surehook_core::provider::{self, RefusalPolicy};
 
-use super::support::{client::Answer, fake_clock::FakeClockGateway};
+use super::support::{client::HttpResponse, fake_clock::FakeClockGateway};
 
 const DAY: i64 = 86_400;
 
@@ -89,7 +89,7 @@ impl Sample {
         fs::read(folder().join(&self.file)).unwrap().into()
     }
 
-    async fn send_to(&self, gateway: &FakeClockGateway) -> Answer {
+    async fn send_to(&self, gateway: &FakeClockGateway) -> HttpResponse {
         let pairs = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let headers: Vec<(&str, &[u8])> = pairs.collect();
         gateway.send(Method::POST, &self.target(), &headers, self.body()).await

@@ -146,7 +146,7 @@ async fn redis_login_error_is_config_failure_and_password_is_masked() {
     };
     let with_password = redis.url().replace("redis://", "redis://:canary@");
     let cases = [
-        ("no password", redis.url(), STREAM.to_owned(), "wants a password"),
+        ("no password", redis.url(), STREAM.to_owned(), "requires a password"),
         ("wrong password", redis.url(), basic("canary-too"), "WRONGPASS"),
         ("no such database", "env:REDIS_URL_OF_99".to_owned(), STREAM.to_owned(), "ERR"),
     ];

@@ -102,7 +102,7 @@ async fn transformed_body_without_sign_as_drops_provider_signature() {
 async fn invalid_sign_as_is_rejected() {
     let gateway = Gateway::start().await;
     let cases: [(Value, &str); 5] = [
-        (json!({ "provider": "stripey", "secret": "s" }), "`stripey` is not known"),
+        (json!({ "provider": "stripey", "secret": "s" }), "unknown provider `stripey`"),
         (json!({ "provider": "generic", "secret": "s" }), "has no default verification"),
         (json!({ "provider": "stripe", "secret": "env:NOT_SET" }), "`NOT_SET` is not set"),
         (json!({ "provider": "stripe" }), "secret"),

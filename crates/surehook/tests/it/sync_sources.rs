@@ -15,7 +15,7 @@ use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::support::{
     WAIT_LIMIT,
-    client::{Answer, Client},
+    client::{Client, HttpResponse},
     eventually,
     gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
@@ -42,7 +42,7 @@ fn sync_settings(url: &str, sync: &str, out: &str) -> String {
     )
 }
 
-async fn send(gateway: &Gateway, key: &str) -> Answer {
+async fn send(gateway: &Gateway, key: &str) -> HttpResponse {
     gateway.send_webhook("in", &[], format!(r#"{{"id":"{key}"}}"#)).await
 }
 
@@ -386,7 +386,7 @@ async fn invalid_sync_settings_are_rejected() {
 async fn send_in_background(
     gateway: &Gateway,
     body: &str,
-) -> (tokio::task::JoinHandle<Answer>, String) {
+) -> (tokio::task::JoinHandle<HttpResponse>, String) {
     let (url, body) = (gateway.url("/in/in"), body.to_owned());
     let sending =
         tokio::spawn(

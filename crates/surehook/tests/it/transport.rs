@@ -230,7 +230,7 @@ async fn header_templates_are_rendered_for_every_attempt() {
     }
     let bad = destination(&sink.url(), json!({ "headers": { "X-A": "{{event.body}}" } }));
     let refused = gateway.put("/destinations/out", &bad).await.expect(422);
-    assert!(refused.detail().contains("known are: event.id"), "{}", refused.detail());
+    assert!(refused.detail().contains("available: event.id"), "{}", refused.detail());
 }
 
 #[tokio::test]

@@ -271,7 +271,7 @@ async fn source_with_unset_secret_refuses_requests_and_other_sources_work() {
     gateway.post("/sources", &source).await.expect(201);
     gateway.send_webhook("shop", &[("x-token", SECRET)], BODY).await.expect(200);
 
-    gateway.forget("SHOP_SECRET");
+    gateway.remove_env("SHOP_SECRET");
     gateway.restart().await;
 
     for headers in [&[][..], &[("x-token", SECRET)], &[("x-token", "")]] {

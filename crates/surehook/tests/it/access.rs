@@ -1,4 +1,4 @@
-//! Tokens: what each role may do, how long, and how they are taken away.
+//! API tokens: permissions of each role, expiry and revocation.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,13 +8,18 @@ use crate::support::{
     gateway::{Gateway, route_settings},
 };
 
-/// A new token with this role.
-async fn token(gateway: &Gateway, role: &str) -> Value {
+/// Creates a token with this role.
+async fn create_token(gateway: &Gateway, role: &str) -> Value {
     gateway.post("/tokens", &json!({ "role": role, "name": role })).await.expect(201).json()
 }
 
-/// A call with another token than the gateway's own.
-async fn call(gateway: &Gateway, token: &str, method: Method, path: &str) -> HttpResponse {
+/// Calls the gateway with this token.
+async fn call_with_token(
+    gateway: &Gateway,
+    token: &str,
+    method: Method,
+    path: &str,
+) -> HttpResponse {
     let authorization = format!("Bearer {token}");
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
@@ -26,10 +31,10 @@ async fn every_route_enforces_the_role_of_the_token() {
     let gateway = Gateway::start_with(&route_settings("https://example.com", "")).await;
     let mut secrets = Vec::new();
     for role in ["viewer", "operator", "admin"] {
-        secrets.push(token(&gateway, role).await["token"].as_str().unwrap().to_owned());
+        secrets.push(create_token(&gateway, role).await["token"].as_str().unwrap().to_owned());
     }
     let delivery = "/api/v1/deliveries/dlv_01h455vb4pex5vsknk084sn02q/replay";
-    // Last is what each role gets from the weakest on: 403, or whatever the call itself says.
+    // The last column is the status for viewer, operator and admin: 403, or the result of the call.
     let cases = [
         (Method::GET, "/api/v1/events", [200, 200, 200]),
         (Method::GET, "/api/v1/events/evt_01h455vb4pex5vsknk084sn02q", [404, 404, 404]),
@@ -61,29 +66,29 @@ async fn every_route_enforces_the_role_of_the_token() {
     ];
     for (method, path, expected) in cases {
         for (secret, status) in secrets.iter().zip(expected) {
-            let answer = call(&gateway, secret, method.clone(), path).await;
+            let answer = call_with_token(&gateway, secret, method.clone(), path).await;
             assert_eq!(answer.status, status, "case: {method} {path}: {}", answer.text());
             if status == 403 {
                 assert_eq!(answer.code(), "forbidden", "case: {method} {path}");
             }
         }
-        let nobody = gateway.request(method.clone(), path, &[], "{}").await;
-        assert_eq!(nobody.status, 401, "case: {method} {path} without a token");
+        let anonymous = gateway.request(method.clone(), path, &[], "{}").await;
+        assert_eq!(anonymous.status, 401, "case: {method} {path} without a token");
     }
 }
 
 #[tokio::test]
 async fn revoked_token_is_rejected_at_once_and_after_restart() {
     let mut gateway = Gateway::start().await;
-    let made = token(&gateway, "viewer").await;
+    let made = create_token(&gateway, "viewer").await;
     let secret = made["token"].as_str().unwrap().to_owned();
-    call(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(200);
+    call_with_token(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(200);
 
     gateway.delete(&format!("/tokens/{}", made["id"].as_str().unwrap())).await.expect(204);
 
-    call(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(401);
+    call_with_token(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(401);
     gateway.restart().await;
-    call(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(401);
+    call_with_token(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(401);
     gateway.get("/stats").await.expect(200);
 }
 
@@ -95,7 +100,7 @@ async fn token_secret_is_shown_once_and_expires() {
     let secret = ended["token"].as_str().unwrap();
     assert!(secret.starts_with("shk_") && secret.len() == 68, "{secret}");
 
-    let refused = call(&gateway, secret, Method::GET, "/api/v1/stats").await.expect(401);
+    let refused = call_with_token(&gateway, secret, Method::GET, "/api/v1/stats").await.expect(401);
 
     assert!(refused.detail().contains("expired"), "{}", refused.detail());
     let listed = gateway.get("/tokens").await.expect(200);
@@ -105,13 +110,13 @@ async fn token_secret_is_shown_once_and_expires() {
         ("no role", json!({ "name": "x" })),
         ("unknown role", json!({ "role": "root" })),
         ("unknown field", json!({ "role": "viewer", "nam": "x" })),
-        ("no time at all", json!({ "role": "viewer", "expires_in": "0s" })),
+        ("zero lifetime", json!({ "role": "viewer", "expires_in": "0s" })),
         ("a long name", json!({ "role": "viewer", "name": "x".repeat(101) })),
     ] {
         let answer = gateway.post("/tokens", &wanted).await;
         assert_eq!(answer.status, 422, "case: {name}: {}", answer.text());
     }
-    // The one that is left that opens anything cannot go.
+    // The last admin token cannot be revoked.
     let own = listed.json()["data"][0]["id"].as_str().unwrap().to_owned();
     let last = gateway.delete(&format!("/tokens/{own}")).await.expect(409);
     assert_eq!(last.code(), "last_admin");
@@ -124,7 +129,7 @@ async fn cli_creates_lists_and_revokes_tokens() {
     let made = gateway.cli(&["token", "create", "--role", "viewer", "--expires", "30d"]).await;
 
     assert_eq!(made.code, Some(0), "{made:?}");
-    // Alone on standard output, so that a script can keep it.
+    // Nothing else is on standard output, so that a script can store it.
     let secret = made.stdout.trim_end().to_owned();
     assert!(secret.starts_with("shk_") && !secret.contains(char::is_whitespace), "{made:?}");
     assert!(made.stderr.contains("viewer") && made.stderr.contains("only once"), "{made:?}");

@@ -1,4 +1,4 @@
-//! The API as scripts and programs see it: who may ask, lists, details, replays, probes.
+//! The API: authentication, lists, details, replays, probes.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ async fn api_without_valid_bearer_token_returns_unauthorized() {
             assert_eq!(answer.header("www-authenticate"), "Bearer", "case: {path}");
         }
     }
-    // What changes something is refused before it is read.
+    // A change without a token is rejected before its body is read.
     let change = gateway.request(Method::DELETE, "/api/v1/sources/demo", &[], "").await;
     assert_eq!(change.expect(401).code(), "unauthorized");
     gateway.get("/sources/demo").await.expect(200);
@@ -58,7 +58,7 @@ async fn missing_resource_returns_not_found_problem() {
         "/events/%ff",
         "/deliveries/dlv_01h455vb4pex5vsknk084sn02q",
         "/deliveries/..",
-        "/sources/nobody",
+        "/sources/unknown",
         "/destinations/dst_01h455vb4pex5vsknk084sn02q",
         "/routes/rte_01h455vb4pex5vsknk084sn02q",
     ];
@@ -113,11 +113,11 @@ async fn invalid_query_parameter_is_named_in_the_problem() {
         // A cursor of another list.
         ("/events?cursor=dlv_01h455vb4pex5vsknk084sn02q", "cursor"),
         ("/events?sourse=demo", "sourse"),
-        ("/events?source=nobody", "nobody"),
+        ("/events?source=unknown", "unknown"),
         ("/events?limit=1&limit=2", "limit"),
         ("/deliveries?status=lost", "status"),
         ("/deliveries?reason=expired", "status=dead"),
-        ("/deliveries?destination=nobody", "nobody"),
+        ("/deliveries?destination=unknown", "unknown"),
         ("/dead-letters?reason=bored", "reason"),
         ("/dead-letters?status=dead", "status"),
     ] {
@@ -138,7 +138,7 @@ async fn events_are_listed_in_pages_newest_first() {
 
     let first = gateway.get("/events?limit=2").await.expect(200).json();
     let cursor = first["next_cursor"].as_str().unwrap();
-    // What comes in between belongs to no later page.
+    // Events received meanwhile appear on no later page.
     gateway.post_accepted("demo", "{}").await;
     let second = gateway.get(&format!("/events?limit=2&cursor={cursor}")).await.expect(200).json();
     let cursor = second["next_cursor"].as_str().unwrap();
@@ -187,7 +187,7 @@ async fn event_details_show_the_request_and_mask_secrets() {
 
     let stored = gateway.get(&format!("/events/{id}/body")).await.expect(200);
     assert_eq!(stored.body, body);
-    // A browser must not run what a stranger sent, whatever it said it was.
+    // A browser must not run the body, whatever its content type claims.
     assert_eq!(stored.header("content-type"), "application/octet-stream");
     assert!(stored.header("content-disposition").starts_with("attachment"));
     assert_eq!(stored.header("x-content-type-options"), "nosniff");

@@ -1,4 +1,4 @@
-//! A copy made while the gateway goes on, and a gateway that goes on from the copy.
+//! Backups of a running gateway, and gateways started from a restored backup.
 
 use std::{
     fs,
@@ -35,20 +35,20 @@ fn utf8(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Events that were answered while senders go on.
-struct Load {
-    answered: Arc<Mutex<Vec<String>>>,
+/// Senders that run until they are stopped, and the events acknowledged so far.
+struct LoadGenerator {
+    acknowledged: Arc<Mutex<Vec<String>>>,
     stop: Arc<AtomicBool>,
     tasks: tokio::task::JoinSet<()>,
 }
 
-impl Load {
+impl LoadGenerator {
     fn start(gateway: &Gateway) -> Self {
-        let (answered, stop) =
+        let (acknowledged, stop) =
             (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicBool::new(false)));
         let mut tasks = tokio::task::JoinSet::new();
         for sender in 0..8 {
-            let (answered, stop) = (Arc::clone(&answered), Arc::clone(&stop));
+            let (acknowledged, stop) = (Arc::clone(&acknowledged), Arc::clone(&stop));
             let (url, client) = (gateway.url("/in/in"), Client::new());
             tasks.spawn(async move {
                 let mut number = 0;
@@ -57,19 +57,22 @@ impl Load {
                     let body = format!("{{\"id\":\"{sender}-{number}\"}}");
                     let answer = client.send(http::Method::POST, &url, &[], body).await.unwrap();
                     let id = answer.expect(200).event_id();
-                    answered.lock().unwrap().push(id);
+                    acknowledged.lock().unwrap().push(id);
                 }
             });
         }
-        Self { answered, stop, tasks }
+        Self { acknowledged, stop, tasks }
     }
 
-    fn so_far(&self) -> Vec<String> {
-        self.answered.lock().unwrap().clone()
+    fn acknowledged_events(&self) -> Vec<String> {
+        self.acknowledged.lock().unwrap().clone()
     }
 
-    async fn reaches(&self, count: usize) {
-        eventually(WAIT_LIMIT, || async { (self.so_far().len() >= count).then_some(()) }).await;
+    async fn wait_for(&self, count: usize) {
+        eventually(WAIT_LIMIT, || async {
+            (self.acknowledged_events().len() >= count).then_some(())
+        })
+        .await;
     }
 
     async fn finish(mut self) {
@@ -85,14 +88,14 @@ async fn heavy_backup_under_load_contains_every_event_acknowledged_before_it() {
     let sink = Sink::ok().await;
     let settings = route_settings(&sink.url(), "");
     let gateway = Gateway::start_with(&settings).await;
-    let load = Load::start(&gateway);
-    load.reaches(1_000).await;
+    let load = LoadGenerator::start(&gateway);
+    load.wait_for(1_000).await;
 
-    let before = load.so_far();
+    let before = load.acknowledged_events();
     let made = json(&run(gateway.folder(), &["backup", "copy.db", "--json"]).await);
-    let during = load.so_far().len() - before.len();
-    // The gateway goes on while and after it is copied.
-    load.reaches(before.len() + during + 100).await;
+    let during = load.acknowledged_events().len() - before.len();
+    // The gateway accepts events during and after the backup.
+    load.wait_for(before.len() + during + 100).await;
     load.finish().await;
 
     assert!(made["events"].as_u64().unwrap() >= before.len() as u64, "{made}");
@@ -114,7 +117,7 @@ async fn heavy_backup_under_load_contains_every_event_acknowledged_before_it() {
     })
     .await;
     assert_eq!(stats["total"], made["events"]);
-    // Keys came along: what the provider sends again is still a duplicate.
+    // Dedup keys are part of the backup: a repeated webhook is still a duplicate.
     let again = second.send_webhook("in", &[], "{\"id\":\"0-1\"}").await.expect(200).json();
     assert_eq!(again["status"], "duplicate", "{again}");
 }
@@ -164,9 +167,9 @@ async fn backup_and_restore_overwrite_only_with_force_and_keep_the_old_database(
         assert_eq!(ran.code, Some(5), "case: {name}: {ran:?}");
         assert!(ran.stderr.contains(hint), "case: {name}: {ran:?}");
     }
-    // What was replaced can still be looked into.
-    let aside = forced["set_aside"].as_str().unwrap();
-    let old = run(&folder, &["events", "show", &later, "--data", aside]).await;
+    // The replaced database can still be read.
+    let replaced = forced["set_aside"].as_str().unwrap();
+    let old = run(&folder, &["events", "show", &later, "--data", replaced]).await;
     assert_eq!(old.code, Some(0), "{old:?}");
     gateway.restart().await;
     gateway.event(&first).await;
@@ -211,7 +214,7 @@ async fn serve_refuses_to_start_after_an_interrupted_restore() {
     let folder = gateway.folder().to_owned();
     json(&run(&folder, &["backup", "copy.db", "--json"]).await);
     gateway.kill9();
-    // As a kill leaves it after the old files were moved and before the new one has its name.
+    // The state after a kill between moving the old files and renaming the new one.
     let data = folder.join("data");
     fs::write(data.join("restore-in-progress"), "").unwrap();
     fs::create_dir(data.join("replaced-1")).unwrap();

@@ -1,4 +1,4 @@
-//! What looks at pages, in a real Chromium (decision 0053). No more than two of these run at once.
+//! Tests in a real Chromium (decision 0053). At most two of them run at once.
 
 mod accessibility;
 mod browser_support;
@@ -22,12 +22,12 @@ use crate::support::{
     gateway::Gateway,
 };
 
-/// Signs in with the gateway's token, as a person would.
+/// Signs in through the login page with the gateway's token.
 async fn sign_in(browser: &Browser, gateway: &Gateway) {
     sign_in_at(browser, &gateway.url("/login"), gateway.token()).await;
 }
 
-/// The same at any address.
+/// Like [`sign_in`], at any login page.
 async fn sign_in_at(browser: &Browser, login: &str, token: &str) {
     browser.open(login).await;
     browser.type_into("#token", token).await;
@@ -35,19 +35,19 @@ async fn sign_in_at(browser: &Browser, login: &str, token: &str) {
     wait_for_page(browser, "location.pathname !== '/login'").await;
 }
 
-/// Waits until a whole page is there for which an expression of JavaScript is true.
+/// Waits until a page is loaded for which a JavaScript expression is true.
 #[track_caller]
 fn wait_for_page<'b>(browser: &'b Browser, expression: &str) -> impl Future<Output = ()> + use<'b> {
     browser.wait_until(&format!("document.readyState === 'complete' && ({expression})"))
 }
 
-/// Waits until a page with this path is there.
+/// Waits until the page with this path is loaded.
 #[track_caller]
 fn wait_for_path<'b>(browser: &'b Browser, path: &str) -> impl Future<Output = ()> + use<'b> {
     wait_for_page(browser, &format!("location.pathname === '{path}'"))
 }
 
-/// Waits until the page says this somewhere.
+/// Waits until the page contains this text.
 #[track_caller]
 fn wait_for_text<'b>(browser: &'b Browser, text: &str) -> impl Future<Output = ()> + use<'b> {
     let text = serde_json::Value::from(text);

@@ -1,4 +1,4 @@
-//! The commands as a person or a script at a terminal has them.
+//! The command line interface.
 
 use std::{path::Path, time::Duration};
 
@@ -11,15 +11,15 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// Each line of a command's output as JSON.
+/// Parses each line of a command's output as JSON.
 #[track_caller]
 fn lines(ran: &CommandOutput) -> Vec<Value> {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A gateway with one dead letter and its id; whatever is tried next succeeds.
-async fn with_a_dead_letter() -> (Gateway, Sink, String) {
+/// Starts a gateway with one dead letter and returns its id; all further attempts succeed.
+async fn start_with_dead_letter() -> (Gateway, Sink, String) {
     let sink = Sink::with_replies([Reply::status(400), Reply::status(200)]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
@@ -59,7 +59,7 @@ async fn initial_token_is_printed_once_and_survives_restart() {
     gateway.restart().await;
 
     assert!(!gateway.stdout().contains(&token), "{}", gateway.stdout());
-    // In double quotes a shell puts the variable in.
+    // A shell expands the variable in double quotes.
     let look = "curl -H \"Authorization: Bearer $SUREHOOK_TOKEN\"";
     assert!(gateway.stdout().contains(look), "{}", gateway.stdout());
     gateway.get("/stats").await.expect(200);
@@ -116,7 +116,7 @@ async fn cli_lists_and_shows_events_without_control_characters() {
         (&shown[0]["id"], &shown[0]["deliveries"][0]["status"]),
         (&json!(first), &json!("succeeded"))
     );
-    // B77: what a stranger sent must not reach the terminal as a command.
+    // B77: control sequences of a sender must not reach the terminal.
     for args in [&["events", "list"][..], &["events", "show", &first]] {
         let table = gateway.cli(args).await;
         assert_eq!(table.code, Some(0), "{table:?}");
@@ -126,7 +126,7 @@ async fn cli_lists_and_shows_events_without_control_characters() {
 
 #[tokio::test]
 async fn cli_lists_counts_shows_and_replays_dead_letters() {
-    let (gateway, sink, id) = with_a_dead_letter().await;
+    let (gateway, sink, id) = start_with_dead_letter().await;
 
     let listed = lines(&gateway.cli(&["dlq", "list", "--reason", "payload_error", "--json"]).await);
     let none = lines(&gateway.cli(&["dlq", "list", "--reason", "expired", "--json"]).await);
@@ -151,7 +151,7 @@ async fn cli_lists_counts_shows_and_replays_dead_letters() {
 
 #[tokio::test]
 async fn replay_of_several_reports_each_failure() {
-    let (gateway, _sink, id) = with_a_dead_letter().await;
+    let (gateway, _sink, id) = start_with_dead_letter().await;
     let missing = "dlv_01h455vb4pex5vsknk084sn02q";
 
     let ran = gateway.cli(&["dlq", "replay", missing, &id]).await;
@@ -170,18 +170,18 @@ async fn failing_command_prints_the_reason_and_a_hint() {
             ("SUREHOOK_TOKEN".to_owned(), token.to_owned()),
         ]
     };
-    let nobody = {
-        // A port that was free a moment ago, and that nobody listens on now.
+    let unused_address = {
+        // The port is free again when the listener is dropped.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
     let list: &[&str] = &["events", "list"];
     let show: &[&str] = &["events", "show", "evt_01h455vb4pex5vsknk084sn02q"];
     let good = gateway.token();
-    for (name, args, env, code, said) in [
+    for (name, args, env, code, expected) in [
         ("wrong token", list, with(&server, "guess"), 3, "--token"),
         ("no token", list, vec![("SUREHOOK_SERVER".to_owned(), server.clone())], 3, "--token"),
-        ("nobody there", list, with(&nobody, good), 6, "surehook serve"),
+        ("not running", list, with(&unused_address, good), 6, "surehook serve"),
         ("no address", list, with("not an address", good), 1, "not a URL"),
         ("not there", show, with(&server, good), 4, "No such event"),
         ("bad cursor", &["events", "list", "--cursor", "x"], with(&server, good), 5, "cursor"),
@@ -189,7 +189,7 @@ async fn failing_command_prints_the_reason_and_a_hint() {
     ] {
         let ran = run_surehook(gateway.folder(), args, &env).await;
         assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
         assert!(!ran.stderr.contains("panicked"), "case: {name}: {ran:?}");
     }
 }
@@ -230,7 +230,7 @@ async fn invalid_settings_are_named_at_start() {
         assert_eq!(ran.code, Some(78), "case: {name}: {ran:?}");
         assert!(ran.stderr.contains(named), "case: {name}: {ran:?}");
         assert!(!ran.stdout.contains("ready"), "case: {name}: {ran:?}");
-        // A sentence that is said twice is not read once.
+        // The message is not repeated.
         assert!(ran.stderr.matches("is missing").count() <= 1, "case: {name}: {ran:?}");
     }
 }

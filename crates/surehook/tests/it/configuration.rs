@@ -1,4 +1,4 @@
-//! Sources, destinations and routes through the API: made, changed, refused, removed.
+//! Sources, destinations and routes through the API: created, updated, rejected, deleted.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,8 +8,8 @@ use crate::support::{
     sink::Sink,
 };
 
-/// A gateway with one of each.
-async fn configured() -> Gateway {
+/// Starts a gateway with a source, a destination and a route.
+async fn start_configured() -> Gateway {
     let gateway = Gateway::start().await;
     gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await.expect(201);
     let destination = json!({ "name": "out", "url": "https://example.com/hook" });
@@ -25,20 +25,20 @@ fn names(list: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn source_is_created_read_updated_and_deleted() {
     let gateway = Gateway::start().await;
-    let made = gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await;
-    let made = made.expect(201).json();
-    let id = made["id"].as_str().unwrap();
-    assert!(id.starts_with("src_"), "{made}");
-    assert_eq!((&made["enabled"], &made["provider"]), (&json!(true), &json!("generic")));
+    let created = gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await;
+    let created = created.expect(201).json();
+    let id = created["id"].as_str().unwrap();
+    assert!(id.starts_with("src_"), "{created}");
+    assert_eq!((&created["enabled"], &created["provider"]), (&json!(true), &json!("generic")));
 
-    assert_eq!(gateway.get("/sources/in").await.expect(200).json(), made);
-    assert_eq!(gateway.get(&format!("/sources/{id}")).await.expect(200).json(), made);
+    assert_eq!(gateway.get("/sources/in").await.expect(200).json(), created);
+    assert_eq!(gateway.get(&format!("/sources/{id}")).await.expect(200).json(), created);
     gateway.post_accepted("in", "{}").await;
 
     let off = json!({ "name": "renamed", "verify": "none", "enabled": false });
     let changed = gateway.put("/sources/in", &off).await.expect(200).json();
     assert_eq!((&changed["id"], &changed["name"]), (&json!(id), &json!("renamed")));
-    assert_eq!(changed["created_at"], made["created_at"]);
+    assert_eq!(changed["created_at"], created["created_at"]);
     assert_eq!(gateway.send_webhook("in", &[], "{}").await.expect(404).code(), "unknown_source");
     assert_eq!(
         gateway.send_webhook("renamed", &[], "{}").await.expect(503).code(),
@@ -52,13 +52,13 @@ async fn source_is_created_read_updated_and_deleted() {
         gateway.send_webhook("renamed", &[], "{}").await.expect(404).code(),
         "unknown_source"
     );
-    // What it took in before is still there.
+    // Its events are kept.
     assert_eq!(gateway.stats().await["total"], 1);
 }
 
 #[tokio::test]
 async fn duplicate_name_is_rejected() {
-    let gateway = configured().await;
+    let gateway = start_configured().await;
     for (path, spec) in [
         ("/sources", json!({ "name": "in", "verify": "none" })),
         ("/destinations", json!({ "name": "out", "url": "https://example.com" })),
@@ -73,14 +73,14 @@ async fn duplicate_name_is_rejected() {
     let mut names = names(&sources);
     names.sort_unstable();
     assert_eq!(names, ["demo", "in"]);
-    // A name that was given up is free again.
+    // The name of a deleted source is free again.
     gateway.delete("/sources/in").await.expect(204);
     gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await.expect(201);
 }
 
 #[tokio::test]
 async fn deleting_a_source_deletes_its_routes() {
-    let gateway = configured().await;
+    let gateway = start_configured().await;
     let routes = gateway.get("/routes").await.expect(200).json();
     let route = |list: &Value| {
         list["data"].as_array().unwrap().iter().find(|route| route["from"] == "in").cloned()
@@ -96,11 +96,11 @@ async fn deleting_a_source_deletes_its_routes() {
     gateway.get(&format!("/routes/{id}")).await.expect(404);
 }
 
-/// What is sent where, and what the refusal must name.
-type Refused = (&'static str, Value, &'static str);
+/// Path, spec, and the text that the problem must contain.
+type InvalidSpecCase = (&'static str, Value, &'static str);
 
-async fn all_refused(cases: Vec<Refused>) {
-    let gateway = configured().await;
+async fn assert_all_rejected(cases: Vec<InvalidSpecCase>) {
+    let gateway = start_configured().await;
     let before = gateway.get("/configuration").await.expect(200).json();
     for (path, spec, named) in cases {
         let answer = gateway.post(path, &spec).await.expect(422);
@@ -124,7 +124,7 @@ async fn invalid_source_or_route_field_is_named_in_the_problem() {
         ("/sources", spec, "secret")
     };
     let route = |spec: Value, named| ("/routes", spec, named);
-    all_refused(vec![
+    assert_all_rejected(vec![
         ("/sources", json!({ "name": "bad" }), "verify"),
         ("/sources", json!({ "verify": "none" }), "name"),
         ("/sources", json!({ "name": "bad", "verify": "maybe" }), "maybe"),
@@ -132,7 +132,7 @@ async fn invalid_source_or_route_field_is_named_in_the_problem() {
         source("id", json!("src_01h455vb4pex5vsknk084sn02q")),
         source("name", json!("Not A Name")),
         source("name", json!("../etc")),
-        source("provider", json!("nobody")),
+        source("provider", json!("unknown")),
         source("keys", json!(["cookie:id"])),
         source("keys", json!(["jq:.a |"])),
         source("dedup_window", json!("0s")),
@@ -143,8 +143,8 @@ async fn invalid_source_or_route_field_is_named_in_the_problem() {
         signed(json!([""])),
         signed(json!(["  "])),
         signed(json!(["env:NOT_SET_ANYWHERE"])),
-        route(json!({ "from": "nobody", "to": "out" }), "nobody"),
-        route(json!({ "from": "in", "to": "nobody" }), "nobody"),
+        route(json!({ "from": "unknown", "to": "out" }), "unknown"),
+        route(json!({ "from": "in", "to": "unknown" }), "unknown"),
         route(json!({ "from": "in", "to": "out", "filter": ".a |" }), "filter"),
         route(json!({ "from": "in", "to": "out", "when": ".a" }), "when"),
     ])
@@ -159,7 +159,7 @@ async fn invalid_destination_field_is_named_in_the_problem() {
         spec[field] = value;
         ("/destinations", spec, named)
     };
-    all_refused(vec![
+    assert_all_rejected(vec![
         with("name", json!(""), "name"),
         with("urll", json!("typo"), "urll"),
         with("url", json!("not a url"), "url"),
@@ -203,7 +203,7 @@ async fn request_body_that_is_not_json_is_rejected() {
         let name = String::from_utf8_lossy(body);
         assert_eq!(answer.clone().expect(status).code(), code, "case: {name}");
     }
-    // Lists in lists until a reader that recurses has no stack left.
+    // Nested deeply enough to overflow the stack of a recursive parser.
     let deep = format!(r#"{{"name":"in","url":"x","retry":{}"#, "[".repeat(100_000));
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
@@ -243,8 +243,8 @@ async fn configured_secrets_are_never_returned() {
     }
     assert_eq!(shown[0].json()["secrets"], json!(["•••", "env:FROM_ENV"]));
     assert_eq!(shown[1].json()["headers"], json!({ "Authorization": "•••" }));
-    // A form that sends back what it was shown must not make the mask the secret: one that stands for
-    // a secret keeps it, and any other is refused.
+    // A form that sends back a mask must not store the mask as the secret: a mask that stands for a
+    // stored secret keeps it, any other is rejected.
     let masked = json!({
         "name": "in", "verify": { "hmac": { "header": "x-sig" } }, "secrets": ["•••", "•••"],
     });
@@ -258,12 +258,12 @@ async fn secrets_in_a_destination_url_are_used_and_never_returned() {
     let gateway = Gateway::start().await;
     let spec = json!({ "name": "out", "url": format!("{}?a=1&token=canary", sink.url()) });
     let shown = format!("{}?a=1&token=•••", sink.url());
-    let made = gateway.post("/destinations", &spec).await.expect(201);
+    let created = gateway.post("/destinations", &spec).await.expect(201);
     gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await.expect(201);
     gateway.post("/routes", &json!({ "from": "in", "to": "out" })).await.expect(201);
 
     let answers = [
-        made,
+        created,
         gateway.get("/destinations").await.expect(200),
         gateway.get("/destinations/out").await.expect(200),
         gateway.get("/configuration").await.expect(200),
@@ -282,14 +282,14 @@ async fn secrets_in_a_destination_url_are_used_and_never_returned() {
 
     gateway.post_accepted("in", "{}").await;
     assert_eq!(sink.wait_for_requests(1).await[0].query, "a=1&token=canary");
-    // A mask that stands for nothing is no secret.
+    // A mask that stands for no stored secret is rejected.
     let document = gateway.get("/configuration").await.expect(200).json();
     for refused in [
         gateway.put("/configuration", &document).await,
         gateway.post("/destinations", &json!({ "name": "new", "url": shown })).await,
     ] {
         let detail = refused.expect(422).detail();
-        assert!(detail.contains("write the value itself"), "{detail}");
+        assert!(detail.contains("enter the value itself"), "{detail}");
     }
 }
 
@@ -302,7 +302,7 @@ async fn configuration_is_applied_completely_or_not_at_all() {
         "routes": [{ "from": "in", "to": "out" }],
     });
     let mut bad = good.clone();
-    bad["routes"][0]["to"] = json!("nobody");
+    bad["routes"][0]["to"] = json!("unknown");
 
     assert_eq!(gateway.put("/configuration", &bad).await.expect(422).code(), "invalid");
     gateway.get("/sources/in").await.expect(404);
@@ -325,6 +325,6 @@ async fn configuration_is_applied_completely_or_not_at_all() {
         sums(&third),
         json!({ "created": [], "updated": ["route in to out"], "unchanged": 2 })
     );
-    // What it does not name stays.
+    // Objects that it does not name are kept.
     gateway.get("/sources/demo").await.expect(200);
 }

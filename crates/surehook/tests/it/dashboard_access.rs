@@ -1,4 +1,4 @@
-//! The dashboard's frame: who is let in, what other sites may do, languages.
+//! Dashboard login and sessions, cross-site requests, headers and languages.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn cross_site_form_is_rejected() {
     let gateway = Gateway::start().await;
     let form = format!("token={TOKEN}");
     for (name, headers) in [
-        ("nothing is said", vec![FORM]),
+        ("no origin headers", vec![FORM]),
         ("cross site", vec![FORM, ("sec-fetch-site", b"cross-site".as_slice())]),
         ("another origin", vec![FORM, ("origin", b"https://evil.example".as_slice())]),
     ] {

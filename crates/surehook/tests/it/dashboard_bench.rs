@@ -1,17 +1,17 @@
-//! `surehook bench --only dashboard` finds every page of its table, over a store it filled itself.
+//! `surehook bench --only dashboard` measures every page of its table over a store that it filled.
 
 use serde_json::Value;
 
 use crate::support::process::run_surehook;
 
-/// The times are not judged here: this machine does other things meanwhile.
+// Times are not asserted: other tests run at the same time.
 #[tokio::test]
 async fn dashboard_bench_reports_every_page_heavy() {
     let folder = tempfile::tempdir().unwrap();
-    let asked = ["bench", "--only", "dashboard", "--dashboard-events", "2000"];
+    let command = ["bench", "--only", "dashboard", "--dashboard-events", "2000"];
     let more = ["--page-samples", "2", "--connections", "16", "--json"];
     let path = folder.path().to_str().unwrap();
-    let args = [&asked[..], &more, &["--folder", path]].concat();
+    let args = [&command[..], &more, &["--folder", path]].concat();
     let ran = run_surehook(folder.path(), &args, &[]).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
 
@@ -23,6 +23,6 @@ async fn dashboard_bench_reports_every_page_heavy() {
     for page in pages {
         assert_eq!(page["status"], 200, "{page}");
     }
-    let mut told = pages.iter().map(|page| page["page"].as_str().unwrap());
-    assert!(told.any(|page| page == "/conversations?phone={phone}"), "{pages:?}");
+    let mut paths = pages.iter().map(|page| page["page"].as_str().unwrap());
+    assert!(paths.any(|page| page == "/conversations?phone={phone}"), "{pages:?}");
 }

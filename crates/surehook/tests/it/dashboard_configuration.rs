@@ -1,4 +1,4 @@
-//! Sources, destinations and routes in the dashboard: made, changed, tried and deleted by forms.
+//! Sources, destinations and routes in the dashboard: created, updated, tried and deleted by forms.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::{
     gateway::Gateway,
 };
 
-/// Fields of a form, as a browser writes them.
+/// URL-encodes the fields of a form.
 fn form(fields: &[(&str, &str)]) -> String {
     let encode =
         |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
@@ -16,13 +16,13 @@ fn form(fields: &[(&str, &str)]) -> String {
 }
 
 /// The value of a hidden field.
-fn hidden(page: &DashboardPage, name: &str) -> String {
+fn hidden_field(page: &DashboardPage, name: &str) -> String {
     let start = format!("name=\"{name}\" value=\"");
     let (_, rest) = page.html.split_once(&start).unwrap();
     rest.split('"').next().unwrap().replace("&#34;", "\"").replace("&quot;", "\"")
 }
 
-fn leads_to(page: &DashboardPage, path: &str) {
+fn assert_redirect(page: &DashboardPage, path: &str) {
     assert_eq!(page.location.as_deref(), Some(path), "{} {}", page.status, page.html);
 }
 
@@ -30,8 +30,8 @@ async fn api(gateway: &Gateway, path: &str) -> Value {
     gateway.get(path).await.expect(200).json()
 }
 
-/// A source that takes everything.
-async fn make_open(gateway: &Gateway) {
+/// Creates a source without verification.
+async fn create_open_source(gateway: &Gateway) {
     gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
 }
 
@@ -43,7 +43,7 @@ async fn source_form_creates_updates_and_deletes_once() {
     assert!(choose.contains("whatsapp-cloud") && choose.contains("mercado-pago"));
 
     let new = admin.page("/sources/new?choice=generic").await;
-    let once = hidden(&new, "idempotency_key");
+    let once = hidden_field(&new, "idempotency_key");
     let shop = |rest: &[(&str, &str)]| {
         let shop = [("name", "shop"), ("provider", "generic"), ("verify", "hmac")];
         form(&[&shop, rest].concat())
@@ -55,46 +55,46 @@ async fn source_form_creates_updates_and_deletes_once() {
         ("enabled", "true"),
     ]);
     for _ in 0..2 {
-        // Sent twice, made once.
+        // Sent twice, created once.
         let made = admin.submit_form("/sources/new?choice=generic", &fields).await;
-        leads_to(&made, "/sources/shop");
+        assert_redirect(&made, "/sources/shop");
     }
     let page = admin.page("/sources/shop").await.html;
     assert!(page.contains("/in/shop") && page.contains("Waiting for the first event"));
     assert!(!page.contains("hunter2"), "a secret is never shown");
 
     let edit = admin.page("/sources/shop/edit").await;
-    let tag = hidden(&edit, "tag");
+    let tag = hidden_field(&edit, "tag");
     let fields = shop(&[
         ("tag", &tag),
         ("verify_with", "x-signature"),
         ("dedup_window", "2d"),
         ("redact", "cpf\r\nrg"),
     ]);
-    leads_to(&admin.submit_form("/sources/shop/edit", &fields).await, "/sources/shop");
+    assert_redirect(&admin.submit_form("/sources/shop/edit", &fields).await, "/sources/shop");
     let spec = api(&gateway, "/sources/shop").await;
     assert_eq!(spec["verify"]["hmac"]["header"], "x-signature");
     assert_eq!((&spec["redact"], &spec["enabled"]), (&json!(["cpf", "rg"]), &json!(false)));
     assert_eq!(spec["secrets"], json!(["•••"]), "a field that is left empty keeps the secret");
 
-    // The form is as old as its tag by now.
+    // The tag of the form is outdated now.
     let stale = admin.submit_form("/sources/shop/edit", &fields).await;
     assert_eq!(stale.status, 200);
     assert!(stale.html.contains("Another user changed this"), "{}", stale.html);
-    assert!(stale.html.contains("x-signature") && hidden(&stale, "tag") != tag);
+    assert!(stale.html.contains("x-signature") && hidden_field(&stale, "tag") != tag);
 
-    let wrong = form(&[("tag", &hidden(&stale, "tag")), ("name", "other")]);
-    leads_to(&admin.submit_form("/sources/shop/delete", &wrong).await, "/sources/shop");
+    let wrong = form(&[("tag", &hidden_field(&stale, "tag")), ("name", "other")]);
+    assert_redirect(&admin.submit_form("/sources/shop/delete", &wrong).await, "/sources/shop");
     assert_eq!(api(&gateway, "/sources/shop").await["name"], "shop", "another name was typed");
-    let right = form(&[("tag", &hidden(&stale, "tag")), ("name", "shop")]);
-    leads_to(&admin.submit_form("/sources/shop/delete", &right).await, "/sources");
+    let right = form(&[("tag", &hidden_field(&stale, "tag")), ("name", "shop")]);
+    assert_redirect(&admin.submit_form("/sources/shop/delete", &right).await, "/sources");
     assert_eq!(admin.page("/sources/shop").await.status, 404);
 }
 
 #[tokio::test]
 async fn source_page_shows_a_test_command_until_the_first_event() {
     let gateway = Gateway::start().await;
-    make_open(&gateway).await;
+    create_open_source(&gateway).await;
     let admin = DashboardClient::new(&gateway).await;
     let before = admin.page("/sources/open").await.html;
     assert!(before.contains("Anyone who knows the URL can send events"));
@@ -143,10 +143,10 @@ async fn invalid_form_shows_the_error_and_keeps_the_input() {
         assert!(!page.html.contains("<script>alert") && !page.html.contains("<i>"));
         assert!(!page.html.contains("hunter2"), "secrets are not sent back");
     }
-    // What the gateway takes may still be meant badly.
+    // Values that the gateway accepts may still be hostile.
     let fields = [("name", "crm"), ("url", "http://a.example/\"><script>alert(1)</script>")];
     let made = admin.submit_form("/destinations/new?choice=http", &form(&fields)).await;
-    leads_to(&made, "/destinations/crm");
+    assert_redirect(&made, "/destinations/crm");
     for path in ["/destinations", "/destinations/crm", "/destinations/crm/edit"] {
         let html = admin.page(path).await.html;
         assert!(html.contains("alert(1)") && !html.contains("<script>alert"), "case: {path}");
@@ -159,22 +159,22 @@ async fn destination_is_created_paused_resumed_and_tested() {
     let admin = DashboardClient::new(&gateway).await;
     let fields = [("name", "box"), ("url", "builtin:inbox"), ("retry", "quick")];
     let made = admin.submit_form("/destinations/new?choice=http", &form(&fields)).await;
-    leads_to(&made, "/destinations/box");
+    assert_redirect(&made, "/destinations/box");
     assert!(admin.page("/destinations/box").await.html.contains("Healthy"));
 
     let why = form(&[("reason", "it is \"<b>moving</b>\"")]);
-    leads_to(&admin.submit_form("/destinations/box/pause", &why).await, "/destinations/box");
+    assert_redirect(&admin.submit_form("/destinations/box/pause", &why).await, "/destinations/box");
     let page = admin.page("/destinations/box").await.html;
     assert!(page.contains("Paused") && page.contains("moving") && !page.contains("<b>moving"));
     assert!(admin.page("/destinations").await.html.contains("Paused"));
 
-    let once = hidden(&admin.page("/destinations/box").await, "idempotency_key");
+    let once = hidden_field(&admin.page("/destinations/box").await, "idempotency_key");
     let test = form(&[("idempotency_key", &once), ("body", "{\"type\":\"test\"}")]);
     let sent = admin.submit_form("/destinations/box/test", &test).await.location.unwrap();
     let again = admin.submit_form("/destinations/box/test", &test).await.location.unwrap();
     assert!(sent.starts_with("/events/evt_") && sent == again, "{sent} {again}");
-    leads_to(&admin.submit_form("/destinations/box/probe", "").await, "/destinations/box");
-    leads_to(
+    assert_redirect(&admin.submit_form("/destinations/box/probe", "").await, "/destinations/box");
+    assert_redirect(
         &admin.submit_form("/destinations/box/resume", "rate=10%2Fs").await,
         "/destinations/box",
     );
@@ -183,7 +183,7 @@ async fn destination_is_created_paused_resumed_and_tested() {
     let wrong = admin.submit_form("/destinations/box/resume", "rate=fast").await;
     assert!(wrong.status == 200 && wrong.html.contains("role=\"alert\" lang=\"en\">"));
 
-    // What was typed is not lost by a mistake in it.
+    // Invalid input is kept in the form.
     for (path, fields, kept) in [
         (
             "/destinations/box/test",
@@ -216,14 +216,14 @@ async fn json_editor_keeps_masked_secrets_only_for_the_same_url() {
         assert!(!admin.page(path).await.html.contains("hush"), "case: {path}");
     }
     let save = async |change: fn(&mut Value)| {
-        let tag = hidden(&admin.page(path).await, "tag");
+        let tag = hidden_field(&admin.page(path).await, "tag");
         let mut spec = api(&gateway, "/destinations/crm").await;
         let beside = ["id", "created_at", "updated_at", "state"];
         spec.as_object_mut().unwrap().retain(|name, _| !beside.contains(&name.as_str()));
         change(&mut spec);
         admin.submit_form(path, &form(&[("tag", &tag), ("json", &spec.to_string())])).await
     };
-    leads_to(&save(|spec| spec["concurrency"] = json!(3)).await, "/destinations/crm");
+    assert_redirect(&save(|spec| spec["concurrency"] = json!(3)).await, "/destinations/crm");
     assert_eq!(api(&gateway, "/destinations/crm").await["headers"], json!({ "X-Key": "•••" }));
     let moved = save(|spec| spec["url"] = json!("https://evil.example/in")).await;
     assert!(moved.html.contains("masked secrets are not kept"), "{}", moved.html);
@@ -231,22 +231,22 @@ async fn json_editor_keeps_masked_secrets_only_for_the_same_url() {
         spec["url"] = json!("https://new.example/in");
         spec["headers"]["X-Key"] = json!("another");
     });
-    leads_to(&anew.await, "/destinations/crm");
+    assert_redirect(&anew.await, "/destinations/crm");
 }
 
 #[tokio::test]
 async fn route_form_creates_updates_and_deletes() {
     let gateway = Gateway::start().await;
-    make_open(&gateway).await;
+    create_open_source(&gateway).await;
     let inbox = json!({ "name": "box", "url": "builtin:inbox" });
     gateway.post("/destinations", &inbox).await.expect(201);
     let admin = DashboardClient::new(&gateway).await;
     let filter = ".type == \"<i>paid</i>\"";
     let new = admin.page("/routes/new?from=open").await;
-    let once = hidden(&new, "idempotency_key");
+    let once = hidden_field(&new, "idempotency_key");
     let fields =
         [("idempotency_key", once.as_str()), ("from", "open"), ("to", "box"), ("filter", filter)];
-    leads_to(&admin.submit_form("/routes/save", &form(&fields)).await, "/routes");
+    assert_redirect(&admin.submit_form("/routes/save", &form(&fields)).await, "/routes");
     let list = admin.page("/routes").await.html;
     assert!(list.contains("paid") && !list.contains("<i>paid"));
 
@@ -259,7 +259,7 @@ async fn route_form_creates_updates_and_deletes() {
     let all = routes["data"].as_array().unwrap();
     let id = all.iter().find(|route| route["from"] == "open").unwrap()["id"].as_str().unwrap();
     let path = format!("/routes/{id}/edit");
-    let tag = hidden(&admin.page(&path).await, "tag");
+    let tag = hidden_field(&admin.page(&path).await, "tag");
     let fields = [
         ("id", id),
         ("tag", tag.as_str()),
@@ -267,24 +267,24 @@ async fn route_form_creates_updates_and_deletes() {
         ("to", "box"),
         ("transform", "{a: 1}"),
     ];
-    leads_to(&admin.submit_form("/routes/save", &form(&fields)).await, "/routes");
+    assert_redirect(&admin.submit_form("/routes/save", &form(&fields)).await, "/routes");
     let stale = admin.submit_form("/routes/save", &form(&fields)).await;
     assert!(stale.html.contains("Another user changed this"), "{}", stale.html);
-    let gone = form(&[("tag", &hidden(&stale, "tag"))]);
-    leads_to(&admin.submit_form(&format!("/routes/{id}/delete"), &gone).await, "/routes");
+    let gone = form(&[("tag", &hidden_field(&stale, "tag"))]);
+    assert_redirect(&admin.submit_form(&format!("/routes/{id}/delete"), &gone).await, "/routes");
     assert_eq!(admin.page(&path).await.status, 404);
 }
 
 #[tokio::test]
 async fn playground_runs_filters_and_transforms_on_stored_events() {
     let gateway = Gateway::start().await;
-    make_open(&gateway).await;
+    create_open_source(&gateway).await;
     let body = r#"{"id":"e1","type":"paid","total":820982911946154508,"password":"hunter2"}"#;
     let event = gateway.post_accepted("open", body).await;
     let viewer = DashboardClient::with_token(&gateway, &gateway.create_token("viewer").await).await;
     let first = viewer.page("/routes/try").await.html;
     assert!(first.contains(&event), "the newest event of the busiest source is offered");
-    assert!(!first.contains("/routes/save"), "who may only look saves nothing");
+    assert!(!first.contains("/routes/save"), "a viewer cannot save");
 
     let own = r#"{"type": "<b>own</b>"}"#;
     for (filter, transform, event, body, expected) in [
@@ -320,7 +320,7 @@ async fn playground_runs_filters_and_transforms_on_stored_events() {
 #[tokio::test]
 async fn viewer_sees_no_forms_and_cannot_change_anything() {
     let gateway = Gateway::start().await;
-    make_open(&gateway).await;
+    create_open_source(&gateway).await;
     let inbox = json!({ "name": "box", "url": "builtin:inbox" });
     gateway.post("/destinations", &inbox).await.expect(201);
     let viewer = DashboardClient::with_token(&gateway, &gateway.create_token("viewer").await).await;

@@ -1,4 +1,4 @@
-//! The pages of events: the list and its filter, an event that explains itself, its duplicates.
+//! Event pages: the list with its filter, event details, duplicates.
 
 use http::Method;
 use serde_json::json;
@@ -11,13 +11,13 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// What must never stand in a page as it is.
+/// Must never appear unescaped in a page.
 const HOSTILE: &str = "<script>alert(1)</script>";
 const ESCAPED: &str = "&#60;script&#62;alert(1)&#60;/script&#62;";
 const BODY: &str = r#"{"id":"<script>alert(1)</script>","password":"canary-body","note":"</pre><script>alert(1)</script>"}"#;
 
-/// A gateway with one event that has been delivered, and the event.
-async fn delivered() -> (Gateway, String) {
+/// Starts a gateway with one delivered event and returns both.
+async fn start_with_delivered_event() -> (Gateway, String) {
     let answer = Reply::status(200).body(format!("{HOSTILE} of the answer"));
     let sink = Sink::with_replies([answer]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
@@ -33,14 +33,14 @@ async fn delivered() -> (Gateway, String) {
     (gateway, event)
 }
 
-async fn with_role<'g>(gateway: &'g Gateway, role: &str) -> DashboardClient<'g> {
+async fn sign_in_with_role<'g>(gateway: &'g Gateway, role: &str) -> DashboardClient<'g> {
     let made = gateway.post("/tokens", &json!({ "role": role, "name": "<i>eyes</i>" })).await;
     let made = made.expect(201).json();
     DashboardClient::with_token(gateway, made["token"].as_str().unwrap()).await
 }
 
-/// The value of the hidden field of the form that is sent to `action`.
-fn once(html: &str, action: &str) -> String {
+/// The idempotency key in the form that is sent to `action`.
+fn idempotency_key(html: &str, action: &str) -> String {
     let form = html.split(&format!("action=\"{action}\"")).nth(1).expect("the form is there");
     let value = form.split("name=\"idempotency_key\" value=\"").nth(1).unwrap();
     value.split('"').next().unwrap().to_owned()
@@ -52,7 +52,7 @@ async fn delivery_of(gateway: &Gateway, event: &str, status: &str) -> String {
 
 #[tokio::test]
 async fn event_page_explains_the_event_and_escapes_payloads() {
-    let (gateway, event) = delivered().await;
+    let (gateway, event) = start_with_delivered_event().await;
     let session = DashboardClient::new(&gateway).await;
     for path in ["/events".to_owned(), format!("/events/{event}")] {
         let page = session.page(&path).await;
@@ -95,7 +95,7 @@ async fn short_url_redirects_to_the_event_and_unknown_event_is_not_found() {
 
 #[tokio::test]
 async fn event_page_is_translated() {
-    let (gateway, event) = delivered().await;
+    let (gateway, event) = start_with_delivered_event().await;
     let session = DashboardClient::new(&gateway).await;
     for (lang, texts) in [
         (
@@ -114,7 +114,7 @@ async fn event_page_is_translated() {
 
 #[tokio::test]
 async fn event_list_is_filtered_and_exported_by_query() {
-    let (gateway, event) = delivered().await;
+    let (gateway, event) = start_with_delivered_event().await;
     let session = DashboardClient::new(&gateway).await;
     for (typed, found) in [
         ("status:succeeded+dest:out+source:in+since:1h", true),
@@ -140,15 +140,15 @@ async fn event_list_is_filtered_and_exported_by_query() {
     let csv = session.page("/events/export?format=csv&q=").await;
     assert!(csv.html.starts_with("id,"), "{}", csv.html);
 
-    // It has keys and phones as they are.
-    let viewer = with_role(&gateway, "viewer").await;
+    // The export contains unmasked keys and phone numbers.
+    let viewer = sign_in_with_role(&gateway, "viewer").await;
     assert_eq!(viewer.page("/events/export?format=csv&q=").await.status, 303);
     assert!(!viewer.page("/events").await.html.contains("/events/export"));
 }
 
 #[tokio::test]
 async fn downloaded_body_is_an_attachment_with_masked_secrets() {
-    let (gateway, event) = delivered().await;
+    let (gateway, event) = start_with_delivered_event().await;
     let session = DashboardClient::new(&gateway).await;
     let cookie: [(&str, &[u8]); 1] = [("cookie", session.cookie().as_bytes())];
     let path = format!("/events/{event}/body");
@@ -161,19 +161,19 @@ async fn downloaded_body_is_an_attachment_with_masked_secrets() {
 
 #[tokio::test]
 async fn reveal_shows_masked_values_once_and_is_recorded_in_the_timeline() {
-    let (gateway, event) = delivered().await;
-    let viewer = with_role(&gateway, "viewer").await;
+    let (gateway, event) = start_with_delivered_event().await;
+    let viewer = sign_in_with_role(&gateway, "viewer").await;
     let path = format!("/events/{event}");
     let page = viewer.page(&path).await.html;
     for hidden in ["/reveal", "/replay", "/cancel", "type=\"checkbox\""] {
-        assert!(!page.contains(&format!("{path}{hidden}")), "a viewer is offered {hidden}");
+        assert!(!page.contains(&format!("{path}{hidden}")), "a viewer sees {hidden}");
     }
     assert_eq!(
         viewer.submit_form(&format!("{path}/reveal"), "").await.location,
         Some(path.clone())
     );
 
-    let operator = with_role(&gateway, "operator").await;
+    let operator = sign_in_with_role(&gateway, "operator").await;
     let shown = operator.submit_form(&format!("{path}/reveal"), "").await;
 
     assert_eq!(shown.status, 200);
@@ -181,7 +181,7 @@ async fn reveal_shows_masked_values_once_and_is_recorded_in_the_timeline() {
         assert!(shown.html.contains(canary), "{canary} is not revealed");
     }
     assert!(!shown.html.contains("<script>alert") && !shown.html.contains("<i>eyes"));
-    assert!(!shown.html.contains("curl --globoff"), "secrets are no part of a command");
+    assert!(!shown.html.contains("curl --globoff"), "secrets are not part of a command");
     assert!(shown.html.contains("&#60;i&#62;eyes&#60;/i&#62; viewed masked values"));
     let after = operator.page(&path).await.html;
     assert!(!after.contains("canary") && after.contains("viewed masked values"));
@@ -189,12 +189,13 @@ async fn reveal_shows_masked_values_once_and_is_recorded_in_the_timeline() {
 
 #[tokio::test]
 async fn replay_form_sent_twice_replays_once() {
-    let (gateway, event) = delivered().await;
-    let operator = with_role(&gateway, "operator").await;
+    let (gateway, event) = start_with_delivered_event().await;
+    let operator = sign_in_with_role(&gateway, "operator").await;
     let delivery = delivery_of(&gateway, &event, "succeeded").await;
     let path = format!("/events/{event}");
     let action = format!("{path}/deliveries/{delivery}/replay");
-    let form = format!("idempotency_key={}", once(&operator.page(&path).await.html, &action));
+    let form =
+        format!("idempotency_key={}", idempotency_key(&operator.page(&path).await.html, &action));
 
     for _ in 0..2 {
         assert_eq!(
@@ -204,7 +205,7 @@ async fn replay_form_sent_twice_replays_once() {
     }
 
     assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
-    let viewer = with_role(&gateway, "viewer").await;
+    let viewer = sign_in_with_role(&gateway, "viewer").await;
     viewer.submit_form(&action, "idempotency_key=other").await;
     assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
 }
@@ -238,7 +239,7 @@ async fn duplicate_is_compared_and_delivered_anyway_from_its_page() {
         (gateway.event(&event).await["duplicate_count"] == 1).then_some(())
     })
     .await;
-    let operator = with_role(&gateway, "operator").await;
+    let operator = sign_in_with_role(&gateway, "operator").await;
     let path = format!("/events/{event}/duplicates/1");
     assert!(operator.page(&format!("/events/{event}")).await.html.contains(&path));
 
@@ -248,10 +249,13 @@ async fn duplicate_is_compared_and_delivered_anyway_from_its_page() {
         assert!(page.contains(text), "{text} is missing");
     }
     assert!(!page.contains("<script>alert"));
-    assert!(!with_role(&gateway, "viewer").await.page(&path).await.html.contains("/deliver\""));
+    assert!(
+        !sign_in_with_role(&gateway, "viewer").await.page(&path).await.html.contains("/deliver\"")
+    );
     let action = format!("{path}/deliver");
-    let done =
-        operator.submit_form(&action, &format!("idempotency_key={}", once(&page, &action))).await;
+    let done = operator
+        .submit_form(&action, &format!("idempotency_key={}", idempotency_key(&page, &action)))
+        .await;
     let new = done.location.unwrap();
     assert!(new.starts_with("/events/evt_") && !new.contains(&event));
     let page = operator.page(&new).await.html;
@@ -297,7 +301,7 @@ async fn binary_body_is_shown_as_hex_and_large_body_is_truncated() {
 
 #[tokio::test]
 async fn delivery_is_shown_as_a_curl_command() {
-    let (gateway, event) = delivered().await;
+    let (gateway, event) = start_with_delivered_event().await;
     let session = DashboardClient::new(&gateway).await;
     let delivery = delivery_of(&gateway, &event, "succeeded").await;
     let page = session.page(&format!("/events/{event}/deliveries/{delivery}/curl")).await;
@@ -317,12 +321,14 @@ async fn replay_of_selected_events_replays_only_their_dead_deliveries() {
     for event in [&chosen, &other] {
         gateway.wait_for_delivery(event, "dead").await;
     }
-    let operator = with_role(&gateway, "operator").await;
+    let operator = sign_in_with_role(&gateway, "operator").await;
     let path = format!("/events/{chosen}");
     for page in [operator.page(&path).await, operator.page("/events").await] {
-        assert!(!page.html.contains("/replays/new"), "it would replay all that is dead");
-        let form =
-            format!("event={chosen}&once={}&next={path}", once(&page.html, "/replays/selected"));
+        assert!(!page.html.contains("/replays/new"), "it would replay every dead delivery");
+        let form = format!(
+            "event={chosen}&once={}&next={path}",
+            idempotency_key(&page.html, "/replays/selected")
+        );
         let done = operator.submit_form("/replays/selected", &form).await;
         assert_eq!(done.location.as_deref(), Some(path.as_str()));
         let again = operator.submit_form("/replays/selected", &form).await;
@@ -339,7 +345,7 @@ async fn replay_of_selected_events_replays_only_their_dead_deliveries() {
     ] {
         let html = operator.page(path).await.html;
         assert_eq!(html.contains("data-row=\""), has_letters, "case: {path}");
-        // Times of deliveries are not those of events.
+        // Times of deliveries differ from those of events.
         assert_eq!(html.contains("/replays/new?q="), replays, "case: {path}");
     }
     let elsewhere = operator.page("/dead-letters?destination=nowhere").await;
@@ -348,7 +354,7 @@ async fn replay_of_selected_events_replays_only_their_dead_deliveries() {
     assert!(page.contains("href=\"/dead-letters?destination=out\""));
 
     let refused = operator.page(&format!("/replays/new?event={chosen}")).await;
-    assert_eq!(refused.status, 400, "a name that is not known narrows nothing");
+    assert_eq!(refused.status, 400, "an unknown parameter is rejected");
     let everything = operator.page("/replays/new").await.html;
     assert!(everything.contains("id=\"everything\"") && everything.contains("name=\"typed\""));
     let narrowed = operator.page("/replays/new?q=dest:out").await.html;

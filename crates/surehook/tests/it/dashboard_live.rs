@@ -1,4 +1,4 @@
-//! What moves on the dashboard: the stream of a tab, the live tail, the overview, its first steps.
+//! Live parts of the dashboard: the event stream of a tab, the live tail, the overview.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,26 +12,26 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// An open stream of a tab.
-struct Tab(RawConnection);
+/// The open event stream of a browser tab.
+struct TabStream(RawConnection);
 
-impl Tab {
+impl TabStream {
     async fn open(gateway: &Gateway, session: &DashboardClient<'_>, query: &str) -> Self {
         let mut raw = gateway.connect_raw().await;
         let cookie = session.cookie();
-        // HTTP/1.0, so that the pieces come without the frames of chunks.
+        // HTTP/1.0, so that the response is not chunked.
         raw.write(format!("GET /stream{query} HTTP/1.0\r\nHost: x\r\nCookie: {cookie}\r\n\r\n"))
             .await;
         let head = raw.read_until("\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.0 200"), "{head}");
         assert!(head.contains("text/event-stream"), "{head}");
-        // The first sign of life: from now on nothing is missed.
+        // After the first comment, no event is missed.
         assert!(raw.read_until("\n\n").await.starts_with(": heartbeat"));
         Self(raw)
     }
 
-    /// The next batch; what only says that somebody is there is passed over.
-    async fn batch(&mut self) -> Value {
+    /// Reads the next batch and skips keep-alive comments.
+    async fn next_batch(&mut self) -> Value {
         loop {
             let piece = self.0.read_until("\n\n").await;
             if let Some(data) = piece.lines().find_map(|line| line.strip_prefix("data: ")) {
@@ -47,11 +47,11 @@ async fn stream_sends_events_and_delivery_results() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let session = DashboardClient::new(&gateway).await;
-    let mut tab = Tab::open(&gateway, &session, "").await;
+    let mut tab = TabStream::open(&gateway, &session, "").await;
     let event = gateway.post_accepted("in", r#"{"id":"5511987654321"}"#).await;
     let (mut rows, mut last_id) = (Vec::new(), String::new());
     while rows.len() < 2 {
-        let batch = tab.batch().await;
+        let batch = tab.next_batch().await;
         rows.extend(batch["rows"].as_array().unwrap().clone());
         last_id = batch["last_id"].as_str().unwrap().to_owned();
         assert_eq!(batch["skipped"], 0);
@@ -61,11 +61,11 @@ async fn stream_sends_events_and_delivery_results() {
     assert_eq!(rows[1]["source"], "in", "a delivery is shown with what its event said");
     assert_eq!(rows[0]["key"], "5511•••••••21", "what may be a phone is hidden");
 
-    // A tab that was away goes on where it was.
+    // A tab that reconnects resumes after its last event.
     drop(tab);
     let missed = gateway.post_accepted("in", r#"{"id":"b"}"#).await;
-    let mut tab = Tab::open(&gateway, &session, &format!("?since={last_id}")).await;
-    let batch = tab.batch().await;
+    let mut tab = TabStream::open(&gateway, &session, &format!("?since={last_id}")).await;
+    let batch = tab.next_batch().await;
     assert_eq!(batch["rows"][0]["event"], json!(missed), "{batch}");
 }
 
@@ -93,12 +93,12 @@ async fn stream_applies_its_filters() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let session = DashboardClient::new(&gateway).await;
-    let mut tab = Tab::open(&gateway, &session, "?status=succeeded&source=in").await;
-    let mut quiet = Tab::open(&gateway, &session, "?rows=0&status=received").await;
+    let mut tab = TabStream::open(&gateway, &session, "?status=succeeded&source=in").await;
+    let mut quiet = TabStream::open(&gateway, &session, "?rows=0&status=received").await;
     gateway.post_accepted("in", r#"{"id":"a"}"#).await;
-    let batch = tab.batch().await;
+    let batch = tab.next_batch().await;
     assert_eq!(batch["counts"], json!({ "succeeded": 1 }));
-    let batch = quiet.batch().await;
+    let batch = quiet.next_batch().await;
     assert_eq!((&batch["counts"], &batch["rows"]), (&json!({ "received": 1 }), &json!([])));
 }
 
@@ -106,7 +106,7 @@ async fn stream_applies_its_filters() {
 async fn stream_closes_when_the_session_ends() {
     let gateway = Gateway::start().await;
     let session = DashboardClient::new(&gateway).await;
-    let mut tab = Tab::open(&gateway, &session, "").await;
+    let mut tab = TabStream::open(&gateway, &session, "").await;
     session.submit_form("/logout", "").await;
     tab.0.read_until_closed().await;
     gateway.request(Method::GET, "/stream", &[], "").await.expect(401);

@@ -1,4 +1,4 @@
-//! What arrives at a destination, and what becomes of a delivery that does not.
+//! Deliveries: the request that a destination receives, retries and failures.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// Attempts follow each other at once, so that a test need not wait for them.
-const THREE_QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
+/// Three attempts with almost no delay.
+const THREE_QUICK_ATTEMPTS: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 
 #[tokio::test]
 async fn body_and_headers_are_forwarded_unchanged() {
@@ -22,7 +22,7 @@ async fn body_and_headers_are_forwarded_unchanged() {
     let gateway =
         Gateway::start_with(&route_settings(&sink.url(), "headers = { X-Tenant = \"acme\" }"))
             .await;
-    // Neither JSON nor UTF-8, with all that a text filter might change.
+    // Neither JSON nor UTF-8, with line endings that a text conversion might change.
     let body: &[u8] = b"\xff\x00{\r\n\"a\": 1 }\n\n";
     let headers: [(&str, &[u8]); 8] = [
         ("content-type", b"application/x-odd; charset=koi8-r"),
@@ -46,8 +46,8 @@ async fn body_and_headers_are_forwarded_unchanged() {
     assert_eq!(arrived.header("x-tenant"), "acme");
     assert_eq!(arrived.headers["x-bytes"].as_bytes(), b"caf\xe9");
     assert_eq!(arrived.headers.get_all("x-many").iter().collect::<Vec<_>>(), ["1", "2"]);
-    for meant_for_us in ["authorization", "cookie", "x-forwarded-for", "webhook-signature"] {
-        assert!(!arrived.headers.contains_key(meant_for_us), "{meant_for_us} was passed on");
+    for gateway_only in ["authorization", "cookie", "x-forwarded-for", "webhook-signature"] {
+        assert!(!arrived.headers.contains_key(gateway_only), "{gateway_only} was forwarded");
     }
     let host = sink.url().replace("http://", "").replace("/hook", "");
     assert_eq!(arrived.header("host"), host);
@@ -81,7 +81,7 @@ async fn signed_delivery_carries_standard_webhooks_signatures() {
 #[tokio::test]
 async fn retries_keep_the_webhook_id() {
     let sink = Sink::with_replies([Reply::status(500), Reply::Close, Reply::status(204)]).await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK_ATTEMPTS)).await;
 
     let event = gateway.post_accepted("in", "{}").await;
     let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
@@ -116,7 +116,7 @@ async fn every_permanent_failure_ends_dead_with_its_reason() {
         }
     })
     .await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK)).await;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), THREE_QUICK_ATTEMPTS)).await;
 
     for (name, _, reason, attempts) in cases {
         let event = gateway.post_accepted("in", name).await;
@@ -140,8 +140,8 @@ async fn destination_timeout_fails_the_attempt() {
     assert_eq!(delivery["attempt_list"][0]["failure"], "timeout");
 }
 
-/// Whether it is stored is open when the sender does not wait for the answer; if it is, then it is
-/// delivered as soon as any other, and not when a claim that nobody holds runs out.
+// A sender that disconnects before the response may or may not have its event stored. A stored event is
+// delivered at once, not only when an orphaned claim expires.
 #[tokio::test]
 async fn stored_event_is_delivered_after_the_sender_disconnected() {
     let sink = Sink::ok().await;
@@ -151,7 +151,7 @@ async fn stored_event_is_delivered_after_the_sender_disconnected() {
         let mut half_closed = gateway.connect_raw().await;
         half_closed.write(request).await;
         half_closed.finish_writing().await;
-        // A sender that only says that it has nothing more to send still gets its answer.
+        // A sender that closes only its sending half still gets the response.
         assert_eq!(half_closed.read_response().await.unwrap().status, 200);
         gateway.connect_raw().await.write(request).await;
     }
@@ -188,7 +188,7 @@ async fn event_is_delivered_to_every_destination_with_a_matching_filter() {
         (r#"{"type":"open","amount":10}"#, vec!["all", "twice"]),
         (r#"{"type":"open"}"#, vec!["all"]),
         ("not JSON", vec!["all"]),
-        // A filter that fails on an event does not take it.
+        // A filter that fails does not match.
         ("[1]", vec!["all"]),
     ] {
         let event = gateway.event(&gateway.post_accepted("in", body).await).await;
@@ -227,7 +227,7 @@ async fn deleting_a_destination_cancels_its_scheduled_deliveries() {
         .post(&format!("/deliveries/{}/replay", delivery["id"].as_str().unwrap()), &json!({}))
         .await;
     assert_eq!(replay.expect(409).code(), "not_replayable");
-    // The route went with it: the next event is kept and owes nothing.
+    // Its route is deleted too: the next event is stored without deliveries.
     let next = gateway.event(&gateway.post_accepted("in", "{}").await).await;
     assert_eq!(next["deliveries"], json!([]));
 }
@@ -240,7 +240,7 @@ async fn result_of_a_running_attempt_is_ignored_after_its_destination_is_deleted
     sink.wait_for_requests(1).await;
 
     gateway.delete("/destinations/out").await.expect(204);
-    // The answer comes after that, and is refused.
+    // The result of the attempt comes later and is rejected.
     eventually(WAIT_LIMIT, || async {
         gateway.metrics().await.contains("surehook_leases_lost_total 1").then_some(())
     })
@@ -261,7 +261,7 @@ async fn private_addresses_are_blocked_unless_allowed() {
         .settings("[[sources]]\nname = \"in\"\nverify = \"none\"")
         .start()
         .await;
-    // All of them are this machine; `url` reads the last three as 127.0.0.1.
+    // All of them are this machine; `url` parses the last three as 127.0.0.1.
     let hosts = [
         "127.0.0.1",
         "localhost",
@@ -274,7 +274,7 @@ async fn private_addresses_are_blocked_unless_allowed() {
     for (number, host) in hosts.iter().enumerate() {
         let name = format!("out-{number}");
         let spec = json!({ "name": name, "url": format!("http://{host}:{port}/hook") });
-        // Refusing it at once would be right too; then nothing is left to deliver.
+        // Rejecting the destination at once is correct too; then there is no delivery.
         let created = gateway.post("/destinations", &spec).await;
         assert!(matches!(created.status.as_u16(), 201 | 422), "case: {host}");
         if created.status == 201 {

@@ -1,4 +1,4 @@
-//! `surehook doctor`: what is well is said, what is not has a remedy and an exit code.
+//! `surehook doctor`: every problem has advice and an exit code.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -9,25 +9,25 @@ use crate::support::{
     process::{CommandOutput, run_surehook},
 };
 
-/// All findings, by check; what is not well must say what to do.
+/// All findings as check, level and text; asserts that every problem has advice.
 fn findings(ran: &CommandOutput) -> Vec<(String, String, String)> {
     ran.stdout
         .lines()
         .map(|line| {
             let finding: Value = serde_json::from_str(line).unwrap();
             let text = |name: &str| finding[name].as_str().unwrap_or_default().to_owned();
-            let is_well = finding["level"] == "ok";
-            assert_eq!(finding["advice"].is_null(), is_well, "{finding}");
+            let is_ok = finding["level"] == "ok";
+            assert_eq!(finding["advice"].is_null(), is_ok, "{finding}");
             (text("check"), text("level"), text("finding"))
         })
         .collect()
 }
 
 #[track_caller]
-fn found(ran: &CommandOutput, check: &str, level: &str, part: &str) {
+fn assert_finding(ran: &CommandOutput, check: &str, level: &str, part: &str) {
     let all = findings(ran);
-    let there = all.iter().any(|(c, l, f)| c == check && l == level && f.contains(part));
-    assert!(there, "no {level} {check} with `{part}` in {ran:?}");
+    let is_found = all.iter().any(|(c, l, f)| c == check && l == level && f.contains(part));
+    assert!(is_found, "no {level} {check} with `{part}` in {ran:?}");
 }
 
 async fn doctor(folder: &Path, more: &[&str]) -> CommandOutput {
@@ -40,7 +40,7 @@ async fn doctor(folder: &Path, more: &[&str]) -> CommandOutput {
 async fn doctor_reports_ok_with_and_without_a_running_gateway() {
     let mut gateway = Gateway::start().await;
     gateway.post_accepted("demo", "{}").await;
-    // A message makes the outbox, which needs no route: each says itself where it goes.
+    // A message creates the outbox source, which needs no route: each message names its destination.
     let message = json!({ "destination": "inbox", "body": {} });
     gateway.post("/messages", &message).await.expect(202);
 
@@ -66,13 +66,13 @@ async fn doctor_reports_ok_with_and_without_a_running_gateway() {
         ("server", "is ready"),
         ("token", "accepted"),
     ] {
-        found(&beside, check, "ok", part);
+        assert_finding(&beside, check, "ok", part);
     }
     assert_eq!(people.code, Some(0), "{people:?}");
     assert!(people.stdout.contains("ok    store"), "{people:?}");
     assert!(people.stderr.contains("0 failed, 0 warnings"), "{people:?}");
     assert_eq!(after.code, Some(0), "{after:?}");
-    found(&after, "store", "ok", "not in use");
+    assert_finding(&after, "store", "ok", "not in use");
 }
 
 #[tokio::test]
@@ -93,19 +93,19 @@ async fn doctor_names_each_problem_with_advice() {
     let ran = doctor(folder, &["--probe", "--server", "http://127.0.0.1:1999"]).await;
 
     assert_eq!(ran.code, Some(8), "{ran:?}");
-    found(&ran, "folder", "warn", "mode 755");
-    found(&ran, "secrets", "warn", "MISSING_HERE");
-    found(&ran, "routes", "warn", "lonely");
-    found(&ran, "destination", "fail", "refused");
-    found(&ran, "server", "fail", "cannot reach");
+    assert_finding(&ran, "folder", "warn", "mode 755");
+    assert_finding(&ran, "secrets", "warn", "MISSING_HERE");
+    assert_finding(&ran, "routes", "warn", "lonely");
+    assert_finding(&ran, "destination", "fail", "refused");
+    assert_finding(&ran, "server", "fail", "cannot reach");
     assert!(!ran.stdout.contains("a-secret-of-the-gateway"), "{ran:?}");
-    // Without --probe nobody is called, so nobody can refuse.
+    // Without --probe no connection is made, so none can be refused.
     let quiet = doctor(folder, &[]).await;
-    found(&quiet, "destination", "ok", "127.0.0.1");
-    // With another allowance the same address is out of bounds.
+    assert_finding(&quiet, "destination", "ok", "127.0.0.1");
+    // Without `allow_networks` the same address is blocked.
     fs::write(folder.join("other.toml"), settings).unwrap();
     let blocked = doctor(folder, &["--config", "other.toml", "--data", "data"]).await;
-    found(&blocked, "destination", "fail", "127.0.0.1");
+    assert_finding(&blocked, "destination", "fail", "127.0.0.1");
 }
 
 #[tokio::test]
@@ -116,12 +116,12 @@ async fn doctor_warns_about_a_sender_without_a_status_source() {
         "[[sources]]\nname = \"statuses\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"s\"]\n";
     let file = folder.path().join("surehook.toml");
     fs::write(&file, sender).unwrap();
-    let unheard = doctor(folder.path(), &[]).await;
+    let without_source = doctor(folder.path(), &[]).await;
     fs::write(&file, format!("{sender}{source}")).unwrap();
-    let heard = doctor(folder.path(), &[]).await;
+    let with_source = doctor(folder.path(), &[]).await;
 
-    found(&unheard, "statuses", "warn", "`wa`");
-    assert!(!heard.stdout.contains("statuses of its messages"), "{heard:?}");
+    assert_finding(&without_source, "statuses", "warn", "`wa`");
+    assert!(!with_source.stdout.contains("statuses of its messages"), "{with_source:?}");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn doctor_only_warns_about_certificates_from_missing_variables() {
     let ran = doctor(folder.path(), &[]).await;
 
     for name in ["THEIR_CA", "OUR_CERT", "OUR_KEY"] {
-        found(&ran, "secrets", "warn", name);
+        assert_finding(&ran, "secrets", "warn", name);
     }
     assert!(!ran.stdout.contains("tls."), "{ran:?}");
 }
@@ -146,7 +146,7 @@ async fn doctor_finds_damaged_database_and_invalid_settings() {
         gateway.post_accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
     }
     let folder = gateway.folder();
-    // A restored one has no log yet that could cover the damage.
+    // A restored database has no write-ahead log that could hide the damage.
     for args in [&["backup", "copy.db"][..], &["restore", "copy.db", "--data", "hurt"]] {
         let ran = run_surehook(folder, args, &[]).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -161,15 +161,15 @@ async fn doctor_finds_damaged_database_and_invalid_settings() {
     let ran = doctor(folder, &["--data", "hurt"]).await;
 
     assert_eq!(ran.code, Some(8), "{ran:?}");
-    found(&ran, "settings", "fail", "listem");
+    assert_finding(&ran, "settings", "fail", "listem");
     let bad = findings(&ran);
-    let told = bad
+    let is_reported = bad
         .iter()
         .any(|(check, level, _)| (check == "integrity" || check == "store") && level == "fail");
-    assert!(told, "{ran:?}");
+    assert!(is_reported, "{ran:?}");
     let nowhere = doctor(folder, &["--config", "none.toml", "--data", "nowhere"]).await;
     assert_eq!(nowhere.code, Some(8), "{nowhere:?}");
-    found(&nowhere, "folder", "warn", "nowhere");
+    assert_finding(&nowhere, "folder", "warn", "nowhere");
 }
 
 #[tokio::test]
@@ -179,12 +179,12 @@ async fn doctor_warns_about_risky_source_settings() {
         "[[sources]]\nname = \"sms\"\nprovider = \"twilio\"\nsecrets = [\"0123456789abcdef\"]\n";
     let go = "[[sources]]\nname = \"go\"\nprovider = \"evolution-go\"\nsecrets = [\"YQ==/+\"]\n";
     fs::write(folder.path().join("surehook.toml"), format!("{twilio}{go}")).unwrap();
-    let told = doctor(folder.path(), &[]).await;
-    found(&told, "verify", "warn", "`sms`: the signature covers the address");
-    found(&told, "verify", "warn", "`go`: secret 1 cannot stand in an address");
+    let ran = doctor(folder.path(), &[]).await;
+    assert_finding(&ran, "verify", "warn", "`sms`: the signature covers the called URL");
+    assert_finding(&ran, "verify", "warn", "`go`: secret 1 cannot be part of a URL");
 
     let known = format!("public_url = \"https://hooks.example.com\"\n{twilio}");
     fs::write(folder.path().join("surehook.toml"), known).unwrap();
-    let told = doctor(folder.path(), &[]).await;
-    assert!(!told.stdout.contains("covers the address"), "{told:?}");
+    let ran = doctor(folder.path(), &[]).await;
+    assert!(!ran.stdout.contains("covers the called URL"), "{ran:?}");
 }

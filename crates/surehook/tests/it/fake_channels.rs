@@ -1,5 +1,5 @@
-//! The services that stand in for the real ones take what we compose and say what we can read: every
-//! code and every text, over a socket.
+//! The fake channels accept the requests that the real channel code composes, and that code classifies
+//! their error responses: every code and every text, over a socket.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ const PHONE: &str = "5511987654321";
 const GROUP: &str = "120363404694233820@g.us";
 const FILE: &str = "https://files.test/a";
 
-/// A service, and whom to send as.
+/// The channel code of a service with an account at its fake.
 struct ChannelClient {
     channel: &'static dyn Channel,
     account: ChannelAccount,
@@ -54,7 +54,7 @@ impl ChannelClient {
         self.channel.compose(&self.account, &message, send_id).unwrap()
     }
 
-    /// Sends what the service composes; no answer is an error.
+    /// Sends a composed message; a missing response is an error.
     async fn attempt(&self, message: &Value, send_id: &str) -> Result<ChannelResponse, String> {
         let composed = self.compose(message, send_id);
         let headers: Vec<(&str, &[u8])> = composed
@@ -81,7 +81,7 @@ fn text(to: &str) -> Value {
     json!({ "to": to, "text": "Olá" })
 }
 
-/// A phone number of its own for each case.
+/// A separate phone number for each case.
 fn phone(number: usize) -> String {
     format!("55119{number:08}")
 }
@@ -107,7 +107,7 @@ async fn every_cloud_api_error_code_is_classified() {
         assert_eq!(answer.scope, code.scope, "{code:?}");
         assert_eq!(answer.code, Some(code.code.to_string()));
     }
-    assert!(meta.sent().is_empty(), "what is refused is not sent");
+    assert!(meta.sent().is_empty(), "rejected messages are not sent");
 }
 
 #[tokio::test]
@@ -132,13 +132,12 @@ async fn every_evolution_error_text_is_classified() {
         (&go, &by_go, evolution_errors::go_errors()),
         (&api, &by_api, evolution_errors::api_errors()),
     ];
-    for (fake_channel, client, troubles) in cases {
-        for trouble in troubles {
-            fake_channel
-                .queue_next([ChannelBehavior::Respond(trouble.status, trouble.body.clone())]);
+    for (fake_channel, client, errors) in cases {
+        for error in errors {
+            fake_channel.queue_next([ChannelBehavior::Respond(error.status, error.body.clone())]);
             let answer = client.text(PHONE).await;
-            assert_eq!(answer.class, Some(trouble.class), "{trouble:?}");
-            assert_eq!(answer.dead_reason, trouble.dead, "{trouble:?}");
+            assert_eq!(answer.class, Some(error.class), "{error:?}");
+            assert_eq!(answer.dead_reason, error.dead, "{error:?}");
             assert!(!answer.text.contains(PHONE), "{}", answer.text);
         }
         assert!(fake_channel.sent().is_empty());
@@ -168,7 +167,7 @@ async fn rejections_by_the_fake_channels_are_classified() {
             json!({ "to": PHONE, "image": { "media_id": "7" } }),
             Some("100"),
         ),
-        // The key of administrators does not send.
+        // The admin key cannot send.
         (
             ChannelClient::new("evolution-go", &go.url(), "", EvolutionGo::ADMIN_KEY),
             text(PHONE),
@@ -191,7 +190,7 @@ async fn rejections_by_the_fake_channels_are_classified() {
     for client in [ChannelClient::go(&go), ChannelClient::api(&api)] {
         assert_eq!(client.text(PHONE).await.class.map(|class| class.as_str()), Some("transient"));
     }
-    assert_eq!(meta.count() + go.count() + api.count(), 0, "no message got to the desk");
+    assert_eq!(meta.count() + go.count() + api.count(), 0, "no message was recorded");
 }
 
 #[tokio::test]
@@ -242,7 +241,7 @@ async fn every_composed_message_kind_is_accepted() {
     assert!(meta.messages()[0].path.ends_with("/messages"));
 }
 
-/// Uploads a file as a browser would; gives back its id.
+/// Uploads a file as a form and returns its id.
 async fn upload(meta: &CloudApi) -> String {
     let part =
         |head: &str, body: &str| format!("--b0\r\ncontent-disposition: {head}\r\n\r\n{body}\r\n");
@@ -272,9 +271,9 @@ async fn upload(meta: &CloudApi) -> String {
 async fn scripted_behavior_decides_whether_a_message_is_sent() {
     let go = EvolutionGo::start().await;
     let client = ChannelClient::go(&go);
-    let told =
+    let is_success =
         |answer: Result<ChannelResponse, String>| answer.ok().map(|answer| answer.class.is_none());
-    let attempt = async |to: &str| told(client.attempt(&text(to), to).await);
+    let attempt = async |to: &str| is_success(client.attempt(&text(to), to).await);
 
     go.set_first_for_recipient(
         PHONE,
@@ -338,7 +337,7 @@ async fn hanging_share_of_recipients_gets_one_id_per_message() {
         assert!(ids.iter().all(|id| *id == ids[0]), "one message has one id: {ids:?}");
     }
     let order: Vec<_> = go.messages().iter().map(|message| message.at).collect();
-    assert!(order.is_sorted(), "in the order in which they came");
+    assert!(order.is_sorted(), "recorded in order");
 }
 
 #[tokio::test]
@@ -357,8 +356,9 @@ async fn cloud_api_status_webhook_is_accepted() {
         CloudApiStatus::Read,
         CloudApiStatus::Failed(131_026),
     ];
-    let news: Vec<_> = all.iter().map(|status| (message, *status)).collect();
-    let answer = meta.send_statuses(&gateway.url("/in/whatsapp"), &news).await.expect(200).json();
+    let updates: Vec<_> = all.iter().map(|status| (message, *status)).collect();
+    let answer =
+        meta.send_statuses(&gateway.url("/in/whatsapp"), &updates).await.expect(200).json();
     let events = answer["events"].as_array().unwrap();
     assert_eq!(events.len(), all.len(), "{answer}");
     let id = events[3]["id"].as_str().unwrap();

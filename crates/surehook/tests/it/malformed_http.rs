@@ -1,7 +1,7 @@
-//! What no decent client sends: HTTP that is malformed, too large, or never ends.
+//! HTTP requests that are malformed, too large, or never end.
 //!
-//! The numbers are those of the catalogue of bad input, section 7.1. Each row says what is written
-//! and what must come back; after all rows nothing is half stored and the gateway still answers.
+//! The numbers are those of the catalogue of bad input, section 7.1. Each case has the bytes to write and
+//! the expected response; after all cases nothing is stored by half and the gateway still responds.
 
 use std::time::Duration;
 
@@ -12,20 +12,18 @@ use crate::support::{
 
 const OPEN_SOURCE: &str = "[[sources]]\nname = \"in\"\nverify = \"none\"\n";
 
-/// What must come back.
 #[derive(Clone, Copy, Debug)]
-enum Expected {
-    /// This status.
+enum ExpectedResponse {
     Status(u16),
-    /// One of two: the parser and our own limit both have a say.
+    /// One of two: either the parser or our own limit rejects the request.
     Either(u16, u16),
-    /// This status or a closed connection without one, and in any case the end of the connection.
+    /// This status or none; in both cases the connection is closed.
     RefusedOrClosed(u16),
 }
-use Expected::{Either, RefusedOrClosed, Status};
+use ExpectedResponse::{Either, RefusedOrClosed, Status};
 
-impl Expected {
-    fn fits(self, status: Option<u16>) -> bool {
+impl ExpectedResponse {
+    fn matches_status(self, status: Option<u16>) -> bool {
         match self {
             Status(expected) => status == Some(expected),
             Either(one, other) => status == Some(one) || status == Some(other),
@@ -34,7 +32,7 @@ impl Expected {
     }
 }
 
-/// A request to the open source with these header lines; the body is whatever follows.
+/// A request to the open source with these header lines and this body.
 fn post(lines: &str, body: &str) -> Vec<u8> {
     format!("POST /in/in HTTP/1.1\r\nHost: h\r\n{lines}\r\n{body}").into_bytes()
 }
@@ -48,8 +46,8 @@ fn first_line(line: &str) -> Vec<u8> {
     format!("{line}\r\nHost: h\r\nContent-Length: 2\r\n\r\n{{}}").into_bytes()
 }
 
-/// Writes each row on a connection of its own and looks at what comes back.
-async fn check(gateway: &Gateway, rows: Vec<(&str, Vec<u8>, Expected)>) {
+/// Writes each case on a separate connection and checks the response.
+async fn check(gateway: &Gateway, rows: Vec<(&str, Vec<u8>, ExpectedResponse)>) {
     let accepted = rows.iter().filter(|row| matches!(row.2, Status(200))).count();
     for (name, bytes, expected) in rows {
         let mut raw = gateway.connect_raw().await;
@@ -59,13 +57,16 @@ async fn check(gateway: &Gateway, rows: Vec<(&str, Vec<u8>, Expected)>) {
         }
         let answer = raw.read_response().await;
         let status = answer.as_ref().map(|answer| answer.status);
-        assert!(expected.fits(status), "row {name}: expected {expected:?}, got {answer:?}");
+        assert!(
+            expected.matches_status(status),
+            "row {name}: expected {expected:?}, got {answer:?}"
+        );
     }
-    unharmed(gateway, accepted).await;
+    assert_healthy(gateway, accepted).await;
 }
 
-/// Only what was answered with 200 is stored, and the gateway is well.
-async fn unharmed(gateway: &Gateway, accepted: usize) {
+/// Asserts that only requests with a 200 were stored and that the gateway is ready.
+async fn assert_healthy(gateway: &Gateway, accepted: usize) {
     assert_eq!(gateway.stats().await["total"], accepted);
     let listed = gateway.get("/events?limit=1000").await.expect(200).json();
     assert_eq!(listed["data"].as_array().unwrap().len(), accepted);
@@ -186,7 +187,7 @@ async fn only_post_to_a_known_source_is_accepted() {
                 first_line(&format!("{} /in/in HTTP/1.1", "X".repeat(4096))),
                 Status(405),
             ),
-            ("B31", to("/in/nobody"), Status(404)),
+            ("B31", to("/in/unknown"), Status(404)),
             ("B32 GET", first_line("GET /in/in HTTP/1.1"), Status(405)),
             ("B32 PUT", first_line("PUT /in/in HTTP/1.1"), Status(405)),
             ("B32 HEAD", b"HEAD /in/in HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(), Status(405)),
@@ -207,7 +208,7 @@ async fn oversized_body_is_rejected_before_it_is_read() {
     let gateway =
         Gateway::start_with(&format!("[limits]\nbody_bytes_max = 1000\n{OPEN_SOURCE}")).await;
     for length in ["1001", "9223372036854775807"] {
-        // Nothing of the body is ever sent, so an answer shows that none was waited for.
+        // The body is never sent, so a response shows that the gateway did not wait for it.
         let mut raw = gateway.connect_raw().await;
         let lines = format!("Expect: 100-continue\r\nContent-Length: {length}\r\n");
         raw.write(post(&lines, "")).await;
@@ -234,7 +235,7 @@ async fn oversized_body_is_rejected_before_it_is_read() {
     .await;
 }
 
-// B24: a sender that waits for the go-ahead gets it, unless it is refused by its head alone.
+// B24: a sender that waits for 100 Continue gets it, unless the head is rejected.
 #[tokio::test]
 async fn continue_response_is_sent_only_when_the_body_will_be_read() {
     let gateway = Gateway::start_with(OPEN_SOURCE).await;
@@ -246,10 +247,10 @@ async fn continue_response_is_sent_only_when_the_body_will_be_read() {
     assert_eq!(raw.read_response().await.unwrap().status, 200);
 
     let mut raw = gateway.connect_raw().await;
-    raw.write(format!("POST /in/nobody HTTP/1.1\r\nHost: h\r\n{expect}\r\n")).await;
+    raw.write(format!("POST /in/unknown HTTP/1.1\r\nHost: h\r\n{expect}\r\n")).await;
     assert_eq!(raw.read_response().await.unwrap().status, 404);
 
-    unharmed(&gateway, 1).await;
+    assert_healthy(&gateway, 1).await;
 }
 
 // B26, B27.
@@ -270,17 +271,17 @@ async fn slow_request_is_closed_after_the_timeout() {
         ("B27", post("Content-Length: 10\r\n", "{}"), Status(408)),
         ("B27 chunked", post("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n"), Status(408)),
         ("B27 to the API", to_api(&format!("Authorization: Bearer {TOKEN}")), Status(408)),
-        ("B27 to the API, by a stranger", to_api("X-A: 1"), Status(401)),
+        ("B27 to the API, without a token", to_api("X-A: 1"), Status(401)),
     ];
     let ended = rows.into_iter().map(async |(name, bytes, expected)| {
         let mut raw = gateway.connect_raw().await;
         raw.write(&bytes).await;
         let answer = raw.read_response().await;
         let status = answer.as_ref().map(|answer| answer.status);
-        assert!(expected.fits(status), "row {name}: {answer:?}");
+        assert!(expected.matches_status(status), "row {name}: {answer:?}");
         assert_eq!(raw.read_until_closed().await, b"", "row {name}");
     });
-    // Byte after byte is no way around it: the time is for the whole.
+    // Sending byte by byte does not extend the timeout, which is for the whole request.
     let dripped = async {
         let mut raw = gateway.connect_raw().await;
         raw.write_slowly(&post(&"X-A: 1\r\n".repeat(90), ""), Duration::from_millis(5)).await;
@@ -288,7 +289,7 @@ async fn slow_request_is_closed_after_the_timeout() {
     };
     tokio::join!(futures_util::future::join_all(ended), dripped);
 
-    unharmed(&gateway, 0).await;
+    assert_healthy(&gateway, 0).await;
 }
 
 // B29.
@@ -309,7 +310,7 @@ async fn pipelined_requests_are_answered_in_order() {
         let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(json["events"][0]["key"], format!("{number:02}"));
     }
-    unharmed(&gateway, 20).await;
+    assert_healthy(&gateway, 20).await;
 }
 
 #[tokio::test]
@@ -319,7 +320,7 @@ async fn connections_per_address_are_limited() {
     let request = post("Content-Length: 2\r\n", "{}");
     let mut open = Vec::new();
     for _ in 0..3 {
-        // A connection of the test that is over may not have been noticed yet.
+        // The gateway may not have noticed the end of an earlier connection yet.
         open.push(
             eventually(WAIT_LIMIT, || async {
                 let mut raw = gateway.connect_raw().await;
@@ -347,8 +348,8 @@ async fn connections_per_address_are_limited() {
 async fn full_body_memory_returns_overloaded_with_retry_after() {
     let limits = "[limits]\nbody_bytes_max = 10240\nbodies_in_memory_max = 10240\n";
     let gateway = Gateway::start_with(&format!("{limits}{OPEN_SOURCE}")).await;
-    // A body of unknown length may become as large as any: it gets all the room there is. That it
-    // has it shows in the go-ahead, which comes when the body is asked for.
+    // A body of unknown length reserves the maximum size, which is all the memory here. The 100 Continue
+    // shows that it has been reserved.
     let mut slow = gateway.connect_raw().await;
     slow.write(post("Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n", "")).await;
     assert_eq!(slow.read_response().await.unwrap().status, 100);
@@ -360,5 +361,5 @@ async fn full_body_memory_returns_overloaded_with_retry_after() {
     slow.write("2\r\n{}\r\n0\r\n\r\n").await;
     assert_eq!(slow.read_response().await.unwrap().status, 200);
     gateway.post_accepted("in", "{}").await;
-    unharmed(&gateway, 2).await;
+    assert_healthy(&gateway, 2).await;
 }

@@ -1,4 +1,4 @@
-//! Requests that are signed with a certificate which must be fetched first.
+//! Requests signed with a certificate that the gateway must fetch first.
 
 use crate::support::gateway::Gateway;
 
@@ -17,7 +17,7 @@ fn headers(url: &str) -> [(&str, &str); 4] {
 #[tokio::test]
 async fn unreachable_certificate_returns_service_unavailable() {
     let gateway = Gateway::builder().settings(SETTINGS).start().await;
-    // There is no such host, and there will be none.
+    // The host does not exist.
     let url = "https://nowhere.invalid.paypal.com/v1/notifications/certs/CERT-1";
 
     let answer = gateway.send_webhook("pay", &headers(url), "{}").await;

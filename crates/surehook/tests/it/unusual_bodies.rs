@@ -1,7 +1,6 @@
-//! Well-formed requests with odd content: whatever cannot be understood is kept as it came.
+//! Well-formed requests with unusual content: a body that cannot be parsed is stored unchanged.
 //!
-//! The numbers are those of the catalogue of bad input, section 7.2. What is about keys alone is
-//! in `dedup_keys`, what is about headers of a destination in `configuration`.
+//! The numbers are those of the catalogue of bad input, section 7.2.
 
 use std::io::Write as _;
 
@@ -16,21 +15,26 @@ use crate::support::{
     sink::Sink,
 };
 
-/// One request that must be taken in, and the key that must be found in it.
-struct Row {
+/// A request that must be accepted, and its expected key.
+struct BodyCase {
     name: &'static str,
     headers: Vec<(&'static str, &'static str)>,
     body: Vec<u8>,
     key: Value,
 }
 
-fn row(name: &'static str, body: impl Into<Vec<u8>>, key: Value) -> Row {
+fn json_case(name: &'static str, body: impl Into<Vec<u8>>, key: Value) -> BodyCase {
     let headers = vec![("content-type", "application/json")];
-    Row { name, headers, body: body.into(), key }
+    BodyCase { name, headers, body: body.into(), key }
 }
 
-fn packed(name: &'static str, coding: &'static str, body: Vec<u8>, key: Value) -> Row {
-    Row { name, headers: vec![("content-encoding", coding)], body, key }
+fn compressed_case(
+    name: &'static str,
+    coding: &'static str,
+    body: Vec<u8>,
+    key: Value,
+) -> BodyCase {
+    BodyCase { name, headers: vec![("content-encoding", coding)], body, key }
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -39,12 +43,12 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Each row is accepted with its key, stored byte for byte and delivered byte for byte.
-async fn check(rows: Vec<Row>) {
+/// Asserts that every case is accepted with its key, and stored and delivered byte for byte.
+async fn check(rows: Vec<BodyCase>) {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let mut ids = Vec::new();
-    for Row { name, headers, body, key } in &rows {
+    for BodyCase { name, headers, body, key } in &rows {
         let answer = gateway.send_webhook("in", headers, body.clone()).await;
         assert_eq!(answer.status, 200, "row {name}: {}", answer.text());
         let event = &answer.json()["events"][0];
@@ -80,21 +84,21 @@ async fn unparsable_bodies_are_accepted_and_delivered_unchanged() {
     let deep = format!(r#"{{"id":"a","x":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
     let hashed = Value::from(format!("sha256:{}", sha256_hex(&vec![b'9'; megabyte - 100])));
     check(vec![
-        row("B33", "", json!(null)),
-        row("B34", "{\"id\":\"a\"", json!(null)),
-        row("B34 text", "id=a", json!(null)),
-        // What is not asked for is skipped without recursion, so its depth does not matter.
-        row("B35 deep", deep, json!("a")),
-        row("B35 only depth", "[".repeat(megabyte), json!(null)),
-        row("B36 large number", r#"{"id":1e308}"#, json!("1e308")),
-        row("B36 too large", r#"{"id":1e999}"#, json!("1e999")),
-        row("B36 digits", digits, hashed),
-        row("B36 twice", r#"{"id":"first","id":"second"}"#, json!("second")),
-        row("B36 surrogate", r#"{"id":"\ud800"}"#, json!(null)),
-        row("B36 BOM", "\u{feff}{\"id\":\"bom\"}", json!("bom")),
-        row("B36 NaN", r#"{"id":NaN}"#, json!(null)),
-        row("B36 not UTF-8", b"{\"id\":\"\xff\"}".to_vec(), json!(null)),
-        row("B37", many_keys, json!("last")),
+        json_case("B33", "", json!(null)),
+        json_case("B34", "{\"id\":\"a\"", json!(null)),
+        json_case("B34 text", "id=a", json!(null)),
+        // Other fields are skipped without recursion, so their depth does not matter.
+        json_case("B35 deep", deep, json!("a")),
+        json_case("B35 only depth", "[".repeat(megabyte), json!(null)),
+        json_case("B36 large number", r#"{"id":1e308}"#, json!("1e308")),
+        json_case("B36 too large", r#"{"id":1e999}"#, json!("1e999")),
+        json_case("B36 digits", digits, hashed),
+        json_case("B36 twice", r#"{"id":"first","id":"second"}"#, json!("second")),
+        json_case("B36 surrogate", r#"{"id":"\ud800"}"#, json!(null)),
+        json_case("B36 BOM", "\u{feff}{\"id\":\"bom\"}", json!("bom")),
+        json_case("B36 NaN", r#"{"id":NaN}"#, json!(null)),
+        json_case("B36 not UTF-8", b"{\"id\":\"\xff\"}".to_vec(), json!(null)),
+        json_case("B37", many_keys, json!("last")),
     ])
     .await;
 }
@@ -104,19 +108,19 @@ fn sha256_hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
-// B39: what is long or odd is hashed or kept, and two different ones stay two.
+// B39: two different keys stay different after hashing.
 #[tokio::test]
 async fn long_keys_and_keys_with_nul_are_hashed() {
     let longest = "k".repeat(255);
     let too_long = "k".repeat(256);
     let hash = |text: &str| Value::from(format!("sha256:{}", sha256_hex(text.as_bytes())));
     check(vec![
-        row("B39 255", json!({ "id": longest }).to_string(), json!(longest)),
-        row("B39 256", json!({ "id": too_long }).to_string(), hash(&too_long)),
-        row("B39 NUL", r#"{"id":"a\u0000b"}"#, hash("a\0b")),
-        row("B39 NUL again", r#"{"id":"a\u0000c"}"#, hash("a\0c")),
-        row("B39 new line", r#"{"id":"a\nb"}"#, json!("a\nb")),
-        row("B39 escape", r#"{"id":"\u001b[31m"}"#, json!("\u{1b}[31m")),
+        json_case("B39 255", json!({ "id": longest }).to_string(), json!(longest)),
+        json_case("B39 256", json!({ "id": too_long }).to_string(), hash(&too_long)),
+        json_case("B39 NUL", r#"{"id":"a\u0000b"}"#, hash("a\0b")),
+        json_case("B39 NUL again", r#"{"id":"a\u0000c"}"#, hash("a\0c")),
+        json_case("B39 new line", r#"{"id":"a\nb"}"#, json!("a\nb")),
+        json_case("B39 escape", r#"{"id":"\u001b[31m"}"#, json!("\u{1b}[31m")),
     ])
     .await;
 }
@@ -155,21 +159,21 @@ async fn compressed_bodies_are_stored_and_delivered_compressed() {
     let mut trailing = gzip(br#"{"id":"trailing"}"#);
     trailing.extend(b"more");
     check(vec![
-        packed("B49 gzip", "gzip", gzip(br#"{"id":"gzip"}"#), json!("gzip")),
-        packed("B49 deflate", "deflate", zlib(br#"{"id":"zlib"}"#), json!("zlib")),
-        packed("B49 br", "br", b"\x0b\x02\x80{}\x03".to_vec(), json!(null)),
-        packed("B49 zstd", "zstd", b"\x28\xb5\x2f\xfd".to_vec(), json!(null)),
-        packed("B50 bomb", "gzip", gzip(&bomb), json!(null)),
-        packed("B50 nested", "gzip", gzip(&gzip(br#"{"id":"nested"}"#)), json!(null)),
-        packed("B50 two codings", "gzip, gzip", gzip(b"{}"), json!(null)),
-        packed("B50 checksum", "gzip", broken, json!(null)),
-        packed("B50 trailing", "gzip", trailing, json!(null)),
-        packed("B51", "gzip", br#"{"id":"plain"}"#.to_vec(), json!(null)),
+        compressed_case("B49 gzip", "gzip", gzip(br#"{"id":"gzip"}"#), json!("gzip")),
+        compressed_case("B49 deflate", "deflate", zlib(br#"{"id":"zlib"}"#), json!("zlib")),
+        compressed_case("B49 br", "br", b"\x0b\x02\x80{}\x03".to_vec(), json!(null)),
+        compressed_case("B49 zstd", "zstd", b"\x28\xb5\x2f\xfd".to_vec(), json!(null)),
+        compressed_case("B50 bomb", "gzip", gzip(&bomb), json!(null)),
+        compressed_case("B50 nested", "gzip", gzip(&gzip(br#"{"id":"nested"}"#)), json!(null)),
+        compressed_case("B50 two codings", "gzip, gzip", gzip(b"{}"), json!(null)),
+        compressed_case("B50 checksum", "gzip", broken, json!(null)),
+        compressed_case("B50 trailing", "gzip", trailing, json!(null)),
+        compressed_case("B51", "gzip", br#"{"id":"plain"}"#.to_vec(), json!(null)),
     ])
     .await;
 }
 
-// B49. What came packed is told apart, named and ordered as if it had not been.
+// B49.
 #[tokio::test]
 async fn compressed_bodies_keep_their_key_kind_and_ordering() {
     let sink = Sink::ok().await;
@@ -193,7 +197,7 @@ async fn compressed_bodies_keep_their_key_kind_and_ordering() {
             let events = answer["events"].as_array().unwrap();
             let found: Vec<_> = events.iter().map(|event| event["key"].clone()).collect();
             assert_eq!(found, keys, "{source} {coding}");
-            // The second time it is known, however it is packed.
+            // The second request is a duplicate, whatever its encoding.
             let status = if coding == "gzip" { "accepted" } else { "duplicate" };
             assert_eq!(answer["status"], status, "{source} {coding}");
             for event in events {
@@ -206,10 +210,10 @@ async fn compressed_bodies_keep_their_key_kind_and_ordering() {
     }
 }
 
-// B52: what a body says it is opens no other parser.
+// B52: the content type selects no other parser.
 #[tokio::test]
 async fn content_type_does_not_change_key_extraction() {
-    let typed = |name, kind: &'static str, body: &str, key| Row {
+    let typed = |name, kind: &'static str, body: &str, key| BodyCase {
         name,
         headers: if kind.is_empty() { Vec::new() } else { vec![("content-type", kind)] },
         body: body.as_bytes().to_vec(),
@@ -230,7 +234,7 @@ async fn content_type_does_not_change_key_extraction() {
     .await;
 }
 
-// B54. What is passed on beside this is in `delivery`.
+// B54. Forwarded headers are tested in `delivery`.
 #[tokio::test]
 async fn hop_by_hop_headers_are_not_forwarded() {
     let sink = Sink::ok().await;
@@ -262,11 +266,11 @@ async fn hop_by_hop_headers_are_not_forwarded() {
         "proxy-authorization",
         "x-forwarded-host",
     ] {
-        assert!(!passed.contains(&gone), "{gone} was passed on: {passed:?}");
+        assert!(!passed.contains(&gone), "{gone} was forwarded: {passed:?}");
     }
 }
 
-// B31, B48: limits and switches of one source do not touch another.
+// B31, B48.
 #[tokio::test]
 async fn body_limit_and_enabled_flag_apply_per_source() {
     let gateway = Gateway::start_with(

@@ -1,5 +1,4 @@
-// Signs and verifies webhooks with the vendors' own Node libraries. The lines that come in and go
-// out are those of driver.py, which describes them.
+// Signs and verifies webhooks with the vendors' own Node libraries. driver.py describes the protocol.
 //
 // It is run with `node --input-type=module --eval`, in the folder that has node_modules.
 
@@ -23,7 +22,7 @@ import Stripe from "stripe";
 import { Webhook as SvixWebhook } from "svix";
 import twilio from "twilio";
 
-// Some libraries print what they do; stdout is for answers only.
+// Some libraries print messages; stdout is for responses only.
 for (const level of ["log", "info", "debug", "warn"]) console[level] = () => {};
 
 const seconds = (call) => String(call.now);
@@ -44,7 +43,7 @@ const github = {
 
 const linear = {
   library: "@linear/sdk",
-  // Also wants `webhookTimestamp`, in the body, to be of the last minute.
+  // Also requires `webhookTimestamp` in the body to be less than a minute old.
   verify: (call) => new LinearWebhookClient(call.secret).verify(call.body, call.headers["linear-signature"]),
 };
 
@@ -83,7 +82,7 @@ const slack = {
 
 const zoom = {
   library: "@zoom/rivet",
-  // It parses the body and signs what it writes anew: it agrees only on compact JSON without escapes.
+  // Parses and re-serializes the body before signing, so only compact JSON without escapes works.
   verify: async (call) => {
     const receive = new AwsLambdaReceiver({ webhooksSecretToken: call.secret }).start();
     const answer = await receive({ body: call.text, headers: call.headers, isBase64Encoded: false }, {});
@@ -116,7 +115,7 @@ const discord = {
 };
 
 // ---- telegram ------------------------------------------------------------------------------------
-// Telegram has no library of its own; this is a well-known one of others.
+// Telegram has no library of its own; this is a widely used one.
 
 const telegram = {
   library: "grammy",
@@ -219,7 +218,7 @@ const twilioVendor = {
       const signature = twilio.getExpectedTwilioSignature(call.secret, call.url, form(call.text));
       return { headers: { "x-twilio-signature": signature } };
     }
-    // The body is covered by its hash in the address.
+    // The body is covered by its hash in the URL.
     const url = `${call.url}${call.url.includes("?") ? "&" : "?"}bodySHA256=${twilio.getExpectedBodyHash(call.text)}`;
     return { headers: { "x-twilio-signature": twilio.getExpectedTwilioSignature(call.secret, url, {}) }, url };
   },
@@ -265,7 +264,7 @@ const answer = async (fields) => {
   const body = Buffer.from(fields.body_base64, "base64");
   const call = { headers: {}, url: "", ...fields, body, text: body.toString("utf8") };
   if (fields.op === "verify") {
-    // Whatever a library throws is its way to refuse.
+    // A library rejects a webhook by throwing.
     try {
       return { ok: Boolean(await vendor.verify(call)), error: null };
     } catch (error) {

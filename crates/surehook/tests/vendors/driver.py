@@ -1,19 +1,18 @@
 """Signs and verifies webhooks with the vendors' own Python libraries.
 
-One JSON object a line comes in, one goes out:
+Reads one JSON object per line and writes one per line:
 
     {"op": "list"}
         -> {"libraries": [{"vendor", "library", "version", "signs"}]}
     {"op": "sign", "vendor", "secret", "url", "body_base64", "now", "headers"}
-        -> {"headers": {...}}, and {"url": ...} where the signature is part of the address
+        -> {"headers": {...}}, and {"url": ...} where the signature is part of the URL
     {"op": "verify", "vendor", "secret", "url", "body_base64", "headers"}
         -> {"ok": true | false, "error"}
     {"op": "keys"}
         -> {"certificate", "private_key"}, in PEM, as PayPal has them
 
-No signature is computed here: where a library cannot sign, the answer is {"unsupported": why}. The
-names of headers are lower case. `secret` is what the vendor hands out: a text, or an object of
-several parts.
+No signature is computed here: where a library cannot sign, the response is {"unsupported": reason}.
+Header names are lower case. `secret` is the vendor's secret: a text, or an object with several parts.
 """
 
 import base64
@@ -43,7 +42,7 @@ from twilio.request_validator import RequestValidator
 
 
 class Call:
-    """What came in on one line."""
+    """One request line."""
 
     def __init__(self, fields):
         self.secret = fields.get("secret")
@@ -66,7 +65,7 @@ def stripe_sign(call):
 
 
 def stripe_verify(call):
-    # Raises when it does not fit.
+    # Raises if the signature is invalid.
     return WebhookSignature.verify_header(
         call.text, call.headers["stripe-signature"], call.secret, tolerance=300
     )
@@ -111,7 +110,7 @@ def slack_verify(call):
 
 
 class Form(dict):
-    """The parameters of a form as Django hands them over, which is what the library asks for."""
+    """The parameters of a form in the shape of Django, which the library expects."""
 
     def __init__(self, text):
         super().__init__(parse_qs(text, keep_blank_values=True))
@@ -129,7 +128,7 @@ def twilio_sign(call):
     if is_form(call):
         signature = validator.compute_signature(call.url, Form(call.text))
         return {"headers": {"x-twilio-signature": signature}}
-    # The body is covered by its hash in the address.
+    # The body is covered by its hash in the URL.
     parts = urlsplit(call.url)
     query = "&".join(filter(None, [parts.query, "bodySHA256=" + validator.compute_hash(call.text)]))
     url = urlunsplit(parts._replace(query=query))
@@ -190,7 +189,7 @@ def hubspot_verify(call):
 
 def mercado_pago_verify(call):
     query = dict(parse_qsl(urlsplit(call.url).query))
-    # Raises when it does not fit. Its tolerance takes `ts` for seconds, so there is none.
+    # Raises if the signature is invalid. The library's tolerance reads `ts` as seconds, so none is set.
     WebhookSignatureValidator.validate(
         call.headers["x-signature"],
         call.headers.get("x-request-id"),
@@ -201,8 +200,8 @@ def mercado_pago_verify(call):
 
 
 # ---- paypal --------------------------------------------------------------------------------------
-# Of its library we use what needs no network: what is signed, and whether the signature fits the
-# certificate. `secret` is {"webhook_id", "certificate"}, and "private_key" to sign with; "keys" makes
+# Only the parts of its library that need no network are used: the signed text, and the check of the
+# signature with the certificate. `secret` is {"webhook_id", "certificate"}, and "private_key" to sign with; "keys" makes
 # such a pair.
 
 
@@ -213,7 +212,7 @@ def paypal_keys():
     certificate.set_version(2)
     certificate.set_serial_number(1)
     certificate.get_subject().CN = "messageverificationcerts.paypal.com"
-    certificate.get_issuer().CN = "somebody"
+    certificate.get_issuer().CN = "test issuer"
     certificate.add_extensions(
         [
             crypto.X509Extension(b"subjectAltName", False, b"DNS:messageverificationcerts.paypal.com"),
@@ -263,7 +262,7 @@ def paypal_verify(call):
 
 
 # ---- discord -------------------------------------------------------------------------------------
-# Its library only verifies; PyNaCl, with which it does that, also signs. `secret` is
+# Its library only verifies; PyNaCl, which it uses for that, also signs. `secret` is
 # {"public_key"}, and "private_key" to sign with, both in hex.
 
 
@@ -337,7 +336,7 @@ def answer(fields):
     library, sign, verify = VENDORS[fields["vendor"]]
     call = Call(fields)
     if fields["op"] == "verify":
-        # Whatever a library raises is its way to refuse.
+        # A library rejects a webhook by raising.
         try:
             return {"ok": bool(verify(call)), "error": None}
         except Exception as error:
@@ -351,7 +350,7 @@ def main():
     logging.disable(logging.CRITICAL)
     out = sys.stdout
     for line in sys.stdin:
-        # Some libraries print why they refuse.
+        # Some libraries print why they reject a webhook.
         with contextlib.redirect_stdout(sys.stderr):
             reply = answer(json.loads(line))
         print(json.dumps(reply), file=out, flush=True)

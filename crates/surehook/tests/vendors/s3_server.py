@@ -1,10 +1,10 @@
-"""A storage that speaks S3, for the tests: moto keeps the objects, botocore judges the signatures.
+"""An S3 server for the tests: moto stores the objects, botocore verifies the signatures.
 
-moto alone takes any presigned address. So every request is first checked here as S3 does it: the
-signature is computed again by botocore, Amazon's own library, over what really came in; the key must
-be known, the scope right and the address not older than it says. Only then moto sees the request.
+moto alone accepts any presigned URL. So every request is first checked here as S3 does: botocore,
+Amazon's own library, computes the signature of the received request again; the key must be known, the
+scope right and the URL not expired. Only then does moto get the request.
 
-Prints `port N` and ends when its standard input does.
+Prints `port N` and exits when its standard input is closed.
 
     s3_server.py BUCKET ACCESS_KEY SECRET_KEY REGION
 """
@@ -28,11 +28,11 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 BUCKET, ACCESS_KEY, SECRET_KEY, REGION = sys.argv[1:5]
 # Seven days.
 EXPIRES_MAX = 604_800
-# How far ahead a clock may be.
+# Allowed clock difference in seconds.
 SKEW = 15 * 60
 
 
-class Refused(Exception):
+class RejectedRequest(Exception):
     def __init__(self, status, code, message):
         super().__init__(message)
         self.status, self.code, self.message = status, code, message
@@ -44,23 +44,23 @@ def check(environ):
     path, _, query = raw.partition("?")
     pairs = dict(parse_qsl(query, keep_blank_values=True))
     if "X-Amz-Signature" not in pairs:
-        raise Refused(403, "AccessDenied", "Access Denied")
+        raise RejectedRequest(403, "AccessDenied", "Access Denied")
     wanted = ["Algorithm", "Credential", "Date", "Expires", "SignedHeaders"]
     if any(f"X-Amz-{name}" not in pairs for name in wanted):
-        raise Refused(400, "AuthorizationQueryParametersError", "a parameter is missing")
+        raise RejectedRequest(400, "AuthorizationQueryParametersError", "a parameter is missing")
     if pairs["X-Amz-Algorithm"] != "AWS4-HMAC-SHA256":
-        raise Refused(400, "AuthorizationQueryParametersError", "unknown algorithm")
+        raise RejectedRequest(400, "AuthorizationQueryParametersError", "unknown algorithm")
     date, expires = pairs["X-Amz-Date"], int(pairs["X-Amz-Expires"])
     key, day, region, service, end = pairs["X-Amz-Credential"].split("/")
     if key != ACCESS_KEY:
-        raise Refused(403, "InvalidAccessKeyId", "no such key")
+        raise RejectedRequest(403, "InvalidAccessKeyId", "no such key")
     if (day, region, service, end) != (date[:8], REGION, "s3", "aws4_request"):
-        raise Refused(400, "AuthorizationQueryParametersError", "the scope is wrong")
+        raise RejectedRequest(400, "AuthorizationQueryParametersError", "the scope is wrong")
     if not 0 < expires <= EXPIRES_MAX:
-        raise Refused(400, "AuthorizationQueryParametersError", "X-Amz-Expires is out of range")
+        raise RejectedRequest(400, "AuthorizationQueryParametersError", "X-Amz-Expires is out of range")
     names = pairs["X-Amz-SignedHeaders"].split(";")
     if "host" not in names:
-        raise Refused(403, "AccessDenied", "host is not signed")
+        raise RejectedRequest(403, "AccessDenied", "host is not signed")
     headers = {name: environ.get(cgi_name(name), "") for name in names}
     unsigned = "&".join(part for part in query.split("&") if not part.startswith("X-Amz-Signature="))
     url = f"http://{environ['HTTP_HOST']}{path}?{unsigned}"
@@ -70,12 +70,12 @@ def check(environ):
     canonical = auth.canonical_request(request)
     signature = auth.signature(auth.string_to_sign(request, canonical), request)
     if not hmac.compare_digest(signature, pairs["X-Amz-Signature"]):
-        raise Refused(403, "SignatureDoesNotMatch", "the signature is another one")
+        raise RejectedRequest(403, "SignatureDoesNotMatch", "the signature is another one")
     signed_at, now = timegm(time.strptime(date, "%Y%m%dT%H%M%SZ")), time.time()
     if signed_at > now + SKEW:
-        raise Refused(403, "AccessDenied", "Request is not valid yet")
+        raise RejectedRequest(403, "AccessDenied", "Request is not valid yet")
     if signed_at + expires < now:
-        raise Refused(403, "AccessDenied", "Request has expired")
+        raise RejectedRequest(403, "AccessDenied", "Request has expired")
 
 
 def cgi_name(header):
@@ -84,25 +84,25 @@ def cgi_name(header):
 
 
 def strict(app):
-    """The app behind the check."""
+    """Wraps the app with the check."""
 
     def guarded(environ, start_response):
         try:
             check(environ)
-        except Refused as refused:
+        except RejectedRequest as rejected:
             body = (
-                f"<?xml version=\"1.0\"?><Error><Code>{refused.code}</Code>"
-                f"<Message>{refused.message}</Message></Error>"
+                f"<?xml version=\"1.0\"?><Error><Code>{rejected.code}</Code>"
+                f"<Message>{rejected.message}</Message></Error>"
             ).encode()
             headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
-            start_response(f"{refused.status} Refused", headers)
+            start_response(f"{rejected.status} Rejected", headers)
             return [body]
         return app(environ, start_response)
 
     return guarded
 
 
-class Quiet(WSGIRequestHandler):
+class SilentRequestHandler(WSGIRequestHandler):
     def log(self, *_):
         pass
 
@@ -110,7 +110,7 @@ class Quiet(WSGIRequestHandler):
 def main():
     s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(BUCKET, REGION)
     server = make_server(
-        "127.0.0.1", 0, strict(create_backend_app("s3")), threaded=True, request_handler=Quiet
+        "127.0.0.1", 0, strict(create_backend_app("s3")), threaded=True, request_handler=SilentRequestHandler
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"port {server.server_port}", flush=True)

@@ -1,46 +1,57 @@
-//! Every page, looked at by axe: both themes, a laptop and a telephone.
+//! Accessibility of every page, checked by axe: both themes, laptop and phone.
 
 use serde_json::json;
 
 use super::{populated_gateway, sign_in};
-use crate::support::browser::{Browser, ColorScheme, assert_accessible};
+use crate::support::{
+    browser::{Browser, ColorScheme, assert_accessible},
+    tools::Tool,
+};
 
-/// Opens the first dialog that there is; says whether there is one.
+/// Opens the first dialog, if there is one, and returns whether there is.
 const OPEN: &str = "const dialog = document.querySelector('dialog'); dialog?.showModal();
     return dialog !== null";
 
-/// What is wider than the screen. A telephone would zoom out to show it, so the width is given.
+/// Finds elements wider than the screen. A phone would zoom out, so the width is an argument.
 const WIDE: &str = "const [width] = arguments; return document.documentElement.scrollWidth <= width ? [] :
     [...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > width + 1)
         .map(one => one.outerHTML.slice(0, 200)).slice(0, 5)";
 
-const LAPTOP: (u32, u32) = (1280, 800);
-const TELEPHONE: (u32, u32) = (360, 760);
+/// A viewport in pixels.
+#[derive(Clone, Copy)]
+struct ScreenSize {
+    width: u32,
+    height: u32,
+}
 
-/// Half of the pages, so that no test takes long: every second one from `half` on.
-async fn look_at_all((width, height): (u32, u32), half: usize) {
+const LAPTOP: ScreenSize = ScreenSize { width: 1280, height: 800 };
+const PHONE: ScreenSize = ScreenSize { width: 360, height: 760 };
+
+/// Checks half of the pages, so that no test takes long: every second one from `offset` on.
+async fn check_pages(size: ScreenSize, offset: usize) {
+    let ScreenSize { width, height } = size;
     let populated = populated_gateway::start().await;
     let gateway = &populated.gateway;
     let browser = Browser::builder().size(width, height).start().await;
     browser.open(&gateway.url("/login")).await;
-    look(&browser).await;
+    check_page(&browser).await;
     sign_in(&browser, gateway).await;
-    for path in populated.pages.iter().skip(half).step_by(2) {
+    for path in populated.pages.iter().skip(offset).step_by(2) {
         browser.open(&gateway.url(path)).await;
         let title = browser.run("return document.querySelector('h1').textContent", &[]).await;
         assert_ne!(title, "Page not found", "{path}");
         let wide = browser.run(WIDE, &[json!(width)]).await;
         assert_eq!(wide, json!([]), "{path} is wider than the screen");
-        look(&browser).await;
+        check_page(&browser).await;
     }
-    // What is not there is a page too.
+    // The "not found" page.
     browser.open(&gateway.url("/events/evt_00000000000000000000000000")).await;
-    look(&browser).await;
+    check_page(&browser).await;
     browser.assert_no_console_errors_except(&["status of 404"]).await;
 }
 
-/// Both themes, and what a dialog looks like.
-async fn look(browser: &Browser) {
+/// Checks the page in both themes and with its dialog open.
+async fn check_page(browser: &Browser) {
     assert_accessible(browser).await;
     browser.set_color_scheme(ColorScheme::Dark).await;
     assert_accessible(browser).await;
@@ -52,20 +63,32 @@ async fn look(browser: &Browser) {
 
 #[tokio::test]
 async fn every_page_passes_axe_at_laptop_width_first_half() {
-    look_at_all(LAPTOP, 0).await;
+    if !Tool::Browser.is_available() || !Tool::Vendors.is_available() {
+        return;
+    }
+    check_pages(LAPTOP, 0).await;
 }
 
 #[tokio::test]
 async fn every_page_passes_axe_at_laptop_width_second_half() {
-    look_at_all(LAPTOP, 1).await;
+    if !Tool::Browser.is_available() || !Tool::Vendors.is_available() {
+        return;
+    }
+    check_pages(LAPTOP, 1).await;
 }
 
 #[tokio::test]
 async fn every_page_passes_axe_at_phone_width_first_half() {
-    look_at_all(TELEPHONE, 0).await;
+    if !Tool::Browser.is_available() || !Tool::Vendors.is_available() {
+        return;
+    }
+    check_pages(PHONE, 0).await;
 }
 
 #[tokio::test]
 async fn every_page_passes_axe_at_phone_width_second_half() {
-    look_at_all(TELEPHONE, 1).await;
+    if !Tool::Browser.is_available() || !Tool::Vendors.is_available() {
+        return;
+    }
+    check_pages(PHONE, 1).await;
 }

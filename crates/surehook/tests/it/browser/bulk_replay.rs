@@ -1,4 +1,4 @@
-//! A bulk replay that is cancelled half-way.
+//! A bulk replay that is cancelled halfway.
 
 use std::sync::{
     Arc,
@@ -14,28 +14,33 @@ use crate::support::{
     eventually,
     gateway::{Gateway, route_settings},
     sink::{Reply, Sink},
+    tools::Tool,
 };
 
-const LETTERS: u64 = 300;
+const DEAD_LETTERS: u64 = 300;
 
-async fn dead(gateway: &Gateway) -> u64 {
+async fn count_dead(gateway: &Gateway) -> u64 {
     gateway.stats().await["by_status"]["dead"].as_u64().unwrap_or_default()
 }
 
 #[tokio::test]
 async fn bulk_replay_needs_a_typed_count_and_stops_when_cancelled() {
-    let is_well = Arc::new(AtomicBool::new(false));
-    let well = Arc::clone(&is_well);
+    if !Tool::Browser.is_available() {
+        return;
+    }
+    let is_working = Arc::new(AtomicBool::new(false));
+    let works = Arc::clone(&is_working);
     let sink = Sink::with_script(move |_, _| {
-        Reply::status(if well.load(Ordering::SeqCst) { 200 } else { 400 })
+        Reply::status(if works.load(Ordering::SeqCst) { 200 } else { 400 })
     })
     .await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    for number in 0..LETTERS {
+    for number in 0..DEAD_LETTERS {
         gateway.post_accepted("in", format!(r#"{{"id":"bulk-{number}"}}"#)).await;
     }
-    eventually(WAIT_LIMIT, || async { (dead(&gateway).await == LETTERS).then_some(()) }).await;
-    is_well.store(true, Ordering::SeqCst);
+    eventually(WAIT_LIMIT, || async { (count_dead(&gateway).await == DEAD_LETTERS).then_some(()) })
+        .await;
+    is_working.store(true, Ordering::SeqCst);
     let before = sink.count();
 
     let browser = Browser::start().await;
@@ -47,8 +52,8 @@ async fn bulk_replay_needs_a_typed_count_and_stops_when_cancelled() {
     browser.type_into("#r-note", "after the outage").await;
     browser.click("form[action='/replays/new'] button").await;
     wait_for_page(&browser, "location.search.includes('rate=20')").await;
-    assert_eq!(browser.text("#count").await, LETTERS.to_string());
-    assert!(browser.text("#preview").await.contains("15 s"), "what it will take");
+    assert_eq!(browser.text("#count").await, DEAD_LETTERS.to_string());
+    assert!(browser.text("#preview").await.contains("15 s"), "estimated duration");
 
     browser.type_into("#typed", "299").await;
     browser.click("#start").await;
@@ -65,7 +70,7 @@ async fn bulk_replay_needs_a_typed_count_and_stops_when_cancelled() {
     .await;
     wait_for_text(&browser, "after the outage").await;
 
-    // It moves by itself, and is then stopped.
+    // The page updates by itself; then the job is cancelled.
     browser.wait_until("Number(document.querySelector('#succeeded').textContent) >= 20").await;
     browser.click("[data-open='#cancel']").await;
     browser.click("#cancel form button.danger").await;
@@ -79,23 +84,23 @@ async fn bulk_replay_needs_a_typed_count_and_stops_when_cancelled() {
     assert_eq!(job["state"], "cancelled", "{job}");
     let number = |name: &str| job[name].as_u64().unwrap();
     let sent = number("succeeded");
-    assert!((20..LETTERS).contains(&sent), "{job}");
-    assert_eq!((number("selected"), number("dispatched")), (LETTERS, sent), "{job}");
+    assert!((20..DEAD_LETTERS).contains(&sent), "{job}");
+    assert_eq!((number("selected"), number("dispatched")), (DEAD_LETTERS, sent), "{job}");
     assert_eq!(
         (number("dead"), number("skipped"), number("left")),
-        (0, 0, LETTERS - sent),
+        (0, 0, DEAD_LETTERS - sent),
         "{job}"
     );
 
-    // What the page says is that, and the rest is as dead as before.
+    // The page shows the same counts, and the rest is still dead.
     browser.open(&gateway.url(&format!("/replays/{id}"))).await;
     let tiles =
         "return [...document.querySelectorAll('.tile dd')].map(dd => Number(dd.textContent))";
-    let left = LETTERS - sent;
+    let left = DEAD_LETTERS - sent;
     let shown = browser.run(tiles, &[]).await;
-    assert_eq!(shown, Value::from(vec![LETTERS, sent, 0, sent, 0, 0, left]));
+    assert_eq!(shown, Value::from(vec![DEAD_LETTERS, sent, 0, sent, 0, 0, left]));
     assert!(browser.find_all("[data-open='#cancel']").await.is_empty());
-    assert_eq!(dead(&gateway).await, left);
+    assert_eq!(count_dead(&gateway).await, left);
     assert_eq!(sink.count() - before, usize::try_from(sent).unwrap());
     browser.open(&gateway.url("/dead-letters")).await;
     assert!(browser.text("#groups .count").await.starts_with(&left.to_string()));

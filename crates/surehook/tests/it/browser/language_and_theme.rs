@@ -1,21 +1,23 @@
-//! Three languages, one a page; light and dark.
+//! The three languages and the light and dark theme.
 
 use serde_json::json;
 
 use super::{populated_gateway, sample_gateway, sign_in, wait_for_page};
-use crate::support::browser::{Browser, ColorScheme};
+use crate::support::{
+    browser::{Browser, ColorScheme},
+    tools::Tool,
+};
 
-/// Words that stand on every page, by language: none of another one stands beside them. Words that are
-/// the same in two of them are left out.
+/// Words that every page contains in its language and no page of another language contains.
 const WORDS: [(&str, &[&str]); 3] = [
     ("en", &["Overview", "Dead letters", "Conversations", "Sources", "Routes", "Sign out", "Dark"]),
     ("pt-BR", &["Visão geral", "Fila de falhas", "Conversas", "Origens", "Rotas", "Escuro"]),
     ("es", &["Resumen", "Entregas fallidas", "Conversaciones", "Orígenes", "Rutas", "Oscuro"]),
 ];
 
-/// The language of a page, and all that it says, without what is marked as being in another one and
-/// without what the gateway was told by others.
-const SAID: &str = "const others = '[lang]:not(html), script, pre, code, .mono, .verbatim, textarea';
+/// The language of a page and its texts, without those marked as another language and without
+/// external data.
+const PAGE_TEXTS: &str = "const others = '[lang]:not(html), script, pre, code, .mono, .verbatim, textarea';
     const said = new Set();
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
     while (walker.nextNode()) {
@@ -26,7 +28,7 @@ const SAID: &str = "const others = '[lang]:not(html), script, pre, code, .mono, 
     }
     return [document.documentElement.lang, [...said]]";
 
-/// Words that are English and no other of our languages.
+/// Words that exist only in English.
 const ENGLISH: [&str; 12] =
     ["the", "of", "is", "to", "and", "was", "what", "with", "are", "it", "this", "not"];
 
@@ -35,8 +37,8 @@ fn is_english(text: &str) -> bool {
     words.any(|word| ENGLISH.contains(&word.to_lowercase().as_str()))
 }
 
-async fn is_in(browser: &Browser, tag: &str, path: &str) {
-    let said = browser.run(SAID, &[]).await;
+async fn assert_language(browser: &Browser, tag: &str, path: &str) {
+    let said = browser.run(PAGE_TEXTS, &[]).await;
     assert_eq!(said[0], tag, "{path}");
     let said: Vec<&str> =
         said[1].as_array().unwrap().iter().filter_map(|one| one.as_str()).collect();
@@ -55,36 +57,39 @@ async fn is_in(browser: &Browser, tag: &str, path: &str) {
 
 #[tokio::test]
 async fn every_page_uses_the_browser_language_or_the_selected_one() {
+    if !Tool::Browser.is_available() {
+        return;
+    }
     let populated = populated_gateway::start().await;
     let gateway = &populated.gateway;
-    // The browser asks for a language that there is none of, then for one that there is.
+    // The first preferred language does not exist, the second one does.
     for (languages, tag) in [("fr,es-MX,en", "es"), ("pt-PT,en", "pt-BR")] {
         let browser = Browser::builder().languages(languages).start().await;
         browser.open(&gateway.url("/login")).await;
         let lang = browser.run("return document.documentElement.lang", &[]).await;
         assert_eq!(lang, tag, "{languages}");
         sign_in(&browser, gateway).await;
-        is_in(&browser, tag, "/").await;
+        assert_language(&browser, tag, "/").await;
         browser.assert_no_console_errors().await;
     }
     let browser = Browser::builder().languages("fr").start().await;
     sign_in(&browser, gateway).await;
-    is_in(&browser, "en", "/").await;
+    assert_language(&browser, "en", "/").await;
     for chosen in ["pt-BR", "es"] {
         browser.open(&gateway.url("/events?q=source:shop")).await;
         browser.click(&format!("select[name=lang] option[value='{chosen}']")).await;
         wait_for_page(&browser, &format!("document.documentElement.lang === '{chosen}'")).await;
-        // Whoever chooses stays where they are.
+        // The page stays the same.
         assert_eq!(browser.url().await, gateway.url("/events?q=source:shop"));
         for path in &populated.pages {
             browser.open(&gateway.url(path)).await;
-            is_in(&browser, chosen, path).await;
+            assert_language(&browser, chosen, path).await;
         }
     }
     browser.assert_no_console_errors().await;
 }
 
-/// What is seen, and what the server sent before any script ran.
+/// The theme in the HTML of the server, and whether the visible page is dark.
 const THEME: &str = "const done = arguments[0];
     const lightness = color => {
         const [r, g, b] = color.match(/[\\d.]+/g).map(Number);
@@ -100,19 +105,22 @@ const THEME: &str = "const done = arguments[0];
 
 #[tokio::test]
 async fn theme_follows_the_system_until_one_is_selected() {
+    if !Tool::Browser.is_available() {
+        return;
+    }
     let sample = sample_gateway::start().await;
     let gateway = &sample.gateway;
     let browser = Browser::builder().scheme(ColorScheme::Dark).start().await;
     browser.open(&gateway.url("/login")).await;
-    assert_eq!(browser.run_async(THEME, &[]).await[1], true, "the login too");
+    assert_eq!(browser.run_async(THEME, &[]).await[1], true, "login page");
     sign_in(&browser, gateway).await;
     for (scheme, is_dark) in [(ColorScheme::Dark, true), (ColorScheme::Light, false)] {
         browser.set_color_scheme(scheme).await;
         browser.open(&gateway.url("/dead-letters")).await;
         assert_eq!(browser.run_async(THEME, &[]).await, json!(["system", is_dark]));
     }
-    // What was chosen wins over the system, on every page and after coming back, and is in what
-    // the server sends: nothing flashes.
+    // The selected theme wins over the system on every page. It is in the HTML of the server, so that
+    // the page does not flash.
     for (chosen, system) in [("dark", ColorScheme::Light), ("light", ColorScheme::Dark)] {
         browser.set_color_scheme(system).await;
         browser.click(&format!("select[name=theme] option[value={chosen}]")).await;

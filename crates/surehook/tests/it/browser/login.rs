@@ -1,13 +1,14 @@
-//! The way in and out of the dashboard.
+//! Login and logout of the dashboard.
 
 use super::{sign_in, wait_for_page, wait_for_path, wait_for_text};
 use crate::support::{
     browser::{Browser, key},
     gateway::Gateway,
+    tools::Tool,
 };
 
-/// The link that `serve` printed.
-fn link(gateway: &Gateway) -> String {
+/// The login link that `serve` printed.
+fn login_link(gateway: &Gateway) -> String {
     let printed = gateway.stdout();
     let link = printed.lines().find_map(|line| line.trim_start().strip_prefix("dashboard"));
     let link = link.unwrap_or_else(|| panic!("no link in {printed}"));
@@ -18,6 +19,9 @@ fn link(gateway: &Gateway) -> String {
 
 #[tokio::test]
 async fn login_with_token_opens_the_requested_page_and_logout_ends_the_session() {
+    if !Tool::Browser.is_available() {
+        return;
+    }
     let gateway = Gateway::start().await;
     let browser = Browser::start().await;
     browser.open(&gateway.url("/dead-letters/all?q=reason:expired")).await;
@@ -43,16 +47,19 @@ async fn login_with_token_opens_the_requested_page_and_logout_ends_the_session()
     wait_for_path(&browser, "/login").await;
     browser.open(&gateway.url("/events")).await;
     wait_for_path(&browser, "/login").await;
-    // The refusal of the wrong token.
+    // The login with the wrong token.
     browser.assert_no_console_errors_except(&["status of 401"]).await;
 }
 
 #[tokio::test]
 async fn printed_login_link_works_once_and_viewing_does_not_use_it() {
+    if !Tool::Browser.is_available() {
+        return;
+    }
     let gateway = Gateway::start_unconfigured().await;
-    let link = link(&gateway);
+    let link = login_link(&gateway);
     let browser = Browser::start().await;
-    // What a chat or a scanner of mail would do.
+    // Chat apps and mail scanners open links too.
     for _ in 0..2 {
         browser.open(&link).await;
         wait_for_text(&browser, "signs you in as admin").await;
@@ -67,7 +74,7 @@ async fn printed_login_link_works_once_and_viewing_does_not_use_it() {
     other.click("form button").await;
     wait_for_text(&other, "was already used").await;
     assert!(other.cookies().await.is_empty());
-    // The token still opens.
+    // The token still works.
     sign_in(&other, &gateway).await;
     other.find("nav a[href='/settings']").await;
     browser.assert_no_console_errors().await;

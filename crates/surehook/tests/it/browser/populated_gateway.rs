@@ -1,4 +1,4 @@
-//! A gateway in which every page has something to show.
+//! A gateway with data for every page of the dashboard.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -13,12 +13,12 @@ use crate::{
     },
 };
 
-/// What the evolution source of these tests wants at the end of its path.
-pub(super) const DOOR: &str = "/in/phone/9f3c1a7e5b2d4f60";
-/// The person who writes there.
+/// The path of the Evolution source, which ends with its secret.
+pub(super) const EVOLUTION_PATH: &str = "/in/phone/9f3c1a7e5b2d4f60";
+/// The customer of the test messages.
 pub(super) const PHONE: &str = "5511987654321";
 
-/// Sources, destinations and routes; `works` takes everything, `refuses` nothing.
+/// Sources, destinations and routes; `works` accepts everything, `refuses` nothing.
 pub(super) fn settings(works: &Sink, refuses: &Sink, evolution: &EvolutionGo) -> String {
     let (works, refuses) = (works.url(), refuses.url());
     format!(
@@ -68,8 +68,8 @@ pub(super) fn settings(works: &Sink, refuses: &Sink, evolution: &EvolutionGo) ->
     )
 }
 
-/// A destination that refuses with a reason.
-pub(super) async fn refusing() -> Sink {
+/// Starts a destination that rejects everything with a reason.
+pub(super) async fn start_refusing_destination() -> Sink {
     let said = r#"{"error":{"code":"unknown_customer","message":"There is no customer 4711"}}"#;
     Sink::with_script(move |_, _| {
         Reply::status(422).header("content-type", "application/json").body(said)
@@ -77,8 +77,8 @@ pub(super) async fn refusing() -> Sink {
     .await
 }
 
-/// A message of a person, as Evolution API tells it.
-pub(super) fn upsert(phone: &str, id: &str, name: &str, text: &str) -> Value {
+/// An incoming message as an Evolution API webhook.
+pub(super) fn message_webhook(phone: &str, id: &str, name: &str, text: &str) -> Value {
     json!({
         "event": "messages.upsert",
         "instance": "vendas-sp",
@@ -93,22 +93,22 @@ pub(super) fn upsert(phone: &str, id: &str, name: &str, text: &str) -> Value {
     })
 }
 
-/// Sends such a message; gives the event back.
-pub(super) async fn write(gateway: &Gateway, message: &Value) -> String {
-    let answer = gateway.request(Method::POST, DOOR, &[], message.to_string()).await;
+/// Sends such a webhook and returns the event id.
+pub(super) async fn send_message_webhook(gateway: &Gateway, message: &Value) -> String {
+    let answer = gateway.request(Method::POST, EVOLUTION_PATH, &[], message.to_string()).await;
     answer.expect(200).event_id()
 }
 
 pub(super) struct PopulatedGateway {
     pub(super) gateway: Gateway,
-    /// Every page, with the objects that are there.
+    /// The paths of all pages.
     pub(super) pages: Vec<String>,
-    _around: (Sink, Sink, EvolutionGo),
+    _servers: (Sink, Sink, EvolutionGo),
 }
 
 pub(super) async fn start() -> PopulatedGateway {
     let (works, refuses, evolution) =
-        (Sink::ok().await, refusing().await, EvolutionGo::start().await);
+        (Sink::ok().await, start_refusing_destination().await, EvolutionGo::start().await);
     let gateway = Gateway::start_with(&settings(&works, &refuses, &evolution)).await;
     let invoice = |number: u64, total: u64| {
         json!({ "id": format!("inv-{number}"), "type": "invoice.paid", "total": total }).to_string()
@@ -117,20 +117,24 @@ pub(super) async fn start() -> PopulatedGateway {
     for number in 0..3 {
         last = gateway.post_accepted("shop", invoice(number, 10)).await;
     }
-    // A sender that says it again, with another number in it.
+    // A duplicate with a different body.
     gateway.send_webhook("shop", &[], invoice(2, 11)).await.expect(200);
     let delivery = gateway.find_delivery_to(&last, "billing").await.unwrap();
     gateway.wait_for_delivery_status(&delivery, "dead").await;
-    let talk = write(&gateway, &upsert(PHONE, "3A5B", "João", "Olá, tem entrega hoje?")).await;
+    let conversation = send_message_webhook(
+        &gateway,
+        &message_webhook(PHONE, "3A5B", "João", "Olá, tem entrega hoje?"),
+    )
+    .await;
     let message = json!({ "destination": "wa", "to": PHONE, "text": "Tem, sim!" });
     let message = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
     gateway.send_webhook("bank", &[("stripe-signature", "t=1,v1=00")], "{}").await;
-    gateway.send_webhook("nobody", &[], "{}").await.expect(404);
-    let wish = json!({ "verb": "retry_failed", "filter": { "key": "inv-0" }, "note": "a try" });
-    let job = text(&gateway.post("/replays", &wish).await.json(), "id");
+    gateway.send_webhook("unknown", &[], "{}").await.expect(404);
+    let request = json!({ "verb": "retry_failed", "filter": { "key": "inv-0" }, "note": "a try" });
+    let job = text(&gateway.post("/replays", &request).await.json(), "id");
     gateway.post("/destinations/crm/pause", &json!({ "reason": "at night" })).await.expect(200);
-    let refused = first(&gateway, "/requests?outcome=refused").await;
-    let route = first(&gateway, "/routes").await;
+    let refused = wait_for_first_id(&gateway, "/requests?outcome=refused").await;
+    let route = wait_for_first_id(&gateway, "/routes").await;
     eventually(WAIT_LIMIT, || async {
         (gateway.event(&last).await["duplicate_count"] == 1).then_some(())
     })
@@ -141,17 +145,17 @@ pub(super) async fn start() -> PopulatedGateway {
         format!("/events/{last}"),
         format!("/events/{last}/duplicates/1"),
         format!("/events/{last}/deliveries/{delivery}/curl"),
-        format!("/events/{talk}"),
-        format!("/conversations?event={talk}"),
+        format!("/events/{conversation}"),
+        format!("/conversations?event={conversation}"),
         format!("/messages/{message}"),
         format!("/replays/{job}"),
         format!("/requests/{refused}"),
         format!("/routes/{route}/edit"),
     ]);
-    PopulatedGateway { gateway, pages, _around: (works, refuses, evolution) }
+    PopulatedGateway { gateway, pages, _servers: (works, refuses, evolution) }
 }
 
-/// Pages whose addresses are always the same here.
+/// Pages without an id in their path.
 pub(super) const PAGES: [&str; 27] = [
     "/",
     "/live",
@@ -187,8 +191,8 @@ fn text(answer: &Value, name: &str) -> String {
     found.unwrap_or_else(|| panic!("no {name} in {answer}")).to_owned()
 }
 
-/// What is in a list of the API first, as soon as something is: its id, if it has one.
-async fn first(gateway: &Gateway, path: &str) -> String {
+/// Waits until a list of the API has an item and returns the id of the first one.
+async fn wait_for_first_id(gateway: &Gateway, path: &str) -> String {
     eventually(WAIT_LIMIT, || async {
         let list = gateway.get(path).await.expect(200).json();
         let first = list["data"].get(0)?;

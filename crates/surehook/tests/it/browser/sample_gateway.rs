@@ -1,4 +1,4 @@
-//! A gateway with a day's work in it, for pictures.
+//! A gateway with sample traffic for the theme tests.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::{
     sink::{Reply, Sink},
 };
 
-/// A gateway, and the destinations that it delivers to; they stop when dropped.
+/// The gateway and its destinations; they stop when dropped.
 pub(super) struct SampleGateway {
     pub(super) gateway: Gateway,
     _sinks: [Sink; 2],
@@ -77,7 +77,7 @@ pub(super) async fn start() -> SampleGateway {
         if kind == "invoice.paid" {
             refused.push(id);
         }
-        // Some senders say things twice.
+        // Some senders send duplicates.
         if number % 6 == 0 {
             gateway.send_webhook("shop", &[], event.to_string()).await.expect(200);
         }

@@ -1,4 +1,4 @@
-//! A gateway with an hour's work in it, for pictures: its clock was moved through that hour.
+//! A gateway with an hour of traffic for the screenshots; its clock is moved through that hour.
 
 use std::time::Duration;
 
@@ -18,12 +18,13 @@ use crate::support::{
 const SECRET: &str = "an app secret";
 const MINUTES: i64 = 60;
 
-/// A gateway, and what it delivers to; they stop when dropped.
+/// The gateway and its destinations; they stop when dropped.
 pub(super) struct ScreenshotData {
     pub(super) gateway: FakeClockGateway,
-    /// An event that is dead, and one that came again with other bytes.
+    /// An event with a dead delivery.
     pub(super) dead: String,
-    pub(super) doubled: String,
+    /// An event with a duplicate that has a different body.
+    pub(super) duplicated: String,
     _sinks: Vec<Sink>,
 }
 
@@ -32,14 +33,14 @@ pub(super) async fn start() -> ScreenshotData {
     let now = unix_now();
     let gateway = FakeClockGateway::start(now - MINUTES * 60).await;
     configure(&gateway, &sinks).await;
-    let (mut dead, mut doubled) = (String::new(), String::new());
+    let (mut dead, mut duplicated) = (String::new(), String::new());
     for minute in 0..MINUTES {
         gateway.run_clock_from(now - (MINUTES - minute) * 60);
         // Busier in the middle of the hour.
-        let many = 3 + (minute - 12).clamp(0, 10) * (48 - minute).clamp(0, 10) / 10;
-        for number in 0..many {
+        let count = 3 + (minute - 12).clamp(0, 10) * (48 - minute).clamp(0, 10) / 10;
+        for number in 0..count {
             let event = order(minute * 100 + number);
-            let id = take_in(&gateway, "shop", &[], &event).await;
+            let id = receive(&gateway, "shop", &[], &event).await;
             if event["type"] == "invoice.paid" {
                 dead.clone_from(&id);
             }
@@ -48,13 +49,13 @@ pub(super) async fn start() -> ScreenshotData {
                 again["data"]["order"]["total"] = json!("139.90");
                 again["data"]["note"] = json!("corrected");
                 gateway.send(Method::POST, "/in/shop", &[], again.to_string()).await.expect(200);
-                doubled = id;
+                duplicated = id;
             }
         }
         if minute % 4 == 0 {
-            message(&gateway, minute).await;
+            receive_message(&gateway, minute).await;
         }
-        settled(&gateway).await;
+        wait_until_settled(&gateway).await;
     }
     gateway.run_clock_from(now);
     gateway
@@ -66,14 +67,14 @@ pub(super) async fn start() -> ScreenshotData {
         .await
         .expect(200);
     for number in 0..4 {
-        take_in(&gateway, "shop", &[], &order(9_000 + number)).await;
+        receive(&gateway, "shop", &[], &order(9_000 + number)).await;
     }
-    ScreenshotData { gateway, dead, doubled, _sinks: sinks }
+    ScreenshotData { gateway, dead, duplicated, _sinks: sinks }
 }
 
 async fn sinks() -> Vec<Sink> {
-    // As quick as services are: most at once, a few later.
-    let takes = |millis: u64| {
+    // As fast as real services: most responses at once, a few later.
+    let accepting = |millis: u64| {
         Sink::with_script(move |at, _| {
             let slow = if at % 9 == 0 { 7 } else { 1 };
             Reply::status(200).after(Duration::from_millis(millis * slow))
@@ -86,7 +87,7 @@ async fn sinks() -> Vec<Sink> {
             4711 + at
         )),
     });
-    vec![takes(6).await, takes(11).await, billing.await]
+    vec![accepting(6).await, accepting(11).await, billing.await]
 }
 
 async fn configure(gateway: &FakeClockGateway, sinks: &[Sink]) {
@@ -96,7 +97,7 @@ async fn configure(gateway: &FakeClockGateway, sinks: &[Sink]) {
     };
     let route =
         |from: &str, to: &str, filter: Value| json!({ "from": from, "to": to, "filter": filter });
-    let wanted = json!({
+    let configuration = json!({
         "sources": [
             { "name": "shop", "verify": "none", "keys": ["pointer:/id"], "kinds": ["pointer:/type"] },
             { "name": "whatsapp", "provider": "whatsapp-cloud", "secrets": [SECRET], "verify_token": "v" },
@@ -113,7 +114,7 @@ async fn configure(gateway: &FakeClockGateway, sinks: &[Sink]) {
             route("whatsapp", "crm", Value::Null),
         ],
     });
-    gateway.api(Method::PUT, "/configuration", Some(&wanted)).await.expect(200);
+    gateway.api(Method::PUT, "/configuration", Some(&configuration)).await.expect(200);
 }
 
 fn order(number: i64) -> Value {
@@ -130,7 +131,7 @@ fn order(number: i64) -> Value {
     })
 }
 
-async fn take_in(
+async fn receive(
     gateway: &FakeClockGateway,
     source: &str,
     headers: &[(&str, &[u8])],
@@ -141,8 +142,8 @@ async fn take_in(
     answer.event_id()
 }
 
-/// Somebody writes over WhatsApp.
-async fn message(gateway: &FakeClockGateway, minute: i64) {
+/// Receives a WhatsApp message.
+async fn receive_message(gateway: &FakeClockGateway, minute: i64) {
     let texts = [
         "Oi! Meu pedido já saiu?",
         "Obrigada!",
@@ -175,12 +176,12 @@ async fn message(gateway: &FakeClockGateway, minute: i64) {
         .expect(200);
 }
 
-/// Waits until nothing is owed any more.
-async fn settled(gateway: &FakeClockGateway) {
+/// Waits until no delivery is pending or in flight.
+async fn wait_until_settled(gateway: &FakeClockGateway) {
     eventually(Duration::from_secs(30), || async {
         let stats = gateway.api(Method::GET, "/stats", None).await.expect(200).json();
-        let waits = ["pending", "in_flight"].iter().all(|word| stats["by_status"][word] == 0);
-        waits.then_some(())
+        let is_settled = ["pending", "in_flight"].iter().all(|word| stats["by_status"][word] == 0);
+        is_settled.then_some(())
     })
     .await;
 }

@@ -1,7 +1,7 @@
-//! One person is found however the number is written, and stays masked until somebody asks.
+//! Search by phone number in any format; the number stays masked until it is revealed.
 
 use super::{
-    populated_gateway::{self, PHONE, upsert, write},
+    populated_gateway::{self, PHONE, message_webhook, send_message_webhook},
     sign_in, wait_for_page, wait_for_path, wait_for_text,
 };
 use crate::support::{
@@ -9,45 +9,58 @@ use crate::support::{
     fake_channels::EvolutionGo,
     gateway::Gateway,
     sink::Sink,
+    tools::Tool,
 };
 
-/// The same phone, as people write it. Mobile phones of Brazil got a ninth digit over the years.
-const SPELLINGS: [&str; 4] =
+/// Formats of the same phone number. Brazilian mobile numbers got a ninth digit over the years.
+const PHONE_FORMATS: [&str; 4] =
     ["+55 (11) 98765-4321", "+55 (11) 8765-4321", "551187654321", "5511987654321"];
 
 #[tokio::test]
 async fn phone_is_found_in_any_format_masked_and_revealed_with_an_audit_entry() {
-    let (works, refuses) = (Sink::ok().await, populated_gateway::refusing().await);
+    if !Tool::Browser.is_available() {
+        return;
+    }
+    let (works, refuses) =
+        (Sink::ok().await, populated_gateway::start_refusing_destination().await);
     let evolution = EvolutionGo::start().await;
     let gateway =
         Gateway::start_with(&populated_gateway::settings(&works, &refuses, &evolution)).await;
-    let event = write(&gateway, &upsert(PHONE, "A1", "João", "Olá, tem entrega hoje?")).await;
-    write(&gateway, &upsert("5521912345678", "B1", "Maria", "outra coisa")).await;
+    let event = send_message_webhook(
+        &gateway,
+        &message_webhook(PHONE, "A1", "João", "Olá, tem entrega hoje?"),
+    )
+    .await;
+    send_message_webhook(&gateway, &message_webhook("5521912345678", "B1", "Maria", "outra coisa"))
+        .await;
 
     let browser = Browser::start().await;
     sign_in(&browser, &gateway).await;
-    for spelling in SPELLINGS {
+    for format in PHONE_FORMATS {
         browser.open(&gateway.url("/events")).await;
-        browser.type_into("#q", &format!("phone:\"{spelling}\"")).await;
+        browser.type_into("#q", &format!("phone:\"{format}\"")).await;
         browser.keys(key::ENTER).await;
         wait_for_page(&browser, "location.search.includes('phone')").await;
         let rows =
             "return [...document.querySelectorAll('tr[data-row]')].map(row => row.dataset.row)";
-        assert_eq!(browser.run(rows, &[]).await, serde_json::json!([event]), "{spelling}");
+        assert_eq!(browser.run(rows, &[]).await, serde_json::json!([event]), "{format}");
         let list = browser.text("#list").await;
         assert!(list.contains("5511•") && !list.contains("987654"), "{list}");
 
         browser.click("nav a[href='/conversations']").await;
         wait_for_path(&browser, "/conversations").await;
-        browser.type_into("#q", spelling).await;
+        browser.type_into("#q", format).await;
         browser.keys(key::ENTER).await;
         wait_for_page(&browser, "document.querySelector('#conversation')").await;
-        let talk = browser.text("#conversation").await;
-        assert!(talk.contains("Olá, tem entrega hoje?") && !talk.contains("outra"), "{talk}");
+        let conversation = browser.text("#conversation").await;
+        assert!(
+            conversation.contains("Olá, tem entrega hoje?") && !conversation.contains("outra"),
+            "{conversation}"
+        );
         assert!(!browser.text("h1").await.contains("87654321"));
     }
 
-    // The page of the event hides it as well, until it is revealed.
+    // The event page masks it too, until it is revealed.
     browser.open(&gateway.url(&format!("/events/{event}"))).await;
     let facts = "return document.querySelector('section[aria-labelledby=h-facts]').innerText";
     let hidden = browser.run(facts, &[]).await;
@@ -58,15 +71,15 @@ async fn phone_is_found_in_any_format_masked_and_revealed_with_an_audit_entry() 
     let shown = browser.run(facts, &[]).await;
     assert!(shown.as_str().unwrap().contains(PHONE), "{shown}");
     browser.open(&gateway.url(&format!("/events/{event}"))).await;
-    let told = gateway.event(&event).await;
-    let decisions = told["decisions"].as_array().unwrap();
-    assert!(decisions.iter().any(|decision| decision["kind"] == "revealed"), "{told}");
+    let details = gateway.event(&event).await;
+    let decisions = details["decisions"].as_array().unwrap();
+    assert!(decisions.iter().any(|decision| decision["kind"] == "revealed"), "{details}");
     let hidden = browser.run(facts, &[]).await;
     assert!(!hidden.as_str().unwrap().contains(PHONE), "{hidden}");
-    let story = browser.text("#timeline").await;
-    assert!(story.contains("viewed masked values"), "{story}");
+    let timeline = browser.text("#timeline").await;
+    assert!(timeline.contains("viewed masked values"), "{timeline}");
 
-    // In conversations too, by the button there.
+    // The conversation page has its own reveal button.
     browser.open(&gateway.url("/conversations")).await;
     browser.click(&format!("tr[data-row='{event}'] a")).await;
     browser.click("form[action='/conversations'][method=post] button").await;

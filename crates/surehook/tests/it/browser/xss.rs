@@ -1,10 +1,10 @@
-//! A hundred texts that would like to run, in every place where somebody else's text is shown.
+//! A hundred XSS payloads in every place where untrusted text is shown.
 
 use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    populated_gateway::{self, DOOR, upsert, write},
+    populated_gateway::{self, EVOLUTION_PATH, message_webhook, send_message_webhook},
     sign_in, wait_for_page, wait_for_path,
 };
 use crate::support::{
@@ -14,15 +14,16 @@ use crate::support::{
     fake_channels::EvolutionGo,
     gateway::Gateway,
     sink::Sink,
+    tools::Tool,
     xss::{self, XssPayload},
 };
 
-/// Meets every element as a person would, and finds what no template of ours has made.
-const TOUCH: &str = "const foreign = [];
+/// Triggers the events of a user on every element and finds elements that no template contains.
+const TRIGGER_EVENTS: &str = "const foreign = [];
     for (const element of document.querySelectorAll('main, main *')) {
         for (const kind of ['pointerover', 'pointerenter', 'mouseover', 'focus', 'toggle'])
             element.dispatchEvent(new Event(kind));
-        // What draws charts sets styles by script.
+        // Charts set styles by script.
         if (element.closest('time-series')) continue;
         const attributes = [...element.attributes];
         if (element.matches('script, style, iframe, img, object, embed, video, audio, base, link, meta, math, marquee')
@@ -33,22 +34,22 @@ const TOUCH: &str = "const foreign = [];
     }
     return foreign";
 
-async fn meet(browser: &Browser, gateway: &Gateway, path: &str) {
+async fn open_and_check(browser: &Browser, gateway: &Gateway, path: &str) {
     browser.open(&gateway.url(path)).await;
-    touch(browser, path).await;
+    check_page(browser, path).await;
 }
 
-async fn touch(browser: &Browser, path: &str) {
-    let foreign = browser.run(TOUCH, &[]).await;
-    assert_eq!(foreign, json!([]), "{path} has what nobody of us has written");
+async fn check_page(browser: &Browser, path: &str) {
+    let foreign = browser.run(TRIGGER_EVENTS, &[]).await;
+    assert_eq!(foreign, json!([]), "{path} has foreign elements");
 }
 
-/// All pages of a list, from this one on.
-async fn meet_list(browser: &Browser, gateway: &Gateway, path: &str) -> usize {
+/// Checks all pages of a list, starting with this one, and returns their number.
+async fn check_list_pages(browser: &Browser, gateway: &Gateway, path: &str) -> usize {
     browser.open(&gateway.url(path)).await;
     let mut pages = 0;
     loop {
-        touch(browser, path).await;
+        check_page(browser, path).await;
         pages += 1;
         let next = browser.run("return document.querySelector('a[rel=next]')?.href", &[]).await;
         let Some(next) = next.as_str() else { return pages };
@@ -58,21 +59,24 @@ async fn meet_list(browser: &Browser, gateway: &Gateway, path: &str) -> usize {
 
 #[tokio::test]
 async fn no_payload_runs_on_event_and_dead_letter_pages() {
+    if !Tool::Browser.is_available() {
+        return;
+    }
     let hostile = xss::start_hostile_destination().await;
     let gateway = Gateway::start_with(&xss::xss_settings(&hostile)).await;
     let browser = Browser::start().await;
     sign_in(&browser, &gateway).await;
-    // The live tail sees them come.
+    // The live tail shows them as they are received.
     browser.open(&gateway.url("/live")).await;
     wait_for_path(&browser, "/live").await;
     let events = xss::post_all_payloads(&gateway).await;
     let last = events.last().unwrap();
     browser.find(&format!("live-tail tr[data-row='{last}']")).await;
-    touch(&browser, "/live").await;
+    check_page(&browser, "/live").await;
     for event in &events {
         gateway.wait_for_delivery(event, "dead").await;
     }
-    // A duplicate for each, with other bytes, so that every payload stands in a comparison.
+    // A duplicate with a different body, so that every payload appears in a comparison.
     let everything = all_in_one();
     let one = gateway.post_accepted("in", everything.to_string()).await;
     let mut changed = everything.clone();
@@ -86,29 +90,29 @@ async fn no_payload_runs_on_event_and_dead_letter_pages() {
     })
     .await;
 
-    assert!(meet_list(&browser, &gateway, "/events").await >= 2);
-    assert!(meet_list(&browser, &gateway, "/dead-letters").await >= 1);
-    assert!(meet_list(&browser, &gateway, "/dead-letters/all").await >= 2);
-    assert!(meet_list(&browser, &gateway, "/requests").await >= 2);
-    meet(&browser, &gateway, "/").await;
-    meet(&browser, &gateway, "/destinations/out").await;
-    meet(&browser, &gateway, "/sources/in").await;
-    meet(&browser, &gateway, &format!("/events/{one}/duplicates/1")).await;
+    assert!(check_list_pages(&browser, &gateway, "/events").await >= 2);
+    assert!(check_list_pages(&browser, &gateway, "/dead-letters").await >= 1);
+    assert!(check_list_pages(&browser, &gateway, "/dead-letters/all").await >= 2);
+    assert!(check_list_pages(&browser, &gateway, "/requests").await >= 2);
+    open_and_check(&browser, &gateway, "/").await;
+    open_and_check(&browser, &gateway, "/destinations/out").await;
+    open_and_check(&browser, &gateway, "/sources/in").await;
+    open_and_check(&browser, &gateway, &format!("/events/{one}/duplicates/1")).await;
     let rows = browser.find_all("table.diff tbody tr").await.len();
     assert!(rows >= 100, "{rows} differences");
 
-    // A page for each payload as the key, the kind, a header, the path and the answer; half of the
-    // events, as the others only repeat it in a body that is no JSON.
+    // An event page for each payload as key, kind, header, path and response. Of the events whose body
+    // is not JSON, a sample is enough.
     for event in events.iter().step_by(2).chain(events.iter().skip(1).step_by(20)).chain([&one]) {
         let path = format!("/events/{event}");
         browser.open(&gateway.url(&path)).await;
         browser.run(SHOW_BODY, &[]).await;
-        touch(&browser, &path).await;
+        check_page(&browser, &path).await;
     }
     browser.assert_no_console_errors().await;
 }
 
-/// Raw, pretty, tree; and all that is folded.
+/// Opens every view of the body and everything that is folded.
 const SHOW_BODY: &str =
     "for (const button of document.querySelectorAll('json-view [role=tab]')) button.click();
     for (const details of document.querySelectorAll('main details')) details.open = true";
@@ -128,18 +132,27 @@ fn all_in_one() -> Value {
 
 #[tokio::test]
 async fn no_payload_runs_on_conversation_and_configuration_pages() {
+    if !Tool::Browser.is_available() {
+        return;
+    }
     let hostile = xss::start_hostile_destination().await;
     let works = Sink::ok().await;
     let evolution = EvolutionGo::start().await;
     let gateway =
         Gateway::start_with(&populated_gateway::settings(&works, &hostile, &evolution)).await;
-    let mut talks = Vec::new();
+    let mut conversations = Vec::new();
     for XssPayload { number, text, .. } in xss::payloads() {
-        // Names and texts of people, and once somebody whose number is none.
+        // As name and text of a message, and as an invalid phone number.
         let phone = format!("55119{:08}", number % 7);
-        talks.push(write(&gateway, &upsert(&phone, &format!("id {number}"), &text, &text)).await);
-        let odd = upsert(&text, &text, &text, &text);
-        gateway.request(Method::POST, DOOR, &[], odd.to_string()).await;
+        conversations.push(
+            send_message_webhook(
+                &gateway,
+                &message_webhook(&phone, &format!("id {number}"), &text, &text),
+            )
+            .await,
+        );
+        let odd = message_webhook(&text, &text, &text, &text);
+        gateway.request(Method::POST, EVOLUTION_PATH, &[], odd.to_string()).await;
         let header: String = text.chars().filter(|letter| !letter.is_control()).collect();
         let headers = [("user-agent", header.as_str()), ("stripe-signature", header.as_str())];
         gateway.send_webhook("bank", &headers, text.clone()).await;
@@ -151,8 +164,9 @@ async fn no_payload_runs_on_conversation_and_configuration_pages() {
             let route = json!({ "from": "shop", "to": "crm", "filter": filter, "transform": json!([text]).to_string() });
             gateway.post("/routes", &route).await.expect(201);
             gateway.post("/tokens", &json!({ "role": "viewer", "name": text })).await;
-            let wish = json!({ "verb": "retry_failed", "filter": { "key": text }, "note": text });
-            gateway.post("/replays", &wish).await;
+            let request =
+                json!({ "verb": "retry_failed", "filter": { "key": text }, "note": text });
+            gateway.post("/replays", &request).await;
             let message = json!({ "destination": "wa", "to": "5511987654321", "text": text });
             gateway.post("/messages", &message).await.expect(202);
         }
@@ -163,12 +177,12 @@ async fn no_payload_runs_on_conversation_and_configuration_pages() {
     let browser = Browser::start().await;
     sign_in(&browser, &gateway).await;
     for path in populated_gateway::PAGES {
-        meet(&browser, &gateway, path).await;
+        open_and_check(&browser, &gateway, path).await;
     }
-    assert!(meet_list(&browser, &gateway, "/requests").await >= 2);
-    meet_list(&browser, &gateway, "/conversations").await;
-    for talk in talks.iter().rev().take(7) {
-        meet_list(&browser, &gateway, &format!("/conversations?event={talk}")).await;
+    assert!(check_list_pages(&browser, &gateway, "/requests").await >= 2);
+    check_list_pages(&browser, &gateway, "/conversations").await;
+    for conversation in conversations.iter().rev().take(7) {
+        check_list_pages(&browser, &gateway, &format!("/conversations?event={conversation}")).await;
     }
     for list in ["/requests?outcome=refused", "/replays", "/messages", "/routes"] {
         let found = gateway.get(list).await.expect(200).json();
@@ -178,28 +192,28 @@ async fn no_payload_runs_on_conversation_and_configuration_pages() {
         assert!(!ids.is_empty(), "{list}");
         let more = if page == "/routes" { "/edit" } else { "" };
         for id in ids {
-            meet(&browser, &gateway, &format!("{page}/{id}{more}")).await;
+            open_and_check(&browser, &gateway, &format!("{page}/{id}{more}")).await;
         }
     }
 
-    // What somebody typed or was led to by a link stands on the page too.
+    // Input and query parameters are shown on the page too.
     for XssPayload { text, .. } in xss::payloads().into_iter().step_by(17) {
         let asked: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
         for path in
             ["/events?q=", "/replays/new?note=x&q=", "/conversations?phone=", "/login?next="]
         {
-            meet(&browser, &gateway, &format!("{path}{asked}")).await;
+            open_and_check(&browser, &gateway, &format!("{path}{asked}")).await;
         }
         browser.open(&gateway.url("/events")).await;
         browser.type_into("#q", &text.replace('\n', " ")).await;
         browser.click(".filter button").await;
         wait_for_page(&browser, "location.search.includes('q=')").await;
-        touch(&browser, &text).await;
+        check_page(&browser, &text).await;
     }
     browser.assert_no_console_errors().await;
 }
 
-/// All of them in one text.
+/// All payloads in one text, cut to the allowed length.
 fn all_text() -> String {
     let all: Vec<String> = xss::payloads().into_iter().map(|payload| payload.text).collect();
     all.join(" ").chars().take(450).collect()

@@ -77,7 +77,11 @@ async fn failed_verification_is_explained_with_likely_mistake() {
             &["--secret", SECRET, "-H", &header, "newline.json"],
             "newline around it",
         ),
-        ("parsed again", &["--secret", SECRET, "-H", &header, "compact.json"], "written again"),
+        (
+            "parsed again",
+            &["--secret", SECRET, "-H", &header, "compact.json"],
+            "parsed and serialized again",
+        ),
         (
             "secret read from a file",
             &["--secret", &newline, "-H", &header, "body.json"],

@@ -159,7 +159,7 @@ async fn outbox_source_is_built_in_and_cannot_be_removed() {
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let own = json!({ "name": "outbox", "verify": "none" });
     let refused = gateway.post("/sources", &own).await.expect(422);
-    assert!(refused.detail().contains("built in"), "{}", refused.detail());
+    assert!(refused.detail().contains("this name is reserved"), "{}", refused.detail());
     gateway.get("/sources/outbox").await.expect(404);
     let message = json!({ "destination": "out", "body": {} });
     gateway.post("/messages", &message).await.expect(202);

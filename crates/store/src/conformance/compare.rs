@@ -191,7 +191,7 @@ impl HistoryRun {
                 CountSubject::Destination(id) => rollup::RollupSubject::Destination(Some(id)),
             };
             let until = self.fixture.now + width.retention();
-            let query = RollupQuery { subject: subject, width, since, until };
+            let query = RollupQuery { subject, width, since, until };
             let mut seen = self.fixture.rollups(query).await.unwrap();
             // The model has no buckets with only duplicates.
             seen.retain(|(_, tally)| {

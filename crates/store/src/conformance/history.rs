@@ -264,7 +264,7 @@ impl HistoryRun {
                 self.settle(*back, *end, *is_known, *sent).await?;
             }
             HistoryStep::RecordCrashOutcome { back, end, sent } => {
-                self.record_crash_outcome(*back, *end, *sent).await?
+                self.record_crash_outcome(*back, *end, *sent).await?;
             }
             HistoryStep::Release { back, seconds } => self.release(*back, *seconds).await,
             HistoryStep::Renew { back } => self.renew(*back).await,

@@ -84,9 +84,9 @@ where
             panic!("{failure}\nto run this input again, set {SEED_VARIABLE}={seed}");
         }
     };
-    match std::env::var(SEED_VARIABLE) {
-        Ok(seed) => check(seed.parse().unwrap()),
-        Err(_) => {
+    match std::env::var_os(SEED_VARIABLE) {
+        Some(seed) => check(seed.to_str().unwrap().parse().unwrap()),
+        None => {
             let has_case_count = std::env::var_os("PROPTEST_CASES").is_some();
             let cases = if has_case_count { Config::default().cases } else { RANDOM_CASES };
             (0..cases).for_each(|_| check(RandomState::new().hash_one(0_u8)));

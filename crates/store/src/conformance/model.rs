@@ -660,7 +660,7 @@ impl StoreModel {
         match next {
             NextStep::Succeeded => delivery.apply(DeliveryTransition::Confirm { at }),
             NextStep::Dead(reason) => {
-                delivery.apply(DeliveryTransition::ConfirmFailure { at, reason })
+                delivery.apply(DeliveryTransition::ConfirmFailure { at, reason });
             }
             // Not a transition: only the due time changes.
             NextStep::RetryAt(due_at) if delivery.state.status() == DeliveryStatus::Pending => {

@@ -168,7 +168,7 @@ async fn run_on_a_small_disk(disk: &Path) {
 
     assert!(acknowledged.len() > 10);
     check_recovery(&fixture, acknowledged.clone(), async || {
-        std::fs::remove_file(&ballast).unwrap()
+        std::fs::remove_file(&ballast).unwrap();
     })
     .await;
     child_process::report("recovered");

@@ -150,7 +150,7 @@ pub(crate) async fn apply_configuration(
     Ok(Json(response))
 }
 
-/// ConfigChange of one resource.
+/// Change of one resource.
 #[derive(Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct ResourceChange {
     #[schemars(regex(pattern = "^(create|update|delete)$"))]
@@ -161,7 +161,7 @@ pub(crate) struct ResourceChange {
     fields: Vec<FieldChange>,
 }
 
-/// ConfigChange of one field. Secrets are masked, so both values may look the same.
+/// Change of one field. Secrets are masked, so both values may look the same.
 #[derive(Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct FieldChange {
     name: String,

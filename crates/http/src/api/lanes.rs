@@ -75,7 +75,7 @@ struct DestinationDrain {
 /// Runtime state in a destination's response.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct DestinationStatus {
-    /// Delivery state; null if the settings are unusable. Not covered by the ETag.
+    /// Delivery state; null if the settings are unusable. Not covered by the `ETag`.
     pub(super) state: Option<DestinationState>,
 }
 

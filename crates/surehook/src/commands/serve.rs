@@ -204,7 +204,7 @@ fn print_welcome(
     output::print_line(&format!("  data         {}", settings.data.display()))?;
     match first_token {
         Some(token) => {
-            output::print_line(&format!("  admin token  {token}  (shown once, stored as a hash)"))?
+            output::print_line(&format!("  admin token  {token}  (shown once, stored as a hash)"))?;
         }
         None => output::print_line("  admin token  unchanged")?,
     }

@@ -342,7 +342,7 @@ mod tests {
             ("listen = \"x\"", &[], "listen"),
             ("listen = \"127.0.0.1:70000\"", &[], "socket address"),
             ("[limits]\nbody_bytes_max = 0", &[], "limits.body_bytes_max"),
-            ("retention = \"30 days\"", &[], "span"),
+            ("retention = \"30 days\"", &[], "duration"),
             ("log = \"loud\"", &[], "loud"),
             ("allow_exec = [\"hooks\"]", &[], "allow_exec"),
             ("", &[("SUREHOOK_ALLOW_EXEC", "[\"/opt/../bin\"]")], "allow_exec"),

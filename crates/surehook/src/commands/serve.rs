@@ -141,7 +141,7 @@ async fn first_token(store: &SqliteStore) -> Result<Option<String>, CliError> {
         return Ok(None);
     }
     let token = new_token(&SystemRng);
-    store.add_token(admin_token(&token, "created at first start")).await?;
+    store.add_token(admin_token(&token, "initial admin token")).await?;
     Ok(Some(token))
 }
 

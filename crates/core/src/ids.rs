@@ -14,6 +14,8 @@ use crate::time::Timestamp;
 pub trait IdKind: Copy + 'static {
     /// The part before the underscore.
     const PREFIX: &'static str;
+    /// The name of the id's type, as in the API's schemas.
+    const NAME: &'static str;
 }
 
 macro_rules! kinds {
@@ -21,7 +23,10 @@ macro_rules! kinds {
         #[doc = concat!("Marks ids that start with `", $prefix, "_`.")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $marker;
-        impl IdKind for $marker { const PREFIX: &'static str = $prefix; }
+        impl IdKind for $marker {
+            const PREFIX: &'static str = $prefix;
+            const NAME: &'static str = stringify!($alias);
+        }
         $(#[$doc])*
         pub type $alias = Id<$marker>;
     )*};

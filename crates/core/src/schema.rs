@@ -98,7 +98,7 @@ impl JsonSchema for Timestamp {
 
 impl<K: IdKind> JsonSchema for Id<K> {
     fn schema_name() -> Cow<'static, str> {
-        format!("Id_{}", K::PREFIX).into()
+        K::NAME.into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {

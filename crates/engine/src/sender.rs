@@ -131,7 +131,7 @@ impl SendReport {
 pub struct HttpSenderConfig {
     pub policy: Arc<AddressPolicy>,
     pub resolver: Arc<dyn Resolver>,
-    /// Usually [`crate::tls::TrustStore::usual`], shared by all senders.
+    /// Usually [`crate::tls::TrustStore::default_config`], shared by all senders.
     pub tls: Arc<ClientConfig>,
     pub proxy: Option<Proxy>,
     /// Unused connections kept. More than the destination's concurrency is waste.

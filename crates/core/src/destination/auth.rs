@@ -18,27 +18,27 @@ use crate::{
 pub enum AuthSpec {
     /// User and password (RFC 7617).
     #[serde(deserialize_with = "deserialize_basic")]
-    Basic {
-        /// User name, not secret.
-        #[schemars(regex(pattern = r"^[^:\x00-\x1f\x7f]+$"))]
-        user: String,
-        /// Password.
-        password: SecretRef,
-    },
+    #[schemars(with = "BasicAuthSpec")]
+    Basic { user: String, password: SecretRef },
     /// Fixed token.
     Bearer(SecretRef),
     /// Token that is fetched, and refreshed before it expires.
     Oauth2(#[serde(deserialize_with = "crate::object::required")] Oauth2Spec),
 }
 
+/// The fields of [`AuthSpec::Basic`], with a schema name of their own for client generators.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct BasicAuthSpec {
+    /// User name, not secret.
+    #[schemars(regex(pattern = r"^[^:\x00-\x1f\x7f]+$"))]
+    user: String,
+    /// Password.
+    password: SecretRef,
+}
+
 fn deserialize_basic<'de, D: Deserializer<'de>>(from: D) -> Result<(String, SecretRef), D::Error> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct BasicFields {
-        user: String,
-        password: SecretRef,
-    }
-    object::required(from).map(|BasicFields { user, password }| (user, password))
+    object::required(from).map(|BasicAuthSpec { user, password }| (user, password))
 }
 
 /// Why authentication settings are invalid.

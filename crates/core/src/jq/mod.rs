@@ -39,7 +39,7 @@ use self::{
 /// The step limit of one run: 0.1 to 0.7 s even in an unoptimized build.
 pub const STEPS_MAX: u64 = 1_000_000;
 
-/// The longest text that [`JqFilter::first`] and [`JqFilter::transform`] give back.
+/// The longest text that [`JqFilter::first_output`] and [`JqFilter::transform`] give back.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// jaq's parser and compiler recurse with the structure of a filter, about 10 KiB per token in an

@@ -45,34 +45,36 @@ pub enum VerifySpec {
     Hmac(#[serde(deserialize_with = "crate::object::required")] Box<HmacSpec>),
     /// A header that contains the secret itself.
     #[serde(deserialize_with = "token_fields")]
-    Token {
-        /// Header name. In `authorization` the secret may follow `Bearer `.
-        header: String,
-    },
+    #[schemars(with = "TokenVerifySpec")]
+    Token { header: String },
     /// HTTP basic authentication (RFC 7617); the secret is the password.
     #[serde(deserialize_with = "basic_fields")]
-    Basic {
-        /// User name.
-        user: String,
-    },
+    #[schemars(with = "BasicVerifySpec")]
+    Basic { user: String },
+}
+
+/// The fields of [`VerifySpec::Token`], with a schema name of their own for client generators.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TokenVerifySpec {
+    /// Header name. In `authorization` the secret may follow `Bearer `.
+    header: String,
+}
+
+/// The fields of [`VerifySpec::Basic`], likewise.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct BasicVerifySpec {
+    /// User name.
+    user: String,
 }
 
 fn token_fields<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Fields {
-        header: String,
-    }
-    object::required(from).map(|Fields { header }| header)
+    object::required(from).map(|TokenVerifySpec { header }| header)
 }
 
 fn basic_fields<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Fields {
-        user: String,
-    }
-    object::required(from).map(|Fields { user }| user)
+    object::required(from).map(|BasicVerifySpec { user }| user)
 }
 
 /// Why a [`VerifySpec`] is invalid.

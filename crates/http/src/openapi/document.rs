@@ -89,7 +89,8 @@ fn render_problems(endpoints: &[Endpoint], problem: &Value) -> Map<String, Value
 }
 
 /// Rewrites what client generators reject or handle badly: boolean schemas, number formats that JSON
-/// schema does not define, and enumerations that are a choice between constants.
+/// schema does not define, defaults that are null (a generator takes a field with a default for
+/// required), and enumerations that are a choice between constants.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -105,6 +106,7 @@ fn simplify(value: &mut Value) {
                 fields.remove("format");
                 fields.retain(|name, value| !(name == "minimum" && value == 0));
             }
+            fields.retain(|name, value| !(name == "default" && value.is_null()));
             merge_constants(fields);
             fields.values_mut().for_each(simplify);
         }
@@ -266,9 +268,6 @@ fn remove_null(mut schema: Value) -> Value {
             [only] => replace_any_of(&mut schema, only.clone()),
             _ => schema["anyOf"] = json!(rest),
         }
-    }
-    if let Some(fields) = schema.as_object_mut() {
-        fields.retain(|name, value| !(name == "default" && value.is_null()));
     }
     schema
 }

@@ -30,6 +30,7 @@ mod exec;
 mod exports;
 mod fake_channels;
 mod filters;
+mod generated_clients;
 mod guarantees;
 mod idempotency;
 mod lanes;

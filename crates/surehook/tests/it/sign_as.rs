@@ -118,6 +118,6 @@ async fn invalid_sign_as_is_rejected() {
         "sign_as": { "provider": "stripe", "secret": "canary-secret" },
     });
     let refused = gateway.post("/destinations", &twice).await.expect(422).json();
-    assert!(refused["detail"].as_str().unwrap().contains("keep one"), "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("remove one of the two"), "{refused}");
     assert!(!refused.to_string().contains("canary"), "{refused}");
 }

@@ -1,4 +1,5 @@
-//! Tools that `scripts/setup` finds or installs below `target/`: vendor libraries, Redis, a browser.
+//! Tools that `scripts/setup` finds or installs below `target/`: vendor libraries, client generators,
+//! Redis, a browser.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,6 +13,7 @@ const ALLOW_SKIPPED: &str = "SUREHOOK_ALLOW_SKIPPED";
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tool {
     Browser,
+    Clients,
     Redis,
     Vendors,
 }
@@ -20,6 +22,7 @@ impl Tool {
     fn setup_part(self) -> &'static str {
         match self {
             Self::Browser => "browser",
+            Self::Clients => "clients",
             Self::Redis => "redis",
             Self::Vendors => "vendors",
         }
@@ -28,6 +31,9 @@ impl Tool {
     fn is_installed(self) -> bool {
         match self {
             Self::Browser => chromium().is_some() && chromedriver().is_some(),
+            Self::Clients => {
+                client_generator("python").exists() && client_generator("node").exists()
+            }
             Self::Redis => redis_server().is_some(),
             Self::Vendors => vendor_file("python").exists() && vendor_file("node").exists(),
         }
@@ -42,7 +48,7 @@ impl Tool {
             return true;
         }
         let part = self.setup_part();
-        let is_skip_allowed = std::env::var(ALLOW_SKIPPED).is_ok_and(|value| value == "1");
+        let is_skip_allowed = std::env::var_os(ALLOW_SKIPPED).is_some_and(|value| value == "1");
         assert!(
             is_skip_allowed,
             "{part} is not installed; run scripts/setup {part}, or set {ALLOW_SKIPPED}=1 to skip"
@@ -60,6 +66,11 @@ pub(super) fn target() -> &'static Path {
 /// A file of the vendor libraries.
 pub(super) fn vendor_file(path: &str) -> PathBuf {
     target().join("vendors").join(path)
+}
+
+/// A file of the generators of API clients.
+pub(crate) fn client_generator(path: &str) -> PathBuf {
+    target().join("clients").join(path)
 }
 
 pub(super) fn chromium() -> Option<PathBuf> {

@@ -167,7 +167,7 @@ impl Browser {
         })
     }
 
-    /// Runs a command of the Chrome DevTools protocol, for what `WebDriver` lacks.
+    /// Runs a command of the Chrome `DevTools` protocol, for what `WebDriver` lacks.
     pub(crate) async fn cdp(&self, command: &str, parameters: Value) -> Value {
         let body = json!({ "cmd": command, "params": parameters });
         self.session.execute("POST", "/goog/cdp/execute", &body).await

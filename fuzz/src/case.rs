@@ -4,14 +4,10 @@ use std::collections::BTreeSet;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use surehook_core::{
-    ids::SourceId,
-    provider::{PROVIDERS, SampleEvent},
-    request::{IncomingRequest, OutgoingRequest},
-    source::{Source, SourceSpec},
-    time::Timestamp,
-};
 use url::form_urlencoded;
+use surehook_types::{ids::SourceId, time::Timestamp};
+use surehook_webhooks::{provider::{PROVIDERS, SampleEvent}, request::{IncomingRequest, OutgoingRequest}};
+use surehook_core::source::{Source, SourceSpec};
 
 use crate::wire::Wire;
 

@@ -15,16 +15,9 @@ use std::{fs, io, path::Path, process::exit, sync::OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use surehook_core::{
-    provider::{EventKey, ParsedRequest},
-    request::IncomingRequest,
-    verify::{Certificate, VerifiedRequest},
-};
+use surehook_webhooks::{provider::{EventKey, ParsedRequest}, request::IncomingRequest, verify::{Certificate, VerifiedRequest}};
 
-use crate::{
-    case::{Case, NOW, VERIFY_TOKEN, incoming, signed_body},
-    wire::Wire,
-};
+use crate::{case::{Case, NOW, VERIFY_TOKEN, incoming, signed_body}, wire::Wire};
 
 static CASE: OnceLock<Case> = OnceLock::new();
 

@@ -6,8 +6,7 @@ use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::{ids::TokenId, time::Timestamp};
+use surehook_types::{ids::TokenId, time::Timestamp};
 
 /// The SHA-256 of a token.
 pub type TokenHash = [u8; 32];

@@ -7,8 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
-
-use crate::{
+use surehook_types::{
     ids::{DeliveryId, EventId},
     name::Name,
     time::Timestamp,

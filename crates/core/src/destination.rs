@@ -8,9 +8,6 @@ pub mod exec;
 pub mod header;
 pub mod kind;
 pub mod oauth2;
-pub mod proxy;
-pub mod send_limits;
-pub mod sender;
 pub mod sign_as;
 pub mod status_source;
 pub mod stream;
@@ -21,6 +18,30 @@ use std::{collections::BTreeMap, time::Duration};
 use http::{HeaderName, Uri, header::AUTHORIZATION};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use surehook_guard::{
+    address::{DestinationUrlError, check_url},
+    proxy::{Proxy, ProxySpecError},
+};
+use surehook_messaging::{
+    send_limits::SendLimits,
+    sender::{AccountSpec, MessageSender, SendingSpec, SendingSpecError},
+};
+use surehook_retry::{
+    RetryPolicy, RetrySpec, RetrySpecError, RetryTerms, STATUS_RULES_MAX, StatusRule,
+    StatusRuleError, StatusRules,
+    circuit::{CircuitSpec, CircuitSpecError},
+    rate::Rate,
+};
+use surehook_types::{
+    ids::DestinationId,
+    name::Name,
+    secret::{SecretError, SecretRef},
+    time::HumanDuration,
+};
+use surehook_webhooks::{
+    key::ParseKeyRuleError,
+    sign::{ParseSigningSecretError, SigningSecret},
+};
 use url::Url;
 
 use self::{
@@ -28,28 +49,11 @@ use self::{
     exec::{ExecConfig, ExecSpec, ExecSpecError},
     header::{HeaderTemplateError, HeaderValueSource},
     kind::{DestinationFamily, DestinationKind},
-    proxy::{Proxy, ProxySpecError},
-    send_limits::SendLimits,
-    sender::{AccountSpec, MessageSender, SendingSpec, SendingSpecError},
     sign_as::{ProviderSigner, SignAsSpec, SignAsSpecError},
     stream::{RedisStream, StreamSpec, StreamSpecError},
     tls::{TlsConfig, TlsSpec, TlsSpecError},
 };
-use crate::{
-    address::{DestinationUrlError, check_url},
-    delivery::{
-        RetryPolicy, RetrySpec, RetryTerms,
-        retry::RetrySpecError,
-        retry::{STATUS_RULES_MAX, StatusRule, StatusRuleError, StatusRules},
-    },
-    ids::DestinationId,
-    key::ParseKeyRuleError,
-    lane::{CircuitSpec, LaneRules, OrderingSpec, Rate, circuit::CircuitSpecError},
-    name::Name,
-    secret::{SecretError, SecretRef},
-    sign::{ParseSigningSecretError, SigningSecret},
-    time::HumanDuration,
-};
+use crate::lane::{LaneRules, OrderingSpec};
 
 /// URL of the built-in inbox, which accepts everything and shows the latest deliveries.
 pub const BUILTIN_INBOX: &str = "builtin:inbox";
@@ -76,28 +80,28 @@ pub struct DestinationSpec {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::object::optional"
+        deserialize_with = "surehook_types::object::optional"
     )]
     pub account: Option<AccountSpec>,
     /// Sending limits and policies for messages.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::object::optional"
+        deserialize_with = "surehook_types::object::optional"
     )]
     pub sending: Option<Box<SendingSpec>>,
     /// Program to run, for the kind `exec`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::object::optional"
+        deserialize_with = "surehook_types::object::optional"
     )]
     pub exec: Option<Box<ExecSpec>>,
     /// Stream to append to, for the kind `redis-stream`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::object::optional"
+        deserialize_with = "surehook_types::object::optional"
     )]
     pub stream: Option<Box<StreamSpec>>,
     /// Retry policy: `quick`, `short`, `standard`, or custom values.
@@ -117,7 +121,7 @@ pub struct DestinationSpec {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::object::optional"
+        deserialize_with = "surehook_types::object::optional"
     )]
     pub order: Option<OrderingSpec>,
     /// Circuit breaker after repeated failures, or `off`.
@@ -140,7 +144,7 @@ pub struct DestinationSpec {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::object::optional"
+        deserialize_with = "surehook_types::object::optional"
     )]
     pub sign_as: Option<SignAsSpec>,
     /// Authentication.
@@ -153,14 +157,14 @@ pub struct DestinationSpec {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::object::optional"
+        deserialize_with = "surehook_types::object::optional"
     )]
     pub tls: Option<Box<TlsSpec>>,
     /// Status rules that take precedence over the default classification; the first match decides.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "crate::object::each"
+        deserialize_with = "surehook_types::object::each"
     )]
     #[schemars(length(max = STATUS_RULES_MAX))]
     pub rules: Vec<StatusRule>,
@@ -340,9 +344,9 @@ impl DestinationSpec {
 
     /// The sending limits; `None` if the destination sends no messages or the settings are invalid.
     pub fn limits(&self) -> Option<SendLimits> {
-        self.kind.channel()?;
+        let channel = self.kind.channel()?;
         let default = SendingSpec::default();
-        SendLimits::new(self.kind, self.sending.as_deref().unwrap_or(&default)).ok()
+        SendLimits::new(channel, self.sending.as_deref().unwrap_or(&default)).ok()
     }
 
     /// The rules of the lane.
@@ -379,8 +383,7 @@ impl DestinationSpec {
                 let default = SendingSpec::default();
                 let sending = self.sending.as_deref().unwrap_or(&default);
                 let account = self.account.as_ref();
-                let sender =
-                    MessageSender::build(self.kind, channel, &self.url, account, sending, env)?;
+                let sender = MessageSender::build(channel, &self.url, account, sending, env)?;
                 Ok(Transport::Channel(Box::new(sender)))
             }
             (_, None) => self.build_http(),

@@ -4,20 +4,21 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-
-use crate::{
-    attribute::{Attributes, EventKind},
-    decision::IntakeRecord,
-    delivery::FailureClass,
-    delivery::Lease,
+use surehook_retry::FailureClass;
+use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     inflate,
+    redact::{self, SecretNames, UnreadableBodyError},
+    time::Timestamp,
+};
+use surehook_webhooks::{
+    attribute::{Attributes, EventKind},
     key::{DedupKey, fingerprint},
     provider::is_signature_header,
-    quarantine::QuarantineRelease,
-    redact::{self, SecretNames, UnreadableBodyError},
-    store::NextStep,
-    time::Timestamp,
+};
+
+use crate::{
+    decision::IntakeRecord, delivery::Lease, quarantine::QuarantineRelease, store::NextStep,
 };
 
 /// A request without its body.
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn status_during_attempt_resolves_ambiguity_and_success_always_wins() {
-        use crate::delivery::DeadReason;
+        use surehook_retry::DeadReason;
         let (again, later) =
             (NextStep::RetryAt(Timestamp::from_millis(1)), Timestamp::from_millis(2));
         let (parked, refused) =

@@ -11,13 +11,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-
-use crate::{
+use surehook_types::{
     ids::{Id, IdKind},
-    key::fingerprint,
-    store::StoreError,
+    store_error::StoreError,
     time::Timestamp,
 };
+use surehook_webhooks::key::fingerprint;
 
 /// How long a response is stored with its key.
 pub const KEY_RETENTION: Duration = Duration::from_secs(24 * 3600);
@@ -141,8 +140,9 @@ pub trait IdempotencyStore: Send + Sync {
 
 #[cfg(test)]
 mod tests {
+    use surehook_types::ids::{DeliveryIdKind, RouteIdKind};
+
     use super::*;
-    use crate::ids::{DeliveryIdKind, RouteIdKind};
 
     #[test]
     fn idempotency_key_parses_plain_and_quoted() {

@@ -7,19 +7,20 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
-
-use crate::{
+use surehook_messaging::{Message, MessageSpec, message::MessageContent};
+use surehook_types::{name::Name, secret::Secret};
+use surehook_webhooks::{
     attribute::{AttributeName, Attributes, EventKind, ParseEventKindError},
-    channel::{Message, MessageSpec, message::MessageContent},
-    destination::RESERVED,
-    event::is_never_forwarded,
     key::DedupKey,
-    name::Name,
     provider::{ParsedRequest, Provider},
     request::IncomingRequest,
-    secret::Secret,
-    source::{SourceSpec, SourceSpecError},
     verify::{Verifier, VerifySpec, VerifySpecError},
+};
+
+use crate::{
+    destination::RESERVED,
+    event::is_never_forwarded,
+    source::{SourceSpec, SourceSpecError},
 };
 
 /// Name of the source and of its provider.
@@ -162,8 +163,9 @@ fn json_headers() -> HeaderMap {
 
 #[cfg(test)]
 mod tests {
+    use surehook_types::{ids::SourceId, time::Timestamp};
+
     use super::*;
-    use crate::{ids::SourceId, time::Timestamp};
 
     #[test]
     fn outbox_rejects_settings_without_effect() {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-
-use crate::{
-    event::HeaderBlock,
+use surehook_types::{
     ids::{RequestId, SourceId},
-    store::{PageRequest, StoreError},
+    store_error::StoreError,
     time::Timestamp,
 };
+
+use crate::{event::HeaderBlock, store::PageRequest};
 
 /// Maximum number of quarantined requests per source; the oldest is dropped for a new one.
 pub const QUARANTINE_REQUESTS_MAX: u64 = 10_000;

@@ -1,8 +1,9 @@
 //! Refused requests, of which a bounded sample is stored.
 
 use bytes::Bytes;
+use surehook_types::{ids::RequestId, time::Timestamp};
 
-use crate::{event::HeaderBlock, ids::RequestId, time::Timestamp};
+use crate::event::HeaderBlock;
 
 /// Samples stored per source and reason; the oldest is dropped for a new one.
 pub const SAMPLES_MAX: usize = 100;

@@ -5,11 +5,12 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{
+use surehook_types::{
     ids::{EventId, RequestId, SourceId},
-    refused::RefusedRequest,
     time::Timestamp,
 };
+
+use crate::refused::RefusedRequest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {

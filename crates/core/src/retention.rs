@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::time::{HumanDuration, Timestamp};
+use surehook_types::time::{HumanDuration, Timestamp};
 
 /// Anything shorter would remove events before they can be inspected.
 const RETENTION_MIN: Duration = Duration::from_secs(1);

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::{
+use surehook_types::{
     ids::{DestinationId, RouteId, SourceId},
-    jq::{JqError, JqFilter},
     name::Name,
 };
+use surehook_webhooks::jq::{JqError, JqFilter};
 
 /// A route in the settings: names, and a filter and a transform in jq.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -7,30 +7,33 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use surehook_types::{
+    ids::SourceId,
+    name::Name,
+    redact::{SecretNames, SecretNamesSpecError},
+    secret::{Secret, SecretError, SecretRef},
+    time::HumanDuration,
+};
+use surehook_webhooks::{
+    attribute::EventKind,
+    key::{KeyRules, ParseKeyRuleError},
+    provider::{
+        self, BODY_BYTES_CEILING, DEDUP_WINDOW, EventKey, ParsedRequest, Provider, RefusalPolicy,
+        preset_names,
+    },
+    request::IncomingRequest,
+    verify::{UNVERIFIED, VerifiedRequest, Verifier, VerifySpec, VerifySpecError},
+};
 use url::Url;
 
 use crate::{
-    attribute::EventKind,
-    ids::SourceId,
-    key::{KeyRules, ParseKeyRuleError},
-    name::Name,
     outbox::{OUTBOX, Outbox},
-    provider::{self, EventKey, ParsedRequest, Provider, RefusalPolicy, preset_names},
-    redact::{SecretNames, SecretNamesSpecError},
-    request::IncomingRequest,
     retention::{RetentionSpec, RetentionSpecError},
-    secret::{Secret, SecretError, SecretRef},
     sync::SyncSpec,
-    time::HumanDuration,
-    verify::{UNVERIFIED, VerifiedRequest, Verifier, VerifySpec, VerifySpecError},
 };
 
-/// Default dedup window: longer than any provider retries (Meta retries for seven days).
-pub const DEDUP_WINDOW: HumanDuration = HumanDuration::from_secs(8 * 86_400);
 /// A longer window would only grow the key table.
 const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(400 * 86_400);
-/// Upper bound of `max_body_bytes`.
-pub const BODY_BYTES_CEILING: usize = 25 * 1024 * 1024;
 
 /// A source in the settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -80,7 +83,7 @@ pub struct SourceSpec {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::object::optional"
+        deserialize_with = "surehook_types::object::optional"
     )]
     pub sync: Option<SyncSpec>,
     /// What happens to a request that fails verification; the provider's default when left out.
@@ -101,7 +104,7 @@ pub struct SourceSpec {
     #[serde(
         default,
         skip_serializing_if = "RetentionSpec::is_empty",
-        deserialize_with = "crate::object::required"
+        deserialize_with = "surehook_types::object::required"
     )]
     pub retention: RetentionSpec,
     /// Whether requests are accepted.
@@ -423,8 +426,10 @@ impl From<PublicUrl> for String {
 
 #[cfg(test)]
 mod tests {
+    use surehook_types::time::Timestamp;
+
     use super::*;
-    use crate::{quarantine::QUARANTINE_RETENTION, time::Timestamp};
+    use crate::quarantine::QUARANTINE_RETENTION;
 
     #[test]
     fn default_dedup_window_outlives_the_quarantine() {
@@ -441,5 +446,24 @@ mod tests {
             assert_eq!(source.dedup_window, Duration::from_secs(days * 86_400), "{written}");
         }
         assert!(QUARANTINE_RETENTION < DEDUP_WINDOW.0);
+    }
+
+    #[test]
+    fn scheme_that_covers_the_url_warns_without_public_url() {
+        for (provider, more, expected) in [
+            ("twilio", "", 1),
+            ("square", "", 1),
+            ("hubspot", "", 1),
+            ("hubspot", r#","public_url":"https://gw.example.com""#, 0),
+            ("github", "", 0),
+        ] {
+            let spec = format!(
+                r#"{{"name":"in","provider":"{provider}","secrets":["0123456789abcdef"]{more}}}"#
+            );
+            let spec: SourceSpec = serde_json::from_str(&spec).unwrap();
+            let source = spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap();
+            assert_eq!(source.warnings(false).len(), expected, "{provider}{more}");
+            assert_eq!(source.warnings(true).len(), 0, "{provider}{more}");
+        }
     }
 }

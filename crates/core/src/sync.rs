@@ -9,13 +9,13 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, json};
-
-use crate::{
-    delivery::{DeadReason, FailureClass},
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{
     name::Name,
-    store::NextStep,
     time::{HumanDuration, Timestamp},
 };
+
+use crate::store::NextStep;
 
 /// Default waiting time of a sender. Most providers give up after 10 to 30 s.
 pub const DEFAULT_DEADLINE: HumanDuration = HumanDuration::from_secs(10);

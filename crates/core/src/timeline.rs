@@ -4,14 +4,16 @@
 //! with their attempts, and the [`EventDecision`] rows. The API and the dashboard show it.
 
 use serde_json::{Value, json};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId},
+    time::Timestamp,
+};
+use surehook_webhooks::verify::UNVERIFIED;
 
 use crate::{
     decision::{EventDecision, EventDecisionKind, NotRoutedReason, UnroutedRoute},
-    ids::{DeliveryId, DestinationId},
     quarantine::MANUALLY_RELEASED,
     store::{AttemptRow, DeliveryRow, DuplicateRow, EVENT_ATTEMPTS_MAX, EventDetail, NextStep},
-    time::Timestamp,
-    verify::UNVERIFIED,
 };
 
 #[derive(Clone, Debug, PartialEq)]

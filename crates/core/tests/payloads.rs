@@ -8,12 +8,11 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use surehook_core::{
-    ids::SourceId,
+use surehook_core::source::{Source, SourceSpec};
+use surehook_types::{ids::SourceId, time::Timestamp};
+use surehook_webhooks::{
     provider::{EventKey, EventPart, PROVIDERS, ParsedRequest},
     request::IncomingRequest,
-    source::{Source, SourceSpec},
-    time::Timestamp,
 };
 
 #[derive(Deserialize)]
@@ -164,7 +163,7 @@ fn check_payloads(provider: &str) {
         let verified = match verified {
             // There is no published key for this signature.
             Err(_) if provider == "paypal" => {
-                surehook_core::verify::VerifiedRequest { by: "", secret_index: 0 }
+                surehook_webhooks::verify::VerifiedRequest { by: "", secret_index: 0 }
             }
             other => other.unwrap_or_else(|refused| panic!("{name}: {refused}")),
         };

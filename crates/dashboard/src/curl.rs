@@ -3,7 +3,7 @@
 //! Requests are attacker-controlled and the command is pasted into shells: every argument is
 //! single-quoted, a body that cannot be quoted safely is read from a file, masked values are variables.
 
-use surehook_core::redact::MASK;
+use surehook_types::redact::MASK;
 
 /// Larger bodies are read from a file.
 const INLINE_BYTES_MAX: usize = 16 * 1024;

@@ -7,7 +7,8 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
-use surehook_core::{access::Role, time::Timestamp};
+use surehook_core::access::Role;
+use surehook_types::time::Timestamp;
 
 use crate::{
     Dashboard,

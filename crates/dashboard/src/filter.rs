@@ -3,7 +3,7 @@
 //! A filter is a list of terms: `status:dead source:shop since:1h`. Values with spaces are quoted. A
 //! term without a name is a text search. The whole filter is in the query of the page, as `q`.
 
-use surehook_core::time::{HumanDuration, Timestamp};
+use surehook_types::time::{HumanDuration, Timestamp};
 
 use crate::{
     client::{ApiError, ApiPath, percent_encode},

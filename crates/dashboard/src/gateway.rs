@@ -7,11 +7,8 @@
 use async_trait::async_trait;
 use axum::body::Body;
 use http::{Request, Response};
-use surehook_core::{
-    access::{Role, TokenHash},
-    ids::TokenId,
-    time::Timestamp,
-};
+use surehook_core::access::{Role, TokenHash};
+use surehook_types::{ids::TokenId, time::Timestamp};
 
 /// The session of a signed-in browser.
 #[derive(Clone, Debug)]

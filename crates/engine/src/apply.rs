@@ -3,12 +3,14 @@
 
 use surehook_core::{
     destination::DestinationSpec,
-    ids::{Id, IdKind, RouteId},
-    name::Name,
-    rng::{Rng, new_id},
     route::RouteSpec,
     source::SourceSpec,
     store::{ConfigChange, Configuration, StoredObject},
+};
+use surehook_types::{
+    ids::{Id, IdKind, RouteId},
+    name::Name,
+    rng::{Rng, new_id},
     time::Timestamp,
 };
 

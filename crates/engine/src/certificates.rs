@@ -21,10 +21,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{FutureExt, future::Shared};
 use http::Uri;
-use surehook_core::{
-    delivery::AttemptOutcome,
+use surehook_retry::AttemptOutcome;
+use surehook_types::time::Timestamp;
+use surehook_webhooks::{
     request::IncomingRequest,
-    time::Timestamp,
     verify::{Certificate, VerifiedRequest, Verifier},
 };
 use tokio::time::Instant;

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use surehook_core::{
-    destination::send_limits::SendHold,
+    lane::SavedLaneState,
+    store::{AttemptRow, CancelResult, StoreCounts},
+};
+use surehook_messaging::send_limits::SendHold;
+use surehook_retry::rate::Rate;
+use surehook_types::{
     ids::{DeliveryId, DestinationId},
-    lane::{Rate, SavedLaneState},
-    store::{AttemptRow, CancelResult, StoreCounts, StoreError},
+    store_error::StoreError,
     time::Timestamp,
 };
 

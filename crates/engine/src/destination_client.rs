@@ -13,23 +13,28 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{StatusCode, Uri};
-use surehook_core::delivery::{AttemptFailure, AttemptOutcome, FailureClass};
-use surehook_core::destination::auth::AuthConfig;
-use surehook_core::destination::oauth2::{Oauth2Config, TokenError};
-use surehook_core::destination::proxy::Proxy;
-use surehook_core::destination::stream::RedisStream;
-use surehook_core::destination::{Destination, Transport};
-use surehook_core::secret::digest_parts;
-use surehook_core::store::ClaimedDelivery;
+use surehook_core::{
+    destination::{
+        Destination, Transport,
+        auth::AuthConfig,
+        oauth2::{Oauth2Config, TokenError},
+        stream::RedisStream,
+    },
+    store::ClaimedDelivery,
+};
+use surehook_guard::{connect::GuardedConnector, proxy::Proxy};
+use surehook_retry::{AttemptFailure, AttemptOutcome, FailureClass};
+use surehook_types::secret::digest_parts;
 use tokio::time::{Instant, timeout};
 
-use crate::connect::GuardedConnector;
-use crate::media::MediaFileBody;
-use crate::non_http::NonHttpResult;
-use crate::redis::StreamSender;
-use crate::sender::{HttpOutboundRequest, HttpSender, HttpSenderConfig, SendReport};
-use crate::tls::{self, DestinationTls, TlsConfigError, TrustStore};
-use crate::token::{TokenCache, TokenGrant};
+use crate::{
+    media::MediaFileBody,
+    non_http::NonHttpResult,
+    redis::StreamSender,
+    sender::{HttpOutboundRequest, HttpSender, HttpSenderConfig, SendReport},
+    tls::{self, DestinationTls, TlsConfigError, TrustStore},
+    token::{TokenCache, TokenGrant},
+};
 
 /// A destination with the files that it names loaded.
 #[derive(Debug)]

@@ -24,11 +24,8 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use surehook_core::{
-    delivery::{AttemptFailure, FailureClass},
-    destination::exec::ExecConfig,
-    store::ClaimedDelivery,
-};
+use surehook_core::{destination::exec::ExecConfig, store::ClaimedDelivery};
+use surehook_retry::{AttemptFailure, FailureClass};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::unix::pipe,

@@ -22,14 +22,14 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use surehook_core::{
-    attribute::EventKind,
-    delivery::{DeadReason, state::DeliveryStatus},
+use surehook_core::{delivery::state::DeliveryStatus, store::NextStep};
+use surehook_retry::DeadReason;
+use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId},
     rng::Rng,
-    store::NextStep,
     time::{Clock, Timestamp},
 };
+use surehook_webhooks::attribute::EventKind;
 use tokio::sync::Notify;
 
 /// Updates kept for subscribers that lag or reconnect.

@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderMap;
-use surehook_core::{ids::EventId, time::Timestamp};
+use surehook_types::{ids::EventId, time::Timestamp};
 
 /// Deliveries kept.
 const DELIVERIES_MAX: usize = 50;

@@ -4,14 +4,13 @@
 //! - `lane`: one for each destination: claim → attempt → classify → settle.
 //! - `sync`, `waiters`: senders that wait for the delivery result.
 //! - [`quarantine`], `refused_sampler`: requests that were not accepted.
-//! - `destination_client`, [`sender`], [`connect`]: outgoing requests, through the address guard.
+//! - `destination_client`, [`sender`]: outgoing requests, through `surehook-guard`.
 //! - [`registry`], [`apply`]: the configuration in use, and changes to it.
 //! - `maintenance`: leases, retention, metrics. [`replays`]: bulk replay jobs.
 //! - [`feed`]: live updates.
 
 pub mod apply;
 mod certificates;
-pub mod connect;
 mod control;
 mod destination_client;
 mod exec;
@@ -33,7 +32,6 @@ mod routing;
 mod run_to_completion;
 pub mod sender;
 mod source_secrets;
-mod stopwatch;
 mod sync;
 pub mod system;
 pub mod telemetry;
@@ -42,24 +40,25 @@ mod token;
 pub mod trial;
 mod waiters;
 
-pub use control::LaneError;
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+pub use control::LaneError;
 use surehook_core::{
-    address::AddressPolicy,
     idempotency::IdempotencyStore,
-    ids::{DeliveryId, DestinationId},
-    media::Bucket,
     quarantine::QuarantineStore,
     refused::RefusedRequest,
     replay::ReplayStore,
     retention::RetentionPolicy,
+    source::{PublicUrl, SourceSpec},
+    store::{AdminStore, ConfigChange, Configuration, DeliveryStore, HeldClaim, Store},
+};
+use surehook_guard::{address::AddressPolicy, connect::Resolver};
+use surehook_messaging::{media::Bucket, store::MessageStore};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId},
     rng::Rng,
-    source::PublicUrl,
-    source::SourceSpec,
-    store::{AdminStore, ConfigChange, Configuration, DeliveryStore, HeldClaim, Store, StoreError},
+    store_error::StoreError,
     time::{Clock, Timestamp},
 };
 use tokio::sync::{Mutex, Notify, mpsc};
@@ -67,7 +66,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     certificates::{CertificateCache, HttpCertificateFetcher},
-    connect::Resolver,
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, LiveUpdate},
     inbox::Inbox,
     lane::{LaneContext, MemoryBudget},
@@ -185,6 +183,7 @@ impl Engine {
         let media = MediaFiles::new(parts.store.clone(), parts.bucket, &http);
         let shared = Arc::new(LaneContext {
             store: deliveries,
+            messages: parts.store.clone(),
             media: Arc::new(media),
             feed,
             clock: parts.clock,
@@ -351,6 +350,10 @@ impl Engine {
 
     /// The quarantine, for lists and lookups.
     pub fn quarantine_store(&self) -> &dyn QuarantineStore {
+        &*self.store
+    }
+
+    pub fn message_store(&self) -> &dyn MessageStore {
         &*self.store
     }
 

@@ -2,12 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use surehook_core::{
-    idempotency,
-    ids::DestinationId,
-    store::{HeldClaim, StoreError},
-    time::Timestamp,
-};
+use surehook_core::{idempotency, store::HeldClaim};
+use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
 use crate::{Engine, lane::LEASE, telemetry::StoreReadings};
 

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use surehook_core::delivery::{
-    AttemptFailure, AttemptOutcome, DeadReason, FailureClass, retry::SendOutcome,
-};
+use surehook_retry::{AttemptFailure, AttemptOutcome, DeadReason, FailureClass, SendOutcome};
 
 use crate::sender::SendReport;
 

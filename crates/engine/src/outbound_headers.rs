@@ -5,11 +5,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
     destination::{BUILTIN_INBOX, Destination, Transport, auth::AuthConfig},
     event::{RequestHead, is_never_forwarded},
-    sign::signature_header,
     store::ClaimedDelivery,
-    time::Timestamp,
-    verify::SignError,
 };
+use surehook_types::time::Timestamp;
+use surehook_webhooks::{sign::signature_header, verify::SignError};
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -123,11 +122,13 @@ mod tests {
 
     use bytes::Bytes;
     use surehook_core::{
-        delivery::{Lease, LeaseToken, RetrySpec},
+        delivery::{Lease, LeaseToken},
         destination::{DestinationSpec, kind::DestinationKind},
         event::{HeaderBlock, Payload},
+    };
+    use surehook_retry::{RetrySpec, circuit::CircuitSpec};
+    use surehook_types::{
         ids::{DeliveryId, DestinationId, EventId},
-        lane::CircuitSpec,
         time::HumanDuration,
     };
 

@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use surehook_core::{
     event::HeaderBlock,
-    ids::{RequestId, SourceId},
-    provider::RefusalPolicy,
     quarantine::{
         MANUALLY_RELEASED, QuarantineRelease, QuarantinedRequest, UNAUTHENTICATED_BODY_MAX,
         fingerprint,
     },
-    rng::new_id,
     source::Source,
-    store::{PageRequest, StoreError},
+    store::PageRequest,
+};
+use surehook_types::{
+    ids::{RequestId, SourceId},
+    rng::new_id,
+    store_error::StoreError,
     time::Timestamp,
 };
+use surehook_webhooks::provider::RefusalPolicy;
 
 use crate::{
     Engine,

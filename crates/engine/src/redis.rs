@@ -25,10 +25,11 @@ use redis::{
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use surehook_core::{
-    delivery::{AttemptFailure, FailureClass},
     destination::stream::{RedisLogin, RedisServer, RedisStream},
     store::ClaimedDelivery,
 };
+use surehook_guard::connect::GuardedConnector;
+use surehook_retry::{AttemptFailure, FailureClass};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -39,7 +40,6 @@ use tokio_util::task::AbortOnDropHandle;
 use url::Host;
 
 use crate::{
-    connect::GuardedConnector,
     non_http::NonHttpResult,
     sender::{
         OPEN_TIMEOUT, POOL_IDLE_TIMEOUT, RESPONSE_BYTES_KEPT,

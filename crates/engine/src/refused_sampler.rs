@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-use surehook_core::{refused::RefusedRequest, time::Timestamp};
+use surehook_core::refused::RefusedRequest;
+use surehook_types::time::Timestamp;
 use tokio::sync::mpsc;
 
 use crate::Engine;
@@ -123,7 +124,7 @@ mod tests {
 
     fn request() -> RefusedRequest {
         RefusedRequest {
-            id: surehook_core::ids::RequestId::new(NOW, 1),
+            id: surehook_types::ids::RequestId::new(NOW, 1),
             source: None,
             at: NOW,
             code: "mismatch".to_owned(),

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
+use http::{HeaderMap, Uri};
 use surehook_core::{
-    address::{AddressPolicy, BlockedAddress},
     destination::{
         Destination, DestinationSpec, DestinationSpecError, Transport,
         auth::AuthConfig,
@@ -17,15 +17,14 @@ use surehook_core::{
             MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, without_status_source,
         },
     },
-    ids::{DestinationId, SourceId},
-    key::DedupKey,
     lane::{LaneRules, SavedLaneState},
     route::{Route, RouteSpecError},
     source::{Source, SourceSpec, SourceSpecError},
     store::{ConfigChange, Configuration, StoredObject},
 };
-
-use http::{HeaderMap, Uri};
+use surehook_guard::address::{AddressPolicy, BlockedAddress};
+use surehook_types::ids::{DestinationId, SourceId};
+use surehook_webhooks::key::DedupKey;
 use url::Host;
 
 use crate::{

@@ -15,14 +15,13 @@ use std::{
 
 use surehook_core::{
     idempotency::IdempotentRequest,
-    ids::ReplayId,
     replay::{
         AdvanceReport, ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth,
         ReplayItemOutcome, ReplayPacer, ReplayPreview, ReplayRate, ReplaySpec, ReplayState,
         ReplayTransition, SelectionReport,
     },
-    store::StoreError,
 };
+use surehook_types::{ids::ReplayId, store_error::StoreError};
 use tokio::sync::Notify;
 
 use crate::{Engine, run_to_completion::RunToCompletion};

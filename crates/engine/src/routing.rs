@@ -11,11 +11,13 @@ use http::HeaderMap;
 use surehook_core::{
     decision::NotRoutedReason,
     event::{NewDeliveryBody, Payload},
-    ids::{DeliveryId, RouteId},
-    inflate,
-    jq::{JqError, JqFilter, JsonInput, ParseJsonInputError},
     route::Route,
 };
+use surehook_types::{
+    ids::{DeliveryId, RouteId},
+    inflate,
+};
+use surehook_webhooks::jq::{JqError, JqFilter, JsonInput, ParseJsonInputError};
 
 use crate::telemetry::SourceMetrics;
 
@@ -133,11 +135,9 @@ pub(crate) fn run_failed_transform(
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::{
-        event::{HeaderBlock, RequestHead},
-        key::fingerprint,
-        time::Timestamp,
-    };
+    use surehook_core::event::{HeaderBlock, RequestHead};
+    use surehook_types::time::Timestamp;
+    use surehook_webhooks::key::fingerprint;
 
     use super::*;
 

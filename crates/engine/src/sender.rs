@@ -32,17 +32,22 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
-use surehook_core::address::AddressPolicy;
-use surehook_core::delivery::{AttemptFailure, AttemptOutcome, AttemptTiming, RetryAfter};
-use surehook_core::destination::proxy::{Proxy, ProxyKind};
+use surehook_guard::{
+    address::AddressPolicy,
+    connect::{
+        CONNECT_TIMEOUT, ConnectError, GuardedConnector, RESOLVE_TIMEOUT, Resolver,
+        proxy::PROXY_AUTHENTICATION,
+    },
+    proxy::{Proxy, ProxyKind},
+    stopwatch::{ResponseHeadTime, Stopwatch},
+    timing::AttemptTiming,
+};
+use surehook_retry::{AttemptFailure, AttemptOutcome, RetryAfter};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tower::Service;
 
 use self::exchange_error::ExchangeError;
-use crate::connect::proxy::PROXY_AUTHENTICATION;
-use crate::connect::{CONNECT_TIMEOUT, ConnectError, GuardedConnector, RESOLVE_TIMEOUT, Resolver};
-use crate::stopwatch::{ResponseHeadTime, Stopwatch};
 
 /// How long a connection may stay unused, and so how long an old address of a name is called.
 pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -9,9 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use surehook_core::{
-    event::Payload, name::Name, provider::PROVIDERS, redact::SecretNames, store::Configuration,
-};
+use surehook_core::{event::Payload, store::Configuration};
+use surehook_types::{name::Name, redact::SecretNames};
+use surehook_webhooks::provider::PROVIDERS;
 
 /// The secret settings of all sources, by name.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,8 @@ pub(crate) fn strip<'p>(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use surehook_core::{ids::SourceId, source::SourceSpec, store::ConfigChange, time::Timestamp};
+    use surehook_core::{source::SourceSpec, store::ConfigChange};
+    use surehook_types::{ids::SourceId, time::Timestamp};
 
     use super::*;
 

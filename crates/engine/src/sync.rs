@@ -9,9 +9,12 @@ use std::{sync::Arc, time::Duration};
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
     delivery::state::DeliveryStatus,
-    ids::{DeliveryId, DestinationId, EventId, RequestId},
-    store::{DeliveryRow, JoinRequest, JoinResult, StoreError},
+    store::{DeliveryRow, JoinRequest, JoinResult},
     sync::{SyncResponse, SyncResult, SyncTimeoutPolicy},
+};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, RequestId},
+    store_error::StoreError,
     time::Timestamp,
 };
 

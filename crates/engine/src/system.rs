@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use surehook_core::{
+use surehook_types::{
     rng::Rng,
     time::{Clock, Timestamp},
 };

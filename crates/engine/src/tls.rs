@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use surehook_core::destination::tls::{PemSource, TlsConfig};
-use surehook_core::secret::{Secret, digest_parts};
+use surehook_types::secret::{Secret, digest_parts};
 
 /// The limit on a file with certificates or a key.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;

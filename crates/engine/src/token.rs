@@ -13,10 +13,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use http::HeaderValue;
-use surehook_core::delivery::{AttemptFailure, AttemptOutcome};
 use surehook_core::destination::oauth2::{
     AccessToken, Oauth2Config, TokenError, parse_token_response,
 };
+use surehook_retry::{AttemptFailure, AttemptOutcome};
 use tokio::time::Instant;
 
 use crate::sender::{HttpOutboundRequest, HttpSender, SendReport};

@@ -1,7 +1,7 @@
 //! Tries a filter and a transform on a body, as a route would use them. Changes and sends nothing.
 
 use http::HeaderMap;
-use surehook_core::jq::{JqError, JqFilter};
+use surehook_webhooks::jq::{JqError, JqFilter};
 
 use crate::routing;
 

@@ -8,7 +8,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use surehook_core::{delivery::DeadReason, ids::DeliveryId, store::NextStep, sync::SyncResult};
+use surehook_core::{store::NextStep, sync::SyncResult};
+use surehook_retry::DeadReason;
+use surehook_types::ids::DeliveryId;
 use tokio::sync::watch;
 
 /// The result that waiting senders get.
@@ -101,7 +103,7 @@ impl Drop for AttemptWaiter {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::time::Timestamp;
+    use surehook_types::time::Timestamp;
 
     use super::*;
 

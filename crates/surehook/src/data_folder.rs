@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use surehook_engine::Engine;
-use surehook_http::{ServerLimits, ServerState};
+use surehook_server::{ServerLimits, ServerState};
 use surehook_store::{OpenError, SqliteStore};
 use tokio_util::sync::CancellationToken;
 

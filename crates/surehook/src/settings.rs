@@ -11,14 +11,14 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
     destination::DestinationSpec,
-    media::BucketSpec,
     quarantine::QUARANTINE_BYTES_MAX,
     route::RouteSpec,
     source::{PublicUrl, SourceSpec},
-    time::HumanDuration,
 };
 use surehook_engine::{apply::DesiredConfiguration, programs::AllowedPrograms};
-use surehook_http::ServerLimits;
+use surehook_messaging::media::BucketSpec;
+use surehook_server::ServerLimits;
+use surehook_types::time::HumanDuration;
 
 use crate::cli::ServeArgs;
 
@@ -191,7 +191,7 @@ impl Settings {
 
     fn check(&self) -> anyhow::Result<()> {
         let limits = &self.limits;
-        let ceiling = surehook_core::source::BODY_BYTES_CEILING;
+        let ceiling = surehook_webhooks::provider::BODY_BYTES_CEILING;
         anyhow::ensure!(
             (1..=ceiling).contains(&limits.body_bytes_max),
             "limits.body_bytes_max must be between 1 and {ceiling}"

@@ -10,20 +10,20 @@ mod normalize;
 #[cfg(test)]
 mod tests;
 
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, GroupId, SourceId},
+    redact::{self, SecretNames},
+    time::Timestamp,
+};
+use surehook_webhooks::key::fingerprint;
 use uuid::Uuid;
 
 use self::{
     error_message::ErrorMessage,
     normalize::{normalize_message, truncate},
 };
-use crate::{
-    delivery::{AttemptFailure, DeadReason, FailureClass},
-    ids::{DeliveryId, DestinationId, EventId, GroupId, SourceId},
-    key::fingerprint,
-    redact::{self, SecretNames},
-    store::AttemptRecord,
-    time::Timestamp,
-};
+use crate::store::AttemptRecord;
 
 pub const SHAPE_CHARS_MAX: usize = 120;
 /// Bytes of an answer stored as the sample of a group.

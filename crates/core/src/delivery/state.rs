@@ -5,13 +5,20 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::{retry::DeadReason, time::Timestamp};
+use surehook_retry::DeadReason;
+use surehook_types::{rng::Rng, time::Timestamp};
 
 /// Proof of a claim. Each claim gets a new token, so a lost claim cannot be mistaken for the next
 /// one, even by the same holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseToken(pub i64);
+
+impl LeaseToken {
+    pub fn random(rng: &dyn Rng) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "any 63 of the bits will do")]
+        Self((rng.next_u128() as i64) & i64::MAX)
+    }
+}
 
 /// The right to work on a delivery until a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

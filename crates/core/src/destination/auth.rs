@@ -1,16 +1,16 @@
 //! Authentication at a destination: basic, bearer token, or `OAuth2` client credentials.
 
-use data_encoding::BASE64;
 use http::HeaderValue;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-
-use super::oauth2::{Oauth2Config, Oauth2Spec};
-use crate::{
-    address::DestinationUrlError,
+use surehook_guard::address::DestinationUrlError;
+use surehook_types::{
+    authorization::{basic_header, bearer_header},
     object,
     secret::{SecretError, SecretRef},
 };
+
+use super::oauth2::{Oauth2Config, Oauth2Spec};
 
 /// The authentication settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub enum AuthSpec {
     /// Fixed token.
     Bearer(SecretRef),
     /// Token that is fetched, and refreshed before it expires.
-    Oauth2(#[serde(deserialize_with = "crate::object::required")] Oauth2Spec),
+    Oauth2(#[serde(deserialize_with = "surehook_types::object::required")] Oauth2Spec),
 }
 
 /// The fields of [`AuthSpec::Basic`], with a schema name of their own for client generators.
@@ -92,26 +92,6 @@ impl AuthSpec {
             Self::Oauth2(spec) => Ok(AuthConfig::Oauth2(spec.build(env)?)),
         }
     }
-}
-
-/// The value of `authorization` or `proxy-authorization` for a user and a password.
-pub fn basic_header(user: &[u8], password: &[u8]) -> HeaderValue {
-    let pair = [user, b":", password].concat();
-    let text = format!("Basic {}", BASE64.encode(&pair));
-    mark_sensitive(HeaderValue::try_from(text).expect("base64 is plain ASCII"))
-}
-
-/// The value of `authorization` for a token; `None` if it is not allowed in a header.
-pub(super) fn bearer_header(token: &[u8]) -> Option<HeaderValue> {
-    // RFC 6750 allows fewer characters, but servers issue others too.
-    let is_word = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
-    let value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
-    value.filter(|_| is_word).map(mark_sensitive)
-}
-
-fn mark_sensitive(mut value: HeaderValue) -> HeaderValue {
-    value.set_sensitive(true);
-    value
 }
 
 #[cfg(test)]

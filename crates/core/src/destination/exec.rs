@@ -11,8 +11,7 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::secret::{Secret, SecretError, SecretRef, digest_parts};
+use surehook_types::secret::{Secret, SecretError, SecretRef, digest_parts};
 
 /// Most words of a command, and most environment variables.
 pub const WORDS_MAX: usize = 64;

@@ -5,8 +5,9 @@
 //! are removed, so that it cannot add headers.
 
 use http::{HeaderName, HeaderValue};
+use surehook_types::secret::SecretRef;
 
-use crate::{secret::SecretRef, store::ClaimedDelivery};
+use crate::store::ClaimedDelivery;
 
 /// A rendered value is truncated to this length; servers refuse longer lines.
 const RENDERED_BYTES_MAX: usize = 8 * 1024;
@@ -170,14 +171,16 @@ mod tests {
 
     use bytes::Bytes;
     use proptest::prelude::*;
+    use surehook_types::{
+        ids::{DeliveryId, DestinationId, EventId},
+        time::Timestamp,
+    };
+    use surehook_webhooks::key::DedupKey;
 
     use super::*;
     use crate::{
         delivery::{Lease, LeaseToken},
         event::{HeaderBlock, Payload, RequestHead},
-        ids::{DeliveryId, DestinationId, EventId},
-        key::DedupKey,
-        time::Timestamp,
     };
 
     const NOW: Timestamp = Timestamp::from_millis(1_614_265_330_000);

@@ -2,8 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::channel::{self, Channel};
+use surehook_messaging::Channel;
 
 /// The kind of a destination, which determines how it is called.
 #[derive(
@@ -78,14 +77,9 @@ impl DestinationKind {
         match self {
             Self::Http | Self::Exec | Self::RedisStream => None,
             Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => {
-                channel::find(self.as_str())
+                surehook_messaging::find_channel(self.as_str())
             }
         }
-    }
-
-    /// Whether it uses an unofficial client, whose numbers WhatsApp bans when they send too much.
-    pub const fn is_unofficial(self) -> bool {
-        matches!(self, Self::EvolutionGo | Self::EvolutionApi)
     }
 
     pub fn is_default(&self) -> bool {
@@ -95,8 +89,9 @@ impl DestinationKind {
 
 #[cfg(test)]
 mod tests {
+    use surehook_messaging::CHANNELS;
+
     use super::*;
-    use crate::channel::CHANNELS;
 
     #[test]
     fn every_channel_is_a_kind_with_the_same_name() {

@@ -5,17 +5,18 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Uri, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use surehook_guard::address::check_url;
+use surehook_retry::AttemptFailure;
+use surehook_types::{
+    authorization::{basic_header, bearer_header},
+    secret::{Secret, SecretRef, digest_parts},
+};
 use url::{
     Url,
     form_urlencoded::{self, byte_serialize},
 };
 
-use super::auth::{AuthSpecError, basic_header, bearer_header};
-use crate::{
-    address::check_url,
-    delivery::AttemptFailure,
-    secret::{Secret, SecretRef, digest_parts},
-};
+use super::auth::AuthSpecError;
 
 /// Lifetime of a token without `expires_in`.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);

@@ -3,12 +3,13 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::{
-    provider::{self, Provider, preset_names},
-    request::OutgoingRequest,
+use surehook_types::{
     secret::{SecretError, SecretRef},
     time::Timestamp,
+};
+use surehook_webhooks::{
+    provider::{self, Provider, preset_names},
+    request::OutgoingRequest,
     verify::{SignError, Verifier, VerifySpecError},
 };
 
@@ -102,8 +103,9 @@ impl ProviderSigner {
 
 #[cfg(test)]
 mod tests {
+    use surehook_webhooks::request::IncomingRequest;
+
     use super::*;
-    use crate::request::IncomingRequest;
 
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
     const URL: &str = "https://example.com/hook";

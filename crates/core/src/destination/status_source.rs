@@ -3,7 +3,9 @@
 //! A message with an unknown outcome waits for a status update. Without a source for status updates every
 //! such message is sent again, and may arrive twice. The engine and `surehook doctor` warn about it.
 
-use super::{DestinationSpec, sender::AmbiguousSendPolicy};
+use surehook_messaging::sender::AmbiguousSendPolicy;
+
+use super::DestinationSpec;
 use crate::{source::SourceSpec, store::Configuration};
 
 /// The warning for such a destination.
@@ -39,13 +41,13 @@ fn has_status_source(spec: &DestinationSpec, configuration: &Configuration) -> b
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-
-    use super::*;
-    use crate::{
+    use surehook_types::{
         ids::{DestinationId, SourceId},
-        store::ConfigChange,
         time::Timestamp,
     };
+
+    use super::*;
+    use crate::store::ConfigChange;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 

@@ -5,13 +5,12 @@ use std::fmt;
 use http::header::CONTENT_TYPE;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use surehook_guard::proxy::percent_decode;
+use surehook_types::secret::{Secret, SecretError, SecretRef, digest_parts};
 use url::{Host, Url};
 
-use super::{auth::AuthSpec, proxy::percent_decode};
-use crate::{
-    secret::{Secret, SecretError, SecretRef, digest_parts},
-    store::ClaimedDelivery,
-};
+use super::auth::AuthSpec;
+use crate::store::ClaimedDelivery;
 
 /// Longest stream key, in bytes.
 const KEY_BYTES_MAX: usize = 1024;

@@ -2,12 +2,12 @@
 //!
 //! The engine reads the files. Certificate verification cannot be disabled.
 
+use std::borrow::Cow;
 use std::{fmt, path::PathBuf, str::FromStr};
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-use crate::secret::{Secret, SecretError, SecretRef};
+use surehook_types::secret::{Secret, SecretError, SecretRef};
 
 const FILE_PREFIX: &str = "file:";
 
@@ -82,7 +82,7 @@ impl Serialize for PemRef {
 
 impl<'de> Deserialize<'de> for PemRef {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
     }
 }
@@ -151,6 +151,20 @@ impl TlsSpec {
             (Some(_), None) | (None, Some(_)) => return Err(TlsSpecError::IncompleteIdentity),
         };
         Ok(TlsConfig { ca: pem("ca", &self.ca)?, ca_only: self.ca_only, identity })
+    }
+}
+
+impl JsonSchema for PemRef {
+    fn schema_name() -> Cow<'static, str> {
+        "Pem".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "minLength": 1,
+            "description": "PEM text, `env:NAME` or `file:/path`. Answers show a literal key as `•••`.",
+        })
     }
 }
 

@@ -1,23 +1,19 @@
 //! The rules of a lane: everything that is sent to one destination.
 //!
-//! - [`rate`] limits attempts over time.
-//! - [`circuit`] stops calling a destination that keeps failing and comes back gradually.
 //! - [`ordering`] keeps deliveries with the same ordering key in order.
 //! - [`state`] is what a lane saves over a restart.
 //!
-//! All of it is pure: the time and random numbers are arguments.
+//! Rate limits and circuit breakers are in `surehook-retry`. All of it is pure: the time and random
+//! numbers are arguments.
 
-pub mod circuit;
 pub mod ordering;
-pub mod rate;
 pub mod state;
 
 use std::time::Duration;
 
-pub use circuit::{Circuit, CircuitPolicy, CircuitSpec, CircuitState};
 pub use ordering::{OrderingFailurePolicy, OrderingPolicy, OrderingSpec};
-pub use rate::{Gcra, Rate};
 pub use state::{BacklogDrain, LanePause, SavedLaneState};
+use surehook_retry::{circuit::CircuitPolicy, rate::Rate};
 
 /// The rules of one lane, apart from its concurrency.
 #[derive(Debug, Default)]

@@ -7,12 +7,9 @@
 use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::{
-    delivery::{DeadReason, RetryDecision, RetryPolicy, ScheduleReason},
-    key::{DedupKey, KeyRule, KeyRules, ParseKeyRuleError},
-    time::Timestamp,
-};
+use surehook_retry::{DeadReason, RetryDecision, RetryPolicy, ScheduleReason};
+use surehook_types::time::Timestamp;
+use surehook_webhooks::key::{DedupKey, KeyRule, KeyRules, ParseKeyRuleError};
 
 /// Ordered delivery of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,8 +114,9 @@ impl OrderingPolicy {
 mod tests {
     use std::time::Duration;
 
+    use surehook_retry::FailureClass;
+
     use super::*;
-    use crate::delivery::FailureClass;
 
     fn key(source: &str, body: &str) -> Option<String> {
         let mut headers = HeaderMap::new();

@@ -1,7 +1,7 @@
 //! The state of a lane that survives a restart.
 
-use super::{CircuitState, Rate};
-use crate::time::Timestamp;
+use surehook_retry::{circuit::CircuitState, rate::Rate};
+use surehook_types::time::Timestamp;
 
 /// A pause: nothing is delivered to the destination until a user resumes it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,6 +18,12 @@ pub mod store;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{
+    ids::{DestinationId, GroupId, SourceId},
+    time::Timestamp,
+};
+use surehook_webhooks::attribute::EventKind;
 
 pub use self::{
     progress::{
@@ -30,12 +36,7 @@ pub use self::{
         ReplayPreview, ReplayRow, ReplayStore, SelectionReport,
     },
 };
-use crate::{
-    attribute::EventKind,
-    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
-    ids::{DestinationId, GroupId, SourceId},
-    time::Timestamp,
-};
+use crate::delivery::state::DeliveryStatus;
 
 /// Maximum number of items of one job.
 pub const REPLAY_ITEMS_MAX: u64 = 1_000_000;

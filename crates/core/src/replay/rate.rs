@@ -1,10 +1,11 @@
 //! The rate of a replay job, and the pacer that enforces it.
 
+use std::borrow::Cow;
 use std::{fmt, str::FromStr, time::Duration};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-use crate::time::Timestamp;
+use surehook_types::time::Timestamp;
 
 /// Deliveries per second, minute or hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl Serialize for ReplayRate {
 
 impl<'de> Deserialize<'de> for ReplayRate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
     }
 }
@@ -136,6 +137,21 @@ impl ReplayPacer {
         #[expect(clippy::cast_precision_loss, reason = "at most what allowance said")]
         let spent = many as f64;
         self.saved = (self.saved - spent).max(0.0);
+    }
+}
+
+impl JsonSchema for ReplayRate {
+    fn schema_name() -> Cow<'static, str> {
+        "ReplayRate".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "Number of deliveries a job creates per second, minute or hour; at most 1000/s.",
+            "pattern": "^[1-9][0-9]{0,6}/[smh]$",
+            "examples": ["50/s"],
+        })
     }
 }
 

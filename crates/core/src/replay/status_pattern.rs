@@ -1,5 +1,7 @@
 //! Pattern for HTTP statuses: `503`, or `5xx` for a whole class.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use std::borrow::Cow;
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -76,6 +78,23 @@ impl<'de> Deserialize<'de> for StatusPattern {
             }
         }
         deserializer.deserialize_any(PatternVisitor)
+    }
+}
+
+impl JsonSchema for StatusPattern {
+    fn schema_name() -> Cow<'static, str> {
+        "StatusPattern".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let pattern = "^([1-9]xx|[1-9][0-9]{2})$";
+        json_schema!({
+            "description": "A status, or `5xx` for a whole class. Answers show a string.",
+            "anyOf": [
+                { "type": "integer", "minimum": 100, "maximum": 999 },
+                { "type": "string", "pattern": pattern },
+            ],
+        })
     }
 }
 

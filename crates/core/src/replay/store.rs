@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-
-use super::{ReplayItemOutcome, ReplayProgress, ReplaySpec, ReplayState, ReplayTransition};
-use crate::{
+use surehook_types::{
     ids::{DestinationId, ReplayId},
-    store::{PageRequest, StoreError},
+    store_error::StoreError,
     time::Timestamp,
 };
+
+use super::{ReplayItemOutcome, ReplayProgress, ReplaySpec, ReplayState, ReplayTransition};
+use crate::store::PageRequest;
 
 /// A replay job to be created.
 #[derive(Clone, Debug)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use surehook_types::time::{HumanDuration, Timestamp};
+
 use super::{BucketWidth, RollupCounts, SLACK, align};
-use crate::time::{HumanDuration, Timestamp};
 
 /// Maximum number of points of a chart. Six hours of ten seconds fit.
 pub const CHART_POINTS_MAX: u64 = 2500;

@@ -9,9 +9,8 @@ mod grid;
 
 use std::time::Duration;
 
-use crate::{
-    delivery::{DeadReason, FailureClass},
-    histogram::Histogram,
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{
     ids::{DestinationId, SourceId},
     time::Timestamp,
 };
@@ -20,6 +19,7 @@ pub use self::{
     code::{DecodeRollupError, read_varint, write_varint},
     grid::{CHART_POINTS_MAX, ChartGrid, ChartGridError},
 };
+use crate::histogram::Histogram;
 
 /// A counted metric. Its number is stored, so it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,21 +1,29 @@
 //! What the API and maintenance need of a store.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, RequestId, TokenId},
+    store_error::StoreError,
+    time::Timestamp,
+};
+use surehook_webhooks::attribute::AttributeFilter;
 
 use super::{
     ConfigChange, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
-    EventDetail, EventFilter, EventRow, ListPage, PageRequest, StoreError,
+    EventDetail, EventFilter, EventRow, ListPage, PageRequest,
 };
 use crate::{
-    access::ApiToken, attribute::AttributeFilter, dead_letters::DeadLetterGroup,
-    dead_letters::DeadLetterGroupCursor, dead_letters::DeadLetterGroupFilter,
-    decision::EventDecision, delivery::DeadReason, delivery::state::DeliveryStatus,
-    event::DuplicateId, event::Payload, ids::DeliveryId, ids::DestinationId, ids::EventId,
-    ids::RequestId, ids::TokenId, refused::RefusedFilter, refused::RefusedRequest,
-    requests::ReceivedRequest, requests::RequestCursor, requests::RequestFilter,
-    rollup::RollupCounts, rollup::RollupQuery, time::Timestamp,
+    access::ApiToken,
+    dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
+    decision::EventDecision,
+    delivery::state::DeliveryStatus,
+    event::{DuplicateId, Payload},
+    refused::{RefusedFilter, RefusedRequest},
+    requests::{ReceivedRequest, RequestCursor, RequestFilter},
+    rollup::{RollupCounts, RollupQuery},
 };
 
 /// The result of a replay.
@@ -113,15 +121,6 @@ pub struct PruneReport {
     pub keys: usize,
     /// Whether there may be more to remove.
     pub more: bool,
-}
-
-/// Number of messages sent on a day.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DailySendCount {
-    pub destination: DestinationId,
-    /// In days since 1970, in the destination's time zone.
-    pub day: i32,
-    pub sent: u64,
 }
 
 /// What the API and maintenance need.
@@ -246,13 +245,6 @@ pub trait AdminStore: Send + Sync {
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError>;
 
-    /// Messages sent per day and destination; days without any are left out. See
-    /// [`SentMessage::day`](super::SentMessage::day).
-    async fn count_sent_by_day(
-        &self,
-        days: RangeInclusive<i32>,
-    ) -> Result<Vec<DailySendCount>, StoreError>;
-
     /// Health of the store.
     fn health(&self) -> StoreHealth;
 
@@ -261,14 +253,16 @@ pub trait AdminStore: Send + Sync {
 
     /// Removes one bounded slice of expired data: events, bodies and attempts by the `retention` of their
     /// source (see [`RetentionPolicy::expired_parts`]), with `events_kept` as the default for events;
-    /// expired keys; old buckets of [`Self::rollups`]; days of [`Self::count_sent_by_day`] older than
-    /// [`SENT_DAYS_KEPT`]; and records of [unused](crate::media::unused_cutoff) files.
+    /// expired keys; old buckets of [`Self::rollups`]; days of [`MessageStore::count_sent_by_day`] older than
+    /// [`SENT_DAYS_KEPT`]; and records of [unused](surehook_messaging::media::unused_cutoff) files.
     ///
     /// - Nothing of an event with an unfinished delivery is removed.
     /// - A deleted source keeps its last retention settings.
     /// - An event that was unfinished when it expired is checked again after a tenth of its age, at the
     ///   latest a day later.
     ///
+    /// [`MessageStore::count_sent_by_day`]: surehook_messaging::store::MessageStore::count_sent_by_day
+    /// [`SENT_DAYS_KEPT`]: surehook_messaging::store::SENT_DAYS_KEPT
     /// [`RetentionPolicy::expired_parts`]: crate::retention::RetentionPolicy::expired_parts
     async fn prune(&self, events_kept: Duration, now: Timestamp)
     -> Result<PruneReport, StoreError>;
@@ -310,9 +304,6 @@ pub enum RemoveTokenResult {
     /// The last admin token that has not expired is not removed.
     LastAdmin,
 }
-
-/// Days for which daily send counts are stored.
-pub const SENT_DAYS_KEPT: i32 = 400;
 
 /// Minimum time between two replays of a delivery.
 pub const REPLAY_INTERVAL: Duration = Duration::from_secs(60);

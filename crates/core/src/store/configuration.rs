@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    destination::DestinationSpec, ids::DestinationId, ids::RouteId, ids::SourceId, name::Name,
-    redact::SecretNames, route::RouteSpec, source::SourceSpec, time::Timestamp,
+use surehook_types::{
+    ids::{DestinationId, RouteId, SourceId},
+    name::Name,
+    redact::SecretNames,
+    time::Timestamp,
 };
+
+use crate::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
 
 /// A configured object with its timestamps.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,13 +3,20 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
+use surehook_guard::timing::AttemptTiming;
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
+use surehook_types::{
+    ids::{AttemptId, DeliveryId, DestinationId, EventId, RouteId},
+    name::Name,
+    store_error::StoreError,
+    time::Timestamp,
+};
+use surehook_webhooks::key::DedupKey;
 
-use super::StoreError;
 use crate::{
-    delivery::AttemptFailure, delivery::AttemptTiming, delivery::DeadReason,
-    delivery::FailureClass, delivery::Lease, delivery::LeaseToken, delivery::ScheduleReason,
-    event::Payload, ids::AttemptId, ids::DeliveryId, ids::DestinationId, ids::EventId,
-    ids::RouteId, key::DedupKey, lane::SavedLaneState, name::Name, time::Timestamp,
+    delivery::{Lease, LeaseToken},
+    event::Payload,
+    lane::SavedLaneState,
 };
 
 /// A delivery claimed by a lane.
@@ -197,9 +204,6 @@ pub trait DeliveryStore: Send + Sync {
     /// must not send a message twice. The outcome has a failure and no answer. With an outdated token
     /// nothing changes.
     async fn record_crash_outcome(&self, outcome: Settlement) -> Result<SettleResult, StoreError>;
-
-    /// Number of messages sent to `destination` on a day; see [`SentMessage::day`].
-    async fn count_sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError>;
 
     /// Extends claims; lost ones are ignored.
     async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError>;

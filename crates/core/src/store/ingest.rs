@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-
-use super::{NextStep, StoreError};
-use crate::{
-    event::NewEvent, ids::DeliveryId, ids::DestinationId, ids::EventId, ids::RequestId,
-    ids::SourceId, key::DedupKey, sync::SyncResult, time::Timestamp,
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId},
+    store_error::StoreError,
+    time::Timestamp,
 };
+use surehook_webhooks::key::DedupKey;
+
+use super::NextStep;
+use crate::{event::NewEvent, sync::SyncResult};
 
 /// The result of admitting an event.
 #[derive(Clone, Debug, PartialEq, Eq)]

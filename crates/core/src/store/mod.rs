@@ -5,8 +5,8 @@
 //! implementation must do.
 //!
 //! By caller: the receive path uses [`IngestStore`], lanes [`DeliveryStore`], the API and maintenance
-//! [`AdminStore`], replay jobs [`ReplayStore`], verification failures [`QuarantineStore`], media files
-//! [`MediaStore`].
+//! [`AdminStore`], replay jobs [`ReplayStore`], verification failures [`QuarantineStore`], messages
+//! [`MessageStore`].
 
 mod admin;
 mod configuration;
@@ -14,10 +14,12 @@ mod deliver;
 mod ingest;
 mod rows;
 
+use surehook_messaging::store::MessageStore;
+
 pub use self::{
     admin::{
-        AdminStore, CancelResult, DailySendCount, DeadReasonCount, PruneReport, REPLAY_INTERVAL,
-        RemoveTokenResult, ReplayResult, SENT_DAYS_KEPT, StoreCounts, StoreHealth,
+        AdminStore, CancelResult, DeadReasonCount, PruneReport, REPLAY_INTERVAL, RemoveTokenResult,
+        ReplayResult, StoreCounts, StoreHealth,
     },
     configuration::{ConfigChange, Configuration, PastConfiguration, PastSource, StoredObject},
     deliver::{
@@ -31,31 +33,7 @@ pub use self::{
         EventFilter, EventRow, ListPage, PageRequest,
     },
 };
-use crate::{
-    idempotency::IdempotencyStore, media::MediaStore, quarantine::QuarantineStore,
-    replay::ReplayStore,
-};
-
-/// Why a store operation failed, by what the caller does next.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Too much work is queued. Nothing was written; retry in a moment.
-    #[error("the store is overloaded; retry in a moment")]
-    Overloaded,
-    /// Nothing was written. Works again when there is disk space.
-    #[error("the data disk is full")]
-    Full,
-    /// It is unknown whether the transaction was committed. The store accepts no more work and the
-    /// process must end: after a restart the disk decides.
-    #[error("the store has failed and accepts no more work: {0}")]
-    Failed(String),
-    /// A statement was rejected; nothing was written.
-    #[error("the store rejected the operation: {0}")]
-    Refused(String),
-    /// A row has an impossible value.
-    #[error("the store contains invalid data: {0}")]
-    Corrupt(String),
-}
+use crate::{idempotency::IdempotencyStore, quarantine::QuarantineStore, replay::ReplayStore};
 
 /// A complete store. Only the composition root of the program uses it.
 pub trait Store:
@@ -65,7 +43,7 @@ pub trait Store:
     + ReplayStore
     + IdempotencyStore
     + QuarantineStore
-    + MediaStore
+    + MessageStore
 {
 }
 
@@ -76,6 +54,6 @@ impl<T> Store for T where
         + ReplayStore
         + IdempotencyStore
         + QuarantineStore
-        + MediaStore
+        + MessageStore
 {
 }

@@ -3,15 +3,22 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use surehook_retry::{DeadReason, FailureClass, ScheduleReason};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, GroupId, RequestId, SourceId},
+    time::Timestamp,
+};
+use surehook_webhooks::{
+    attribute::{AttributeFilter, Attributes, EventKind, SearchTerm},
+    body_value::BodyValueFilter,
+};
 
 use super::{AttemptRecord, Configuration, NextStep};
 use crate::{
-    attribute::AttributeFilter, attribute::Attributes, attribute::EventKind, attribute::SearchTerm,
-    body_value::BodyValueFilter, decision::EventDecision, decision::UnroutedRoute,
-    delivery::DeadReason, delivery::FailureClass, delivery::ScheduleReason,
-    delivery::state::DeliveryStatus, event::Payload, event::RequestHead, ids::DeliveryId,
-    ids::DestinationId, ids::EventId, ids::GroupId, ids::RequestId, ids::SourceId,
-    replay::StatusPattern, time::Timestamp,
+    decision::{EventDecision, UnroutedRoute},
+    delivery::state::DeliveryStatus,
+    event::{Payload, RequestHead},
+    replay::StatusPattern,
 };
 
 /// A request for one page of a list, newest first.

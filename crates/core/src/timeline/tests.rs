@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use surehook_guard::timing::AttemptTiming;
+use surehook_retry::{DeadReason, FailureClass, ScheduleReason};
+use surehook_types::ids::{AttemptId, EventId, RequestId, SourceId};
+use surehook_webhooks::attribute::Attributes;
+
 use super::*;
 use crate::{
-    attribute::Attributes,
-    delivery::{AttemptTiming, DeadReason, FailureClass, ScheduleReason, state::DeliveryStatus},
-    ids::{AttemptId, EventId, RequestId, SourceId},
+    delivery::state::DeliveryStatus,
     store::{AttemptRecord, EventRow},
 };
 

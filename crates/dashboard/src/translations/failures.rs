@@ -113,7 +113,7 @@ impl FailureTexts {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::delivery::{FailureClass, DeadReason};
+    use surehook_retry::{FailureClass, DeadReason};
 
     use super::*;
     use crate::lang::Lang;

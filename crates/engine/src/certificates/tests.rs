@@ -12,14 +12,13 @@ use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use surehook_core::address::AddressPolicy;
-use surehook_core::secret::Secret;
+use surehook_guard::{address::AddressPolicy, connect::StaticResolver};
+use surehook_types::secret::Secret;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::connect::testing::StaticResolver;
 use crate::tls::tests::trusting;
 
 const CHAIN: &[u8] = include_bytes!("../../../../testdata/paypal/chain.pem");
@@ -183,7 +182,7 @@ async fn request_is_verified_with_the_certificate_it_names() {
     };
     let now = Timestamp::from_millis(1_800_000_000_000);
     for (name, answer, webhook, expected) in cases {
-        let provider = surehook_core::provider::find("paypal").unwrap();
+        let provider = surehook_webhooks::provider::find("paypal").unwrap();
         let verifier = provider.verifier(vec![Secret::new(webhook)]).unwrap();
         let url = verifier.certificate_url(&request).unwrap().unwrap();
         let certificates = certificates(&CountingFetcher::new(answer));

@@ -10,15 +10,13 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use surehook_core::address::AddressPolicy;
 use surehook_core::destination::{DestinationSpec, Transport};
-use surehook_core::ids::DestinationId;
-use surehook_core::time::Timestamp;
+use surehook_guard::{address::AddressPolicy, connect::StaticResolver};
+use surehook_types::{ids::DestinationId, time::Timestamp};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::connect::testing::StaticResolver;
 use crate::tls::tests::trusting;
 
 /// A server that answers the n-th request with `script(n)`.

@@ -4,11 +4,13 @@ use http::HeaderMap;
 use surehook_core::{
     delivery::{Lease, LeaseToken},
     event::{HeaderBlock, Payload, RequestHead},
+};
+use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId},
-    key::DedupKey,
     secret::Secret,
     time::Timestamp,
 };
+use surehook_webhooks::key::DedupKey;
 use tempfile::TempDir;
 
 use super::*;

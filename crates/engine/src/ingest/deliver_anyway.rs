@@ -7,12 +7,13 @@ use bytes::Bytes;
 use surehook_core::{
     event::{DuplicateId, Payload, RequestHead},
     idempotency::IdempotentRequest,
-    ids::EventId,
-    inflate::DecodedRequest,
+    store::DuplicateDetail,
+};
+use surehook_types::{ids::EventId, inflate::DecodedRequest, store_error::StoreError};
+use surehook_webhooks::{
     key::fingerprint,
     provider::{EventPart, ParsedRequest},
     request::IncomingRequest,
-    store::{DuplicateDetail, StoreError},
     verify::VerifiedRequest,
 };
 

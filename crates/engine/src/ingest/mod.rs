@@ -16,19 +16,24 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use surehook_core::{
-    delivery::FailureClass,
     event::{NewEvent, Payload},
+    source::{PublicUrl, Source},
+    store::{AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep},
+    sync::{SyncResponse, SyncResult},
+};
+use surehook_retry::FailureClass;
+use surehook_types::{
     ids::{EventId, RequestId},
     inflate::DecodedRequest,
-    key::{DedupKey, KeyError},
     name::Name,
+    rng::new_id,
+    store_error::StoreError,
+    time::Timestamp,
+};
+use surehook_webhooks::{
+    key::{DedupKey, KeyError},
     provider::{EventPart, ParsedRequest, ProviderReply, RefusalPolicy},
     request::IncomingRequest,
-    rng::new_id,
-    source::{PublicUrl, Source},
-    store::{AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep, StoreError},
-    sync::{SyncResponse, SyncResult},
-    time::Timestamp,
     verify::{VerifiedRequest, VerifyError},
 };
 

@@ -10,21 +10,25 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 use surehook_core::{
-    attribute::EventKind,
-    channel::statuses::parse_status_update,
     decision::{IntakeRecord, NotRoutedReason, UnroutedRoute, write_unrouted},
     event::{
         DedupKeyClaim, HeaderBlock, NewDelivery, NewDeliveryBody, NewEvent, Payload, RequestHead,
         StatusUpdate,
     },
+    message_status::parse_status_update,
+    quarantine::QuarantineRelease,
+    source::Source,
+};
+use surehook_types::{
     ids::{DeliveryId, RequestId},
     inflate::DecodedRequest,
+    rng::new_id,
+    time::Timestamp,
+};
+use surehook_webhooks::{
+    attribute::EventKind,
     key::{DedupKey, KeyError, content_hash_key, fingerprint},
     provider::{EventKey, EventPart},
-    quarantine::QuarantineRelease,
-    rng::new_id,
-    source::Source,
-    time::Timestamp,
 };
 
 use super::{AcceptReason, InboundRequest};

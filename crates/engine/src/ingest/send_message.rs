@@ -6,19 +6,20 @@
 use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
-    attribute::AttributeName,
     destination::{Destination, Transport},
     event::DedupKeyClaim,
     idempotency::IdempotentRequest,
+    outbox::{OUTBOX, OutboxPost, is_reserved_name},
+    source::SourceSpec,
+    store::{ConfigChange, Configuration},
+};
+use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId},
     inflate::DecodedRequest,
-    key::DedupKey,
-    outbox::{OUTBOX, OutboxPost, is_reserved_name},
-    provider::EventPart,
     rng::new_id,
-    source::SourceSpec,
-    store::{ConfigChange, Configuration, StoreError},
+    store_error::StoreError,
 };
+use surehook_webhooks::{attribute::AttributeName, key::DedupKey, provider::EventPart};
 
 use super::{
     AcceptReason, InboundRequest, IngestError,

@@ -16,21 +16,16 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use surehook_core::{
-    delivery::{
-        AttemptFailure, AttemptOutcome, AttemptProgress, FailureClass, RetryDecision,
-        ScheduleReason, decide_retry,
-        retry::{SendOutcome, classify, cool_until},
-    },
     destination::{Destination, Transport, exec::ExecConfig, stream::RedisStream},
     event::Payload,
-    ids::EventId,
-    lane::circuit::CircuitPermit,
-    redact,
-    rng::new_id,
-    store::{AttemptRecord, ClaimedDelivery, NextStep, SettleResult, Settlement, StoreError},
+    store::{AttemptRecord, ClaimedDelivery, NextStep, SettleResult, Settlement},
     sync::{SyncResult, is_skipped_response},
-    time::Timestamp,
 };
+use surehook_retry::{
+    AttemptFailure, AttemptOutcome, AttemptProgress, FailureClass, RetryDecision, ScheduleReason,
+    SendOutcome, circuit::CircuitPermit, classify, cool_until, decide_retry,
+};
+use surehook_types::{ids::EventId, redact, rng::new_id, store_error::StoreError, time::Timestamp};
 use tokio::time::Instant;
 
 use super::{

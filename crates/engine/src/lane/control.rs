@@ -6,9 +6,11 @@ use std::{
 };
 
 use surehook_core::{
-    lane::{BacklogDrain, CircuitState, LanePause, Rate, SavedLaneState},
-    store::{AttemptRow, StoreError},
+    lane::{BacklogDrain, LanePause, SavedLaneState},
+    store::AttemptRow,
 };
+use surehook_retry::{circuit::CircuitState, rate::Rate};
+use surehook_types::store_error::StoreError;
 
 use super::{Lane, QueuedDelivery, RunningAttemptGuard, message::RecipientPacing};
 use crate::feed::{DestinationChange, DestinationChanged, LiveUpdate};

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{
-        AttemptFailure, AttemptOutcome, FailureClass,
-        retry::{is_destination_misconfigured, should_pause_destination},
-    },
     destination::Destination,
-    ids::DeliveryId,
-    lane::{
-        BacklogDrain, Circuit, CircuitState, Gcra, LanePause, LaneRules, SavedLaneState,
-        circuit::{AttemptEnd, CircuitPermit, HealthSignal},
-    },
-    time::Timestamp,
+    lane::{BacklogDrain, LanePause, LaneRules, SavedLaneState},
 };
+use surehook_retry::{
+    AttemptFailure, AttemptOutcome, FailureClass,
+    circuit::{AttemptEnd, Circuit, CircuitPermit, CircuitState, HealthSignal},
+    is_destination_misconfigured,
+    rate::Gcra,
+    should_pause_destination,
+};
+use surehook_types::{ids::DeliveryId, time::Timestamp};
 
 /// A limited lane keeps no more in memory than it can send in this time: the rest stays in the store,
 /// where it can be listed, held and cancelled.
@@ -270,11 +269,9 @@ fn describe_result(result: &LaneAttemptResult<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::{
-        delivery::retry::{FailureScope, SendOutcome, classify},
-        destination::DestinationSpec,
-        ids::DestinationId,
-    };
+    use surehook_core::destination::DestinationSpec;
+    use surehook_retry::{FailureScope, SendOutcome, classify};
+    use surehook_types::ids::DestinationId;
 
     use super::*;
 

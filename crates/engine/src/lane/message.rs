@@ -11,22 +11,20 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::Uri;
 use surehook_core::{
-    channel::{
-        ChannelResponse, ComposedRequest, Message, MessageSpecError, RecipientKey, RecipientPacer,
-        ResendPolicy,
-    },
-    delivery::{
-        AttemptFailure, AttemptOutcome, FailureClass,
-        retry::{SendOutcome, StatusRules, classify, recipient_backoff},
-    },
-    destination::{
-        Destination, TIMEOUT,
-        send_limits::{DailySendCounter, SendHold, SendLimits},
-        sender::{MessageSender, send_id},
-    },
-    store::{ClaimedDelivery, HeldClaim, SentMessage, SettleResult, StoreError},
-    time::Timestamp,
+    destination::{Destination, TIMEOUT},
+    store::{ClaimedDelivery, HeldClaim, SentMessage, SettleResult},
 };
+use surehook_messaging::{
+    ChannelResponse, ComposedRequest, Message, MessageSpecError, RecipientKey, RecipientPacer,
+    ResendPolicy,
+    send_limits::{DailySendCounter, SendHold, SendLimits},
+    sender::{MessageSender, send_id},
+};
+use surehook_retry::{
+    AttemptFailure, AttemptOutcome, FailureClass, SendOutcome, StatusRules, classify,
+    recipient_backoff,
+};
+use surehook_types::{store_error::StoreError, time::Timestamp};
 
 use super::{
     Lane, LaneSlot, LaneState,
@@ -357,7 +355,7 @@ impl Lane {
             Some(sent) => sent,
             None => {
                 let day = limits.day(now);
-                let sent = self.shared.store.count_sent_on(self.id, day).await?;
+                let sent = self.shared.messages.count_sent_on(self.id, day).await?;
                 self.lock().messages.today = Some(DailySendCounter::new(day, sent, limits));
                 sent
             }
@@ -408,11 +406,9 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::{
-        delivery::retry::{AmbiguousPolicy, FailureScope},
-        destination::{DestinationSpec, Transport},
-        ids::DestinationId,
-    };
+    use surehook_core::destination::{DestinationSpec, Transport};
+    use surehook_retry::{AmbiguousPolicy, FailureScope};
+    use surehook_types::ids::DestinationId;
 
     use super::*;
 

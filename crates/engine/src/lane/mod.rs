@@ -40,15 +40,19 @@ use std::{
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use surehook_core::{
-    delivery::{DeadReason, Lease},
+    delivery::{Lease, LeaseToken},
     destination::Destination,
-    ids::{DeliveryId, DestinationId},
-    key::DedupKey,
-    lane::{SavedLaneState, circuit::CircuitPermit},
-    rng::Rng,
+    lane::SavedLaneState,
     store::{ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
+};
+use surehook_messaging::store::MessageStore;
+use surehook_retry::{DeadReason, circuit::CircuitPermit};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId},
+    rng::Rng,
     time::{Clock, Timestamp},
 };
+use surehook_webhooks::key::DedupKey;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -87,6 +91,7 @@ pub(crate) struct LaneContext {
     pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
+    pub(crate) messages: Arc<dyn MessageStore>,
     pub(crate) media: Arc<MediaFiles>,
     pub(crate) trust: TrustStore,
     pub(crate) programs: Arc<AllowedPrograms>,
@@ -379,7 +384,7 @@ impl Lane {
     }
 
     fn new_lease(&self, now: Timestamp) -> Lease {
-        Lease { token: self.shared.rng.lease_token(), until: now + LEASE }
+        Lease { token: LeaseToken::random(&*self.shared.rng), until: now + LEASE }
     }
 
     /// Queues a delivery that is committed and claimed, and starts it if it may start now.

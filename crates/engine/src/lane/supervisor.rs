@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use surehook_core::{lane::CircuitState, store::StoreError, time::Timestamp};
+use surehook_retry::circuit::CircuitState;
+use surehook_types::{store_error::StoreError, time::Timestamp};
 
 use super::{Lane, LaneSlot, LaneState, QueuedDelivery};
 

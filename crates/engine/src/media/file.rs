@@ -13,7 +13,7 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use hyper::body::{Body, Frame, SizeHint};
-use surehook_core::media::{DetectedMediaType, HEAD_BYTES, detect_media_type};
+use surehook_messaging::media::{DetectedMediaType, HEAD_BYTES, detect_media_type};
 
 use crate::sender::BoxError;
 

@@ -9,21 +9,17 @@ mod file;
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, Request, Uri, header};
-use surehook_core::{
-    channel::{
-        ChannelAccount, Message, cloud_upload,
-        message::{MediaLocation, MessageContent},
-    },
-    delivery::{
-        AttemptFailure, AttemptOutcome, FailureClass,
-        retry::{FailureScope, SendOutcome},
-    },
-    destination::Transport,
+use surehook_core::destination::Transport;
+use surehook_messaging::{
+    ChannelAccount, Message, cloud_upload,
+    media::{Bucket, DetectedMediaType, MediaLimitError, StoredMedia, check_media_limits},
+    message::{MediaLocation, MessageContent},
+    store::MessageStore,
+};
+use surehook_retry::{AttemptFailure, AttemptOutcome, FailureClass, FailureScope, SendOutcome};
+use surehook_types::{
     ids::{DestinationId, MediaId},
-    media::{
-        Bucket, DetectedMediaType, MediaLimitError, MediaStore, StoredMedia, check_media_limits,
-    },
-    store::StoreError,
+    store_error::StoreError,
     time::Timestamp,
 };
 use tokio::{sync::Semaphore, time::timeout};
@@ -51,7 +47,7 @@ const CONFIG_WAIT: Duration = Duration::from_secs(600);
 
 /// Uploads media files of messages, and links to them.
 pub struct MediaFiles {
-    store: Arc<dyn MediaStore>,
+    store: Arc<dyn MessageStore>,
     bucket: Option<Bucket>,
     http: HttpSender<MediaFileBody>,
     uploads: Semaphore,
@@ -136,7 +132,7 @@ impl MediaLinkError {
 
 impl MediaFiles {
     pub(crate) fn new(
-        store: Arc<dyn MediaStore>,
+        store: Arc<dyn MessageStore>,
         bucket: Option<Bucket>,
         config: &HttpSenderConfig,
     ) -> Self {

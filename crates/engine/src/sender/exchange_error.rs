@@ -6,9 +6,8 @@ use std::error::Error;
 use std::io;
 
 use rustls::pki_types::InvalidDnsNameError;
-use surehook_core::delivery::AttemptFailure;
-
-use crate::connect::ConnectError;
+use surehook_guard::connect::ConnectError;
+use surehook_retry::AttemptFailure;
 
 /// A certificate may have hundreds of names, and the TLS library lists them all.
 const DETAIL_CHARS_MAX: usize = 300;

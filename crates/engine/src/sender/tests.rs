@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use surehook_core::time::Timestamp;
+use surehook_types::time::Timestamp;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;

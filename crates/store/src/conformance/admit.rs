@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use surehook_core::{
     delivery::{Lease, state::DeliveryStatus},
     event::{DuplicateId, NewDelivery, NewEvent},
-    ids::EventId,
-    store::{AdmitResult, EVENT_DUPLICATE_BYTES_MAX, EventFilter, PageRequest, StoreError},
+    store::{AdmitResult, EVENT_DUPLICATE_BYTES_MAX, EventFilter, PageRequest},
 };
+use surehook_types::{ids::EventId, store_error::StoreError};
 use tokio::task::JoinSet;
 
 use super::{

@@ -3,11 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use surehook_core::{
-    delivery::{FailureClass, Lease, LeaseToken, state::DeliveryStatus},
+    delivery::{Lease, LeaseToken, state::DeliveryStatus},
     event::NewEvent,
-    ids::{DeliveryId, DestinationId},
     store::{ClaimedDelivery, HeldClaim, NextStep, Settlement},
 };
+use surehook_retry::FailureClass;
+use surehook_types::ids::{DeliveryId, DestinationId};
 use tokio::task::JoinSet;
 
 use super::{

@@ -8,16 +8,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestCaseResult};
 use surehook_core::{
-    attribute::{AttributeFilter, AttributeName, Attributes, EventKind},
     dead_letters::{DeadLetterGroupFilter, DeathCause},
     delivery::state::DeliveryStatus,
     event::NewEvent,
-    ids::{EventId, GroupId, SourceId},
     retention::{EventStanding, ExpiredParts, RetentionSpec},
     rollup::{self, BucketWidth, RollupCounts, RollupMetric, RollupQuery},
     store::{DeliveryFilter, DeliveryRow, EventFilter, PageRequest},
+};
+use surehook_types::{
+    ids::{EventId, GroupId, SourceId},
     time::{HumanDuration, Timestamp},
 };
+use surehook_webhooks::attribute::{AttributeFilter, AttributeName, Attributes, EventKind};
 
 use super::{
     fixture::without_zeros,

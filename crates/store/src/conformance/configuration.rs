@@ -8,21 +8,25 @@ use std::time::Duration;
 use proptest::{prelude::*, sample::select, test_runner::TestCaseResult};
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     destination::DestinationSpec,
     event::{NewDelivery, NewEvent},
-    ids::{DestinationId, EventId, Id, IdKind, RouteId, SourceId},
-    name::Name,
     replay::{ReplayItemOutcome, ReplayState},
     route::RouteSpec,
     source::SourceSpec,
     store::{
         AdmitResult, CancelResult, ConfigChange, Configuration, JoinRequest, JoinResult, NextStep,
-        SettleResult, StoreError, StoredObject,
+        SettleResult, StoredObject,
     },
-    time::{HumanDuration, Timestamp},
-    verify::VerifySpec,
 };
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DestinationId, EventId, Id, IdKind, RouteId, SourceId},
+    name::Name,
+    store_error::StoreError,
+    time::{HumanDuration, Timestamp},
+};
+use surehook_webhooks::verify::VerifySpec;
 
 use super::{
     StoreFixture, StoreHarness, check_property,

@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
-    delivery::{DeadReason, LeaseToken, state::DeliveryStatus},
+    delivery::{LeaseToken, state::DeliveryStatus},
     event::NewEvent,
     store::{
         DeadReasonCount, DeliveryFilter, EventFilter, NextStep, PageRequest, SettleResult,
         Settlement, StoreCounts,
     },
 };
+use surehook_retry::DeadReason;
 use tokio::task::JoinSet;
 
 use super::{

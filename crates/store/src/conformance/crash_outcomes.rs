@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::{
-        AttemptFailure, DeadReason, FailureClass, LeaseToken, ScheduleReason, state::DeliveryStatus,
-    },
+    delivery::{LeaseToken, state::DeliveryStatus},
     store::{AttemptRecord, ConfigChange, NextStep, SettleResult, Settlement},
-    time::Timestamp,
 };
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
+use surehook_types::time::Timestamp;
 
 use super::{
     StoreFixture,

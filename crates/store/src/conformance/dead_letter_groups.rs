@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use surehook_core::{
     dead_letters::{DeadLetterGroup, DeadLetterGroupFilter, DeathCause},
-    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{NewEvent, ProviderStatus},
-    ids::{DeliveryId, DestinationId, EventId, GroupId},
     replay::{PreviewDepth, ReplayFilter},
     retention::RetentionSpec,
     store::{
         ConfigChange, DeliveryFilter, NextStep, PageRequest, REPLAY_INTERVAL, ReplayResult,
         SettleResult,
     },
+};
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, GroupId},
     time::HumanDuration,
 };
 

@@ -8,11 +8,11 @@ use surehook_core::{
         EventDecision, EventDecisionKind, IntakeRecord, NotRoutedReason, UnroutedRoute,
         write_unrouted,
     },
-    delivery::DeadReason,
     event::NewEvent,
-    ids::EventId,
     store::{ConfigChange, NextStep},
 };
+use surehook_retry::DeadReason;
+use surehook_types::ids::EventId;
 
 use super::{StoreFixture, fixture::LEASE};
 

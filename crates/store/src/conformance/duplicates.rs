@@ -8,13 +8,13 @@ use std::time::Duration;
 use serde_json::json;
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{DuplicateId, NewEvent},
-    ids::EventId,
     retention::RetentionSpec,
-    store::{AdmitResult, ConfigChange, DuplicateDetail, NextStep, ReplayResult, StoreError},
-    time::HumanDuration,
+    store::{AdmitResult, ConfigChange, DuplicateDetail, NextStep, ReplayResult},
 };
+use surehook_retry::DeadReason;
+use surehook_types::{ids::EventId, store_error::StoreError, time::HumanDuration};
 use tokio::task::JoinSet;
 
 use super::{

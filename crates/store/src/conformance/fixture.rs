@@ -15,25 +15,31 @@ use std::{
 
 use bytes::Bytes;
 use surehook_core::{
-    attribute::Attributes,
     decision::IntakeRecord,
-    delivery::{
-        AttemptFailure, AttemptTiming, FailureClass, Lease, LeaseToken, RetrySpec, ScheduleReason,
-        state::DeliveryStatus,
-    },
+    delivery::{Lease, LeaseToken, state::DeliveryStatus},
     destination::{DestinationSpec, kind::DestinationKind},
     event::{DedupKeyClaim, HeaderBlock, NewDelivery, NewEvent, Payload, RequestHead},
-    ids::{AttemptId, DeliveryId, DestinationId, EventId, Id, IdKind, SourceId},
-    key::{DedupKey, fingerprint},
-    lane::{CircuitSpec, OrderingFailurePolicy, OrderingSpec},
+    lane::{OrderingFailurePolicy, OrderingSpec},
     retention::RetentionSpec,
     source::SourceSpec,
     store::{
         AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange, DeliveryDetail, DeliveryRow,
         DuplicateOf, EventDetail, HeldClaim, NextStep, PruneReport, SettleResult, Settlement,
-        Store, StoreCounts, StoreError,
+        Store, StoreCounts,
     },
+};
+use surehook_guard::timing::AttemptTiming;
+use surehook_retry::{
+    AttemptFailure, FailureClass, RetrySpec, ScheduleReason, circuit::CircuitSpec,
+};
+use surehook_types::{
+    ids::{AttemptId, DeliveryId, DestinationId, EventId, Id, IdKind, SourceId},
+    store_error::StoreError,
     time::{HumanDuration, Timestamp},
+};
+use surehook_webhooks::{
+    attribute::Attributes,
+    key::{DedupKey, fingerprint},
 };
 
 use super::StoreHarness;

@@ -7,15 +7,16 @@ use std::{collections::BTreeSet, time::Duration};
 
 use proptest::{prelude::*, sample::select, test_runner::TestCaseResult};
 use surehook_core::{
-    attribute::EventKind,
-    delivery::DeadReason,
     event::{NewDelivery, NewEvent, ProviderStatus, StatusUpdate},
-    ids::{DeliveryId, DestinationId},
-    key::DedupKey,
     retention::RetentionSpec,
     store::{AdmitResult, ClaimedDelivery, ConfigChange, NextStep, SentMessage, Settlement},
+};
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DeliveryId, DestinationId},
     time::HumanDuration,
 };
+use surehook_webhooks::{attribute::EventKind, key::DedupKey};
 
 use super::{
     StoreFixture, StoreHarness, check_property, fail,

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::NewEvent,
-    ids::EventId,
     store::{AttemptRecord, ConfigChange, JoinRequest, JoinResult, NextStep, Settlement},
     sync::SyncResult,
 };
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::ids::EventId;
 use tokio::task::JoinSet;
 
 use super::StoreFixture;

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{NewDelivery, NewEvent},
-    ids::{DeliveryId, EventId},
-    lane::{BacklogDrain, CircuitState, LanePause, SavedLaneState},
+    lane::{BacklogDrain, LanePause, SavedLaneState},
     store::{
         CancelResult, ClaimedDelivery, ConfigChange, DeliveryFilter, EventDeliveryFilter,
         EventFilter, NextStep, PageRequest,
     },
 };
+use surehook_retry::{DeadReason, circuit::CircuitState};
+use surehook_types::ids::{DeliveryId, EventId};
 
 use super::{
     StoreFixture,

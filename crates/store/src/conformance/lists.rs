@@ -4,17 +4,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use surehook_core::{
-    body_value::BodyValueFilter,
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::NewEvent,
-    ids::{DeliveryId, EventId},
-    key::fingerprint,
     replay::StatusPattern,
     store::{
         ConfigChange, DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest,
         ReplayResult,
     },
 };
+use surehook_retry::DeadReason;
+use surehook_types::ids::{DeliveryId, EventId};
+use surehook_webhooks::{body_value::BodyValueFilter, key::fingerprint};
 
 use super::{StoreFixture, fixture::WINDOW};
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use surehook_core::{
-    channel::message::MediaKind,
-    ids::MediaId,
+use surehook_core::store::NextStep;
+use surehook_messaging::{
     media::{StoredMedia, UNUSED_RETENTION, USE_RECORD_INTERVAL},
-    store::NextStep,
+    message::MediaKind,
 };
+use surehook_types::ids::MediaId;
 
 use super::StoreFixture;
 

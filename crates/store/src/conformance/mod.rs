@@ -52,7 +52,8 @@ use proptest::{
     strategy::Strategy,
     test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner},
 };
-use surehook_core::{store::Store, time::Timestamp};
+use surehook_core::store::Store;
+use surehook_types::time::Timestamp;
 
 pub use self::fixture::StoreFixture;
 

@@ -9,20 +9,22 @@ use std::{
 };
 
 use surehook_core::{
-    delivery::{
-        DeadReason, DeliveryState, DeliveryTransition, FailureClass, Lease, state::DeliveryStatus,
-    },
+    delivery::{DeliveryState, DeliveryTransition, Lease, state::DeliveryStatus},
     event::{NewEvent, ProviderStatus, StatusUpdate},
-    ids::{DeliveryId, DestinationId, EventId, SourceId},
-    key::DedupKey,
     retention::RetentionSpec,
     rollup::{BucketWidth, RollupCounts, RollupMetric},
     store::{
-        CancelResult, ConfirmedDelivery, DailySendCount, HeldClaim, NextStep, REPLAY_INTERVAL,
-        ReplayResult, SettleResult, Settlement, StoreCounts,
+        CancelResult, ConfirmedDelivery, HeldClaim, NextStep, REPLAY_INTERVAL, ReplayResult,
+        SettleResult, Settlement, StoreCounts,
     },
+};
+use surehook_messaging::store::DailySendCount;
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, SourceId},
     time::Timestamp,
 };
+use surehook_webhooks::key::DedupKey;
 
 #[derive(Clone, Copy, Debug)]
 struct KnownKey {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{NewDelivery, NewEvent},
-    ids::DeliveryId,
     store::{AdmitResult, CancelResult, ConfigChange, NextStep, ReplayResult},
 };
+use surehook_retry::DeadReason;
+use surehook_types::ids::DeliveryId;
 
 use super::{
     StoreFixture,

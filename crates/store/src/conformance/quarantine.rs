@@ -5,11 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use surehook_core::{
     event::{HeaderBlock, NewEvent},
-    ids::{RequestId, SourceId},
     quarantine::{
         QUARANTINE_REQUESTS_MAX, QUARANTINE_RETENTION, QuarantineRelease, QuarantinedRequest,
     },
-    store::{AdmitResult, ConfigChange, PageRequest, StoreError},
+    store::{AdmitResult, ConfigChange, PageRequest},
+};
+use surehook_types::{
+    ids::{RequestId, SourceId},
+    store_error::StoreError,
 };
 
 use super::StoreFixture;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::DeliveryStatus},
-    ids::{DeliveryId, EventId},
+    delivery::state::DeliveryStatus,
     store::{ConfigChange, NextStep, REPLAY_INTERVAL, ReplayResult},
 };
+use surehook_retry::DeadReason;
+use surehook_types::ids::{DeliveryId, EventId};
 use tokio::task::JoinSet;
 
 use super::StoreFixture;

@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
-    attribute::EventKind,
-    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::NewEvent,
-    ids::{DeliveryId, DestinationId, EventId, ReplayId},
     replay::{
         AdvanceReport, ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth,
         ReplayAction, ReplayFilter, ReplayItemOutcome, ReplayRate, ReplayRow, ReplaySpec,
@@ -14,6 +12,9 @@ use surehook_core::{
     },
     store::{ConfigChange, NextStep, PageRequest, ReplayResult},
 };
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::ids::{DeliveryId, DestinationId, EventId, ReplayId};
+use surehook_webhooks::attribute::EventKind;
 use tokio::task::JoinSet;
 
 use super::StoreFixture;

@@ -5,12 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use surehook_core::{
     event::{HeaderBlock, NewEvent},
-    ids::EventId,
     refused::{RefusedFilter, RefusedRequest, SAMPLES_MAX},
     requests::{ReceivedRequest, RequestFilter, RequestOutcome},
     store::PageRequest,
-    time::Timestamp,
 };
+use surehook_types::{ids::EventId, time::Timestamp};
 
 use super::StoreFixture;
 

@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use surehook_core::{
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{DedupKeyClaim, NewDeliveryBody, NewEvent},
-    ids::{DeliveryId, EventId},
     replay::{ReplayItemOutcome, ReplaySpec, ReplayState, SkipReason},
     retention::RetentionSpec,
     store::{
@@ -14,6 +13,10 @@ use surehook_core::{
         PruneReport, ReplayResult,
     },
     sync::SyncResult,
+};
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DeliveryId, EventId},
     time::HumanDuration,
 };
 

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::DeadReason,
     event::NewEvent,
-    ids::{DestinationId, SourceId},
     retention::RetentionSpec,
     rollup::{BucketWidth, RollupCounts, RollupMetric, RollupQuery, RollupSubject},
     store::{ConfigChange, NextStep},
+};
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DestinationId, SourceId},
     time::{HumanDuration, Timestamp},
 };
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use surehook_core::{
-    attribute::{
-        AttributeFilter,
-        AttributeName::{self, Account, Chat, MessageId, Phone, ProviderStatus},
-        Attributes, EventKind,
-    },
     delivery::state::DeliveryStatus,
     event::NewEvent,
-    ids::EventId,
     store::{DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest},
+};
+use surehook_types::ids::EventId;
+use surehook_webhooks::attribute::{
+    AttributeFilter,
+    AttributeName::{self, Account, Chat, MessageId, Phone, ProviderStatus},
+    Attributes, EventKind,
 };
 
 use super::{StoreFixture, lists::events};

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use surehook_core::{
     delivery::LeaseToken,
-    ids::DestinationId,
-    store::{
-        ClaimedDelivery, ConfigChange, DailySendCount, NextStep, SENT_DAYS_KEPT, SentMessage,
-        SettleResult, Settlement,
-    },
+    store::{ClaimedDelivery, ConfigChange, NextStep, SentMessage, SettleResult, Settlement},
 };
+use surehook_messaging::store::{DailySendCount, SENT_DAYS_KEPT};
+use surehook_types::ids::DestinationId;
 
 use super::StoreFixture;
 

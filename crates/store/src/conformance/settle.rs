@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{
-        AttemptFailure, AttemptTiming, DeadReason, FailureClass, LeaseToken, ScheduleReason,
-        state::DeliveryStatus,
-    },
+    delivery::{LeaseToken, state::DeliveryStatus},
     event::NewEvent,
     store::{AttemptRecord, AttemptRow, ConfigChange, NextStep, SettleResult, Settlement},
 };
+use surehook_guard::timing::AttemptTiming;
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
 use tokio::task::JoinSet;
 
 use super::{

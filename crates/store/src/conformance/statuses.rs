@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::{DeadReason, ScheduleReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{NewEvent, ProviderStatus, StatusUpdate},
-    ids::{DeliveryId, EventId},
     store::{
         AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep, REPLAY_INTERVAL, ReplayResult,
         SentMessage, SettleResult, Settlement,
     },
 };
+use surehook_retry::{DeadReason, ScheduleReason};
+use surehook_types::ids::{DeliveryId, EventId};
 
 use super::{
     StoreFixture,

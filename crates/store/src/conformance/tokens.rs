@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use surehook_core::{
     access::{ApiToken, Role, Session},
-    ids::TokenId,
     store::RemoveTokenResult,
 };
+use surehook_types::ids::TokenId;
 
 use super::StoreFixture;
 

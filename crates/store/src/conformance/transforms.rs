@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use surehook_core::{
-    delivery::DeadReason,
     event::{NewDeliveryBody, NewEvent},
-    ids::RouteId,
     store::{ConfigChange, NextStep},
 };
+use surehook_retry::DeadReason;
+use surehook_types::ids::RouteId;
 
 use super::StoreFixture;
 

@@ -3,7 +3,8 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use surehook_core::delivery::{AttemptTiming, ScheduleReason};
+use surehook_guard::timing::AttemptTiming;
+use surehook_retry::ScheduleReason;
 
 use super::claims::duration_millis;
 

@@ -7,12 +7,9 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
-use surehook_core::{
-    delivery::FailureClass,
-    ids::DeliveryId,
-    store::{NextStep, Settlement},
-    time::Timestamp,
-};
+use surehook_core::store::{NextStep, Settlement};
+use surehook_retry::FailureClass;
+use surehook_types::{ids::DeliveryId, time::Timestamp};
 
 use super::{claims::duration_millis, row::blob, writer::WriteTransaction};
 

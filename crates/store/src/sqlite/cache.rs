@@ -10,12 +10,12 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use surehook_core::{
+use surehook_core::store::StoreCounts;
+use surehook_types::{
     ids::{EventId, SourceId},
-    key::KeyDigest,
-    store::StoreCounts,
     time::Timestamp,
 };
+use surehook_webhooks::key::KeyDigest;
 
 use super::recent_keys::RecentKeyMap;
 

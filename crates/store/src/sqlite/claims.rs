@@ -7,17 +7,20 @@ use serde_json::Value;
 use surehook_core::{
     dead_letters::DeathCause,
     decision::{EventDecision, EventDecisionKind},
-    delivery::{DeadReason, FailureClass, Lease, ScheduleReason, state::DeliveryStatus},
+    delivery::{Lease, state::DeliveryStatus},
     event::Payload,
-    ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
-    key::{DedupKey, KeyDigest, fingerprint},
-    name::Name,
     rollup::RollupMetric,
     store::{
         AttemptRecord, ClaimBatch, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement,
     },
+};
+use surehook_retry::{DeadReason, FailureClass, ScheduleReason};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
+    name::Name,
     time::Timestamp,
 };
+use surehook_webhooks::key::{DedupKey, KeyDigest, fingerprint};
 
 use super::{
     attempt_timing, awaited_statuses,
@@ -399,7 +402,7 @@ fn insert_attempt(
         attempt.started_at.as_millis(),
         duration_millis(attempt.took),
         attempt.status,
-        attempt.failure.map(surehook_core::delivery::AttemptFailure::as_str),
+        attempt.failure.map(surehook_retry::AttemptFailure::as_str),
         attempt.class.map(FailureClass::as_str),
         attempt.detail,
         response,

@@ -2,11 +2,10 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
-    destination::DestinationSpec,
+    destination::DestinationSpec, route::RouteSpec, source::SourceSpec, store::ConfigChange,
+};
+use surehook_types::{
     ids::{DestinationId, Id, IdKind, RouteId, SourceId},
-    route::RouteSpec,
-    source::SourceSpec,
-    store::ConfigChange,
     time::Timestamp,
 };
 

@@ -6,12 +6,9 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
-use surehook_core::{
-    delivery::{DeadReason, state::DeliveryStatus},
-    rollup::RollupMetric,
-    store::StoreCounts,
-    time::Timestamp,
-};
+use surehook_core::{delivery::state::DeliveryStatus, rollup::RollupMetric, store::StoreCounts};
+use surehook_retry::DeadReason;
+use surehook_types::time::Timestamp;
 
 use super::rollups::{PendingRollups, SubjectSeq};
 

@@ -10,9 +10,13 @@ use rusqlite::{Row, params};
 use serde_json::Value;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
-    delivery::{AttemptFailure, AttemptTiming, FailureClass, LeaseToken, ScheduleReason},
-    ids::{DeliveryId, EventId},
+    delivery::LeaseToken,
     store::{AttemptRecord, NextStep, SentMessage, SettleResult, Settlement},
+};
+use surehook_guard::timing::AttemptTiming;
+use surehook_retry::{AttemptFailure, FailureClass, ScheduleReason};
+use surehook_types::{
+    ids::{DeliveryId, EventId},
     time::Timestamp,
 };
 
@@ -51,7 +55,7 @@ pub(super) fn record(
         attempt.detail,
         outcome.next.as_str(),
         outcome.next.due_at().map(Timestamp::as_millis),
-        outcome.next.reason().map(surehook_core::delivery::DeadReason::as_str),
+        outcome.next.reason().map(surehook_retry::DeadReason::as_str),
         sent.as_ref().and_then(|sent| sent.id.as_deref()),
         sent.as_ref().map(|sent| sent.day),
         outcome.schedule_reason.map(ScheduleReason::as_str),

@@ -14,9 +14,11 @@ use surehook_core::{
         self, DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause,
         GROUP_SCAN_MAX, SAMPLE_BYTES_MAX,
     },
-    delivery::{AttemptFailure, DeadReason, FailureClass},
-    ids::{DeliveryId, DestinationId},
     store::{ListPage, PageRequest},
+};
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId},
     time::Timestamp,
 };
 use uuid::Uuid;
@@ -253,7 +255,7 @@ fn parse_argument<T>(
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::ids::{GroupId, SourceId};
+    use surehook_types::ids::{GroupId, SourceId};
 
     use super::{super::schema::query_plan, *};
 

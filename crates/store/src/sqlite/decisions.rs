@@ -5,11 +5,8 @@
 
 use rusqlite::{Connection, params};
 use serde_json::Value;
-use surehook_core::{
-    decision::{EventDecision, EventDecisionKind},
-    ids::EventId,
-    time::Timestamp,
-};
+use surehook_core::decision::{EventDecision, EventDecisionKind};
+use surehook_types::{ids::EventId, time::Timestamp};
 
 use super::row::{blob, corrupt_value, id, optional_id, time};
 

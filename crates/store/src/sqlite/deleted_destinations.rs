@@ -11,6 +11,8 @@ use serde_json::Value;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
     delivery::state::DeliveryStatus,
+};
+use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId},
     time::Timestamp,
 };

@@ -2,11 +2,9 @@
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
-use surehook_core::{
-    event::{NewDeliveryBody, Payload},
-    ids::{DeliveryId, RouteId},
-    key::fingerprint,
-};
+use surehook_core::event::{NewDeliveryBody, Payload};
+use surehook_types::ids::{DeliveryId, RouteId};
+use surehook_webhooks::key::fingerprint;
 
 use super::{
     row::{PAYLOAD_COLUMNS, blob, id, payload},

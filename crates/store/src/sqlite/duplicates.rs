@@ -9,10 +9,10 @@ use serde_json::json;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
     event::{DuplicateId, NewEvent},
-    ids::{EventId, SourceId},
     rollup::RollupMetric,
     store::{DuplicateDetail, DuplicateRow, EVENT_DUPLICATE_BYTES_MAX},
 };
+use surehook_types::ids::{EventId, SourceId};
 
 use super::{
     cache::DuplicateSightings,

@@ -1,13 +1,10 @@
 //! Responses stored for an `Idempotency-Key`; see `surehook_core::idempotency`.
 
 use rusqlite::{OptionalExtension, Row, params};
-use surehook_core::{
-    idempotency::{
-        IdempotencyClaim, IdempotencyKey, IdempotentRequest, KEY_RETENTION, KEYS_MAX,
-        StoredResponse,
-    },
-    time::Timestamp,
+use surehook_core::idempotency::{
+    IdempotencyClaim, IdempotencyKey, IdempotentRequest, KEY_RETENTION, KEYS_MAX, StoredResponse,
 };
+use surehook_types::time::Timestamp;
 
 use super::{
     row::{corrupt_value, time},

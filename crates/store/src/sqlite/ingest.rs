@@ -3,15 +3,16 @@
 
 use rusqlite::params;
 use surehook_core::{
-    attribute::EventKind,
     delivery::state::DeliveryStatus,
     event::{NewDelivery, NewEvent},
-    ids::DestinationId,
-    key::{DedupKey, KeyDigest},
     quarantine::QuarantineRelease,
     rollup::RollupMetric,
     store::{AdmitResult, DuplicateOf},
-    time::Timestamp,
+};
+use surehook_types::{ids::DestinationId, time::Timestamp};
+use surehook_webhooks::{
+    attribute::EventKind,
+    key::{DedupKey, KeyDigest},
 };
 
 use super::{

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rusqlite::Connection;
-use surehook_core::time::Timestamp;
+use surehook_types::time::Timestamp;
 
 use super::{
     DATABASE, OpenError, SqliteStore,

@@ -5,12 +5,12 @@ use rusqlite::{OptionalExtension, params};
 use serde_json::Value;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
-    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
-    ids::DeliveryId,
+    delivery::state::DeliveryStatus,
     store::{JoinRequest, JoinResult, NextStep},
     sync::{SyncResult, is_revivable},
-    time::Timestamp,
 };
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{ids::DeliveryId, time::Timestamp};
 
 use super::{
     decisions, replay,

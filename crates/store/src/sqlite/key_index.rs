@@ -13,7 +13,8 @@
 use std::ops::Range;
 
 use rusqlite::{Connection, OptionalExtension as _, Statement, params};
-use surehook_core::{ids::EventId, key::KeyDigest, time::Timestamp};
+use surehook_types::{ids::EventId, time::Timestamp};
+use surehook_webhooks::key::KeyDigest;
 use uuid::Uuid;
 
 use super::{

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, Row, params};
 use surehook_core::{
     delivery::state::DeliveryStatus,
-    ids::DestinationId,
-    lane::{BacklogDrain, CircuitState, LanePause, SavedLaneState},
-    time::Timestamp,
+    lane::{BacklogDrain, LanePause, SavedLaneState},
 };
+use surehook_retry::circuit::CircuitState;
+use surehook_types::{ids::DestinationId, time::Timestamp};
 
 use super::{
     row::{corrupt_value, id, optional_time, status, time},

@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, Row, params_from_iter, types::Value};
 use surehook_core::{
     delivery::state::DeliveryStatus,
-    ids::{DeliveryId, EventId, Id, IdKind},
     store::{DeliveryFilter, DeliveryRow, ListPage, PageRequest},
+};
+use surehook_types::{
+    ids::{DeliveryId, EventId, Id, IdKind},
     time::Timestamp,
 };
 

@@ -12,15 +12,19 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
 use surehook_core::{
-    attribute::{AttributeFilter, SearchTerm},
-    body_value::BodyValueFilter,
     delivery::state::DeliveryStatus,
     event::HeaderBlock,
-    ids::{DestinationId, EventId, SourceId},
-    key::{DedupKey, KeyDigest},
-    redact,
     replay::StatusPattern,
     store::{EventDeliveryFilter, EventFilter, EventRow, ListPage, PageRequest},
+};
+use surehook_types::{
+    ids::{DestinationId, EventId, SourceId},
+    redact,
+};
+use surehook_webhooks::{
+    attribute::{AttributeFilter, SearchTerm},
+    body_value::BodyValueFilter,
+    key::{DedupKey, KeyDigest},
 };
 
 use super::{
@@ -403,8 +407,8 @@ fn contains_text(body: &[u8], text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::{
-        delivery::{DeadReason, FailureClass},
+    use surehook_retry::{DeadReason, FailureClass};
+    use surehook_types::{
         ids::{DestinationId, SourceId},
         time::Timestamp,
     };

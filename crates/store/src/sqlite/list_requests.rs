@@ -10,13 +10,15 @@ use std::{
 
 use rusqlite::{Connection, Row, params};
 use surehook_core::{
-    ids::{EventId, RequestId, SourceId},
     refused::RefusedFilter,
     requests::{
         AcceptedRequest, DuplicateRequest, ListPosition, ReceivedRequest, RequestCursor,
         RequestFilter, RequestOutcome,
     },
     store::{ListPage, PageRequest},
+};
+use surehook_types::{
+    ids::{EventId, RequestId, SourceId},
     time::Timestamp,
 };
 

@@ -1,25 +1,31 @@
-//! Metadata of media files in the bucket; see `surehook_core::media`.
+//! [`MessageStore`]: metadata of media files in the bucket, and sent messages per day.
+
+use std::ops::RangeInclusive;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use surehook_core::{
-    channel::message::MediaKind,
-    ids::{EventId, MediaId},
-    media::{MediaStore, StoredMedia, USE_RECORD_INTERVAL, unused_cutoff},
-    store::StoreError,
+use surehook_messaging::{
+    media::{StoredMedia, USE_RECORD_INTERVAL, unused_cutoff},
+    message::MediaKind,
+    store::{DailySendCount, MessageStore},
+};
+use surehook_types::{
+    ids::{DestinationId, EventId, MediaId},
+    store_error::StoreError,
     time::Timestamp,
 };
 
 use super::{
     SqliteStore,
     row::{blob, corrupt_value, id, time},
+    sent_messages,
     writer::WriteTransaction,
 };
 
 const REMOVED_PER_SLICE: usize = 200;
 
 #[async_trait]
-impl MediaStore for SqliteStore {
+impl MessageStore for SqliteStore {
     async fn store_media(&self, upload: StoredMedia) -> Result<(), StoreError> {
         self.writer.write(move |tx| insert(tx, &upload)).await
     }
@@ -43,6 +49,19 @@ impl MediaStore for SqliteStore {
         // The file may have been removed in between.
         let is_there = self.writer.write(move |tx| record_use(tx, id, now)).await?;
         Ok(upload.filter(|_| is_there))
+    }
+
+    async fn count_sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {
+        self.readers
+            .read(move |connection| sent_messages::count_sent_on(connection, destination, day))
+            .await
+    }
+
+    async fn count_sent_by_day(
+        &self,
+        days: RangeInclusive<i32>,
+    ) -> Result<Vec<DailySendCount>, StoreError> {
+        self.readers.read(move |connection| sent_messages::list_by_day(connection, &days)).await
     }
 }
 

@@ -57,7 +57,6 @@ mod writer;
 use std::{
     collections::BTreeMap,
     fmt, fs,
-    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -66,17 +65,13 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     access::ApiToken,
-    attribute::AttributeFilter,
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::EventDecision,
-    delivery::Lease,
-    delivery::state::DeliveryStatus,
+    delivery::{Lease, state::DeliveryStatus},
     event::{DuplicateId, NewEvent, Payload},
     idempotency::{
         IdempotencyClaim, IdempotencyKey, IdempotencyStore, IdempotentRequest, StoredResponse,
     },
-    ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
-    key::{DedupKey, KeyDigest},
     lane::SavedLaneState,
     quarantine::{QuarantineResult, QuarantineStore, QuarantinedRequest},
     refused::{RefusedFilter, RefusedRequest},
@@ -84,14 +79,27 @@ use surehook_core::{
     rollup::{RollupCounts, RollupQuery},
     store::{
         AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, Configuration,
-        DailySendCount, DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore,
-        DuplicateDetail, EventDetail, EventFilter, EventRow, HeldClaim, IngestStore, JoinRequest,
-        JoinResult, ListPage, PageRequest, PruneReport, RemoveTokenResult, ReplayResult,
-        SettleResult, Settlement, StoreCounts, StoreError, StoreHealth,
+        DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, EventDetail,
+        EventFilter, EventRow, HeldClaim, IngestStore, JoinRequest, JoinResult, ListPage,
+        PageRequest, PruneReport, RemoveTokenResult, ReplayResult, SettleResult, Settlement,
+        StoreCounts, StoreHealth,
     },
+};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
+    store_error::StoreError,
     time::Timestamp,
 };
+use surehook_webhooks::{
+    attribute::AttributeFilter,
+    key::{DedupKey, KeyDigest},
+};
 
+pub use self::{
+    backup::{BackupError, DatabaseContents, backup, check_database},
+    inspect::{FolderInspection, inspect},
+    restore::{RestoreError, RestoreReport, restore},
+};
 use self::{
     cache::StoreCache,
     checkpoint::Checkpointer,
@@ -99,12 +107,6 @@ use self::{
     read::ReadPool,
     search_terms::EventTerms,
     writer::{WriteTransaction, Writer, WriterResources},
-};
-
-pub use self::{
-    backup::{BackupError, DatabaseContents, backup, check_database},
-    inspect::{FolderInspection, inspect},
-    restore::{RestoreError, RestoreReport, restore},
 };
 
 const DATABASE: &str = "surehook.db";
@@ -347,12 +349,6 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| crash_outcomes::record(tx, &outcome)).await
     }
 
-    async fn count_sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {
-        self.readers
-            .read(move |connection| sent_messages::count_sent_on(connection, destination, day))
-            .await
-    }
-
     async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError> {
         self.writer.write(move |tx| claims::renew(tx, &held, until)).await
     }
@@ -572,13 +568,6 @@ impl AdminStore for SqliteStore {
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError> {
         self.readers.read(move |connection| read::find_oldest_due(connection, now)).await
-    }
-
-    async fn count_sent_by_day(
-        &self,
-        days: RangeInclusive<i32>,
-    ) -> Result<Vec<DailySendCount>, StoreError> {
-        self.readers.read(move |connection| sent_messages::list_by_day(connection, &days)).await
     }
 
     fn health(&self) -> StoreHealth {

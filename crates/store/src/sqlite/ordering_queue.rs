@@ -9,8 +9,10 @@ use serde_json::Value;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
     delivery::state::DeliveryStatus,
-    ids::{DeliveryId, DestinationId, EventId},
     store::CancelResult,
+};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId},
     time::Timestamp,
 };
 

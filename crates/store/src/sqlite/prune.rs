@@ -17,14 +17,17 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
-    attribute::{Attributes, EventKind},
-    delivery::{DeadReason, state::DeliveryStatus},
-    ids::{DeliveryId, EventId},
+    delivery::state::DeliveryStatus,
     quarantine::QUARANTINE_RETENTION,
     retention::{EventStanding, ExpiredParts, RetentionPolicy, RetentionSpec},
     store::PruneReport,
+};
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DeliveryId, EventId},
     time::Timestamp,
 };
+use surehook_webhooks::attribute::{Attributes, EventKind};
 
 use super::{
     dead_letter_groups, key_index, media, quarantine, refused,

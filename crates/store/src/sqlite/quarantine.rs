@@ -9,9 +9,11 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
     event::HeaderBlock,
-    ids::{RequestId, SourceId},
     quarantine::{QUARANTINE_REQUESTS_MAX, QuarantineResult, QuarantinedRequest},
     store::PageRequest,
+};
+use surehook_types::{
+    ids::{RequestId, SourceId},
     time::Timestamp,
 };
 

@@ -12,12 +12,15 @@ use serde_json::from_str;
 use surehook_core::{
     decision::{UnroutedRoute, read_unrouted},
     event::Payload,
-    ids::{DeliveryId, DestinationId, EventId, Id, IdKind},
     route::RouteSpec,
     store::{
         AttemptRow, Configuration, DeliveryDetail, DeliveryRow, EVENT_ATTEMPTS_MAX, EventDetail,
-        EventRow, PastConfiguration, PastSource, StoreError, StoredObject,
+        EventRow, PastConfiguration, PastSource, StoredObject,
     },
+};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, Id, IdKind},
+    store_error::StoreError,
     time::Timestamp,
 };
 use tokio::sync::Semaphore;

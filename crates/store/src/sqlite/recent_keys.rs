@@ -22,7 +22,8 @@ use std::{
 };
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use surehook_core::{ids::EventId, key::KeyDigest, time::Timestamp};
+use surehook_types::{ids::EventId, time::Timestamp};
+use surehook_webhooks::key::KeyDigest;
 
 use super::{
     cache::KeyEntry,

@@ -4,11 +4,10 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
     event::HeaderBlock,
-    ids::RequestId,
     refused::{RefusedFilter, RefusedRequest, SAMPLES_MAX},
     store::PageRequest,
-    time::Timestamp,
 };
+use surehook_types::{ids::RequestId, time::Timestamp};
 
 use super::{
     list::IdRange,

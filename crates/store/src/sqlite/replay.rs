@@ -6,13 +6,16 @@ use rusqlite::{OptionalExtension, params};
 use serde_json::json;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
-    delivery::{DeadReason, state::DeliveryStatus},
-    ids::{DeliveryId, DestinationId, EventId, Id, IdKind, ReplayId, RequestId},
-    key::fingerprint,
+    delivery::state::DeliveryStatus,
     replay::{ReplaySpec, SkipReason},
     store::{REPLAY_INTERVAL, ReplayResult},
+};
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, Id, IdKind, ReplayId, RequestId},
     time::Timestamp,
 };
+use surehook_webhooks::key::fingerprint;
 
 use super::{
     dead_letter_groups, decisions, delivery_bodies, ordering_queue, prune,

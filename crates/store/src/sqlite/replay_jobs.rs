@@ -12,13 +12,16 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::from_str;
 use surehook_core::{
     delivery::state::DeliveryStatus,
-    ids::{DeliveryId, DestinationId, EventId, ReplayId},
     replay::{
         AdvanceReport, ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth,
         ReplayItemOutcome, ReplayPreview, ReplayProgress, ReplayRow, ReplaySpec, ReplayState,
         ReplayStore, ReplayTransition, SelectionReport, SkipReason, distribute,
     },
-    store::{PageRequest, StoreError},
+    store::PageRequest,
+};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, ReplayId},
+    store_error::StoreError,
     time::Timestamp,
 };
 

@@ -9,13 +9,16 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params, params_from_iter};
 use surehook_core::{
-    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
-    ids::{DeliveryId, DestinationId, EventId, ReplayId},
+    delivery::state::DeliveryStatus,
     replay::{
         PreviewDepth, REPLAY_ITEMS_MAX, ReplayAction, ReplayPreview, ReplaySpec, ReplayState,
         ReplayTransition, SelectionReport,
     },
-    store::StoreError,
+};
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, ReplayId},
+    store_error::StoreError,
     time::Timestamp,
 };
 

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use surehook_core::time::Timestamp;
+use surehook_types::time::Timestamp;
 
 use super::{
     DATABASE, OpenError,

@@ -14,13 +14,11 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, Statement, params};
-use surehook_core::{
-    rollup::{
-        BucketWidth, DecodeRollupError, RollupCounts, RollupQuery, RollupSubject, read_varint,
-        write_varint,
-    },
-    time::Timestamp,
+use surehook_core::rollup::{
+    BucketWidth, DecodeRollupError, RollupCounts, RollupQuery, RollupSubject, read_varint,
+    write_varint,
 };
+use surehook_types::time::Timestamp;
 
 use super::{
     row::{blob, corrupt_value, time},

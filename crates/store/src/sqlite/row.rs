@@ -5,14 +5,17 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use rusqlite::{Row, types::Type};
 use surehook_core::{
-    attribute::{Attributes, EventKind},
-    delivery::{AttemptFailure, DeadReason, FailureClass, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{HeaderBlock, Payload, RequestHead},
+    store::{AttemptRecord, AttemptRow, DeliveryRow, EventRow, NextStep},
+};
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass};
+use surehook_types::{
     ids::{Id, IdKind},
     name::Name,
-    store::{AttemptRecord, AttemptRow, DeliveryRow, EventRow, NextStep},
     time::Timestamp,
 };
+use surehook_webhooks::attribute::{Attributes, EventKind};
 use uuid::Uuid;
 
 use super::{attempt_timing, lanes::displayed_status};

@@ -6,10 +6,8 @@ mod tests;
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, functions::FunctionFlags};
-use surehook_core::{
-    ids::SourceId,
-    key::{DedupKey, KeyDigest},
-};
+use surehook_types::ids::SourceId;
+use surehook_webhooks::key::{DedupKey, KeyDigest};
 use uuid::Uuid;
 
 use super::{OpenError, dead_letter_groups, key_index};

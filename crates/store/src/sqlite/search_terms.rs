@@ -12,10 +12,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, params};
-use surehook_core::{
-    attribute::{Attributes, EventKind, SearchTerm},
-    ids::EventId,
-};
+use surehook_types::ids::EventId;
+use surehook_webhooks::attribute::{Attributes, EventKind, SearchTerm};
 use uuid::Uuid;
 
 use super::{

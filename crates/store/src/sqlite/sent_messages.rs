@@ -3,9 +3,10 @@
 use std::ops::RangeInclusive;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use surehook_core::{
+use surehook_core::store::SentMessage;
+use surehook_messaging::store::{DailySendCount, SENT_DAYS_KEPT};
+use surehook_types::{
     ids::{DeliveryId, DestinationId},
-    store::{DailySendCount, SENT_DAYS_KEPT, SentMessage},
     time::Timestamp,
 };
 
@@ -71,7 +72,7 @@ const SENT_ON: &str = "
     SELECT s.sent FROM destinations t JOIN sends_by_day s ON s.destination = t.seq
      WHERE t.id = ?1 AND s.day = ?2";
 
-/// Implements `DeliveryStore::count_sent_on`.
+/// Implements `MessageStore::count_sent_on`.
 pub(super) fn count_sent_on(
     connection: &Connection,
     destination: DestinationId,
@@ -88,7 +89,7 @@ const BY_DAY: &str = "
     SELECT t.id, s.day, s.sent FROM destinations t JOIN sends_by_day s ON s.destination = t.seq
      WHERE t.deleted_at IS NULL AND s.day BETWEEN ?1 AND ?2 ORDER BY s.day, t.id";
 
-/// Implements `AdminStore::count_sent_by_day`.
+/// Implements `MessageStore::count_sent_by_day`.
 pub(super) fn list_by_day(
     connection: &Connection,
     days: &RangeInclusive<i32>,

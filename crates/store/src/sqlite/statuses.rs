@@ -6,10 +6,13 @@ use serde_json::json;
 use surehook_core::{
     dead_letters::DeathCause,
     decision::{EventDecision, EventDecisionKind},
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{ProviderStatus, StatusUpdate},
-    ids::{DeliveryId, EventId},
     store::{ConfirmedDelivery, NextStep, SettleResult, Settlement},
+};
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DeliveryId, EventId},
     time::Timestamp,
 };
 

@@ -3,10 +3,9 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
     access::{ApiToken, Session},
-    ids::TokenId,
     store::RemoveTokenResult,
-    time::Timestamp,
 };
+use surehook_types::{ids::TokenId, time::Timestamp};
 
 use super::{
     read::collect_rows,

@@ -20,12 +20,12 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode};
-use surehook_core::{
+use surehook_types::{
     ids::{DestinationId, EventId, SourceId},
-    key::KeyDigest,
-    store::StoreError,
+    store_error::StoreError,
     time::Timestamp,
 };
+use surehook_webhooks::key::KeyDigest;
 use tokio::sync::{oneshot, watch};
 
 use super::{

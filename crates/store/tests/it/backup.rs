@@ -10,7 +10,7 @@ use std::{
 
 use surehook_core::{
     delivery::{Lease, LeaseToken},
-    store::{AdminStore as _, EventFilter, PageRequest, StoreError},
+    store::{AdminStore as _, EventFilter, PageRequest},
 };
 use surehook_store::{
     OpenError, SqliteStore, backup, check_database,
@@ -18,6 +18,7 @@ use surehook_store::{
     inspect, restore,
     sqlite::{BackupError, RestoreError},
 };
+use surehook_types::store_error::StoreError;
 
 use crate::harness::{NOW, SqliteHarness, open, open_file};
 

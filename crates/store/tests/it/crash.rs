@@ -9,10 +9,10 @@ use std::{
 use surehook_core::{
     delivery::state::DeliveryStatus,
     event::{NewDelivery, NewEvent},
-    ids::EventId,
-    store::{AdminStore, NextStep, StoreError},
+    store::{AdminStore, NextStep},
 };
 use surehook_store::conformance::StoreFixture;
+use surehook_types::{ids::EventId, store_error::StoreError};
 use tokio::task::JoinSet;
 
 use crate::{

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use rusqlite::params;
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{NewDeliveryBody, NewEvent},
-    ids::EventId,
     store::{NextStep, ReplayResult},
 };
+use surehook_retry::DeadReason;
 use surehook_store::conformance::StoreFixture;
+use surehook_types::ids::EventId;
 use tempfile::TempDir;
 
 use crate::harness::{SqliteHarness, open_file};

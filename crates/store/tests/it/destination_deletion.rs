@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use surehook_core::{
     decision::EventDecisionKind,
     delivery::{Lease, LeaseToken, state::DeliveryStatus},
-    ids::EventId,
     store::{AdminStore, ConfigChange, DeliveryStore},
 };
 use surehook_store::{SqliteStore, conformance::StoreFixture};
+use surehook_types::ids::EventId;
 
 use crate::harness::{SqliteHarness, assert_consistent, open, open_file};
 

@@ -10,14 +10,13 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     event::NewEvent,
-    ids::EventId,
-    store::{AdminStore, Store, StoreError},
-    time::Timestamp,
+    store::{AdminStore, Store},
 };
 use surehook_store::{
     SqliteOptions, SqliteStore,
     conformance::{StoreFixture, StoreHarness},
 };
+use surehook_types::{ids::EventId, store_error::StoreError, time::Timestamp};
 
 use crate::{
     child_process,
@@ -41,7 +40,7 @@ impl StoreHarness for SharedStoreHarness {
 fn large(fixture: &StoreFixture, number: usize) -> NewEvent {
     let mut event = fixture.event_with_key(&format!("k{number}"));
     let body: Vec<u8> = event.payload.body.iter().copied().cycle().take(16 * 1024).collect();
-    event.payload.fingerprint = surehook_core::key::fingerprint(&body);
+    event.payload.fingerprint = surehook_webhooks::key::fingerprint(&body);
     event.payload.body = body.into();
     event
 }

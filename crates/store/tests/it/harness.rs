@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use surehook_core::{
     delivery::state::DeliveryStatus,
     store::{AdminStore, DeliveryFilter, EventFilter, PageRequest, Store},
-    time::Timestamp,
 };
 use surehook_store::{SqliteOptions, SqliteStore, conformance::StoreHarness};
+use surehook_types::time::Timestamp;
 use tempfile::TempDir;
 
 /// The time of all tests.

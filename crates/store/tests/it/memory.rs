@@ -1,10 +1,8 @@
 //! What the SQLite store answers from memory, and the limit of its write queue.
 
-use surehook_core::{
-    ids::SourceId,
-    store::{AdminStore, ConfigChange, DeliveryStore, IngestStore, StoreError},
-};
+use surehook_core::store::{AdminStore, ConfigChange, DeliveryStore, IngestStore};
 use surehook_store::{SqliteOptions, SqliteStore, conformance::StoreFixture};
+use surehook_types::{ids::SourceId, store_error::StoreError};
 
 use crate::harness::{NOW, SqliteHarness};
 

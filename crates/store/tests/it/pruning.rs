@@ -8,9 +8,9 @@ use surehook_core::{
     event::{NewDeliveryBody, NewEvent},
     retention::RetentionSpec,
     store::NextStep,
-    time::HumanDuration,
 };
 use surehook_store::conformance::StoreFixture;
+use surehook_types::time::HumanDuration;
 
 use crate::harness::{SqliteHarness, open_file};
 

@@ -2,14 +2,12 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use surehook_core::{
-    ids::{DestinationId, Id, IdKind, ReplayId},
-    replay::{
-        AdvanceReport, NewReplay, ReplayAction, ReplayFilter, ReplayItemOutcome, ReplayRate,
-        ReplaySpec, ReplayState, ReplayStore as _, SelectionReport, SkipReason,
-    },
+use surehook_core::replay::{
+    AdvanceReport, NewReplay, ReplayAction, ReplayFilter, ReplayItemOutcome, ReplayRate,
+    ReplaySpec, ReplayState, ReplayStore as _, SelectionReport, SkipReason,
 };
 use surehook_store::SqliteStore;
+use surehook_types::ids::{DestinationId, Id, IdKind, ReplayId};
 use uuid::Uuid;
 
 use crate::harness::{NOW, open, open_file};

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use rusqlite::Connection;
-use surehook_core::{decision::EventDecisionKind, ids::EventId, store::AdminStore};
+use surehook_core::{decision::EventDecisionKind, store::AdminStore};
+use surehook_types::ids::EventId;
 
 use crate::harness::{open, open_file};
 

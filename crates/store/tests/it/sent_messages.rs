@@ -3,12 +3,13 @@
 use std::{path::Path, time::Duration};
 
 use surehook_core::{
-    delivery::{DeadReason, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{NewEvent, ProviderStatus, StatusUpdate},
-    ids::EventId,
     store::{AdminStore, NextStep, SentMessage, SettleResult, Settlement},
 };
+use surehook_retry::DeadReason;
 use surehook_store::conformance::StoreFixture;
+use surehook_types::ids::EventId;
 
 use crate::{
     child_process,

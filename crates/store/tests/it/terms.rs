@@ -3,11 +3,11 @@
 use std::{path::Path, time::Duration};
 
 use surehook_core::{
-    attribute::{AttributeFilter, AttributeName, Attributes, EventKind},
     event::NewEvent,
     store::{EventFilter, NextStep, PageRequest},
 };
 use surehook_store::conformance::StoreFixture;
+use surehook_webhooks::attribute::{AttributeFilter, AttributeName, Attributes, EventKind};
 
 use crate::harness::{SqliteHarness, open_file};
 

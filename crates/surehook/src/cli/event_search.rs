@@ -1,7 +1,7 @@
 //! Options that filter events.
 
 use clap::Args;
-use surehook_core::attribute::AttributeName;
+use surehook_webhooks::attribute::AttributeName;
 
 /// Filters on the deliveries and the body of events.
 #[derive(Clone, Debug, Default, Args)]

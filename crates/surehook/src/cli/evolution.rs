@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use surehook_core::channel::instance::PROTOCOLS;
+use surehook_messaging::instance::PROTOCOLS;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EvolutionCommand {

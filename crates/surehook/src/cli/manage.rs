@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use surehook_core::lane::Rate;
-use surehook_core::{access::Role, time::HumanDuration};
+use surehook_core::access::Role;
+use surehook_retry::rate::Rate;
+use surehook_types::time::HumanDuration;
 
 use super::GatewayArgs;
 

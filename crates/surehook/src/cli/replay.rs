@@ -2,11 +2,9 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use surehook_core::{
-    replay::StatusPattern,
-    time::{Clock as _, HumanDuration, Timestamp},
-};
+use surehook_core::replay::StatusPattern;
 use surehook_engine::system::SystemClock;
+use surehook_types::time::{Clock as _, HumanDuration, Timestamp};
 
 use super::{GatewayArgs, PageArgs};
 

@@ -1,7 +1,7 @@
 //! Arguments of `surehook send`.
 
 use clap::{ArgGroup, Args};
-use surehook_core::time::HumanDuration;
+use surehook_types::time::HumanDuration;
 
 use super::GatewayArgs;
 

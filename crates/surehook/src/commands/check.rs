@@ -9,22 +9,21 @@ use std::{
 };
 
 use surehook_core::{
-    address::AddressPolicy,
     destination::{
         DestinationSpecError,
-        proxy::ProxySpecError,
         stream::StreamSpecError,
         tls::{PemRef, TlsSpec},
     },
     source::SourceSpecError,
     store::{ConfigChange, Configuration},
-    verify::VerifySpecError,
 };
 use surehook_engine::{
     programs::AllowedPrograms,
     registry::{self, ConfigError, DestinationPolicy},
     tls::TrustStore,
 };
+use surehook_guard::{address::AddressPolicy, proxy::ProxySpecError};
+use surehook_webhooks::verify::VerifySpecError;
 
 use crate::settings::environment;
 

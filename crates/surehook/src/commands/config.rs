@@ -4,14 +4,14 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
-use surehook_core::{
-    address::AddressPolicy, secret::SecretError, store::Configuration, time::Clock as _,
-};
+use surehook_core::store::Configuration;
 use surehook_engine::{
     apply::plan_changes,
     system::{SystemClock, SystemRng},
 };
-use surehook_http::api::masked_spec;
+use surehook_guard::address::AddressPolicy;
+use surehook_server::api::masked_spec;
+use surehook_types::{secret::SecretError, time::Clock as _};
 
 use super::check::{ConfigCheckReport, check};
 use crate::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use surehook_core::redact::MASK;
+use surehook_types::redact::MASK;
 
 use super::{duplicates, timing};
 use crate::{

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 // Replaces literal secrets; `apply` refuses it.
-use surehook_core::redact::MASK;
+use surehook_types::redact::MASK;
 
 use crate::{
     cli::{ConfigFormat, ExportArgs},

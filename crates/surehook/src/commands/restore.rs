@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use serde_json::json;
-use surehook_core::time::Clock as _;
 use surehook_engine::system::SystemClock;
 use surehook_store::{OpenError, sqlite::RestoreError};
+use surehook_types::time::Clock as _;
 
 use super::backup::{checksum_file, data_folder, sha256};
 use crate::{cli::RestoreArgs, error::CliError, output};

@@ -6,8 +6,9 @@ use anyhow::anyhow;
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json, value::RawValue};
-use surehook_core::{destination::kind::DestinationKind, rng::Rng as _};
+use surehook_core::destination::kind::DestinationKind;
 use surehook_engine::system::SystemRng;
+use surehook_types::rng::Rng as _;
 
 use super::files;
 use crate::{

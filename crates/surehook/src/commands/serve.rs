@@ -5,20 +5,18 @@ use std::{net::SocketAddr, sync::Arc};
 use anyhow::Context as _;
 use surehook_core::{
     access::{ApiToken, Role},
-    address::AddressPolicy,
-    media::BucketSpecError,
-    rng::new_id,
     store::{AdminStore as _, Store},
-    time::Clock,
 };
 use surehook_engine::{
     ConfigChangeError, Engine, EngineParts,
     apply::{DesiredConfiguration, plan_changes},
-    connect::SystemResolver,
     system::{SystemClock, SystemRng},
 };
-use surehook_http::{ServerState, hash_token, new_token, server};
+use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
+use surehook_messaging::media::BucketSpecError;
+use surehook_server::{ServerState, hash_token, new_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
+use surehook_types::{rng::new_id, time::Clock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 

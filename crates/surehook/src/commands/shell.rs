@@ -40,5 +40,5 @@ pub(super) fn print_man_pages(args: &ManPageArgs) -> Result<(), CliError> {
 }
 
 pub(super) fn print_openapi() -> Result<(), CliError> {
-    Ok(output::print_line(surehook_http::openapi_document().trim_end())?)
+    Ok(output::print_line(surehook_server::openapi_document().trim_end())?)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
-use surehook_core::time::HumanDuration;
+use surehook_types::time::HumanDuration;
 
 use super::events::print_list;
 use crate::{

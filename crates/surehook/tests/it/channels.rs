@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use surehook_core::delivery::{DeadReason, FailureClass};
+use surehook_retry::{DeadReason, FailureClass};
 
 use crate::support::{
     WAIT_LIMIT, eventually,

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use serde_json::Value;
-use surehook_core::provider::{PROVIDERS, Provider};
+use surehook_webhooks::provider::{PROVIDERS, Provider};
 
 use crate::support::{
     gateway::{Gateway, route_settings},

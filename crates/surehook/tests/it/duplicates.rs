@@ -5,15 +5,13 @@ use std::collections::HashSet;
 use http::Method;
 use serde_json::{Value, json};
 use surehook_core::{
-    attribute::Attributes,
     decision::IntakeRecord,
     event::{DedupKeyClaim, NewEvent},
-    ids::EventId,
-    key::DedupKey,
     store::{AdminStore as _, AdmitResult, IngestStore as _},
-    time::Timestamp,
 };
 use surehook_store::{SqliteOptions, SqliteStore};
+use surehook_types::{ids::EventId, time::Timestamp};
+use surehook_webhooks::{attribute::Attributes, key::DedupKey};
 
 use crate::support::{
     WAIT_LIMIT,

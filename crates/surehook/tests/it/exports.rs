@@ -59,7 +59,7 @@ async fn event_and_delivery_lists_are_filtered_by_query() {
 }
 
 fn timestamp(secs: i64) -> String {
-    surehook_core::time::Timestamp::from_millis(secs * 1000).to_string()
+    surehook_types::time::Timestamp::from_millis(secs * 1000).to_string()
 }
 
 #[tokio::test]

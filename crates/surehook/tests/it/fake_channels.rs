@@ -3,10 +3,10 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use surehook_core::{
-    channel::{self, Channel, ChannelAccount, ChannelResponse, ComposedRequest, Message},
-    secret::Secret,
+use surehook_messaging::{
+    self, Channel, ChannelAccount, ChannelResponse, ComposedRequest, Message,
 };
+use surehook_types::secret::Secret;
 
 use crate::support::{
     WAIT_LIMIT,
@@ -32,7 +32,7 @@ struct ChannelClient {
 
 impl ChannelClient {
     fn new(name: &str, url: &str, sender: &str, token: &str) -> Self {
-        let channel = channel::find(name).unwrap();
+        let channel = surehook_messaging::find_channel(name).unwrap();
         let account = channel.build_account(Some(url), Some(sender), Secret::new(token)).unwrap();
         Self { channel, account, client: Client::new() }
     }

@@ -2,7 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
-use surehook_core::{provider::PROVIDERS, time::HumanDuration};
+use surehook_types::time::HumanDuration;
+use surehook_webhooks::provider::PROVIDERS;
 
 use crate::support::process::run_surehook;
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use surehook_core::provider::{self, RefusalPolicy};
+use surehook_webhooks::provider::{self, RefusalPolicy};
 
 use super::support::{client::HttpResponse, fake_clock::FakeClockGateway};
 
@@ -100,7 +100,7 @@ impl Sample {
         let kind_and_key = |event: &ExpectedEvent| {
             let key = event.dedup_key.as_deref().map(|key| match key {
                 "hash:body within 180 s" => {
-                    let hash = surehook_core::key::content_hash_key(&self.body());
+                    let hash = surehook_webhooks::key::content_hash_key(&self.body());
                     hash.as_str().to_owned()
                 }
                 key => key.strip_prefix("generic:").unwrap_or(key).to_owned(),

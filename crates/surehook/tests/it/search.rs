@@ -5,18 +5,22 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use surehook_core::{
+    decision::IntakeRecord,
+    event::{NewEvent, Payload, RequestHead},
+    store::{AdminStore as _, ConfigChange, IngestStore as _},
+};
+use surehook_store::{SqliteOptions, SqliteStore};
+use surehook_types::{
+    ids::{EventId, RequestId, SourceId},
+    time::Timestamp,
+};
+use surehook_webhooks::{
     attribute::{
         AttributeName::{self, Chat, MessageId, Phone, ProviderStatus},
         Attributes, EventKind,
     },
-    decision::IntakeRecord,
-    event::{NewEvent, Payload, RequestHead},
-    ids::{EventId, RequestId, SourceId},
     key::fingerprint,
-    store::{AdminStore as _, ConfigChange, IngestStore as _},
-    time::Timestamp,
 };
-use surehook_store::{SqliteOptions, SqliteStore};
 
 use crate::support::{gateway::Gateway, unix_now};
 

@@ -7,10 +7,9 @@ mod cases;
 use std::fmt;
 
 use http::Method;
-use surehook_core::{
+use surehook_types::{secret::Secret, time::Timestamp};
+use surehook_webhooks::{
     provider::{self, RefusalPolicy},
-    secret::Secret,
-    time::Timestamp,
     verify::Certificate,
 };
 

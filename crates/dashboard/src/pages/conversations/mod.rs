@@ -12,7 +12,7 @@ use axum::{Form, Router, extract::Query, routing::get};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::Value;
-use surehook_core::time::Timestamp;
+use surehook_types::time::Timestamp;
 
 use super::messages::{sender_names, status_badge};
 use crate::{

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use surehook_core::time::Timestamp;
+use surehook_types::time::Timestamp;
 
 use super::{
     api::{EventAttributes, EventDetails, TimelineItem, TimingItem, mask_people},

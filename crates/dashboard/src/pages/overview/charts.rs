@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
-use surehook_core::time::HumanDuration;
+use surehook_types::time::HumanDuration;
 
 use super::range::TimeRange;
 use crate::{

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use surehook_core::{
-    rollup::ChartGrid,
-    time::{HumanDuration, Timestamp},
-};
+use surehook_core::rollup::ChartGrid;
+use surehook_types::time::{HumanDuration, Timestamp};
 
 /// Presets: name, length and width of a point in seconds.
 const CHOICES: [(&str, u64, u64); 5] = [

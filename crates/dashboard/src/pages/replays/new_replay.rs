@@ -9,7 +9,7 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use surehook_core::time::Timestamp;
+use surehook_types::time::Timestamp;
 
 use crate::{
     client::{ApiError, ApiList, ApiPath, percent_encode},

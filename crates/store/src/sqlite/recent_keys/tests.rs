@@ -1,4 +1,5 @@
-use surehook_core::{ids::SourceId, key::DedupKey};
+use surehook_types::ids::SourceId;
+use surehook_webhooks::key::DedupKey;
 
 use super::*;
 use crate::sqlite::cache::ShortFingerprint;

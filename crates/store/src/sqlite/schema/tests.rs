@@ -1,6 +1,7 @@
 //! Migrations of older files, and rejected files.
 
-use surehook_core::{delivery::state::DeliveryStatus, time::Timestamp};
+use surehook_core::delivery::state::DeliveryStatus;
+use surehook_types::time::Timestamp;
 
 use super::{
     super::{DATABASE, SqliteOptions, SqliteStore, counts, recent_keys},
@@ -164,7 +165,7 @@ fn events_from_before_attributes_have_no_terms() {
 
     let migrated = open_writer(&file).unwrap();
 
-    let id = surehook_core::ids::EventId::from_uuid(Uuid::nil());
+    let id = surehook_types::ids::EventId::from_uuid(Uuid::nil());
     let event = super::super::read::find_event(&migrated, id).unwrap().unwrap().event;
     assert_eq!(event.key.as_deref(), Some("k"));
     assert!(event.kind.is_none() && event.attributes.is_empty());
@@ -195,7 +196,7 @@ fn delivery_from_before_message_ids_is_released_without_one() {
     drop(SqliteStore::open(&options, Timestamp::from_millis(50)).unwrap());
 
     let opened = open_reader(&folder.path().join(DATABASE)).unwrap();
-    let id = surehook_core::ids::DeliveryId::from_uuid(Uuid::nil());
+    let id = surehook_types::ids::DeliveryId::from_uuid(Uuid::nil());
     let row = super::super::read::find_delivery(&opened, id).unwrap().unwrap().delivery;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Pending, 0));
     assert_eq!((row.due_at, row.sent_id), (Some(Timestamp::from_millis(50)), None));
@@ -204,9 +205,8 @@ fn delivery_from_before_message_ids_is_released_without_one() {
 
 #[test]
 fn dead_deliveries_from_before_groups_get_one() {
-    use surehook_core::dead_letters::DeadLetterGroupFilter;
-    use surehook_core::delivery::DeadReason;
-    use surehook_core::store::PageRequest;
+    use surehook_core::{dead_letters::DeadLetterGroupFilter, store::PageRequest};
+    use surehook_retry::DeadReason;
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("old.db");

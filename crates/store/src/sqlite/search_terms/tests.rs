@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use surehook_core::{attribute::AttributeName, time::Timestamp};
+use surehook_types::time::Timestamp;
+use surehook_webhooks::attribute::AttributeName;
 
 use super::*;
 use crate::sqlite::schema::{self, query_plan};

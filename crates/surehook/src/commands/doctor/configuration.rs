@@ -4,7 +4,6 @@ use std::{net::IpAddr, sync::Arc};
 
 use http::Uri;
 use surehook_core::{
-    address::AddressPolicy,
     destination::{
         BUILTIN_INBOX,
         status_source::{
@@ -13,14 +12,17 @@ use surehook_core::{
     },
     quarantine::QuarantineStore as _,
     store::{AdminStore as _, Configuration, PageRequest, StoredObject},
-    time::Clock as _,
 };
 use surehook_engine::{
     apply::plan_changes,
-    connect::{ConnectError, GuardedConnector, SystemResolver},
     programs::AllowedPrograms,
     system::{SystemClock, SystemRng},
 };
+use surehook_guard::{
+    address::AddressPolicy,
+    connect::{ConnectError, GuardedConnector, SystemResolver},
+};
+use surehook_types::time::Clock as _;
 
 use super::Findings;
 use crate::{

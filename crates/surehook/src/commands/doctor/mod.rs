@@ -9,8 +9,8 @@ mod server;
 mod store;
 
 use serde_json::json;
-use surehook_core::time::Clock as _;
 use surehook_engine::system::SystemClock;
+use surehook_types::time::Clock as _;
 
 use crate::{
     cli::DoctorArgs,

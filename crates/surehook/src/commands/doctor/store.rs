@@ -2,8 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use surehook_core::time::Timestamp;
 use surehook_store::{OpenError, sqlite::FolderInspection};
+use surehook_types::time::Timestamp;
 
 use super::Findings;
 

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use serde_json::Value;
-use surehook_core::channel::{
+use surehook_messaging::{
     ChannelAccount,
     instance::{InstanceProxy, InstanceState, api},
 };

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use serde_json::Value;
-use surehook_core::channel::instance::{InstanceError, InstanceRequest};
+use surehook_messaging::instance::{InstanceError, InstanceRequest};
 
 use crate::{client::ApiClient, error::CliError};
 

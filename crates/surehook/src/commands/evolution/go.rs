@@ -1,7 +1,7 @@
 //! Evolution Go: the instance token connects, the server API key reads and changes settings.
 
 use anyhow::anyhow;
-use surehook_core::channel::{
+use surehook_messaging::{
     ChannelAccount,
     instance::{
         InstanceProxy, InstanceState,

@@ -9,7 +9,7 @@ use std::{borrow::Cow, path::Path};
 
 use anyhow::{Context as _, anyhow};
 use serde_json::{Value, json};
-use surehook_core::channel::{
+use surehook_messaging::{
     Recipient,
     instance::{InstanceLink, InstanceProxy, InstanceState},
 };
@@ -199,7 +199,7 @@ async fn set_proxy(args: &ProxyArgs) -> Result<(), CliError> {
     };
     // A password from standard input is never a reference such as env:NAME.
     let password = match (args.password_stdin, password.filter(|text| !text.is_empty())) {
-        (true, Some(text)) => Some(surehook_core::secret::Secret::new(text.into_owned())),
+        (true, Some(text)) => Some(surehook_types::secret::Secret::new(text.into_owned())),
         (false, Some(text)) => Some(target::parse_secret(&text, "--password")?),
         (_, None) => None,
     };

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use surehook_core::{
-    channel::{self, ChannelAccount},
-    destination::{DestinationSpec, kind::DestinationKind},
-    secret::{Secret, SecretRef},
-};
+use surehook_core::destination::{DestinationSpec, kind::DestinationKind};
+use surehook_messaging::ChannelAccount;
+use surehook_types::secret::{Secret, SecretRef};
 
 use crate::{
     cli::{EvolutionProduct, InstanceArgs},
@@ -75,7 +73,8 @@ impl InstanceTarget {
             EvolutionProduct::Go => "evolution-go",
             EvolutionProduct::Api => "evolution-api",
         };
-        let service = channel::find(name).ok_or_else(|| anyhow!("{name} is not known"))?;
+        let service =
+            surehook_messaging::find_channel(name).ok_or_else(|| anyhow!("{name} is not known"))?;
         let account = service.build_account(Some(&self.url), sender, key.clone());
         account
             .map_err(|error| CliError::refused(error).hint("Check --url, --instance and --token."))

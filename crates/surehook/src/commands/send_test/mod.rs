@@ -10,11 +10,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use surehook_core::{
-    provider::{self, Provider, SampleEvent},
-    time::Clock as _,
-};
 use surehook_engine::system::SystemClock;
+use surehook_types::time::Clock as _;
+use surehook_webhooks::provider::{self, Provider, SampleEvent};
 
 use self::sign::Signer;
 use super::files;

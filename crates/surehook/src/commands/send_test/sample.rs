@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use surehook_core::{provider::SampleEvent, rng::Rng as _, time::Timestamp};
 use surehook_engine::system::SystemRng;
+use surehook_types::{rng::Rng as _, time::Timestamp};
+use surehook_webhooks::provider::SampleEvent;
 
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 /// Time of seeded events, so that they are reproducible: 2026-01-01 12:00.
@@ -117,8 +118,9 @@ impl SampleGenerator {
 
 #[cfg(test)]
 mod tests {
+    use surehook_webhooks::provider::PROVIDERS;
+
     use super::*;
-    use surehook_core::provider::PROVIDERS;
 
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 

@@ -5,14 +5,16 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use http_body_util::Full;
 use serde_json::Value;
-use surehook_core::{
-    provider::{Provider, SampleEvent},
-    request::{IncomingRequest, OutgoingRequest},
+use surehook_engine::system::SystemClock;
+use surehook_types::{
     secret::{Secret, SecretRef},
     time::{Clock as _, Timestamp},
+};
+use surehook_webhooks::{
+    provider::{Provider, SampleEvent},
+    request::{IncomingRequest, OutgoingRequest},
     verify::{RequestSignature, Verifier, VerifyError, VerifySpec},
 };
-use surehook_engine::system::SystemClock;
 
 use super::sample::{SampleValues, TestEvent};
 use crate::{cli::SendTestArgs, client::ApiClient, error::CliError, settings::environment};
@@ -197,7 +199,7 @@ fn find_secret(source: &Value, secret: Option<&str>) -> Result<Secret, CliError>
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::provider;
+    use surehook_webhooks::provider;
 
     use super::*;
 

@@ -4,18 +4,18 @@ mod request;
 mod sign;
 mod verify;
 
-pub(super) use self::{sign::run as sign, verify::run as verify};
 use anyhow::{Context as _, anyhow};
 use serde_json::{Value, json};
-use surehook_core::{
+use surehook_core::source::{Source, SourceSpec};
+use surehook_engine::system::SystemClock;
+use surehook_types::{
     ids::SourceId,
     secret::{Secret, SecretRef},
-    source::{Source, SourceSpec},
     time::{Clock as _, Timestamp},
-    verify::{Verifier, VerifySpec, VerifySpecError},
 };
-use surehook_engine::system::SystemClock;
+use surehook_webhooks::verify::{Verifier, VerifySpec, VerifySpecError};
 
+pub(super) use self::{sign::run as sign, verify::run as verify};
 use crate::{cli::RequestArgs, error::CliError, settings::environment};
 
 /// A source built from command line arguments.

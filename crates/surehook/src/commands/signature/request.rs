@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use surehook_core::request::IncomingRequest;
+use surehook_webhooks::request::IncomingRequest;
 
 use crate::error::CliError;
 

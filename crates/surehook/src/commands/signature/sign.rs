@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use serde_json::{Map, json};
-use surehook_core::request::OutgoingRequest;
+use surehook_webhooks::request::OutgoingRequest;
 
 use super::{OfflineSource, now, print_json, request::OfflineRequest};
 use crate::{cli::SignArgs, commands::files, error::CliError, output};

@@ -2,8 +2,8 @@
 
 use anyhow::anyhow;
 use serde_json::{Map, Value, json};
-use surehook_core::{
-    inflate::DecodedRequest,
+use surehook_types::inflate::DecodedRequest;
+use surehook_webhooks::{
     provider::{EventKey, EventPart, ParsedRequest, ProviderReply},
     request::IncomingRequest,
     verify::diagnosis,
@@ -128,10 +128,10 @@ fn event_json(source: &OfflineSource, request: &IncomingRequest<'_>, part: &Even
         }
     }
     json!({
-        "kind": part.kind.as_ref().map(surehook_core::attribute::EventKind::as_str),
+        "kind": part.kind.as_ref().map(surehook_webhooks::attribute::EventKind::as_str),
         "key": key,
         "key_from": from,
-        "order": part.order.as_ref().map(surehook_core::key::DedupKey::as_str),
+        "order": part.order.as_ref().map(surehook_webhooks::key::DedupKey::as_str),
         "attributes": attributes,
         "ping": part.is_ping,
         "body_bytes": part.body.as_deref().unwrap_or(request.body).len(),

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, panic::AssertUnwindSafe};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use serde_json::json;
-use surehook_core::attribute::EventKind;
+use surehook_webhooks::attribute::EventKind;
 
 use crate::support::{
     browser::{Browser, ColorScheme, assert_accessible, axe, key},

@@ -13,18 +13,16 @@ use std::{
 use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
-use surehook_core::{
-    access::{ApiToken, Role},
-    address::AddressPolicy,
-    media::Bucket,
+use surehook_core::access::{ApiToken, Role};
+use surehook_engine::{Engine, EngineParts, programs::AllowedPrograms, system::SystemRng};
+use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
+use surehook_messaging::media::Bucket;
+use surehook_server::{ServerLimits, ServerState, hash_token, server};
+use surehook_store::{SqliteOptions, SqliteStore};
+use surehook_types::{
     rng::new_id,
     time::{Clock, Timestamp},
 };
-use surehook_engine::{
-    Engine, EngineParts, connect::SystemResolver, programs::AllowedPrograms, system::SystemRng,
-};
-use surehook_http::{ServerLimits, ServerState, hash_token, server};
-use surehook_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 

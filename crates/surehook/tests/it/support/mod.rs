@@ -63,6 +63,6 @@ pub(crate) fn unix_now() -> i64 {
 /// Parses a time of the API into Unix milliseconds.
 #[track_caller]
 pub(crate) fn millis(time: &Value) -> i64 {
-    let time: surehook_core::time::Timestamp = time.as_str().unwrap().parse().unwrap();
+    let time: surehook_types::time::Timestamp = time.as_str().unwrap().parse().unwrap();
     time.as_millis()
 }

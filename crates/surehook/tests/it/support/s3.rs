@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use surehook_core::media::{Bucket, BucketSpec};
+use surehook_messaging::media::{Bucket, BucketSpec};
 
 use super::tools::{Tool, vendor_file};
 

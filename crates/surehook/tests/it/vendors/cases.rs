@@ -3,11 +3,10 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use serde_json::{Value, json};
-use surehook_core::{
+use surehook_types::{secret::Secret, time::Timestamp};
+use surehook_webhooks::{
     provider::{self, ParsedRequest, SampleEvent},
     request::{IncomingRequest, OutgoingRequest},
-    secret::Secret,
-    time::Timestamp,
 };
 
 use crate::support::{unix_now, vendor_libraries::Webhook};

@@ -1,7 +1,7 @@
 //! Form fields of a source.
 
 use serde_json::{Map, Value};
-use surehook_core::provider::{self, PROVIDERS};
+use surehook_webhooks::provider::{self, PROVIDERS};
 
 use super::super::{EditableResource, ResourceChoice};
 use crate::{

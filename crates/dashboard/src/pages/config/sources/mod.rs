@@ -9,7 +9,7 @@ use axum::{Router, extract::Path, routing::get};
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
-use surehook_core::provider;
+use surehook_webhooks::provider;
 
 use self::fields::SourceResource;
 use super::{

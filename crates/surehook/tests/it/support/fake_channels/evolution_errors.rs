@@ -1,7 +1,7 @@
 //! The error responses of Evolution Go and Evolution API, and how each must be classified.
 
 use serde_json::{Value, json};
-use surehook_core::delivery::{
+use surehook_retry::{
     DeadReason::{self, PayloadError, Unrecoverable},
     FailureClass::{self, Ambiguous, Config, Permanent, Throttled, Transient},
 };

@@ -4,18 +4,16 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use surehook_core::{
-    channel::{
-        BackoffRequest,
-        ErrorScope::{
-            self, Account, App, Channel, Conversation, Country, Flow, Marketing, Message, Number,
-            Pair, Recipient, Template,
-        },
+use surehook_messaging::{
+    BackoffRequest,
+    ErrorScope::{
+        self, Account, App, Channel, Conversation, Country, Flow, Marketing, Message, Number, Pair,
+        Recipient, Template,
     },
-    delivery::{
-        DeadReason::{self, PayloadError, Unrecoverable},
-        FailureClass,
-    },
+};
+use surehook_retry::{
+    DeadReason::{self, PayloadError, Unrecoverable},
+    FailureClass,
 };
 
 #[derive(Clone, Debug)]

@@ -1,0 +1,298 @@
+//! The status of a message, from its delivery and from the status updates of the service.
+//!
+//! Status updates arrive in any order, more than once, or never. The furthest one counts, and a failure
+//! only if no update says that the message was delivered.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use surehook_messaging::{ChannelResponse, meta_errors, sender::parse_send_id};
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::time::Timestamp;
+use surehook_webhooks::{
+    attribute::AttributeName,
+    provider::{EventPart, MessageStatusUpdate},
+};
+
+use crate::{
+    delivery::state::DeliveryStatus,
+    event::{ProviderStatus, StatusUpdate},
+    store::NextStep,
+};
+
+/// Prefix of the event kind of a status update.
+const STATUS_KIND_PREFIX: &str = "status.";
+/// Retry delay of a failed message whose error code asks for no other.
+const RETRY_DELAY: Duration = Duration::from_secs(60);
+
+/// The status of a message.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageStatus {
+    /// Stored, not attempted yet.
+    Accepted,
+    /// Being sent, or waiting for a retry.
+    Sending,
+    /// Accepted by the service.
+    Sent,
+    /// Delivered to the recipient.
+    Delivered,
+    /// Read or played by the recipient.
+    Read,
+    /// Not delivered, and not retried.
+    Failed,
+    /// Cancelled by a user.
+    Cancelled,
+}
+
+impl MessageStatus {
+    /// All statuses, in the order in which a message passes them.
+    pub const ALL: [Self; 7] = [
+        Self::Accepted,
+        Self::Sending,
+        Self::Sent,
+        Self::Delivered,
+        Self::Read,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Sending => "sending",
+            Self::Sent => "sent",
+            Self::Delivered => "delivered",
+            Self::Read => "read",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+}
+
+/// The status of a message, from its newest delivery and all status updates.
+pub fn message_status(
+    delivery: DeliveryStatus,
+    attempts: u32,
+    updates: impl IntoIterator<Item = MessageStatusUpdate>,
+) -> MessageStatus {
+    match updates.into_iter().max() {
+        Some(MessageStatusUpdate::Read) => MessageStatus::Read,
+        Some(MessageStatusUpdate::Delivered) => MessageStatus::Delivered,
+        // Not final: a retry is scheduled, or a user has replayed it.
+        Some(MessageStatusUpdate::Failed) if !delivery.is_final() => MessageStatus::Sending,
+        Some(MessageStatusUpdate::Failed) => MessageStatus::Failed,
+        Some(MessageStatusUpdate::Sent) => MessageStatus::Sent,
+        None => match delivery {
+            DeliveryStatus::Succeeded | DeliveryStatus::Replayed => MessageStatus::Sent,
+            DeliveryStatus::Dead => MessageStatus::Failed,
+            DeliveryStatus::Cancelled => MessageStatus::Cancelled,
+            DeliveryStatus::InFlight => MessageStatus::Sending,
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled | DeliveryStatus::Held
+                if attempts > 0 =>
+            {
+                MessageStatus::Sending
+            }
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled | DeliveryStatus::Held => {
+                MessageStatus::Accepted
+            }
+        },
+    }
+}
+
+/// Parses a status update about one of our sends from an event of the Cloud API.
+///
+/// The attributes hold the message id of the service, our send id and the error code.
+pub fn parse_status_update(part: &EventPart, now: Timestamp) -> Option<StatusUpdate> {
+    let state = part.kind.as_ref()?.as_str().strip_prefix(STATUS_KIND_PREFIX)?;
+    let get = |target| part.attributes.iter().find(|(name, _)| *name == target);
+    let (_, id) = get(AttributeName::Object)?;
+    let (event, destination) = parse_send_id(id)?;
+    let said = match MessageStatusUpdate::parse(state)? {
+        MessageStatusUpdate::Sent | MessageStatusUpdate::Delivered | MessageStatusUpdate::Read => {
+            ProviderStatus::Sent
+        }
+        MessageStatusUpdate::Failed => ProviderStatus::Failed(next_step_after_failure(
+            get(AttributeName::Error).map(|(_, code)| code),
+            now,
+        )),
+    };
+    let sent_id = get(AttributeName::MessageId).map(|(_, id)| id.to_owned());
+    Some(StatusUpdate { event, destination, at: now, sent_id, status: said })
+}
+
+/// The next step after a failed message: it is no longer in flight, so it is retried unless its error code
+/// is permanent.
+fn next_step_after_failure(code: Option<&str>, now: Timestamp) -> NextStep {
+    let code = code.and_then(|code| code.parse::<u32>().ok());
+    let response = code.and_then(|code| meta_errors::parse_error(&json!({ "code": code }), 400));
+    match response {
+        Some(ChannelResponse { class: Some(FailureClass::Permanent), dead_reason, .. }) => {
+            NextStep::Dead(dead_reason.unwrap_or(DeadReason::Unrecoverable))
+        }
+        Some(response) => NextStep::RetryAt(now + response.backoff_after(1).unwrap_or(RETRY_DELAY)),
+        None => NextStep::Dead(DeadReason::Unrecoverable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use surehook_messaging::sender::send_id;
+    use surehook_types::ids::{DestinationId, EventId};
+    use surehook_webhooks::attribute::{Attributes, EventKind};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    #[test]
+    fn furthest_status_update_counts_in_any_order() {
+        use MessageStatus::{Accepted, Cancelled, Delivered, Failed, Read, Sending, Sent};
+        let cases: [(DeliveryStatus, u32, &[MessageStatusUpdate], MessageStatus); 24] = [
+            (DeliveryStatus::Pending, 0, &[], Accepted),
+            (DeliveryStatus::Held, 0, &[], Accepted),
+            (DeliveryStatus::Pending, 1, &[], Sending),
+            (DeliveryStatus::InFlight, 0, &[], Sending),
+            (DeliveryStatus::Scheduled, 2, &[], Sending),
+            (DeliveryStatus::Succeeded, 1, &[], Sent),
+            (DeliveryStatus::Dead, 3, &[], Failed),
+            (DeliveryStatus::Cancelled, 0, &[], Cancelled),
+            (DeliveryStatus::Succeeded, 1, &[MessageStatusUpdate::Sent], Sent),
+            (
+                DeliveryStatus::Succeeded,
+                1,
+                &[MessageStatusUpdate::Delivered, MessageStatusUpdate::Sent],
+                Delivered,
+            ),
+            (
+                DeliveryStatus::Succeeded,
+                1,
+                &[
+                    MessageStatusUpdate::Sent,
+                    MessageStatusUpdate::Read,
+                    MessageStatusUpdate::Delivered,
+                ],
+                Read,
+            ),
+            (
+                DeliveryStatus::Succeeded,
+                1,
+                &[MessageStatusUpdate::Read, MessageStatusUpdate::Read],
+                Read,
+            ),
+            (
+                DeliveryStatus::Succeeded,
+                1,
+                &[MessageStatusUpdate::Failed, MessageStatusUpdate::Sent],
+                Failed,
+            ),
+            (
+                DeliveryStatus::Succeeded,
+                1,
+                &[MessageStatusUpdate::Delivered, MessageStatusUpdate::Failed],
+                Delivered,
+            ),
+            (
+                DeliveryStatus::Succeeded,
+                1,
+                &[MessageStatusUpdate::Failed, MessageStatusUpdate::Read],
+                Read,
+            ),
+            // A retry is scheduled, or a user has replayed it.
+            (DeliveryStatus::Pending, 0, &[MessageStatusUpdate::Failed], Sending),
+            (
+                DeliveryStatus::Scheduled,
+                1,
+                &[MessageStatusUpdate::Sent, MessageStatusUpdate::Failed],
+                Sending,
+            ),
+            (DeliveryStatus::InFlight, 1, &[MessageStatusUpdate::Failed], Sending),
+            (DeliveryStatus::Held, 0, &[MessageStatusUpdate::Failed], Sending),
+            (
+                DeliveryStatus::Scheduled,
+                1,
+                &[MessageStatusUpdate::Failed, MessageStatusUpdate::Delivered],
+                Delivered,
+            ),
+            (DeliveryStatus::Dead, 1, &[MessageStatusUpdate::Failed], Failed),
+            (DeliveryStatus::Cancelled, 1, &[MessageStatusUpdate::Failed], Failed),
+            // An ambiguous send, resolved by a status update.
+            (DeliveryStatus::Dead, 1, &[MessageStatusUpdate::Delivered], Delivered),
+            (DeliveryStatus::Scheduled, 1, &[MessageStatusUpdate::Sent], Sent),
+        ];
+        for (delivery, attempts, updates, expected) in cases {
+            let found = message_status(delivery, attempts, updates.iter().copied());
+            assert_eq!(found, expected, "case: {delivery:?} {attempts} {updates:?}");
+        }
+    }
+
+    #[test]
+    fn status_names_of_all_services_are_parsed() {
+        let cases = [
+            ("sent", Some(MessageStatusUpdate::Sent)),
+            ("SERVER_ACK", Some(MessageStatusUpdate::Sent)),
+            ("DELIVERY_ACK", Some(MessageStatusUpdate::Delivered)),
+            ("Delivered", Some(MessageStatusUpdate::Delivered)),
+            ("READ", Some(MessageStatusUpdate::Read)),
+            ("played", Some(MessageStatusUpdate::Read)),
+            ("failed", Some(MessageStatusUpdate::Failed)),
+            ("undelivered", Some(MessageStatusUpdate::Failed)),
+            ("ERROR", Some(MessageStatusUpdate::Failed)),
+            ("PENDING", None),
+            ("queued", None),
+            ("DELETED", None),
+            ("", None),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(MessageStatusUpdate::parse(word), expected, "case: {word}");
+        }
+    }
+
+    #[test]
+    fn status_update_of_our_send_sets_next_step() {
+        let event = EventId::new(NOW, 1);
+        let destination = DestinationId::new(NOW, 2);
+        let ours = send_id(event, destination);
+        let again = |seconds| {
+            Some(ProviderStatus::Failed(NextStep::RetryAt(NOW + Duration::from_secs(seconds))))
+        };
+        let dead = |reason| Some(ProviderStatus::Failed(NextStep::Dead(reason)));
+        let cases = [
+            ("status.sent", &*ours, "", Some(ProviderStatus::Sent)),
+            ("status.delivered", &ours, "", Some(ProviderStatus::Sent)),
+            ("status.read", &ours, "", Some(ProviderStatus::Sent)),
+            ("status.failed", &ours, "131026", dead(DeadReason::Unrecoverable)),
+            ("status.failed", &ours, "131009", dead(DeadReason::PayloadError)),
+            ("status.failed", &ours, "131049", again(86_400)),
+            ("status.failed", &ours, "131000", again(60)),
+            ("status.failed", &ours, "131042", again(60)),
+            ("status.failed", &ours, "", dead(DeadReason::Unrecoverable)),
+            ("status.warning", &ours, "", None),
+            ("message.text", &ours, "", None),
+            ("status.sent", "order-5", "", None),
+        ];
+        for (kind, object, error, expected) in cases {
+            let mut attributes = Attributes::default();
+            attributes.push(AttributeName::Object, object);
+            attributes.push(AttributeName::MessageId, "wamid.1");
+            if !error.is_empty() {
+                attributes.push(AttributeName::Error, error);
+            }
+            let part = EventPart { kind: EventKind::new(kind), attributes, ..EventPart::default() };
+            let found = parse_status_update(&part, NOW);
+            assert_eq!(found.as_ref().map(|found| found.status), expected, "case: {kind} {error}");
+            if let Some(found) = found {
+                assert_eq!((found.event, found.destination), (event, destination));
+                assert_eq!(found.sent_id.as_deref(), Some("wamid.1"));
+            }
+        }
+    }
+}

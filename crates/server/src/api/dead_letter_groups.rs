@@ -1,0 +1,195 @@
+//! `/api/v1/dead-letters/groups`: dead letters grouped by cause.
+
+use std::{collections::HashMap, sync::Arc};
+
+use axum::{Json, extract::State};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_core::{
+    dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause},
+    store::PageRequest,
+};
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, GroupId},
+    name::Name,
+    redact::{self, SecretNames},
+    time::Timestamp,
+};
+
+use super::{
+    INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX, ListResponse,
+    deliveries::destination_names,
+    event_query::{find_destination, find_source},
+    extract::QueryParams,
+    parse_limit,
+};
+use crate::{
+    ServerState,
+    openapi::{ApiTable, Operation},
+    problem::Problem,
+};
+
+const SAMPLE_CHARS_MAX: usize = 500;
+
+/// Filter of a list of dead letter groups.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeadLetterGroupQuery {
+    /// Name of the destination.
+    #[schemars(with = "Option<Name>")]
+    destination: Option<String>,
+    /// Name of a source; matches groups with an event of it among their newest 100.
+    #[schemars(with = "Option<Name>")]
+    source: Option<String>,
+    /// Maximum number of rows per page; 50 by default.
+    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
+    limit: Option<String>,
+    /// `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+/// The dead letters of one destination that have the same cause.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DeadLetterGroup")]
+pub(crate) struct DeadLetterGroupResponse {
+    id: GroupId,
+    /// Name of the destination; null if it was deleted.
+    destination: Option<String>,
+    /// Failure class; null if unknown.
+    class: Option<FailureClass>,
+    /// HTTP status of the last response.
+    code: Option<u16>,
+    /// Why there was no response.
+    failure: Option<AttemptFailure>,
+    /// Why the most recent dead letter was given up.
+    reason: DeadReason,
+    /// Error message without its variable parts.
+    shape: String,
+    /// Beginning of the error message of `newest_delivery`, secrets masked. Null if there was none, or
+    /// retention has removed it.
+    sample: Option<String>,
+    /// Number of dead letters now.
+    count: u64,
+    /// When the first delivery died since the group was last empty.
+    first_seen: Timestamp,
+    /// When the most recent delivery died.
+    last_seen: Timestamp,
+    /// The newest delivery among the dead ones.
+    newest_delivery: DeliveryId,
+    newest_event: EventId,
+}
+
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list = Operation::new(
+        "list_dead_letter_groups",
+        "List dead letter groups, the most recently grown first.",
+    )
+    .query::<DeadLetterGroupQuery>()
+    .returns::<ListResponse<DeadLetterGroupResponse>>(200);
+    api.get("/api/v1/dead-letters/groups", list_groups, list)
+}
+
+async fn list_groups(
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<DeadLetterGroupQuery>,
+) -> Result<Json<ListResponse<DeadLetterGroupResponse>>, Problem> {
+    let limit = parse_limit(query.limit.as_deref())?.unwrap_or(LIMIT_DEFAULT);
+    let after = query.cursor.as_deref().map(parse_group_cursor).transpose()?;
+    let configuration = server.engine.store().configuration().await?;
+    let filter = DeadLetterGroupFilter {
+        destination: find_destination(&configuration, query.destination.as_deref())?,
+        source: find_source(&configuration, query.source.as_deref())?,
+        id: None,
+    };
+    let page =
+        server.engine.store().list_dead_letter_groups(filter, PageRequest { after, limit }).await?;
+    let (destinations, names) =
+        (destination_names(&configuration), configuration.all_secret_names());
+    let data =
+        page.rows.into_iter().map(|group| group_response(group, &destinations, &names)).collect();
+    Ok(Json(ListResponse { data, next_cursor: page.next.map(format_group_cursor) }))
+}
+
+fn format_group_cursor(cursor: DeadLetterGroupCursor) -> String {
+    format!("{}-{}", cursor.last_seen.as_millis(), cursor.id)
+}
+
+fn parse_group_cursor(text: &str) -> Result<DeadLetterGroupCursor, Problem> {
+    let parse = || {
+        let (last_seen, id) = text.split_once('-')?;
+        let last_seen = Timestamp::from_millis(last_seen.parse().ok()?);
+        Some(DeadLetterGroupCursor { last_seen, id: id.parse().ok()? })
+    };
+    parse().ok_or_else(|| Problem::invalid(INVALID_CURSOR))
+}
+
+/// Masks the error message, which may quote secrets of the request.
+fn group_response(
+    group: DeadLetterGroup,
+    destinations: &HashMap<DestinationId, String>,
+    names: &SecretNames,
+) -> DeadLetterGroupResponse {
+    let masked =
+        |text: &[u8]| String::from_utf8_lossy(&redact::mask_text(text, names).body).into_owned();
+    let DeathCause { class, code, failure, shape } = group.cause;
+    let (detail, response) = group.sample;
+    let detail = detail.map(String::into_bytes);
+    let message = if response.is_empty() { detail } else { Some(response) };
+    DeadLetterGroupResponse {
+        id: group.id,
+        destination: destinations.get(&group.destination).cloned(),
+        class,
+        code,
+        failure,
+        reason: group.reason,
+        shape: masked(shape.as_bytes()),
+        sample: message.map(|message| masked(&message).chars().take(SAMPLE_CHARS_MAX).collect()),
+        count: group.count,
+        first_seen: group.first_seen,
+        last_seen: group.last_seen,
+        newest_delivery: group.newest.0,
+        newest_event: group.newest.1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detail_and_response_are_both_masked() {
+        let at = Timestamp::from_millis(1);
+        let message = "refused: token=hush-hush";
+        for sample in [(Some(message.to_owned()), Vec::new()), (None, message.as_bytes().to_vec())]
+        {
+            let group = DeadLetterGroup {
+                id: "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap(),
+                destination: DestinationId::new(at, 1),
+                cause: DeathCause::from_damaged_body(),
+                reason: DeadReason::Unrecoverable,
+                count: 1,
+                first_seen: at,
+                last_seen: at,
+                newest: (DeliveryId::new(at, 1), EventId::new(at, 1)),
+                sample,
+            };
+            let sample =
+                group_response(group, &HashMap::new(), &SecretNames::builtin()).sample.unwrap();
+            assert_eq!(sample, "refused: token=•••");
+        }
+    }
+
+    #[test]
+    fn group_cursor_round_trips() {
+        let id: GroupId = "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap();
+        let cursor =
+            DeadLetterGroupCursor { last_seen: Timestamp::from_millis(1_800_000_000_123), id };
+        assert_eq!(parse_group_cursor(&format_group_cursor(cursor)).unwrap(), cursor);
+        for wrong in
+            ["", "5", "5-", "x-grp_7hpgsjnt8cg6t1pnx95w4j84c2", "5-evt_7hpgsjnt8cg6t1pnx95w4j84c2"]
+        {
+            assert!(parse_group_cursor(wrong).is_err(), "case: {wrong}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! `/api/v1/events`: search and inspect events.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use axum::{
+    Extension, Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use data_encoding::HEXLOWER;
+use http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use surehook_core::{
+    event::RequestHead,
+    store::{Configuration, EventDetail, EventFilter, EventRow, PageRequest},
+    timeline::{self, TimelineEntry},
+};
+use surehook_types::{
+    ids::{DeliveryId, EventId, RequestId, SourceId},
+    redact::{self, SecretNames},
+    time::Timestamp,
+};
+use surehook_webhooks::attribute::{Attributes, EventKind};
+
+use super::{
+    HeaderField,
+    deliveries::{self, DeliveryResponse},
+    duplicates::{self, DuplicateResponse},
+    etag::JsonWithETag,
+    event_query::{EventQuery, parse_filter},
+    export::{self, ExportPages, ListFormat, export},
+    extract::{PathParam, QueryParams, QueryParamsWithBodyValues},
+    page_request, parse_cursor, parse_limit,
+    redacted_body::{self, BODY_DESCRIPTION, BodyQuery, mask_headers},
+};
+use crate::{
+    ServerState,
+    auth::SecretAccess,
+    openapi::{ApiTable, Operation},
+    problem::Problem,
+};
+
+/// An event without its body.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Event")]
+pub(crate) struct EventResponse {
+    id: EventId,
+    request_id: RequestId,
+    /// Name of the source; null if it was deleted.
+    source: Option<String>,
+    /// Deduplication key.
+    key: Option<String>,
+    no_key: bool,
+    /// Event type, if the source's provider reports one.
+    kind: Option<EventKind>,
+    /// Searchable attributes.
+    attributes: Attributes,
+    received_at: Timestamp,
+    body_bytes: u64,
+    /// Number of duplicates received.
+    duplicate_count: u64,
+    last_duplicate_at: Option<Timestamp>,
+    /// Whether retention has removed the body.
+    body_removed: bool,
+}
+
+/// An event with its deliveries, duplicates and timeline.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "EventDetail")]
+pub(crate) struct EventDetailResponse {
+    #[serde(flatten)]
+    event: EventResponse,
+    /// SHA-256 of the body.
+    sha256: String,
+    /// The HTTP request; null if the body was removed.
+    request: Option<RequestHeadResponse>,
+    /// Oldest first.
+    deliveries: Vec<DeliveryResponse>,
+    /// First sightings of duplicates, oldest first.
+    duplicates: Vec<DuplicateResponse>,
+    /// Timeline, oldest first.
+    decisions: Vec<TimelineEntryResponse>,
+}
+
+/// One entry of an event's timeline.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TimelineEntry")]
+struct TimelineEntryResponse {
+    at: Timestamp,
+    /// What happened. Stable, for programs.
+    kind: &'static str,
+    /// What happened, for people.
+    text: String,
+    /// The delivery concerned.
+    delivery: Option<DeliveryId>,
+    /// Further data, depending on `kind`.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    #[schemars(with = "Map<String, Value>")]
+    detail: Value,
+}
+
+impl From<TimelineEntry> for TimelineEntryResponse {
+    fn from(TimelineEntry { at, kind, text, delivery, detail }: TimelineEntry) -> Self {
+        Self { at, kind, text, delivery, detail }
+    }
+}
+
+/// Head of an HTTP request, secrets masked.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RequestHead")]
+struct RequestHeadResponse {
+    path: String,
+    query: Option<String>,
+    remote: String,
+    headers: Vec<HeaderField>,
+}
+
+/// Description of the `body.PATH` filter.
+const BODY_FILTER_DESCRIPTION: &str = "`body.PATH=value` finds events by a value in a JSON body of up to 128 KiB, for \
+    example `body.data.object.id=42`. Separate names with dots and use indexes for arrays: \
+    `body.items.0.sku=A1`; a path that starts with `/` is a JSON pointer. Strings are compared by \
+    content, numbers by their spelling. Up to ten filters may be given; all must match. Bodies are \
+    searched one by one, so a page may be short: `searched` reports the progress. For viewers, \
+    `body.PATH` and `search` see masked bodies.";
+
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list = Operation::new("list_events", "List events, newest first.")
+        .query::<EventQuery>()
+        .description(BODY_FILTER_DESCRIPTION)
+        .returns::<EventList>(200)
+        .returns_media(200, export::MEDIA_TYPES)
+        .problem(503, &["too_many_exports"]);
+    let get =
+        Operation::new("get_event", "Get an event with its deliveries, duplicates and timeline.")
+            .path::<EventId>("id")
+            .returns::<EventDetailResponse>(200)
+            .with_conditional_get();
+    let body = Operation::new("get_event_body", "Get the body of an event, secrets masked.")
+        .description(BODY_DESCRIPTION)
+        .path::<EventId>("id")
+        .query::<BodyQuery>()
+        .returns_media(200, &["application/octet-stream"])
+        .problem(409, &["body_opaque"])
+        .problem(410, &["body_removed"]);
+    api.get("/api/v1/events", list_events, list).get("/api/v1/events/{id}", get_event, get).get(
+        "/api/v1/events/{id}/body",
+        get_event_body,
+        body,
+    )
+}
+
+/// An event in a list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ListedEvent {
+    #[serde(flatten)]
+    event: EventResponse,
+    /// Number of deliveries per status; statuses without deliveries are omitted.
+    #[schemars(with = "BTreeMap<String, u64>")]
+    deliveries: BTreeMap<&'static str, u64>,
+}
+
+/// One page of events, and how far the search went.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "EventList")]
+pub(crate) struct EventList {
+    data: Vec<ListedEvent>,
+    /// Pass it as `cursor` to get the next page; null on the last page. A page may be short without
+    /// being the last.
+    next_cursor: Option<String>,
+    searched: SearchProgress,
+}
+
+/// Progress of a search. A search that finds little returns a short page after a while.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SearchProgress {
+    /// Number of events examined.
+    events: usize,
+    /// When the oldest examined event was received; null if there was none.
+    until: Option<Timestamp>,
+}
+
+fn source_names(configuration: &Configuration) -> HashMap<SourceId, String> {
+    configuration.sources.iter().map(|s| (s.id, s.spec.name.to_string())).collect()
+}
+
+fn event_response(row: EventRow, sources: &HashMap<SourceId, String>) -> EventResponse {
+    EventResponse {
+        id: row.id,
+        request_id: row.request_id,
+        source: sources.get(&row.source).cloned(),
+        no_key: row.key.is_none(),
+        key: row.key,
+        kind: row.kind,
+        attributes: row.attributes,
+        received_at: row.received_at,
+        body_bytes: row.body_bytes,
+        duplicate_count: row.duplicates,
+        last_duplicate_at: row.last_duplicate_at,
+        body_removed: row.body_removed,
+    }
+}
+
+fn listed_event(row: EventRow, sources: &HashMap<SourceId, String>) -> ListedEvent {
+    let counts = row.deliveries.iter().map(|(status, count)| (status.as_str(), *count));
+    ListedEvent { deliveries: counts.collect(), event: event_response(row, sources) }
+}
+
+pub(crate) async fn list_events(
+    State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
+    QueryParamsWithBodyValues(query, body): QueryParamsWithBodyValues<EventQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let format = ListFormat::from_request(query.format.as_deref(), &headers)?;
+    let limit = parse_limit(query.limit.as_deref())?;
+    let after = parse_cursor(query.cursor.as_deref())?;
+    let configuration = server.engine.store().configuration().await?;
+    let mut filter = parse_filter(query, &body, &configuration)?;
+    let names = source_names(&configuration);
+    filter.masked_by = (!access.0).then(|| Arc::new(configuration));
+    if format != ListFormat::Json {
+        let pages = EventExport { server: Arc::clone(&server), filter, names, after, ended: false };
+        return export(&server, format, pages, limit).await;
+    }
+    let page = server.engine.store().events(filter, page_request(limit, after)).await?;
+    let next_cursor = page.next.map(|id| id.to_string());
+    let searched = SearchProgress { events: page.rows_scanned, until: page.last.map(|id| id.at()) };
+    let data = page.rows.into_iter().map(|row| listed_event(row, &names)).collect();
+    Ok(Json(EventList { data, next_cursor, searched }).into_response())
+}
+
+struct EventExport {
+    server: Arc<ServerState>,
+    filter: EventFilter,
+    names: HashMap<SourceId, String>,
+    after: Option<EventId>,
+    ended: bool,
+}
+
+impl ExportPages for EventExport {
+    type Row = ListedEvent;
+    const NAME: &'static str = "events";
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "request_id",
+        "source",
+        "key",
+        "no_key",
+        "kind",
+        "attributes",
+        "received_at",
+        "body_bytes",
+        "duplicate_count",
+        "last_duplicate_at",
+        "body_removed",
+        "deliveries",
+    ];
+
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<ListedEvent>>, Problem> {
+        if self.ended {
+            return Ok(None);
+        }
+        let page = PageRequest { after: self.after, limit };
+        let page = self.server.engine.store().events(self.filter.clone(), page).await?;
+        (self.after, self.ended) = (page.next, page.next.is_none());
+        Ok(Some(page.rows.into_iter().map(|row| listed_event(row, &self.names)).collect()))
+    }
+}
+
+pub(super) fn parse_id(id: &str) -> Result<EventId, Problem> {
+    id.parse().map_err(|_| Problem::not_found("event"))
+}
+
+pub(crate) async fn get_event(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<JsonWithETag<EventDetailResponse>, Problem> {
+    let id = parse_id(&id)?;
+    let detail =
+        server.engine.store().event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
+    let configuration = server.engine.store().configuration().await?;
+    Ok(JsonWithETag(StatusCode::OK, event_detail(detail, &configuration)))
+}
+
+fn event_detail(detail: EventDetail, configuration: &Configuration) -> EventDetailResponse {
+    let names = deliveries::destination_names(configuration);
+    let timeline =
+        timeline::build_timeline(&detail, &|destination| names.get(&destination).cloned());
+    let EventDetail { event: row, head, fingerprint, deliveries, duplicates, .. } = detail;
+    let secrets = configuration.secret_names(row.source);
+    let headers = head.as_ref().map(|head| head.headers.to_map()).unwrap_or_default();
+    EventDetailResponse {
+        event: event_response(row, &source_names(configuration)),
+        sha256: HEXLOWER.encode(&fingerprint),
+        request: head.map(|head| request_head(&head, &secrets)),
+        deliveries: deliveries
+            .into_iter()
+            .map(|row| deliveries::delivery_response(row, &names))
+            .collect(),
+        duplicates: duplicates
+            .iter()
+            .map(|row| duplicates::duplicate_response(row, &headers, &secrets))
+            .collect(),
+        decisions: timeline.into_iter().map(TimelineEntryResponse::from).collect(),
+    }
+}
+
+fn request_head(head: &RequestHead, secrets: &SecretNames) -> RequestHeadResponse {
+    RequestHeadResponse {
+        path: head.path.clone(),
+        query: head.query.as_deref().map(|query| redact::mask_query(query, secrets)),
+        remote: head.remote.to_string(),
+        headers: mask_headers(head.headers.lines(), secrets),
+    }
+}
+
+pub(crate) async fn get_event_body(
+    State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
+    PathParam(id): PathParam,
+    QueryParams(query): QueryParams<BodyQuery>,
+) -> Result<Response, Problem> {
+    let (id, exact) = (parse_id(&id)?, query.is_exact(access)?);
+    match server.engine.store().body(id).await? {
+        Some(payload) => {
+            let names = secret_names(&server, id).await?;
+            redacted_body::download_response(&id.to_string(), payload, &names, exact)
+        }
+        None => {
+            let removed = missing_body_problem(&server, id).await?;
+            Err(removed.unwrap_or_else(|| Problem::not_found("event with a body")))
+        }
+    }
+}
+
+/// The secret names that apply to an event's body.
+pub(super) async fn secret_names(
+    server: &ServerState,
+    id: EventId,
+) -> Result<SecretNames, Problem> {
+    let store = server.engine.store();
+    let detail = store.event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
+    Ok(store.configuration().await?.secret_names(detail.event.source))
+}
+
+/// Why an event has no body: it does not exist, or retention removed the body. `None` if neither.
+pub(super) async fn missing_body_problem(
+    server: &ServerState,
+    id: EventId,
+) -> Result<Option<Problem>, Problem> {
+    let store = server.engine.store();
+    let Some(event) = store.event_row(id).await? else {
+        return Ok(Some(Problem::not_found("event")));
+    };
+    if !event.body_removed {
+        return Ok(None);
+    }
+    let sources = store.configuration().await?.sources;
+    let source = sources.iter().find(|source| source.id == event.source);
+    Ok(Some(Problem::body_removed(
+        source.map(|source| (&source.spec.name, server.engine.retention_policy(&source.spec))),
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_field_has_an_export_column() {
+        let schema = schemars::schema_for!(ListedEvent).to_value();
+        let mut fields: Vec<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut columns = EventExport::COLUMNS.to_vec();
+        fields.sort_unstable();
+        columns.sort_unstable();
+        assert_eq!(columns, fields);
+    }
+}

@@ -1,0 +1,65 @@
+//! `/api/v1/inbox`: deliveries to the built-in test destination.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use schemars::JsonSchema;
+use serde::Serialize;
+use surehook_core::store::Configuration;
+use surehook_types::{ids::EventId, redact::SecretNames, time::Timestamp};
+
+use super::{
+    BodyContent, HeaderField, ListResponse,
+    redacted_body::{self, mask_headers},
+};
+use crate::{
+    ServerState,
+    openapi::{ApiTable, Operation},
+    problem::Problem,
+};
+
+/// One delivery as the destination received it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "InboxDelivery")]
+pub(crate) struct InboxDeliveryResponse {
+    arrived_at: Timestamp,
+    event: EventId,
+    headers: Vec<HeaderField>,
+    /// The first 16 KiB, secrets masked.
+    body: BodyContent,
+    /// Number of masked values in the body.
+    masked: usize,
+}
+
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let operation =
+        Operation::new("list_inbox", "List recent deliveries to `builtin:inbox`, newest first.")
+            .returns::<ListResponse<InboxDeliveryResponse>>(200);
+    api.get("/api/v1/inbox", list_inbox, operation)
+}
+
+pub(crate) async fn list_inbox(
+    State(server): State<Arc<ServerState>>,
+) -> Result<Json<ListResponse<InboxDeliveryResponse>>, Problem> {
+    let names = secret_names(&server.engine.store().configuration().await?);
+    let deliveries = server.engine.inbox().deliveries().into_iter().map(|arrival| {
+        let lines = arrival.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let (body, masked) = redacted_body::mask_body(&arrival.headers, &arrival.body, &names);
+        InboxDeliveryResponse {
+            arrived_at: arrival.at,
+            event: arrival.event,
+            headers: mask_headers(lines, &names),
+            body,
+            masked,
+        }
+    });
+    Ok(Json(ListResponse { data: deliveries.collect(), next_cursor: None }))
+}
+
+/// The secret names of all sources, and the headers that destinations add.
+fn secret_names(configuration: &Configuration) -> SecretNames {
+    let mut names = configuration.all_secret_names();
+    let added = configuration.destinations.iter().flat_map(|d| d.spec.headers.keys());
+    added.for_each(|header| names.add_header(header));
+    names
+}

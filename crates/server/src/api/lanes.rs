@@ -1,0 +1,220 @@
+//! `/api/v1/destinations/{id}/pause`, `/resume` and `/probe`, and the state of a destination's lane.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use surehook_core::{
+    destination::DestinationSpec,
+    lane::{BacklogDrain, LanePause},
+};
+use surehook_engine::LaneError;
+use surehook_retry::{circuit::CircuitState, rate::Rate};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId},
+    time::Timestamp,
+};
+
+use super::{
+    deliveries::{self, AttemptResponse},
+    etag::VersionedJson,
+    extract::{OptionalJson, PathParam},
+    resources::{self, ResourceRef, ResourceResponse},
+};
+use crate::{
+    ServerState,
+    openapi::{ApiTable, Operation},
+    problem::Problem,
+};
+
+const REASON_CHARS_MAX: usize = 500;
+
+/// Delivery state of a destination.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DestinationState {
+    paused: bool,
+    pause: Option<DestinationPause>,
+    #[schemars(with = "String", regex(pattern = "^(closed|open|half_open|ramp)$"))]
+    circuit: &'static str,
+    /// When the open circuit lets the next probe through.
+    open_until: Option<Timestamp>,
+    /// End of a rate limit that the destination requested (Retry-After).
+    cooling_until: Option<Timestamp>,
+    /// Pause of sending messages by quiet hours or a daily limit.
+    hold: Option<DestinationHold>,
+    drain: Option<DestinationDrain>,
+    /// Whether deliveries are held, because it is paused or its circuit is open.
+    holds: bool,
+}
+
+/// A pause of a destination.
+#[derive(Debug, Serialize, JsonSchema)]
+struct DestinationPause {
+    at: Timestamp,
+    reason: Option<String>,
+    /// Whether the gateway paused it automatically.
+    automatic: bool,
+}
+
+/// A time during which a destination sends no messages. Deliveries stay pending.
+#[derive(Debug, Serialize, JsonSchema)]
+struct DestinationHold {
+    until: Timestamp,
+    #[schemars(with = "String", regex(pattern = "^(quiet_hours|daily_limit)$"))]
+    why: &'static str,
+}
+
+/// Rate limit for the backlog after a pause.
+#[derive(Debug, Serialize, JsonSchema)]
+struct DestinationDrain {
+    rate: Rate,
+    /// Applies to deliveries created before this time.
+    until: Timestamp,
+}
+
+/// Runtime state in a destination's response.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct DestinationStatus {
+    /// Delivery state; null if the settings are unusable. Not covered by the `ETag`.
+    pub(super) state: Option<DestinationState>,
+}
+
+/// The state of a destination's lane; `None` if it has none because its settings are unusable.
+pub(super) fn destination_state(
+    server: &ServerState,
+    id: DestinationId,
+) -> Option<DestinationState> {
+    let state = server.engine.lane_state(id)?;
+    let holds = state.is_holding();
+    let open_until = match state.circuit {
+        CircuitState::Open { until, .. } => Some(until),
+        CircuitState::Closed | CircuitState::HalfOpen { .. } | CircuitState::Ramp { .. } => None,
+    };
+    let pause = |LanePause { at, reason, automatic }| DestinationPause { at, reason, automatic };
+    Some(DestinationState {
+        paused: state.paused.is_some(),
+        pause: state.paused.map(pause),
+        circuit: state.circuit.as_str(),
+        open_until,
+        cooling_until: state.cool_until,
+        hold: server
+            .engine
+            .lane_hold(id)
+            .map(|(until, why)| DestinationHold { until, why: why.as_str() }),
+        drain: state.drain.map(|BacklogDrain { rate, until }| DestinationDrain { rate, until }),
+        holds,
+    })
+}
+
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let operation = |id: &str, summary: &str| {
+        Operation::new(id, summary)
+            .path::<ResourceRef<DestinationSpec>>("id")
+            .problem(409, &["destination_misconfigured"])
+    };
+    let path = |what: &str| format!("/api/v1/destinations/{{id}}/{what}");
+    let pause_operation = operation("pause_destination", "Pause deliveries to a destination.")
+        .optional_body::<PauseRequest>(json!({ "reason": "maintenance" }))
+        .returns::<ResourceResponse<DestinationSpec>>(200)
+        .with_etag();
+    let resume_operation = operation("resume_destination", "Resume deliveries to a destination.")
+        .optional_body::<ResumeRequest>(json!({ "rate": "10/s" }))
+        .returns::<ResourceResponse<DestinationSpec>>(200)
+        .with_etag();
+    let probe_operation = operation(
+        "probe_destination",
+        "Attempt the next due delivery now, even if the destination is paused.",
+    )
+    .returns::<ProbeResponse>(200)
+    .problem(409, &["nothing_waits"]);
+    api.post(&path("pause"), pause_destination, pause_operation)
+        .post(&path("resume"), resume_destination, resume_operation)
+        .post(&path("probe"), probe_destination, probe_operation)
+}
+
+pub(super) async fn find_destination(
+    server: &ServerState,
+    id_or_name: &str,
+) -> Result<DestinationId, Problem> {
+    let configuration = server.engine.store().configuration().await?;
+    Ok(resources::find_resource::<DestinationSpec>(&configuration, id_or_name)?.id)
+}
+
+/// Request to pause a destination.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PauseRequest {
+    /// Reason, visible to your team.
+    #[schemars(length(max = REASON_CHARS_MAX))]
+    reason: Option<String>,
+}
+
+pub(crate) async fn pause_destination(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+    OptionalJson(request): OptionalJson<PauseRequest>,
+) -> Result<VersionedJson<Value>, Problem> {
+    if request.reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
+        let detail = format!("`reason` must have at most {REASON_CHARS_MAX} characters.");
+        return Err(Problem::invalid(detail));
+    }
+    server.engine.pause(find_destination(&server, &id).await?, request.reason).await?;
+    resources::resource_response::<DestinationSpec>(&server, &id, StatusCode::OK).await
+}
+
+/// Request to resume a destination.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResumeRequest {
+    /// Rate limit for the backlog; unlimited by default.
+    rate: Option<Rate>,
+}
+
+pub(crate) async fn resume_destination(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+    OptionalJson(request): OptionalJson<ResumeRequest>,
+) -> Result<VersionedJson<Value>, Problem> {
+    server.engine.resume(find_destination(&server, &id).await?, request.rate).await?;
+    resources::resource_response::<DestinationSpec>(&server, &id, StatusCode::OK).await
+}
+
+/// Result of a probe.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ProbeResponse {
+    /// The attempted delivery.
+    delivery: DeliveryId,
+    succeeded: bool,
+    attempt: AttemptResponse,
+    /// State of the destination after the probe.
+    state: Option<DestinationState>,
+}
+
+pub(crate) async fn probe_destination(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ProbeResponse>, Problem> {
+    let id = find_destination(&server, &id).await?;
+    let attempt = server.engine.probe(id).await?;
+    let names = server.engine.store().configuration().await?.all_secret_names();
+    Ok(Json(ProbeResponse {
+        delivery: attempt.delivery,
+        succeeded: attempt.attempt.class.is_none(),
+        attempt: deliveries::attempt_response(&attempt, &names),
+        state: destination_state(&server, id),
+    }))
+}
+
+impl From<LaneError> for Problem {
+    fn from(error: LaneError) -> Self {
+        let code = match error {
+            LaneError::NoLane => "destination_misconfigured",
+            LaneError::NothingPending => "nothing_waits",
+            LaneError::Store(error) => return Self::from(error),
+        };
+        Self::new(StatusCode::CONFLICT, code, error.to_string())
+    }
+}

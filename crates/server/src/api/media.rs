@@ -1,0 +1,199 @@
+//! `/api/v1/media`: files for messages. Files are streamed through and never held in memory.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::HttpBody as _,
+    extract::{Request, State},
+};
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt as _;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_engine::media::{MediaLinkError, MediaUploadError, NewMediaFile};
+use surehook_messaging::{
+    media::{self, DetectedMediaType, StoredMedia},
+    message::MediaKind,
+};
+use surehook_types::{ids::MediaId, time::Timestamp};
+
+use super::{
+    extract::{PathParam, QueryParams},
+    idempotency::IdempotencyContext,
+    lanes,
+};
+use crate::{
+    ServerState,
+    openapi::{ApiTable, Operation},
+    problem::Problem,
+};
+
+/// Options of an upload.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UploadQuery {
+    /// File name.
+    #[serde(default)]
+    filename: Option<String>,
+    /// Name or id of a `whatsapp-cloud` destination: uploads the file to the Cloud API instead of the
+    /// bucket.
+    #[serde(default)]
+    destination: Option<String>,
+}
+
+/// A file stored at the Cloud API.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct CloudMediaFile {
+    /// Id at the Cloud API, valid for 30 days: `"image": { "media_id": "…" }`.
+    media_id: String,
+    /// Default message type of the file.
+    kind: MediaKind,
+    /// Media type detected from the bytes.
+    mime_type: String,
+    /// Size in bytes.
+    size: u64,
+    filename: Option<String>,
+}
+
+/// An uploaded file.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(crate) enum UploadResponse {
+    Bucket(MediaFileResponse),
+    CloudApi(CloudMediaFile),
+}
+
+/// A file stored in the bucket.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "MediaFile")]
+pub(crate) struct MediaFileResponse {
+    /// Id to use in messages: `"image": { "file": "med_…" }`.
+    id: MediaId,
+    /// Default message type of the file.
+    kind: MediaKind,
+    /// Media type detected from the bytes.
+    mime_type: String,
+    /// Size in bytes.
+    size: u64,
+    filename: Option<String>,
+    created_at: Timestamp,
+}
+
+impl From<StoredMedia> for MediaFileResponse {
+    fn from(upload: StoredMedia) -> Self {
+        let StoredMedia { id, kind, mime_type, size, filename, created_at, .. } = upload;
+        Self { id, kind, mime_type, size, filename, created_at }
+    }
+}
+
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let upload = Operation::new("upload_media", "Upload a file for messages.")
+        .description(
+            "The body is the file, with its `Content-Type` and `Content-Length`; the media type is \
+             detected from the bytes. The file is stored in the bucket of `[media]`, and messages refer \
+             to it by id; each attempt creates a new link to it. With `destination` it is uploaded to the \
+             Cloud API instead. An `Idempotency-Key` covers URL, type and length here; the bytes are \
+             not compared.",
+        )
+        .query::<UploadQuery>()
+        .accepts_bytes()
+        .returns::<UploadResponse>(201)
+        .problem(404, &["not_found"])
+        .problem(400, &["bad_body"])
+        .problem(408, &["body_timeout"])
+        .problem(409, &["media_not_configured"])
+        .problem(411, &["length_required"])
+        .problem(413, &["body_too_large"])
+        .problem(422, &["unfit_media"])
+        .problem(502, &["media_refused"]);
+    let get = Operation::new("get_media", "Get an uploaded file's metadata.")
+        .path::<MediaId>("id")
+        .returns::<MediaFileResponse>(200);
+    api.post("/api/v1/media", upload_media, upload).get("/api/v1/media/{id}", get_media, get)
+}
+
+pub(crate) async fn upload_media(
+    State(server): State<Arc<ServerState>>,
+    IdempotencyContext(identity): IdempotencyContext,
+    QueryParams(query): QueryParams<UploadQuery>,
+    request: Request,
+) -> Result<(StatusCode, Json<UploadResponse>), Problem> {
+    let file = new_file(request, query.filename.as_deref())?;
+    if let Some(name) = &query.destination {
+        let destination = lanes::find_destination(&server, name).await?;
+        let (size, filename) = (file.size, file.filename.clone());
+        let (found, media_id) = server.engine.upload_to(destination, file).await?;
+        let DetectedMediaType { kind, mime_type, .. } = found;
+        let uploaded = CloudMediaFile { media_id, kind, mime_type, size, filename };
+        return Ok((StatusCode::CREATED, Json(UploadResponse::CloudApi(uploaded))));
+    }
+    let now = server.engine.clock().now();
+    let media = Arc::clone(server.engine.media());
+    let upload = media.upload(identity.id(""), file, now).await?;
+    Ok((StatusCode::CREATED, Json(UploadResponse::Bucket(upload.into()))))
+}
+
+pub(crate) async fn get_media(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<MediaFileResponse>, Problem> {
+    let not_found = || Problem::not_found("file");
+    let id = id.parse().map_err(|_| not_found())?;
+    let upload = server.engine.media().find(id).await?.ok_or_else(not_found)?;
+    Ok(Json(upload.into()))
+}
+
+fn new_file(request: Request, filename: Option<&str>) -> Result<NewMediaFile, Problem> {
+    let claimed = content_type(request.headers());
+    let body = request.into_body();
+    let Some(size) = body.size_hint().exact() else {
+        let detail = "Send the size of the file in Content-Length.";
+        let status = StatusCode::LENGTH_REQUIRED;
+        return Err(Problem::new(status, "length_required", detail).close());
+    };
+    let body = body.map_err(Into::into).boxed_unsync();
+    Ok(NewMediaFile { body, size, claimed, filename: filename.and_then(media::sanitize_filename) })
+}
+
+fn content_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    // The default of `curl --data-binary` says nothing about the file.
+    Some(value.to_owned()).filter(|value| value != "application/x-www-form-urlencoded")
+}
+
+impl From<MediaLinkError> for Problem {
+    fn from(error: MediaLinkError) -> Self {
+        let (status, code) = match &error {
+            MediaLinkError::Unknown(_) | MediaLinkError::Limit(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "unsendable")
+            }
+            MediaLinkError::NotConfigured | MediaLinkError::OtherBucket(_) => {
+                (StatusCode::CONFLICT, "media_not_configured")
+            }
+            MediaLinkError::Store(cause) => return Self::from(cause.clone()),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<MediaUploadError> for Problem {
+    fn from(error: MediaUploadError) -> Self {
+        let (status, code) = match &error {
+            MediaUploadError::NotConfigured => (StatusCode::CONFLICT, "media_not_configured"),
+            MediaUploadError::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            MediaUploadError::UnsupportedDestination => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "invalid")
+            }
+            MediaUploadError::Limit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unfit_media"),
+            MediaUploadError::Truncated => (StatusCode::BAD_REQUEST, "bad_body"),
+            MediaUploadError::TimedOut => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+            MediaUploadError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+            MediaUploadError::Refused(_) => (StatusCode::BAD_GATEWAY, "media_refused"),
+            MediaUploadError::Store(cause) => return Self::from(cause.clone()),
+        };
+        let problem = Self::new(status, code, error.to_string()).close();
+        if status == StatusCode::SERVICE_UNAVAILABLE { problem.retry_after(1) } else { problem }
+    }
+}

@@ -1,0 +1,551 @@
+//! `/api/v1/replays`: replay many deliveries as a background job.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use surehook_core::{
+    dead_letters::DeadLetterGroupFilter,
+    delivery::state::DeliveryStatus,
+    idempotency::IdempotentRequest,
+    replay::{
+        ChangeReplayResult, NOTE_CHARS_MAX, PreviewDepth, REPLAY_ITEMS_MAX, ReplayAction,
+        ReplayFilter, ReplayItemOutcome, ReplayPreview, ReplayProgress, ReplayRate, ReplayRow,
+        ReplaySpec, ReplayState, ReplayTransition, SEARCH_CHARS_MAX, SkipReason, StatusPattern,
+    },
+    store::{Configuration, PageRequest},
+};
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{
+    ids::{DestinationId, GroupId, ReplayId, SourceId},
+    name::Name,
+    object,
+    time::Timestamp,
+};
+use surehook_webhooks::attribute::EventKind;
+
+use super::{
+    LIMIT_MAX, ListResponse,
+    deliveries::destination_names,
+    extract::{JsonBody, PathParam, QueryParams},
+    idempotency::IdempotencyContext,
+    page_request, parse_cursor, parse_limit, unfiltered_page,
+};
+use crate::{
+    ServerState,
+    openapi::{ApiTable, Operation},
+    problem::Problem,
+};
+
+/// Selects the events and deliveries of a replay. Refers to sources and destinations by name.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "ReplayFilter")]
+pub(crate) struct ReplayFilterSpec {
+    /// Name of the event's source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
+    source: Option<String>,
+    /// Event kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<EventKind>,
+    /// Name of the destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
+    destination: Option<String>,
+    /// Delivery status: `dead` or `succeeded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<DeliveryStatus>,
+    /// Why the delivery is dead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<DeadReason>,
+    /// Id of the dead letter group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<GroupId>,
+    /// Failure class of the last attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<FailureClass>,
+    /// HTTP status of the last attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<StatusPattern>,
+    /// Event received at this time or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+    /// Event received before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    /// Exact deduplication key of the event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    key: Option<String>,
+    /// Text in the event's key or in the detail of the last attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = SEARCH_CHARS_MAX))]
+    search: Option<String>,
+}
+
+/// Request to create a replay job.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateReplayRequest {
+    verb: ReplayAction,
+    #[serde(default, deserialize_with = "object::required")]
+    filter: ReplayFilterSpec,
+    /// Destination of missing events; only with `send_missing`.
+    #[schemars(with = "Option<Name>")]
+    to: Option<String>,
+    /// Maximum rate.
+    #[serde(default)]
+    rate: ReplayRate,
+    /// Note for people.
+    #[schemars(length(max = NOTE_CHARS_MAX))]
+    note: Option<String>,
+    /// Only return a preview.
+    #[serde(default)]
+    dry_run: bool,
+    /// With `dry_run`: examine at most 20,000 rows, for a fast response.
+    #[serde(default)]
+    quick: bool,
+}
+
+/// Request to replay dead letters.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReprocessRequest {
+    #[serde(default, deserialize_with = "object::required")]
+    filter: ReplayFilterSpec,
+    /// Maximum rate.
+    #[serde(default)]
+    rate: ReplayRate,
+    /// Note for people.
+    #[schemars(length(max = NOTE_CHARS_MAX))]
+    note: Option<String>,
+    /// Only return a preview.
+    #[serde(default)]
+    dry_run: bool,
+    /// With `dry_run`: examine at most 20,000 rows, for a fast response.
+    #[serde(default)]
+    quick: bool,
+}
+
+/// Page of a list of replay jobs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplayQuery {
+    /// Maximum number of rows per page; 50 by default.
+    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
+    limit: Option<String>,
+    /// `next_cursor` of the previous page.
+    #[schemars(with = "Option<ReplayId>")]
+    cursor: Option<String>,
+}
+
+/// A replay job and its progress.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ReplayJob")]
+pub(crate) struct ReplayJobResponse {
+    id: ReplayId,
+    verb: ReplayAction,
+    filter: ReplayFilterSpec,
+    /// Destination of missing events.
+    to: Option<String>,
+    rate: ReplayRate,
+    note: Option<String>,
+    state: ReplayState,
+    created_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    /// Whether more was selected than one job can hold; the rest needs another job.
+    capped: bool,
+    /// Counts per destination.
+    destinations: BTreeMap<String, ReplayCounts>,
+    #[serde(flatten)]
+    counts: ReplayCounts,
+}
+
+/// Counts of a job or of one destination in it:
+/// `selected = succeeded + dead + cancelled + skipped + waiting + left`.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ReplayCounts {
+    selected: u64,
+    /// Items for which a delivery was created.
+    dispatched: u64,
+    succeeded: u64,
+    dead: u64,
+    cancelled: u64,
+    /// Items that were not replayed, by reason in `skipped_by_reason`.
+    skipped: u64,
+    /// Items still to be delivered.
+    waiting: u64,
+    /// Items never delivered because the job was cancelled.
+    left: u64,
+    skipped_by_reason: BTreeMap<&'static str, u64>,
+}
+
+/// What a replay job would do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ReplayPreview")]
+pub(crate) struct ReplayPreviewResponse {
+    dry_run: bool,
+    count: u64,
+    /// Whether all rows were examined; if not, there are at least `count`.
+    complete: bool,
+    /// When the oldest event was received.
+    oldest: Option<Timestamp>,
+    newest: Option<Timestamp>,
+    rate: ReplayRate,
+    estimate_seconds: f64,
+    by_destination: BTreeMap<String, u64>,
+}
+
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let create = |operation: Operation| {
+        operation
+            .returns::<ReplayJobResponse>(202)
+            .returns::<ReplayPreviewResponse>(200)
+            .problem(409, &["replay_overlaps"])
+            .description("Returns 202 with the job, or 200 with a preview if `dry_run` is true.")
+    };
+    let change = |id: &str, summary: &str| {
+        Operation::new(id, summary)
+            .path::<ReplayId>("id")
+            .returns::<ReplayJobResponse>(200)
+            .problem(409, &["replay_state"])
+            .description("If the job is already in that state, it is returned unchanged.")
+    };
+    let example = json!({ "verb": "retry_failed", "filter": { "destination": "crm" } });
+    let create_replay_operation = create(Operation::new("create_replay", "Create a replay job."))
+        .body::<CreateReplayRequest>(example);
+    let reprocess_operation =
+        create(Operation::new("reprocess_dead_letters", "Create a job that replays dead letters."))
+            .body::<ReprocessRequest>(
+                json!({ "filter": { "destination": "crm" }, "dry_run": true }),
+            );
+    let list = Operation::new("list_replays", "List replay jobs, newest first.")
+        .query::<ReplayQuery>()
+        .returns::<ListResponse<ReplayJobResponse>>(200);
+    let get = Operation::new("get_replay", "Get a replay job and its progress.")
+        .path::<ReplayId>("id")
+        .returns::<ReplayJobResponse>(200);
+    let cancel =
+        change("cancel_replay", "Cancel a replay job. Deliveries already created continue.");
+    let jobs = "/api/v1/replays";
+    api.get(jobs, list_replays, list)
+        .post(jobs, create_replay, create_replay_operation)
+        .get(&format!("{jobs}/{{id}}"), get_replay, get)
+        .post(
+            &format!("{jobs}/{{id}}/pause"),
+            pause_replay,
+            change("pause_replay", "Pause a replay job."),
+        )
+        .post(
+            &format!("{jobs}/{{id}}/resume"),
+            resume_replay,
+            change("resume_replay", "Resume a paused replay job."),
+        )
+        .post(&format!("{jobs}/{{id}}/cancel"), cancel_replay, cancel)
+        .post("/api/v1/dead-letters/reprocess", reprocess_dead_letters, reprocess_operation)
+}
+
+fn find_source_id(configuration: &Configuration, name: &str) -> Result<SourceId, Problem> {
+    let found = configuration.sources.iter().find(|source| source.spec.name.as_str() == name);
+    let unknown = || Problem::invalid(format!("No source is named `{name}`."));
+    found.map(|source| source.id).ok_or_else(unknown)
+}
+
+fn find_destination_id(
+    configuration: &Configuration,
+    name: &str,
+) -> Result<DestinationId, Problem> {
+    let found = configuration.destinations.iter().find(|to| to.spec.name.as_str() == name);
+    let unknown = || Problem::invalid(format!("No destination is named `{name}`."));
+    found.map(|to| to.id).ok_or_else(unknown)
+}
+
+fn build_spec(
+    request: CreateReplayRequest,
+    configuration: &Configuration,
+) -> Result<ReplaySpec, Problem> {
+    let ReplayFilterSpec {
+        kind,
+        status,
+        reason,
+        group,
+        class,
+        code,
+        since,
+        until,
+        key,
+        search,
+        ..
+    } = request.filter;
+    let spec = ReplaySpec {
+        verb: request.verb,
+        filter: ReplayFilter {
+            source: request
+                .filter
+                .source
+                .map(|name| find_source_id(configuration, &name))
+                .transpose()?,
+            destination: request
+                .filter
+                .destination
+                .map(|name| find_destination_id(configuration, &name))
+                .transpose()?,
+            kind,
+            status,
+            reason,
+            group,
+            class,
+            code,
+            since,
+            until,
+            key,
+            search,
+        },
+        to: request.to.map(|name| find_destination_id(configuration, &name)).transpose()?,
+        rate: request.rate,
+        note: request.note,
+    };
+    spec.check().map_err(|invalid| Problem::invalid(invalid.to_string()))?;
+    Ok(spec)
+}
+
+async fn create_replay(
+    State(server): State<Arc<ServerState>>,
+    IdempotencyContext(identity): IdempotencyContext,
+    JsonBody(request): JsonBody<CreateReplayRequest>,
+) -> Result<Response, Problem> {
+    create_or_preview(&server, identity, request).await
+}
+
+async fn reprocess_dead_letters(
+    State(server): State<Arc<ServerState>>,
+    IdempotencyContext(identity): IdempotencyContext,
+    JsonBody(request): JsonBody<ReprocessRequest>,
+) -> Result<Response, Problem> {
+    let ReprocessRequest { filter, rate, note, dry_run, quick } = request;
+    let request = CreateReplayRequest {
+        verb: ReplayAction::RetryFailed,
+        filter,
+        to: None,
+        rate,
+        note,
+        dry_run,
+        quick,
+    };
+    create_or_preview(&server, identity, request).await
+}
+
+async fn create_or_preview(
+    server: &ServerState,
+    identity: IdempotentRequest,
+    request: CreateReplayRequest,
+) -> Result<Response, Problem> {
+    let configuration = server.engine.store().configuration().await?;
+    let dry_run = request.dry_run;
+    let depth = if request.quick { PreviewDepth::Quick } else { PreviewDepth::Whole };
+    let mut spec = build_spec(request, &configuration)?;
+    set_group_destination(server, &mut spec).await?;
+    if dry_run {
+        let preview = server.engine.preview_replay(spec.clone(), depth).await?;
+        return Ok(Json(preview_response(&preview, spec.rate, &configuration)).into_response());
+    }
+    let id = match server.engine.create_replay(identity, spec).await? {
+        Ok(id) => id,
+        Err(other) => return Err(Problem::replay_overlaps(&other)),
+    };
+    let job = find_job(server, id).await?;
+    Ok((StatusCode::ACCEPTED, Json(job_response(&job, &configuration))).into_response())
+}
+
+/// Adds the group's destination to the filter, so that jobs for groups of different destinations do not
+/// count as overlapping. A group that no longer exists is treated as empty.
+async fn set_group_destination(server: &ServerState, spec: &mut ReplaySpec) -> Result<(), Problem> {
+    if spec.filter.group.is_none() || spec.filter.destination.is_some() {
+        return Ok(());
+    }
+    let filter =
+        DeadLetterGroupFilter { id: spec.filter.group, ..DeadLetterGroupFilter::default() };
+    let found = server
+        .engine
+        .store()
+        .list_dead_letter_groups(filter, PageRequest { after: None, limit: 1 })
+        .await?;
+    spec.filter.destination = found.rows.first().map(|group| group.destination);
+    Ok(())
+}
+
+fn preview_response(
+    preview: &ReplayPreview,
+    rate: ReplayRate,
+    configuration: &Configuration,
+) -> ReplayPreviewResponse {
+    let names = destination_names(configuration);
+    // A job holds at most this many items.
+    let count = preview.count.min(REPLAY_ITEMS_MAX);
+    ReplayPreviewResponse {
+        dry_run: true,
+        count,
+        complete: preview.complete && preview.count <= REPLAY_ITEMS_MAX,
+        oldest: preview.oldest,
+        newest: preview.newest,
+        rate,
+        estimate_seconds: rate.time_for(count).as_secs_f64().ceil(),
+        by_destination: preview
+            .by_destination
+            .iter()
+            .map(|(to, count)| (destination_name(&names, *to), *count))
+            .collect(),
+    }
+}
+
+/// A destination's name, or its id if it was deleted.
+fn destination_name(names: &HashMap<DestinationId, String>, id: DestinationId) -> String {
+    names.get(&id).cloned().unwrap_or_else(|| id.to_string())
+}
+
+/// A source's name, or its id if it was deleted.
+fn source_name(configuration: &Configuration, id: SourceId) -> String {
+    let found = configuration.sources.iter().find(|source| source.id == id);
+    found.map_or_else(|| id.to_string(), |source| source.spec.name.to_string())
+}
+
+fn job_response(job: &ReplayRow, configuration: &Configuration) -> ReplayJobResponse {
+    let names = destination_names(configuration);
+    let ReplaySpec { verb, filter, to, rate, note } = job.spec.clone();
+    let progress = job.progress();
+    ReplayJobResponse {
+        id: job.id,
+        verb,
+        filter: ReplayFilterSpec {
+            source: filter.source.map(|id| source_name(configuration, id)),
+            destination: filter.destination.map(|id| destination_name(&names, id)),
+            kind: filter.kind,
+            status: filter.status,
+            reason: filter.reason,
+            group: filter.group,
+            class: filter.class,
+            code: filter.code,
+            since: filter.since,
+            until: filter.until,
+            key: filter.key,
+            search: filter.search,
+        },
+        to: to.map(|to| destination_name(&names, to)),
+        rate,
+        note,
+        state: job.state,
+        created_at: job.created_at,
+        ended_at: job.ended_at,
+        capped: progress.selected >= REPLAY_ITEMS_MAX,
+        destinations: job
+            .by_destination
+            .iter()
+            .map(|(to, part)| (destination_name(&names, *to), replay_counts(part, job.state)))
+            .collect(),
+        counts: replay_counts(&progress, job.state),
+    }
+}
+
+fn replay_counts(progress: &ReplayProgress, state: ReplayState) -> ReplayCounts {
+    let skipped =
+        |skip: &SkipReason| (skip.as_str(), progress.count(ReplayItemOutcome::Skipped(*skip)));
+    ReplayCounts {
+        selected: progress.selected,
+        dispatched: progress.dispatched(),
+        succeeded: progress.count(ReplayItemOutcome::Succeeded),
+        dead: progress.count(ReplayItemOutcome::Dead),
+        cancelled: progress.count(ReplayItemOutcome::Cancelled),
+        skipped: progress.skipped(),
+        waiting: progress.waiting(state),
+        left: progress.left(state),
+        skipped_by_reason: SkipReason::ALL
+            .iter()
+            .map(skipped)
+            .filter(|(_, count)| *count > 0)
+            .collect(),
+    }
+}
+
+fn parse_id(id: &str) -> Result<ReplayId, Problem> {
+    id.parse().map_err(|_| Problem::not_found("replay job"))
+}
+
+async fn find_job(server: &ServerState, id: ReplayId) -> Result<ReplayRow, Problem> {
+    let job = server.engine.replay_store().find_replay(id).await?;
+    job.ok_or_else(|| Problem::not_found("replay job"))
+}
+
+async fn list_replays(
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<ReplayQuery>,
+) -> Result<Json<ListResponse<ReplayJobResponse>>, Problem> {
+    let page =
+        page_request(parse_limit(query.limit.as_deref())?, parse_cursor(query.cursor.as_deref())?);
+    let rows = server.engine.replay_store().list_replays(page).await?;
+    let configuration = server.engine.store().configuration().await?;
+    Ok(unfiltered_page(
+        page,
+        rows.iter().map(|row| (row.id, job_response(row, &configuration))).collect(),
+    ))
+}
+
+async fn get_replay(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    let job = find_job(&server, parse_id(&id)?).await?;
+    let configuration = server.engine.store().configuration().await?;
+    Ok(Json(job_response(&job, &configuration)))
+}
+
+async fn pause_replay(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    change_state(&server, &id, ReplayTransition::Pause).await
+}
+
+async fn resume_replay(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    change_state(&server, &id, ReplayTransition::Resume).await
+}
+
+async fn cancel_replay(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    change_state(&server, &id, ReplayTransition::Cancel).await
+}
+
+async fn change_state(
+    server: &ServerState,
+    id: &str,
+    input: ReplayTransition,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    let id = parse_id(id)?;
+    match server.engine.change_replay(id, input).await? {
+        ChangeReplayResult::Changed(_) => {}
+        // The job is already in the requested state.
+        ChangeReplayResult::Refused(state) if input.is_met_by(state) => {}
+        ChangeReplayResult::NotFound => return Err(Problem::not_found("replay job")),
+        ChangeReplayResult::Refused(state) => {
+            return Err(Problem::replay_state(state.as_str(), input.as_str()));
+        }
+    }
+    let job = find_job(server, id).await?;
+    let configuration = server.engine.store().configuration().await?;
+    Ok(Json(job_response(&job, &configuration)))
+}

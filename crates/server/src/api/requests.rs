@@ -1,0 +1,335 @@
+//! `/api/v1/requests`: incoming requests and their outcome.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use http::HeaderMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_core::{
+    refused::{RefusedRequest, advice},
+    requests::{ReceivedRequest, RequestCursor, RequestFilter, RequestOutcome},
+    store::{Configuration, PageRequest},
+};
+use surehook_types::{
+    ids::{EventId, RequestId, SourceId},
+    name::Name,
+    redact,
+    time::Timestamp,
+};
+
+use super::{
+    BodyContent, HeaderField, INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX, ListResponse,
+    export::{self, ExportPages, ListFormat, export},
+    extract::{PathParam, QueryParams},
+    parse_limit, parse_time, parse_word,
+    redacted_body::{self, mask_headers},
+};
+use crate::{
+    ServerState,
+    openapi::{ApiTable, Operation},
+    problem::Problem,
+    receive::mask_path,
+};
+
+/// Filter of a list of incoming requests.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequestQuery {
+    /// Outcome: `accepted`, `duplicate` or `refused`.
+    #[schemars(regex(pattern = "^(accepted|duplicate|refused)$"))]
+    outcome: Option<String>,
+    /// Name of the source.
+    #[schemars(with = "Option<Name>")]
+    source: Option<String>,
+    /// Problem code that a refused sender got.
+    reason: Option<String>,
+    /// Received at this time or later.
+    #[schemars(with = "Option<Timestamp>")]
+    since: Option<String>,
+    /// Received before this time.
+    #[schemars(with = "Option<Timestamp>")]
+    until: Option<String>,
+    /// Maximum number of rows; by default 50 per page, all in an export.
+    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
+    limit: Option<String>,
+    /// `next_cursor` of the previous page.
+    cursor: Option<String>,
+    /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
+    #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
+    format: Option<String>,
+}
+
+/// An incoming request without headers and body.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Request")]
+pub(crate) struct ReceivedRequestSummary {
+    /// Null for a duplicate, for which only event and time are stored.
+    id: Option<RequestId>,
+    #[schemars(with = "String", regex(pattern = "^(accepted|duplicate|refused)$"))]
+    outcome: &'static str,
+    /// Name of the source; null if it does not exist.
+    source: Option<String>,
+    at: Timestamp,
+    /// The created event, the last one if there are several; for a duplicate, the original event.
+    event: Option<EventId>,
+    /// Number of new events; null if refused.
+    events: Option<u64>,
+    /// Whether the body of a duplicate differs from the original; null for other requests.
+    bytes_differ: Option<bool>,
+    /// Problem code that the refused sender got.
+    reason: Option<String>,
+    what_to_do: Option<&'static str>,
+    /// HTTP status that the refused sender got.
+    http_status: Option<u16>,
+    /// Only for refused requests.
+    method: Option<String>,
+    /// Possible secrets are masked. Null for a duplicate, and if retention has removed the body.
+    path: Option<String>,
+    /// Secrets are masked.
+    query: Option<String>,
+    remote: Option<String>,
+    /// Size of the body, if it was read; with several events, of the one in `event`.
+    body_bytes: Option<u64>,
+}
+
+/// A refused request with headers and body.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RefusedRequestDetail {
+    #[serde(flatten)]
+    request: ReceivedRequestSummary,
+    headers: Vec<HeaderField>,
+    /// Only if the source stores bodies of refused requests; secrets masked.
+    body: Option<BodyContent>,
+    /// Number of masked values in the body.
+    masked: usize,
+}
+
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list = Operation::new("list_requests", "List incoming requests, newest first.")
+        .description(
+            "Accepted requests are listed as long as their events exist. Of duplicates, the first 100 of \
+             each event and all that differ are listed, one entry per duplicate event; they may be \
+             slightly out of order. Of refused requests, the newest 100 per source and reason are \
+             listed. Messages sent through the API are not incoming requests.",
+        )
+        .query::<RequestQuery>()
+        .returns::<ListResponse<ReceivedRequestSummary>>(200)
+        .returns_media(200, export::MEDIA_TYPES)
+        .problem(503, &["too_many_exports"]);
+    let get = Operation::new("get_request", "Get a refused request with headers and body.")
+        .path::<RequestId>("id")
+        .returns::<RefusedRequestDetail>(200);
+    api.get("/api/v1/requests", list_requests, list).get("/api/v1/requests/{id}", get_request, get)
+}
+
+pub(crate) async fn list_requests(
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<RequestQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let format = ListFormat::from_request(query.format.as_deref(), &headers)?;
+    let limit = parse_limit(query.limit.as_deref())?;
+    let invalid = |_| Problem::invalid(INVALID_CURSOR);
+    let after = query.cursor.as_deref().map(|text| text.parse().map_err(invalid)).transpose()?;
+    let configuration = server.engine.store().configuration().await?;
+    let filter = parse_filter(query, &configuration)?;
+    if format != ListFormat::Json {
+        let server = Arc::clone(&server);
+        let pages = RequestExport {
+            server: Arc::clone(&server),
+            configuration,
+            filter,
+            after,
+            ended: false,
+        };
+        return export(&server, format, pages, limit).await;
+    }
+    let page = PageRequest { after, limit: limit.unwrap_or(LIMIT_DEFAULT) };
+    let page = server.engine.store().list_requests(filter, page).await?;
+    let next_cursor = page.next.map(|cursor| cursor.to_string());
+    let data = page.rows.iter().map(|row| request_summary(row, &configuration)).collect();
+    Ok(Json(ListResponse { data, next_cursor }).into_response())
+}
+
+fn parse_filter(
+    query: RequestQuery,
+    configuration: &Configuration,
+) -> Result<RequestFilter, Problem> {
+    let known = RequestOutcome::ALL.map(RequestOutcome::as_str);
+    let outcome = parse_word("outcome", query.outcome.as_deref(), RequestOutcome::parse, &known)?;
+    if query.reason.is_some() && outcome.is_some_and(|outcome| outcome != RequestOutcome::Refused) {
+        return Err(Problem::invalid("`reason` requires outcome=refused."));
+    }
+    // A deleted source may still have requests, so only the syntax of the name is checked.
+    if let Some(Err(error)) = query.source.as_deref().map(str::parse::<Name>) {
+        return Err(Problem::invalid(format!("source: {error}")));
+    }
+    let sources = &configuration.sources;
+    let source = query.source.map(|name| {
+        let found = sources.iter().find(|stored| stored.spec.name.as_str() == name);
+        (name, found.map(|stored| stored.id))
+    });
+    Ok(RequestFilter {
+        outcome,
+        source,
+        reason: query.reason,
+        exclude_source: sources
+            .iter()
+            .find(|stored| stored.spec.is_outbox())
+            .map(|stored| stored.id),
+        since: parse_time("since", query.since.as_deref())?,
+        until: parse_time("until", query.until.as_deref())?,
+    })
+}
+
+struct RequestExport {
+    server: Arc<ServerState>,
+    configuration: Configuration,
+    filter: RequestFilter,
+    after: Option<RequestCursor>,
+    ended: bool,
+}
+
+impl ExportPages for RequestExport {
+    type Row = ReceivedRequestSummary;
+    const NAME: &'static str = "requests";
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "outcome",
+        "source",
+        "at",
+        "event",
+        "events",
+        "bytes_differ",
+        "reason",
+        "what_to_do",
+        "http_status",
+        "method",
+        "path",
+        "query",
+        "remote",
+        "body_bytes",
+    ];
+
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<ReceivedRequestSummary>>, Problem> {
+        if self.ended {
+            return Ok(None);
+        }
+        let page = PageRequest { after: self.after, limit };
+        let page = self.server.engine.store().list_requests(self.filter.clone(), page).await?;
+        (self.after, self.ended) = (page.next, page.next.is_none());
+        Ok(Some(page.rows.iter().map(|row| request_summary(row, &self.configuration)).collect()))
+    }
+}
+
+pub(crate) async fn get_request(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<RefusedRequestDetail>, Problem> {
+    let not_found = || Problem::not_found("refused request");
+    let id = id.parse().map_err(|_| not_found())?;
+    let row = server.engine.store().find_refused(id).await?.ok_or_else(not_found)?;
+    // Secrets were masked before storing. The source may have been renamed since, so the secret names
+    // of all sources are masked.
+    let names = server.engine.store().configuration().await?.all_secret_names();
+    let body = row
+        .body
+        .as_deref()
+        .map(|body| redacted_body::mask_body(&row.headers.to_map(), body, &names));
+    let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
+    let headers = mask_headers(row.headers.lines(), &names);
+    Ok(Json(RefusedRequestDetail { request: refused_summary(&row), headers, body, masked }))
+}
+
+fn request_summary(
+    arrival: &ReceivedRequest,
+    configuration: &Configuration,
+) -> ReceivedRequestSummary {
+    let name = |id: SourceId| {
+        let found = configuration.sources.iter().find(|stored| stored.id == id);
+        found.map(|stored| stored.spec.name.to_string())
+    };
+    match arrival {
+        ReceivedRequest::Refused(row) => refused_summary(row),
+        ReceivedRequest::Accepted(row) => {
+            let secrets = configuration.secret_names(row.source);
+            ReceivedRequestSummary {
+                id: Some(row.request),
+                source: name(row.source),
+                event: Some(row.event),
+                events: Some(row.events),
+                path: row.path.clone(),
+                query: row.query.as_deref().map(|query| redact::mask_query(query, &secrets)),
+                remote: row.remote.clone(),
+                body_bytes: Some(row.body_bytes),
+                ..empty_summary(RequestOutcome::Accepted, row.at)
+            }
+        }
+        ReceivedRequest::Duplicate(row) => ReceivedRequestSummary {
+            source: name(row.source),
+            event: Some(row.event),
+            events: Some(0),
+            bytes_differ: Some(row.bytes_differ),
+            body_bytes: row.body_bytes,
+            ..empty_summary(RequestOutcome::Duplicate, row.at)
+        },
+    }
+}
+
+fn empty_summary(outcome: RequestOutcome, at: Timestamp) -> ReceivedRequestSummary {
+    ReceivedRequestSummary {
+        id: None,
+        outcome: outcome.as_str(),
+        source: None,
+        at,
+        event: None,
+        events: None,
+        bytes_differ: None,
+        reason: None,
+        what_to_do: None,
+        http_status: None,
+        method: None,
+        path: None,
+        query: None,
+        remote: None,
+        body_bytes: None,
+    }
+}
+
+fn refused_summary(row: &RefusedRequest) -> ReceivedRequestSummary {
+    ReceivedRequestSummary {
+        id: Some(row.id),
+        source: row.source.clone(),
+        reason: Some(row.code.clone()),
+        what_to_do: Some(advice(&row.code)),
+        http_status: Some(row.status),
+        method: Some(row.method.clone()),
+        // Old versions stored the path unmasked.
+        path: Some(mask_path(&row.path)),
+        query: row.query.clone(),
+        remote: Some(row.remote.clone()),
+        body_bytes: row.body_bytes,
+        ..empty_summary(RequestOutcome::Refused, row.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_field_has_an_export_column() {
+        let schema = schemars::schema_for!(ReceivedRequestSummary).to_value();
+        let mut fields: Vec<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut columns = RequestExport::COLUMNS.to_vec();
+        fields.sort_unstable();
+        columns.sort_unstable();
+        assert_eq!(columns, fields);
+    }
+}

@@ -1,0 +1,259 @@
+//! `/api/v1/stats/series`: counts over time, for charts.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Json, extract::State};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use surehook_core::{
+    histogram::Histogram,
+    rollup::{ChartGrid, RollupCounts, RollupMetric, RollupQuery, RollupSubject},
+    store::Configuration,
+};
+use surehook_retry::{DeadReason, FailureClass};
+use surehook_types::{
+    name::Name,
+    time::{HumanDuration, Timestamp},
+};
+
+use super::extract::QueryParams;
+use crate::{
+    ServerState,
+    openapi::{ApiTable, Operation},
+    problem::Problem,
+};
+
+const SPAN_DEFAULT: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SeriesQuery {
+    /// Metric to return.
+    #[schemars(regex(
+        pattern = "^(accepted|no_key|duplicates|attempts|failed|dead|latency|attempt_time)$"
+    ))]
+    metric: String,
+    /// Name of the source; only for metrics of sources.
+    #[schemars(with = "Option<Name>")]
+    source: Option<String>,
+    /// Name of the destination; only for metrics of destinations.
+    #[schemars(with = "Option<Name>")]
+    destination: Option<String>,
+    /// Start; one hour before `until` by default.
+    #[schemars(with = "Option<Timestamp>")]
+    since: Option<String>,
+    /// End; now by default.
+    #[schemars(with = "Option<Timestamp>")]
+    until: Option<String>,
+    /// Duration of one point, a multiple of 10 s.
+    #[schemars(with = "Option<HumanDuration>")]
+    width: Option<String>,
+}
+
+/// Value of one point or of the whole series.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SeriesValue {
+    /// Count.
+    value: u64,
+    /// Count per class or reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<Map<String, Value>>,
+    /// Percentiles of time metrics; null if there is no sample.
+    #[serde(flatten)]
+    percentiles: Option<Percentiles>,
+}
+
+/// Percentiles in milliseconds.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Percentiles {
+    p50_ms: Option<f64>,
+    p90_ms: Option<f64>,
+    p95_ms: Option<f64>,
+    p99_ms: Option<f64>,
+}
+
+/// One point of a series.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SeriesPoint {
+    /// Start of the point.
+    at: Timestamp,
+    #[serde(flatten)]
+    value: SeriesValue,
+}
+
+/// Counts over time.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Series {
+    metric: String,
+    source: Option<String>,
+    destination: Option<String>,
+    since: Timestamp,
+    until: Timestamp,
+    width: HumanDuration,
+    /// Total over all points.
+    total: SeriesValue,
+    /// Oldest first, including empty points.
+    points: Vec<SeriesPoint>,
+}
+
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let operation = Operation::new("get_stats_series", "Get counts over time, for charts.")
+        .query::<SeriesQuery>()
+        .returns::<Series>(200);
+    api.get("/api/v1/stats/series", get_stats_series, operation)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SeriesMetric {
+    Accepted,
+    NoKey,
+    Duplicates,
+    Attempts,
+    Failed,
+    Dead,
+    Latency,
+    AttemptTime,
+}
+
+impl SeriesMetric {
+    const ALL: [(&'static str, Self); 8] = [
+        ("accepted", Self::Accepted),
+        ("no_key", Self::NoKey),
+        ("duplicates", Self::Duplicates),
+        ("attempts", Self::Attempts),
+        ("failed", Self::Failed),
+        ("dead", Self::Dead),
+        ("latency", Self::Latency),
+        ("attempt_time", Self::AttemptTime),
+    ];
+
+    fn parse(word: &str) -> Result<Self, Problem> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, metric)| *metric);
+        found.ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
+            Problem::invalid(format!("`metric` must be one of: {}", known.join(", ")))
+        })
+    }
+
+    /// Whether it is counted per source; otherwise per destination.
+    fn is_per_source(self) -> bool {
+        match self {
+            Self::Accepted | Self::NoKey | Self::Duplicates => true,
+            Self::Attempts | Self::Failed | Self::Dead | Self::Latency | Self::AttemptTime => false,
+        }
+    }
+
+    fn value(self, tally: &RollupCounts) -> SeriesValue {
+        let plain = |value, by| SeriesValue { value, by, percentiles: None };
+        let count = |count| plain(tally.get(count), None);
+        match self {
+            Self::Accepted => count(RollupMetric::Accepted),
+            Self::NoKey => count(RollupMetric::NoKey),
+            Self::Duplicates => count(RollupMetric::Duplicates),
+            Self::Attempts => {
+                let mut by = counts_by_class(tally);
+                by.insert("succeeded".to_owned(), json!(tally.get(RollupMetric::Succeeded)));
+                plain(tally.attempts(), Some(by))
+            }
+            Self::Failed => plain(tally.failed(), Some(counts_by_class(tally))),
+            Self::Dead => plain(tally.dead(), Some(counts_by_reason(tally))),
+            Self::Latency => percentiles(&tally.latency),
+            Self::AttemptTime => percentiles(&tally.attempt_time),
+        }
+    }
+}
+
+fn counts_by_class(tally: &RollupCounts) -> Map<String, Value> {
+    let entry = |class: FailureClass| {
+        (class.as_str().to_owned(), json!(tally.get(RollupMetric::attempt(Some(class)))))
+    };
+    FailureClass::ALL.into_iter().map(entry).collect()
+}
+
+fn counts_by_reason(tally: &RollupCounts) -> Map<String, Value> {
+    let entry = |reason: DeadReason| {
+        (reason.as_str().to_owned(), json!(tally.get(RollupMetric::dead(reason))))
+    };
+    DeadReason::ALL.into_iter().map(entry).collect()
+}
+
+fn percentiles(histogram: &Histogram) -> SeriesValue {
+    let millis = |percent| histogram.percentile(percent).map(|span| span.as_secs_f64() * 1000.0);
+    let percentiles = Percentiles {
+        p50_ms: millis(50),
+        p90_ms: millis(90),
+        p95_ms: millis(95),
+        p99_ms: millis(99),
+    };
+    SeriesValue { value: histogram.count(), by: None, percentiles: Some(percentiles) }
+}
+
+pub(crate) async fn get_stats_series(
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<SeriesQuery>,
+) -> Result<Json<Series>, Problem> {
+    let metric = SeriesMetric::parse(&query.metric)?;
+    let store = server.engine.store();
+    let subject = find_subject(metric, &query, &store.configuration().await?)?;
+    let grid = build_grid(&query, server.engine.clock().now())?;
+    let ChartGrid { since, until, base, .. } = grid;
+    let buckets = store.rollups(RollupQuery { subject, width: base, since, until }).await?;
+    let points = grid.points(buckets);
+    let mut total = RollupCounts::default();
+    points.iter().for_each(|(_, tally)| total.merge(tally));
+    let point = |(at, tally): &(Timestamp, RollupCounts)| SeriesPoint {
+        at: *at,
+        value: metric.value(tally),
+    };
+    Ok(Json(Series {
+        metric: query.metric,
+        source: query.source,
+        destination: query.destination,
+        since,
+        until,
+        width: HumanDuration::from_secs(grid.secs),
+        total: metric.value(&total),
+        points: points.iter().map(point).collect(),
+    }))
+}
+
+fn find_subject(
+    metric: SeriesMetric,
+    query: &SeriesQuery,
+    configuration: &Configuration,
+) -> Result<RollupSubject, Problem> {
+    let unknown =
+        |what: &str, name: &str| Problem::invalid(format!("No {what} is named `{name}`."));
+    match (metric.is_per_source(), &query.source, &query.destination) {
+        (true, None, None) => Ok(RollupSubject::Source(None)),
+        (false, None, None) => Ok(RollupSubject::Destination(None)),
+        (true, Some(name), None) => {
+            let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
+            found.map(|s| RollupSubject::Source(Some(s.id))).ok_or_else(|| unknown("source", name))
+        }
+        (false, None, Some(name)) => {
+            let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
+            let found = found.map(|d| RollupSubject::Destination(Some(d.id)));
+            found.ok_or_else(|| unknown("destination", name))
+        }
+        (true, _, Some(_)) => {
+            Err(Problem::invalid("This metric is counted per source. Remove `destination`."))
+        }
+        (false, Some(_), _) => {
+            Err(Problem::invalid("This metric is counted per destination. Remove `source`."))
+        }
+    }
+}
+
+fn build_grid(query: &SeriesQuery, now: Timestamp) -> Result<ChartGrid, Problem> {
+    let time = |name: &str, text: &Option<String>| {
+        let parsed = text.as_deref().map(str::parse::<Timestamp>).transpose();
+        parsed.map_err(|error| Problem::invalid(format!("{name}: {error}")))
+    };
+    let until = time("until", &query.until)?.unwrap_or(now);
+    let since = time("since", &query.since)?.unwrap_or(until - SPAN_DEFAULT);
+    let width = query.width.as_deref().map(str::parse::<HumanDuration>).transpose();
+    let width = width.map_err(|error| Problem::invalid(format!("width: {error}")))?;
+    ChartGrid::new(since, until, width, now).map_err(|error| Problem::invalid(error.to_string()))
+}

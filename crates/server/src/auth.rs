@@ -1,0 +1,384 @@
+//! Bearer tokens and the permissions of each role. Only the SHA-256 of a token is stored; a token is
+//! 32 random bytes, so no slow hash is needed.
+//!
+//! [`required_role`] decides all permissions. Endpoints that are not listed are safe by default: any
+//! token may read, and only admins may change something.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use data_encoding::HEXLOWER;
+use http::{Method, StatusCode, header};
+use sha2::{Digest, Sha256};
+use surehook_core::access::{ApiToken, Role, TokenHash};
+use surehook_types::{ids::TokenId, rng::Rng, time::Timestamp};
+
+use crate::{ServerState, problem::Problem};
+
+pub fn hash_token(token: &str) -> TokenHash {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+/// Generates a token of 32 random bytes.
+pub fn new_token(rng: &dyn Rng) -> String {
+    let bytes = [rng.next_u128().to_be_bytes(), rng.next_u128().to_be_bytes()].concat();
+    format!("shk_{}", HEXLOWER.encode(&bytes))
+}
+
+/// Endpoints for operators: they act on deliveries and send messages, but change no configuration.
+/// Paths are relative to `/api/v1`; `{}` stands for any parameter.
+const OPERATOR_ENDPOINTS: &[(Method, &str)] = &[
+    (Method::POST, "/events/{}/duplicates/{}/deliver"),
+    (Method::POST, "/deliveries/{}/replay"),
+    (Method::POST, "/deliveries/{}/cancel"),
+    (Method::POST, "/dead-letters/reprocess"),
+    (Method::POST, "/destinations/{}/pause"),
+    (Method::POST, "/destinations/{}/resume"),
+    (Method::POST, "/destinations/{}/probe"),
+    (Method::POST, "/replays"),
+    (Method::POST, "/replays/{}/pause"),
+    (Method::POST, "/replays/{}/resume"),
+    (Method::POST, "/replays/{}/cancel"),
+    (Method::POST, "/media"),
+    (Method::POST, "/quarantine/release"),
+    (Method::POST, "/quarantine/{}/release"),
+    (Method::POST, "/messages"),
+    (Method::POST, "/events/{}/reveal"),
+];
+
+/// POST endpoints that change nothing.
+const READ_ONLY_POSTS: [(Method, &str); 1] = [(Method::POST, "/routes/try")];
+
+/// Endpoints that only admins may read.
+const ADMIN_ENDPOINTS: [&str; 2] = ["/tokens", "/tokens/{}"];
+
+/// The role that an endpoint needs. `path` is the router's pattern, with its parameters.
+fn required_role(method: &Method, path: &str) -> Role {
+    let path = path.strip_prefix("/api/v1").unwrap_or(path);
+    if ADMIN_ENDPOINTS.iter().any(|known| is_same_pattern(known, path)) {
+        return Role::Admin;
+    }
+    let is_listed = |endpoints: &[(Method, &str)]| {
+        endpoints.iter().any(|(verb, known)| verb == method && is_same_pattern(known, path))
+    };
+    if *method == Method::GET || *method == Method::HEAD || is_listed(&READ_ONLY_POSTS) {
+        return Role::Viewer;
+    }
+    if is_listed(OPERATOR_ENDPOINTS) { Role::Operator } else { Role::Admin }
+}
+
+/// Compares path patterns, ignoring the names of parameters.
+fn is_same_pattern(known: &str, path: &str) -> bool {
+    let is_parameter = |part: &str| part.starts_with('{');
+    let is_equal = |(a, b): (&str, &str)| a == b || (is_parameter(a) && is_parameter(b));
+    known.split('/').count() == path.split('/').count()
+        && known.split('/').zip(path.split('/')).all(is_equal)
+}
+
+/// All tokens and sessions, in memory because every request needs them.
+#[derive(Debug)]
+pub(crate) struct TokenRegistry(RwLock<HashMap<TokenHash, ApiToken>>);
+
+impl TokenRegistry {
+    pub(crate) fn new(tokens: Vec<ApiToken>) -> Self {
+        Self(RwLock::new(tokens.into_iter().map(|token| (token.hash, token)).collect()))
+    }
+
+    /// Adds a token once it is stored. Returns false for a session whose token was revoked meanwhile:
+    /// it is not added.
+    pub(crate) fn add(&self, token: ApiToken) -> bool {
+        let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = token.session {
+            // Expired sessions are dropped here, as in the store.
+            let now = token.created_at;
+            tokens.retain(|_, known| known.session.is_none() || !known.has_expired(now));
+            let exists = |with: TokenId| tokens.values().any(|known| known.id == with);
+            if session.begun_with.is_some_and(|with| !exists(with)) {
+                return false;
+            }
+        }
+        tokens.insert(token.hash, token);
+        true
+    }
+
+    pub(crate) fn contains(&self, id: TokenId) -> bool {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.values().any(|token| token.id == id)
+    }
+
+    /// Removes a token, and the sessions that were started with it, once the store has removed it.
+    pub(crate) fn remove(&self, id: TokenId) {
+        let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let started_with = |token: &ApiToken| token.session.and_then(|session| session.begun_with);
+        tokens.retain(|_, token| token.id != id && started_with(token) != Some(id));
+    }
+
+    /// Whether a token that was accepted before is still valid.
+    pub(crate) fn is_valid(&self, hash: &TokenHash, now: Timestamp) -> bool {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(hash).is_some_and(|token| !token.has_expired(now))
+    }
+
+    pub(crate) fn find_by_hash(&self, hash: &TokenHash) -> Option<ApiToken> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(hash).cloned()
+    }
+
+    /// Looks up by hash, so that timing reveals nothing that helps to guess a token.
+    pub(crate) fn find(&self, token: &str, now: Timestamp) -> Result<ApiToken, &'static str> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match tokens.get(&hash_token(token)).filter(|token| token.session.is_none()) {
+            None => Err("Unknown token."),
+            Some(token) if token.has_expired(now) => Err("This token has expired."),
+            Some(token) => Ok(token.clone()),
+        }
+    }
+
+    /// The unexpired session with this secret.
+    pub(crate) fn find_session(&self, secret: &str, now: Timestamp) -> Option<ApiToken> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let session = tokens.get(&hash_token(secret)).filter(|token| token.session.is_some())?;
+        (!session.has_expired(now)).then(|| session.clone())
+    }
+
+    /// The role of a session, unless it has ended.
+    fn role_of(&self, hash: &TokenHash, now: Timestamp) -> Result<Role, &'static str> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let token = tokens.get(hash).filter(|token| !token.has_expired(now));
+        token.map(|token| token.role).ok_or("This session has ended. Sign in again.")
+    }
+}
+
+/// Marks a request made by this process itself. Requests from a socket never carry it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InProcessCall;
+
+/// Marks a request that the dashboard makes for a signed-in user, with the hash of the session.
+/// Requests from a socket never carry it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DashboardCall(pub(crate) TokenHash);
+
+/// Whether the caller may see secrets in stored data. Every authenticated request carries it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SecretAccess(pub(crate) bool);
+
+/// Middleware: requires a valid token whose role is sufficient for the endpoint.
+pub(crate) async fn require_token(
+    State(server): State<Arc<ServerState>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match authenticate(&server, &request) {
+        Err(detail) => {
+            Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response()
+        }
+        Ok((role, hash)) => {
+            let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+            let required = required_role(request.method(), path);
+            if role < required {
+                return forbidden(role, required);
+            }
+            // An in-process call can read the data folder anyway.
+            let may_see_secrets = role >= Role::Operator || hash.is_none();
+            request.extensions_mut().insert(SecretAccess(may_see_secrets));
+            if let Some(hash) = hash {
+                // The scope of the `Idempotency-Key`.
+                request.extensions_mut().insert(hash);
+            }
+            next.run(request).await
+        }
+    }
+}
+
+/// The caller's role, and the hash of the token or session.
+fn authenticate(
+    server: &ServerState,
+    request: &Request,
+) -> Result<(Role, Option<TokenHash>), &'static str> {
+    if request.extensions().get::<InProcessCall>().is_some() {
+        return Ok((Role::Viewer, None));
+    }
+    let now = server.engine.clock().now();
+    if let Some(DashboardCall(hash)) = request.extensions().get() {
+        return Ok((server.tokens.role_of(hash, now)?, Some(*hash)));
+    }
+    let token = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim())
+        .ok_or("Send a token as `Authorization: Bearer …`.")?;
+    let token = server.tokens.find(token, now)?;
+    Ok((token.role, Some(token.hash)))
+}
+
+fn forbidden(role: Role, required: Role) -> Response {
+    let detail = format!(
+        "You don't have permission to do this. Your role is {role}; {required} is required."
+    );
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use surehook_core::access::Session;
+
+    use super::*;
+    use crate::router::api_table;
+
+    /// Every authenticated endpoint with the lowest role that may use it.
+    const ENDPOINTS: &[(&str, &str, Role)] = &[
+        ("GET", "/events", Role::Viewer),
+        ("GET", "/events/{id}", Role::Viewer),
+        ("GET", "/events/{id}/body", Role::Viewer),
+        ("GET", "/events/{id}/duplicates/{n}", Role::Viewer),
+        ("POST", "/events/{id}/duplicates/{n}/deliver", Role::Operator),
+        ("POST", "/events/{id}/reveal", Role::Operator),
+        ("GET", "/deliveries", Role::Viewer),
+        ("GET", "/deliveries/{id}", Role::Viewer),
+        ("POST", "/deliveries/{id}/replay", Role::Operator),
+        ("POST", "/deliveries/{id}/cancel", Role::Operator),
+        ("GET", "/deliveries/{id}/body", Role::Viewer),
+        ("GET", "/dead-letters", Role::Viewer),
+        ("POST", "/dead-letters/reprocess", Role::Operator),
+        ("POST", "/media", Role::Operator),
+        ("GET", "/media/{id}", Role::Viewer),
+        ("POST", "/messages", Role::Operator),
+        ("GET", "/messages", Role::Viewer),
+        ("GET", "/messages/{id}", Role::Viewer),
+        ("GET", "/replays", Role::Viewer),
+        ("POST", "/replays", Role::Operator),
+        ("GET", "/replays/{id}", Role::Viewer),
+        ("POST", "/replays/{id}/pause", Role::Operator),
+        ("POST", "/replays/{id}/resume", Role::Operator),
+        ("POST", "/replays/{id}/cancel", Role::Operator),
+        ("GET", "/requests", Role::Viewer),
+        ("GET", "/requests/{id}", Role::Viewer),
+        ("GET", "/quarantine", Role::Viewer),
+        ("GET", "/quarantine/{id}", Role::Viewer),
+        ("POST", "/quarantine/{id}/release", Role::Operator),
+        ("POST", "/quarantine/release", Role::Operator),
+        ("DELETE", "/quarantine/{id}", Role::Admin),
+        ("GET", "/stats/series", Role::Viewer),
+        ("POST", "/destinations/{id}/pause", Role::Operator),
+        ("POST", "/destinations/{id}/resume", Role::Operator),
+        ("POST", "/destinations/{id}/probe", Role::Operator),
+        ("GET", "/dead-letters/stats", Role::Viewer),
+        ("GET", "/dead-letters/groups", Role::Viewer),
+        ("GET", "/stats", Role::Viewer),
+        ("GET", "/about", Role::Viewer),
+        ("GET", "/inbox", Role::Viewer),
+        ("GET", "/configuration", Role::Viewer),
+        ("PUT", "/configuration", Role::Admin),
+        ("GET", "/tokens", Role::Admin),
+        ("POST", "/tokens", Role::Admin),
+        ("POST", "/tokens/link", Role::Admin),
+        ("DELETE", "/tokens/{id}", Role::Admin),
+        ("GET", "/sources", Role::Viewer),
+        ("POST", "/sources", Role::Admin),
+        ("GET", "/sources/{id}", Role::Viewer),
+        ("PUT", "/sources/{id}", Role::Admin),
+        ("DELETE", "/sources/{id}", Role::Admin),
+        ("GET", "/destinations", Role::Viewer),
+        ("POST", "/destinations", Role::Admin),
+        ("GET", "/destinations/{id}", Role::Viewer),
+        ("PUT", "/destinations/{id}", Role::Admin),
+        ("DELETE", "/destinations/{id}", Role::Admin),
+        ("GET", "/routes", Role::Viewer),
+        ("POST", "/routes", Role::Admin),
+        ("GET", "/routes/{id}", Role::Viewer),
+        ("PUT", "/routes/{id}", Role::Admin),
+        ("DELETE", "/routes/{id}", Role::Admin),
+        ("POST", "/routes/try", Role::Viewer),
+        ("GET", "/stream", Role::Viewer),
+        ("GET", "/metrics", Role::Viewer),
+        // Unlisted endpoints that change something are for admins.
+        ("PATCH", "/events/{id}", Role::Admin),
+        ("POST", "/events", Role::Admin),
+        ("HEAD", "/events", Role::Viewer),
+    ];
+
+    fn token(n: u8, session: Option<Session>) -> ApiToken {
+        let at = Timestamp::from_millis(1_000 + i64::from(n));
+        ApiToken {
+            id: TokenId::new(at, u128::from(n)),
+            hash: [n; 32],
+            name: None,
+            role: Role::Admin,
+            created_at: at,
+            expires_at: session.map(|_| Timestamp::from_millis(1_010)),
+            session,
+        }
+    }
+
+    #[test]
+    fn session_is_removed_and_not_added_without_its_token() {
+        let first = token(1, None);
+        let of_first = |n| token(n, Some(Session { begun_with: Some(first.id) }));
+        let tokens = TokenRegistry::new(vec![first.clone()]);
+        assert!(tokens.add(of_first(2)));
+
+        tokens.remove(first.id);
+
+        assert!(!tokens.add(of_first(3)), "its token was removed meanwhile");
+        assert!(tokens.0.read().unwrap().is_empty());
+    }
+
+    #[test]
+    fn adding_a_session_drops_expired_sessions() {
+        let tokens = TokenRegistry::new(vec![token(1, None)]);
+        assert!(tokens.add(token(2, Some(Session { begun_with: None }))));
+
+        assert!(tokens.add(token(50, Some(Session { begun_with: None }))));
+
+        assert!(!tokens.contains(token(2, None).id));
+        assert!(tokens.contains(token(1, None).id) && tokens.contains(token(50, None).id));
+    }
+
+    #[test]
+    fn every_endpoint_requires_the_listed_role() {
+        for (method, path, expected) in ENDPOINTS.iter().copied() {
+            let method: Method = method.parse().unwrap();
+            let full = if path == "/metrics" { path.to_owned() } else { format!("/api/v1{path}") };
+            assert_eq!(required_role(&method, &full), expected, "case: {method} {path}");
+        }
+    }
+
+    #[test]
+    fn every_authenticated_endpoint_is_listed() {
+        for (method, path) in api_table().authenticated_endpoints() {
+            let path = path.strip_prefix("/api/v1").unwrap_or(path);
+            let known = ENDPOINTS.iter().any(|(verb, other, _)| {
+                verb.eq_ignore_ascii_case(method) && is_same_pattern(other, path)
+            });
+            assert!(known, "`{method} {path}` is not listed");
+        }
+    }
+
+    #[test]
+    fn operator_endpoints_require_operator_and_nothing_else() {
+        for (method, path) in OPERATOR_ENDPOINTS {
+            let pattern = path.replace("{}", "{id}");
+            assert_eq!(
+                required_role(method, &format!("/api/v1{pattern}")),
+                Role::Operator,
+                "case: {path}"
+            );
+            assert_eq!(
+                required_role(method, &format!("{pattern}/more")),
+                Role::Admin,
+                "case: {path}"
+            );
+            assert_eq!(required_role(&Method::DELETE, path), Role::Admin, "case: {path}");
+        }
+    }
+}

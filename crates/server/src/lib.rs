@@ -1,0 +1,109 @@
+//! The HTTP server: receives webhooks and serves the API, the dashboard, health checks and metrics.
+//!
+//! - [`server`]: the accept loop with its limits and timeouts.
+//! - `receive`: `POST /in/{source}`, the hot path, without a framework.
+//! - [`api`]: all endpoints under `/api/v1`.
+//! - `openapi`: the table of endpoints and the OpenAPI document generated from it.
+//! - `in_process_gateway`, `session`: the dashboard on top of the API, and its sessions.
+//! - `problem`: all error responses with their status and code.
+
+pub mod api;
+mod auth;
+mod body;
+mod health;
+mod in_process_gateway;
+mod openapi;
+mod problem;
+mod receive;
+mod router;
+pub mod server;
+mod session;
+
+use std::{sync::Arc, time::Duration};
+
+pub use auth::{hash_token, new_token};
+pub use openapi::document as openapi_document;
+use surehook_core::access::ApiToken;
+use surehook_engine::Engine;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Limits on connections and requests. Requests beyond a limit are refused before they are read.
+#[derive(Clone, Debug)]
+pub struct ServerLimits {
+    /// Largest body of a request, in bytes. A source may override it.
+    pub body_bytes_max: usize,
+    /// Memory for all request bodies together, in bytes.
+    pub bodies_in_memory_max: usize,
+    /// Open connections.
+    pub connections_max: usize,
+    /// Open connections from one IP address.
+    pub connections_per_address_max: usize,
+    /// Time to receive the head of a request; also how long a connection may stay idle.
+    pub head_timeout: Duration,
+    /// Time to receive the body of a request.
+    pub body_timeout: Duration,
+    /// How long a request waits for a running request with the same `Idempotency-Key`.
+    pub idempotency_wait: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: 1024 * 1024,
+            bodies_in_memory_max: 256 * 1024 * 1024,
+            connections_max: 10_000,
+            connections_per_address_max: 1_000,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idempotency_wait: Duration::from_secs(10),
+        }
+    }
+}
+
+/// State shared by all requests.
+#[derive(Debug)]
+pub struct ServerState {
+    engine: Arc<Engine>,
+    limits: ServerLimits,
+    /// Memory left for request bodies, in units of [`receive::BODY_PERMIT_BYTES`].
+    body_memory: Arc<Semaphore>,
+    tokens: auth::TokenRegistry,
+    login_links: session::LoginLinks,
+    in_flight_keys: api::idempotency::InFlightKeys,
+    /// Limits open live update streams.
+    stream_permits: Arc<Semaphore>,
+    /// Limits running exports.
+    export_permits: Arc<Semaphore>,
+    /// Cancelled when shutdown begins, so that readiness fails before connections are closed.
+    draining: CancellationToken,
+}
+
+impl ServerState {
+    pub fn new(
+        engine: Arc<Engine>,
+        limits: ServerLimits,
+        tokens: Vec<ApiToken>,
+        draining: CancellationToken,
+    ) -> Arc<Self> {
+        let permits = limits.bodies_in_memory_max.div_ceil(receive::BODY_PERMIT_BYTES);
+        let body_memory = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
+        Arc::new(Self {
+            engine,
+            limits,
+            body_memory,
+            tokens: auth::TokenRegistry::new(tokens),
+            login_links: session::LoginLinks::default(),
+            in_flight_keys: api::idempotency::InFlightKeys::default(),
+            stream_permits: Arc::new(Semaphore::new(api::stream::STREAMS_MAX)),
+            export_permits: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),
+            draining,
+        })
+    }
+
+    /// Memory reserved for request bodies, in bytes.
+    fn reserved_body_bytes(&self) -> usize {
+        let permits = self.limits.bodies_in_memory_max.div_ceil(receive::BODY_PERMIT_BYTES);
+        permits.saturating_sub(self.body_memory.available_permits()) * receive::BODY_PERMIT_BYTES
+    }
+}

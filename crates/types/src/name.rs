@@ -1,0 +1,90 @@
+//! Names of sources and destinations; a source's name is part of its URL.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use std::borrow::Cow;
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// 1 to 64 lower-case letters, digits, `-` and `_`, beginning with a letter or digit.
+/// Cheap to clone: every delivery carries the name of its source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid name; use 1 to 64 lower-case letters, digits, `-` or `_`, beginning with a letter or digit"
+)]
+pub struct ParseNameError;
+
+impl Name {
+    /// A name that is known to be valid.
+    pub fn from_static(text: &'static str) -> Self {
+        Self(text.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = ParseNameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let bytes = text.as_bytes();
+        let good = (1..=64).contains(&bytes.len())
+            && plain(bytes[0])
+            && bytes.iter().all(|byte| plain(*byte) || matches!(byte, b'-' | b'_'));
+        if good { Ok(Self(text.into())) } else { Err(ParseNameError) }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Name {
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "The name of a source or destination.",
+            "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_are_safe_in_a_path_parse() {
+        for good in ["a", "whatsapp", "shop-2", "a_b", "0"] {
+            assert!(good.parse::<Name>().is_ok(), "case: {good}");
+        }
+        for bad in ["", "-a", "_a", "A", "a/b", "a b", "..", "a.b", "é", &"a".repeat(65)] {
+            assert_eq!(bad.parse::<Name>(), Err(ParseNameError), "case: {bad}");
+        }
+    }
+}

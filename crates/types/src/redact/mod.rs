@@ -1,0 +1,185 @@
+//! Masks secrets in bodies, queries and URLs.
+//!
+//! A body is stored unchanged. In API answers the values of secret fields are replaced by [`MASK`]; all
+//! other bytes stay the same. [`SecretNames`] says which fields are secret.
+//!
+//! - [`mask_body`] is for people: it masks what it finds, also in truncated or malformed text.
+//! - [`strip_secrets`] is for destinations: it masks everything secret, or fails if it cannot be sure.
+
+mod edit;
+mod form;
+mod json;
+mod names;
+mod path;
+#[cfg(test)]
+mod tests;
+mod text;
+mod url;
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, header::CONTENT_TYPE};
+
+pub use self::path::is_event_name;
+use self::{
+    edit::{Edit, apply},
+    json::ScanEnd,
+};
+pub use self::{
+    form::mask_query,
+    names::{EXTRA_NAMES_MAX, NAME_BYTES_MAX, SecretNames, SecretNamesSpecError},
+    path::mask_path,
+    url::{has_mask, mask_url, unmask_url},
+};
+use crate::inflate;
+
+/// Replacement for a secret.
+pub const MASK: &str = "•••";
+
+/// A body with its secrets masked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedactedBody<'b> {
+    /// Borrowed if nothing had to be masked.
+    pub body: Cow<'b, [u8]>,
+    /// Number of masked values.
+    pub fields: usize,
+    /// The body was compressed, and this is its decompressed content. Only if something was masked.
+    pub unpacked: bool,
+}
+
+/// A body that cannot be searched for secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadableBodyError {
+    #[error("the body has an unknown or broken content encoding")]
+    Packed,
+    #[error("the body is neither JSON nor a form, so its secrets cannot be found")]
+    Unknown,
+}
+
+/// Masks the secrets in a request body, as far as they can be found.
+pub fn mask_body<'b>(
+    headers: &HeaderMap,
+    body: &'b [u8],
+    names: &SecretNames,
+) -> Result<RedactedBody<'b>, UnreadableBodyError> {
+    edit_body(headers, body, |plain| Ok(find(plain, is_form(headers), names)))
+}
+
+/// Masks the secrets in a text, which may be truncated, as far as they can be found.
+pub fn mask_text<'b>(text: &'b [u8], names: &SecretNames) -> RedactedBody<'b> {
+    let edits = find(text, false, names);
+    RedactedBody { body: apply(text, &edits), fields: edits.len(), unpacked: false }
+}
+
+/// Masks all secrets in a request body; fails if they cannot be found reliably.
+pub fn strip_secrets<'b>(
+    headers: &HeaderMap,
+    body: &'b [u8],
+    names: &SecretNames,
+) -> Result<RedactedBody<'b>, UnreadableBodyError> {
+    edit_body(headers, body, |plain| {
+        if plain.trim_ascii().is_empty() {
+            return Ok(Vec::new());
+        }
+        if let (edits, ScanEnd::Whole) = json::scan(plain, names) {
+            return Ok(edits);
+        }
+        match is_form(headers) {
+            true => Ok(form::scan(plain, names)),
+            false => Err(UnreadableBodyError::Unknown),
+        }
+    })
+}
+
+fn edit_body<'b>(
+    headers: &HeaderMap,
+    body: &'b [u8],
+    find: impl FnOnce(&[u8]) -> Result<Vec<Edit>, UnreadableBodyError>,
+) -> Result<RedactedBody<'b>, UnreadableBodyError> {
+    let plain = inflate::decode_body(headers, body).ok_or(UnreadableBodyError::Packed)?;
+    let edits = find(&plain)?;
+    let body = match &plain {
+        Cow::Borrowed(plain) => apply(plain, &edits),
+        Cow::Owned(_) if edits.is_empty() => Cow::Borrowed(body),
+        Cow::Owned(plain) => Cow::Owned(apply(plain, &edits).into_owned()),
+    };
+    let unpacked = matches!(plain, Cow::Owned(_)) && !edits.is_empty();
+    Ok(RedactedBody { body, fields: edits.len(), unpacked })
+}
+
+/// The edits for a text of any format.
+fn find(text: &[u8], is_form: bool, names: &SecretNames) -> Vec<Edit> {
+    if !json::begins(text) && (is_form || form::looks_like(text)) {
+        return form::scan(text, names);
+    }
+    let (mut edits, is_json_until) = json_in(text, names);
+    if let Some(end) = is_json_until {
+        // A name may be before the position where the JSON breaks and its value after it.
+        let guessed = text::scan(text, 0, names).into_iter().filter(|edit| edit.span.end > end);
+        edits.extend(guessed);
+    }
+    edit::merged(edits)
+}
+
+/// The edits for all JSON in a text, and the position after which it may be something else.
+fn json_in(text: &[u8], names: &SecretNames) -> (Vec<Edit>, Option<usize>) {
+    let mut edits = Vec::new();
+    let mut is_json_until = (!json::begins(text)).then_some(0);
+    let mut at = 0;
+    while let Some(found) = text[at..].iter().position(|byte| matches!(byte, b'{' | b'[')) {
+        let start = at + found;
+        let (found, end) = json::scan(&text[start..], names);
+        edits.extend(found.into_iter().map(|edit| edit.shifted(start)));
+        match end {
+            ScanEnd::Whole | ScanEnd::Cut => break,
+            ScanEnd::Broken(broken) => at = start + broken.max(1),
+        }
+        is_json_until = is_json_until.or(Some(at));
+    }
+    (edits, is_json_until)
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    const FORM: &str = "application/x-www-form-urlencoded";
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case(FORM)
+}
+
+/// Masks the secrets of a body in an error message about it, so that reading why something failed
+/// does not reveal them.
+pub fn mask_values_in_message(
+    message: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+    names: &SecretNames,
+) -> String {
+    /// Shorter values would match everywhere.
+    const VALUE_BYTES_MIN: usize = 4;
+    let Some(plain) = inflate::decode_body(headers, body) else { return message.to_owned() };
+    let mut masked = message.to_owned();
+    for edit in find(&plain, is_form(headers), names) {
+        let raw = &plain[edit.span];
+        // For an object or an array, each string in it.
+        for text in raw.split(|byte| raw.len() > 1 && raw[0] != b'"' && *byte == b'"') {
+            let plain_text = edit::TextEncoding::Escaped.decode(text);
+            let plain_text = String::from_utf8_lossy(&plain_text);
+            let value = plain_text.trim_matches('"');
+            if value.len() >= VALUE_BYTES_MIN {
+                masked = mask_prefix(&masked.replace(value, MASK), value);
+            }
+        }
+    }
+    masked
+}
+
+/// Masks also the beginning of a value where a message was truncated.
+fn mask_prefix(message: &str, value: &str) -> String {
+    let Some((before, _)) = message.rsplit_once('…') else { return message.to_owned() };
+    let ends = value.char_indices().map(|(end, _)| end).skip(1);
+    let longest = ends.filter(|end| before.ends_with(&value[..*end])).last();
+    match longest {
+        Some(length) => format!("{}{MASK}…", &before[..before.len() - length]),
+        None => message.to_owned(),
+    }
+}

@@ -1,0 +1,22 @@
+//! The error of every store trait.
+
+/// Why a store operation failed, by what the caller does next.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Too much work is queued. Nothing was written; retry in a moment.
+    #[error("the store is overloaded; retry in a moment")]
+    Overloaded,
+    /// Nothing was written. Works again when there is disk space.
+    #[error("the data disk is full")]
+    Full,
+    /// It is unknown whether the transaction was committed. The store accepts no more work and the
+    /// process must end: after a restart the disk decides.
+    #[error("the store has failed and accepts no more work: {0}")]
+    Failed(String),
+    /// A statement was rejected; nothing was written.
+    #[error("the store rejected the operation: {0}")]
+    Refused(String),
+    /// A row has an impossible value.
+    #[error("the store contains invalid data: {0}")]
+    Corrupt(String),
+}

@@ -1,0 +1,343 @@
+//! `HubSpot`: up to a hundred events per request, signed over method, URL, body and time (version 3).
+
+use data_encoding::BASE64;
+use hmac::{Hmac, KeyInit, Mac};
+use http::HeaderName;
+use sha2::Sha256;
+use surehook_types::{secret::Secret, time::Timestamp};
+
+use super::{
+    EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, fields::body_fields,
+    raw_json,
+};
+use crate::{
+    attribute::{AttributeName, EventKind},
+    key::DedupKey,
+    request::{IncomingRequest, OutgoingRequest},
+    verify::{
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
+        parse_timestamp, single_header,
+    },
+};
+
+static SIGNATURE: HeaderName = HeaderName::from_static("x-hubspot-signature-v3");
+static TIMESTAMP: HeaderName = HeaderName::from_static("x-hubspot-request-timestamp");
+
+/// Largest allowed difference between the timestamp and now, in either direction.
+const TOLERANCE_MILLIS: u64 = 300_000;
+
+/// Characters that `HubSpot` decodes in the URL before signing.
+const DECODED_CHARACTERS: [(&str, char); 12] = [
+    ("3A", ':'),
+    ("2F", '/'),
+    ("3F", '?'),
+    ("40", '@'),
+    ("21", '!'),
+    ("24", '$'),
+    ("27", '\''),
+    ("28", '('),
+    ("29", ')'),
+    ("2A", '*'),
+    ("2C", ','),
+    ("3B", ';'),
+];
+
+body_fields! {
+    static FIELDS {
+        PORTAL_ID = "/portalId",
+        SUBSCRIPTION_ID = "/subscriptionId",
+        EVENT_ID = "/eventId",
+        OCCURRED_AT = "/occurredAt",
+        SUBSCRIPTION_TYPE = "/subscriptionType",
+        OBJECT_ID = "/objectId",
+        FROM_OBJECT_ID = "/fromObjectId",
+        PRIMARY_OBJECT_ID = "/primaryObjectId",
+        TO_OBJECT_ID = "/toObjectId",
+        NEW_OBJECT_ID = "/newObjectId",
+        SOURCE_ID = "/sourceId",
+        MESSAGE_ID = "/messageId",
+    }
+}
+
+const ATTRIBUTES: [(AttributeName, usize); 8] = [
+    (AttributeName::Account, PORTAL_ID),
+    (AttributeName::Object, OBJECT_ID),
+    (AttributeName::Object, FROM_OBJECT_ID),
+    (AttributeName::Object, PRIMARY_OBJECT_ID),
+    (AttributeName::Object, TO_OBJECT_ID),
+    (AttributeName::Object, NEW_OBJECT_ID),
+    (AttributeName::User, SOURCE_ID),
+    (AttributeName::MessageId, MESSAGE_ID),
+];
+
+#[derive(Debug)]
+pub(super) struct Hubspot;
+
+impl Provider for Hubspot {
+    fn name(&self) -> &'static str {
+        "hubspot"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(HubspotV3Scheme { secrets }), count))
+    }
+
+    /// Anything but an array is one event without a key: workflows send a single object.
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        match raw_json::split_array(request.body, parse_event) {
+            Some(parts) => ParsedRequest::Events(parts),
+            None => {
+                ParsedRequest::single(EventPart { key: EventKey::None, ..EventPart::default() })
+            }
+        }
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["x-hubspot-signature-v3", "x-hubspot-signature"]
+    }
+
+    /// `HubSpot` does not retry after 401.
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Quarantine
+    }
+
+    fn samples(&self) -> &'static [SampleEvent] {
+        SAMPLES
+    }
+}
+
+/// `eventId` alone is not unique, and `attemptNumber` differs at each attempt.
+fn parse_event(item: &[u8]) -> EventPart {
+    let found = FIELDS.read(item);
+    let object = found.first(&[OBJECT_ID, FROM_OBJECT_ID, PRIMARY_OBJECT_ID]);
+    let order =
+        found.get(PORTAL_ID).zip(object).map(|(portal, object)| format!("{portal}:{object}"));
+    EventPart {
+        kind: found.get(SUBSCRIPTION_TYPE).and_then(EventKind::new),
+        key: EventKey::known(
+            found.key("hubspot", &[PORTAL_ID, SUBSCRIPTION_ID, EVENT_ID, OCCURRED_AT]),
+            "hubspot:eventId",
+        ),
+        order: order.and_then(|order| DedupKey::new(&order)),
+        attributes: found.attributes(&ATTRIBUTES),
+        ..EventPart::default()
+    }
+}
+
+/// Version 3 of `HubSpot`'s signatures, with the client secret of an app.
+#[derive(Debug)]
+struct HubspotV3Scheme {
+    secrets: Vec<Secret>,
+}
+
+impl VerificationScheme for HubspotV3Scheme {
+    fn name(&self) -> &'static str {
+        "hubspot-v3"
+    }
+
+    fn covers_url(&self) -> bool {
+        true
+    }
+
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
+        let signature = single_header(request.headers, &SIGNATURE, "signature")?
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
+        let signature = BASE64
+            .decode(signature.as_bytes())
+            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
+        let timestamp = single_header(request.headers, &TIMESTAMP, "timestamp")?
+            .ok_or(VerifyError::MissingTimestamp)?
+            .as_bytes();
+        let signed_at =
+            parse_timestamp(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
+        if now.as_millis().abs_diff(signed_at) > TOLERANCE_MILLIS {
+            return Err(VerifyError::Stale);
+        }
+        let urls = request.urls();
+        if urls.is_empty() {
+            return Err(VerifyError::UnknownUrl);
+        }
+        let is_match = |secret: &Secret| {
+            urls.iter().flat_map(|url| url_spellings(url)).any(|url| {
+                mac(secret, &url, request.body, timestamp).verify_slice(&signature).is_ok()
+            })
+        };
+        self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)
+    }
+
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
+        let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
+        let timestamp = now.as_millis().to_string();
+        let mac = mac(secret, &decode_url(request.url), request.body, timestamp.as_bytes());
+        Ok(RequestSignature::headers(vec![
+            (SIGNATURE.clone(), BASE64.encode(&mac.finalize().into_bytes())),
+            (TIMESTAMP.clone(), timestamp),
+        ]))
+    }
+}
+
+/// The method is always POST, because no other one is accepted.
+fn mac(secret: &Secret, url: &str, body: &[u8], timestamp: &[u8]) -> Hmac<Sha256> {
+    let mut mac =
+        Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)");
+    for part in [b"POST", url.as_bytes(), body, timestamp] {
+        mac.update(part);
+    }
+    mac
+}
+
+/// The URL decoded as `HubSpot` documents it, and unchanged, as its libraries sign it.
+fn url_spellings(url: &str) -> Vec<String> {
+    let decoded = decode_url(url);
+    if decoded == url { vec![decoded] } else { vec![decoded, url.to_owned()] }
+}
+
+fn decode_url(url: &str) -> String {
+    let mut text = String::with_capacity(url.len());
+    let mut rest = url;
+    while let Some((before, after)) = rest.split_once('%') {
+        text.push_str(before);
+        let code = after.get(..2).unwrap_or_default();
+        match DECODED_CHARACTERS.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)) {
+            Some((_, char)) => {
+                text.push(*char);
+                rest = &after[2..];
+            }
+            None => {
+                text.push('%');
+                rest = after;
+            }
+        }
+    }
+    text.push_str(rest);
+    text
+}
+
+static SAMPLES: &[SampleEvent] = &[
+    sample(
+        "contact.creation",
+        r#"[{"eventId":1{{number}},"subscriptionId":25,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
+    ),
+    sample(
+        "contact.propertyChange",
+        r#"[{"eventId":1{{number}},"subscriptionId":22,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.propertyChange","attemptNumber":0,"objectId":1{{number}},"propertyName":"phone","propertyValue":"+{{phone}}","changeSource":"CRM"}]"#,
+    ),
+    sample(
+        "deal.creation",
+        r#"[{"eventId":1{{number}},"subscriptionId":27,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"deal.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
+    ),
+];
+
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    SampleEvent { kind, headers: &[("content-type", "application/json")], target: "", body }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            ParsedRequest,
+            testing::{TestCall, attribute_pairs},
+        },
+        decode_url,
+    };
+
+    const URL: &str = "https://gw.test/in/hubspot/1";
+    const NOW: i64 = 1_779_024_000_000;
+
+    fn call() -> TestCall {
+        TestCall::new("hubspot", "hs-client-secret").url(URL).at(NOW).body("[]").signed()
+    }
+
+    #[test]
+    fn signature_covers_method_url_body_and_time() {
+        let signature = "x-hubspot-signature-v3";
+        let time = "x-hubspot-request-timestamp";
+        let cases = [
+            ("good", call(), Ok(0)),
+            ("5 minutes old", call().at(NOW + 300_000), Ok(0)),
+            ("a millisecond more", call().at(NOW + 300_001), Err("stale")),
+            ("from the future", call().at(NOW - 300_001), Err("stale")),
+            ("in seconds", call().header(time, "1779024000"), Err("stale")),
+            ("another time", call().header(time, "1779024000001"), Err("mismatch")),
+            ("no time", call().without(time), Err("missing_timestamp")),
+            ("invalid time", call().header(time, "soon"), Err("malformed")),
+            ("another address", call().url("https://gw.test/in/hubspot/2"), Err("mismatch")),
+            ("a query", call().url(format!("{URL}?a=1")), Err("mismatch")),
+            ("another body", call().body("[{}]"), Err("mismatch")),
+            ("another secret", call().secrets(&["other"]), Err("mismatch")),
+            ("a second secret", call().secrets(&["other", "hs-client-secret"]), Ok(1)),
+            ("no signature", call().without(signature), Err("missing_signature")),
+            (
+                "an old version",
+                call().without(signature).header("x-hubspot-signature", "00"),
+                Err("missing_signature"),
+            ),
+            ("hex", call().header(signature, "0123zz"), Err("malformed")),
+            ("two", call().add_header(signature, "AAAA"), Err("malformed")),
+        ];
+        for (name, call, expected) in cases {
+            assert_eq!(call.verify(), expected, "case: {name}");
+        }
+        let mut lost = call();
+        lost.knows_origin = false;
+        assert_eq!(lost.verify(), Err("unknown_address"));
+        let body = r#"[{"eventId":1}]"#;
+        call().body(body).signed().assert_every_bit_counts(&[signature, time]);
+    }
+
+    #[test]
+    fn url_is_signed_with_some_characters_decoded() {
+        let cases = [
+            ("https://a.test/in/s", "https://a.test/in/s"),
+            ("/p?u=a%3Ab%2Fc%3fd%40e%21%24%27%28%29%2a%2C%3B", "/p?u=a:b/c?d@e!$'()*,;"),
+            ("/p?u=a%20b%26%3D%23%25%2B", "/p?u=a%20b%26%3D%23%25%2B"),
+            ("/p?u=%", "/p?u=%"),
+            ("/p?u=%2", "/p?u=%2"),
+            ("/p?u=%é%3A", "/p?u=%é:"),
+            ("/p?u=%253A", "/p?u=%253A"),
+        ];
+        for (url, expected) in cases {
+            assert_eq!(decode_url(url), expected);
+        }
+        let signed = call().url("https://gw.test/in/hubspot?to=a:b").signed();
+        let called = signed.url("https://gw.test/in/hubspot?to=a%3Ab");
+        assert_eq!(called.verify(), Ok(0), "what HubSpot documents");
+    }
+
+    #[test]
+    fn each_array_item_is_an_event() {
+        let one = r#"{"eventId":1,"subscriptionId":2,"portalId":3,"occurredAt":4,"objectId":5,"subscriptionType":"deal.creation"}"#;
+        let association = r#"{"eventId":1,"subscriptionId":2,"portalId":3,"occurredAt":5,"fromObjectId":6,"toObjectId":7,"subscriptionType":"contact.associationChange"}"#;
+        let keys = |body: &str| match call().body(body).parse() {
+            ParsedRequest::Events(parts) => parts
+                .iter()
+                .map(|part| {
+                    let kind = part.kind.as_ref().map_or("-", |kind| kind.as_str());
+                    let order = part.order.as_ref().map_or("-", |order| order.as_str());
+                    format!("{kind} {:?} {order} {}", part.key, part.body.is_some())
+                })
+                .collect::<Vec<_>>(),
+            ParsedRequest::Handshake(_) => panic!("unexpected handshake"),
+        };
+        let first = |alone: bool| {
+            format!(
+                r#"deal.creation Known(DedupKey(hubspot:3:2:1:4), "hubspot:eventId") 3:5 {alone}"#
+            )
+        };
+        let second = r#"contact.associationChange Known(DedupKey(hubspot:3:2:1:5), "hubspot:eventId") 3:6 true"#;
+        assert_eq!(keys("[]"), Vec::<String>::new());
+        assert_eq!(keys(&format!("[{one}]")), [first(false)]);
+        assert_eq!(keys(&format!("[{one},{association}]")), [first(true), second.to_owned()]);
+        assert_eq!(keys("[1,{\"eventId\":1}]"), ["- None - true", "- None - true"]);
+        assert_eq!(keys(one), ["- None - false"], "a workflow sends no list");
+        assert_eq!(keys("not JSON"), ["- None - false"]);
+        let expected = ["object=5", "account=3"];
+        assert_eq!(attribute_pairs("hubspot", &[], &format!("[{one}]")), expected);
+    }
+}

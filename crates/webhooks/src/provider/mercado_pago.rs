@@ -1,0 +1,407 @@
+//! Mercado Pago: signs a manifest of the id in the URL, a request id and a time, but not the body.
+//!
+//! A captured request can be resent with another body, so only the id in the URL can be trusted: the
+//! body must have the same id, and the receiver should fetch the object from Mercado Pago.
+
+use std::borrow::Cow;
+
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+use hmac::{Hmac, KeyInit, Mac};
+use http::HeaderName;
+use sha2::Sha256;
+use surehook_types::{
+    inflate,
+    secret::Secret,
+    time::{HumanDuration, Timestamp},
+};
+use url::form_urlencoded;
+
+use super::{
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent, fields::body_fields,
+};
+use crate::{
+    attribute::{AttributeName, EventKind},
+    key::DedupKey,
+    request::{IncomingRequest, OutgoingRequest},
+    verify::{
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
+        single_header,
+    },
+};
+
+static SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+body_fields! {
+    static FIELDS {
+        ID = "/id",
+        USER = "/user_id",
+        ACTION = "/action",
+        TYPE = "/type",
+        DATA_ID = "/data/id",
+        TOPIC = "/topic",
+    }
+}
+
+const ATTRIBUTES: [(AttributeName, usize); 2] =
+    [(AttributeName::Account, USER), (AttributeName::Object, DATA_ID)];
+
+#[derive(Debug)]
+pub(super) struct MercadoPago;
+
+impl Provider for MercadoPago {
+    fn name(&self) -> &'static str {
+        "mercado-pago"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(ManifestScheme { secrets }), count))
+    }
+
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        let found = FIELDS.read(request.body);
+        ParsedRequest::single(EventPart {
+            kind: found.first(&[ACTION, TYPE, TOPIC]).and_then(EventKind::new),
+            key: EventKey::known(key(&found), "mercadopago:id"),
+            order: order(&found),
+            attributes: found.attributes(&ATTRIBUTES),
+            ..EventPart::default()
+        })
+    }
+
+    /// The intervals between attempts grow up to four days.
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(21 * 86_400)
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["x-signature"]
+    }
+
+    fn samples(&self) -> &'static [SampleEvent] {
+        SAMPLES
+    }
+}
+
+/// Several notifications about one payment have different ids.
+fn key(found: &FieldValues<'_>) -> Option<DedupKey> {
+    let user = found.get(USER).unwrap_or("-");
+    let action = found.first(&[ACTION, TYPE])?;
+    let (about, id) = (found.get(DATA_ID)?, found.get(ID).unwrap_or("-"));
+    DedupKey::new(&format!("mercadopago:{user}:{action}:{about}:{id}"))
+}
+
+fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
+    DedupKey::new(&format!("{}:{}", found.get(TYPE)?, found.get(DATA_ID)?))
+}
+
+/// Verifies the signed manifest with the secret of an application.
+#[derive(Debug)]
+struct ManifestScheme {
+    secrets: Vec<Secret>,
+}
+
+impl VerificationScheme for ManifestScheme {
+    fn name(&self) -> &'static str {
+        "mercado-pago"
+    }
+
+    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
+        let header = single_header(request.headers, &SIGNATURE, "signature")?
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?
+            .to_str()
+            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
+        let (timestamp, signature) = parse_signature(header)?;
+        let request_id = single_header(request.headers, &REQUEST_ID, "id")?
+            .map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part: "id" }))
+            .transpose()?;
+        let about = signed_id(request.query)?;
+        let lines: Vec<_> = id_spellings(about.as_deref())
+            .into_iter()
+            .map(|about| manifest(about.as_deref(), request_id, timestamp))
+            .collect();
+        let is_match = |secret: &Secret| {
+            lines.iter().any(|line| mac(secret, line).verify_slice(&signature).is_ok())
+        };
+        let secret_index = self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)?;
+        check_body_id(request, about.as_deref())?;
+        Ok(secret_index)
+    }
+
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
+        let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
+        let query = request.url.split_once('?').map(|(_, query)| query);
+        let about = signed_id(query).map_err(|_| SignError("the URL has `data.id` twice"))?;
+        let about = id_spellings(about.as_deref()).into_iter().next().flatten();
+        let timestamp = now.as_millis().to_string();
+        let line = manifest(about.as_deref(), Some(request.id), &timestamp);
+        let signature = HEXLOWER.encode(&mac(secret, &line).finalize().into_bytes());
+        Ok(RequestSignature::headers(vec![
+            (SIGNATURE.clone(), format!("ts={timestamp},v1={signature}")),
+            (REQUEST_ID.clone(), request.id.to_owned()),
+        ]))
+    }
+}
+
+/// Parses `ts=…,v1=…`; each may occur once.
+fn parse_signature(header: &str) -> Result<(&str, Vec<u8>), VerifyError> {
+    let malformed = |part| VerifyError::Malformed { part };
+    let (mut timestamp, mut signature) = (None, None);
+    for (name, value) in header.split(',').filter_map(|pair| pair.split_once('=')) {
+        let (place, part) = match name.trim() {
+            "ts" => (&mut timestamp, "timestamp"),
+            "v1" => (&mut signature, "signature"),
+            _ => continue,
+        };
+        if place.replace(value.trim()).is_some() {
+            return Err(malformed(part));
+        }
+    }
+    let signature =
+        signature.ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
+    let signature =
+        HEXLOWER_PERMISSIVE.decode(signature.as_bytes()).map_err(|_| malformed("signature"))?;
+    let timestamp = timestamp.ok_or(VerifyError::MissingTimestamp)?;
+    let is_number = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { Ok((timestamp, signature)) } else { Err(malformed("timestamp")) }
+}
+
+/// `data.id` in the query: the id of the object.
+fn signed_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, VerifyError> {
+    let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let mut ids = pairs.filter(|(name, _)| name == "data.id").map(|(_, value)| value);
+    match (ids.next(), ids.next()) {
+        (_, Some(_)) => Err(VerifyError::Malformed { part: "id" }),
+        (id, None) => Ok(id.filter(|id| !id.is_empty())),
+    }
+}
+
+/// Alphanumeric ids are signed in lower case. This is undocumented for other ids, so both are tried.
+fn id_spellings(id: Option<&str>) -> Vec<Option<String>> {
+    let Some(id) = id else { return vec![None] };
+    let small = id.to_ascii_lowercase();
+    if small == id { vec![Some(small)] } else { vec![Some(small), Some(id.to_owned())] }
+}
+
+/// The signed text; parts that the request lacks are left out.
+fn manifest(about: Option<&str>, request_id: Option<&str>, timestamp: &str) -> String {
+    let mut line = String::new();
+    for (name, value) in [("id", about), ("request-id", request_id), ("ts", Some(timestamp))] {
+        if let Some(value) = value {
+            line = format!("{line}{name}:{value};");
+        }
+    }
+    line
+}
+
+fn mac(secret: &Secret, line: &str) -> Hmac<Sha256> {
+    let mut mac =
+        Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)");
+    mac.update(line.as_bytes());
+    mac
+}
+
+/// The body is not signed, so an id in it must equal the signed id in the URL.
+fn check_body_id(request: &IncomingRequest<'_>, about: Option<&str>) -> Result<(), VerifyError> {
+    let plain = inflate::decode_body(request.headers, request.body);
+    let found = FIELDS.read(plain.as_deref().unwrap_or(request.body));
+    match found.get(DATA_ID) {
+        Some(named) if about.is_none_or(|about| !about.eq_ignore_ascii_case(named)) => {
+            Err(VerifyError::Mismatch)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+static SAMPLES: &[SampleEvent] = &[
+    SampleEvent {
+        kind: "payment.updated",
+        headers: &[
+            ("content-type", "application/json"),
+            ("user-agent", "MercadoPago WebHook v1.0 payment"),
+        ],
+        target: "?data.id={{number}}&type=payment",
+        body: r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.updated","data":{"id":"{{number}}"}}"#,
+    },
+    SampleEvent {
+        kind: "payment.created",
+        headers: &[
+            ("content-type", "application/json"),
+            ("user-agent", "MercadoPago WebHook v1.0 payment"),
+        ],
+        target: "?data.id={{number}}&type=payment",
+        body: r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.created","data":{"id":"{{number}}"}}"#,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{TestCall, attribute_pairs, summary};
+
+    const URL: &str = "https://gw.test/in/mp?data.id=42&type=payment";
+    const BODY: &str =
+        r#"{"id":7,"type":"payment","user_id":9,"action":"payment.updated","data":{"id":"42"}}"#;
+
+    fn call() -> TestCall {
+        TestCall::new("mercado-pago", "mp_secret_5d1f")
+            .at(1_779_024_000_000)
+            .url(URL)
+            .body(BODY)
+            .signed()
+    }
+
+    /// The signature header over a manifest.
+    fn over(line: &str) -> String {
+        let mac = super::mac(&surehook_types::secret::Secret::new("mp_secret_5d1f"), line);
+        let hex = data_encoding::HEXLOWER.encode(&hmac::Mac::finalize(mac).into_bytes());
+        format!("ts=1779023998000,v1={hex}")
+    }
+
+    #[test]
+    fn url_id_is_signed_and_must_match_the_body() {
+        let signature = "x-signature";
+        let cases = [
+            ("good", call(), Ok(0)),
+            ("in days to come", call().at(1_779_924_000_000), Ok(0)),
+            ("the number is not a text", call().body(r#"{"data":{"id":42}}"#), Ok(0)),
+            ("a body that names nothing", call().body("{}"), Ok(0)),
+            (
+                "a body about another payment",
+                call().body(BODY.replace("42", "43")),
+                Err("mismatch"),
+            ),
+            ("another payment", call().url(URL.replace("42", "43")), Err("mismatch")),
+            (
+                "both",
+                call().url(URL.replace("42", "43")).body(BODY.replace("42", "43")),
+                Err("mismatch"),
+            ),
+            ("another request", call().header("x-request-id", "r2"), Err("mismatch")),
+            ("no request id", call().without("x-request-id"), Err("mismatch")),
+            ("a second id", call().url(format!("{URL}&data.id=43")), Err("malformed")),
+            ("not signed", call().without(signature), Err("missing_signature")),
+            ("no time", call().header(signature, "v1=00"), Err("missing_timestamp")),
+            ("no version", call().header(signature, "ts=1"), Err("missing_signature")),
+            ("two versions", call().header(signature, "ts=1,v1=00,v1=11"), Err("malformed")),
+            ("not hex", call().header(signature, "ts=1,v1=zz"), Err("malformed")),
+            ("cut short", call().header(signature, "ts=1,v1=00ff"), Err("mismatch")),
+            ("an odd time", call().header(signature, "ts=1;x:1,v1=00"), Err("malformed")),
+            ("another secret", call().secrets(&["x"]), Err("mismatch")),
+            ("the second secret", call().secrets(&["x", "mp_secret_5d1f"]), Ok(1)),
+        ];
+        for (name, call, expected) in cases {
+            assert_eq!(call.verify(), expected, "case: {name}");
+        }
+        // The body is not signed; everything else must match exactly.
+        call().body("").assert_every_bit_counts(&["x-request-id"]);
+    }
+
+    #[test]
+    fn missing_parts_are_left_out_of_the_manifest() {
+        let signature = "x-signature";
+        let letters = "https://gw.test/in/mp?type=order&data.id=ORD01ABC";
+        let letters_body = r#"{"data":{"id":"ORD01ABC"}}"#;
+        let no_id = "https://gw.test/in/mp?topic=merchant_order&id=5";
+        let cases = [
+            (
+                "spaces, and the other way round",
+                call().header(
+                    signature,
+                    over("id:42;request-id:msg_1;ts:1779023998000;")
+                        .split(',')
+                        .rev()
+                        .collect::<Vec<_>>()
+                        .join(" , "),
+                ),
+                Ok(0),
+            ),
+            (
+                "letters are signed in lower case",
+                call()
+                    .url(letters)
+                    .body(letters_body)
+                    .header(signature, over("id:ord01abc;request-id:msg_1;ts:1779023998000;")),
+                Ok(0),
+            ),
+            (
+                "letters in their own case",
+                call()
+                    .url(letters)
+                    .body(letters_body)
+                    .header(signature, over("id:ORD01ABC;request-id:msg_1;ts:1779023998000;")),
+                Ok(0),
+            ),
+            (
+                "without a request id",
+                call().without("x-request-id").header(signature, over("id:42;ts:1779023998000;")),
+                Ok(0),
+            ),
+            (
+                "without an id",
+                call()
+                    .url(no_id)
+                    .body(r#"{"resource":"/merchant_orders/5","topic":"merchant_order"}"#)
+                    .header(signature, over("request-id:msg_1;ts:1779023998000;")),
+                Ok(0),
+            ),
+            (
+                "an id that is only in the body",
+                call().url(no_id).header(signature, over("request-id:msg_1;ts:1779023998000;")),
+                Err("mismatch"),
+            ),
+            (
+                "the old notifications are not signed",
+                call().url(no_id).without(signature),
+                Err("missing_signature"),
+            ),
+        ];
+        for (name, call, expected) in cases {
+            assert_eq!(call.verify(), expected, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn compressed_body_is_checked_too() {
+        use std::io::Write as _;
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(BODY.replace("42", "43").as_bytes()).unwrap();
+        let call = call().header("content-encoding", "gzip").body(packed.finish().unwrap());
+        assert_eq!(call.verify(), Err("mismatch"));
+    }
+
+    #[test]
+    fn notifications_of_one_payment_have_different_keys() {
+        let cases = [
+            (
+                "typical",
+                BODY,
+                ["payment.updated", "mercadopago:9:payment.updated:42:7", "payment:42"],
+            ),
+            (
+                "no id",
+                r#"{"type":"payment","user_id":9,"action":"payment.updated","data":{"id":"42"}}"#,
+                ["payment.updated", "mercadopago:9:payment.updated:42:-", "payment:42"],
+            ),
+            (
+                "no action",
+                r#"{"id":7,"type":"plan","user_id":9,"data":{"id":"42"}}"#,
+                ["plan", "mercadopago:9:plan:42:7", "plan:42"],
+            ),
+            (
+                "the old form",
+                r#"{"resource":"/merchant_orders/5","topic":"merchant_order"}"#,
+                ["merchant_order", "-", "-"],
+            ),
+            ("not JSON", "x", ["-", "-", "-"]),
+        ];
+        for (name, body, expected) in cases {
+            assert_eq!(summary("mercado-pago", &[], body), expected, "case: {name}");
+        }
+        assert_eq!(attribute_pairs("mercado-pago", &[], BODY), ["object=42", "account=9"]);
+    }
+}

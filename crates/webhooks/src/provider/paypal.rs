@@ -1,0 +1,258 @@
+//! `PayPal`: signed with a certificate that it serves itself.
+//!
+//! The request contains the URL of the certificate, which must be `PayPal`'s: otherwise a sender could
+//! sign with its own certificate and make us call any server.
+
+#[cfg(test)]
+mod tests;
+
+use data_encoding::BASE64;
+use http::{HeaderMap, HeaderName};
+use surehook_types::{
+    secret::Secret,
+    time::{HumanDuration, Timestamp},
+};
+use url::{Host, Url};
+
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
+use crate::{
+    attribute::{AttributeName, EventKind},
+    key::DedupKey,
+    request::{IncomingRequest, OutgoingRequest},
+    verify::{
+        Certificate, RequestSignature, SignError, VerificationScheme, Verifier, VerifyError,
+        VerifySpecError, single_header,
+    },
+};
+
+static ID: HeaderName = HeaderName::from_static("paypal-transmission-id");
+static TIME: HeaderName = HeaderName::from_static("paypal-transmission-time");
+static SIGNATURE: HeaderName = HeaderName::from_static("paypal-transmission-sig");
+static ALGORITHM: HeaderName = HeaderName::from_static("paypal-auth-algo");
+static CERTIFICATE: HeaderName = HeaderName::from_static("paypal-cert-url");
+
+/// The only supported algorithm.
+const RSA_SHA256: &str = "SHA256withRSA";
+const DOMAIN: &str = "paypal.com";
+const CERTIFICATES: &str = "/v1/notifications/certs/";
+/// Certificate URLs have about 80 characters.
+const URL_BYTES_MAX: usize = 256;
+/// The webhook id of `PayPal`'s simulator, which anyone can use.
+const SIMULATOR: &[u8] = b"WEBHOOK_ID";
+
+body_fields! {
+    static FIELDS {
+        EVENT_ID = "/id",
+        EVENT_TYPE = "/event_type",
+        RESOURCE_ID = "/resource/id",
+        STATUS = "/resource/status",
+        STATE = "/resource/state",
+        ORDER_ID = "/resource/supplementary_data/related_ids/order_id",
+        PAYER_EMAIL = "/resource/payer/email_address",
+        SUBSCRIBER_EMAIL = "/resource/subscriber/email_address",
+        MERCHANT_ID = "/resource/payee/merchant_id",
+        CUSTOM_ID = "/resource/custom_id",
+        INVOICE_ID = "/resource/invoice_id",
+        BILLING_AGREEMENT_ID = "/resource/billing_agreement_id",
+        DISPUTE_ID = "/resource/dispute_id",
+    }
+}
+
+const ATTRIBUTES: [(AttributeName, usize); 11] = [
+    (AttributeName::Object, RESOURCE_ID),
+    (AttributeName::ProviderStatus, STATUS),
+    (AttributeName::ProviderStatus, STATE),
+    (AttributeName::Object, ORDER_ID),
+    (AttributeName::Email, PAYER_EMAIL),
+    (AttributeName::Email, SUBSCRIBER_EMAIL),
+    (AttributeName::Account, MERCHANT_ID),
+    (AttributeName::Object, CUSTOM_ID),
+    (AttributeName::Object, INVOICE_ID),
+    (AttributeName::Object, BILLING_AGREEMENT_ID),
+    (AttributeName::Object, DISPUTE_ID),
+];
+
+#[derive(Debug)]
+pub(super) struct Paypal;
+
+impl Provider for Paypal {
+    fn name(&self) -> &'static str {
+        "paypal"
+    }
+
+    /// The secrets are webhook ids, which are part of the signed text.
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let mut warnings = Vec::new();
+        for (number, secret) in (1..).zip(&secrets) {
+            let id = secret.expose();
+            if id.is_empty() || !id.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+            {
+                let why = "it must be the webhook id: letters and digits, as shown by PayPal";
+                return Err(VerifySpecError::Secret { number, why });
+            }
+            if id == SIMULATOR {
+                warnings.push(format!(
+                    "secret {number} is the id of PayPal's simulator: anyone can send with it"
+                ));
+            }
+        }
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(PaypalScheme(secrets)), count).with_warnings(warnings))
+    }
+
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        let found = FIELDS.read(request.body);
+        ParsedRequest::single(EventPart {
+            kind: found.get(EVENT_TYPE).and_then(EventKind::new),
+            key: EventKey::known(found.key("paypal", &[EVENT_ID]), "paypal:id"),
+            order: found.first(&[RESOURCE_ID, DISPUTE_ID]).and_then(DedupKey::new),
+            attributes: found.attributes(&ATTRIBUTES),
+            ..EventPart::default()
+        })
+    }
+
+    /// `PayPal` sends up to 25 times within three days.
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(5 * 86_400)
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["paypal-transmission-sig"]
+    }
+
+    fn samples(&self) -> &'static [SampleEvent] {
+        SAMPLES
+    }
+}
+
+/// Verifies with the webhook ids, the current one first.
+#[derive(Debug)]
+struct PaypalScheme(Vec<Secret>);
+
+impl VerificationScheme for PaypalScheme {
+    fn name(&self) -> &'static str {
+        "paypal"
+    }
+
+    /// Fails before anything is fetched if the request lacks another header.
+    fn certificate_url(&self, request: &IncomingRequest<'_>) -> Result<Option<Url>, VerifyError> {
+        TransmissionHeaders::of(request.headers)?;
+        let text = header_text(request.headers, &CERTIFICATE, "certificate")?
+            .ok_or(VerifyError::UntrustedCertificate("the request has no certificate URL"))?;
+        let foreign_url = VerifyError::UntrustedCertificate("its URL does not belong to PayPal");
+        parse_certificate_url(text).map(Some).ok_or(foreign_url)
+    }
+
+    fn verify(&self, _: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
+        Err(VerifyError::UntrustedCertificate("it was not fetched"))
+    }
+
+    fn verify_with_certificate(
+        &self,
+        request: &IncomingRequest<'_>,
+        certificate: &Certificate<'_>,
+        now: Timestamp,
+    ) -> Result<usize, VerifyError> {
+        let transmission = TransmissionHeaders::of(request.headers)?;
+        let mut error = VerifyError::Mismatch;
+        for (index, webhook) in self.0.iter().enumerate() {
+            let text = transmission.signed_text(webhook, request.body);
+            match certificate.verify_signature(is_paypal, &text, &transmission.signature, now) {
+                Ok(()) => return Ok(index),
+                Err(refusal) => error = refusal,
+            }
+        }
+        Err(error)
+    }
+
+    fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
+        Err(SignError("PayPal signs with a private key that only PayPal has"))
+    }
+}
+
+/// The signed headers.
+struct TransmissionHeaders<'h> {
+    id: &'h str,
+    time: &'h str,
+    signature: Vec<u8>,
+}
+
+impl<'h> TransmissionHeaders<'h> {
+    fn of(headers: &'h HeaderMap) -> Result<Self, VerifyError> {
+        let malformed = |part| VerifyError::Malformed { part };
+        let signature = header_text(headers, &SIGNATURE, "signature")?
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
+        let signature = BASE64.decode(signature.as_bytes()).map_err(|_| malformed("signature"))?;
+        let algorithm = header_text(headers, &ALGORITHM, "signature")?.unwrap_or(RSA_SHA256);
+        if !algorithm.eq_ignore_ascii_case(RSA_SHA256) {
+            return Err(malformed("signature"));
+        }
+        let id = header_text(headers, &ID, "id")?.ok_or(VerifyError::MissingId)?;
+        let time =
+            header_text(headers, &TIME, "timestamp")?.ok_or(VerifyError::MissingTimestamp)?;
+        // A separator in a part would make the signed text ambiguous.
+        if id.contains('|') {
+            return Err(malformed("id"));
+        }
+        if time.contains('|') {
+            return Err(malformed("timestamp"));
+        }
+        Ok(Self { id, time, signature })
+    }
+
+    /// The signed text. Of the body it contains only a 32-bit checksum.
+    fn signed_text(&self, webhook: &Secret, body: &[u8]) -> Vec<u8> {
+        let checksum = crc32fast::hash(body).to_string();
+        let parts =
+            [self.id.as_bytes(), self.time.as_bytes(), webhook.expose(), checksum.as_bytes()];
+        parts.join(&b'|')
+    }
+}
+
+fn header_text<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+    part: &'static str,
+) -> Result<Option<&'h str>, VerifyError> {
+    let value = single_header(headers, name, part)?;
+    value.map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part })).transpose()
+}
+
+/// The URL of a certificate, if it is `PayPal`'s. Only the plainest spelling is accepted: no port, no
+/// user, no query, nothing ambiguous.
+fn parse_certificate_url(text: &str) -> Option<Url> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
+    if text.len() > URL_BYTES_MAX || !text.bytes().all(is_plain) {
+        return None;
+    }
+    let url = Url::parse(text).ok()?;
+    let is_paypal = matches!(url.host()?, Host::Domain(host) if is_paypal(host));
+    // The parsed URL equals the text, so nothing was normalized or dropped.
+    let is_whole = url.as_str() == text && text.matches(':').count() == 1;
+    let is_good = url.scheme() == "https" && is_paypal && is_whole;
+    (is_good && url.path().starts_with(CERTIFICATES)).then_some(url)
+}
+
+/// Whether a host is `PayPal`'s domain or a subdomain.
+fn is_paypal(name: &str) -> bool {
+    name.strip_suffix(DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+static SAMPLES: &[SampleEvent] = &[
+    sample(
+        "PAYMENT.CAPTURE.COMPLETED",
+        r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"capture","event_type":"PAYMENT.CAPTURE.COMPLETED","summary":"Payment completed","resource":{"id":"CAP{{id}}","status":"COMPLETED","amount":{"value":"129.90","currency_code":"BRL"}}}"#,
+    ),
+    sample(
+        "PAYMENT.CAPTURE.REFUNDED",
+        r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"refund","event_type":"PAYMENT.CAPTURE.REFUNDED","summary":"A payment was refunded","resource":{"id":"REF{{id}}","status":"COMPLETED","amount":{"value":"129.90","currency_code":"BRL"}}}"#,
+    ),
+    sample(
+        "BILLING.SUBSCRIPTION.ACTIVATED",
+        r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"subscription","event_type":"BILLING.SUBSCRIPTION.ACTIVATED","summary":"Subscription activated","resource":{"id":"I-{{id}}","status":"ACTIVE","subscriber":{"email_address":"ana.souza@example.com"}}}"#,
+    ),
+];
+
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    SampleEvent { kind, headers: &[("content-type", "application/json")], target: "", body }
+}

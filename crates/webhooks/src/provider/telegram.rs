@@ -1,0 +1,205 @@
+//! Telegram bots: a token in a header; each update has a number and one object.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use surehook_types::{secret::Secret, time::HumanDuration};
+
+use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
+use crate::{
+    attribute::{AttributeName, EventKind},
+    key::DedupKey,
+    request::IncomingRequest,
+    verify::{Verifier, VerifySpec, VerifySpecError},
+};
+
+const SECRET_TOKEN: &str = "x-telegram-bot-api-secret-token";
+/// The limit for secret tokens.
+const SECRET_BYTES_MAX: usize = 256;
+
+body_fields! {
+    /// Fields of the object in an update.
+    static FIELDS {
+        CHAT_ID = "/chat/id",
+        MESSAGE_CHAT_ID = "/message/chat/id",
+        USER_CHAT_ID = "/user_chat_id",
+        FROM_ID = "/from/id",
+        USER_ID = "/user/id",
+        VOTER_CHAT_ID = "/voter_chat/id",
+        MESSAGE_ID = "/message_id",
+        NESTED_MESSAGE_ID = "/message/message_id",
+        FROM_USERNAME = "/from/username",
+        USER_USERNAME = "/user/username",
+        THREAD_ID = "/message_thread_id",
+        ID = "/id",
+    }
+}
+
+const ATTRIBUTES: [(AttributeName, usize); 10] = [
+    (AttributeName::Chat, CHAT_ID),
+    (AttributeName::Chat, MESSAGE_CHAT_ID),
+    (AttributeName::Chat, VOTER_CHAT_ID),
+    (AttributeName::User, FROM_ID),
+    (AttributeName::User, USER_ID),
+    (AttributeName::MessageId, MESSAGE_ID),
+    (AttributeName::MessageId, NESTED_MESSAGE_ID),
+    (AttributeName::User, FROM_USERNAME),
+    (AttributeName::User, USER_USERNAME),
+    (AttributeName::Conversation, THREAD_ID),
+];
+
+#[derive(Debug)]
+pub(super) struct Telegram;
+
+impl Provider for Telegram {
+    fn name(&self) -> &'static str {
+        "telegram"
+    }
+
+    fn secret_header(&self) -> Option<&'static str> {
+        Some(SECRET_TOKEN)
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        if let Some(index) = secrets.iter().position(|secret| !is_secret_token(secret.expose())) {
+            let why = "a Telegram secret token has 1 to 256 letters, digits, `_` and `-`";
+            return Err(VerifySpecError::Secret { number: index + 1, why });
+        }
+        Verifier::new(&VerifySpec::Token { header: SECRET_TOKEN.to_owned() }, secrets)
+    }
+
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        ParsedRequest::single(
+            parse_update(request.body)
+                .unwrap_or(EventPart { key: EventKey::None, ..EventPart::default() }),
+        )
+    }
+
+    /// Telegram keeps updates for a day. After a week without updates the numbers restart, so they must
+    /// be forgotten before that.
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(2 * 86_400)
+    }
+
+    fn samples(&self) -> &'static [SampleEvent] {
+        SAMPLES
+    }
+}
+
+fn is_secret_token(bytes: &[u8]) -> bool {
+    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=SECRET_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(is_usual)
+}
+
+/// An update has a number and one object, whose name is the kind.
+fn parse_update(body: &[u8]) -> Option<EventPart> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body).ok()?;
+    let number = fields.get("update_id").map(|value| value.get());
+    let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let key = number.and_then(|number| DedupKey::new(&format!("telegram:{number}")));
+    let object = fields.iter().find(|(_, value)| value.get().starts_with('{'));
+    let found = FIELDS.read(object.map_or("", |(_, value)| value.get()).as_bytes());
+    Some(EventPart {
+        kind: object.and_then(|(name, _)| EventKind::new(name)),
+        key: EventKey::known(key, "telegram:update_id"),
+        // Without a chat, the user; a poll has only an id.
+        order: found
+            .first(&[CHAT_ID, MESSAGE_CHAT_ID, USER_CHAT_ID, VOTER_CHAT_ID, FROM_ID, USER_ID, ID])
+            .and_then(DedupKey::new),
+        attributes: found.attributes(&ATTRIBUTES),
+        ..EventPart::default()
+    })
+}
+
+macro_rules! sample {
+    ($kind:literal) => {
+        SampleEvent {
+            kind: $kind,
+            headers: &[("content-type", "application/json")],
+            target: "",
+            body: include_str!(concat!("samples/telegram.", $kind, ".json")),
+        }
+    };
+}
+
+static SAMPLES: &[SampleEvent] = &[
+    sample!("message"),
+    sample!("edited_message"),
+    sample!("callback_query"),
+    sample!("my_chat_member"),
+    sample!("inline_query"),
+];
+
+#[cfg(test)]
+mod tests {
+    use surehook_types::secret::Secret;
+
+    use super::super::testing::{attribute_pairs, summary, verify};
+    use crate::provider::find;
+
+    #[test]
+    fn update_kind_is_the_name_of_its_object() {
+        let cases = [
+            (
+                "a message in a group",
+                r#"{"update_id":7,"message":{"message_id":1,"from":{"id":5},"chat":{"id":-1001234567890123}}}"#,
+                ["message", "telegram:7", "-1001234567890123"],
+            ),
+            (
+                "a button",
+                r#"{"update_id":8,"callback_query":{"id":"4382bfdwdsb323b2d9","from":{"id":5},"message":{"message_id":1,"chat":{"id":6}}}}"#,
+                ["callback_query", "telegram:8", "6"],
+            ),
+            (
+                "a button of an inline message",
+                r#"{"update_id":9,"callback_query":{"id":"4","from":{"id":5},"inline_message_id":"x"}}"#,
+                ["callback_query", "telegram:9", "5"],
+            ),
+            (
+                "a poll",
+                r#"{"update_id":10,"poll":{"id":"77","question":"?"}}"#,
+                ["poll", "telegram:10", "77"],
+            ),
+            (
+                "an answer to one",
+                r#"{"update_id":11,"poll_answer":{"poll_id":"77","user":{"id":5}}}"#,
+                ["poll_answer", "telegram:11", "5"],
+            ),
+            (
+                "unknown kind",
+                r#"{"update_id":12,"hologram":{"chat":{"id":6}}}"#,
+                ["hologram", "telegram:12", "6"],
+            ),
+            ("no number", r#"{"message":{"chat":{"id":6}}}"#, ["message", "-", "6"]),
+            ("an odd number", r#"{"update_id":"7:8","message":{}}"#, ["message", "-", "-"]),
+            ("a list", r#"[{"update_id":7}]"#, ["-", "-", "-"]),
+            ("not JSON", "x", ["-", "-", "-"]),
+        ];
+        for (name, body, expected) in cases {
+            assert_eq!(summary("telegram", &[], body), expected, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn attributes_include_chat_user_and_message_id() {
+        let body = r#"{"update_id":7,"message":{"message_id":1365,"from":{"id":5,"username":"ana"},"chat":{"id":6},"message_thread_id":3}}"#;
+        let expected = ["message_id=1365", "conversation=3", "chat=6", "user=5", "user=ana"];
+        assert_eq!(attribute_pairs("telegram", &[], body), expected);
+    }
+
+    #[test]
+    fn secret_token_must_be_valid_and_match() {
+        let check = |value: &str| {
+            let headers = [("x-telegram-bot-api-secret-token", value)];
+            verify("telegram", &["tg_SECRET-1"], &headers, "{}", 0).is_ok()
+        };
+        assert_eq!([check("tg_SECRET-1"), check("tg_SECRET-2"), check("")], [true, false, false]);
+        // A bot token used as the secret by mistake.
+        for (secret, expected) in [("a", true), ("123:ABC", false), ("a b", false)] {
+            let verifier = find("telegram").unwrap().verifier(vec![Secret::new(secret)]);
+            assert_eq!(verifier.is_ok(), expected, "{secret}");
+        }
+        let long = vec![Secret::new("a".repeat(257))];
+        assert!(find("telegram").unwrap().verifier(long).is_err());
+    }
+}

@@ -1,0 +1,250 @@
+//! Twilio: messages, calls and their statuses as web forms; other products send JSON.
+
+mod scheme;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use surehook_types::{secret::Secret, time::HumanDuration};
+use url::form_urlencoded;
+
+use self::scheme::TwilioScheme;
+use super::{
+    EventKey, EventPart, ParsedRequest, Provider, ProviderReply, RefusalPolicy, SampleEvent,
+    fields::body_fields, form, raw_json,
+};
+use crate::{
+    attribute::{AttributeName, Attributes, EventKind},
+    key::DedupKey,
+    provider::MessageStatusUpdate,
+    request::IncomingRequest,
+    verify::{Verifier, VerifySpecError},
+};
+
+/// The same for all attempts of one request.
+const TOKEN: &str = "i-twilio-idempotency-token";
+
+body_fields! {
+    /// Fields of Event Streams.
+    static FIELDS {
+        ID = "/id",
+        TYPE = "/type",
+        ACCOUNT_SID = "/data/accountSid",
+        MESSAGE_SID = "/data/messageSid",
+        TO = "/data/to",
+        FROM = "/data/from",
+        MESSAGE_STATUS = "/data/messageStatus",
+    }
+}
+
+const ATTRIBUTES: [(AttributeName, usize); 5] = [
+    (AttributeName::Account, ACCOUNT_SID),
+    (AttributeName::MessageId, MESSAGE_SID),
+    (AttributeName::Phone, TO),
+    (AttributeName::Phone, FROM),
+    (AttributeName::ProviderStatus, MESSAGE_STATUS),
+];
+
+#[derive(Debug)]
+pub(super) struct Twilio;
+
+impl Provider for Twilio {
+    fn name(&self) -> &'static str {
+        "twilio"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let count = secrets.len();
+        Ok(Verifier::from_scheme(Box::new(TwilioScheme(secrets)), count))
+    }
+
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        if form::is_form(request) {
+            return ParsedRequest::single(TwilioForm::of(request.body).part(request));
+        }
+        let parts = raw_json::split_array(request.body, parse_stream_event).unwrap_or_else(|| {
+            let key = EventKey::known(token_key(request, None), TOKEN);
+            vec![EventPart { key, ..EventPart::default() }]
+        });
+        ParsedRequest::Events(parts)
+    }
+
+    /// Twilio retries once, or as configured in the URL, within minutes.
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(2 * 86_400)
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["x-twilio-signature"]
+    }
+
+    /// A text reply to a message would be sent to its author, and a reply to a call that is not `TwiML`
+    /// ends it with an error. Empty `TwiML` does nothing.
+    fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
+        let wants_twiml =
+            form::is_form(request) && TwilioForm::of(request.body).get("EventType").is_none();
+        Some(if wants_twiml {
+            ProviderReply { content_type: Some("text/xml"), ..ProviderReply::text("<Response/>") }
+        } else {
+            ProviderReply::empty(StatusCode::OK)
+        })
+    }
+
+    /// Twilio hardly retries, so a wrong secret must not lose events.
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Keep
+    }
+
+    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
+        MessageStatusUpdate::parse(kind.strip_prefix("message.status.")?)
+    }
+
+    fn samples(&self) -> &'static [SampleEvent] {
+        SAMPLES
+    }
+}
+
+/// The fields of a form.
+struct TwilioForm<'b>(Vec<(Cow<'b, str>, Cow<'b, str>)>);
+
+impl<'b> TwilioForm<'b> {
+    fn of(body: &'b [u8]) -> Self {
+        Self(form_urlencoded::parse(body).collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(field, _)| field == name)?;
+        Some(found.1.as_ref()).filter(|value| !value.trim().is_empty())
+    }
+
+    fn part(&self, request: &IncomingRequest<'_>) -> EventPart {
+        let account = self.get("AccountSid");
+        // Conversations and other products send an event type and the message it is about.
+        if let Some(event) = self.get("EventType") {
+            return EventPart {
+                kind: EventKind::new(event),
+                key: EventKey::known(token_key(request, account), TOKEN),
+                order: self.get("ConversationSid").and_then(DedupKey::new),
+                attributes: self.attributes(self.get("Author")),
+                ..EventPart::default()
+            };
+        }
+        if let Some(message) = self.get("MessageSid").or_else(|| self.get("SmsSid")) {
+            return self.message(account, message);
+        }
+        if let Some(call) = self.get("CallSid") {
+            return self.call(request, account, call);
+        }
+        EventPart {
+            key: EventKey::known(token_key(request, account), TOKEN),
+            attributes: self.attributes(None),
+            ..EventPart::default()
+        }
+    }
+
+    /// An incoming message, or the status of a sent one.
+    fn message(&self, account: Option<&str>, message: &str) -> EventPart {
+        let status = self.get("MessageStatus").or_else(|| self.get("SmsStatus"));
+        let status = status.filter(|status| !matches!(*status, "received" | "receiving"));
+        let (kind, other) = match status {
+            Some(status) => (Cow::Owned(format!("message.status.{status}")), self.get("To")),
+            None => (Cow::Borrowed("message.received"), self.get("From")),
+        };
+        let key = account.and_then(|account| {
+            DedupKey::new(&format!("twilio:{account}:{message}:{}", status.unwrap_or("received")))
+        });
+        EventPart {
+            kind: EventKind::new(&kind),
+            key: EventKey::known(key, "twilio:MessageSid"),
+            order: other.and_then(DedupKey::new),
+            attributes: self.attributes(other),
+            ..EventPart::default()
+        }
+    }
+
+    /// A call sends several requests in one state, for example after each digit; only status callbacks
+    /// have a sequence number.
+    fn call(&self, request: &IncomingRequest<'_>, account: Option<&str>, call: &str) -> EventPart {
+        let status = self.get("CallStatus");
+        let other = match self.get("Direction") {
+            Some(direction) if direction.starts_with("outbound") => self.get("To"),
+            Some(_) | None => self.get("From"),
+        };
+        let numbered = account.zip(status).zip(self.get("SequenceNumber"));
+        let numbered = numbered.and_then(|((account, status), number)| {
+            DedupKey::new(&format!("twilio:{account}:{call}:{status}:{number}"))
+        });
+        let key = numbered.or_else(|| token_key(request, account));
+        EventPart {
+            kind: status.and_then(|status| EventKind::new(&format!("call.{status}"))),
+            key: EventKey::known(key, "twilio:CallSid"),
+            order: DedupKey::new(call),
+            attributes: self.attributes(other),
+            ..EventPart::default()
+        }
+    }
+
+    fn attributes(&self, other: Option<&str>) -> Attributes {
+        let mut attributes = Attributes::default();
+        let mut push = |name, field: &str| attributes.push_some(name, self.get(field));
+        push(AttributeName::MessageId, "MessageSid");
+        push(AttributeName::MessageId, "OriginalRepliedMessageSid");
+        push(AttributeName::Phone, "WaId");
+        push(AttributeName::Conversation, "ConversationSid");
+        push(AttributeName::Object, "CallSid");
+        push(AttributeName::ProviderStatus, "MessageStatus");
+        push(AttributeName::ProviderStatus, "CallStatus");
+        push(AttributeName::Error, "ErrorCode");
+        push(AttributeName::Account, "AccountSid");
+        push(AttributeName::Account, "MessagingServiceSid");
+        attributes.push_some(AttributeName::Phone, other);
+        attributes
+    }
+}
+
+/// The key of a request without an id of its own: its idempotency token.
+fn token_key(request: &IncomingRequest<'_>, account: Option<&str>) -> Option<DedupKey> {
+    let token = request.header(TOKEN)?;
+    DedupKey::new(&format!("twilio:{}:{token}", account.unwrap_or("-")))
+}
+
+/// Parses an item of an Event Streams array.
+fn parse_stream_event(item: &[u8]) -> EventPart {
+    let found = FIELDS.read(item);
+    EventPart {
+        kind: found.get(TYPE).and_then(EventKind::new),
+        key: EventKey::known(found.key("twilio", &[ID]), "twilio:id"),
+        order: found.first(&[MESSAGE_SID]).and_then(DedupKey::new),
+        attributes: found.attributes(&ATTRIBUTES),
+        ..EventPart::default()
+    }
+}
+
+static SAMPLES: &[SampleEvent] = &[
+    sample(
+        "message.received",
+        "SmsMessageSid=SM{{id}}&NumMedia=0&ProfileName=Ana&MessageType=text&SmsSid=SM{{id}}&WaId={{phone}}&SmsStatus=received&Body=Is+it+still+there%3F&To=whatsapp%3A%2B14155238886&NumSegments=1&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B{{phone}}&ApiVersion=2010-04-01",
+    ),
+    sample(
+        "message.status.delivered",
+        "SmsSid=SM{{id}}&SmsStatus=delivered&MessageStatus=delivered&To=whatsapp%3A%2B{{phone}}&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B14155238886&ApiVersion=2010-04-01",
+    ),
+    sample(
+        "message.status.failed",
+        "ErrorCode=63016&SmsSid=SM{{id}}&SmsStatus=failed&MessageStatus=failed&To=whatsapp%3A%2B{{phone}}&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B14155238886&ApiVersion=2010-04-01",
+    ),
+    sample(
+        "call.completed",
+        "CallSid=CA{{id}}&CallStatus=completed&CallDuration=42&SequenceNumber=3&CallbackSource=call-progress-events&Direction=inbound&AccountSid=AC00000000000000000000000000000000&From=%2B{{phone}}&To=%2B14155238886&ApiVersion=2010-04-01",
+    ),
+];
+
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    let headers = &[
+        ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
+        ("i-twilio-idempotency-token", "{{uuid}}"),
+    ];
+    SampleEvent { kind, headers, target: "", body }
+}

@@ -1,0 +1,149 @@
+//! Twilio signatures: the URL followed by the sorted names and values of the form.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, HeaderName};
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use surehook_types::{secret::Secret, time::Timestamp};
+use url::form_urlencoded;
+
+use super::form;
+use crate::{
+    request::{IncomingRequest, OutgoingRequest},
+    verify::{RequestSignature, SignError, VerificationScheme, VerifyError, single_header},
+};
+
+pub(super) static SIGNATURE: HeaderName = HeaderName::from_static("x-twilio-signature");
+/// Query parameter with the hash of a body that is not a form.
+const BODY_HASH: &str = "bodySHA256";
+
+/// Verifies with the auth tokens of an account, the current one first.
+#[derive(Debug)]
+pub(super) struct TwilioScheme(pub(super) Vec<Secret>);
+
+impl VerificationScheme for TwilioScheme {
+    fn name(&self) -> &'static str {
+        "twilio"
+    }
+
+    fn covers_url(&self) -> bool {
+        true
+    }
+
+    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
+        let signature = single_header(request.headers, &SIGNATURE, "signature")?
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
+        let signature = BASE64
+            .decode(signature.as_bytes())
+            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
+        let fields = if form::is_form(request) {
+            sorted_fields(request.body)
+        } else {
+            check_body_hash(request.query, request.body)?;
+            String::new()
+        };
+        let urls = request.urls();
+        if urls.is_empty() {
+            return Err(VerifyError::UnknownUrl);
+        }
+        let is_match = |secret: &Secret| {
+            urls.iter()
+                .flat_map(|url| with_and_without_port(url))
+                .any(|url| mac(secret, &url, &fields).verify_slice(&signature).is_ok())
+        };
+        self.0.iter().position(is_match).ok_or(VerifyError::Mismatch)
+    }
+
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        _: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
+        let secret = self.0.first().ok_or(SignError("there is no secret to sign with"))?;
+        let (fields, path) = if is_form(request.headers) {
+            (sorted_fields(request.body), String::new())
+        } else {
+            (String::new(), missing_hash_param(request))
+        };
+        let mac = mac(secret, &format!("{}{path}", request.url), &fields);
+        let signature = BASE64.encode(&mac.finalize().into_bytes());
+        Ok(RequestSignature { headers: vec![(SIGNATURE.clone(), signature)], path })
+    }
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let request =
+        IncomingRequest { source: "", path: "", query: None, headers, body: b"", origin: None };
+    form::is_form(&request)
+}
+
+/// The query parameter that the URL lacks to cover a body that is not a form.
+fn missing_hash_param(request: &OutgoingRequest<'_>) -> String {
+    let query = request.url.split_once('?').map(|(_, query)| query);
+    if request.body.is_empty() || check_body_hash(query, request.body).is_ok() {
+        return String::new();
+    }
+    let sign = if query.is_some() { '&' } else { '?' };
+    format!("{sign}{BODY_HASH}={}", HEXLOWER.encode(&Sha256::digest(request.body)))
+}
+
+fn mac(secret: &Secret, url: &str, fields: &str) -> Hmac<Sha1> {
+    let mut mac =
+        Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)");
+    mac.update(url.as_bytes());
+    mac.update(fields.as_bytes());
+    mac
+}
+
+/// The fields of a form sorted by name, without separators. Repeated names are sorted by value, and
+/// equal pairs count once.
+fn sorted_fields(body: &[u8]) -> String {
+    let mut sorted: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (name, value) in form_urlencoded::parse(body) {
+        sorted.entry(name).or_default().insert(value);
+    }
+    let mut text = String::with_capacity(body.len());
+    for (name, values) in &sorted {
+        for value in values {
+            text.push_str(name);
+            text.push_str(value);
+        }
+    }
+    text
+}
+
+/// A body that is not a form is covered by its hash in the URL.
+fn check_body_hash(query: Option<&str>, body: &[u8]) -> Result<(), VerifyError> {
+    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let Some((_, hash)) = pairs.find(|(name, _)| name == BODY_HASH) else {
+        return if body.is_empty() {
+            Ok(())
+        } else {
+            Err(VerifyError::Malformed { part: "signature" })
+        };
+    };
+    let hash = HEXLOWER_PERMISSIVE
+        .decode(hash.as_bytes())
+        .map_err(|_| VerifyError::Malformed { part: "signature" })?;
+    if hash == Sha256::digest(body)[..] { Ok(()) } else { Err(VerifyError::Mismatch) }
+}
+
+/// Some Twilio products sign the URL with the default port, others without any port.
+pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
+    let mut spellings = vec![url.to_owned()];
+    let Some((scheme, rest)) = url.split_once("://") else { return spellings };
+    let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    // The colons of an IPv6 address are in brackets.
+    let after_bracket = host.rfind(']').map_or(0, |bracket| bracket + 1);
+    spellings.push(match host[after_bracket..].rfind(':') {
+        Some(colon) => format!("{scheme}://{}{target}", &host[..after_bracket + colon]),
+        None => {
+            let port = if scheme == "http" { 80 } else { 443 };
+            format!("{scheme}://{host}:{port}{target}")
+        }
+    });
+    spellings
+}

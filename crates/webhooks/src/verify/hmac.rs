@@ -1,0 +1,667 @@
+//! Verification by an HMAC over the body and, if the template has them, timestamp, id and URL.
+//!
+//! The signature may be a whole header (`x-signature: sha256=…`) or a parameter in one
+//! (`t=1531420618,v1=…,v1=…`). A candidate counts only if it decodes to exactly as many bytes as
+//! the algorithm yields; then [`Mac::verify_slice`] decides, never `==` and never a shorter slice
+//! (CVE-2024-21491 was a comparison that stopped at the shorter one).
+
+use data_encoding::{BASE64, BASE64URL, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, HeaderName};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha1::Sha1;
+use sha2::{Sha256, Sha512};
+use surehook_types::{
+    secret::Secret,
+    time::{HumanDuration, Timestamp},
+};
+
+use super::{
+    SignError, VerificationScheme, VerifyError, VerifySpecError, parse_header_name, single_header,
+};
+use crate::request::{IncomingRequest, OutgoingRequest};
+
+/// Shorter secrets can be guessed. Some providers issue them, so they only give a warning.
+const SECRET_BYTES_ADVISED: usize = 16;
+
+/// Settings of HMAC verification, as written in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HmacSpec {
+    /// Header with the signature, or a list of headers of which the first one present is used.
+    pub header: HeaderNames,
+    /// Text before the signature, such as `sha256=`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// Whether a signature without the prefix is accepted too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub prefix_optional: bool,
+    /// Encoding of the signature.
+    #[serde(default)]
+    pub encoding: SignatureEncoding,
+    /// Hash algorithm.
+    #[serde(default)]
+    pub algorithm: HmacAlgorithm,
+    /// The signed text, with the placeholders `{body}`, `{timestamp}`, `{id}` and `{url}`.
+    #[serde(default = "only_body")]
+    pub template: String,
+    /// Header with the time of signing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp_header: Option<String>,
+    /// Parameter with the time of signing, in the signature header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp_param: Option<String>,
+    /// Unit of the timestamp.
+    #[serde(default)]
+    pub timestamp_unit: TimestampUnit,
+    /// Largest allowed difference between the timestamp and now, in either direction.
+    #[serde(default = "five_minutes")]
+    pub tolerance: HumanDuration,
+    /// Header with the id that the template uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_header: Option<String>,
+    /// Parameter with the signature, if the header is a list such as `t=…,v1=…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature_param: Option<String>,
+}
+
+/// One header name or several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a header name or a list of header names")]
+pub enum HeaderNames {
+    /// `header = "x-signature"`
+    One(String),
+    /// `header = ["x-webhook-signature", "x-signature"]`
+    Several(Vec<String>),
+}
+
+/// Encoding of a signature.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SignatureEncoding {
+    /// Hexadecimal, in either case.
+    #[default]
+    Hex,
+    /// RFC 4648 section 4, canonical, with padding.
+    Base64,
+    /// RFC 4648 section 5, canonical, with or without padding.
+    Base64url,
+}
+
+/// Hash algorithm of an HMAC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HmacAlgorithm {
+    /// Only for senders that offer nothing stronger.
+    Sha1,
+    /// Used by most providers.
+    #[default]
+    Sha256,
+    /// A 64-byte signature.
+    Sha512,
+}
+
+/// Unit of a timestamp, counted since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TimestampUnit {
+    /// Seconds.
+    #[default]
+    #[serde(rename = "s")]
+    Seconds,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Milliseconds,
+}
+
+fn only_body() -> String {
+    "{body}".to_owned()
+}
+
+fn five_minutes() -> HumanDuration {
+    HumanDuration::from_secs(300)
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl HmacSpec {
+    /// The simplest scheme: SHA-256 over the body, in hex, in `header`.
+    pub fn new(header: impl Into<String>) -> Self {
+        Self {
+            header: HeaderNames::One(header.into()),
+            prefix: String::new(),
+            prefix_optional: false,
+            encoding: SignatureEncoding::default(),
+            algorithm: HmacAlgorithm::default(),
+            template: only_body(),
+            timestamp_header: None,
+            timestamp_param: None,
+            timestamp_unit: TimestampUnit::default(),
+            tolerance: five_minutes(),
+            id_header: None,
+            signature_param: None,
+        }
+    }
+
+    pub(super) fn has_timestamp(&self) -> bool {
+        self.timestamp_header.is_some() || self.timestamp_param.is_some()
+    }
+}
+
+/// Warnings about settings that work but are weak.
+pub(super) fn warnings(spec: &HmacSpec, secrets: &[Secret]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, secret) in secrets.iter().enumerate() {
+        let length = secret.expose().len();
+        if length < SECRET_BYTES_ADVISED {
+            warnings.push(format!(
+                "secret {} has {length} bytes and can be guessed; use at least {SECRET_BYTES_ADVISED}",
+                index + 1
+            ));
+        }
+    }
+    if spec.has_timestamp() && !spec.template.contains("{timestamp}") {
+        warnings.push(
+            "`template` has no `{timestamp}`: an old request can be resent with a new timestamp"
+                .to_owned(),
+        );
+    }
+    if spec.id_header.is_some() && !spec.template.contains("{id}") {
+        warnings.push("`id_header` is not used: `template` has no `{id}`".to_owned());
+    }
+    warnings
+}
+
+/// One part of a [`SignedTemplate`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum SignedPart {
+    Literal(Box<[u8]>),
+    Body,
+    Timestamp,
+    Id,
+    Url,
+}
+
+/// The text that a signature covers, such as `v0:{timestamp}:{body}`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SignedTemplate(Vec<SignedPart>);
+
+impl SignedTemplate {
+    pub(super) fn parse(text: &str) -> Result<Self, VerifySpecError> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((literal, after)) = rest.split_once('{') {
+            let (name, tail) = after.split_once('}').ok_or(VerifySpecError::UnclosedPlaceholder)?;
+            push_literal(&mut parts, literal);
+            parts.push(placeholder(name)?);
+            rest = tail;
+        }
+        push_literal(&mut parts, rest);
+        if !parts.contains(&SignedPart::Body) {
+            return Err(VerifySpecError::NoBody);
+        }
+        Ok(Self(parts))
+    }
+
+    pub(super) fn parts(&self) -> &[SignedPart] {
+        &self.0
+    }
+
+    pub(super) fn has(&self, part: &SignedPart) -> bool {
+        self.0.contains(part)
+    }
+
+    /// Whether `id` contains the literal that follows it in the template. With
+    /// `{id}.{timestamp}.{body}`, a dot in the id would make one signature valid for two requests.
+    pub(super) fn is_ambiguous(&self, id: &[u8]) -> bool {
+        self.0.windows(2).any(|pair| match pair {
+            [SignedPart::Id, SignedPart::Literal(end)] => {
+                id.windows(end.len()).any(|window| window == end.as_ref())
+            }
+            _ => false,
+        })
+    }
+}
+
+fn push_literal(parts: &mut Vec<SignedPart>, literal: &str) {
+    if !literal.is_empty() {
+        parts.push(SignedPart::Literal(literal.as_bytes().into()));
+    }
+}
+
+fn placeholder(name: &str) -> Result<SignedPart, VerifySpecError> {
+    match name {
+        "body" => Ok(SignedPart::Body),
+        "timestamp" => Ok(SignedPart::Timestamp),
+        "id" => Ok(SignedPart::Id),
+        "url" => Ok(SignedPart::Url),
+        _ => Err(VerifySpecError::UnknownPlaceholder { name: name.to_owned() }),
+    }
+}
+
+/// Rotation needs two signatures. A long list would only make us compute.
+pub(crate) const CANDIDATES_MAX: usize = 10;
+
+/// Bytes of the longest signature, SHA-512.
+const SIGNATURE_MAX: usize = 64;
+
+/// The decoded signatures of one request. On the stack, because every request has some.
+pub(super) struct SignatureCandidates {
+    bytes: [[u8; SIGNATURE_MAX]; CANDIDATES_MAX],
+    length: usize,
+    /// Well-formed signatures.
+    pub(super) decoded: usize,
+    /// All signatures.
+    pub(super) seen: usize,
+}
+
+impl SignatureCandidates {
+    pub(super) fn new(algorithm: HmacAlgorithm) -> Self {
+        let length = match algorithm {
+            HmacAlgorithm::Sha1 => 20,
+            HmacAlgorithm::Sha256 => 32,
+            HmacAlgorithm::Sha512 => SIGNATURE_MAX,
+        };
+        Self { bytes: [[0; SIGNATURE_MAX]; CANDIDATES_MAX], length, decoded: 0, seen: 0 }
+    }
+
+    /// Adds a signature. One that does not decode is only counted: during a rotation another one
+    /// may be right.
+    pub(super) fn push(
+        &mut self,
+        text: &[u8],
+        encoding: SignatureEncoding,
+    ) -> Result<(), VerifyError> {
+        if self.seen == CANDIDATES_MAX {
+            return Err(VerifyError::TooManySignatures);
+        }
+        self.seen += 1;
+        if decode(text, encoding, &mut self.bytes[self.decoded][..self.length]) {
+            self.decoded += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes[..self.decoded].iter().map(|bytes| &bytes[..self.length])
+    }
+}
+
+/// Decodes `text` into `signature`; `false` unless it is canonical and of exactly that length.
+fn decode(text: &[u8], encoding: SignatureEncoding, signature: &mut [u8]) -> bool {
+    let spelling = match encoding {
+        SignatureEncoding::Hex => &HEXLOWER_PERMISSIVE,
+        SignatureEncoding::Base64 => &BASE64,
+        SignatureEncoding::Base64url if text.ends_with(b"=") => &BASE64URL,
+        SignatureEncoding::Base64url => &BASE64URL_NOPAD,
+    };
+    if text.len() != spelling.encode_len(signature.len()) {
+        return false;
+    }
+    // `decode_mut` needs room for the length rounded up by padding.
+    let mut room = [0; SIGNATURE_MAX + 2];
+    let Ok(room_length) = spelling.decode_len(text.len()) else { return false };
+    match spelling.decode_mut(text, &mut room[..room_length]) {
+        Ok(length) if length == signature.len() => {
+            signature.copy_from_slice(&room[..length]);
+            true
+        }
+        Ok(_) | Err(_) => false,
+    }
+}
+
+/// Milliseconds since 1970 have 13 digits until the year 2286.
+const TIMESTAMP_DIGITS_MAX: usize = 13;
+
+/// HMAC state with one secret already absorbed; each request is hashed with a clone of it.
+enum HmacKey {
+    Sha1(Hmac<Sha1>),
+    Sha256(Hmac<Sha256>),
+    Sha512(Hmac<Sha512>),
+}
+
+impl std::fmt::Debug for HmacKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HmacKey(•••)")
+    }
+}
+
+impl HmacKey {
+    fn sign(&self, signed: &SignedContent<'_>) -> Vec<u8> {
+        match self {
+            Self::Sha1(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
+            Self::Sha256(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
+            Self::Sha512(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
+        }
+    }
+
+    fn new(algorithm: HmacAlgorithm, secret: &Secret) -> Self {
+        let key = secret.expose();
+        match algorithm {
+            HmacAlgorithm::Sha1 => Self::Sha1(new_mac(key)),
+            HmacAlgorithm::Sha256 => Self::Sha256(new_mac(key)),
+            HmacAlgorithm::Sha512 => Self::Sha512(new_mac(key)),
+        }
+    }
+
+    fn matches(&self, signed: &SignedContent<'_>, candidates: &SignatureCandidates) -> bool {
+        match self {
+            Self::Sha1(mac) => signed.has_signature(mac.clone(), candidates),
+            Self::Sha256(mac) => signed.has_signature(mac.clone(), candidates),
+            Self::Sha512(mac) => signed.has_signature(mac.clone(), candidates),
+        }
+    }
+}
+
+fn new_mac<M: KeyInit>(key: &[u8]) -> M {
+    M::new_from_slice(key).expect("HMAC takes keys of any length (RFC 2104)")
+}
+
+/// The values that a signature covers.
+#[derive(Clone, Copy)]
+struct SignedContent<'r> {
+    template: &'r SignedTemplate,
+    body: &'r [u8],
+    timestamp: &'r [u8],
+    id: &'r [u8],
+    url: &'r str,
+}
+
+impl SignedContent<'_> {
+    fn has_signature<M: Mac + Clone>(&self, mac: M, candidates: &SignatureCandidates) -> bool {
+        let mac = self.mac(mac);
+        candidates.iter().any(|candidate| mac.clone().verify_slice(candidate).is_ok())
+    }
+
+    fn mac<M: Mac>(&self, mut mac: M) -> M {
+        for part in self.template.parts() {
+            mac.update(match part {
+                SignedPart::Literal(text) => text,
+                SignedPart::Body => self.body,
+                SignedPart::Timestamp => self.timestamp,
+                SignedPart::Id => self.id,
+                SignedPart::Url => self.url.as_bytes(),
+            });
+        }
+        mac
+    }
+}
+
+/// Where the timestamp of the signature is.
+#[derive(Debug)]
+enum TimestampLocation {
+    Header(HeaderName),
+    Param(Box<[u8]>),
+}
+
+#[derive(Debug)]
+pub(super) struct HmacVerifier {
+    headers: Vec<HeaderName>,
+    prefix: Box<[u8]>,
+    prefix_optional: bool,
+    encoding: SignatureEncoding,
+    algorithm: HmacAlgorithm,
+    template: SignedTemplate,
+    timestamp: Option<TimestampLocation>,
+    unit: TimestampUnit,
+    tolerance: HumanDuration,
+    id: Option<HeaderName>,
+    signature_param: Option<Box<[u8]>>,
+    keys: Vec<HmacKey>,
+}
+
+impl HmacVerifier {
+    pub(super) fn new(spec: &HmacSpec, secrets: &[Secret]) -> Result<Self, VerifySpecError> {
+        let template = SignedTemplate::parse(&spec.template)?;
+        if template.has(&SignedPart::Timestamp) && !spec.has_timestamp() {
+            return Err(VerifySpecError::NoTimestamp);
+        }
+        if template.has(&SignedPart::Id) && spec.id_header.is_none() {
+            return Err(VerifySpecError::NoId);
+        }
+        Ok(Self {
+            headers: parse_header_names(&spec.header)?,
+            prefix: spec.prefix.as_bytes().into(),
+            prefix_optional: spec.prefix_optional,
+            encoding: spec.encoding,
+            algorithm: spec.algorithm,
+            timestamp: timestamp_location(spec)?,
+            unit: spec.timestamp_unit,
+            tolerance: spec.tolerance,
+            // An id that the signature does not cover proves nothing, so it is not required.
+            id: match &spec.id_header {
+                Some(name) if template.has(&SignedPart::Id) => Some(parse_header_name(name)?),
+                Some(name) => parse_header_name(name).map(|_| None)?,
+                None => None,
+            },
+            template,
+            signature_param: spec.signature_param.as_deref().map(parse_param_name).transpose()?,
+            keys: secrets.iter().map(|secret| HmacKey::new(spec.algorithm, secret)).collect(),
+        })
+    }
+
+    fn present_header(&self, headers: &HeaderMap) -> Result<&HeaderName, VerifyError> {
+        let is_present = |name: &&HeaderName| headers.get(*name).is_some_and(|v| !v.is_empty());
+        self.headers
+            .iter()
+            .find(is_present)
+            .ok_or_else(|| VerifyError::MissingSignature { header: self.headers[0].clone() })
+    }
+
+    /// Collects the signatures, and returns the timestamp if it is a parameter of the same header.
+    fn read_signatures<'h>(
+        &self,
+        headers: &'h HeaderMap,
+        header: &HeaderName,
+        candidates: &mut SignatureCandidates,
+    ) -> Result<Option<&'h [u8]>, VerifyError> {
+        let mut timestamp = None;
+        for value in headers.get_all(header) {
+            let Some(signature_param) = &self.signature_param else {
+                self.push_candidate(value.as_bytes(), candidates)?;
+                continue;
+            };
+            for (name, value) in params(value.as_bytes()) {
+                if name == signature_param.as_ref() {
+                    self.push_candidate(value, candidates)?;
+                } else if self.is_timestamp_param(name) && timestamp.replace(value).is_some() {
+                    return Err(VerifyError::Malformed { part: "timestamp" });
+                }
+            }
+        }
+        Ok(timestamp)
+    }
+
+    fn push_candidate(
+        &self,
+        value: &[u8],
+        candidates: &mut SignatureCandidates,
+    ) -> Result<(), VerifyError> {
+        match value.strip_prefix(self.prefix.as_ref()) {
+            Some(bare) => candidates.push(bare, self.encoding),
+            None if self.prefix_optional => candidates.push(value, self.encoding),
+            None => candidates.push(&[], self.encoding),
+        }
+    }
+
+    fn is_timestamp_param(&self, name: &[u8]) -> bool {
+        matches!(&self.timestamp, Some(TimestampLocation::Param(param)) if param.as_ref() == name)
+    }
+
+    fn timestamp<'h>(
+        &self,
+        headers: &'h HeaderMap,
+        in_list: Option<&'h [u8]>,
+    ) -> Result<Option<&'h [u8]>, VerifyError> {
+        let found = match &self.timestamp {
+            None => return Ok(None),
+            Some(TimestampLocation::Param(_)) => in_list,
+            Some(TimestampLocation::Header(name)) => {
+                single_header(headers, name, "timestamp")?.map(http::HeaderValue::as_bytes)
+            }
+        };
+        found.map(Some).ok_or(VerifyError::MissingTimestamp)
+    }
+
+    fn check_age(&self, timestamp: Option<&[u8]>, now: Timestamp) -> Result<(), VerifyError> {
+        let Some(digits) = timestamp else { return Ok(()) };
+        let signed_at =
+            parse_timestamp(digits).ok_or(VerifyError::Malformed { part: "timestamp" })?;
+        let tolerance = self.tolerance.0;
+        // Compared in the sender's unit, so that a fraction of a second does not count.
+        let (now, tolerance) = match self.unit {
+            TimestampUnit::Seconds => (now.as_secs(), u128::from(tolerance.as_secs())),
+            TimestampUnit::Milliseconds => (now.as_millis(), tolerance.as_millis()),
+        };
+        if u128::from(now.abs_diff(signed_at)) > tolerance {
+            return Err(VerifyError::Stale);
+        }
+        Ok(())
+    }
+
+    fn id<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h [u8]>, VerifyError> {
+        let Some(name) = &self.id else { return Ok(None) };
+        let id = single_header(headers, name, "id")?.ok_or(VerifyError::MissingId)?.as_bytes();
+        if self.template.is_ambiguous(id) {
+            return Err(VerifyError::Malformed { part: "id" });
+        }
+        Ok(Some(id))
+    }
+}
+
+impl VerificationScheme for HmacVerifier {
+    fn name(&self) -> &'static str {
+        match self.algorithm {
+            HmacAlgorithm::Sha1 => "hmac-sha1",
+            HmacAlgorithm::Sha256 => "hmac-sha256",
+            HmacAlgorithm::Sha512 => "hmac-sha512",
+        }
+    }
+
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
+        let headers = request.headers;
+        let mut candidates = SignatureCandidates::new(self.algorithm);
+        let header = self.present_header(headers)?;
+        let in_list = self.read_signatures(headers, header, &mut candidates)?;
+        if candidates.seen == 0 {
+            return Err(VerifyError::MissingSignature { header: header.clone() });
+        }
+        if candidates.decoded == 0 {
+            return Err(VerifyError::Malformed { part: "signature" });
+        }
+        // Checked before hashing, so that a stale request costs little.
+        let timestamp = self.timestamp(headers, in_list)?;
+        self.check_age(timestamp, now)?;
+        let id = self.id(headers)?;
+        let signed = SignedContent {
+            template: &self.template,
+            body: request.body,
+            timestamp: timestamp.unwrap_or_default(),
+            id: id.unwrap_or_default(),
+            url: "",
+        };
+        let matching_key = |signed: &SignedContent<'_>| {
+            self.keys.iter().position(|key| key.matches(signed, &candidates))
+        };
+        if !self.template.has(&SignedPart::Url) {
+            return matching_key(&signed).ok_or(VerifyError::Mismatch);
+        }
+        let urls = request.urls();
+        if urls.is_empty() {
+            return Err(VerifyError::UnknownUrl);
+        }
+        urls.iter()
+            .find_map(|url| matching_key(&SignedContent { url, ..signed }))
+            .ok_or(VerifyError::Mismatch)
+    }
+
+    fn covers_url(&self) -> bool {
+        self.template.has(&SignedPart::Url)
+    }
+
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<super::RequestSignature, SignError> {
+        let timestamp = match self.unit {
+            TimestampUnit::Seconds => now.as_secs(),
+            TimestampUnit::Milliseconds => now.as_millis(),
+        };
+        let timestamp = timestamp.to_string();
+        let signed = SignedContent {
+            template: &self.template,
+            body: request.body,
+            timestamp: timestamp.as_bytes(),
+            id: request.id.as_bytes(),
+            url: request.url,
+        };
+        let bytes = self.keys.first().map(|key| key.sign(&signed)).unwrap_or_default();
+        let signature = match self.encoding {
+            SignatureEncoding::Hex => HEXLOWER.encode(&bytes),
+            SignatureEncoding::Base64 => BASE64.encode(&bytes),
+            SignatureEncoding::Base64url => BASE64URL.encode(&bytes),
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut value = format!("{}{signature}", text(&self.prefix));
+        if let Some(param) = &self.signature_param {
+            value = format!("{}={value}", text(param));
+        }
+        let mut headers = Vec::new();
+        match &self.timestamp {
+            Some(TimestampLocation::Param(param)) => {
+                value = format!("{}={timestamp},{value}", text(param));
+            }
+            Some(TimestampLocation::Header(name)) => headers.push((name.clone(), timestamp)),
+            None => {}
+        }
+        headers.extend(self.id.clone().map(|name| (name, request.id.to_owned())));
+        headers.extend(self.headers.first().map(|name| (name.clone(), value)));
+        Ok(super::RequestSignature::headers(headers))
+    }
+}
+
+/// The `name=value` pairs of a comma-separated list; other items are ignored.
+fn params(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    list.split(|byte| *byte == b',').filter_map(|item| {
+        let equals = item.iter().position(|byte| *byte == b'=')?;
+        Some((item[..equals].trim_ascii(), item[equals + 1..].trim_ascii()))
+    })
+}
+
+/// Accepts digits only: no sign, no fraction, and no leading zero, so that a time has one spelling.
+pub(crate) fn parse_timestamp(text: &[u8]) -> Option<i64> {
+    let is_number = text.iter().all(u8::is_ascii_digit);
+    let leads_with_zero = text.len() > 1 && text[0] == b'0';
+    if !is_number || leads_with_zero || text.is_empty() || text.len() > TIMESTAMP_DIGITS_MAX {
+        return None;
+    }
+    Some(text.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0')))
+}
+
+fn parse_header_names(names: &HeaderNames) -> Result<Vec<HeaderName>, VerifySpecError> {
+    match names {
+        HeaderNames::One(name) => Ok(vec![parse_header_name(name)?]),
+        HeaderNames::Several(names) if names.is_empty() => Err(VerifySpecError::NoHeader),
+        HeaderNames::Several(names) => names.iter().map(|name| parse_header_name(name)).collect(),
+    }
+}
+
+fn timestamp_location(spec: &HmacSpec) -> Result<Option<TimestampLocation>, VerifySpecError> {
+    match (&spec.timestamp_header, &spec.timestamp_param) {
+        (Some(_), Some(_)) => Err(VerifySpecError::TwoTimestamps),
+        (Some(header), None) => Ok(Some(TimestampLocation::Header(parse_header_name(header)?))),
+        (None, Some(_)) if spec.signature_param.is_none() => Err(VerifySpecError::NoSignatureParam),
+        (None, Some(param)) => Ok(Some(TimestampLocation::Param(parse_param_name(param)?))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn parse_param_name(name: &str) -> Result<Box<[u8]>, VerifySpecError> {
+    if name.is_empty() || name.contains([',', '=']) || name.contains(char::is_whitespace) {
+        return Err(VerifySpecError::InvalidParam { name: name.to_owned() });
+    }
+    Ok(name.as_bytes().into())
+}

@@ -1,0 +1,448 @@
+//! Verification that a request comes from the source it claims to come from.
+//!
+//! A [`VerifySpec`] is written in the configuration; a [`Verifier`] is ready to use, with the secrets
+//! already absorbed. Providers add their own [`VerificationScheme`]s. What must hold:
+//! - The raw bytes are verified, before anything is parsed.
+//! - It fails closed: anything missing, ambiguous or malformed is a [`VerifyError`].
+//! - Signatures and passwords are compared in constant time and in full length.
+//! - Every secret is tried, the current one first; [`VerifiedRequest::secret_index`] shows when the
+//!   previous one is no longer in use.
+//! - No error contains a secret or the expected signature.
+
+mod certificate;
+mod credentials;
+pub mod diagnosis;
+mod hmac;
+pub(crate) mod standard;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, sync::Arc};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use surehook_types::{object, secret::Secret, time::Timestamp};
+use url::Url;
+
+pub use self::certificate::Certificate;
+pub(crate) use self::hmac::{CANDIDATES_MAX, parse_timestamp};
+pub use self::hmac::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
+use crate::request::{IncomingRequest, OutgoingRequest};
+
+/// How requests of a source are verified, as written in the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum VerifySpec {
+    /// No verification: anyone who knows the URL can send.
+    #[default]
+    None,
+    /// An HMAC over the body.
+    Hmac(#[serde(deserialize_with = "surehook_types::object::required")] Box<HmacSpec>),
+    /// A header that contains the secret itself.
+    #[serde(deserialize_with = "token_fields")]
+    #[schemars(with = "TokenVerifySpec")]
+    Token { header: String },
+    /// HTTP basic authentication (RFC 7617); the secret is the password.
+    #[serde(deserialize_with = "basic_fields")]
+    #[schemars(with = "BasicVerifySpec")]
+    Basic { user: String },
+}
+
+/// The fields of [`VerifySpec::Token`], with a schema name of their own for client generators.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TokenVerifySpec {
+    /// Header name. In `authorization` the secret may follow `Bearer `.
+    header: String,
+}
+
+/// The fields of [`VerifySpec::Basic`], likewise.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct BasicVerifySpec {
+    /// User name.
+    user: String,
+}
+
+fn token_fields<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    object::required(from).map(|TokenVerifySpec { header }| header)
+}
+
+fn basic_fields<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    object::required(from).map(|BasicVerifySpec { user }| user)
+}
+
+/// Why a [`VerifySpec`] is invalid.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifySpecError {
+    #[error("`verify` needs at least one secret; set `secrets`, or write `verify = \"none\"`")]
+    NoSecret,
+    /// Secrets that would never be used: most likely a forgotten `verify`.
+    #[error("`secrets` are set but `verify` is \"none\"; choose hmac, token or basic")]
+    UnusedSecrets,
+    #[error("`{name}` is not a header name")]
+    InvalidHeader { name: String },
+    /// `header = []`.
+    #[error("`header` names no header")]
+    NoHeader,
+    #[error(
+        "`template` has the unknown placeholder `{{{name}}}`; known are body, timestamp, id, url"
+    )]
+    UnknownPlaceholder { name: String },
+    #[error("`template` has a `{{` without its `}}`")]
+    UnclosedPlaceholder,
+    /// A signature that does not cover the body proves nothing about it.
+    #[error("`template` has no `{{body}}`; the signature would not cover the body")]
+    NoBody,
+    #[error("`template` has `{{timestamp}}`; set `timestamp_header` or `timestamp_param`")]
+    NoTimestamp,
+    #[error("`template` has `{{id}}`; set `id_header`")]
+    NoId,
+    #[error("`timestamp_header` and `timestamp_param` are both set; keep one")]
+    TwoTimestamps,
+    /// Parameters are read only where the signature is one of them.
+    #[error("`timestamp_param` needs `signature_param`, the name of the signature in that header")]
+    NoSignatureParam,
+    #[error("`{name}` is not a parameter name; leave out spaces, commas and equals signs")]
+    InvalidParam { name: String },
+    /// The provider has no default scheme.
+    #[error("this provider has no default verification; set `verify`")]
+    NoDefaultScheme,
+    /// Not a valid secret of this provider. The message contains nothing of the secret.
+    #[error("secret {number}: {why}")]
+    Secret {
+        /// Position, counted from 1.
+        number: usize,
+        why: &'static str,
+    },
+    /// RFC 7617 ends the user at the first colon.
+    #[error("`user` must not be empty or hold a colon")]
+    InvalidUser,
+}
+
+/// The result of a successful verification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifiedRequest {
+    /// Name of the scheme: `none`, `hmac-sha256`, `token`, `basic`, …
+    pub by: &'static str,
+    /// Position of the matching secret: 0 is the current one, the others are previous ones.
+    pub secret_index: usize,
+}
+
+/// Why a request is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    #[error("the signature header `{header}` is missing")]
+    MissingSignature {
+        /// The first one if several are accepted.
+        header: HeaderName,
+    },
+    #[error("the timestamp of the signature is missing")]
+    MissingTimestamp,
+    #[error("the id of the signature is missing")]
+    MissingId,
+    #[error("the credentials header `{header}` is missing")]
+    MissingCredentials { header: HeaderName },
+    #[error("the secret is missing: it is neither in the URL nor in the body")]
+    MissingSecret,
+    /// A part cannot be decoded or occurs twice.
+    #[error("the {part} of the request is malformed")]
+    Malformed {
+        /// `signature`, `timestamp`, `id`, `credentials` or `handshake`.
+        part: &'static str,
+    },
+    #[error("the request has more than {CANDIDATES_MAX} signatures")]
+    TooManySignatures,
+    #[error("the timestamp of the signature is outside the tolerance")]
+    Stale,
+    /// The signature covers the URL, and there is neither a `public_url` nor a `Host` header.
+    #[error("the URL that the sender called is unknown; set `public_url`")]
+    UnknownUrl,
+    #[error("the source has no `verify_token`; set it to the token entered at the provider")]
+    NoVerifyToken,
+    #[error("the certificate of the signature cannot be trusted: {0}")]
+    UntrustedCertificate(&'static str),
+    #[error("the signature or password does not match any secret of this source")]
+    Mismatch,
+}
+
+impl VerifyError {
+    /// Whether the request carries no credentials at all: anyone can send it, and fixing a secret
+    /// would not make it valid.
+    pub fn has_no_credentials(&self) -> bool {
+        matches!(
+            self,
+            Self::MissingSignature { .. } | Self::MissingCredentials { .. } | Self::MissingSecret
+        )
+    }
+
+    /// A stable code for metrics and the API.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::MissingSignature { .. } => "missing_signature",
+            Self::MissingTimestamp => "missing_timestamp",
+            Self::MissingId => "missing_id",
+            Self::MissingCredentials { .. } | Self::MissingSecret => "missing_credentials",
+            Self::Malformed { .. } => "malformed",
+            Self::TooManySignatures => "too_many_signatures",
+            Self::Stale => "stale",
+            Self::UnknownUrl => "unknown_address",
+            Self::NoVerifyToken => "no_verify_token",
+            Self::UntrustedCertificate(_) => "untrusted_certificate",
+            Self::Mismatch => "mismatch",
+        }
+    }
+}
+
+/// The headers and the path suffix that make a request pass verification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestSignature {
+    pub headers: Vec<(HeaderName, String)>,
+    /// Suffix for the path of the source, for senders that can configure only a URL.
+    pub path: String,
+}
+
+impl RequestSignature {
+    pub fn headers(headers: Vec<(HeaderName, String)>) -> Self {
+        Self { headers, path: String::new() }
+    }
+}
+
+/// Why a request cannot be signed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SignError(pub &'static str);
+
+/// A way to verify requests, with its secrets.
+pub trait VerificationScheme: fmt::Debug + Send + Sync {
+    /// A stable name, such as `hmac-sha256`.
+    fn name(&self) -> &'static str;
+
+    /// The position of the secret that the request was signed with.
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError>;
+
+    /// Signs a request with the first secret, so that it passes [`Self::verify`].
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError>;
+
+    /// The URL of the signing certificate, if one must be fetched first. Then
+    /// [`Self::verify_with_certificate`] replaces [`Self::verify`].
+    fn certificate_url(&self, _: &IncomingRequest<'_>) -> Result<Option<Url>, VerifyError> {
+        Ok(None)
+    }
+
+    /// Like [`Self::verify`], with the fetched certificate.
+    fn verify_with_certificate(
+        &self,
+        request: &IncomingRequest<'_>,
+        _: &Certificate<'_>,
+        now: Timestamp,
+    ) -> Result<usize, VerifyError> {
+        self.verify(request, now)
+    }
+
+    /// The header that contains the secret itself and must never be shown.
+    fn secret_header(&self) -> Option<&HeaderName> {
+        None
+    }
+
+    /// Whether the signature covers the URL, which must then be known.
+    fn covers_url(&self) -> bool {
+        false
+    }
+
+    /// The path without a leading secret; `None` if there is none.
+    fn path_without_secret<'p>(&self, _path: &'p str) -> Option<&'p str> {
+        None
+    }
+}
+
+/// Accepts every request.
+#[derive(Debug)]
+struct NoVerification;
+
+impl VerificationScheme for NoVerification {
+    fn name(&self) -> &'static str {
+        UNVERIFIED
+    }
+
+    fn verify(&self, _: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
+        Ok(0)
+    }
+
+    fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
+        Ok(RequestSignature::default())
+    }
+}
+
+/// Name of the scheme that verifies nothing.
+pub const UNVERIFIED: &str = "none";
+
+/// A [`VerificationScheme`] with its warnings and the labels of its secrets.
+#[derive(Debug)]
+pub struct Verifier {
+    scheme: Box<dyn VerificationScheme>,
+    warnings: Vec<String>,
+    /// How the timeline of an event names each secret; shared by all requests.
+    labels: Vec<Arc<str>>,
+}
+
+impl Verifier {
+    /// Validates the settings. `secrets` has the current one first.
+    pub fn new(spec: &VerifySpec, secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
+        if *spec == VerifySpec::None && !secrets.is_empty() {
+            return Err(VerifySpecError::UnusedSecrets);
+        }
+        if *spec != VerifySpec::None && secrets.is_empty() {
+            return Err(VerifySpecError::NoSecret);
+        }
+        let count = secrets.len();
+        Ok(match spec {
+            VerifySpec::None => Self::from_scheme(Box::new(NoVerification), count),
+            VerifySpec::Hmac(spec) => {
+                let warnings = hmac::warnings(spec, &secrets);
+                let scheme = Box::new(hmac::HmacVerifier::new(spec, &secrets)?);
+                Self { warnings, ..Self::from_scheme(scheme, count) }
+            }
+            VerifySpec::Token { header } => Self::from_scheme(
+                Box::new(credentials::TokenVerifier::new(header, secrets)?),
+                count,
+            ),
+            VerifySpec::Basic { user } => {
+                Self::from_scheme(Box::new(credentials::BasicVerifier::new(user, secrets)?), count)
+            }
+        })
+    }
+
+    /// A verifier for an HMAC scheme.
+    pub fn hmac(spec: HmacSpec, secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
+        Self::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
+    }
+
+    /// A verifier for a scheme with `secrets` secrets.
+    pub fn from_scheme(scheme: Box<dyn VerificationScheme>, secrets: usize) -> Self {
+        let by = scheme.name();
+        let label = |number| match secrets {
+            0 | 1 => by.into(),
+            _ => format!("{by} secret {number} of {secrets}").into(),
+        };
+        let labels = (1..=secrets.max(1)).map(label).collect();
+        Self { scheme, warnings: Vec::new(), labels }
+    }
+
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
+    }
+
+    /// A label for people: `hmac-sha256 secret 1 of 2`.
+    pub fn label(&self, verified: VerifiedRequest) -> Option<Arc<str>> {
+        self.labels.get(verified.secret_index).cloned()
+    }
+
+    /// The stable name of the scheme.
+    pub fn name(&self) -> &'static str {
+        self.scheme.name()
+    }
+
+    /// Warnings for the operator about weak settings.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Whether the signature covers the URL, which must then be known.
+    pub fn covers_url(&self) -> bool {
+        self.scheme.covers_url()
+    }
+
+    /// The header that contains the secret itself and must never be shown.
+    pub fn secret_header(&self) -> Option<&HeaderName> {
+        self.scheme.secret_header()
+    }
+
+    /// The path without a leading secret; `None` if there is none.
+    pub fn path_without_secret<'p>(&self, path: &'p str) -> Option<&'p str> {
+        self.scheme.path_without_secret(path)
+    }
+
+    /// Signs a request with the first secret, so that it passes [`Self::verify`]. For test events and
+    /// for destinations that expect the provider's signature.
+    pub fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
+        self.scheme.sign(request, now)
+    }
+
+    /// Verifies a request. `now` is compared with its timestamp, if the scheme has one.
+    pub fn verify(
+        &self,
+        request: &IncomingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<VerifiedRequest, VerifyError> {
+        let secret_index = self.scheme.verify(request, now)?;
+        Ok(VerifiedRequest { by: self.scheme.name(), secret_index })
+    }
+
+    /// The URL of the signing certificate, if one must be fetched first. It always belongs to the
+    /// provider, whatever the request contains.
+    pub fn certificate_url(
+        &self,
+        request: &IncomingRequest<'_>,
+    ) -> Result<Option<Url>, VerifyError> {
+        self.scheme.certificate_url(request)
+    }
+
+    /// Verifies a request with the certificate fetched for it.
+    pub fn verify_with_certificate(
+        &self,
+        request: &IncomingRequest<'_>,
+        certificate: &Certificate<'_>,
+        now: Timestamp,
+    ) -> Result<VerifiedRequest, VerifyError> {
+        let secret_index = self.scheme.verify_with_certificate(request, certificate, now)?;
+        Ok(VerifiedRequest { by: self.scheme.name(), secret_index })
+    }
+}
+
+pub(crate) fn parse_header_name(name: &str) -> Result<HeaderName, VerifySpecError> {
+    name.parse().map_err(|_| VerifySpecError::InvalidHeader { name: name.to_owned() })
+}
+
+/// A header that may occur at most once: with two, it is unclear which one counts.
+pub(crate) fn single_header<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+    part: &'static str,
+) -> Result<Option<&'h HeaderValue>, VerifyError> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(VerifyError::Malformed { part }),
+        (value, None) => Ok(value.filter(|value| !value.is_empty())),
+    }
+}
+
+/// The position of the secret equal to `candidate`. All are compared, to take constant time.
+pub(crate) fn find_matching_secret(secrets: &[Secret], candidate: &[u8]) -> Option<usize> {
+    let mut found = None;
+    for (index, secret) in secrets.iter().enumerate() {
+        if secret.matches(candidate) {
+            found = found.or(Some(index));
+        }
+    }
+    found
+}
+
+/// The credentials after the name of an authentication scheme (RFC 9110 section 11.4).
+pub(crate) fn strip_auth_scheme<'h>(value: &'h [u8], scheme: &str) -> Option<&'h [u8]> {
+    let (name, rest) = value.split_at_checked(scheme.len())?;
+    if !name.eq_ignore_ascii_case(scheme.as_bytes()) || !rest.starts_with(b" ") {
+        return None;
+    }
+    Some(rest.trim_ascii_start())
+}

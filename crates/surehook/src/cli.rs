@@ -1,4 +1,4 @@
-//! All commands and their arguments. The doc comments are the help texts and docs/cli.md.
+//! All commands and their arguments. The doc comments are the help texts and docs/reference/cli.md.
 
 mod event_search;
 mod evolution;

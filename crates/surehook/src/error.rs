@@ -6,7 +6,7 @@ use crate::output;
 
 const UNREACHABLE: u8 = 6;
 
-/// The error of a command. The exit codes are documented in `docs/cli.md`.
+/// The error of a command. The exit codes are documented in `docs/reference/cli.md`.
 #[derive(Debug)]
 pub(crate) struct CliError {
     code: u8,

@@ -22,7 +22,7 @@ use surehook_types::time::HumanDuration;
 
 use crate::cli::ServeArgs;
 
-/// All settings of `serve`; docs/settings.md is the reference.
+/// All settings of `serve`; docs/reference/settings.md is the reference.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {

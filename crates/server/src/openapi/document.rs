@@ -39,7 +39,7 @@ pub(super) fn render(endpoints: &[Endpoint]) -> String {
         "info": {
             "title": "Surehook",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "API of the Surehook webhook gateway. See docs/api.md for a guide.",
+            "description": "API of the Surehook webhook gateway. See docs/reference/api.md for a guide.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": "/" }],

@@ -1,5 +1,5 @@
-//! Generates the reference part of `docs/cli.md` from the command definitions, and tests that it is
-//! current. `SUREHOOK_UPDATE_DOCS=1 cargo test -p surehook reference` regenerates it.
+//! Generates the reference part of `docs/reference/cli.md` from the command definitions, and tests
+//! that it is current. `SUREHOOK_UPDATE_DOCS=1 cargo test -p surehook reference` regenerates it.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -15,7 +15,7 @@ const GLOBAL: [&str; 4] = ["color", "quiet", "help", "version"];
 
 #[test]
 fn reference_matches_the_command_definitions() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
     let text = std::fs::read_to_string(&file).unwrap();
     let (prose, _) = text.split_once(GENERATED_MARKER).unwrap();
     let expected = format!("{prose}{GENERATED_MARKER}\n{}", reference());
@@ -131,5 +131,6 @@ fn row(arg: &Arg) -> String {
     if let Some(env) = arg.get_env() {
         let _always = write!(meaning, " [env: `{}`]", env.to_string_lossy());
     }
-    format!("| `{name}` | {meaning} |\n")
+    // A bare `|` would end the table cell, even in code.
+    format!("| `{}` | {meaning} |\n", name.replace('|', "\\|"))
 }

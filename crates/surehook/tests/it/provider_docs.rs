@@ -1,4 +1,4 @@
-//! docs/providers: every example works, every preset has a page and a row in the index.
+//! docs/guides/providers: every example works, every preset has a page and a row in the index.
 
 use std::{fs, path::PathBuf};
 
@@ -16,7 +16,7 @@ const SPECIAL: &[(&str, &str)] = &[
 const SECRET: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/providers")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/providers")
 }
 
 /// Name and text of every page.
@@ -109,12 +109,12 @@ fn every_preset_has_page_and_correct_index_row() {
     for provider in PROVIDERS {
         let name = provider.name();
         let page = fs::read_to_string(folder().join(format!("{name}.md")));
-        let page = page.unwrap_or_else(|error| panic!("docs/providers/{name}.md: {error}"));
+        let page = page.unwrap_or_else(|error| panic!("docs/guides/providers/{name}.md: {error}"));
         let example = format!("provider = \"{name}\"");
         assert!(name == "generic" || page.contains(&example), "{name}.md does not use it");
 
         let row = index.lines().find(|row| row.starts_with(&format!("| [`{name}`]({name}.md) |")));
-        let row = row.unwrap_or_else(|| panic!("{name} is not in docs/providers/README.md"));
+        let row = row.unwrap_or_else(|| panic!("{name} is not in docs/guides/providers/README.md"));
         let window: HumanDuration = provider.dedup_window();
         assert!(row.contains(&format!("| {window} |")), "the window of {name} is {window}: {row}");
     }

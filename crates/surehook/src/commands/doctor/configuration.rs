@@ -111,7 +111,7 @@ fn check_verification(
         for message in
             source.build(*id, &environment).iter().flat_map(|built| built.warnings(has_public_url))
         {
-            let advice = format!("See docs/providers/{}.md.", source.provider);
+            let advice = format!("See docs/guides/providers/{}.md.", source.provider);
             findings.warn("verify", format!("`{}`: {message}", source.name), advice);
         }
         if source.provider != "generic" && !source.is_verified() {

@@ -112,7 +112,7 @@ fn check_settings(args: &DoctorArgs, findings: &mut Findings) -> Settings {
             findings.fail(
                 "settings",
                 format!("{error:#}"),
-                "Fix the settings; see docs/settings.md.",
+                "Fix the settings; see docs/reference/settings.md.",
             );
             let mut settings = Settings::default();
             settings.data = serve.data.unwrap_or(settings.data);

@@ -54,7 +54,8 @@ fn check_daily_limits(stats: &Value, findings: &mut Findings) {
         let (sent, warn_at) = (&destination["sent_today"], &destination["warn_at"]);
         let message =
             format!("`{name}` sent {sent} messages today; the warning threshold is {warn_at}");
-        let advice = "Send less, or the number may be banned. See `sending` in docs/settings.md.";
+        let advice =
+            "Send less, or WhatsApp may ban the number; see docs/reference/destinations.md.";
         findings.warn("sending", message, advice);
     }
 }

@@ -108,7 +108,7 @@ fn verify_with_certificates(case: &Case, request: &IncomingRequest<'_>) {
 
 /// Parses the events. Each split body must parse as the same event.
 fn parse_events(case: &Case, request: &IncomingRequest<'_>, verified: VerifiedRequest) {
-    let ParsedRequest::Events(parts) = case.source.read(request, verified) else { return };
+    let ParsedRequest::Events(parts) = case.source.parse_request(request, verified) else { return };
     for part in parts {
         if part.key == EventKey::Rules {
             let body = part.body.as_deref().unwrap_or(request.body);
@@ -116,7 +116,7 @@ fn parse_events(case: &Case, request: &IncomingRequest<'_>, verified: VerifiedRe
         }
         let Some(body) = &part.body else { continue };
         let alone = IncomingRequest { body, ..*request };
-        let ParsedRequest::Events(again) = case.source.read(&alone, verified) else {
+        let ParsedRequest::Events(again) = case.source.parse_request(&alone, verified) else {
             panic!("an event became a handshake");
         };
         assert_eq!(again.len(), 1, "an event became several: {}", body.escape_ascii());

@@ -80,7 +80,7 @@ pub struct ApiToken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The token used to sign in; the session ends when it is removed. `None` for a one-time link.
-    pub begun_with: Option<TokenId>,
+    pub sign_in_token: Option<TokenId>,
 }
 
 impl ApiToken {

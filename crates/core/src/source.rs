@@ -339,9 +339,13 @@ fn rules(field: &'static str, written: Option<&[String]>) -> Result<KeyRules, So
 
 impl Source {
     /// Parses a verified request by the provider's rules and those of the source.
-    pub fn read(&self, request: &IncomingRequest<'_>, verified: VerifiedRequest) -> ParsedRequest {
-        let reading = self.provider.parse_request(request, self.secrets.get(verified.secret_index));
-        let ParsedRequest::Events(mut parts) = reading else { return reading };
+    pub fn parse_request(
+        &self,
+        request: &IncomingRequest<'_>,
+        verified: VerifiedRequest,
+    ) -> ParsedRequest {
+        let parsed = self.provider.parse_request(request, self.secrets.get(verified.secret_index));
+        let ParsedRequest::Events(mut parts) = parsed else { return parsed };
         for part in &mut parts {
             if !self.keys.are_defaults() {
                 part.key = EventKey::Rules;

@@ -167,7 +167,7 @@ fn check_payloads(provider: &str) {
             }
             other => other.unwrap_or_else(|refused| panic!("{name}: {refused}")),
         };
-        match source.read(&sent.incoming(&source), verified) {
+        match source.parse_request(&sent.incoming(&source), verified) {
             ParsedRequest::Handshake(reply) => {
                 assert_eq!(item.events[0].kind, "challenge", "{name}");
                 let expected_reply = item.expect_response.as_ref().unwrap();

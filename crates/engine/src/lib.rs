@@ -224,8 +224,8 @@ impl Engine {
     }
 
     async fn reload(&self) -> Result<(), ConfigChangeError> {
-        let configuration = self.store.configuration().await?;
-        let saved = self.store.lanes().await?;
+        let configuration = self.store.load_configuration().await?;
+        let saved = self.store.load_lanes().await?;
         let has_public_url = self.public_url.is_some();
         let registry = self.registry.load();
         let next = registry.next(&configuration, &self.shared, &*self.env, has_public_url, &saved);
@@ -244,7 +244,7 @@ impl Engine {
     ) -> Result<T, E> {
         let changing = Arc::clone(&self.changing).lock_owned().await;
         let mut configuration =
-            self.store.configuration().await.map_err(ConfigChangeError::from)?;
+            self.store.load_configuration().await.map_err(ConfigChangeError::from)?;
         let (changes, result) = plan(&configuration)?;
         let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
         // Later than every change before it: two versions of an object never have the same time.
@@ -273,7 +273,7 @@ impl Engine {
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
         let mut configuration =
-            self.store.configuration().await.map_err(ConfigChangeError::from)?;
+            self.store.load_configuration().await.map_err(ConfigChangeError::from)?;
         let (changes, result) = plan(&configuration)?;
         let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
         configuration.apply(&changes, self.shared.clock.now());
@@ -294,7 +294,7 @@ impl Engine {
     pub async fn publish_delivery_change(&self, id: DeliveryId) {
         let at = self.shared.clock.now();
         let found = match self.shared.feed.is_active(at) {
-            true => self.store.delivery(id).await,
+            true => self.store.find_delivery(id).await,
             false => Ok(None),
         };
         // An unreadable delivery becomes a gap, which subscribers notice.

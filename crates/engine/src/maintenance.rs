@@ -127,7 +127,7 @@ impl Engine {
     /// Updates the metrics and the readiness that depend on the store.
     pub async fn refresh_metrics(&self) -> Result<(), StoreError> {
         let now = self.shared.clock.now();
-        let oldest = self.store.oldest_due(now).await?;
+        let oldest = self.store.find_oldest_due(now).await?;
         let counts = self.store.counts();
         let health = self.store.health();
         let registry = self.registry.load();

@@ -226,7 +226,7 @@ impl Engine {
 
     /// Starts the tasks of jobs that an earlier process left unfinished.
     pub(crate) async fn resume_replays(self: &Arc<Self>) -> Result<(), StoreError> {
-        for id in self.store.unfinished_replays().await? {
+        for id in self.store.list_unfinished_replays().await? {
             if let Some(job) = self.store.find_replay(id).await? {
                 tracing::info!(job = %id, state = job.state.as_str(), "resuming a replay job");
                 self.start_replay_task(id, job.state, job.spec.rate);

@@ -107,7 +107,7 @@ impl Engine {
         delivery: DeliveryId,
         attempts: u32,
     ) -> Result<Option<WaiterResult>, StoreError> {
-        let Some(mut detail) = self.store.delivery(delivery).await? else { return Ok(None) };
+        let Some(mut detail) = self.store.find_delivery(delivery).await? else { return Ok(None) };
         if let Some(row) = detail.attempts.pop_if(|row| row.attempt.number > attempts) {
             let (class, response) = (row.attempt.class, row.attempt.response);
             return Ok(row
@@ -130,7 +130,7 @@ impl Engine {
         }
         for delivery in self.shared.waiters.awaited() {
             // If the store cannot be read, the sender gets its answer at the deadline.
-            if let Ok(Some(detail)) = self.store.delivery(delivery).await
+            if let Ok(Some(detail)) = self.store.find_delivery(delivery).await
                 && deleted.contains(&detail.delivery.destination)
             {
                 self.shared.waiters.notify(delivery, || WaiterResult::Cancelled);

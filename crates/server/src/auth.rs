@@ -100,7 +100,7 @@ impl TokenRegistry {
             let now = token.created_at;
             tokens.retain(|_, known| known.session.is_none() || !known.has_expired(now));
             let exists = |with: TokenId| tokens.values().any(|known| known.id == with);
-            if session.begun_with.is_some_and(|with| !exists(with)) {
+            if session.sign_in_token.is_some_and(|with| !exists(with)) {
                 return false;
             }
         }
@@ -116,7 +116,8 @@ impl TokenRegistry {
     /// Removes a token, and the sessions that were started with it, once the store has removed it.
     pub(crate) fn remove(&self, id: TokenId) {
         let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let started_with = |token: &ApiToken| token.session.and_then(|session| session.begun_with);
+        let started_with =
+            |token: &ApiToken| token.session.and_then(|session| session.sign_in_token);
         tokens.retain(|_, token| token.id != id && started_with(token) != Some(id));
     }
 
@@ -323,7 +324,7 @@ mod tests {
     #[test]
     fn session_is_removed_and_not_added_without_its_token() {
         let first = token(1, None);
-        let of_first = |n| token(n, Some(Session { begun_with: Some(first.id) }));
+        let of_first = |n| token(n, Some(Session { sign_in_token: Some(first.id) }));
         let tokens = TokenRegistry::new(vec![first.clone()]);
         assert!(tokens.add(of_first(2)));
 
@@ -336,9 +337,9 @@ mod tests {
     #[test]
     fn adding_a_session_drops_expired_sessions() {
         let tokens = TokenRegistry::new(vec![token(1, None)]);
-        assert!(tokens.add(token(2, Some(Session { begun_with: None }))));
+        assert!(tokens.add(token(2, Some(Session { sign_in_token: None }))));
 
-        assert!(tokens.add(token(50, Some(Session { begun_with: None }))));
+        assert!(tokens.add(token(50, Some(Session { sign_in_token: None }))));
 
         assert!(!tokens.contains(token(2, None).id));
         assert!(tokens.contains(token(1, None).id) && tokens.contains(token(50, None).id));

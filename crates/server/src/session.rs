@@ -41,7 +41,7 @@ struct LinkCreator {
 impl LinkCreator {
     /// For a session, this is the token it was started with, if there is one.
     fn from_token(token: &ApiToken) -> Self {
-        let id = token.session.and_then(|session| session.begun_with).unwrap_or(token.id);
+        let id = token.session.and_then(|session| session.sign_in_token).unwrap_or(token.id);
         Self { id, expires_at: token.expires_at }
     }
 }
@@ -174,7 +174,7 @@ impl ServerState {
             role,
             created_at: now,
             expires_at: Some(until),
-            session: Some(Session { begun_with }),
+            session: Some(Session { sign_in_token: begun_with }),
         };
         let (server, id) = (Arc::clone(self), token.id);
         let is_added = run_to_completion(async move {

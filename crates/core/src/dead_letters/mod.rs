@@ -182,8 +182,10 @@ pub struct DeadLetterGroup {
     pub first_seen: Timestamp,
     /// Latest death.
     pub last_seen: Timestamp,
-    /// The newest dead delivery and its event.
-    pub newest: (DeliveryId, EventId),
-    /// Detail and beginning of the answer of its last attempt. Empty when retention has removed it.
-    pub sample: (Option<String>, Vec<u8>),
+    pub newest_delivery: DeliveryId,
+    pub newest_event: EventId,
+    /// Detail of the last attempt of the newest delivery. `None` also when retention has removed it.
+    pub sample_detail: Option<String>,
+    /// Beginning of the answer to that attempt. Empty also when retention has removed it.
+    pub sample_response: Vec<u8>,
 }

@@ -124,7 +124,8 @@ impl ReplayFilter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaySpec {
-    pub verb: ReplayAction,
+    #[serde(rename = "verb")]
+    pub action: ReplayAction,
     #[serde(default)]
     pub filter: ReplayFilter,
     /// The destination of missing events; only for [`ReplayAction::SendMissing`].
@@ -164,7 +165,7 @@ impl ReplaySpec {
     /// Validates the job.
     pub fn check(&self) -> Result<(), ReplaySpecError> {
         let filter = &self.filter;
-        match (self.verb, self.to) {
+        match (self.action, self.to) {
             (ReplayAction::SendMissing, None) => return Err(ReplaySpecError::MissingTo),
             (ReplayAction::RetryFailed | ReplayAction::ForceResend, Some(_)) => {
                 return Err(ReplaySpecError::UnexpectedTo);
@@ -178,7 +179,7 @@ impl ReplaySpec {
             || filter.group.is_some()
             || filter.class.is_some()
             || filter.code.is_some();
-        if self.verb == ReplayAction::SendMissing && of_deliveries {
+        if self.action == ReplayAction::SendMissing && of_deliveries {
             return Err(ReplaySpecError::DeliveryFilterForEvents);
         }
         if filter.status.is_some_and(|status| !self.statuses().contains(&status)) {
@@ -204,7 +205,7 @@ impl ReplaySpec {
     }
 
     const fn statuses(&self) -> &'static [DeliveryStatus] {
-        match self.verb {
+        match self.action {
             ReplayAction::RetryFailed => &[DeliveryStatus::Dead],
             ReplayAction::ForceResend => &[DeliveryStatus::Dead, DeliveryStatus::Succeeded],
             ReplayAction::SendMissing => &[],
@@ -226,7 +227,7 @@ impl ReplaySpec {
     /// has no delivery yet, so `send_missing` never overlaps with the other verbs.
     pub fn may_overlap(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.filter, &other.filter);
-        let missing = |spec: &Self| spec.verb == ReplayAction::SendMissing;
+        let missing = |spec: &Self| spec.action == ReplayAction::SendMissing;
         if missing(self) != missing(other) {
             return false;
         }

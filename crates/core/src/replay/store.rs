@@ -154,7 +154,7 @@ pub trait ReplayStore: Send + Sync {
     -> Result<Vec<ReplayRow>, StoreError>;
 
     /// Jobs that have not ended, or whose deliveries have not.
-    async fn unfinished_replays(&self) -> Result<Vec<ReplayId>, StoreError>;
+    async fn list_unfinished_replays(&self) -> Result<Vec<ReplayId>, StoreError>;
 
     /// Removes one bounded slice of jobs that ended before `before`; returns whether there may be more.
     async fn prune_replays(&self, before: Timestamp) -> Result<bool, StoreError>;

@@ -2,18 +2,18 @@
 
 use super::*;
 
-fn spec(verb: ReplayAction) -> ReplaySpec {
+fn spec(action: ReplayAction) -> ReplaySpec {
     ReplaySpec {
-        verb,
+        action,
         filter: ReplayFilter::default(),
-        to: (verb == ReplayAction::SendMissing).then(|| destination(9)),
+        to: (action == ReplayAction::SendMissing).then(|| destination(9)),
         rate: ReplayRate::default(),
         note: None,
     }
 }
 
-fn filtered(verb: ReplayAction, filter: ReplayFilter) -> ReplaySpec {
-    ReplaySpec { filter, ..spec(verb) }
+fn filtered(action: ReplayAction, filter: ReplayFilter) -> ReplaySpec {
+    ReplaySpec { filter, ..spec(action) }
 }
 
 fn destination(number: u128) -> DestinationId {
@@ -193,7 +193,7 @@ fn replay_job_round_trips_through_json() {
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<ReplaySpec>(&json).unwrap(), spec, "{json}");
     }
-    for verb in ReplayAction::ALL {
-        assert_eq!(ReplayAction::parse(verb.as_str()), Some(verb));
+    for action in ReplayAction::ALL {
+        assert_eq!(ReplayAction::parse(action.as_str()), Some(action));
     }
 }

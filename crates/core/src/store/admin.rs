@@ -126,39 +126,39 @@ pub struct PruneReport {
 /// What the API and maintenance need.
 #[async_trait]
 pub trait AdminStore: Send + Sync {
-    async fn configuration(&self) -> Result<Configuration, StoreError>;
+    async fn load_configuration(&self) -> Result<Configuration, StoreError>;
 
     /// Applies all changes in order, or none.
     async fn change(&self, changes: Vec<ConfigChange>, now: Timestamp) -> Result<(), StoreError>;
 
     /// Newest first.
-    async fn events(
+    async fn list_events(
         &self,
         filter: EventFilter,
         page: PageRequest<EventId>,
     ) -> Result<ListPage<EventRow, EventId>, StoreError>;
 
     /// For each attribute the newest matching events, at most `limit` each. The same as one call of
-    /// [`Self::events`] per attribute, at about the cost of one.
+    /// [`Self::list_events`] per attribute, at about the cost of one.
     async fn list_events_with_each(
         &self,
         wanted: Vec<AttributeFilter>,
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError>;
 
-    async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError>;
+    async fn find_event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError>;
 
     /// The row of an event without delivery counts.
-    async fn event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError>;
+    async fn find_event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError>;
 
     /// A stored duplicate of an event.
-    async fn duplicate(&self, id: DuplicateId) -> Result<Option<DuplicateDetail>, StoreError>;
+    async fn find_duplicate(&self, id: DuplicateId) -> Result<Option<DuplicateDetail>, StoreError>;
 
     /// The exact body of an event; `None` if there is no event or its body was removed.
-    async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError>;
+    async fn find_body(&self, id: EventId) -> Result<Option<Payload>, StoreError>;
 
     /// Newest first.
-    async fn deliveries(
+    async fn list_deliveries(
         &self,
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
@@ -170,7 +170,7 @@ pub trait AdminStore: Send + Sync {
         events: Vec<EventId>,
     ) -> Result<Vec<DeliveryRow>, StoreError>;
 
-    async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
+    async fn find_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
 
     /// Non-empty groups of dead letters, the most recently grown first.
     ///
@@ -193,7 +193,7 @@ pub trait AdminStore: Send + Sync {
     async fn store_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError>;
 
     /// Newest first.
-    async fn refused(
+    async fn list_refused(
         &self,
         filter: RefusedFilter,
         page: PageRequest<RequestId>,
@@ -240,7 +240,7 @@ pub trait AdminStore: Send + Sync {
     async fn count_held(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError>;
 
     /// The oldest due time of each destination with deliveries due at `now`.
-    async fn oldest_due(
+    async fn find_oldest_due(
         &self,
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError>;
@@ -253,7 +253,7 @@ pub trait AdminStore: Send + Sync {
 
     /// Removes one bounded slice of expired data: events, bodies and attempts by the `retention` of their
     /// source (see [`RetentionPolicy::expired_parts`]), with `events_kept` as the default for events;
-    /// expired keys; old buckets of [`Self::rollups`]; days of [`MessageStore::count_sent_by_day`] older than
+    /// expired keys; old buckets of [`Self::list_rollups`]; days of [`MessageStore::count_sent_by_day`] older than
     /// [`SENT_DAYS_KEPT`]; and records of [unused](surehook_messaging::media::unused_cutoff) files.
     ///
     /// - Nothing of an event with an unfinished delivery is removed.
@@ -267,7 +267,7 @@ pub trait AdminStore: Send + Sync {
     async fn prune(&self, events_kept: Duration, now: Timestamp)
     -> Result<PruneReport, StoreError>;
 
-    /// Merges a bounded slice of new counts into the buckets of [`Self::rollups`]; returns whether there
+    /// Merges a bounded slice of new counts into the buckets of [`Self::list_rollups`]; returns whether there
     /// is more. Queries give the same result before and after.
     async fn roll_up(&self) -> Result<bool, StoreError>;
 
@@ -275,7 +275,7 @@ pub trait AdminStore: Send + Sync {
     ///
     /// Exact: counted in the transaction of what is counted, and unaffected by [`Self::prune`] until the
     /// bucket itself expires.
-    async fn rollups(
+    async fn list_rollups(
         &self,
         query: RollupQuery,
     ) -> Result<Vec<(Timestamp, RollupCounts)>, StoreError>;
@@ -286,7 +286,7 @@ pub trait AdminStore: Send + Sync {
     async fn add_token(&self, token: ApiToken) -> Result<bool, StoreError>;
 
     /// All tokens, oldest first, expired ones included.
-    async fn tokens(&self) -> Result<Vec<ApiToken>, StoreError>;
+    async fn list_tokens(&self) -> Result<Vec<ApiToken>, StoreError>;
 
     /// Removes a token, unless it is the last valid admin token.
     async fn remove_token(

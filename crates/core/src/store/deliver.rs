@@ -182,7 +182,10 @@ pub trait DeliveryStore: Send + Sync {
     ) -> Result<ClaimBatch, StoreError>;
 
     /// Due time of the next waiting delivery.
-    async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError>;
+    async fn find_next_due(
+        &self,
+        destination: DestinationId,
+    ) -> Result<Option<Timestamp>, StoreError>;
 
     /// Records an attempt and the next step in one transaction; durable after `Ok`.
     ///
@@ -223,5 +226,5 @@ pub trait DeliveryStore: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// The saved states of all lanes that have one.
-    async fn lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError>;
+    async fn load_lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError>;
 }

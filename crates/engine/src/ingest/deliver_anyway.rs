@@ -50,7 +50,7 @@ impl Engine {
         copy: DuplicateId,
         wish: IdempotentRequest,
     ) -> Result<EventId, DeliverAnywayError> {
-        let found = self.store.duplicate(copy).await?.ok_or(DeliverAnywayError::NotFound)?;
+        let found = self.store.find_duplicate(copy).await?.ok_or(DeliverAnywayError::NotFound)?;
         let id: EventId = wish.id("");
         match found.duplicate.delivered_as {
             Some(before) if before == id => return Ok(id),
@@ -81,7 +81,7 @@ impl Engine {
         };
         let (headers, plain) = readable.request(&request.headers, &request.body);
         let incoming = IncomingRequest { headers, body: plain, ..self.incoming(source, &request) };
-        let part = match source.read(&incoming, reason.verified) {
+        let part = match source.parse_request(&incoming, reason.verified) {
             ParsedRequest::Events(mut parts) if parts.len() == 1 => {
                 parts.pop().map(|part| EventPart { body: None, ..part })
             }
@@ -113,7 +113,7 @@ impl Engine {
                 Some(received) => Err(DeliverAnywayError::AlreadyDelivered(received.event)),
                 None => Err(StoreError::Refused("no answer".to_owned()).into()),
             },
-            Err(IngestError::Store(error)) => Err(match self.store.duplicate(copy).await {
+            Err(IngestError::Store(error)) => Err(match self.store.find_duplicate(copy).await {
                 // Retention removed it together with its event meanwhile.
                 Ok(None) => DeliverAnywayError::NotFound,
                 Ok(Some(_)) | Err(_) => DeliverAnywayError::Store(error),

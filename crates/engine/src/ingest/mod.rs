@@ -264,7 +264,7 @@ impl Engine {
         let readable = DecodedRequest::new(&request.headers, &request.body);
         let (headers, body) = readable.request(&request.headers, &request.body);
         let incoming = IncomingRequest { headers, body, ..self.incoming(source, request) };
-        let parts = match source.read(&incoming, reason.verified) {
+        let parts = match source.parse_request(&incoming, reason.verified) {
             ParsedRequest::Handshake(reply) => {
                 return Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() });
             }

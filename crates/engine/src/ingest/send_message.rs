@@ -89,7 +89,7 @@ impl Engine {
         if let Some(lane) = lane {
             return Ok(SendTarget { destination: lane.destination(), lane });
         }
-        let configured = self.store.configuration().await?.destinations;
+        let configured = self.store.load_configuration().await?.destinations;
         let is_wanted = |id, name: &str| by_id == Some(id) || name == wanted;
         match configured.iter().any(|one| is_wanted(one.id, one.spec.name.as_str())) {
             true => Err(SendMessageError::Misconfigured(wanted.to_owned())),

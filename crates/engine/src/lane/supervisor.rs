@@ -94,7 +94,7 @@ async fn fetch_due(lane: &Arc<Lane>) -> Result<Duration, StoreError> {
     // Reset before the read, lowered after it: a retry settled in between lowers it too
     // (`expect_due`), and must not be overwritten by the older value.
     lane.next_due.store(i64::MAX, Ordering::SeqCst);
-    if let Some(next) = lane.shared.store.next_due(lane.id).await? {
+    if let Some(next) = lane.shared.store.find_next_due(lane.id).await? {
         lane.next_due.fetch_min(next.as_millis(), Ordering::SeqCst);
     }
     Ok(until_next_due(lane, lane.shared.clock.now()))

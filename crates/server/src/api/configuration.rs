@@ -96,7 +96,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
 pub(crate) async fn get_configuration(
     State(server): State<Arc<ServerState>>,
 ) -> Result<VersionedJson<Value>, Problem> {
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let tag = ETag::from_value(&versions(&configuration));
     Ok(VersionedJson {
         status: StatusCode::OK,

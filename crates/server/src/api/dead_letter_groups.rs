@@ -96,7 +96,7 @@ async fn list_groups(
 ) -> Result<Json<ListResponse<DeadLetterGroupResponse>>, Problem> {
     let limit = parse_limit(query.limit.as_deref())?.unwrap_or(LIMIT_DEFAULT);
     let after = query.cursor.as_deref().map(parse_group_cursor).transpose()?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let filter = DeadLetterGroupFilter {
         destination: find_destination(&configuration, query.destination.as_deref())?,
         source: find_source(&configuration, query.source.as_deref())?,
@@ -133,7 +133,7 @@ fn group_response(
     let masked =
         |text: &[u8]| String::from_utf8_lossy(&redact::mask_text(text, names).body).into_owned();
     let DeathCause { class, code, failure, shape } = group.cause;
-    let (detail, response) = group.sample;
+    let (detail, response) = (group.sample_detail, group.sample_response);
     let detail = detail.map(String::into_bytes);
     let message = if response.is_empty() { detail } else { Some(response) };
     DeadLetterGroupResponse {
@@ -148,8 +148,8 @@ fn group_response(
         count: group.count,
         first_seen: group.first_seen,
         last_seen: group.last_seen,
-        newest_delivery: group.newest.0,
-        newest_event: group.newest.1,
+        newest_delivery: group.newest_delivery,
+        newest_event: group.newest_event,
     }
 }
 
@@ -161,7 +161,8 @@ mod tests {
     fn detail_and_response_are_both_masked() {
         let at = Timestamp::from_millis(1);
         let message = "refused: token=hush-hush";
-        for sample in [(Some(message.to_owned()), Vec::new()), (None, message.as_bytes().to_vec())]
+        for (sample_detail, sample_response) in
+            [(Some(message.to_owned()), Vec::new()), (None, message.as_bytes().to_vec())]
         {
             let group = DeadLetterGroup {
                 id: "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap(),
@@ -171,8 +172,10 @@ mod tests {
                 count: 1,
                 first_seen: at,
                 last_seen: at,
-                newest: (DeliveryId::new(at, 1), EventId::new(at, 1)),
-                sample,
+                newest_delivery: DeliveryId::new(at, 1),
+                newest_event: EventId::new(at, 1),
+                sample_detail,
+                sample_response,
             };
             let sample =
                 group_response(group, &HashMap::new(), &SecretNames::builtin()).sample.unwrap();

@@ -264,7 +264,7 @@ async fn list_or_export(
     let format = ListFormat::from_request(query.format.as_deref(), headers)?;
     let limit = parse_limit(query.limit.as_deref())?;
     let after = parse_cursor(query.cursor.as_deref())?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let filter = parse_filter(&query, status, &configuration)?;
     let names = destination_names(&configuration);
     if format != ListFormat::Json {
@@ -272,7 +272,7 @@ async fn list_or_export(
             DeliveryExport { server: Arc::clone(server), filter, names, after, ended: false };
         return export(server, format, pages, limit).await;
     }
-    let page = server.engine.store().deliveries(filter, page_request(limit, after)).await?;
+    let page = server.engine.store().list_deliveries(filter, page_request(limit, after)).await?;
     let next_cursor = page.next.map(|id| id.to_string());
     let data = page.rows.into_iter().map(|row| delivery_response(row, &names)).collect();
     Ok(Json(ListResponse { data, next_cursor }).into_response())
@@ -346,7 +346,7 @@ impl ExportPages for DeliveryExport {
             return Ok(None);
         }
         let page = PageRequest { after: self.after, limit };
-        let page = self.server.engine.store().deliveries(self.filter.clone(), page).await?;
+        let page = self.server.engine.store().list_deliveries(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some(page.rows.into_iter().map(|row| delivery_response(row, &self.names)).collect()))
     }
@@ -360,9 +360,9 @@ pub(crate) async fn get_delivery(
     State(server): State<Arc<ServerState>>,
     PathParam(id): PathParam,
 ) -> Result<JsonWithETag<DeliveryWithAttempts>, Problem> {
-    let detail = server.engine.store().delivery(parse_id(&id)?).await?;
+    let detail = server.engine.store().find_delivery(parse_id(&id)?).await?;
     let detail = detail.ok_or_else(|| Problem::not_found("delivery"))?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let delivery = delivery_response(detail.delivery, &destination_names(&configuration));
     let attempts_removed = detail.attempts.is_empty() && delivery.attempts > 0;
     let names = configuration.all_secret_names();
@@ -403,7 +403,7 @@ pub(crate) async fn get_delivery_body(
     let (id, exact) = (parse_id(&id)?, query.is_exact(access)?);
     match server.engine.store().find_delivery_body(id).await? {
         Some(payload) => {
-            let detail = server.engine.store().delivery(id).await?;
+            let detail = server.engine.store().find_delivery(id).await?;
             let detail = detail.ok_or_else(|| Problem::not_found("delivery"))?;
             let names = events::secret_names(&server, detail.delivery.event).await?;
             redacted_body::download_response(&id.to_string(), payload, &names, exact)
@@ -415,7 +415,7 @@ pub(crate) async fn get_delivery_body(
 /// Why a delivery has no body: it does not exist, retention removed the event's body, or the body is
 /// built when it is sent.
 async fn missing_body_problem(server: &ServerState, id: DeliveryId) -> Result<Problem, Problem> {
-    let Some(found) = server.engine.store().delivery(id).await? else {
+    let Some(found) = server.engine.store().find_delivery(id).await? else {
         return Ok(Problem::not_found("delivery"));
     };
     let removed = events::missing_body_problem(server, found.delivery.event).await?;

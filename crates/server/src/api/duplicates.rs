@@ -171,10 +171,10 @@ pub(crate) async fn compare_duplicate(
     let (duplicate, exact) = (parse_duplicate_id(&id, &n)?, query.is_exact(access)?);
     let permit = COMPARISON_PERMITS.acquire().await.map_err(|_| StoreError::Overloaded)?;
     let store = server.engine.store();
-    let found = store.duplicate(duplicate).await?.ok_or_else(not_found)?;
+    let found = store.find_duplicate(duplicate).await?.ok_or_else(not_found)?;
     let names = match exact {
         true => None,
-        false => Some(store.configuration().await?.secret_names(found.event.source)),
+        false => Some(store.load_configuration().await?.secret_names(found.event.source)),
     };
     // Comparing large bodies would block the async runtime.
     let work = move || {

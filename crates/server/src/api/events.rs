@@ -219,7 +219,7 @@ pub(crate) async fn list_events(
     let format = ListFormat::from_request(query.format.as_deref(), &headers)?;
     let limit = parse_limit(query.limit.as_deref())?;
     let after = parse_cursor(query.cursor.as_deref())?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let mut filter = parse_filter(query, &body, &configuration)?;
     let names = source_names(&configuration);
     filter.masked_by = (!access.0).then(|| Arc::new(configuration));
@@ -227,7 +227,7 @@ pub(crate) async fn list_events(
         let pages = EventExport { server: Arc::clone(&server), filter, names, after, ended: false };
         return export(&server, format, pages, limit).await;
     }
-    let page = server.engine.store().events(filter, page_request(limit, after)).await?;
+    let page = server.engine.store().list_events(filter, page_request(limit, after)).await?;
     let next_cursor = page.next.map(|id| id.to_string());
     let searched = SearchProgress { events: page.rows_scanned, until: page.last.map(|id| id.at()) };
     let data = page.rows.into_iter().map(|row| listed_event(row, &names)).collect();
@@ -266,7 +266,7 @@ impl ExportPages for EventExport {
             return Ok(None);
         }
         let page = PageRequest { after: self.after, limit };
-        let page = self.server.engine.store().events(self.filter.clone(), page).await?;
+        let page = self.server.engine.store().list_events(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some(page.rows.into_iter().map(|row| listed_event(row, &self.names)).collect()))
     }
@@ -282,8 +282,8 @@ pub(crate) async fn get_event(
 ) -> Result<JsonWithETag<EventDetailResponse>, Problem> {
     let id = parse_id(&id)?;
     let detail =
-        server.engine.store().event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
-    let configuration = server.engine.store().configuration().await?;
+        server.engine.store().find_event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
+    let configuration = server.engine.store().load_configuration().await?;
     Ok(JsonWithETag(StatusCode::OK, event_detail(detail, &configuration)))
 }
 
@@ -326,7 +326,7 @@ pub(crate) async fn get_event_body(
     QueryParams(query): QueryParams<BodyQuery>,
 ) -> Result<Response, Problem> {
     let (id, exact) = (parse_id(&id)?, query.is_exact(access)?);
-    match server.engine.store().body(id).await? {
+    match server.engine.store().find_body(id).await? {
         Some(payload) => {
             let names = secret_names(&server, id).await?;
             redacted_body::download_response(&id.to_string(), payload, &names, exact)
@@ -344,8 +344,8 @@ pub(super) async fn secret_names(
     id: EventId,
 ) -> Result<SecretNames, Problem> {
     let store = server.engine.store();
-    let detail = store.event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
-    Ok(store.configuration().await?.secret_names(detail.event.source))
+    let detail = store.find_event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
+    Ok(store.load_configuration().await?.secret_names(detail.event.source))
 }
 
 /// Why an event has no body: it does not exist, or retention removed the body. `None` if neither.
@@ -354,13 +354,13 @@ pub(super) async fn missing_body_problem(
     id: EventId,
 ) -> Result<Option<Problem>, Problem> {
     let store = server.engine.store();
-    let Some(event) = store.event_row(id).await? else {
+    let Some(event) = store.find_event_row(id).await? else {
         return Ok(Some(Problem::not_found("event")));
     };
     if !event.body_removed {
         return Ok(None);
     }
-    let sources = store.configuration().await?.sources;
+    let sources = store.load_configuration().await?.sources;
     let source = sources.iter().find(|source| source.id == event.source);
     Ok(Some(Problem::body_removed(
         source.map(|source| (&source.spec.name, server.engine.retention_policy(&source.spec))),

@@ -41,7 +41,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
 pub(crate) async fn list_inbox(
     State(server): State<Arc<ServerState>>,
 ) -> Result<Json<ListResponse<InboxDeliveryResponse>>, Problem> {
-    let names = secret_names(&server.engine.store().configuration().await?);
+    let names = secret_names(&server.engine.store().load_configuration().await?);
     let deliveries = server.engine.inbox().deliveries().into_iter().map(|arrival| {
         let lines = arrival.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let (body, masked) = redacted_body::mask_body(&arrival.headers, &arrival.body, &names);

@@ -139,7 +139,7 @@ pub(super) async fn find_destination(
     server: &ServerState,
     id_or_name: &str,
 ) -> Result<DestinationId, Problem> {
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     Ok(resources::find_resource::<DestinationSpec>(&configuration, id_or_name)?.id)
 }
 
@@ -199,7 +199,7 @@ pub(crate) async fn probe_destination(
 ) -> Result<Json<ProbeResponse>, Problem> {
     let id = find_destination(&server, &id).await?;
     let attempt = server.engine.probe(id).await?;
-    let names = server.engine.store().configuration().await?.all_secret_names();
+    let names = server.engine.store().load_configuration().await?.all_secret_names();
     Ok(Json(ProbeResponse {
         delivery: attempt.delivery,
         succeeded: attempt.attempt.class.is_none(),

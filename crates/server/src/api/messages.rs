@@ -248,7 +248,7 @@ impl<'a> MessageLoader<'a> {
         if let (MessageStatusUpdate::Failed, Some(provider)) =
             (update, self.providers.get(&row.source))
         {
-            let payload = self.server.engine.store().body(row.id).await?;
+            let payload = self.server.engine.store().find_body(row.id).await?;
             error_title = payload.and_then(|payload| provider.failure_reason(&payload.body));
         }
         Ok(MessageStatusEntry {
@@ -295,12 +295,12 @@ async fn list_messages(
     let after = parse_cursor(query.cursor.as_deref())?;
     let known = MessageStatus::ALL.map(MessageStatus::as_str);
     let status = parse_word("status", query.status.as_deref(), MessageStatus::parse, &known)?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let filter = parse_filter(&query, &configuration)?;
     if filter.source.is_none() {
         return Ok(Json(ListResponse { data: Vec::new(), next_cursor: None }));
     }
-    let found = server.engine.store().events(filter, page_request(limit, after)).await?;
+    let found = server.engine.store().list_events(filter, page_request(limit, after)).await?;
     let loader = MessageLoader::new(&server, &configuration);
     let messages = loader.load(found.rows).await?;
     let matches = |message: &MessageResponse| status.is_none_or(|status| message.status == status);
@@ -341,8 +341,8 @@ async fn get_message(
 ) -> Result<JsonWithETag<MessageDetail>, Problem> {
     let not_found = || Problem::not_found("message");
     let id: EventId = id.parse().map_err(|_| not_found())?;
-    let configuration = server.engine.store().configuration().await?;
-    let event = server.engine.store().event(id).await?.ok_or_else(not_found)?;
+    let configuration = server.engine.store().load_configuration().await?;
+    let event = server.engine.store().find_event(id).await?.ok_or_else(not_found)?;
     if outbox_id(&configuration) != Some(event.event.source) {
         return Err(not_found());
     }

@@ -181,7 +181,7 @@ pub(crate) async fn list_quarantine(
 ) -> Result<Json<ListResponse<QuarantinedRequestSummary>>, Problem> {
     let page =
         page_request(parse_limit(query.limit.as_deref())?, parse_cursor(query.cursor.as_deref())?);
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let source = match &query.source {
         Some(source) => Some(resources::find_resource::<SourceSpec>(&configuration, source)?.id),
         None => None,
@@ -197,7 +197,7 @@ pub(crate) async fn get_quarantined_request(
 ) -> Result<Json<QuarantinedRequestDetail>, Problem> {
     let id = id.parse().map_err(|_| not_found())?;
     let row = server.engine.quarantine_store().find_quarantined(id).await?.ok_or_else(not_found)?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let names = secret_names(&server, &configuration, &row);
     let headers = mask_headers(row.headers.lines(), &names);
     let body = row.body.as_deref().unwrap_or_default();
@@ -229,7 +229,7 @@ pub(crate) async fn release_quarantine(
     State(server): State<Arc<ServerState>>,
     JsonBody(request): JsonBody<ReleaseSourceRequest>,
 ) -> Result<Json<ReleaseSourceResponse>, Problem> {
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let source = resources::find_resource::<SourceSpec>(&configuration, &request.source)?.id;
     let BulkReleaseReport { released, events, duplicates, left, next } =
         server.engine.release_verified(source, request.after).await?;

@@ -289,7 +289,7 @@ fn build_spec(
         ..
     } = request.filter;
     let spec = ReplaySpec {
-        verb: request.verb,
+        action: request.verb,
         filter: ReplayFilter {
             source: request
                 .filter
@@ -351,7 +351,7 @@ async fn create_or_preview(
     identity: IdempotentRequest,
     request: CreateReplayRequest,
 ) -> Result<Response, Problem> {
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let dry_run = request.dry_run;
     let depth = if request.quick { PreviewDepth::Quick } else { PreviewDepth::Whole };
     let mut spec = build_spec(request, &configuration)?;
@@ -422,7 +422,7 @@ fn source_name(configuration: &Configuration, id: SourceId) -> String {
 
 fn job_response(job: &ReplayRow, configuration: &Configuration) -> ReplayJobResponse {
     let names = destination_names(configuration);
-    let ReplaySpec { verb, filter, to, rate, note } = job.spec.clone();
+    let ReplaySpec { action: verb, filter, to, rate, note } = job.spec.clone();
     let progress = job.progress();
     ReplayJobResponse {
         id: job.id,
@@ -493,7 +493,7 @@ async fn list_replays(
     let page =
         page_request(parse_limit(query.limit.as_deref())?, parse_cursor(query.cursor.as_deref())?);
     let rows = server.engine.replay_store().list_replays(page).await?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     Ok(unfiltered_page(
         page,
         rows.iter().map(|row| (row.id, job_response(row, &configuration))).collect(),
@@ -505,7 +505,7 @@ async fn get_replay(
     PathParam(id): PathParam,
 ) -> Result<Json<ReplayJobResponse>, Problem> {
     let job = find_job(&server, parse_id(&id)?).await?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     Ok(Json(job_response(&job, &configuration)))
 }
 
@@ -546,6 +546,6 @@ async fn change_state(
         }
     }
     let job = find_job(server, id).await?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     Ok(Json(job_response(&job, &configuration)))
 }

@@ -136,7 +136,7 @@ pub(crate) async fn list_requests(
     let limit = parse_limit(query.limit.as_deref())?;
     let invalid = |_| Problem::invalid(INVALID_CURSOR);
     let after = query.cursor.as_deref().map(|text| text.parse().map_err(invalid)).transpose()?;
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let filter = parse_filter(query, &configuration)?;
     if format != ListFormat::Json {
         let server = Arc::clone(&server);
@@ -236,7 +236,7 @@ pub(crate) async fn get_request(
     let row = server.engine.store().find_refused(id).await?.ok_or_else(not_found)?;
     // Secrets were masked before storing. The source may have been renamed since, so the secret names
     // of all sources are masked.
-    let names = server.engine.store().configuration().await?.all_secret_names();
+    let names = server.engine.store().load_configuration().await?.all_secret_names();
     let body = row
         .body
         .as_deref()

@@ -271,7 +271,7 @@ pub(super) async fn resource_response<R: Resource>(
     id_or_name: &str,
     status: StatusCode,
 ) -> Result<VersionedJson<Value>, Problem> {
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let found = find_resource::<R>(&configuration, id_or_name)?;
     let tag = ETag::from_value(&masked_spec::mask_stored(found));
     Ok(VersionedJson { status, tag, has_state: R::HAS_STATE, value: resource_json(server, found) })
@@ -283,7 +283,7 @@ async fn list<R: Resource>(
 ) -> Result<Json<ListResponse<Value>>, Problem> {
     let limit = parse_limit(query.limit.as_deref())?.unwrap_or(LIMIT_MAX);
     let after = parse_cursor::<R::IdKind>(query.cursor.as_deref())?.map(|id| id.uuid());
-    let configuration = server.engine.store().configuration().await?;
+    let configuration = server.engine.store().load_configuration().await?;
     let mut all: Vec<_> = R::all(&configuration).iter().collect();
     all.sort_by_key(|stored| std::cmp::Reverse(stored.id.uuid()));
     let rest = all.into_iter().filter(|stored| after.is_none_or(|after| stored.id.uuid() < after));

@@ -98,8 +98,8 @@ pub(crate) async fn reveal_event(
 ) -> Result<Json<RevealEventResponse>, Problem> {
     let id = events::parse_id(&id)?;
     let store = server.engine.store();
-    let detail = store.event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
-    let body = store.body(id).await?.map(|payload| BodyContent::from(&*payload.body));
+    let detail = store.find_event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
+    let body = store.find_body(id).await?.map(|payload| BodyContent::from(&*payload.body));
     let (answers, answers_left_out) = load_responses(&server, &detail.deliveries).await?;
     record_reveal(&server, id, hash.map(|Extension(hash)| hash)).await?;
     Ok(Json(RevealEventResponse {
@@ -125,7 +125,7 @@ async fn record_reveal(
     let token = owner.as_ref().map(|owner| owner.id);
     let session = owner.as_ref().and_then(|owner| owner.session);
     // A session is temporary; the token behind it still identifies the user later.
-    let begun_with = session.and_then(|session| session.begun_with);
+    let begun_with = session.and_then(|session| session.sign_in_token);
     let name = owner.and_then(|owner| owner.name);
     let decision = EventDecision {
         event,
@@ -166,7 +166,9 @@ async fn load_responses(
 ) -> Result<(Vec<RevealedResponse>, bool), Problem> {
     let (mut responses, mut bytes) = (Vec::new(), 0);
     for delivery in deliveries.iter().rev().filter(|delivery| delivery.attempts > 0) {
-        let Some(detail) = server.engine.store().delivery(delivery.id).await? else { continue };
+        let Some(detail) = server.engine.store().find_delivery(delivery.id).await? else {
+            continue;
+        };
         for row in detail.attempts.iter().rev() {
             let response = &*row.attempt.response;
             bytes += response.len();

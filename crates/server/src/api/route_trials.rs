@@ -141,8 +141,8 @@ async fn load_event_sample(
     }
     let store = server.engine.store();
     let not_found = || Problem::not_found("event");
-    let row = store.event_row(event).await?.ok_or_else(not_found)?;
-    let Some(payload) = store.body(event).await? else {
+    let row = store.find_event_row(event).await?.ok_or_else(not_found)?;
+    let Some(payload) = store.find_body(event).await? else {
         return Err(events::missing_body_problem(server, event).await?.unwrap_or_else(not_found));
     };
     let headers = payload.head.headers.to_map();
@@ -151,7 +151,7 @@ async fn load_event_sample(
         (Cow::Borrowed(&*payload.body), 0)
     } else {
         // Masked before the trial: a transform could rename a secret, and an error could quote it.
-        let names = store.configuration().await?.secret_names(row.source);
+        let names = store.load_configuration().await?.secret_names(row.source);
         let redacted = redact::mask_body(&headers, &payload.body, &names)
             .map_err(redacted_body::body_opaque)?;
         (redacted.body, redacted.fields)

@@ -195,10 +195,10 @@ pub(crate) async fn get_stats_series(
 ) -> Result<Json<Series>, Problem> {
     let metric = SeriesMetric::parse(&query.metric)?;
     let store = server.engine.store();
-    let subject = find_subject(metric, &query, &store.configuration().await?)?;
+    let subject = find_subject(metric, &query, &store.load_configuration().await?)?;
     let grid = build_grid(&query, server.engine.clock().now())?;
     let ChartGrid { since, until, base, .. } = grid;
-    let buckets = store.rollups(RollupQuery { subject, width: base, since, until }).await?;
+    let buckets = store.list_rollups(RollupQuery { subject, width: base, since, until }).await?;
     let points = grid.points(buckets);
     let mut total = RollupCounts::default();
     points.iter().for_each(|(_, tally)| total.merge(tally));

@@ -87,8 +87,8 @@ pub(crate) async fn get_stats(
     let store = server.engine.store();
     let counts = server.engine.counts().await?;
     let now = server.engine.clock().now();
-    let oldest = store.oldest_due(now).await?;
-    let configuration = store.configuration().await?;
+    let oldest = store.find_oldest_due(now).await?;
+    let configuration = store.load_configuration().await?;
     let sent = DailySends::load(server.engine.message_store(), now).await?;
     let destinations = configuration
         .destinations

@@ -113,14 +113,14 @@ fn token_response(token: &ApiToken, now: Timestamp) -> TokenResponse {
         expires_at: token.expires_at,
         expired: token.has_expired(now),
         session: token.session.is_some(),
-        begun_with: token.session.and_then(|session| session.begun_with),
+        begun_with: token.session.and_then(|session| session.sign_in_token),
     }
 }
 
 pub(crate) async fn list_tokens(
     State(server): State<Arc<ServerState>>,
 ) -> Result<Json<ListResponse<TokenResponse>>, Problem> {
-    let tokens = server.engine.store().tokens().await?;
+    let tokens = server.engine.store().list_tokens().await?;
     let now = server.engine.clock().now();
     let data = tokens.iter().map(|token| token_response(token, now)).collect();
     Ok(Json(ListResponse { data, next_cursor: None }))

@@ -31,7 +31,7 @@ pub async fn accepted_event_is_stored_with_all_fields(mut fixture: StoreFixture)
         assert_eq!((row.duplicates, row.last_duplicate_at), (0, None));
         assert_eq!(detail.head.as_ref(), Some(&*event.payload.head));
         assert_eq!(detail.fingerprint, event.payload.fingerprint);
-        assert_eq!(fixture.body(event.id).await.unwrap(), Some(event.payload.clone()));
+        assert_eq!(fixture.find_body(event.id).await.unwrap(), Some(event.payload.clone()));
         fixture.reopen().await;
     }
 }
@@ -63,7 +63,7 @@ pub async fn body_is_stored_and_claimed_byte_for_byte(fixture: StoreFixture) {
 
         fixture.accept(event.clone()).await;
 
-        assert_eq!(fixture.body(event.id).await.unwrap(), Some(event.payload));
+        assert_eq!(fixture.find_body(event.id).await.unwrap(), Some(event.payload));
         assert_eq!(&fixture.claim_one(fixture.crm).await.payload.body[..], body);
     }
 }
@@ -103,8 +103,8 @@ pub async fn duplicate_reports_the_original_and_stores_only_a_sighting(mut fixtu
     assert_eq!(duplicate.original, first.id);
     assert!(!duplicate.bytes_differ);
     assert!(duplicate.revived.is_empty());
-    assert!(fixture.event(copy.id).await.unwrap().is_none());
-    assert!(fixture.delivery(copy.deliveries[0].id).await.unwrap().is_none());
+    assert!(fixture.find_event(copy.id).await.unwrap().is_none());
+    assert!(fixture.find_delivery(copy.deliveries[0].id).await.unwrap().is_none());
     let detail = fixture.event_detail(first.id).await;
     assert_eq!((detail.event.duplicates, detail.event.last_duplicate_at), (1, Some(fixture.now)));
     assert_eq!(detail.deliveries.len(), 1);
@@ -161,7 +161,7 @@ pub async fn event_without_key_is_never_a_duplicate(fixture: StoreFixture) {
 
     let copy = fixture.accept(fixture.repeat_of(&first)).await;
 
-    assert_eq!(fixture.body(copy).await.unwrap(), Some(first.payload));
+    assert_eq!(fixture.find_body(copy).await.unwrap(), Some(first.payload));
     assert_eq!(fixture.counts().no_key, 2);
 }
 
@@ -173,8 +173,8 @@ pub async fn request_with_one_invalid_event_stores_nothing(mut fixture: StoreFix
     let refused = fixture.admit(vec![good.clone(), fixture.new_event(), with_known_id]).await;
 
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
-    assert!(fixture.event(good.id).await.unwrap().is_none());
-    assert!(fixture.delivery(good.deliveries[0].id).await.unwrap().is_none());
+    assert!(fixture.find_event(good.id).await.unwrap().is_none());
+    assert!(fixture.find_delivery(good.deliveries[0].id).await.unwrap().is_none());
     fixture.reopen().await;
     assert_eq!(all_events(&fixture).await, [known]);
     // The key was not stored either: the sender's retry must not be taken for a duplicate.
@@ -286,7 +286,7 @@ pub async fn duplicate_with_different_body_is_reported_and_its_body_stored(
     let stored: Vec<_> =
         detail.duplicates.iter().map(|seen| (seen.bytes_differ, seen.body.as_deref())).collect();
     assert_eq!(stored, [(true, Some(&b"not the same"[..])), (false, None)]);
-    assert_eq!(fixture.body(first.id).await.unwrap(), Some(first.payload));
+    assert_eq!(fixture.find_body(first.id).await.unwrap(), Some(first.payload));
 }
 
 pub async fn event_detail_omits_duplicate_bodies_above_the_size_limit(mut fixture: StoreFixture) {
@@ -308,7 +308,7 @@ pub async fn event_detail_omits_duplicate_bodies_above_the_size_limit(mut fixtur
         .collect();
     assert_eq!(results, [(1, true, true, false), (2, true, false, true), (3, true, true, false)]);
     let copy = DuplicateId { event: first.id, n: 2 };
-    let alone = fixture.duplicate(copy).await.unwrap().unwrap().duplicate;
+    let alone = fixture.find_duplicate(copy).await.unwrap().unwrap().duplicate;
     assert_eq!(alone.body.as_deref(), Some(&b"b"[..]), "a single duplicate shows its body");
 }
 
@@ -353,6 +353,6 @@ pub async fn keys_survive_restart(mut fixture: StoreFixture) {
 
 async fn all_events(fixture: &StoreFixture) -> Vec<EventId> {
     let page = PageRequest { after: None, limit: 1000 };
-    let rows = fixture.events(EventFilter::default(), page).await.unwrap().rows;
+    let rows = fixture.list_events(EventFilter::default(), page).await.unwrap().rows;
     rows.iter().map(|row| row.id).collect()
 }

@@ -169,7 +169,7 @@ pub async fn delivery_released_for_later_is_due_then_without_an_attempt(mut fixt
     fixture.release(vec![held_claim(&claimed)], due_at).await.unwrap();
 
     assert!(fixture.claim(fixture.crm, 10).await.is_empty(), "not yet");
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(due_at));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(due_at));
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.due_at, row.attempts), (DeliveryStatus::Pending, Some(due_at), 0));
     fixture.reopen().await;
@@ -205,7 +205,7 @@ pub async fn expired_lease_makes_the_delivery_due(mut fixture: StoreFixture) {
 
     let status = fixture.delivery_statuses(events[0].id).await;
     assert_eq!(status, [DeliveryStatus::Pending, DeliveryStatus::InFlight]);
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(expires_at));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(expires_at));
     fixture.wait(LEASE);
     assert_eq!(fixture.claim(fixture.crm, 9).await.len(), 2);
 }
@@ -261,7 +261,7 @@ pub async fn deliveries_in_flight_at_a_crash_are_due_after_restart(mut fixture: 
         ),
         (2, 0)
     );
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(fixture.now));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(fixture.now));
     let again = fixture.claim(fixture.crm, 9).await;
     assert_eq!(ids(&again), created);
     assert_eq!(again[0].attempts, 0);
@@ -270,7 +270,7 @@ pub async fn deliveries_in_flight_at_a_crash_are_due_after_restart(mut fixture: 
 }
 
 pub async fn next_due_is_the_earliest_waiting_delivery(mut fixture: StoreFixture) {
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), None);
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), None);
     admit_events(&fixture, 3).await;
     let start = fixture.now;
     let claimed = fixture.claim(fixture.crm, 2).await;
@@ -278,11 +278,11 @@ pub async fn next_due_is_the_earliest_waiting_delivery(mut fixture: StoreFixture
     fixture.finish(&claimed[1], NextStep::RetryAt(start + SECOND * 5)).await;
     fixture.wait(SECOND);
 
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(start));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(start));
     fixture.claim_one(fixture.crm).await;
 
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(start + SECOND * 5));
-    assert_eq!(fixture.next_due(fixture.mail).await.unwrap(), None);
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(start + SECOND * 5));
+    assert_eq!(fixture.find_next_due(fixture.mail).await.unwrap(), None);
 }
 
 pub async fn oldest_due_reports_the_oldest_overdue_delivery_per_destination(
@@ -294,8 +294,8 @@ pub async fn oldest_due_reports_the_oldest_overdue_delivery_per_destination(
     admit_events(&fixture, 1).await;
     fixture.finish_due(fixture.mail, NextStep::RetryAt(start + SECOND * 9)).await;
 
-    let oldest = fixture.oldest_due(fixture.now).await.unwrap();
-    let later = fixture.oldest_due(start + SECOND * 9).await.unwrap();
+    let oldest = fixture.find_oldest_due(fixture.now).await.unwrap();
+    let later = fixture.find_oldest_due(start + SECOND * 9).await.unwrap();
 
     assert_eq!(oldest.into_iter().collect::<Vec<_>>(), [(fixture.crm, start)]);
     let late = [(fixture.crm, start), (fixture.mail, start + SECOND * 9)];

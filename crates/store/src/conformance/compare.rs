@@ -59,7 +59,7 @@ impl HistoryRun {
         let sent = self.fixture.count_sent_by_day(0..=i32::MAX).await.unwrap();
         prop_assert_eq!(sent, self.model.count_sent_by_day());
         for to in [self.fixture.crm, self.fixture.mail] {
-            let seen = self.fixture.next_due(to).await.unwrap();
+            let seen = self.fixture.find_next_due(to).await.unwrap();
             prop_assert_eq!(seen, self.model.next_due(to), "next due of {}", to);
         }
         Ok(())
@@ -67,7 +67,7 @@ impl HistoryRun {
 
     async fn compare_events(&self) -> TestCaseResult {
         let page = PageRequest { after: None, limit: 10_000 };
-        let rows = self.fixture.events(EventFilter::default(), page).await.unwrap().rows;
+        let rows = self.fixture.list_events(EventFilter::default(), page).await.unwrap().rows;
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
         prop_assert_eq!(ids, self.model.events.keys().copied().collect::<Vec<_>>());
         for row in rows {
@@ -80,7 +80,7 @@ impl HistoryRun {
             prop_assert_eq!(row.received_at, expected.admitted.received_at);
             let seen = (row.duplicates, row.last_duplicate_at);
             prop_assert_eq!(seen, (expected.duplicates, expected.last_duplicate_at));
-            let body = self.fixture.body(row.id).await.unwrap();
+            let body = self.fixture.find_body(row.id).await.unwrap();
             let kept = Some(&expected.admitted.payload).filter(|_| !expected.body_is_pruned);
             prop_assert_eq!(body.as_ref(), kept);
             prop_assert_eq!(row.body_removed, expected.body_is_pruned);
@@ -103,14 +103,15 @@ impl HistoryRun {
         let expected: Vec<EventId> = expected.collect();
         let filter = EventFilter { kind, attributes: attributes.clone(), ..EventFilter::default() };
         let page = PageRequest { after: None, limit: 10_000 };
-        let found = self.fixture.events(filter, page).await.unwrap().rows;
+        let found = self.fixture.list_events(filter, page).await.unwrap().rows;
         prop_assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), expected);
         Ok(())
     }
 
     async fn compare_deliveries(&self) -> TestCaseResult {
         let page = PageRequest { after: None, limit: 10_000 };
-        let rows = self.fixture.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
+        let rows =
+            self.fixture.list_deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
         prop_assert_eq!(ids, self.model.deliveries.keys().copied().collect::<Vec<_>>());
         check_held_deliveries(&rows)?;
@@ -131,7 +132,8 @@ impl HistoryRun {
     /// of the groups match the deliveries.
     async fn compare_groups(&self) -> TestCaseResult {
         let page = PageRequest { after: None, limit: 10_000 };
-        let rows = self.fixture.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
+        let rows =
+            self.fixture.list_deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
         let mut dead: BTreeMap<GroupId, Vec<DeliveryRow>> = BTreeMap::new();
         for row in rows {
             prop_assert_eq!(row.group.is_some(), row.status == DeliveryStatus::Dead, "{:?}", row);
@@ -159,7 +161,7 @@ impl HistoryRun {
         for group in groups {
             let all = &dead[&group.id];
             prop_assert_eq!(group.cause.group_id(group.destination), group.id);
-            prop_assert_eq!(group.newest, (all[0].id, all[0].event));
+            prop_assert_eq!((group.newest_delivery, group.newest_event), (all[0].id, all[0].event));
             let ended = || all.iter().filter_map(|row| row.ended_at);
             prop_assert!(ended().all(|at| (group.first_seen..=group.last_seen).contains(&at)));
         }
@@ -194,7 +196,7 @@ impl HistoryRun {
             };
             let until = self.fixture.now + width.retention();
             let query = RollupQuery { subject, width, since, until };
-            let mut seen = self.fixture.rollups(query).await.unwrap();
+            let mut seen = self.fixture.list_rollups(query).await.unwrap();
             // The model has no buckets with only duplicates.
             seen.retain(|(_, tally)| {
                 counters(tally).iter().any(|many| *many > 0) || tally.latency.count() > 0
@@ -292,7 +294,7 @@ impl HistoryRun {
         for id in ids {
             let event = &self.model.events[&id];
             let (due, must) = self.model.expired_parts(id, event, server, now);
-            let Some(seen) = self.fixture.event(id).await.unwrap() else {
+            let Some(seen) = self.fixture.find_event(id).await.unwrap() else {
                 prop_assert!(due.event, "{} was pruned too early", id);
                 self.model.remove_event(id);
                 events += 1;

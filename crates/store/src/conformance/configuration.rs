@@ -64,7 +64,7 @@ pub async fn stored_configuration_is_read_back(mut fixture: StoreFixture) {
 
     fixture.reopen().await;
 
-    let found = fixture.configuration().await.unwrap();
+    let found = fixture.load_configuration().await.unwrap();
     let sources: Vec<_> = found.sources.iter().map(|s| s.spec.name.as_str()).collect();
     assert_eq!(sources, ["bank", "shop"], "by name");
     assert_eq!(found.sources[1].spec, spec);
@@ -83,13 +83,13 @@ pub async fn renamed_source_and_destination_keep_their_routes(fixture: StoreFixt
 
     fixture.change(changes, fixture.now).await.unwrap();
 
-    assert_eq!(fixture.configuration().await.unwrap().routes[0].spec, route("store", "sales"));
+    assert_eq!(fixture.load_configuration().await.unwrap().routes[0].spec, route("store", "sales"));
     fixture.accept(fixture.new_event()).await;
     assert_eq!(fixture.claim(fixture.crm, 9).await.len(), 1);
 }
 
 pub async fn name_in_use_is_refused(fixture: StoreFixture) {
-    let before = fixture.configuration().await.unwrap();
+    let before = fixture.load_configuration().await.unwrap();
 
     let source = fixture
         .change(vec![ConfigChange::PutSource(fixture.new_id(), source_spec("shop"))], fixture.now)
@@ -99,7 +99,7 @@ pub async fn name_in_use_is_refused(fixture: StoreFixture) {
 
     assert!(matches!(source, Err(StoreError::Refused(_))), "{source:?}");
     assert!(matches!(destination, Err(StoreError::Refused(_))), "{destination:?}");
-    assert_eq!(fixture.configuration().await.unwrap(), before);
+    assert_eq!(fixture.load_configuration().await.unwrap(), before);
 }
 
 pub async fn name_can_be_reused_after_deletion(fixture: StoreFixture) {
@@ -115,7 +115,7 @@ pub async fn name_can_be_reused_after_deletion(fixture: StoreFixture) {
 
     fixture.change(changes, fixture.now).await.unwrap();
 
-    let found = fixture.configuration().await.unwrap();
+    let found = fixture.load_configuration().await.unwrap();
     assert!(found.sources.iter().any(|stored| stored.id == new_source));
     assert_eq!(found.sources.len(), 2);
     assert_eq!(found.routes.len(), 1);
@@ -131,12 +131,12 @@ pub async fn route_with_unknown_source_or_destination_is_refused(fixture: StoreF
         let refused = refused.await;
         assert!(matches!(refused, Err(StoreError::Refused(_))), "{from} to {to}: {refused:?}");
     }
-    assert!(fixture.configuration().await.unwrap().routes.is_empty());
+    assert!(fixture.load_configuration().await.unwrap().routes.is_empty());
 }
 
 pub async fn changes_with_one_invalid_change_are_not_applied(mut fixture: StoreFixture) {
     let event = fixture.accept(fixture.new_event()).await;
-    let before = fixture.configuration().await.unwrap();
+    let before = fixture.load_configuration().await.unwrap();
     let changes = vec![
         ConfigChange::PutSource(fixture.new_id(), source_spec("new")),
         ConfigChange::DeleteDestination(fixture.crm),
@@ -146,14 +146,14 @@ pub async fn changes_with_one_invalid_change_are_not_applied(mut fixture: StoreF
     assert!(fixture.change(changes, fixture.now).await.is_err());
 
     fixture.reopen().await;
-    assert_eq!(fixture.configuration().await.unwrap(), before);
+    assert_eq!(fixture.load_configuration().await.unwrap(), before);
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Pending]);
     assert_eq!(fixture.claim(fixture.crm, 9).await.len(), 1);
 }
 
 pub async fn source_created_and_deleted_in_one_change_does_not_exist(fixture: StoreFixture) {
     let (brief, nowhere): (SourceId, DestinationId) = (fixture.new_id(), fixture.new_id());
-    let before = fixture.configuration().await.unwrap();
+    let before = fixture.load_configuration().await.unwrap();
     let changes = vec![
         ConfigChange::PutSource(brief, source_spec("brief")),
         ConfigChange::PutDestination(nowhere, destination_spec("nowhere")),
@@ -165,7 +165,7 @@ pub async fn source_created_and_deleted_in_one_change_does_not_exist(fixture: St
 
     fixture.change(changes, fixture.now).await.unwrap();
 
-    assert_eq!(fixture.configuration().await.unwrap(), before);
+    assert_eq!(fixture.load_configuration().await.unwrap(), before);
     let too_late = NewEvent { source: brief, ..fixture.new_event() };
     assert_eq!(fixture.admit(vec![too_late]).await.unwrap(), [AdmitResult::SourceGone]);
 }
@@ -180,7 +180,7 @@ pub async fn deleted_source_rejects_new_events_and_keeps_old_ones(fixture: Store
 
     assert_eq!(fixture.admit(vec![fixture.new_event()]).await.unwrap(), [AdmitResult::SourceGone]);
     assert_eq!(fixture.event_detail(event).await.event.source, fixture.shop);
-    assert!(fixture.configuration().await.unwrap().routes.is_empty());
+    assert!(fixture.load_configuration().await.unwrap().routes.is_empty());
     // Accepted events are still delivered.
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Succeeded]);
@@ -225,8 +225,8 @@ pub async fn deleted_destination_has_no_due_deliveries(fixture: StoreFixture) {
     fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
 
     assert!(fixture.claim(fixture.crm, 9).await.is_empty());
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), None);
-    assert!(!fixture.oldest_due(fixture.now).await.unwrap().contains_key(&fixture.crm));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), None);
+    assert!(!fixture.find_oldest_due(fixture.now).await.unwrap().contains_key(&fixture.crm));
     assert_eq!(
         fixture.claim(fixture.mail, 9).await.len(),
         1,
@@ -262,7 +262,7 @@ pub async fn deleted_source_and_destination_can_be_created_again(mut fixture: St
     ];
     fixture.change(put, fixture.now).await.unwrap();
 
-    let found = fixture.configuration().await.unwrap();
+    let found = fixture.load_configuration().await.unwrap();
     assert_eq!(found.sources[1].created_at, fixture.now);
     assert_eq!(
         fixture.delivery_statuses(event).await,
@@ -305,8 +305,8 @@ async fn assert_nothing_is_due(fixture: &StoreFixture) {
     assert!(fixture.claim(fixture.crm, STEP_LIMIT).await.is_empty());
     let next = fixture.claim_next(fixture.crm, fixture.now, fixture.new_lease()).await.unwrap();
     assert!(next.claimed.is_empty());
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), None);
-    assert!(fixture.oldest_due(fixture.now).await.unwrap().is_empty());
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), None);
+    assert!(fixture.find_oldest_due(fixture.now).await.unwrap().is_empty());
 }
 
 /// The delivery was cancelled at that time, with one recorded decision.
@@ -534,10 +534,15 @@ async fn check_changes(mut fixture: StoreFixture, steps: Vec<Vec<ConfigEdit>>) -
 
         prop_assert_eq!(result.is_ok(), expected.is_ok(), "{:?}: {:?}", edits, result);
         configuration = expected.unwrap_or(configuration);
-        prop_assert_eq!(&fixture.configuration().await.unwrap(), &configuration, "{:?}", edits);
+        prop_assert_eq!(
+            &fixture.load_configuration().await.unwrap(),
+            &configuration,
+            "{:?}",
+            edits
+        );
     }
     fixture.reopen().await;
-    prop_assert_eq!(fixture.configuration().await.unwrap(), configuration);
+    prop_assert_eq!(fixture.load_configuration().await.unwrap(), configuration);
     Ok(())
 }
 

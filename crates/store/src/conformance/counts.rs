@@ -94,7 +94,7 @@ pub async fn dead_deliveries_are_counted_by_reason(mut fixture: StoreFixture) {
     let page = PageRequest { after: None, limit: 4 };
     fixture.wait(Duration::from_secs(1));
     // The newest four died for the last reason, which six deliveries have.
-    for row in fixture.deliveries(dead, page).await.unwrap().rows {
+    for row in fixture.list_deliveries(dead, page).await.unwrap().rows {
         fixture.replay(row.id, fixture.new_id(), fixture.now).await.unwrap();
     }
 
@@ -166,7 +166,8 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut fixture: StoreFixt
     for _restarted in [false, true] {
         let counts = without_zeros(fixture.counts());
         let everything = PageRequest { after: None, limit: 1000 };
-        let rows = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+        let rows =
+            fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
         let mut listed = BTreeMap::new();
         for row in &rows {
             *listed.entry(row.status).or_default() += 1;
@@ -176,7 +177,7 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut fixture: StoreFixt
         assert_eq!(counts.by_status, listed);
         assert_eq!((counts.attempts, counts.retries), (attempts.into(), retries.into()));
         let page = PageRequest { after: None, limit: 1000 };
-        let events = fixture.events(EventFilter::default(), page).await.unwrap().rows;
+        let events = fixture.list_events(EventFilter::default(), page).await.unwrap().rows;
         let duplicates: u64 = events.iter().map(|event| event.duplicates).sum();
         assert_eq!((counts.events, counts.duplicates), (20, 130));
         assert_eq!((events.len(), duplicates), (20, 130));

@@ -86,7 +86,7 @@ async fn list_group_members(
 ) -> Vec<DeliveryId> {
     let filter = DeliveryFilter { group: Some(group), status, ..DeliveryFilter::default() };
     let page = PageRequest { after: None, limit: 1000 };
-    let rows = fixture.deliveries(filter, page).await.unwrap().rows;
+    let rows = fixture.list_deliveries(filter, page).await.unwrap().rows;
     assert!(rows.iter().all(|row| row.group == Some(group) && row.status == DeliveryStatus::Dead));
     rows.iter().map(|row| row.id).collect()
 }
@@ -116,8 +116,10 @@ pub async fn dead_deliveries_with_one_cause_form_one_group(mut fixture: StoreFix
         count: 2,
         first_seen: first_at,
         last_seen: last_at,
-        newest: (second, event),
-        sample: (None, b"order 4711 is closed".to_vec()),
+        newest_delivery: second,
+        newest_event: event,
+        sample_detail: None,
+        sample_response: b"order 4711 is closed".to_vec(),
     };
     assert_eq!(closed, expected);
     for status in [None, Some(DeliveryStatus::Dead)] {
@@ -145,7 +147,11 @@ pub async fn delivery_that_is_no_longer_dead_leaves_its_group(mut fixture: Store
     replay(&fixture, third).await;
     assert_groups(&fixture, &[("400: closed", 2)]).await;
     assert_eq!(fixture.delivery_detail(third).await.delivery.group, None);
-    assert_ne!(list_all_groups(&fixture).await[0].newest.0, third, "the newest member is dead");
+    assert_ne!(
+        list_all_groups(&fixture).await[0].newest_delivery,
+        third,
+        "the newest member is dead"
+    );
 
     assert!(fixture.expect_duplicate(fixture.repeat_of(&keyed)).await.revived.len() == 1);
     assert_groups(&fixture, &[("400: closed", 1)]).await;
@@ -168,8 +174,8 @@ pub async fn pruned_delivery_leaves_its_group(mut fixture: StoreFixture) {
     fixture.prune_all(SERVER_RETENTION).await;
     let kept = list_all_groups(&fixture).await;
     assert_eq!(
-        (kept[0].count, &kept[0].sample),
-        (1, &(None, Vec::new())),
+        (kept[0].count, &kept[0].sample_detail, &*kept[0].sample_response),
+        (1, &None, &[][..]),
         "the delivery is still dead"
     );
     create_dead_letter(&fixture, fixture.new_event(), "closed").await;
@@ -296,7 +302,7 @@ pub async fn groups_of_deleted_destination_remain(mut fixture: StoreFixture) {
     fixture.reopen().await;
     assert_groups(&fixture, &[("400: closed", 1)]).await;
     let group = list_all_groups(&fixture).await.remove(0);
-    assert_eq!((group.destination, group.newest.0), (fixture.crm, delivery));
+    assert_eq!((group.destination, group.newest_delivery), (fixture.crm, delivery));
     fixture.wait(SERVER_RETENTION * 2);
     fixture.prune_all(SERVER_RETENTION).await;
     assert_groups(&fixture, &[]).await;

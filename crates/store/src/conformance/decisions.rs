@@ -171,7 +171,7 @@ pub async fn decision_about_unknown_event_is_not_stored(fixture: StoreFixture) {
         detail: Value::Null,
     };
     fixture.record_decision(decision.clone()).await.unwrap();
-    assert!(fixture.event(decision.event).await.unwrap().is_none());
+    assert!(fixture.find_event(decision.event).await.unwrap().is_none());
 }
 
 pub async fn decisions_are_pruned_with_their_event(mut fixture: StoreFixture) {
@@ -182,5 +182,5 @@ pub async fn decisions_are_pruned_with_their_event(mut fixture: StoreFixture) {
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     fixture.wait(Duration::from_secs(1000));
     fixture.prune_all(Duration::ZERO).await;
-    assert!(fixture.event(event).await.unwrap().is_none());
+    assert!(fixture.find_event(event).await.unwrap().is_none());
 }

@@ -173,7 +173,7 @@ pub async fn duplicate_revives_nothing_if_the_source_disables_it(fixture: StoreF
 
     assert!(duplicate.revived.is_empty());
     assert_eq!(fixture.delivery_statuses(first.id).await, [DeliveryStatus::Dead]);
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), None);
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), None);
 }
 
 pub async fn ambiguous_dead_delivery_is_not_revived(fixture: StoreFixture) {
@@ -256,7 +256,7 @@ async fn event_with_two_duplicates(fixture: &mut StoreFixture) -> NewEvent {
 }
 
 async fn find_duplicate(fixture: &StoreFixture, event: EventId, n: u32) -> DuplicateDetail {
-    fixture.duplicate(DuplicateId { event, n }).await.unwrap().unwrap()
+    fixture.find_duplicate(DuplicateId { event, n }).await.unwrap().unwrap()
 }
 
 /// The event created when a duplicate is delivered anyway.
@@ -281,7 +281,10 @@ pub async fn duplicate_is_found_by_event_and_number(mut fixture: StoreFixture) {
     let listed = fixture.event_detail(first.id).await.duplicates;
     assert_eq!(listed.iter().map(|row| row.n).collect::<Vec<_>>(), [1, 2]);
     for (event, n) in [(first.id, 0), (first.id, 3), (first.id, u32::MAX), (fixture.new_id(), 1)] {
-        assert!(fixture.duplicate(DuplicateId { event, n }).await.unwrap().is_none(), "case: {n}");
+        assert!(
+            fixture.find_duplicate(DuplicateId { event, n }).await.unwrap().is_none(),
+            "case: {n}"
+        );
     }
 }
 

@@ -333,12 +333,12 @@ impl StoreFixture {
 
     /// An event, which must exist.
     pub async fn event_detail(&self, event: EventId) -> EventDetail {
-        self.event(event).await.unwrap().unwrap()
+        self.find_event(event).await.unwrap().unwrap()
     }
 
     /// A delivery, which must exist.
     pub async fn delivery_detail(&self, delivery: DeliveryId) -> DeliveryDetail {
-        self.delivery(delivery).await.unwrap().unwrap()
+        self.find_delivery(delivery).await.unwrap().unwrap()
     }
 
     /// The only delivery of an event.

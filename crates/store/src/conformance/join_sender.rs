@@ -64,7 +64,7 @@ pub async fn join_makes_a_scheduled_retry_due_now(mut fixture: StoreFixture) {
     fixture.reopen().await;
     let kept = fixture.only_delivery(event).await;
     assert_eq!((kept.status, kept.due_at), (DeliveryStatus::Scheduled, Some(fixture.now)));
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(fixture.now));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(fixture.now));
     assert_eq!(fixture.claim_one(fixture.crm).await.attempts, 1);
     let kinds: Vec<_> =
         fixture.event_detail(event).await.decisions.iter().map(|row| row.kind).collect();

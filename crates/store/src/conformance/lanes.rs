@@ -59,28 +59,28 @@ pub async fn saved_lane_state_is_read_back_after_restart(mut fixture: StoreFixtu
         };
         fixture.save_lane(fixture.crm, saved.clone()).await.unwrap();
         fixture.reopen().await;
-        let kept = fixture.lanes().await.unwrap();
+        let kept = fixture.load_lanes().await.unwrap();
         assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(fixture.crm, saved)]);
     }
     fixture.save_lane(fixture.crm, SavedLaneState::default()).await.unwrap();
-    assert!(fixture.lanes().await.unwrap().is_empty());
+    assert!(fixture.load_lanes().await.unwrap().is_empty());
 }
 
 pub async fn lane_state_of_deleted_destination_is_removed(fixture: StoreFixture) {
     fixture.save_lane(fixture.crm, paused(&fixture)).await.unwrap();
     fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
-    assert!(fixture.lanes().await.unwrap().is_empty());
+    assert!(fixture.load_lanes().await.unwrap().is_empty());
     fixture.save_lane(fixture.crm, paused(&fixture)).await.unwrap();
     let again = vec![ConfigChange::PutDestination(fixture.crm, destination_spec("crm"))];
     fixture.change(again, fixture.now).await.unwrap();
-    assert!(fixture.lanes().await.unwrap().is_empty());
+    assert!(fixture.load_lanes().await.unwrap().is_empty());
 }
 
 /// The deliveries with a status, newest first.
 async fn listed(fixture: &StoreFixture, status: DeliveryStatus) -> Vec<DeliveryId> {
     let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
     let page = PageRequest { after: None, limit: 100 };
-    let rows = fixture.deliveries(filter, page).await.unwrap().rows;
+    let rows = fixture.list_deliveries(filter, page).await.unwrap().rows;
     assert!(rows.iter().all(|row| row.status == status));
     rows.iter().map(|row| row.id).collect()
 }
@@ -126,7 +126,7 @@ async fn assert_events_are_filtered_by_shown_status(fixture: &StoreFixture, held
             ..EventFilter::default()
         };
         let page = PageRequest { after: None, limit: 100 };
-        assert_eq!(fixture.events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
+        assert_eq!(fixture.list_events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
     }
 }
 
@@ -183,7 +183,7 @@ pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut fixture: S
             let (mut ids, mut after) = (Vec::new(), None);
             loop {
                 let page = fixture
-                    .deliveries(filter.clone(), PageRequest { after, limit: 1000 })
+                    .list_deliveries(filter.clone(), PageRequest { after, limit: 1000 })
                     .await
                     .unwrap();
                 assert!(page.rows.iter().all(|row| row.status == status));
@@ -258,7 +258,7 @@ pub async fn claim_next_returns_the_next_retry_before_it_is_due(fixture: StoreFi
     let claimed = claim_next(&fixture).await.remove(0);
     assert_eq!((claimed.attempts, fixture.count_deliveries(DeliveryStatus::InFlight)), (1, 1));
     fixture.finish(&claimed, NextStep::Succeeded).await;
-    let left = fixture.next_due(fixture.crm).await.unwrap();
+    let left = fixture.find_next_due(fixture.crm).await.unwrap();
     assert_eq!(left, Some(fixture.now + Duration::from_secs(60)));
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn events(
 ) -> Vec<EventId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = fixture.events(filter.clone(), PageRequest { after, limit }).await.unwrap();
+        let page = fixture.list_events(filter.clone(), PageRequest { after, limit }).await.unwrap();
         assert!(page.rows.len() <= limit);
         all.extend(page.rows.iter().map(|row| row.id));
         after = page.next;
@@ -48,7 +48,8 @@ async fn deliveries(
 ) -> Vec<DeliveryId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = fixture.deliveries(filter.clone(), PageRequest { after, limit }).await.unwrap();
+        let page =
+            fixture.list_deliveries(filter.clone(), PageRequest { after, limit }).await.unwrap();
         assert!(page.rows.len() <= limit);
         all.extend(page.rows.iter().map(|row| row.id));
         after = page.next;
@@ -86,7 +87,7 @@ pub async fn events_are_listed_newest_first_in_pages(mut fixture: StoreFixture) 
         assert_eq!(listed, expected, "pages of {limit}");
     }
     let none = PageRequest { after: None, limit: 0 };
-    assert!(fixture.events(EventFilter::default(), none).await.unwrap().rows.is_empty());
+    assert!(fixture.list_events(EventFilter::default(), none).await.unwrap().rows.is_empty());
 }
 
 pub async fn events_are_filtered_by_source_and_key(mut fixture: StoreFixture) {
@@ -118,13 +119,13 @@ pub async fn next_page_is_stable_while_events_are_received(mut fixture: StoreFix
     let before = admit_many(&mut fixture).await;
     let expected = newest_first(before.iter().map(|event| event.id).collect());
     let first = PageRequest { after: None, limit: 10 };
-    let page = fixture.events(EventFilter::default(), first).await.unwrap();
+    let page = fixture.list_events(EventFilter::default(), first).await.unwrap();
     let after = page.next;
 
     fixture.accept(fixture.new_event()).await;
 
     let rest = PageRequest { after, limit: 100 };
-    let rest = fixture.events(EventFilter::default(), rest).await.unwrap();
+    let rest = fixture.list_events(EventFilter::default(), rest).await.unwrap();
     let seen: Vec<EventId> = page.rows.iter().chain(&rest.rows).map(|row| row.id).collect();
     assert_eq!(seen, expected);
 }
@@ -176,7 +177,7 @@ pub(super) async fn create_every_status(fixture: &mut StoreFixture) {
 pub async fn deliveries_are_filtered_by_each_status(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
     let everything = PageRequest { after: None, limit: 1000 };
-    let all = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let all = fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for status in DeliveryStatus::ALL {
         for destination in [None, Some(fixture.crm), Some(fixture.mail)] {
             let expected: Vec<DeliveryId> = all
@@ -203,7 +204,7 @@ pub async fn deliveries_are_filtered_by_each_status(mut fixture: StoreFixture) {
 pub async fn deliveries_are_filtered_by_destination_and_reason(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
     let everything = PageRequest { after: None, limit: 1000 };
-    let all = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let all = fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for destination in [None, Some(fixture.crm)] {
         for reason in [None, Some(DeadReason::MaxRetries), Some(DeadReason::PayloadError)] {
             let status = reason.map(|_| DeliveryStatus::Dead);
@@ -265,7 +266,7 @@ pub async fn events_and_deliveries_are_filtered_by_time(mut fixture: StoreFixtur
 pub async fn events_are_filtered_by_delivery_status(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
     let everything = PageRequest { after: None, limit: 1000 };
-    let all = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let all = fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for status in DeliveryStatus::ALL {
         let with = all.iter().filter(|row| row.status == status).map(|row| row.event);
         let mut expected = newest_first(with.collect::<Vec<_>>());
@@ -336,7 +337,7 @@ pub async fn deliveries_are_filtered_by_last_attempt(mut fixture: StoreFixture) 
         fixture.finish(&claimed, NextStep::Succeeded).await;
     }
     let everything = PageRequest { after: None, limit: 1000 };
-    let rows = fixture.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let rows = fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for row in rows.iter().filter(|row| row.attempts > 0) {
         let last = fixture.delivery_detail(row.id).await.attempts.pop().unwrap().attempt;
         for (class, code) in [(last.class, None), (None, last.status), (last.class, last.status)] {
@@ -364,7 +365,7 @@ pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut fixture: St
     }
     let filter = EventFilter { search: Some("needle".into()), ..EventFilter::default() };
     let page =
-        fixture.events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
+        fixture.list_events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
 
     assert!(page.rows.is_empty());
     assert!(page.next.is_some(), "an empty page that is not the last has a next position");
@@ -372,9 +373,9 @@ pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut fixture: St
 }
 
 pub async fn unknown_ids_are_none(fixture: StoreFixture) {
-    assert!(fixture.event(fixture.new_id()).await.unwrap().is_none());
-    assert!(fixture.body(fixture.new_id()).await.unwrap().is_none());
-    assert!(fixture.delivery(fixture.new_id()).await.unwrap().is_none());
+    assert!(fixture.find_event(fixture.new_id()).await.unwrap().is_none());
+    assert!(fixture.find_body(fixture.new_id()).await.unwrap().is_none());
+    assert!(fixture.find_delivery(fixture.new_id()).await.unwrap().is_none());
 }
 
 const EVERYTHING: usize = 1000;
@@ -384,7 +385,7 @@ pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(
 ) {
     create_every_status(&mut fixture).await;
     let page = PageRequest { after: None, limit: EVERYTHING };
-    let rows = fixture.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
+    let rows = fixture.list_deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
     let mut all = Vec::new();
     for row in rows {
         let last = fixture.delivery_detail(row.id).await.attempts.pop();
@@ -447,7 +448,7 @@ pub async fn event_rows_count_deliveries_by_status(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
     fixture.accept(NewEvent { deliveries: Vec::new(), ..fixture.new_event() }).await;
     let page = PageRequest { after: None, limit: EVERYTHING };
-    for row in fixture.events(EventFilter::default(), page).await.unwrap().rows {
+    for row in fixture.list_events(EventFilter::default(), page).await.unwrap().rows {
         let detail = fixture.event_detail(row.id).await;
         let mut expected = BTreeMap::new();
         for delivery in &detail.deliveries {
@@ -518,8 +519,10 @@ pub async fn body_value_search_reads_a_bounded_number_of_bodies_per_page(
         EventDeliveryFilter { destination: Some(fixture.crm), ..EventDeliveryFilter::default() };
     for delivery_filter in [EventDeliveryFilter::default(), crm] {
         let filter = EventFilter { delivery_filter, ..values(&[("needle", "1")]) };
-        let page =
-            fixture.events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
+        let page = fixture
+            .list_events(filter.clone(), PageRequest { after: None, limit: 10 })
+            .await
+            .unwrap();
 
         assert!(page.rows.is_empty() && page.rows_scanned < 1201, "{} looks", page.rows_scanned);
         assert_eq!(page.next, page.last, "the page reports how far it read");
@@ -544,7 +547,7 @@ pub async fn key_filter_without_source_finds_events_of_all_sources(mut fixture: 
     fixture.expect_duplicate(fixture.repeat_of(&all[7])).await;
     fixture.reopen().await;
     let page = PageRequest { after: None, limit: 9 };
-    let found = fixture.events(with_key("k7"), page).await.unwrap().rows;
+    let found = fixture.list_events(with_key("k7"), page).await.unwrap().rows;
     assert_eq!((found.len(), found[0].duplicates), (1, 1));
     // Also events of a deleted source.
     fixture.change(vec![ConfigChange::DeleteSource(fixture.bank)], fixture.now).await.unwrap();

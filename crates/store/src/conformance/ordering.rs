@@ -240,7 +240,7 @@ pub async fn delay_is_kept_for_held_deliveries(mut fixture: StoreFixture) {
     fixture.finish(&fixture.claim_one(fixture.crm).await, NextStep::Succeeded).await;
 
     assert!(fixture.claim(fixture.crm, 10).await.is_empty());
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(second_at));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(second_at));
 }
 
 pub async fn concurrent_events_of_one_ordering_key_have_one_first(fixture: StoreFixture) {

@@ -27,7 +27,7 @@ pub(super) const OPEN_LIMIT: u64 = 10_000;
 
 pub(super) fn retry(filter: ReplayFilter) -> ReplaySpec {
     ReplaySpec {
-        verb: ReplayAction::RetryFailed,
+        action: ReplayAction::RetryFailed,
         filter,
         to: None,
         rate: ReplayRate::default(),
@@ -36,11 +36,11 @@ pub(super) fn retry(filter: ReplayFilter) -> ReplaySpec {
 }
 
 pub(super) fn resend(filter: ReplayFilter) -> ReplaySpec {
-    ReplaySpec { verb: ReplayAction::ForceResend, ..retry(filter) }
+    ReplaySpec { action: ReplayAction::ForceResend, ..retry(filter) }
 }
 
 pub(super) fn missing(to: DestinationId, filter: ReplayFilter) -> ReplaySpec {
-    ReplaySpec { verb: ReplayAction::SendMissing, to: Some(to), ..retry(filter) }
+    ReplaySpec { action: ReplayAction::SendMissing, to: Some(to), ..retry(filter) }
 }
 
 pub(super) fn all() -> ReplayFilter {
@@ -526,7 +526,7 @@ pub async fn job_continues_after_restart(mut fixture: StoreFixture) {
     let mut state = ReplayState::Running;
     while state == ReplayState::Running {
         fixture.reopen().await;
-        assert_eq!(fixture.unfinished_replays().await.unwrap(), [job]);
+        assert_eq!(fixture.list_unfinished_replays().await.unwrap(), [job]);
         state = advance(&fixture, job, 100).await.state;
         fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     }
@@ -538,7 +538,7 @@ pub async fn job_continues_after_restart(mut fixture: StoreFixture) {
         );
     }
     assert_eq!(count(&fixture, job, ReplayItemOutcome::Succeeded).await, 250);
-    assert!(fixture.unfinished_replays().await.unwrap().is_empty());
+    assert!(fixture.list_unfinished_replays().await.unwrap().is_empty());
 }
 
 pub async fn concurrent_selections_and_steps_dispatch_each_delivery_once(
@@ -699,7 +699,7 @@ pub async fn paused_job_dispatches_nothing(mut fixture: StoreFixture) {
     assert_eq!((step.dispatched.len(), step.state), (0, ReplayState::Paused));
     assert_eq!(step.outcomes, BTreeMap::from([(ReplayItemOutcome::Succeeded, 1)]));
     assert_eq!((fixture.count_deliveries(DeliveryStatus::Dead), step.queued), (2, 2));
-    assert_eq!(fixture.unfinished_replays().await.unwrap(), [job]);
+    assert_eq!(fixture.list_unfinished_replays().await.unwrap(), [job]);
 }
 
 pub async fn resumed_job_dispatches_the_rest_once(mut fixture: StoreFixture) {
@@ -736,13 +736,13 @@ pub async fn cancelled_job_leaves_the_rest_and_counts_open_deliveries(mut fixtur
     assert_eq!((row.state, row.ended_at), (ReplayState::Cancelled, Some(fixture.now)));
     let progress = row.progress();
     assert_eq!((progress.left(row.state), progress.waiting(row.state)), (3, 2));
-    assert_eq!(fixture.unfinished_replays().await.unwrap(), [job], "two deliveries are open");
+    assert_eq!(fixture.list_unfinished_replays().await.unwrap(), [job], "two deliveries are open");
     assert_eq!(advance(&fixture, job, STEP_LIMIT).await.dispatched, BTreeMap::new());
     fixture.finish_due(fixture.crm, DEAD).await;
     let step = advance(&fixture, job, STEP_LIMIT).await;
     assert_eq!((step.open, step.state), (0, ReplayState::Cancelled));
     assert_eq!(count(&fixture, job, ReplayItemOutcome::Dead).await, 2);
-    assert!(fixture.unfinished_replays().await.unwrap().is_empty());
+    assert!(fixture.list_unfinished_replays().await.unwrap().is_empty());
     assert_eq!(
         fixture.count_deliveries(DeliveryStatus::Dead),
         5,

@@ -204,7 +204,7 @@ async fn list_refused(
         code: code.map(str::to_owned),
         ..RefusedFilter::default()
     };
-    fixture.refused(filter, PageRequest { after: None, limit: 1000 }).await.unwrap()
+    fixture.list_refused(filter, PageRequest { after: None, limit: 1000 }).await.unwrap()
 }
 
 pub async fn refused_request_is_stored_with_all_fields(mut fixture: StoreFixture) {
@@ -259,7 +259,7 @@ pub async fn refused_requests_are_listed_in_pages(fixture: StoreFixture) {
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let page = PageRequest { after, limit: 10 };
-        let rows = fixture.refused(RefusedFilter::default(), page).await.unwrap();
+        let rows = fixture.list_refused(RefusedFilter::default(), page).await.unwrap();
         after = rows.last().map(|row| row.id);
         if rows.is_empty() {
             break;

@@ -50,10 +50,10 @@ pub async fn expired_ended_event_is_pruned_with_all_its_rows(mut fixture: StoreF
 
     assert_eq!(pruned, PruneReport { events: 1, keys: 0, ..PruneReport::default() });
     fixture.reopen().await;
-    assert!(fixture.event(first.id).await.unwrap().is_none());
-    assert!(fixture.body(first.id).await.unwrap().is_none());
+    assert!(fixture.find_event(first.id).await.unwrap().is_none());
+    assert!(fixture.find_body(first.id).await.unwrap().is_none());
     for delivery in [first.deliveries[0].id, first.deliveries[1].id, replay_id] {
-        assert!(fixture.delivery(delivery).await.unwrap().is_none());
+        assert!(fixture.find_delivery(delivery).await.unwrap().is_none());
     }
     let gone = fixture.replay(replay_id, fixture.new_id(), fixture.now).await.unwrap();
     assert_eq!(gone, ReplayResult::NotFound);
@@ -92,7 +92,7 @@ pub async fn event_with_unfinished_delivery_is_not_pruned(mut fixture: StoreFixt
     let expected = [DeliveryStatus::Scheduled, DeliveryStatus::InFlight, DeliveryStatus::Pending];
     for (event, status) in events.iter().zip(expected) {
         assert_eq!(fixture.delivery_statuses(event.id).await, [status, DeliveryStatus::Succeeded]);
-        assert_eq!(fixture.body(event.id).await.unwrap(), Some(event.payload.clone()));
+        assert_eq!(fixture.find_body(event.id).await.unwrap(), Some(event.payload.clone()));
     }
     // Checking it repeatedly does not change that.
     for _ in 0..3 {
@@ -114,8 +114,8 @@ pub async fn event_is_pruned_only_after_the_exact_retention_time(mut fixture: St
     assert_eq!(fixture.prune(TICK, fixture.now).await.unwrap().events, 0);
     assert_eq!(fixture.prune(Duration::ZERO, fixture.now).await.unwrap().events, 1);
 
-    assert!(fixture.event(early).await.unwrap().is_none());
-    assert!(fixture.event(late).await.unwrap().is_some());
+    assert!(fixture.find_event(early).await.unwrap().is_none());
+    assert!(fixture.find_event(late).await.unwrap().is_some());
 }
 
 pub async fn key_is_still_known_after_its_event_is_pruned(mut fixture: StoreFixture) {
@@ -186,7 +186,7 @@ pub async fn pruning_in_slices_ends_when_nothing_is_left(mut fixture: StoreFixtu
     assert_eq!(all, PruneReport { events: MANY, keys: MANY, ..PruneReport::default() });
     assert!(slices > 1, "a slice is bounded");
     let page = PageRequest { after: None, limit: 9 };
-    let left = fixture.events(EventFilter::default(), page).await.unwrap().rows;
+    let left = fixture.list_events(EventFilter::default(), page).await.unwrap().rows;
     assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [kept]);
 }
 
@@ -219,7 +219,7 @@ fn bodies_7_attempts_14_days() -> RetentionSpec {
 
 /// Whether the body is stored, and the number of stored attempts over all deliveries.
 async fn remaining_parts(fixture: &StoreFixture, event: EventId) -> (bool, usize) {
-    let body = fixture.body(event).await.unwrap().is_some();
+    let body = fixture.find_body(event).await.unwrap().is_some();
     let detail = fixture.event_detail(event).await;
     assert_eq!(detail.event.body_removed, !body);
     assert_eq!(detail.head.is_some(), body, "the head is pruned with the body");
@@ -281,7 +281,7 @@ pub async fn attempts_are_pruned_and_their_counts_stay(mut fixture: StoreFixture
     assert_eq!((counts.attempts, counts.retries), (2, 1));
     fixture.wait(DAY * 16);
     assert_eq!(fixture.prune_all(SERVER_RETENTION).await.events, 1);
-    assert!(fixture.event(event).await.unwrap().is_none());
+    assert!(fixture.find_event(event).await.unwrap().is_none());
 }
 
 pub async fn each_source_has_its_own_retention(mut fixture: StoreFixture) {
@@ -296,7 +296,7 @@ pub async fn each_source_has_its_own_retention(mut fixture: StoreFixture) {
     let pruned = fixture.prune_all(SERVER_RETENTION).await;
 
     assert_eq!(pruned, PruneReport { events: 1, ..PruneReport::default() });
-    assert!(fixture.event(from_bank).await.unwrap().is_none());
+    assert!(fixture.find_event(from_bank).await.unwrap().is_none());
     assert_eq!(remaining_parts(&fixture, from_shop).await, (true, 1));
     // A deleted source keeps its last retention setting.
     fixture.change(vec![ConfigChange::DeleteSource(fixture.shop)], fixture.now).await.unwrap();
@@ -319,7 +319,7 @@ pub async fn unfinished_event_keeps_body_and_attempts(mut fixture: StoreFixture)
         fixture.reopen().await;
     }
     assert_eq!(remaining_parts(&fixture, event.id).await, (true, 2));
-    assert_eq!(fixture.body(event.id).await.unwrap(), Some(event.payload));
+    assert_eq!(fixture.find_body(event.id).await.unwrap(), Some(event.payload));
     fixture.wait(DAY * 165);
     let claimed = fixture.claim_one(fixture.crm).await;
     assert_eq!(fixture.prune_all(SERVER_RETENTION).await.events, 0, "the delivery is in flight");
@@ -593,7 +593,7 @@ pub async fn held_delivery_keeps_its_event_whole(mut fixture: StoreFixture) {
     }
 
     assert_eq!(fixture.delivery_statuses(second.id).await, [DeliveryStatus::Held]);
-    assert_eq!(fixture.body(second.id).await.unwrap(), Some(second.payload.clone()));
+    assert_eq!(fixture.find_body(second.id).await.unwrap(), Some(second.payload.clone()));
     let cancelled = fixture.cancel(first.deliveries[0].id, fixture.now).await.unwrap();
     assert_eq!(cancelled, CancelResult::Done { destination: fixture.crm });
     fixture.wait(DAY);
@@ -680,7 +680,7 @@ pub async fn attempts_of_a_replay_job_after_pruning_are_pruned(mut fixture: Stor
         fixture.wait(DAY);
         fixture.prune_all(SERVER_RETENTION).await;
 
-        assert_eq!(count_attempts(&fixture, event).await, 0, "case: {:?}", spec(&fixture).verb);
+        assert_eq!(count_attempts(&fixture, event).await, 0, "case: {:?}", spec(&fixture).action);
     }
 }
 

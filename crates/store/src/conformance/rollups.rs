@@ -25,7 +25,7 @@ async fn buckets(
     width: BucketWidth,
 ) -> Vec<(Timestamp, RollupCounts)> {
     let (since, until) = (Timestamp::from_millis(0), fixture.now + DAY);
-    fixture.rollups(RollupQuery { subject, width, since, until }).await.unwrap()
+    fixture.list_rollups(RollupQuery { subject, width, since, until }).await.unwrap()
 }
 
 async fn sum(fixture: &StoreFixture, subject: RollupSubject, width: BucketWidth) -> RollupCounts {
@@ -143,7 +143,7 @@ pub async fn range_includes_its_start_and_excludes_its_end(mut fixture: StoreFix
             until: first + SECOND * 30,
         };
         let starts: Vec<_> =
-            fixture.rollups(query).await.unwrap().into_iter().map(|(at, _)| at).collect();
+            fixture.list_rollups(query).await.unwrap().into_iter().map(|(at, _)| at).collect();
         assert_eq!(starts, [first + SECOND * 10, first + SECOND * 20], "{is_rolled_up}");
         roll_up(&fixture).await;
     }

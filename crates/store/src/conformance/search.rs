@@ -64,8 +64,11 @@ pub async fn batch_search_returns_the_same_events_as_single_searches(mut fixture
             assert_eq!(found.len(), ids.len());
             for (id, rows) in ids.iter().zip(found) {
                 let page = PageRequest { after: None, limit };
-                let alone =
-                    fixture.events(attribute_filter(&[(MessageId, id)]), page).await.unwrap().rows;
+                let alone = fixture
+                    .list_events(attribute_filter(&[(MessageId, id)]), page)
+                    .await
+                    .unwrap()
+                    .rows;
                 assert_eq!(format!("{rows:?}"), format!("{alone:?}"), "case: {id}, {limit}");
             }
         }
@@ -288,7 +291,8 @@ pub async fn deliveries_are_filtered_by_event_kind(fixture: StoreFixture) {
     let kind = EventKind::new("message");
     let filter = DeliveryFilter { kind, ..DeliveryFilter::default() };
 
-    let page = fixture.deliveries(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
+    let page =
+        fixture.list_deliveries(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
 
     let found: Vec<_> = page.rows.iter().map(|row| row.id).collect();
     assert_eq!(found, [message.deliveries[0].id]);

@@ -42,7 +42,7 @@ pub async fn retry_schedules_the_delivery_at_the_given_time(fixture: StoreFixtur
     let stored = fixture.only_delivery(event).await;
     assert_eq!((stored.status, stored.attempts), (DeliveryStatus::Scheduled, 1));
     assert_eq!((stored.due_at, stored.ended_at, stored.reason), (Some(due_at), None, None));
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(due_at));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(due_at));
 }
 
 pub async fn dead_delivery_stores_its_reason(fixture: StoreFixture) {
@@ -229,5 +229,5 @@ pub async fn settlements_survive_restart(mut fixture: StoreFixture) {
         assert_eq!((stored.status, stored.attempts), (status, 1));
         assert_eq!(fixture.delivery_detail(stored.id).await.attempts.len(), 1);
     }
-    assert_eq!(fixture.next_due(fixture.crm).await.unwrap(), Some(due_at));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(due_at));
 }

@@ -36,7 +36,7 @@ pub async fn tokens_are_stored_with_all_fields_and_once_per_hash(mut fixture: St
 
     fixture.reopen().await;
 
-    assert_eq!(fixture.tokens().await.unwrap(), [first, second]);
+    assert_eq!(fixture.list_tokens().await.unwrap(), [first, second]);
 }
 
 pub async fn adding_a_known_token_updates_role_and_expiry(fixture: StoreFixture) {
@@ -45,7 +45,7 @@ pub async fn adding_a_known_token_updates_role_and_expiry(fixture: StoreFixture)
 
     fixture.add_token(token(&fixture, 1, Role::Admin)).await.unwrap();
 
-    let stored = fixture.tokens().await.unwrap();
+    let stored = fixture.list_tokens().await.unwrap();
     assert_eq!(stored, [ApiToken { role: Role::Admin, expires_at: None, ..viewer }]);
 }
 
@@ -78,7 +78,7 @@ pub async fn last_admin_token_cannot_be_removed(fixture: StoreFixture) {
 fn session(fixture: &StoreFixture, number: u8, begun_with: Option<TokenId>) -> ApiToken {
     ApiToken {
         expires_at: Some(fixture.now + Duration::from_secs(60)),
-        session: Some(Session { begun_with }),
+        session: Some(Session { sign_in_token: begun_with }),
         ..token(fixture, number, Role::Admin)
     }
 }
@@ -98,7 +98,7 @@ pub async fn removing_a_token_removes_its_sessions(mut fixture: StoreFixture) {
     );
     fixture.reopen().await;
 
-    assert_eq!(fixture.tokens().await.unwrap(), [second, of_second, by_link]);
+    assert_eq!(fixture.list_tokens().await.unwrap(), [second, of_second, by_link]);
 }
 
 pub async fn session_for_a_removed_token_is_rejected(fixture: StoreFixture) {
@@ -109,7 +109,7 @@ pub async fn session_for_a_removed_token_is_rejected(fixture: StoreFixture) {
     fixture.remove_token(first.id, fixture.now).await.unwrap();
 
     assert!(!fixture.add_token(session(&fixture, 3, Some(first.id))).await.unwrap());
-    assert_eq!(fixture.tokens().await.unwrap(), [second]);
+    assert_eq!(fixture.list_tokens().await.unwrap(), [second]);
 }
 
 pub async fn session_does_not_count_as_the_last_admin(fixture: StoreFixture) {
@@ -135,5 +135,5 @@ pub async fn expired_sessions_are_removed_when_a_session_is_added(mut fixture: S
 
     fixture.add_token(next.clone()).await.unwrap();
 
-    assert_eq!(fixture.tokens().await.unwrap(), [next]);
+    assert_eq!(fixture.list_tokens().await.unwrap(), [next]);
 }

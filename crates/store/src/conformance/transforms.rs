@@ -36,7 +36,7 @@ pub async fn claim_returns_the_transformed_body(mut fixture: StoreFixture) {
     );
     assert_eq!(untouched.payload, event.payload);
     assert_eq!((transformed.transform, untouched.transform), (None, None));
-    assert_eq!(fixture.body(event.id).await.unwrap(), Some(event.payload.clone()));
+    assert_eq!(fixture.find_body(event.id).await.unwrap(), Some(event.payload.clone()));
     assert_eq!(
         fixture.find_delivery_body(transformed.id).await.unwrap().unwrap().body,
         TRANSFORMED
@@ -107,8 +107,8 @@ pub async fn route_stores_its_transform(mut fixture: StoreFixture) {
     let id = fixture.new_id();
     fixture.change(vec![ConfigChange::PutRoute(id, route.clone())], fixture.now).await.unwrap();
     fixture.reopen().await;
-    assert_eq!(fixture.configuration().await.unwrap().routes[0].spec, route);
+    assert_eq!(fixture.load_configuration().await.unwrap().routes[0].spec, route);
     let plain = super::configuration::route("shop", "crm");
     fixture.change(vec![ConfigChange::PutRoute(id, plain.clone())], fixture.now).await.unwrap();
-    assert_eq!(fixture.configuration().await.unwrap().routes[0].spec, plain);
+    assert_eq!(fixture.load_configuration().await.unwrap().routes[0].spec, plain);
 }

@@ -211,8 +211,10 @@ fn read_group(row: &Row<'_>) -> rusqlite::Result<DeadLetterGroup> {
         count: row.get(7)?,
         first_seen: time(row, 8)?,
         last_seen: time(row, 9)?,
-        newest: (id(row, 10)?, id(row, 11)?),
-        sample: (row.get(12)?, row.get::<_, Option<Vec<u8>>>(13)?.unwrap_or_default()),
+        newest_delivery: id(row, 10)?,
+        newest_event: id(row, 11)?,
+        sample_detail: row.get(12)?,
+        sample_response: row.get::<_, Option<Vec<u8>>>(13)?.unwrap_or_default(),
     })
 }
 

@@ -179,7 +179,7 @@ fn find_seq(connection: &Connection, duplicate: DuplicateId) -> rusqlite::Result
         .optional()
 }
 
-/// Implements `AdminStore::duplicate`.
+/// Implements `AdminStore::find_duplicate`.
 pub(super) fn find(
     connection: &Connection,
     id: DuplicateId,

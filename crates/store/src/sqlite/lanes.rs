@@ -91,7 +91,7 @@ const LANES: &str = "
       FROM lane_states l JOIN destinations t ON t.seq = l.destination
      WHERE t.deleted_at IS NULL";
 
-/// Implements `DeliveryStore::lanes`.
+/// Implements `DeliveryStore::load_lanes`.
 pub(super) fn load_all(
     connection: &Connection,
 ) -> rusqlite::Result<BTreeMap<DestinationId, SavedLaneState>> {

@@ -187,7 +187,7 @@ pub(super) fn first_id_of_millisecond(mut id: [u8; 16]) -> [u8; 16] {
 
 pub(super) const SOURCE_SEQ: &str = "(SELECT seq FROM sources WHERE id = {})";
 
-/// Implements `AdminStore::deliveries`.
+/// Implements `AdminStore::list_deliveries`.
 pub(super) fn list_deliveries(
     connection: &Connection,
     filter: DeliveryFilter,

@@ -47,7 +47,7 @@ const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
 const EVENT_TABLE: ListTable<'_> =
     ListTable { columns: EVENT_COLUMNS, from: EVENTS, order_by: "e.id" };
 
-/// Implements `AdminStore::events`.
+/// Implements `AdminStore::list_events`.
 pub(super) fn list_events(
     connection: &Connection,
     recent_keys: Option<&RecentKeyMap>,

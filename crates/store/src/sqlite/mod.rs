@@ -337,7 +337,10 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| claims::claim_next(tx, destination, now, lease)).await
     }
 
-    async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError> {
+    async fn find_next_due(
+        &self,
+        destination: DestinationId,
+    ) -> Result<Option<Timestamp>, StoreError> {
         self.readers.read(move |connection| claims::next_due(connection, destination)).await
     }
 
@@ -369,7 +372,7 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| lanes::save(tx, destination, &state)).await
     }
 
-    async fn lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError> {
+    async fn load_lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError> {
         self.readers.read(lanes::load_all).await
     }
 }
@@ -425,7 +428,7 @@ impl QuarantineStore for SqliteStore {
 
 #[async_trait]
 impl AdminStore for SqliteStore {
-    async fn configuration(&self) -> Result<Configuration, StoreError> {
+    async fn load_configuration(&self) -> Result<Configuration, StoreError> {
         self.readers.read(read::load_configuration).await
     }
 
@@ -433,7 +436,7 @@ impl AdminStore for SqliteStore {
         self.writer.write(move |tx| configure::apply_changes(tx, &changes, now)).await
     }
 
-    async fn events(
+    async fn list_events(
         &self,
         filter: EventFilter,
         page: PageRequest<EventId>,
@@ -456,22 +459,22 @@ impl AdminStore for SqliteStore {
             .await
     }
 
-    async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
+    async fn find_event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
         self.readers.read(move |connection| read::find_event(connection, id)).await
     }
 
-    async fn event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
+    async fn find_event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
         self.readers.read(move |connection| read::find_event_row(connection, id)).await
     }
 
-    async fn duplicate(
+    async fn find_duplicate(
         &self,
         duplicate: DuplicateId,
     ) -> Result<Option<DuplicateDetail>, StoreError> {
         self.readers.read(move |connection| duplicates::find(connection, duplicate)).await
     }
 
-    async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {
+    async fn find_body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {
         self.readers.read(move |connection| read::find_payload(connection, id)).await
     }
 
@@ -485,7 +488,7 @@ impl AdminStore for SqliteStore {
             .await
     }
 
-    async fn deliveries(
+    async fn list_deliveries(
         &self,
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
@@ -500,7 +503,7 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| list::list_for_events(connection, &events)).await
     }
 
-    async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {
+    async fn find_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {
         self.readers.read(move |connection| read::find_delivery(connection, id)).await
     }
 
@@ -516,7 +519,7 @@ impl AdminStore for SqliteStore {
         self.writer.write(move |tx| refused::insert(tx, &refused)).await
     }
 
-    async fn refused(
+    async fn list_refused(
         &self,
         filter: RefusedFilter,
         page: PageRequest<RequestId>,
@@ -563,7 +566,7 @@ impl AdminStore for SqliteStore {
         self.cache.counts()
     }
 
-    async fn oldest_due(
+    async fn find_oldest_due(
         &self,
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError> {
@@ -607,7 +610,7 @@ impl AdminStore for SqliteStore {
         self.writer.write(rollups::roll_up).await
     }
 
-    async fn rollups(
+    async fn list_rollups(
         &self,
         query: RollupQuery,
     ) -> Result<Vec<(Timestamp, RollupCounts)>, StoreError> {
@@ -618,7 +621,7 @@ impl AdminStore for SqliteStore {
         self.writer.write(move |tx| tokens::add(tx, &token)).await
     }
 
-    async fn tokens(&self) -> Result<Vec<ApiToken>, StoreError> {
+    async fn list_tokens(&self) -> Result<Vec<ApiToken>, StoreError> {
         self.readers.read(tokens::list).await
     }
 

@@ -163,7 +163,7 @@ pub(super) fn load_configuration(connection: &Connection) -> rusqlite::Result<Co
     })
 }
 
-/// Implements `AdminStore::event_row`.
+/// Implements `AdminStore::find_event_row`.
 pub(super) fn find_event_row(
     connection: &Connection,
     event: EventId,

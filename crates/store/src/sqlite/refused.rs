@@ -77,7 +77,7 @@ fn read_request(row: &Row<'_>) -> rusqlite::Result<RefusedRequest> {
     })
 }
 
-/// Implements `AdminStore::refused`. The whole table is small.
+/// Implements `AdminStore::list_refused`. The whole table is small.
 pub(super) fn list(
     connection: &Connection,
     filter: &RefusedFilter,

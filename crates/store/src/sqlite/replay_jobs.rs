@@ -94,7 +94,7 @@ impl ReplayStore for SqliteStore {
         self.readers.read(move |connection| list_replays(connection, page)).await
     }
 
-    async fn unfinished_replays(&self) -> Result<Vec<ReplayId>, StoreError> {
+    async fn list_unfinished_replays(&self) -> Result<Vec<ReplayId>, StoreError> {
         self.readers.read(list_unfinished).await
     }
 

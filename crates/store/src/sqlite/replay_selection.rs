@@ -117,7 +117,7 @@ fn scan_rows(
     cursor: [u8; 16],
     limit: usize,
 ) -> rusqlite::Result<SelectionScan> {
-    let query = match spec.verb {
+    let query = match spec.action {
         ReplayAction::SendMissing => event_query(spec, created_at, cursor),
         ReplayAction::RetryFailed | ReplayAction::ForceResend => {
             delivery_query(spec, created_at, cursor)

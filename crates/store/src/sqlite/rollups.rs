@@ -209,7 +209,7 @@ const OF_DESTINATIONS: &str = "
        AND r.start >= ?2 AND r.start < ?3
      WHERE ?4 IS NULL OR t.seq = ?4";
 
-/// Implements `AdminStore::rollups`.
+/// Implements `AdminStore::list_rollups`.
 pub(super) fn query_buckets(
     connection: &Connection,
     query: RollupQuery,

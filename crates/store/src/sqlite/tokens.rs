@@ -24,7 +24,7 @@ const REMOVE_EXPIRED_SESSIONS: &str =
 
 /// Implements `AdminStore::add_token`.
 pub(super) fn add(tx: &mut WriteTransaction<'_, '_>, token: &ApiToken) -> rusqlite::Result<bool> {
-    let begun_with = token.session.and_then(|session| session.begun_with);
+    let begun_with = token.session.and_then(|session| session.sign_in_token);
     let values = params![
         token.hash,
         blob(token.id),
@@ -52,7 +52,7 @@ const LIST: &str = "
     SELECT id, hash, name, role, created_at, expires_at, is_session, begun_with
       FROM tokens ORDER BY created_at, id";
 
-/// Implements `AdminStore::tokens`.
+/// Implements `AdminStore::list_tokens`.
 pub(super) fn list(connection: &Connection) -> rusqlite::Result<Vec<ApiToken>> {
     collect_rows(connection, LIST, [], read_token)
 }
@@ -67,7 +67,7 @@ fn read_token(row: &Row<'_>) -> rusqlite::Result<ApiToken> {
         created_at: time(row, 4)?,
         expires_at: optional_time(row, 5)?,
         session: if row.get(6)? {
-            Some(Session { begun_with: optional_id(row, 7)? })
+            Some(Session { sign_in_token: optional_id(row, 7)? })
         } else {
             None
         },

@@ -41,7 +41,7 @@ async fn fixture(folder: &Path) -> StoreFixture {
 
 async fn events(store: &SqliteStore) -> usize {
     let page = PageRequest { after: None, limit: 1000 };
-    store.events(EventFilter::default(), page).await.unwrap().rows.len()
+    store.list_events(EventFilter::default(), page).await.unwrap().rows.len()
 }
 
 #[tokio::test]

@@ -24,10 +24,10 @@ use crate::{
 async fn assert_delivered(folder: &Path, acknowledged: &[EventId]) {
     let store = open(folder);
     for event in acknowledged {
-        let detail = store.event(*event).await.unwrap();
+        let detail = store.find_event(*event).await.unwrap();
         let detail = detail.unwrap_or_else(|| panic!("{event} was acknowledged and is lost"));
         assert_eq!(detail.deliveries[0].status, DeliveryStatus::Succeeded, "{event}");
-        assert!(store.body(*event).await.unwrap().is_some());
+        assert!(store.find_body(*event).await.unwrap().is_some());
     }
 }
 

@@ -88,7 +88,7 @@ async fn event_without_body_is_not_replayed_or_revived() {
     assert_eq!(replayed, ReplayResult::BodyRemoved);
     assert!(duplicate.revived.is_empty());
     assert!(fixture.event_detail(event.id).await.head.is_none());
-    assert!(fixture.body(event.id).await.unwrap().is_none());
+    assert!(fixture.find_body(event.id).await.unwrap().is_none());
     assert_eq!(fixture.delivery_statuses(event.id).await, [DeliveryStatus::Dead]);
 }
 
@@ -105,8 +105,8 @@ async fn unreadable_retention_setting_keeps_everything_and_does_not_block_other_
 
     assert_eq!(fixture.prune_all(Duration::ZERO).await.events, 1);
 
-    assert!(fixture.event(other).await.unwrap().is_none());
-    assert!(fixture.body(event.id).await.unwrap().is_some());
+    assert!(fixture.find_event(other).await.unwrap().is_none());
+    assert!(fixture.find_body(event.id).await.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ async fn status_of(store: &SqliteStore, number: i64) -> (DeliveryStatus, usize) 
     let millis = u128::try_from(1_790_000_000_000 + number / 7).unwrap();
     let tail = (0x7000_8000_u128 << 48) | u128::try_from(number).unwrap();
     let id = EventId::from_uuid(uuid::Uuid::from_u128((millis << 80) | tail));
-    let detail = store.event(id).await.unwrap().unwrap();
+    let detail = store.find_event(id).await.unwrap().unwrap();
     let recorded = detail
         .decisions
         .iter()

@@ -69,7 +69,7 @@ async fn check_recovery(
     assert!(fixture.health().full && fixture.health().failed.is_none());
     let refused = large(fixture, 5000);
     assert!(matches!(fixture.admit(vec![refused.clone()]).await, Err(StoreError::Full)));
-    assert!(fixture.event(refused.id).await.unwrap().is_none());
+    assert!(fixture.find_event(refused.id).await.unwrap().is_none());
 
     free_space().await;
 
@@ -77,7 +77,7 @@ async fn check_recovery(
     acknowledged.push(fixture.accept(fixture.repeat_of(&refused)).await);
     assert!(!fixture.health().full);
     for event in acknowledged {
-        assert!(fixture.body(event).await.unwrap().is_some());
+        assert!(fixture.find_body(event).await.unwrap().is_some());
     }
 }
 
@@ -174,7 +174,7 @@ async fn run_on_a_small_disk(disk: &Path) {
     drop(fixture);
     let store = SqliteStore::open(&SqliteOptions::new(&data), crate::harness::NOW).unwrap();
     for event in acknowledged {
-        assert!(store.event(event).await.unwrap().is_some());
+        assert!(store.find_event(event).await.unwrap().is_some());
     }
     drop(store);
     assert_consistent(&data).await;

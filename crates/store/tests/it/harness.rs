@@ -81,9 +81,10 @@ pub(crate) fn open_file(folder: &Path) -> rusqlite::Connection {
 pub(crate) async fn assert_consistent(folder: &Path) {
     let store = open(folder);
     let everything = PageRequest { after: None, limit: 1_000_000 };
-    let events = store.events(EventFilter::default(), everything).await.unwrap().rows;
+    let events = store.list_events(EventFilter::default(), everything).await.unwrap().rows;
     let everything = PageRequest { after: None, limit: 1_000_000 };
-    let deliveries = store.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let deliveries =
+        store.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     let counts = store.counts();
     drop(store);
     assert_eq!(counts.events, u64::try_from(events.len()).unwrap());

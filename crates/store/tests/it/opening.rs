@@ -94,5 +94,5 @@ async fn closing_the_store_writes_all_queued_events() {
 
     fixture.reopen().await;
 
-    assert!(AdminStore::event(&*fixture, event.id).await.unwrap().is_some());
+    assert!(AdminStore::find_event(&*fixture, event.id).await.unwrap().is_some());
 }

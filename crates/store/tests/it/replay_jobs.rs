@@ -46,10 +46,14 @@ fn fill(folder: &Path) {
 }
 
 /// Creates a job and completes its selection.
-async fn selected(store: &SqliteStore, verb: ReplayAction, to: Option<DestinationId>) -> ReplayId {
+async fn selected(
+    store: &SqliteStore,
+    action: ReplayAction,
+    to: Option<DestinationId>,
+) -> ReplayId {
     let job = id(99);
     let filter = ReplayFilter { source: Some(id(1)), ..ReplayFilter::default() };
-    let spec = ReplaySpec { verb, filter, to, rate: ReplayRate::default(), note: None };
+    let spec = ReplaySpec { action, filter, to, rate: ReplayRate::default(), note: None };
     store.create_replay(NewReplay { id: job, spec, created_at: NOW }).await.unwrap();
     assert_eq!(store.select_replay(job).await.unwrap(), SelectionReport::Now(ReplayState::Running));
     job
@@ -65,12 +69,13 @@ fn skipped(skip: SkipReason, many: u64) -> BTreeMap<ReplayItemOutcome, u64> {
 
 #[tokio::test]
 async fn job_skips_events_without_a_stored_body() {
-    for (verb, to) in [(ReplayAction::RetryFailed, None), (ReplayAction::SendMissing, Some(id(3)))]
+    for (action, to) in
+        [(ReplayAction::RetryFailed, None), (ReplayAction::SendMissing, Some(id(3)))]
     {
         let folder = tempfile::tempdir().unwrap();
         fill(folder.path());
         let store = open(folder.path());
-        let job = selected(&store, verb, to).await;
+        let job = selected(&store, action, to).await;
         open_file(folder.path()).execute("UPDATE events SET payload = NULL", []).unwrap();
 
         let step = advance(&store, job).await;

@@ -252,7 +252,7 @@ async fn event_from_the_first_schema_version_is_readable() {
     let store = open(folder.path());
 
     let id = EventId::from_uuid(uuid::uuid!("018bcfe5-6800-7000-8000-000000000001"));
-    let detail = store.event(id).await.unwrap().unwrap();
+    let detail = store.find_event(id).await.unwrap().unwrap();
     assert_eq!((detail.verified_by, detail.key_from), (None, None));
     assert!(detail.unrouted.is_empty());
     assert_eq!(detail.attempts.len(), 1);

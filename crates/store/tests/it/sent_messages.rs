@@ -49,7 +49,7 @@ async fn killed_process_does_not_resend_messages_that_may_have_been_sent() {
     assert!(ids.len() >= 50, "{sent:?}");
     let store = open(folder.path());
     for event in ids {
-        let delivery = store.event(event).await.unwrap().unwrap().deliveries.remove(0);
+        let delivery = store.find_event(event).await.unwrap().unwrap().deliveries.remove(0);
         assert_eq!((delivery.status, delivery.attempts), (DeliveryStatus::Dead, 1), "{event}");
         assert_eq!(delivery.reason, Some(DeadReason::Ambiguous));
     }

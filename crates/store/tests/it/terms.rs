@@ -87,7 +87,7 @@ async fn events_with_colliding_terms_are_not_found() {
     fixture.reopen().await;
 
     let filter = EventFilter { attributes: vec![wanted], ..EventFilter::default() };
-    let page = fixture.events(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
+    let page = fixture.list_events(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
 
     assert!(page.rows.is_empty() && page.next.is_none());
 }

@@ -58,7 +58,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     // After everything that can fail: a token that was stored but never shown would lock everyone out.
     let first_token = first_token(&store).await?;
     let draining = CancellationToken::new();
-    let tokens = store.tokens().await?;
+    let tokens = store.list_tokens().await?;
     let state = ServerState::new(
         Arc::clone(&engine),
         settings.limits.server_limits(),
@@ -135,7 +135,7 @@ async fn first_token(store: &SqliteStore) -> Result<Option<String>, CliError> {
     let is_usable_admin = |token: &ApiToken| {
         token.role == Role::Admin && token.session.is_none() && !token.has_expired(now)
     };
-    if store.tokens().await?.iter().any(is_usable_admin) {
+    if store.list_tokens().await?.iter().any(is_usable_admin) {
         return Ok(None);
     }
     let token = new_token(&SystemRng);
@@ -162,13 +162,13 @@ async fn configure(engine: &Arc<Engine>, settings: &Settings) -> Result<bool, Cl
     let mut desired = settings.desired_configuration();
     let nothing_desired =
         desired.sources.is_empty() && desired.destinations.is_empty() && desired.routes.is_empty();
-    let nothing_configured = engine.store().configuration().await?.sources.is_empty();
+    let nothing_configured = engine.store().load_configuration().await?.sources.is_empty();
     if nothing_desired && nothing_configured {
         let demo: Settings = toml::from_str(DEMO_SETTINGS)?;
         desired = demo.desired_configuration();
     }
     apply_configuration(engine, desired).await.map_err(CliError::settings)?;
-    let configuration = engine.store().configuration().await?;
+    let configuration = engine.store().load_configuration().await?;
     Ok(configuration.sources.iter().any(|source| source.spec.name.as_str() == "demo"))
 }
 

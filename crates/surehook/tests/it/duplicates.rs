@@ -297,7 +297,7 @@ async fn duplicate_of_outbox_message_cannot_be_delivered() {
         let options = SqliteOptions::new(gateway.folder().join("data"));
         let store = SqliteStore::open(&options, now).unwrap();
         let id: EventId = message.parse().unwrap();
-        let detail = store.event(id).await.unwrap().unwrap();
+        let detail = store.find_event(id).await.unwrap().unwrap();
         let key = DedupKey::new(detail.event.key.as_deref().unwrap()).unwrap();
         let duplicate = NewEvent {
             id: EventId::new(now, 1 << 48),
@@ -307,7 +307,7 @@ async fn duplicate_of_outbox_message_cannot_be_delivered() {
             key: Some(DedupKeyClaim { key, expires_at: now }),
             kind: None,
             attributes: Attributes::default(),
-            payload: store.body(id).await.unwrap().unwrap(),
+            payload: store.find_body(id).await.unwrap().unwrap(),
             deliveries: Vec::new(),
             revive_dead: false,
             from_duplicate: None,

@@ -57,7 +57,7 @@ pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findi
 /// The configuration that the next start would have: the data folder's with the settings applied.
 async fn next_configuration(settings: &Settings) -> Configuration {
     let mut configuration = match data_folder::open_store(&settings.data) {
-        Ok(store) => store.configuration().await.unwrap_or_default(),
+        Ok(store) => store.load_configuration().await.unwrap_or_default(),
         Err(_) => Configuration::default(),
     };
     let now = SystemClock.now();

@@ -60,7 +60,7 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), CliError> {
     let readable = DecodedRequest::new(&request.headers, &request.body);
     let (headers, body) = readable.request(&request.headers, &request.body);
     let read = IncomingRequest { headers, body, ..incoming };
-    let reading = source.built.read(&read, verified);
+    let reading = source.built.parse_request(&read, verified);
     if args.request_args.json {
         return print_json(&result_json(&source, &read, by.as_deref(), &reading));
     }

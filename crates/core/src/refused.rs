@@ -56,6 +56,16 @@ pub fn advice(code: &str) -> &'static str {
         "malformed" | "too_many_signatures" => {
             "compare `verify` of the source with how the sender signs"
         }
+        "unknown_address" => "set `public_url` to the address that the sender calls",
+        "no_verify_token" => {
+            "set `verify_token` of the source to the token entered at the provider"
+        }
+        "untrusted_certificate" => {
+            "check that the request comes from the provider: its certificate is not the provider's"
+        }
+        "certificate_unavailable" => {
+            "the sender retries; if it lasts, check that the gateway reaches the provider's certificate URL"
+        }
         "stale" => "compare the clocks, or widen `tolerance`; an old request may be a replayed one",
         "mismatch" => "compare the secret at the sender with `secrets` of the source",
         "repeated_key" => "configure the sender to send one `idempotency-key` per request",
@@ -67,5 +77,34 @@ pub fn advice(code: &str) -> &'static str {
         "disk_full" => "free disk space; requests are then accepted again",
         "store_failed" => "check the log",
         _ => "the sender must send a well-formed HTTP request",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use surehook_webhooks::verify::VerifyError;
+
+    use super::*;
+
+    #[test]
+    fn every_verification_error_has_its_own_advice() {
+        let part = "signature";
+        let errors = [
+            VerifyError::MissingSignature { header: http::header::AUTHORIZATION },
+            VerifyError::MissingTimestamp,
+            VerifyError::MissingId,
+            VerifyError::MissingSecret,
+            VerifyError::Malformed { part },
+            VerifyError::TooManySignatures,
+            VerifyError::Stale,
+            VerifyError::UnknownUrl,
+            VerifyError::NoVerifyToken,
+            VerifyError::UntrustedCertificate(""),
+            VerifyError::Mismatch,
+        ];
+        let codes = errors.iter().map(VerifyError::code).chain(["certificate_unavailable"]);
+        for code in codes {
+            assert_ne!(advice(code), advice("unknown code"), "case: {code}");
+        }
     }
 }

@@ -24,8 +24,18 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
+    /// An error found by the dashboard itself, in the language of the user.
+    pub(crate) fn local(detail: impl Into<String>) -> Self {
+        Self { status: 0, detail: detail.into() }
+    }
+
     fn internal(detail: impl Into<String>) -> Self {
         Self { status: 500, detail: detail.into() }
+    }
+
+    pub(crate) fn unexpected(error: serde_json::Error) -> Self {
+        tracing::error!(%error, "unexpected API response");
+        Self::internal(error.to_string())
     }
 
     fn from_problem(status: StatusCode, problem: &[u8]) -> Self {
@@ -154,6 +164,18 @@ impl CurrentUser {
             .map(|(response, _)| response)
     }
 
+    /// Sorted names of all sources or destinations.
+    pub(crate) async fn resource_names(&self, kind: &str) -> Result<Vec<String>, ApiError> {
+        #[derive(Deserialize)]
+        struct NamedResource {
+            name: String,
+        }
+        let found = self.get::<ApiList<NamedResource>>(ApiPath::new(&[kind])).await?;
+        let mut names: Vec<String> = found.data.into_iter().map(|named| named.name).collect();
+        names.sort();
+        Ok(names)
+    }
+
     /// Returns the resource and its `ETag`.
     pub(crate) async fn get_with_etag<T: DeserializeOwned>(
         &self,
@@ -225,10 +247,7 @@ impl CurrentUser {
         let (status, tag, bytes) = send(self.gateway(), self.session(), request).await?;
         if status.is_success() {
             let bytes = if bytes.is_empty() { b"null".as_slice() } else { &bytes };
-            let response = serde_json::from_slice(bytes).map_err(|error| {
-                tracing::error!(%error, "unexpected API response");
-                ApiError::internal(error.to_string())
-            })?;
+            let response = serde_json::from_slice(bytes).map_err(ApiError::unexpected)?;
             return Ok((response, tag));
         }
         Err(ApiError::from_problem(status, &bytes))

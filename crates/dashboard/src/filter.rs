@@ -11,6 +11,18 @@ use crate::{
     translations::CommonTexts,
 };
 
+/// Filter names that the API calls differently.
+const ALIASES: [(&str, &str); 3] =
+    [("dest", "destination"), ("message", "message_id"), ("", "search")];
+
+/// The names as typed in the bar.
+pub(crate) fn list_names(known: &[&str]) -> Vec<String> {
+    let named = known.iter().filter(|name| !name.is_empty());
+    named
+        .map(|name| if name.ends_with('.') { (*name).to_owned() } else { format!("{name}:") })
+        .collect()
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilterTerm {
     /// Empty for a text search.
@@ -91,19 +103,21 @@ impl FilterQuery {
         terms
     }
 
-    /// The filter as API parameters. `known` maps names of the bar to parameters of the API; the name `""`
-    /// is a text search, and a name that ends in `.` matches every name with that prefix. The error is
-    /// the first term that is unknown or has an invalid time.
+    /// The filter as API parameters. Among the `known` names, `""` is a text search, and one that ends in
+    /// `.` matches every name with that prefix. The error is the first term that is unknown or has an
+    /// invalid time.
     pub(crate) fn api_parameters(
         &self,
-        known: &[(&str, &str)],
+        known: &[&str],
         now: Timestamp,
     ) -> Result<Vec<(String, String)>, String> {
         let parameter = |term: &FilterTerm| {
             let is_prefix = |name: &str| name.ends_with('.') && term.name.starts_with(name);
-            let found = known.iter().find(|(name, _)| *name == term.name || is_prefix(name));
-            let (name, parameter) = found.ok_or_else(|| term.text())?;
-            let parameter = if is_prefix(name) { &term.name } else { *parameter };
+            if !known.iter().any(|name| *name == term.name || is_prefix(name)) {
+                return Err(term.text());
+            }
+            let alias = ALIASES.iter().find(|(name, _)| *name == term.name);
+            let parameter = alias.map_or(term.name.as_str(), |(_, parameter)| parameter);
             let value = match parameter {
                 "since" | "until" => resolve_time(&term.value, now).ok_or_else(|| term.text())?,
                 _ => term.value.clone(),
@@ -117,7 +131,7 @@ impl FilterQuery {
     pub(crate) fn apply_to(
         &self,
         address: ApiPath,
-        known: &[(&str, &str)],
+        known: &[&str],
         now: Timestamp,
     ) -> Result<ApiPath, String> {
         let parameters = self.api_parameters(known, now)?;
@@ -195,7 +209,7 @@ impl FilterBar {
     pub(crate) fn new(
         path: &str,
         filter: &FilterQuery,
-        known: &[(&str, &str)],
+        known: &[&str],
         example: &'static str,
         c: &CommonTexts,
     ) -> Self {
@@ -213,15 +227,7 @@ impl FilterBar {
             path: path.to_owned(),
             typed: filter.text(),
             chips: filter.terms.iter().enumerate().map(chip).collect(),
-            known: known
-                .iter()
-                .filter(|(name, _)| !name.is_empty())
-                .map(
-                    |(name, _)| {
-                        if name.ends_with('.') { (*name).to_owned() } else { format!("{name}:") }
-                    },
-                )
-                .collect(),
+            known: list_names(known),
             example,
             problem: None,
             is_foreign: false,
@@ -268,8 +274,7 @@ mod tests {
     fn filter_with_absolute_times_selects_the_same_later() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let later = Timestamp::from_millis(1_800_000_009_000);
-        let known =
-            [("since", "since"), ("until", "until"), ("dest", "destination"), ("", "search")];
+        let known = ["since", "until", "dest", ""];
         let parameters = |filter: &FilterQuery, at| filter.api_parameters(&known, at).unwrap();
         for typed in ["since:1h dest:crm", "since:2d until:1d", "dest:crm text", ""] {
             let filter = FilterQuery::parse(typed);
@@ -281,7 +286,7 @@ mod tests {
     #[test]
     fn unknown_filter_term_is_reported() {
         let now = Timestamp::from_millis(1_800_000_000_000);
-        let known = [("status", "status"), ("since", "since"), ("body.", ""), ("", "search")];
+        let known = ["status", "since", "body.", ""];
         let ask = |typed: &str| {
             FilterQuery::parse(typed).apply_to(ApiPath::new(&["events"]), &known, now)
         };

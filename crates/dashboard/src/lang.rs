@@ -112,6 +112,17 @@ pub(crate) fn fill_one(text: &str, value: impl std::fmt::Display) -> String {
     fill(text, &[&value])
 }
 
+/// Texts that are found by a code of the API.
+pub(crate) trait TextsByCode {
+    /// The text of a row.
+    fn find(&self, name: &str) -> Option<&'static str>;
+
+    /// The text of the row `{group}_{code}`. Unknown codes are shown as the API sent them.
+    fn by_code<'w>(&self, group: &str, code: &'w str) -> &'w str {
+        self.find(&format!("{group}_{code}")).unwrap_or(code)
+    }
+}
+
 /// Makes a table of words: `translations!(Name { field: "English", "Português", "Español"; … });`, used as
 /// `Name::of(lang).field`.
 macro_rules! translations {
@@ -136,6 +147,15 @@ macro_rules! translations {
             #[cfg(test)]
             pub(crate) const ROWS: &'static [(&'static str, [&'static str; 3])] =
                 &[$((stringify!($name), [$en, $pt, $es]),)*];
+        }
+
+        impl $crate::lang::TextsByCode for $table {
+            fn find(&self, name: &str) -> Option<&'static str> {
+                match name {
+                    $(stringify!($name) => Some(self.$name),)*
+                    _ => None,
+                }
+            }
         }
     };
 }

@@ -51,7 +51,10 @@ pub fn router(gateway: Arc<dyn DashboardGateway>) -> Router {
     let is_secure = gateway.public_url().is_some_and(|url| url.starts_with("https://"));
     let dashboard = Arc::new(Dashboard { gateway, is_secure });
     Router::new()
-        .merge(pages::routes())
+        .merge(pages::routes().layer(middleware::from_fn_with_state(
+            Arc::clone(&dashboard),
+            page::render_error_pages,
+        )))
         .route("/assets/{*name}", get(assets::serve))
         .layer(middleware::from_fn(clear_shown_flash))
         .layer(middleware::from_fn(redirect_form_address))

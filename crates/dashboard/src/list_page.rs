@@ -3,11 +3,10 @@
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
-    client::{ApiList, ApiPath, percent_encode},
+    client::{ApiError, ApiList, ApiPath, percent_encode},
     current_user::CurrentUser,
     filter::{FilterBar, FilterQuery},
     lang::fill,
-    page::PageError,
     translations::CommonTexts,
 };
 
@@ -24,8 +23,8 @@ pub(crate) struct ListDefinition {
     pub(crate) path: &'static str,
     /// Name of the list in the API.
     pub(crate) name: &'static str,
-    /// Filter names and their API parameters; see [`FilterQuery::api_parameters`].
-    pub(crate) known: &'static [(&'static str, &'static str)],
+    /// Filter names; see [`FilterQuery::api_parameters`].
+    pub(crate) known: &'static [&'static str],
     /// Placeholder of the filter bar.
     pub(crate) example: &'static str,
 }
@@ -44,7 +43,7 @@ impl ListDefinition {
         &self,
         user: &CurrentUser,
         query: &ListPageQuery,
-    ) -> Result<FilteredList<T>, PageError> {
+    ) -> Result<FilteredList<T>, ApiError> {
         let c = CommonTexts::of(user.lang());
         let filter = FilterQuery::parse(&query.q);
         let mut bar = FilterBar::new(self.path, &filter, self.known, self.example, c);
@@ -60,7 +59,7 @@ impl ListDefinition {
                     bar.set_api_error(error);
                     ApiList::default()
                 }
-                Err(error) => return Err(user.page_error(error)),
+                Err(error) => return Err(error),
             },
         };
         let here = format!("{}?q={}", self.path, percent_encode(&bar.typed));

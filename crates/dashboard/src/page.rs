@@ -1,12 +1,18 @@
 //! The frame around every page, flash messages, and the error page.
 
 use askama::Template;
-use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::{
+    Extension,
+    extract::{FromRequestParts as _, Request, State},
+    middleware::Next,
+    response::{Html, IntoResponse, Redirect, Response},
+};
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    DashboardState,
     client::ApiError,
     cookies,
     current_user::{CurrentUser, Preferences, Theme},
@@ -99,6 +105,14 @@ impl PageFrame {
         }
     }
 
+    /// The frame of a page that the menu leads to, with its name there as the title.
+    pub(crate) fn of_menu(user: &CurrentUser, nav: NavItem) -> Self {
+        let mut frame = Self::new(user, nav, "");
+        let entries = frame.menu().into_iter().flat_map(|(_, entries)| entries);
+        frame.title = entries.filter(|entry| entry.nav == nav).map(|entry| entry.name).collect();
+        frame
+    }
+
     pub(crate) fn lang(&self) -> Lang {
         self.preferences.lang
     }
@@ -157,13 +171,13 @@ impl PageFrame {
 }
 
 /// The result of a handler.
-pub(crate) type PageResult = Result<Response, PageError>;
+pub(crate) type PageResult = Result<Response, ApiError>;
 
 pub(crate) fn render_page(page: &impl Template) -> PageResult {
     Ok(render(StatusCode::OK, page))
 }
 
-fn render(status: StatusCode, page: &impl Template) -> Response {
+pub(crate) fn render(status: StatusCode, page: &impl Template) -> Response {
     match page.render() {
         Ok(html) => (status, Html(html)).into_response(),
         Err(error) => {
@@ -173,23 +187,26 @@ fn render(status: StatusCode, page: &impl Template) -> Response {
     }
 }
 
-/// An API error, and the user the error page is rendered for.
-pub(crate) struct PageError {
-    user: Box<CurrentUser>,
-    error: ApiError,
-}
-
 impl CurrentUser {
-    pub(crate) fn page_error(&self, error: ApiError) -> PageError {
-        PageError { user: Box::new(self.clone()), error }
-    }
-
     /// Redirects to `to` and shows a success message there.
     pub(crate) fn redirect_with_notice(&self, to: &str, text: impl Into<String>) -> Response {
         self.redirect_with_flash(
             to,
             FlashMessage { is_success: true, text: text.into(), is_english: false },
         )
+    }
+
+    /// Redirects to `to` and shows the result of an action there.
+    pub(crate) fn redirect_with_result<T>(
+        &self,
+        to: &str,
+        result: Result<T, ApiError>,
+        notice: &str,
+    ) -> Response {
+        match result {
+            Ok(_) => self.redirect_with_notice(to, notice),
+            Err(error) => self.redirect_with_error(to, &error),
+        }
     }
 
     /// Redirects to `to` and shows the error there.
@@ -228,20 +245,36 @@ struct ErrorPage {
     detail: String,
 }
 
-impl IntoResponse for PageError {
+/// The error as part of a response without a body: [`render_error_pages`] adds the page.
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let c = CommonTexts::of(self.user.lang());
-        let status = StatusCode::from_u16(self.error.status);
-        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let (heading, text) = match status {
-            StatusCode::NOT_FOUND => (c.error_not_found, c.error_not_found_text),
-            StatusCode::FORBIDDEN => (c.error_forbidden, c.error_forbidden_text),
-            StatusCode::SERVICE_UNAVAILABLE => (c.error_unavailable, c.error_unavailable_text),
-            _ => (c.error_title, ""),
-        };
-        let frame = PageFrame::new(&self.user, NavItem::Elsewhere, heading);
-        render(status, &ErrorPage { frame, heading, text, detail: self.error.detail })
+        Extension(self).into_response()
     }
+}
+
+/// Renders the page for the error of a handler, in the language of the user.
+pub(crate) async fn render_error_pages(
+    State(dashboard): DashboardState,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (mut head, body) = request.into_parts();
+    let mut response = next.run(Request::from_parts(head.clone(), body)).await;
+    let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
+    let user = match CurrentUser::from_request_parts(&mut head, &dashboard).await {
+        Ok(user) => user,
+        Err(login) => return login,
+    };
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let c = CommonTexts::of(user.lang());
+    let (heading, text) = match status {
+        StatusCode::NOT_FOUND => (c.error_not_found, c.error_not_found_text),
+        StatusCode::FORBIDDEN => (c.error_forbidden, c.error_forbidden_text),
+        StatusCode::SERVICE_UNAVAILABLE => (c.error_unavailable, c.error_unavailable_text),
+        _ => (c.error_title, ""),
+    };
+    let frame = PageFrame::new(&user, NavItem::Elsewhere, heading);
+    render(status, &ErrorPage { frame, heading, text, detail: error.detail })
 }
 
 /// Removes the flash cookie once a page has shown its message.

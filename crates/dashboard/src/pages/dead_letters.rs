@@ -88,36 +88,22 @@ async fn list_groups(user: CurrentUser, Query(query): Query<GroupsQuery>) -> Pag
         .with_some("destination", Some(&query.destination))
         .with_some("cursor", query.cursor.as_deref())
         .with("limit", "30");
-    let found: ApiList<GroupItem> =
-        user.get(address).await.map_err(|error| user.page_error(error))?;
+    let found: ApiList<GroupItem> = user.get(address).await?;
     let destination = query.destination;
     let here = match destination.as_str() {
         "" => "/dead-letters".to_owned(),
         name => format!("/dead-letters?destination={}", percent_encode(name)),
     };
     let pager = Pager::new(here, query.cursor.as_deref(), found.next_cursor.as_deref());
-    let frame = PageFrame::new(&user, NavItem::DeadLetters, t.title);
+    let frame = PageFrame::of_menu(&user, NavItem::DeadLetters);
     let f = FailureTexts::of(user.lang());
     render_page(&GroupsPage { frame, t, f, groups: found.data, destination, pager })
 }
 
-/// Filter names and their API parameters.
-const KNOWN: [(&str, &str); 9] = [
-    ("dest", "destination"),
-    ("source", "source"),
-    ("reason", "reason"),
-    ("class", "class"),
-    ("code", "code"),
-    ("kind", "kind"),
-    ("group", "group"),
-    ("since", "since"),
-    ("until", "until"),
-];
-
 const LIST: ListDefinition = ListDefinition {
     path: "/dead-letters/all",
     name: "dead-letters",
-    known: &KNOWN,
+    known: &["dest", "source", "reason", "class", "code", "kind", "group", "since", "until"],
     example: "dest:crm code:5xx since:1d",
 };
 

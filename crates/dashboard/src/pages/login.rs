@@ -9,7 +9,7 @@ use askama::Template;
 use axum::{
     Form, Router,
     extract::{Query, State},
-    response::{Html, IntoResponse, Redirect, Response},
+    response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
 use http::{HeaderMap, StatusCode, header};
@@ -20,7 +20,7 @@ use crate::{
     current_user::{CurrentUser, Preferences},
     gateway::{Credential, SignInError},
     lang::Lang,
-    page::local_path,
+    page::{local_path, render},
     translations::LoginTexts,
 };
 
@@ -61,13 +61,6 @@ async fn show_login(Query(query): Query<LoginQuery>, headers: HeaderMap) -> Resp
             ([(header::SET_COOKIE, cookie)], response).into_response()
         }
         None => response,
-    }
-}
-
-fn render(status: StatusCode, page: &LoginPage) -> Response {
-    match page.render() {
-        Ok(html) => (status, Html(html)).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 

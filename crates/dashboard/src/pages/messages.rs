@@ -6,7 +6,6 @@ use askama::Template;
 use axum::{
     Form, Router,
     extract::{Path, Query},
-    response::Response,
     routing::get,
 };
 use serde::Deserialize;
@@ -29,19 +28,10 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/messages/{id}", get(show_message))
 }
 
-/// Filter names and their API parameters.
-const KNOWN: [(&str, &str); 5] = [
-    ("status", "status"),
-    ("dest", "destination"),
-    ("to", "to"),
-    ("since", "since"),
-    ("until", "until"),
-];
-
 const LIST: ListDefinition = ListDefinition {
     path: "/messages",
     name: "messages",
-    known: &KNOWN,
+    known: &["status", "dest", "to", "since", "until"],
     example: "status:failed dest:support since:1d",
 };
 
@@ -139,7 +129,7 @@ async fn messages_page(
     problem: Option<String>,
 ) -> PageResult {
     let t = MessageTexts::of(user.lang());
-    let frame = PageFrame::new(&user, NavItem::Messages, t.title);
+    let frame = PageFrame::of_menu(&user, NavItem::Messages);
     let FilteredList { bar, found, pager, .. } = LIST.load(&user, &query).await?;
     let (senders, idempotency_key) = (sender_names(&user).await, typed.idempotency_key.clone());
     let messages = found.data;
@@ -172,13 +162,8 @@ impl MessagePage {
 
 async fn show_message(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     let t = MessageTexts::of(user.lang());
-    let found = user.get::<MessageItem>(ApiPath::new(&["messages", &id])).await;
-    let message = found.map_err(|error| user.page_error(error))?;
-    render_page(&MessagePage {
-        frame: PageFrame::new(&user, NavItem::Messages, t.title),
-        t,
-        message,
-    })
+    let message = user.get::<MessageItem>(ApiPath::new(&["messages", &id])).await?;
+    render_page(&MessagePage { frame: PageFrame::of_menu(&user, NavItem::Messages), t, message })
 }
 
 #[derive(Default, Deserialize)]
@@ -198,10 +183,7 @@ struct AcceptedMessage {
     id: String,
 }
 
-async fn send_message(
-    user: CurrentUser,
-    Form(form): Form<MessageForm>,
-) -> Result<Response, crate::page::PageError> {
+async fn send_message(user: CurrentUser, Form(form): Form<MessageForm>) -> PageResult {
     let body: Value = json!({
         "destination": form.destination,
         "to": form.to.trim(),

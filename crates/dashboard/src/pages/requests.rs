@@ -31,19 +31,10 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/requests/{id}/release", post(release_request))
 }
 
-/// Filter names and their API parameters.
-const KNOWN: [(&str, &str); 5] = [
-    ("outcome", "outcome"),
-    ("source", "source"),
-    ("reason", "reason"),
-    ("since", "since"),
-    ("until", "until"),
-];
-
 const LIST: ListDefinition = ListDefinition {
     path: "/requests",
     name: "requests",
-    known: &KNOWN,
+    known: &["outcome", "source", "reason", "since", "until"],
     example: "outcome:refused source:shop",
 };
 
@@ -119,7 +110,7 @@ impl RequestsPage {
 
 async fn list_requests(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
     let t = RequestTexts::of(user.lang());
-    let frame = PageFrame::new(&user, NavItem::Requests, t.title);
+    let frame = PageFrame::of_menu(&user, NavItem::Requests);
     let FilteredList { filter, bar, found, pager } = LIST.load(&user, &query).await?;
     let quarantined = if query.cursor.is_none() {
         let address = ApiPath::new(&["quarantine"])
@@ -191,8 +182,7 @@ impl RequestPage {
 
 async fn show_request(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     let t = RequestTexts::of(user.lang());
-    let found = user.get::<RefusedRequest>(ApiPath::new(&["requests", &id])).await;
-    let request = found.map_err(|error| user.page_error(error))?;
+    let request = user.get::<RefusedRequest>(ApiPath::new(&["requests", &id])).await?;
     render_page(&RequestPage {
         frame: PageFrame::new(&user, NavItem::Requests, t.request),
         t,
@@ -212,8 +202,7 @@ async fn release_request(
 ) -> Response {
     let t = RequestTexts::of(user.lang());
     let address = ApiPath::new(&["quarantine", &id, "release"]);
-    match user.post_idempotent::<Value>(address, Some(json!({})), &form.idempotency_key).await {
-        Ok(_) => user.redirect_with_notice("/requests", t.released),
-        Err(error) => user.redirect_with_error("/requests", &error),
-    }
+    let released =
+        user.post_idempotent::<Value>(address, Some(json!({})), &form.idempotency_key).await;
+    user.redirect_with_result("/requests", released, t.released)
 }

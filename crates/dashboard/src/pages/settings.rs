@@ -18,7 +18,6 @@ use crate::{
     client::{ApiList, ApiPath},
     current_user::CurrentUser,
     format::format_size,
-    lang::fill,
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::SettingsTexts,
 };
@@ -79,11 +78,9 @@ async fn settings_page(
     typed: NewTokenForm,
 ) -> PageResult {
     let t = SettingsTexts::of(user.lang());
-    let about: GatewayInfo =
-        user.get(ApiPath::new(&["about"])).await.map_err(|error| user.page_error(error))?;
+    let about: GatewayInfo = user.get(ApiPath::new(&["about"])).await?;
     let tokens = if user.can_administer() {
-        let found = user.get::<ApiList<TokenItem>>(ApiPath::new(&["tokens"])).await;
-        Some(found.map_err(|error| user.page_error(error))?.data)
+        Some(user.get::<ApiList<TokenItem>>(ApiPath::new(&["tokens"])).await?.data)
     } else {
         None
     };
@@ -96,7 +93,7 @@ async fn settings_page(
         None => (Vec::new(), None),
     };
     let body_max = format_size(user.lang(), about.body_bytes_max);
-    let frame = PageFrame::new(&user, NavItem::Settings, t.title);
+    let frame = PageFrame::of_menu(&user, NavItem::Settings);
     let own_session = user.session().id.to_string();
     render_page(&SettingsPage {
         frame,
@@ -143,8 +140,7 @@ async fn create_token(user: CurrentUser, Form(form): Form<NewTokenForm>) -> Page
 
 async fn revoke_token(user: CurrentUser, Path(id): Path<String>) -> Response {
     let t = SettingsTexts::of(user.lang());
-    match user.call_api::<Value>(Method::DELETE, ApiPath::new(&["tokens", &id]), None).await {
-        Ok(_) => user.redirect_with_notice("/settings", fill(t.revoked, &[])),
-        Err(error) => user.redirect_with_error("/settings", &error),
-    }
+    let address = ApiPath::new(&["tokens", &id]);
+    let revoked = user.call_api::<Value>(Method::DELETE, address, None).await;
+    user.redirect_with_result("/settings", revoked, t.revoked)
 }

@@ -16,12 +16,10 @@ use axum::{
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, Request, StatusCode, header};
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::{
     Dashboard,
-    client::{ApiList, ApiPath},
     current_user::CurrentUser,
     format::Badge,
     page::{NavItem, PageFrame, PageResult, render_page},
@@ -117,12 +115,7 @@ impl TailStream {
                 let now = Instant::now();
                 self.due.get_or_insert((self.sent_at + BATCH_INTERVAL).max(now + BATCH_DELAY));
             } else if is_heartbeat {
-                return Some(
-                    ": heartbeat
-
-"
-                    .to_owned(),
-                );
+                return Some(": heartbeat\n\n".to_owned());
             }
         }
     }
@@ -132,11 +125,6 @@ impl TailStream {
         self.sent_at = Instant::now();
         self.batcher.take_batch().to_sse()
     }
-}
-
-#[derive(Deserialize)]
-struct NamedResource {
-    name: String,
 }
 
 #[derive(Template)]
@@ -157,21 +145,9 @@ const STATUSES: [&str; 7] =
 
 async fn show_live(user: CurrentUser, Query(filter): Query<TailFilter>) -> PageResult {
     let t = LiveTexts::of(user.lang());
-    let frame = PageFrame::new(&user, NavItem::Live, t.title);
-    let names = async |what: &str| -> Result<Vec<String>, _> {
-        let found =
-            user.get::<ApiList<NamedResource>>(ApiPath::new(&[what]).with("limit", "1000")).await;
-        Ok(found
-            .map_err(|error| user.page_error(error))?
-            .data
-            .into_iter()
-            .map(|n| n.name)
-            .collect())
-    };
-    let (mut sources, mut destinations) =
-        tokio::try_join!(names("sources"), names("destinations"))?;
-    sources.sort();
-    destinations.sort();
+    let frame = PageFrame::of_menu(&user, NavItem::Live);
+    let (sources, destinations) =
+        tokio::try_join!(user.resource_names("sources"), user.resource_names("destinations"))?;
     let badge = |word: &'static str| match word {
         "received" => Badge::new("", "source", t.received),
         word => Badge::status(word, frame.c),

@@ -2,10 +2,7 @@
 
 crate::lang::translations!(
     EventListTexts {
-        title: "Events", "Eventos", "Eventos";
         lead: "All events, newest first", "Todos os eventos, do mais recente ao mais antigo", "Todos los eventos, del más reciente al más antiguo";
-        about: "Contact", "Contato", "Contacto";
-        duplicates: "Duplicates", "Duplicatas", "Duplicados";
         empty: "No events yet", "Nenhum evento ainda", "Todavía no hay eventos";
         empty_next: "Send a webhook to one of your sources, or create a source.", "Envie um webhook para uma das suas origens ou crie uma origem.", "Envíe un webhook a uno de sus orígenes o cree un origen.";
         no_deliveries: "No deliveries", "Sem entregas", "Sin entregas";
@@ -14,7 +11,7 @@ crate::lang::translations!(
         replay_selected: "Replay failed deliveries", "Reenviar entregas com falha", "Reenviar entregas fallidas";
         selected_count: "({} selected)", "({} selecionados)", "({} seleccionados)";
         export: "Export:", "Exportar:", "Exportar:";
-        searched: "Searched {} events back to", "Foram pesquisados {} eventos, até", "Se buscó en {} eventos, hasta";
-        searched_more: "Older events may match too.", "Eventos mais antigos também podem corresponder.", "Puede haber coincidencias en eventos más antiguos.";
+        searched: "Searched {} events back to", "Busca feita em {} eventos, até", "Búsqueda en {} eventos, hasta";
+        searched_more: "Older events may match too.", "Pode haver resultados em eventos mais antigos.", "Puede haber resultados en eventos más antiguos.";
     }
 );

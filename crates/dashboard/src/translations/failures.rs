@@ -1,23 +1,25 @@
 //! Texts for failure classes, dead letter reasons, attempt failures, and why a retry is scheduled when it is.
 
+use crate::lang::TextsByCode as _;
+
 crate::lang::translations!(
     FailureTexts {
         class_transient: "Temporary failure", "Falha temporária", "Fallo temporal";
-        class_throttled: "Rate limited", "Taxa limitada", "Tasa limitada";
+        class_throttled: "Rate limited", "Limite de requisições excedido", "Límite de solicitudes excedido";
         class_permanent: "Permanent failure", "Falha permanente", "Fallo permanente";
         class_config: "Configuration error", "Erro de configuração", "Error de configuración";
         class_ambiguous: "Unknown result", "Resultado desconhecido", "Resultado desconocido";
         reason_max_retries: "All retries failed", "Todas as tentativas falharam", "Todos los intentos fallaron";
-        reason_invalid_endpoint: "Destination address or settings are invalid", "Endereço ou configuração do destino inválidos", "Dirección o ajustes del destino no válidos";
+        reason_invalid_endpoint: "Destination address or settings are invalid", "Endereço ou configuração do destino inválidos", "Dirección o configuración del destino no válidas";
         reason_payload_error: "Destination rejected the payload", "O destino rejeitou o conteúdo", "El destino rechazó el contenido";
-        reason_unrecoverable: "Rejected, will not be retried", "Rejeitada, sem novas tentativas", "Rechazada, no se reintentará";
-        reason_expired: "Expired before delivery", "Expirou antes da entrega", "Caducó antes de la entrega";
-        reason_ambiguous: "May have been delivered, will not be retried", "Pode ter sido entregue, sem novas tentativas", "Puede haberse entregado, no se reintentará";
+        reason_unrecoverable: "Rejected, will not be retried", "Rejeitada; não haverá novas tentativas", "Rechazada; no se reintentará";
+        reason_expired: "Expired before delivery", "Expirou antes da entrega", "Expiró antes de la entrega";
+        reason_ambiguous: "May have been delivered, will not be retried", "Pode ter sido entregue; não haverá novas tentativas", "Es posible que se haya entregado; no se reintentará";
         failure_dns: "DNS lookup failed", "Falha na consulta DNS", "Falló la consulta DNS";
         failure_refused: "Connection refused", "Conexão recusada", "Conexión rechazada";
         failure_unreachable: "Host unreachable", "Host inacessível", "Host inaccesible";
         failure_reset: "Connection reset", "Conexão interrompida", "Conexión interrumpida";
-        failure_timeout: "Timed out", "Tempo esgotado", "Tiempo agotado";
+        failure_timeout: "Timed out", "Tempo limite esgotado", "Tiempo de espera agotado";
         failure_tls: "TLS error", "Erro de TLS", "Error de TLS";
         failure_blocked: "Address not allowed", "Endereço não permitido", "Dirección no permitida";
         failure_protocol: "Invalid HTTP response", "Resposta HTTP inválida", "Respuesta HTTP no válida";
@@ -25,89 +27,43 @@ crate::lang::translations!(
         failure_proxy_refused: "Refused by proxy", "Recusada pelo proxy", "Rechazada por el proxy";
         failure_token: "Could not get an OAuth token", "Não foi possível obter um token OAuth", "No se pudo obtener un token OAuth";
         failure_token_refused: "OAuth token rejected", "Token OAuth rejeitado", "Token OAuth rechazado";
-        failure_interrupted: "Gateway stopped", "O gateway parou", "El gateway se detuvo";
-        failure_transform: "Transform failed", "Falha na transformação", "Falló la transformación";
-        failure_unsignable: "Could not sign request", "Não foi possível assinar", "No se pudo firmar";
-        failure_unsendable: "Message not supported", "Mensagem não suportada", "Mensaje no admitido";
+        failure_interrupted: "Gateway stopped", "Gateway interrompido", "Gateway interrumpido";
+        failure_transform: "Transform failed", "Erro na transformação", "Error en la transformación";
+        failure_unsignable: "Could not sign request", "Não foi possível assinar a requisição", "No se pudo firmar la solicitud";
+        failure_unsendable: "Message not supported", "Mensagem não suportada", "Mensaje no compatible";
         failure_not_started: "Program not started", "Programa não iniciado", "Programa no iniciado";
-        failure_exit: "Program failed", "O programa falhou", "El programa falló";
+        failure_exit: "Program failed", "Erro no programa", "Error en el programa";
         failure_error_reply: "Error reply", "Resposta de erro", "Respuesta de error";
         why_backoff: "Retry policy backoff", "Intervalo da política de novas tentativas", "Intervalo de la política de reintentos";
         why_retry_after: "Requested by the destination (Retry-After)", "Solicitado pelo destino (Retry-After)", "Solicitado por el destino (Retry-After)";
-        why_service_wait: "The service asked us to back off", "O serviço pediu para aguardar", "El servicio pidió esperar";
+        why_service_wait: "The service asked us to slow down", "O serviço pediu para reduzir o ritmo", "El servicio pidió reducir el ritmo";
         why_status_awaited: "Waiting for a status update from the provider", "Aguardando uma atualização de status do provedor", "Esperando una actualización de estado del proveedor";
         why_status_failed: "The provider reported a failure", "O provedor informou uma falha", "El proveedor informó un fallo";
-        why_keeps_order: "Other deliveries with the same ordering key are waiting, so retries continue", "Outras entregas com a mesma chave de ordenação aguardam, então as tentativas continuam", "Otras entregas con la misma clave de orden esperan, así que los intentos continúan";
+        why_keeps_order: "Other deliveries with the same ordering key are waiting, so retries continue", "Outras entregas com a mesma chave de ordenação estão aguardando; por isso, as tentativas continuam", "Hay otras entregas con la misma clave de orden en espera; por eso, los intentos continúan";
         why_paused: "The destination was paused because of this response. Resume it to retry.", "O destino foi pausado por causa desta resposta. Retome-o para tentar novamente.", "El destino se pausó por esta respuesta. Reanúdelo para reintentar.";
         why_interrupted: "The gateway stopped during the attempt", "O gateway parou durante a tentativa", "El gateway se detuvo durante el intento";
     }
 );
 
 impl FailureTexts {
-    /// The text for a failure class. Unknown values are shown as the API sent them.
+    /// The text for a failure class.
     pub(crate) fn class<'w>(&self, code: &'w str) -> &'w str {
-        match code {
-            "transient" => self.class_transient,
-            "throttled" => self.class_throttled,
-            "permanent" => self.class_permanent,
-            "config" => self.class_config,
-            "ambiguous" => self.class_ambiguous,
-            other => other,
-        }
+        self.by_code("class", code)
     }
 
     /// The text for the reason a delivery became a dead letter.
     pub(crate) fn reason<'w>(&self, code: &'w str) -> &'w str {
-        match code {
-            "max_retries" => self.reason_max_retries,
-            "invalid_endpoint" => self.reason_invalid_endpoint,
-            "payload_error" => self.reason_payload_error,
-            "unrecoverable" => self.reason_unrecoverable,
-            "expired" => self.reason_expired,
-            "ambiguous" => self.reason_ambiguous,
-            other => other,
-        }
+        self.by_code("reason", code)
     }
 
     /// The text for a failure without a response.
     pub(crate) fn failure<'w>(&self, code: &'w str) -> &'w str {
-        match code {
-            "dns" => self.failure_dns,
-            "refused" => self.failure_refused,
-            "unreachable" => self.failure_unreachable,
-            "reset" => self.failure_reset,
-            "timeout" => self.failure_timeout,
-            "tls" => self.failure_tls,
-            "blocked" => self.failure_blocked,
-            "protocol" => self.failure_protocol,
-            "proxy" => self.failure_proxy,
-            "proxy_refused" => self.failure_proxy_refused,
-            "token" => self.failure_token,
-            "token_refused" => self.failure_token_refused,
-            "interrupted" => self.failure_interrupted,
-            "transform" => self.failure_transform,
-            "unsignable" => self.failure_unsignable,
-            "unsendable" => self.failure_unsendable,
-            "not_started" => self.failure_not_started,
-            "exit" => self.failure_exit,
-            "error_reply" => self.failure_error_reply,
-            other => other,
-        }
+        self.by_code("failure", code)
     }
 
     /// The text for why the next attempt is scheduled when it is.
     pub(crate) fn why<'w>(&self, code: &'w str) -> &'w str {
-        match code {
-            "backoff" => self.why_backoff,
-            "retry_after" => self.why_retry_after,
-            "service_wait" => self.why_service_wait,
-            "status_awaited" => self.why_status_awaited,
-            "status_failed" => self.why_status_failed,
-            "keeps_order" => self.why_keeps_order,
-            "paused" => self.why_paused,
-            "interrupted" => self.why_interrupted,
-            other => other,
-        }
+        self.by_code("why", code)
     }
 }
 

@@ -2,18 +2,16 @@
 
 crate::lang::translations!(
     OverviewTexts {
-        title: "Overview", "Visão geral", "Resumen";
-        lead: "Live health of your gateway", "Saúde do seu gateway em tempo real", "Salud de su gateway en tiempo real";
+        lead: "Live health of your gateway", "Saúde do seu gateway em tempo real", "Estado de su gateway en tiempo real";
         received: "Received per second", "Recebidos por segundo", "Recibidos por segundo";
         success: "Success rate", "Taxa de sucesso", "Tasa de éxito";
         p95: "p95 latency", "Latência p95", "Latencia p95";
-        retrying: "Retrying", "Em nova tentativa", "En reintento";
-        dead: "Dead letters", "Fila de falhas", "Entregas fallidas";
+        retrying: "Retrying", "Aguardando nova tentativa", "En espera de reintento";
         oldest: "Oldest pending", "Pendente mais antiga", "Pendiente más antigua";
         none_pending: "none pending", "nada pendente", "nada pendiente";
         last_minute: "last minute", "último minuto", "último minuto";
-        in_range: "selected period", "período selecionado", "período seleccionado";
-        in_marked: "marked period", "período marcado", "período marcado";
+        in_range: "selected range", "período selecionado", "período seleccionado";
+        in_marked: "custom range", "período personalizado", "período personalizado";
         now: "now", "agora", "ahora";
         range: "Time range", "Período", "Período";
         range_marked: "Custom range", "Período personalizado", "Período personalizado";
@@ -28,17 +26,16 @@ crate::lang::translations!(
         chart_latency_lead: "Time from receipt to delivery (p50, p95, p99)", "Tempo do recebimento à entrega (p50, p95, p99)", "Tiempo desde la recepción hasta la entrega (p50, p95, p99)";
         accepted: "Accepted", "Aceitos", "Aceptados";
         duplicates: "Duplicates", "Duplicados", "Duplicados";
-        succeeded: "Succeeded", "Com sucesso", "Con éxito";
-        failed: "Failed, will retry", "Falha, haverá nova tentativa", "Fallo, se reintentará";
-        died: "Failed for good", "Falha definitiva", "Fallo definitivo";
+        succeeded: "Succeeded", "Bem-sucedidas", "Exitosos";
+        failed: "Failed, will retry", "Falhas com nova tentativa", "Fallos con reintento";
+        died: "Failed for good", "Falhas definitivas", "Fallos definitivos";
         failing: "Failing destinations", "Destinos com falhas", "Destinos con fallos";
         all_healthy: "All destinations are healthy.", "Todos os destinos estão saudáveis.", "Todos los destinos están en buen estado.";
         error_type: "Error type", "Tipo de erro", "Tipo de error";
-        retries_now: "Retrying", "Nova tentativa", "Reintentando";
         circuit_closed: "Reachable", "Acessível", "Disponible";
         circuit_open: "Circuit open", "Circuito aberto", "Circuito abierto";
         circuit_half_open: "Probing", "Em teste", "En prueba";
-        rate_limited: "Rate limited (Retry-After)", "Taxa limitada (Retry-After)", "Tasa limitada (Retry-After)";
+        rate_limited: "Rate limited (Retry-After)", "Limite de requisições (Retry-After)", "Límite de solicitudes (Retry-After)";
         paused: "Paused", "Pausado", "En pausa";
         misconfigured: "Invalid settings", "Configuração inválida", "Configuración no válida";
         groups: "Dead letters by cause", "Falhas por causa", "Fallos por causa";
@@ -54,16 +51,15 @@ crate::lang::translations!(
         class_unknown: "Unknown error", "Erro desconhecido", "Error desconocido";
         start_title: "Send your first event", "Envie seu primeiro evento", "Envíe su primer evento";
         start_lead: "Run one command. This page updates automatically.", "Execute um comando. Esta página se atualiza automaticamente.", "Ejecute un comando. Esta página se actualiza automáticamente.";
-        step_source: "Source", "Origem", "Origen";
-        step_source_ready: "“{}” is ready to receive events.", "“{}” está pronta para receber eventos.", "«{}» está listo para recibir eventos.";
-        step_source_none: "You have no sources yet. Create one to get an address for your webhooks.", "Você ainda não tem origens. Crie uma para obter um endereço para seus webhooks.", "Todavía no tiene orígenes. Cree uno para obtener una dirección para sus webhooks.";
+        step_source_ready: "“{}” is ready to receive events.", "A origem “{}” está pronta para receber eventos.", "El origen «{}» está listo para recibir eventos.";
+        step_source_none: "You have no sources yet. Create one to get a URL for your webhooks.", "Você ainda não tem origens. Crie uma para obter uma URL para seus webhooks.", "Todavía no tiene orígenes. Cree uno para obtener una URL para sus webhooks.";
         step_source_new: "Create source", "Criar origem", "Crear origen";
         step_send: "Send an event", "Envie um evento", "Envíe un evento";
         step_send_lead: "Run this command in a terminal:", "Execute este comando em um terminal:", "Ejecute este comando en una terminal:";
-        step_see: "See it arrive", "Veja-o chegar", "Véalo llegar";
+        step_see: "See it arrive", "Veja o evento chegar", "Vea llegar el evento";
         waiting: "Waiting for your first event…", "Aguardando seu primeiro evento…", "Esperando su primer evento…";
         arrived: "Your event has arrived", "Seu evento chegou", "Su evento llegó";
-        arrived_lead: "“{}” received it. See how it was processed and where it was delivered.", "“{}” o recebeu. Veja como foi processado e onde foi entregue.", "«{}» lo recibió. Vea cómo se procesó y dónde se entregó.";
+        arrived_lead: "Received by “{}”. See how it was processed and where it was delivered.", "Recebido por “{}”. Veja como foi processado e para onde foi entregue.", "Recibido por «{}». Vea cómo se procesó y dónde se entregó.";
         arrived_see: "View event", "Ver evento", "Ver evento";
         arrived_overview: "Open overview", "Abrir visão geral", "Abrir resumen";
     }

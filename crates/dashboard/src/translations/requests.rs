@@ -2,17 +2,14 @@
 
 crate::lang::translations!(
     RequestTexts {
-        title: "Requests", "Requisições", "Solicitudes";
         lead: "All incoming requests: accepted, duplicate and refused, with the reason", "Todas as requisições recebidas: aceitas, duplicadas e recusadas, com o motivo", "Todas las solicitudes entrantes: aceptadas, duplicadas y rechazadas, con el motivo";
-        sample: "Accepted requests are listed as long as their events are stored. The first 100 duplicates of each event and a sample of refused requests are kept.", "As requisições aceitas são listadas enquanto seus eventos estão armazenados. São guardadas as 100 primeiras duplicatas de cada evento e uma amostra das recusadas.", "Las solicitudes aceptadas se listan mientras se guardan sus eventos. Se guardan los primeros 100 duplicados de cada evento y una muestra de las rechazadas.";
+        sample: "Accepted requests are listed as long as their events are stored. For each event the first 100 duplicates are kept, and of refused requests a sample.", "As requisições aceitas são listadas enquanto seus eventos estão armazenados. São guardadas as 100 primeiras duplicatas de cada evento e uma amostra das requisições recusadas.", "Las solicitudes aceptadas se listan mientras sus eventos estén almacenados. Se guardan los primeros 100 duplicados de cada evento y una muestra de las solicitudes rechazadas.";
         outcome: "Result", "Resultado", "Resultado";
         accepted: "Accepted", "Aceita", "Aceptada";
         duplicate: "Duplicate", "Duplicada", "Duplicada";
         refused: "Refused", "Recusada", "Rechazada";
         why: "Reason and fix", "Motivo e solução", "Motivo y solución";
         from: "Request", "Requisição", "Solicitud";
-        client: "Client IP", "IP do cliente", "IP del cliente";
-        bytes: "Size", "Tamanho", "Tamaño";
         bytes_differ: "different body", "corpo diferente", "cuerpo diferente";
         same_bytes: "identical body", "corpo idêntico", "cuerpo idéntico";
         of_event: "Event already received", "Evento já recebido", "Evento ya recibido";
@@ -22,17 +19,14 @@ crate::lang::translations!(
         quarantine_lead: "Refused requests from senders that do not retry. Release genuine requests after you fix the secret.", "Requisições recusadas de remetentes que não reenviam. Libere as legítimas depois de corrigir o segredo.", "Solicitudes rechazadas de remitentes que no reintentan. Libere las legítimas después de corregir el secreto.";
         release: "Release", "Liberar", "Liberar";
         release_title: "Release this request?", "Liberar esta requisição?", "¿Liberar esta solicitud?";
-        release_text: "It is verified again with the current secrets and accepted as an event if the check passes.", "Ela é verificada novamente com os segredos atuais e aceita como evento se a verificação passar.", "Se verifica de nuevo con los secretos actuales y se acepta como evento si la verificación pasa.";
+        release_text: "It is verified again with the current secrets and accepted as an event if verification succeeds.", "Ela será verificada novamente com os segredos atuais e aceita como evento se a verificação for bem-sucedida.", "Se verificará de nuevo con los secretos actuales y se aceptará como evento si la verificación es correcta.";
         released: "Request released", "Requisição liberada", "Solicitud liberada";
         times: "Times received", "Vezes recebida", "Veces recibida";
         request: "Refused request", "Requisição recusada", "Solicitud rechazada";
-        headers: "Headers", "Cabeçalhos", "Encabezados";
-        body: "Body", "Corpo", "Cuerpo";
-        no_body: "The body was not read.", "O corpo não foi lido.", "El cuerpo no se leyó.";
+        no_body: "The body was not stored.", "O corpo não foi armazenado.", "El cuerpo no se almacenó.";
         masked_one: "{} secret is masked", "{} segredo está oculto", "{} secreto está oculto";
         masked: "{} secrets are masked", "{} segredos estão ocultos", "{} secretos están ocultos";
         response: "HTTP response", "Resposta HTTP", "Respuesta HTTP";
         method: "Method", "Método", "Método";
-        path: "Path", "Caminho", "Ruta";
     }
 );

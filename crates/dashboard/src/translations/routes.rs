@@ -2,7 +2,6 @@
 
 crate::lang::translations!(
     RouteTexts {
-        title: "Routes", "Rotas", "Rutas";
         lead: "Which events of a source go to which destination", "Quais eventos de uma origem vão para qual destino", "Qué eventos de un origen van a qué destino";
         new: "New route", "Nova rota", "Nueva ruta";
         edit: "Route from {} to {}", "Rota de {} para {}", "Ruta de {} a {}";
@@ -11,30 +10,28 @@ crate::lang::translations!(
         needs_both: "A route needs a source and a destination. Create them first.", "Uma rota precisa de uma origem e de um destino. Crie-os primeiro.", "Una ruta necesita un origen y un destino. Créelos primero.";
         all_events: "All events", "Todos os eventos", "Todos los eventos";
         no_routes: "No routes", "Sem rotas", "Sin rutas";
-        from: "Source", "Origem", "Origen";
-        to: "Destination", "Destino", "Destino";
         filter: "Filter (jq)", "Filtro (jq)", "Filtro (jq)";
-        filter_hint: "Deliver only events for which this is true. Empty: all events.", "Entrega só os eventos para os quais isto é verdadeiro. Vazio: todos.", "Entrega solo los eventos para los que esto es verdadero. Vacío: todos.";
+        filter_hint: "Deliver only events for which this expression is true. Empty: all events.", "Entrega apenas os eventos em que esta expressão é verdadeira. Vazio: todos.", "Entrega solo los eventos en los que esta expresión es verdadera. Vacío: todos.";
         transform: "Transform (jq)", "Transformação (jq)", "Transformación (jq)";
-        transform_hint: "Its output is sent instead of the body. No output drops the event. Empty: the original body.", "A saída é enviada no lugar do corpo. Sem saída, o evento é descartado. Vazio: o corpo original.", "La salida se envía en lugar del cuerpo. Sin salida, el evento se descarta. Vacío: el cuerpo original.";
+        transform_hint: "The output is sent instead of the body. Without output, the event is dropped. Empty: the original body.", "A saída é enviada no lugar do corpo. Sem saída, o evento é descartado. Vazio: o corpo original.", "La salida se envía en lugar del cuerpo. Sin salida, el evento se descarta. Vacío: el cuerpo original.";
         test_event: "Test event", "Evento de teste", "Evento de prueba";
-        own_json: "Custom JSON (below)", "JSON próprio (abaixo)", "JSON propio (abajo)";
-        body: "Custom JSON", "JSON próprio", "JSON propio";
+        own_json: "Custom JSON (below)", "JSON personalizado (abaixo)", "JSON personalizado (abajo)";
+        body: "Custom JSON", "JSON personalizado", "JSON personalizado";
         load_events: "Load events", "Carregar eventos", "Cargar eventos";
         try_it: "Test", "Testar", "Probar";
         save_route: "Save as route", "Salvar como rota", "Guardar como ruta";
         result: "Result", "Resultado", "Resultado";
-        result_none: "Enter a filter or a transform to test it. Nothing is sent.", "Escreva um filtro ou uma transformação para testar. Nada é enviado.", "Escriba un filtro o una transformación para probar. No se envía nada.";
-        matches: "Match: the event would be delivered", "Corresponde: o evento seria entregue", "Coincide: el evento se entregaría";
-        no_match: "No match: the event would not be delivered", "Não corresponde: o evento não seria entregue", "No coincide: el evento no se entregaría";
+        result_none: "Enter a filter or a transform to test it. Nothing is sent.", "Escreva um filtro ou uma transformação para testar. Nada será enviado.", "Escriba un filtro o una transformación para probar. No se enviará nada.";
+        matches: "Match: the event would be delivered", "Passa no filtro: o evento seria entregue", "Pasa el filtro: el evento se entregaría";
+        no_match: "No match: the event would not be delivered", "Não passa no filtro: o evento não seria entregue", "No pasa el filtro: el evento no se entregaría";
         no_filter: "No filter: every event is delivered", "Sem filtro: todos os eventos são entregues", "Sin filtro: se entregan todos los eventos";
-        filter_failed: "Filter failed", "O filtro falhou", "El filtro falló";
-        transform_failed: "Transform failed", "A transformação falhou", "La transformación falló";
+        filter_failed: "Filter failed", "Erro no filtro", "Error en el filtro";
+        transform_failed: "Transform failed", "Erro na transformação", "Error en la transformación";
         dropped: "The transform has no output. Nothing would be sent.", "A transformação não tem saída. Nada seria enviado.", "La transformación no tiene salida. No se enviaría nada.";
         output: "Output", "Saída", "Salida";
         input: "Input", "Entrada", "Entrada";
-        masked: "Secret values are masked here. Real deliveries use the original values.", "Valores secretos estão ocultos aqui. As entregas reais usam os valores originais.", "Los valores secretos están ocultos aquí. Las entregas reales usan los valores originales.";
-        delete_text: "New events no longer follow this route. Deliveries that are already queued continue.", "Novos eventos deixam de seguir esta rota. As entregas que já estão na fila continuam.", "Los eventos nuevos ya no siguen esta ruta. Las entregas que ya están en cola continúan.";
-        route: "Route", "Rota", "Ruta";
+        masked: "Secret values are masked here. Real deliveries use the original values.", "Os valores secretos estão ocultos aqui. As entregas reais usam os valores originais.", "Los valores secretos están ocultos aquí. Las entregas reales usan los valores originales.";
+        delete_text: "New events will no longer follow this route. Deliveries that are already queued continue.", "Novos eventos deixarão de seguir esta rota. As entregas que já estão na fila continuam.", "Los eventos nuevos ya no seguirán esta ruta. Las entregas que ya están en cola continúan.";
+        deleted: "Route deleted", "Rota excluída", "Ruta eliminada";
     }
 );

@@ -2,12 +2,10 @@
 
 crate::lang::translations!(
     ShortcutTexts {
-        title: "Keyboard shortcuts", "Atalhos de teclado", "Atajos de teclado";
         filter: "Focus the filter", "Ir para o filtro", "Ir al filtro";
         rows: "Next, previous row", "Próxima linha, linha anterior", "Fila siguiente, fila anterior";
         open: "Open row", "Abrir linha", "Abrir fila";
         select: "Select row", "Selecionar linha", "Seleccionar fila";
-        replay: "Replay", "Reenviar", "Reenviar";
         curl: "Copy as curl", "Copiar como curl", "Copiar como curl";
         live: "Live events", "Eventos ao vivo", "Eventos en vivo";
         go: "Go to page", "Ir para a página", "Ir a la página";

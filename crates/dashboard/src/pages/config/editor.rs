@@ -153,11 +153,9 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
     /// The spec to save.
     fn submitted_spec(&self, values: &FormValues) -> Result<Value, ApiError> {
         if let Some(text) = values.get("json").filter(|_| self.as_json) {
-            let not_json = |error: serde_json::Error| ApiError {
-                status: 0,
-                detail: fill(FormTexts::of(self.user.lang()).invalid_json, &[&error]),
-            };
-            return serde_json::from_str(text).map_err(not_json);
+            let e = FormTexts::of(self.user.lang());
+            let parsed = serde_json::from_str(text);
+            return parsed.map_err(|error| ApiError::local(fill(e.invalid_json, &[&error])));
         }
         let mut spec = self.spec.clone();
         form_fields::write_to_spec(&T::fields(&self.spec, self.user.lang()), values, &mut spec);
@@ -213,9 +211,8 @@ async fn create<T: EditableResource>(
 async fn load_form<'v, T: EditableResource>(
     user: &'v CurrentUser,
     name: &str,
-) -> Result<ResourceForm<'v, T>, crate::page::PageError> {
-    let found = user.get_with_etag::<Value>(ApiPath::new(&[T::PATH, name])).await;
-    let (spec, tag) = found.map_err(|error| user.page_error(error))?;
+) -> Result<ResourceForm<'v, T>, ApiError> {
+    let (spec, tag) = user.get_with_etag::<Value>(ApiPath::new(&[T::PATH, name])).await?;
     Ok(ResourceForm::new(user, Some(name.to_owned()), form_fields::editable_spec(spec), tag))
 }
 
@@ -261,7 +258,7 @@ fn finish_save<T: EditableResource>(
             Ok(user.redirect_with_notice(&to, fill(FormTexts::of(user.lang()).saved, &[&name])))
         }
         Err(error) if is_correctable(&error) => render_page(&form.page_with_error(values, &error)),
-        Err(error) => Err(user.page_error(error)),
+        Err(error) => Err(error),
     }
 }
 
@@ -281,24 +278,22 @@ async fn delete<T: EditableResource>(
     let e = FormTexts::of(user.lang());
     let one = format!("/{}/{}", T::PATH, percent_encode(&name));
     if form.name.trim() != name {
-        let detail = e.delete_wrong.to_owned();
-        return Ok(user.redirect_with_error(&one, &ApiError { detail, ..ApiError::default() }));
+        return Ok(user.redirect_with_error(&one, &ApiError::local(e.delete_wrong)));
     }
     let address = ApiPath::new(&[T::PATH, &name]);
     match user.call_if_match::<Value>(Method::DELETE, address, None, &form.tag).await {
         Ok(_) => Ok(user.redirect_with_notice(&format!("/{}", T::PATH), fill(e.deleted, &[&name]))),
         Err(error) if is_correctable(&error) => Ok(user.redirect_with_error(&one, &error)),
-        Err(error) => Err(user.page_error(error)),
+        Err(error) => Err(error),
     }
 }
 
 /// Hides forms from users without permission; the API would reject them anyway.
-pub(super) fn require_admin(user: &CurrentUser) -> Result<(), crate::page::PageError> {
-    if user.can_administer() {
-        return Ok(());
+pub(super) fn require_admin(user: &CurrentUser) -> Result<(), ApiError> {
+    match user.can_administer() {
+        true => Ok(()),
+        false => Err(ApiError { status: 403, ..ApiError::default() }),
     }
-    let error = ApiError { status: 403, ..ApiError::default() };
-    Err(user.page_error(error))
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ async fn show_conversations(
 /// Shows the phone number. The API logs who viewed it.
 async fn reveal_phone(user: CurrentUser, Form(query): Form<ConversationQuery>) -> PageResult {
     let address = ApiPath::new(&["events", &query.event, "reveal"]);
-    user.post::<Value>(address, None).await.map_err(|error| user.page_error(error))?;
+    user.post::<Value>(address, None).await?;
     conversations_page(user, query, true).await
 }
 
@@ -130,7 +130,7 @@ async fn conversations_page(
 ) -> PageResult {
     let t = MessageTexts::of(user.lang());
     let mut page = ConversationsPage {
-        frame: PageFrame::new(&user, NavItem::Conversations, t.conversations),
+        frame: PageFrame::of_menu(&user, NavItem::Conversations),
         t,
         query: ConversationQuery::default(),
         phone: None,
@@ -142,16 +142,15 @@ async fn conversations_page(
         to: String::new(),
         idempotency_key: user.new_idempotency_key(),
     };
-    let failed = |error| user.page_error(error);
     let mut phone = query.phone.trim().to_owned();
     if phone.is_empty() && !query.event.is_empty() {
         let about = ApiPath::new(&["events", &query.event]);
-        let event: ConversationEvent = user.get(about).await.map_err(failed)?;
+        let event: ConversationEvent = user.get(about).await?;
         phone = event.phone().unwrap_or_default().to_owned();
     }
     if phone.is_empty() {
         let address = ApiPath::new(&["events"]).with("limit", RECENT_EVENTS_LIMIT);
-        let newest: ApiList<ConversationEvent> = user.get(address).await.map_err(failed)?;
+        let newest: ApiList<ConversationEvent> = user.get(address).await?;
         page.recent = recent_conversations(newest.data);
         return render_page(&page);
     }
@@ -159,7 +158,7 @@ async fn conversations_page(
         .with("phone", &phone)
         .with("limit", PAGE_LIMIT)
         .with_some("cursor", query.cursor.as_deref());
-    let found: ApiList<ConversationEvent> = user.get(address).await.map_err(failed)?;
+    let found: ApiList<ConversationEvent> = user.get(address).await?;
     if query.event.is_empty() {
         query.event = found.data.first().map(|event| event.id.clone()).unwrap_or_default();
     }
@@ -246,9 +245,10 @@ async fn build_entry(
     let is_outgoing = event.is_outgoing();
     let kind = event.kind.unwrap_or_default();
     let is_status = kind.contains("status") || kind.contains("receipt") || kind.contains("ack");
+    let c = crate::translations::CommonTexts::of(user.lang());
     let (side, label) = match (is_outgoing, is_status) {
         (true, _) => ("outgoing", t.outgoing),
-        (false, true) => ("status", t.a_status),
+        (false, true) => ("status", c.status),
         (false, false) => ("incoming", t.incoming),
     };
     let text = if is_status {
@@ -259,7 +259,6 @@ async fn build_entry(
         let body = user.read_bytes(ApiPath::new(&["events", &event.id, "body"])).await;
         body.ok().and_then(|body| message_text::extract(&body))
     };
-    let c = crate::translations::CommonTexts::of(user.lang());
     let badge = statuses.get(&event.id).map(|status| status_badge(status, t, c));
     let source = event.source.unwrap_or_default();
     ConversationEntry {

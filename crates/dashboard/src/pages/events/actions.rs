@@ -1,6 +1,6 @@
 //! Actions on an event: reveal, replay, cancel.
 
-use axum::{Form, extract::Path};
+use axum::{Form, extract::Path, response::Response};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub(super) struct IdempotentForm {
 pub(super) async fn reveal_event(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     match user.post::<RevealedEventData>(ApiPath::new(&["events", &id, "reveal"]), None).await {
         Ok(revealed) => detail::event_page(&user, &id, Some(revealed)).await,
-        Err(error) if error.is_not_found() => Err(user.page_error(error)),
+        Err(error) if error.is_not_found() => Err(error),
         Err(error) => Ok(user.redirect_with_error(&event_path(&id), &error)),
     }
 }
@@ -29,25 +29,19 @@ pub(super) async fn replay_delivery(
     user: CurrentUser,
     Path((id, delivery)): Path<(String, String)>,
     Form(form): Form<IdempotentForm>,
-) -> PageResult {
+) -> Response {
     let address = ApiPath::new(&["deliveries", &delivery, "replay"]);
     let done = user.post_idempotent::<Value>(address, None, &form.idempotency_key).await;
     let t = EventTexts::of(user.lang());
-    Ok(match done {
-        Ok(_) => user.redirect_with_notice(&event_path(&id), t.replay_done),
-        Err(error) => user.redirect_with_error(&event_path(&id), &error),
-    })
+    user.redirect_with_result(&event_path(&id), done, t.replay_done)
 }
 
 pub(super) async fn cancel_delivery(
     user: CurrentUser,
     Path((id, delivery)): Path<(String, String)>,
-) -> PageResult {
+) -> Response {
     let address = ApiPath::new(&["deliveries", &delivery, "cancel"]);
     let done = user.post::<Value>(address, None).await;
     let t = EventTexts::of(user.lang());
-    Ok(match done {
-        Ok(_) => user.redirect_with_notice(&event_path(&id), t.cancel_done),
-        Err(error) => user.redirect_with_error(&event_path(&id), &error),
-    })
+    user.redirect_with_result(&event_path(&id), done, t.cancel_done)
 }

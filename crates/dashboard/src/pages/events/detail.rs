@@ -22,7 +22,7 @@ use crate::{
     current_user::CurrentUser,
     format::{Badge, format_duration, format_size},
     lang::fill,
-    page::{NavItem, PageError, PageFrame, PageResult, render_page},
+    page::{NavItem, PageFrame, PageResult, render_page},
     translations::{CommonTexts, EventTexts, TimelineTexts},
 };
 
@@ -93,8 +93,7 @@ pub(super) async fn event_page(
     revealed: Option<RevealedEventData>,
 ) -> PageResult {
     let address = ApiPath::new(&["events", id]);
-    let mut event: EventDetails =
-        user.get(address).await.map_err(|error| user.page_error(error))?;
+    let mut event: EventDetails = user.get(address).await?;
     let is_revealed = revealed.is_some();
     let (body, has_masked_values, responses) = match revealed {
         Some(revealed) => {
@@ -108,8 +107,8 @@ pub(super) async fn event_page(
             (body, false, revealed.responses)
         }
         None => {
-            let found = read_body(user, ApiPath::new(&["events", id, "body"])).await;
-            let (body, has_masked_values) = found.map_err(|error| user.page_error(error))?;
+            let (body, has_masked_values) =
+                read_body(user, ApiPath::new(&["events", id, "body"])).await?;
             (body, has_masked_values, Vec::new())
         }
     };
@@ -160,15 +159,14 @@ async fn load_cards(
     event: &EventDetails,
     responses: &[RevealedResponse],
     masked_attributes: &EventAttributes,
-) -> Result<Vec<DeliveryCard>, PageError> {
+) -> Result<Vec<DeliveryCard>, ApiError> {
     let mut cards = Vec::new();
     for delivery in event.deliveries.iter().rev().take(CARDS_MAX) {
-        let found = user.get(ApiPath::new(&["deliveries", &delivery.id])).await;
-        let found = match found {
+        let found = match user.get(ApiPath::new(&["deliveries", &delivery.id])).await {
             Ok(found) => found,
             // Retention may remove a delivery meanwhile.
             Err(error) if error.is_not_found() => continue,
-            Err(error) => return Err(user.page_error(error)),
+            Err(error) => return Err(error),
         };
         let mut card = DeliveryCard::new(found, responses, user.new_idempotency_key(), user.lang());
         card.order_key = card.order_key.map(|key| mask_people(&key, masked_attributes));
@@ -258,7 +256,7 @@ pub(super) async fn download_sent_body(
 }
 
 async fn download(user: &CurrentUser, address: ApiPath, name: &str) -> PageResult {
-    let file = user.fetch(address).await.map_err(|error| user.page_error(error))?;
+    let file = user.fetch(address).await?;
     let name = format!("attachment; filename=\"{}.bin\"", percent_encode(name));
     let name = HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment"));
     let mut response = Response::new(Body::new(file.into_body()));
@@ -288,16 +286,14 @@ pub(super) async fn show_curl(
     user: CurrentUser,
     Path((id, delivery)): Path<(String, String)>,
 ) -> PageResult {
-    let failed = |error| user.page_error(error);
-    let details: DeliveryDetails =
-        user.get(ApiPath::new(&["deliveries", &delivery])).await.map_err(failed)?;
-    let event: EventDetails = user.get(ApiPath::new(&["events", &id])).await.map_err(failed)?;
+    let details: DeliveryDetails = user.get(ApiPath::new(&["deliveries", &delivery])).await?;
+    let event: EventDetails = user.get(ApiPath::new(&["events", &id])).await?;
     let t = EventTexts::of(user.lang());
     let name = details.delivery.destination.unwrap_or_default();
     let destination = user.get::<DestinationUrl>(ApiPath::new(&["destinations", &name])).await;
     let url = destination.ok().and_then(|destination| destination.url);
     let address = ApiPath::new(&["deliveries", &delivery, "body"]);
-    let (body, _) = read_body(&user, address).await.map_err(failed)?;
+    let (body, _) = read_body(&user, address).await?;
     let command = url.map(|url| {
         let lines = event.request.iter().flat_map(|request| &request.headers);
         let is_kind = |name: &str| name.eq_ignore_ascii_case("content-type");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use askama::Template;
-use axum::{Form, extract::Path};
+use axum::{Form, extract::Path, response::Response};
 use serde::Deserialize;
 
 use super::{actions::IdempotentForm, event_path};
@@ -69,8 +69,7 @@ pub(super) async fn show_comparison(
     Path((id, n)): Path<(String, u32)>,
 ) -> PageResult {
     let address = ApiPath::new(&["events", &id, "duplicates", &n.to_string()]);
-    let comparison: DuplicateComparison =
-        user.get(address).await.map_err(|error| user.page_error(error))?;
+    let comparison: DuplicateComparison = user.get(address).await?;
     let (lang, t) = (user.lang(), EventTexts::of(user.lang()));
     let method = match comparison.compared_as.as_deref() {
         Some("json") => t.compared_json,
@@ -107,16 +106,12 @@ pub(super) async fn deliver_anyway(
     user: CurrentUser,
     Path((id, n)): Path<(String, u32)>,
     Form(form): Form<IdempotentForm>,
-) -> PageResult {
+) -> Response {
     let address = ApiPath::new(&["events", &id, "duplicates", &n.to_string(), "deliver"]);
     let done = user.post_idempotent::<DeliveredAnyway>(address, None, &form.idempotency_key).await;
-    Ok(match done {
-        Ok(new) => user.redirect_with_notice(
-            &event_path(&new.event_id),
-            EventTexts::of(user.lang()).anyway_done,
-        ),
-        Err(error) => {
-            user.redirect_with_error(&format!("{}/duplicates/{n}", event_path(&id)), &error)
-        }
-    })
+    let next = match &done {
+        Ok(new) => event_path(&new.event_id),
+        Err(_) => format!("{}/duplicates/{n}", event_path(&id)),
+    };
+    user.redirect_with_result(&next, done, EventTexts::of(user.lang()).anyway_done)
 }

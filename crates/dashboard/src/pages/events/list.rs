@@ -22,30 +22,15 @@ use crate::{
     translations::{CommonTexts, EventListTexts},
 };
 
-/// Filter names and their API parameters.
-const KNOWN: [(&str, &str); 16] = [
-    ("status", "status"),
-    ("source", "source"),
-    ("dest", "destination"),
-    ("code", "code"),
-    ("class", "class"),
-    ("reason", "reason"),
-    ("kind", "kind"),
-    ("phone", "phone"),
-    ("key", "key"),
-    ("email", "email"),
-    ("chat", "chat"),
-    ("message", "message_id"),
-    ("since", "since"),
-    ("until", "until"),
-    ("body.", ""),
-    ("", "search"),
+const FILTERS: [&str; 16] = [
+    "status", "source", "dest", "code", "class", "reason", "kind", "phone", "key", "email", "chat",
+    "message", "since", "until", "body.", "",
 ];
 
 const LIST: ListDefinition = ListDefinition {
     path: "/events",
     name: "events",
-    known: &KNOWN,
+    known: &FILTERS,
     example: "status:dead source:shop since:1h",
 };
 
@@ -129,7 +114,7 @@ pub(super) async fn list_events(
     Query(query): Query<ListPageQuery>,
 ) -> PageResult {
     let t = EventListTexts::of(user.lang());
-    let frame = PageFrame::new(&user, NavItem::Events, t.title);
+    let frame = PageFrame::of_menu(&user, NavItem::Events);
     let FilteredList { bar, found, pager, .. } = LIST.load::<EventRow>(&user, &query).await?;
     // A full page does not mean that the search stopped early.
     let is_short = found.next_cursor.is_some() && found.data.len() < PAGE_ROWS;
@@ -165,11 +150,11 @@ pub(super) async fn export_events(
     let format = if query.format == "csv" { "csv" } else { "ndjson" };
     let address = ApiPath::new(&["events"]).with("format", format);
     let filter = FilterQuery::parse(&query.q);
-    let Ok(address) = filter.apply_to(address, &KNOWN, user.now()) else {
+    let Ok(address) = filter.apply_to(address, &FILTERS, user.now()) else {
         // The list shows which filter is unknown.
         return Ok(Redirect::to(&format!("/events?q={}", percent_encode(&query.q))).into_response());
     };
-    let mut file = user.fetch(address).await.map_err(|error| user.page_error(error))?;
+    let mut file = user.fetch(address).await?;
     let name = format!("attachment; filename=\"events.{format}\"");
     let name = HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment"));
     file.headers_mut().insert(header::CONTENT_DISPOSITION, name);

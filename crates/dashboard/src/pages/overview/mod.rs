@@ -25,7 +25,7 @@ use crate::{
     format::format_duration,
     lang::Lang,
     page::{NavItem, PageFrame, PageResult, render_page},
-    translations::{FailureTexts, OverviewTexts},
+    translations::{CommonTexts, FailureTexts, OverviewTexts},
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
@@ -69,15 +69,13 @@ async fn show_overview(
     headers: HeaderMap,
 ) -> PageResult {
     let t = OverviewTexts::of(user.lang());
-    let frame = PageFrame::new(&user, NavItem::Overview, t.title);
+    let frame = PageFrame::of_menu(&user, NavItem::Overview);
     let range = TimeRange::from_query(&query, user.now());
     let stats = user.get::<StatsSummary>(ApiPath::new(&["stats"]));
-    let gathered = tokio::try_join!(stats, OverviewMetrics::load(&user, range));
-    let (stats, metrics) = gathered.map_err(|error| user.page_error(error))?;
+    let (stats, metrics) = tokio::try_join!(stats, OverviewMetrics::load(&user, range))?;
     let problems = OverviewProblems::load(&user, &stats, range, t);
     let guide = FirstEventGuide::load(&user, &stats, &headers);
-    let gathered = tokio::try_join!(problems, guide);
-    let (problems, guide) = gathered.map_err(|error| user.page_error(error))?;
+    let (problems, guide) = tokio::try_join!(problems, guide)?;
     let lang = user.lang();
     let tiles = build_tiles(&stats, &metrics, range, t, lang);
     let charts = charts::build_charts(&metrics, t, lang);
@@ -93,6 +91,7 @@ fn build_tiles(
     lang: Lang,
 ) -> [OverviewTile; 6] {
     const NONE: &str = "–";
+    let c = CommonTexts::of(lang);
     let events = |filter: &str| format!("/events?q={}", crate::client::percent_encode(filter));
     let within = match range.preset_name {
         Some(preset) => format!("since:{preset}"),
@@ -143,7 +142,7 @@ fn build_tiles(
             path: events("status:scheduled"),
         },
         OverviewTile {
-            name: t.dead,
+            name: c.dead_letters,
             value: lang.number(stats.dlq_size),
             more: t.now,
             tone: if stats.dlq_size > 0 { "tone-bad" } else { "tone-ok" },

@@ -40,8 +40,7 @@ impl ReplayPage {
 
 pub(super) async fn show_replay(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     let t = ReplayTexts::of(user.lang());
-    let found = user.get::<ReplayJob>(ApiPath::new(&["replays", &id])).await;
-    let job = found.map_err(|error| user.page_error(error))?;
+    let job = user.get::<ReplayJob>(ApiPath::new(&["replays", &id])).await?;
     render_page(&ReplayPage { frame: PageFrame::new(&user, NavItem::Replays, t.job), t, job })
 }
 
@@ -59,8 +58,5 @@ pub(super) async fn change_replay(
         _ => return user.redirect_with_error(&page, &ApiError::default()),
     };
     let result = user.post::<Value>(ApiPath::new(&["replays", &id, &action]), None).await;
-    match result {
-        Ok(_) => user.redirect_with_notice(&page, notice),
-        Err(error) => user.redirect_with_error(&page, &error),
-    }
+    user.redirect_with_result(&page, result, notice)
 }

@@ -125,10 +125,9 @@ struct ReplaysQuery {
 async fn list_replays(user: CurrentUser, Query(query): Query<ReplaysQuery>) -> PageResult {
     let t = ReplayTexts::of(user.lang());
     let address = ApiPath::new(&["replays"]).with_some("cursor", query.cursor.as_deref());
-    let found: ApiList<ReplayJob> =
-        user.get(address).await.map_err(|error| user.page_error(error))?;
+    let found: ApiList<ReplayJob> = user.get(address).await?;
     let (cursor, next) = (query.cursor.as_deref(), found.next_cursor.as_deref());
     let pager = Pager::new("/replays".to_owned(), cursor, next);
-    let frame = PageFrame::new(&user, NavItem::Replays, t.title);
+    let frame = PageFrame::of_menu(&user, NavItem::Replays);
     render_page(&ReplaysPage { frame, t, jobs: found.data, pager })
 }

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use surehook_types::time::Timestamp;
 
 use crate::{
-    client::{ApiError, ApiList, ApiPath, percent_encode},
+    client::{ApiError, ApiPath, percent_encode},
     current_user::CurrentUser,
-    filter::FilterQuery,
+    filter::{FilterQuery, list_names},
     format::format_duration,
     lang::fill,
     page::{NavItem, PageFrame, PageResult, render_page},
@@ -24,20 +24,9 @@ use crate::{
 /// From this number of deliveries on, the user must type the count to confirm.
 const CONFIRM_COUNT_FROM: u64 = 100;
 
-/// Filter names and their API parameters.
-const KNOWN: [(&str, &str); 12] = [
-    ("dest", "destination"),
-    ("source", "source"),
-    ("reason", "reason"),
-    ("class", "class"),
-    ("code", "code"),
-    ("kind", "kind"),
-    ("key", "key"),
-    ("status", "status"),
-    ("group", "group"),
-    ("since", "since"),
-    ("until", "until"),
-    ("", "search"),
+const FILTERS: [&str; 12] = [
+    "dest", "source", "reason", "class", "code", "kind", "key", "status", "group", "since",
+    "until", "",
 ];
 
 /// Unknown fields are rejected: ignoring a misspelled filter would replay everything.
@@ -82,7 +71,7 @@ impl ReplayForm {
     /// The API request; the error is an unknown filter term.
     fn to_request(&self, now: Timestamp, dry_run: bool) -> Result<Value, String> {
         let mut filter = Map::new();
-        for (name, value) in FilterQuery::parse(&self.q).api_parameters(&KNOWN, now)? {
+        for (name, value) in FilterQuery::parse(&self.q).api_parameters(&FILTERS, now)? {
             filter.insert(name, Value::from(value));
         }
         let mut body = json!({ "verb": self.verb, "filter": filter, "dry_run": dry_run });
@@ -110,11 +99,6 @@ struct ReplayPreviewData {
     by_destination: BTreeMap<String, u64>,
 }
 
-#[derive(Deserialize)]
-struct NamedResource {
-    name: String,
-}
-
 #[derive(Template)]
 #[template(path = "replay_new.html")]
 struct NewReplayPage {
@@ -130,6 +114,10 @@ struct NewReplayPage {
 }
 
 impl NewReplayPage {
+    fn filter_names() -> String {
+        list_names(&FILTERS).join(" ")
+    }
+
     fn actions(&self) -> [(&'static str, &'static str); 3] {
         let t = self.t;
         [
@@ -164,10 +152,7 @@ pub(super) async fn show_form(
 ) -> PageResult {
     match form {
         Ok(Query(form)) => form_page(user, form, None).await,
-        Err(rejection) => {
-            let detail = rejection.body_text();
-            Err(user.page_error(ApiError { status: 400, detail }))
-        }
+        Err(rejection) => Err(ApiError { status: 400, detail: rejection.body_text() }),
     }
 }
 
@@ -179,23 +164,19 @@ async fn form_page(user: CurrentUser, form: ReplayForm, error: Option<ApiError>)
     let mut problem = error;
     let t = ReplayTexts::of(user.lang());
     let frame = PageFrame::new(&user, NavItem::Replays, t.new);
-    let address = ApiPath::new(&["destinations"]).with("limit", "200");
-    let found = user.get::<ApiList<NamedResource>>(address).await.unwrap_or_default();
-    let destinations = found.data.into_iter().map(|destination| destination.name).collect();
+    let destinations = user.resource_names("destinations").await.unwrap_or_default();
     // Preview and replay use the same time.
     let now = user.now();
     let mut preview = None;
     match form.to_request(now, true) {
         Err(unknown) => {
-            let known: Vec<_> = KNOWN.iter().filter(|(name, _)| !name.is_empty()).collect();
-            let known: Vec<_> = known.iter().map(|(name, _)| format!("{name}:")).collect();
-            let detail = fill(frame.c.unknown_filter, &[&unknown, &known.join(" ")]);
-            problem = Some(ApiError { detail, ..ApiError::default() });
+            let known = list_names(&FILTERS).join(" ");
+            problem = Some(ApiError::local(fill(frame.c.unknown_filter, &[&unknown, &known])));
         }
         Ok(body) => {
             match user.post::<ReplayPreviewData>(ApiPath::new(&["replays"]), Some(body)).await {
                 Ok(found) => preview = Some(found),
-                Err(error) if error.status == 403 => return Err(user.page_error(error)),
+                Err(error) if error.status == 403 => return Err(error),
                 Err(error) => problem = problem.or(Some(error)),
             }
         }
@@ -234,8 +215,8 @@ pub(super) async fn start_replay(user: CurrentUser, Form(form): Form<ReplayForm>
         && (typed.is_empty() || typed != form.shown)
         && typed != count.to_string()
     {
-        let detail = fill(t.confirm_wrong, &[&count]);
-        return form_page(user, form, Some(ApiError { detail, ..ApiError::default() })).await;
+        let error = ApiError::local(fill(t.confirm_wrong, &[&count]));
+        return form_page(user, form, Some(error)).await;
     }
     let Ok(body) = form.to_request(now, false) else { return form_page(user, form, None).await };
     match user

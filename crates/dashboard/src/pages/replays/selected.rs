@@ -1,7 +1,6 @@
 //! Replays deliveries and events selected in a list.
 
-use axum::response::Response;
-use bytes::Bytes;
+use axum::{Form, response::Response};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,7 +15,7 @@ use crate::{
 /// More than one page of a list.
 const SELECTED_MAX: usize = 200;
 
-/// Fields with checkboxes repeat a name, which `axum::Form` does not support.
+/// The fields of the form. Checkboxes repeat a name, which a derived `Deserialize` does not support.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Selection {
     deliveries: Vec<String>,
@@ -26,9 +25,9 @@ struct Selection {
 }
 
 impl Selection {
-    fn read(body: &[u8]) -> Self {
+    fn new(fields: Vec<(String, String)>) -> Self {
         let mut selection = Self::default();
-        for (name, value) in form_pairs(body) {
+        for (name, value) in fields {
             match name.as_str() {
                 "delivery" => selection.deliveries.push(value),
                 "event" => selection.events.push(value),
@@ -43,35 +42,6 @@ impl Selection {
     }
 }
 
-fn form_pairs(body: &[u8]) -> impl Iterator<Item = (String, String)> + '_ {
-    body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = match pair.iter().position(|byte| *byte == b'=') {
-            Some(at) => (&pair[..at], &pair[at + 1..]),
-            None => (pair, &b""[..]),
-        };
-        (percent_decode(name), percent_decode(value))
-    })
-}
-
-fn percent_decode(text: &[u8]) -> String {
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
-        let pair = (digit(text.get(at + 1)), digit(text.get(at + 2)));
-        match (byte, pair) {
-            (b'%', (Some(high), Some(low))) => {
-                bytes.push(u8::try_from(high * 16 + low).unwrap_or(b'?'));
-                at += 2;
-            }
-            (b'+', _) => bytes.push(b' '),
-            (other, _) => bytes.push(*other),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[derive(Deserialize)]
 struct EventDeliveries {
     #[serde(default)]
@@ -84,9 +54,12 @@ struct DeliveryState {
     status: String,
 }
 
-pub(super) async fn replay_selected(user: CurrentUser, body: Bytes) -> Response {
+pub(super) async fn replay_selected(
+    user: CurrentUser,
+    Form(fields): Form<Vec<(String, String)>>,
+) -> Response {
     let t = ReplayTexts::of(user.lang());
-    let selection = Selection::read(&body);
+    let selection = Selection::new(fields);
     let next = local_path(&selection.next);
     let mut deliveries = selection.deliveries;
     for event in &selection.events {
@@ -100,8 +73,7 @@ pub(super) async fn replay_selected(user: CurrentUser, body: Bytes) -> Response 
     deliveries.sort();
     deliveries.dedup();
     if deliveries.is_empty() {
-        let error = ApiError { detail: t.nothing_selected.to_owned(), ..ApiError::default() };
-        return user.redirect_with_error(next, &error);
+        return user.redirect_with_error(next, &ApiError::local(t.nothing_selected));
     }
     let (mut done, mut refused) = (0_usize, Vec::new());
     let idempotency_key = if selection.idempotency_key.is_empty() {
@@ -123,26 +95,28 @@ pub(super) async fn replay_selected(user: CurrentUser, body: Bytes) -> Response 
         None => user.redirect_with_notice(next, summary),
         Some(first) => {
             let detail = format!("{summary} {}", fill(t.selected_first, &[first]));
-            user.redirect_with_error(next, &ApiError { detail, ..ApiError::default() })
+            user.redirect_with_error(next, &ApiError::local(detail))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::Query;
+
     use super::*;
 
     #[test]
     fn repeated_checkbox_fields_are_all_read() {
-        let body =
-            b"idempotency_key=a1&delivery=dlv_1&next=%2Fdead-letters%2Fall%3Fq%3Da%2Bb+c&delivery=dlv_2&&x";
+        let body = "idempotency_key=a1&delivery=dlv_1&next=%2Fdead-letters%2Fall%3Fq%3Da%2Bb+c&delivery=dlv_2&&x&event=100%zz%4";
+        let address = format!("/?{body}").parse().unwrap();
+        let Query(fields) = Query::try_from_uri(&address).unwrap();
         let expected = Selection {
             deliveries: vec!["dlv_1".to_owned(), "dlv_2".to_owned()],
-            events: Vec::new(),
+            events: vec!["100%zz%4".to_owned()],
             idempotency_key: "a1".to_owned(),
             next: "/dead-letters/all?q=a+b c".to_owned(),
         };
-        assert_eq!(Selection::read(body), expected);
-        assert_eq!(percent_decode(b"100%zz%4"), "100%zz%4");
+        assert_eq!(Selection::new(fields), expected);
     }
 }

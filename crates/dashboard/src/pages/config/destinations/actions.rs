@@ -81,7 +81,7 @@ async fn run_action(
     let body = (action != "probe").then_some(payload);
     match user.post::<Value>(ApiPath::new(&["destinations", name, action]), body).await {
         Ok(answer) => Ok(user.redirect_with_notice(&back, notice(&answer))),
-        Err(error) if !is_correctable(&error) => Err(user.page_error(error)),
+        Err(error) if !is_correctable(&error) => Err(error),
         Err(error) => match forms {
             Some(forms) => {
                 destination_page(user, name, PageForms { lane_error: Some(error), ..forms }).await
@@ -115,7 +115,7 @@ pub(super) async fn test_destination(
             Ok(body) => json!({ "destination": name, "type": "test", "body": body }),
             Err(error) => {
                 let detail = fill(FormTexts::of(user.lang()).invalid_json, &[&error]);
-                let error = ApiError { detail, ..ApiError::default() };
+                let error = ApiError::local(detail);
                 return test_page_with_error(&user, &name, form, error).await;
             }
         }
@@ -128,7 +128,7 @@ pub(super) async fn test_destination(
             let id = sent["id"].as_str().unwrap_or_default();
             Ok(user.redirect_with_notice(&format!("/events/{}", percent_encode(id)), t.test_sent))
         }
-        Err(error) if !is_correctable(&error) => Err(user.page_error(error)),
+        Err(error) if !is_correctable(&error) => Err(error),
         Err(error) => test_page_with_error(&user, &name, form, error).await,
     }
 }

@@ -36,10 +36,8 @@ struct DestinationsPage {
 
 pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
-    let failed = |error| user.page_error(error);
-    let destinations: ApiList<DestinationItem> =
-        user.get(ApiPath::new(&["destinations"])).await.map_err(failed)?;
-    let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await.map_err(failed)?;
+    let destinations: ApiList<DestinationItem> = user.get(ApiPath::new(&["destinations"])).await?;
+    let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await?;
     let with_charts = destinations.data.len() <= CHARTS_MAX;
     let mut rows = Vec::with_capacity(destinations.data.len());
     for mut destination in destinations.data {
@@ -64,7 +62,7 @@ pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
         });
     }
     render_page(&DestinationsPage {
-        frame: PageFrame::new(&user, NavItem::Destinations, t.title),
+        frame: PageFrame::of_menu(&user, NavItem::Destinations),
         t,
         rows,
     })

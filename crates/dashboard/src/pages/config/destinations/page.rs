@@ -103,13 +103,11 @@ pub(super) async fn destination_page(
     forms: PageForms,
 ) -> PageResult {
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
-    let failed = |error| user.page_error(error);
     let address = ApiPath::new(&["destinations", name]);
-    let (mut resource, tag) = user.get_with_etag::<Value>(address).await.map_err(failed)?;
-    let unreadable = |_| user.page_error(ApiError { status: 500, ..ApiError::default() });
+    let (mut resource, tag) = user.get_with_etag::<Value>(address).await?;
     let mut destination: DestinationItem =
-        serde_json::from_value(resource.clone()).map_err(unreadable)?;
-    let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await.map_err(failed)?;
+        serde_json::from_value(resource.clone()).map_err(ApiError::unexpected)?;
+    let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await?;
     let numbers = stats.destinations.into_iter().find(|numbers| numbers.name == destination.name);
     let numbers = numbers.unwrap_or_default();
     destination.url = mask_url_secrets(&destination.url);
@@ -129,8 +127,8 @@ pub(super) async fn destination_page(
         is_running: destination.state.as_ref().is_some_and(|state| state.pause.is_none()),
         delete_dialog: DeleteDialog::new(e, "destinations", &destination.name, tag, text),
         path: format!("/destinations/{}", percent_encode(&destination.name)),
-        tiles: load_tiles(user, &destination.name, &numbers).await.map_err(failed)?,
-        last: load_last_failure(user, &destination.name).await.map_err(failed)?,
+        tiles: load_tiles(user, &destination.name, &numbers).await?,
+        last: load_last_failure(user, &destination.name).await?,
         takes_messages: kind_of(&spec).family() == DestinationFamily::Channel,
         spec: serde_json::to_string_pretty(&spec).unwrap_or_default(),
         forms,

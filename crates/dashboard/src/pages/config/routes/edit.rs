@@ -16,9 +16,9 @@ use super::{
 use crate::{
     client::{ApiError, ApiPath, percent_encode},
     current_user::CurrentUser,
-    lang::fill,
+    lang::{Lang, fill},
     page::{PageResult, render_page},
-    translations::{FormTexts, RouteTexts},
+    translations::{CommonTexts, FormTexts, RouteTexts},
 };
 
 pub(super) async fn show_new(user: CurrentUser, Query(form): Query<RouteForm>) -> PageResult {
@@ -30,8 +30,7 @@ pub(super) async fn show_new(user: CurrentUser, Query(form): Query<RouteForm>) -
 
 pub(super) async fn show_edit(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     require_admin(&user)?;
-    let found = user.get_with_etag::<RouteItem>(ApiPath::new(&["routes", &id])).await;
-    let (route, tag) = found.map_err(|error| user.page_error(error))?;
+    let (route, tag) = user.get_with_etag::<RouteItem>(ApiPath::new(&["routes", &id])).await?;
     let form = RouteForm {
         id: Some(route.id),
         tag,
@@ -67,15 +66,15 @@ pub(super) async fn save_route(user: CurrentUser, Form(mut form): Form<RouteForm
             return Ok(user.redirect_with_notice("/routes", fill(e.saved, &[&name])));
         }
         Err(error) if is_correctable(&error) => error,
-        Err(error) => return Err(user.page_error(error)),
+        Err(error) => return Err(error),
     };
     let is_conflict = error.status == 412;
     let differences = match &form.id {
         Some(id) if is_conflict => {
-            let current = user.get_with_etag::<RouteItem>(ApiPath::new(&["routes", id])).await;
-            let (current, tag) = current.map_err(|error| user.page_error(error))?;
+            let (current, tag) =
+                user.get_with_etag::<RouteItem>(ApiPath::new(&["routes", id])).await?;
             form.tag = tag;
-            list_differences(&current, &form, RouteTexts::of(user.lang()))
+            list_differences(&current, &form, user.lang())
         }
         _ => Vec::new(),
     };
@@ -91,12 +90,13 @@ pub(super) async fn save_route(user: CurrentUser, Form(mut form): Form<RouteForm
 fn list_differences(
     current: &RouteItem,
     form: &RouteForm,
-    t: &'static RouteTexts,
+    lang: Lang,
 ) -> Vec<(&'static str, String)> {
+    let (t, c) = (RouteTexts::of(lang), CommonTexts::of(lang));
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     [
-        (t.from, current.from.clone(), &form.from),
-        (t.to, current.to.clone(), &form.to),
+        (c.source, current.from.clone(), &form.from),
+        (c.destination, current.to.clone(), &form.to),
         (t.filter, text(&current.filter), &form.filter),
         (t.transform, text(&current.transform), &form.transform),
     ]
@@ -117,16 +117,12 @@ pub(super) async fn delete_route(
     Path(id): Path<String>,
     Form(form): Form<DeleteRouteForm>,
 ) -> PageResult {
-    let e = FormTexts::of(user.lang());
     let address = ApiPath::new(&["routes", &id]);
     match user.call_if_match::<Value>(Method::DELETE, address, None, &form.tag).await {
-        Ok(_) => Ok(user.redirect_with_notice(
-            "/routes",
-            fill(e.deleted, &[&RouteTexts::of(user.lang()).route]),
-        )),
+        Ok(_) => Ok(user.redirect_with_notice("/routes", RouteTexts::of(user.lang()).deleted)),
         Err(error) if error.status == 412 => {
             Ok(user.redirect_with_error(&format!("/routes/{}/edit", percent_encode(&id)), &error))
         }
-        Err(error) => Err(user.page_error(error)),
+        Err(error) => Err(error),
     }
 }

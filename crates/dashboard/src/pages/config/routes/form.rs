@@ -7,14 +7,13 @@ use serde_json::{Map, Value};
 
 use super::{
     super::{DeleteDialog, recent_event::RecentEvent},
-    resource_names,
     trial::{RouteTrialData, RouteTrialView},
 };
 use crate::{
-    client::{ApiList, ApiPath},
+    client::{ApiError, ApiList, ApiPath},
     current_user::CurrentUser,
     lang::fill,
-    page::{NavItem, PageError, PageFrame, PageResult, render_page},
+    page::{NavItem, PageFrame, PageResult, render_page},
     translations::{FormTexts, RouteTexts},
 };
 
@@ -81,10 +80,10 @@ pub(super) async fn route_page(
     user: &CurrentUser,
     mut form: RouteForm,
     title: String,
-) -> Result<RoutePage, PageError> {
+) -> Result<RoutePage, ApiError> {
     let (t, e) = (RouteTexts::of(user.lang()), FormTexts::of(user.lang()));
     let (sources, destinations) =
-        (resource_names(user, "sources").await?, resource_names(user, "destinations").await?);
+        (user.resource_names("sources").await?, user.resource_names("destinations").await?);
     if !sources.contains(&form.from) {
         // Prefers the source with the newest event, so that there is an event to test with.
         let newest = ApiPath::new(&["events"]).with("limit", "1");
@@ -95,8 +94,7 @@ pub(super) async fn route_page(
     }
     let mut events = Vec::new();
     if !form.from.is_empty() {
-        let newest = RecentEvent::load_newest(user, &form.from, EVENTS_MAX).await;
-        events = newest.map_err(|error| user.page_error(error))?;
+        events = RecentEvent::load_newest(user, &form.from, EVENTS_MAX).await?;
     }
     let is_there = events.iter().any(|event| event.id == form.event);
     if !is_there && (!form.event.is_empty() || form.body.trim().is_empty()) {

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::{RouteItem, resource_names};
+use super::RouteItem;
 use crate::{
     client::{ApiList, ApiPath},
     current_user::CurrentUser,
@@ -27,17 +27,15 @@ struct RoutesPage {
 
 pub(super) async fn list_routes(user: CurrentUser) -> PageResult {
     let (t, e) = (RouteTexts::of(user.lang()), FormTexts::of(user.lang()));
-    let found = user.get::<ApiList<RouteItem>>(ApiPath::new(&["routes"])).await;
-    let mut routes = found.map_err(|error| user.page_error(error))?.data;
+    let mut routes = user.get::<ApiList<RouteItem>>(ApiPath::new(&["routes"])).await?.data;
     routes.sort_by(|a, b| (&a.to, &a.id).cmp(&(&b.to, &b.id)));
-    let sources = resource_names(&user, "sources").await?;
-    let can_create =
-        !sources.is_empty() && !resource_names(&user, "destinations").await?.is_empty();
+    let sources = user.resource_names("sources").await?;
+    let can_create = !sources.is_empty() && !user.resource_names("destinations").await?.is_empty();
     let group = |from: String| {
         let of_source = routes.iter().filter(|route| route.from == from).cloned().collect();
         SourceRoutes { from, routes: of_source }
     };
     let groups = sources.into_iter().map(group).collect();
-    let frame = PageFrame::new(&user, NavItem::Routes, t.title);
+    let frame = PageFrame::of_menu(&user, NavItem::Routes);
     render_page(&RoutesPage { frame, t, e, groups, can_create })
 }

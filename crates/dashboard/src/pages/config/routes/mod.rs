@@ -13,12 +13,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use crate::{
-    Dashboard,
-    client::{ApiList, ApiPath},
-    current_user::CurrentUser,
-    page::PageError,
-};
+use crate::Dashboard;
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
@@ -37,18 +32,4 @@ struct RouteItem {
     to: String,
     filter: Option<String>,
     transform: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct NamedResource {
-    name: String,
-}
-
-/// Sorted names of all sources or destinations.
-async fn resource_names(user: &CurrentUser, what: &str) -> Result<Vec<String>, PageError> {
-    let found = user.get::<ApiList<NamedResource>>(ApiPath::new(&[what])).await;
-    let found = found.map_err(|error| user.page_error(error))?;
-    let mut names: Vec<String> = found.data.into_iter().map(|named| named.name).collect();
-    names.sort();
-    Ok(names)
 }

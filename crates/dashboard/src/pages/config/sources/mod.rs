@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Dashboard,
-    client::{ApiList, ApiPath, percent_encode},
+    client::{ApiError, ApiList, ApiPath, percent_encode},
     current_user::CurrentUser,
     lang::fill,
     page::{NavItem, PageFrame, PageResult, render_page},
@@ -62,8 +62,7 @@ struct SourcesPage {
 
 async fn list_sources(user: CurrentUser, headers: HeaderMap) -> PageResult {
     let t = SourceTexts::of(user.lang());
-    let sources: ApiList<SourceItem> =
-        user.get(ApiPath::new(&["sources"])).await.map_err(|t| user.page_error(t))?;
+    let sources: ApiList<SourceItem> = user.get(ApiPath::new(&["sources"])).await?;
     let with_charts = sources.data.len() <= CHARTS_MAX;
     let base = user.ingest_base(&headers);
     let mut rows = Vec::with_capacity(sources.data.len());
@@ -80,7 +79,7 @@ async fn list_sources(user: CurrentUser, headers: HeaderMap) -> PageResult {
             source,
         });
     }
-    render_page(&SourcesPage { frame: PageFrame::new(&user, NavItem::Sources, t.title), t, rows })
+    render_page(&SourcesPage { frame: PageFrame::of_menu(&user, NavItem::Sources), t, rows })
 }
 
 fn ingest_url(base: &str, name: &str) -> String {
@@ -122,25 +121,21 @@ async fn show_source(
     headers: HeaderMap,
 ) -> PageResult {
     let (t, e) = (SourceTexts::of(user.lang()), FormTexts::of(user.lang()));
-    let failed = |error| user.page_error(error);
-    let (resource, tag) =
-        user.get_with_etag::<Value>(ApiPath::new(&["sources", &name])).await.map_err(failed)?;
-    let source: SourceItem = serde_json::from_value(resource.clone()).map_err(|_| {
-        user.page_error(crate::client::ApiError { status: 500, ..Default::default() })
-    })?;
-    let events =
-        RecentEvent::load_newest(&user, &source.name, RECENT_LIMIT).await.map_err(failed)?;
+    let (resource, tag) = user.get_with_etag::<Value>(ApiPath::new(&["sources", &name])).await?;
+    let source: SourceItem =
+        serde_json::from_value(resource.clone()).map_err(ApiError::unexpected)?;
+    let events = RecentEvent::load_newest(&user, &source.name, RECENT_LIMIT).await?;
     let refused = ApiPath::new(&["requests"])
         .with("source", &source.name)
         .with("outcome", "refused")
         .with("limit", RECENT_LIMIT);
-    let refused: ApiList<RefusedItem> = user.get(refused).await.map_err(failed)?;
+    let refused: ApiList<RefusedItem> = user.get(refused).await?;
     let mut numbers = Vec::new();
     for (metric, label) in
         [("accepted", t.accepted), ("duplicates", t.duplicates), ("no_key", t.no_key)]
     {
         let series = DaySeries::load(&user, metric, "source", &source.name).await;
-        let series = series.map_err(failed)?;
+        let series = series?;
         numbers.push((label, user.lang().number(series.total.value), series.sparkline()));
     }
     let base = user.ingest_base(&headers);

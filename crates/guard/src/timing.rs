@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Duration of the stages of an HTTP attempt, as far as they were reached; all empty for other
 /// protocols.
@@ -40,7 +40,7 @@ impl AttemptTiming {
 }
 
 /// Time per stage of an attempt, in whole milliseconds. A stage that was not reached is null.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Timing")]
 pub struct AttemptTimingView {
     /// Name resolution.

@@ -192,7 +192,7 @@ pub struct MediaContent {
 }
 
 /// How a media file is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MediaKind {
     /// Image.

@@ -47,7 +47,7 @@ mod tests;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap as _};
 use sha2::{Digest, Sha256};
 
 /// Most attributes of one event. Further ones are dropped.
@@ -307,9 +307,16 @@ impl Attributes {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Parses the stored format. Unknown names are ignored, as a later version may have written them.
+    /// Parses the stored format.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
-        let stored: BTreeMap<String, Vec<String>> = serde_json::from_str(text)?;
+        serde_json::from_str(text)
+    }
+}
+
+/// Unknown names are ignored, as a later version may have written them.
+impl<'de> Deserialize<'de> for Attributes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let stored = BTreeMap::<String, Vec<String>>::deserialize(deserializer)?;
         let mut attributes = Self::default();
         for (name, values) in &stored {
             let Some(name) = AttributeName::parse(name) else { continue };

@@ -1,0 +1,84 @@
+//! Deliveries and their attempts.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_core::delivery::state::DeliveryStatus;
+use surehook_guard::timing::AttemptTimingView;
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
+use surehook_types::{
+    ids::{AttemptId, DeliveryId, EventId, GroupId},
+    time::Timestamp,
+};
+
+/// The delivery of one event to one destination.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Delivery")]
+pub struct DeliveryResponse {
+    pub id: DeliveryId,
+    pub event: EventId,
+    /// Name of the destination; null if it was deleted.
+    pub destination: Option<String>,
+    pub status: DeliveryStatus,
+    /// Ordering key, if the destination delivers in order.
+    pub order_key: Option<String>,
+    /// Why the delivery is dead, or was before it was replayed.
+    pub reason: Option<DeadReason>,
+    pub attempts: u32,
+    pub created_at: Timestamp,
+    pub due_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub replay_of: Option<DeliveryId>,
+    pub replayed_by: Option<DeliveryId>,
+    /// Id of the sent message at the provider; its status updates carry it as `message_id`.
+    pub sent_id: Option<String>,
+    /// Dead letter group, while the delivery is dead.
+    pub group: Option<GroupId>,
+}
+
+/// A delivery with all its attempts.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DeliveryWithAttempts {
+    #[serde(flatten)]
+    pub delivery: DeliveryResponse,
+    /// Whether retention has removed the attempts.
+    pub attempts_removed: bool,
+    /// Oldest first.
+    pub attempt_list: Vec<AttemptResponse>,
+}
+
+/// One delivery attempt.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Attempt")]
+pub struct AttemptResponse {
+    pub id: AttemptId,
+    pub number: u32,
+    pub started_at: Timestamp,
+    pub took_ms: u64,
+    /// Duration of each phase.
+    pub timing: AttemptTimingView,
+    /// HTTP status of the response.
+    pub status: Option<u16>,
+    /// Why there was no response.
+    pub failure: Option<AttemptFailure>,
+    /// Failure class; null for a success.
+    pub class: Option<FailureClass>,
+    pub detail: Option<String>,
+    /// Beginning of the response body, secrets masked.
+    pub response: String,
+    /// Number of masked values in the response.
+    pub masked: usize,
+    /// What followed: `succeeded`, `retry` or `dead`; null for attempts recorded by old versions.
+    #[schemars(regex(pattern = "^(succeeded|retry|dead)$"))]
+    pub next: Option<String>,
+    /// Time of the next attempt.
+    pub next_at: Option<Timestamp>,
+    /// Why the next attempt is at that time; null without a retry and for attempts recorded by old
+    /// versions.
+    pub next_why: Option<ScheduleReason>,
+}
+
+/// The new delivery that a replay created.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayedAs {
+    pub delivery_id: DeliveryId,
+}

@@ -1,0 +1,212 @@
+//! Events and their duplicates.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use surehook_types::{
+    ids::{AttemptId, DeliveryId, EventId, RequestId},
+    time::Timestamp,
+};
+use surehook_webhooks::attribute::{Attributes, EventKind};
+
+use crate::{BodyContent, HeaderField, ListResponse, deliveries::DeliveryResponse};
+
+/// An event without its body.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Event")]
+pub struct EventResponse {
+    pub id: EventId,
+    pub request_id: RequestId,
+    /// Name of the source; null if it was deleted.
+    pub source: Option<String>,
+    /// Deduplication key.
+    pub key: Option<String>,
+    pub no_key: bool,
+    /// Event type, if the source's provider reports one.
+    pub kind: Option<EventKind>,
+    /// Searchable attributes.
+    pub attributes: Attributes,
+    pub received_at: Timestamp,
+    pub body_bytes: u64,
+    /// Number of duplicates received.
+    pub duplicate_count: u64,
+    pub last_duplicate_at: Option<Timestamp>,
+    /// Whether retention has removed the body.
+    pub body_removed: bool,
+}
+
+/// An event in a list.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ListedEvent {
+    #[serde(flatten)]
+    pub event: EventResponse,
+    /// Number of deliveries per status; statuses without deliveries are omitted.
+    pub deliveries: BTreeMap<String, u64>,
+}
+
+/// One page of events, and how far the search went.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct EventList {
+    #[serde(flatten)]
+    pub page: ListResponse<ListedEvent>,
+    pub searched: SearchProgress,
+}
+
+/// Progress of a search. A search that finds little returns a short page after a while.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SearchProgress {
+    /// Number of events examined.
+    pub events: usize,
+    /// When the oldest examined event was received; null if there was none.
+    pub until: Option<Timestamp>,
+}
+
+/// An event with its deliveries, duplicates and timeline.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "EventDetail")]
+pub struct EventDetailResponse {
+    #[serde(flatten)]
+    pub event: EventResponse,
+    /// SHA-256 of the body.
+    pub sha256: String,
+    /// The HTTP request; null if the body was removed.
+    pub request: Option<RequestHeadResponse>,
+    /// Oldest first.
+    pub deliveries: Vec<DeliveryResponse>,
+    /// First sightings of duplicates, oldest first.
+    pub duplicates: Vec<DuplicateResponse>,
+    /// Timeline, oldest first.
+    pub decisions: Vec<TimelineEntryResponse>,
+}
+
+/// One entry of an event's timeline.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TimelineEntry")]
+pub struct TimelineEntryResponse {
+    pub at: Timestamp,
+    /// What happened. Stable, for programs.
+    pub kind: String,
+    /// What happened, for people.
+    pub text: String,
+    /// The delivery concerned.
+    pub delivery: Option<DeliveryId>,
+    /// Further data, depending on `kind`.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    #[schemars(with = "Map<String, Value>")]
+    pub detail: Value,
+}
+
+/// Head of an HTTP request.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RequestHead")]
+pub struct RequestHeadResponse {
+    pub path: String,
+    pub query: Option<String>,
+    pub remote: String,
+    pub headers: Vec<HeaderField>,
+}
+
+/// One sighting of a duplicate.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Duplicate")]
+pub struct DuplicateResponse {
+    /// Number of the duplicate within its event. Never changes.
+    pub n: u32,
+    pub seen_at: Timestamp,
+    pub bytes_differ: bool,
+    /// The body, if it differs from the event's; secrets masked.
+    pub body: Option<BodyContent>,
+    /// The body is stored but omitted here, because an event shows up to 256 KiB of duplicate bodies.
+    /// Compare the duplicate to see the differences.
+    pub body_left_out: bool,
+    /// Number of masked values in the body.
+    pub masked: usize,
+    /// The event created from it, if it was delivered anyway.
+    pub delivered_as: Option<EventId>,
+}
+
+/// A duplicate compared with its event.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DuplicateComparison {
+    pub n: u32,
+    /// When the duplicate was received.
+    pub at: Timestamp,
+    /// Time since the event was received, in milliseconds.
+    pub gap_ms: u64,
+    /// Whether the bodies are equal, byte for byte.
+    pub same_bytes: bool,
+    /// Whether the body is still stored, so that the duplicate can be delivered.
+    pub body_kept: bool,
+    /// The event created from it, if it was delivered anyway.
+    pub delivered_as: Option<EventId>,
+    /// How the bodies were compared: `json` by structure, `text` by lines, or `bytes`; null if they are
+    /// equal or no longer stored.
+    pub compared_as: Option<String>,
+    /// Differences in the order of the bodies, at most 200. If empty, JSON bodies differ only in
+    /// formatting or in masked values.
+    pub diff: Vec<DuplicateDifference>,
+    /// Whether a value, the list or the comparison was cut off.
+    pub truncated: bool,
+    /// Number of masked values in both bodies. Masked values count as equal.
+    pub masked: usize,
+}
+
+/// One difference between an event and its duplicate.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DuplicateDifference {
+    /// JSON pointer into the duplicate, or into the event for a removed value; `line N` or `byte N` if
+    /// the bodies are not JSON.
+    pub path: String,
+    /// `added`, `removed` or `changed`.
+    pub change: String,
+    /// Value in the event: JSON text of at most 1000 characters, lines, or bytes in hex. Null if added.
+    pub before: Option<String>,
+    /// Value in the duplicate. Null if removed.
+    pub after: Option<String>,
+}
+
+/// The event created from a duplicate.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DeliverDuplicateResponse {
+    pub event_id: EventId,
+}
+
+/// An event with its secrets.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RevealedEvent")]
+pub struct RevealEventResponse {
+    pub id: EventId,
+    pub key: Option<String>,
+    pub attributes: Attributes,
+    /// The HTTP request; null if the body was removed.
+    pub request: Option<RequestHeadResponse>,
+    /// The exact body; null if retention has removed it.
+    pub body: Option<BodyContent>,
+    pub body_removed: bool,
+    /// Stored bodies of duplicates that differ, oldest first.
+    pub duplicates: Vec<RevealedDuplicate>,
+    /// Whether bodies beyond 256 KiB were omitted.
+    pub duplicates_left_out: bool,
+    /// Stored responses to attempts, newest first.
+    pub answers: Vec<RevealedResponse>,
+    /// Whether responses were omitted.
+    pub answers_left_out: bool,
+}
+
+/// Body of a duplicate that differs.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RevealedDuplicate {
+    pub seen_at: Timestamp,
+    pub body: BodyContent,
+}
+
+/// Response to an attempt.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RevealedResponse {
+    pub delivery: DeliveryId,
+    pub attempt: AttemptId,
+    pub number: u32,
+    pub response: BodyContent,
+}

@@ -1,0 +1,38 @@
+//! The gateway itself: version and settings, and deliveries to its built-in test destination.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_types::{
+    ids::EventId,
+    time::{HumanDuration, Timestamp},
+};
+
+use crate::{BodyContent, HeaderField};
+
+/// Version and settings of this gateway.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "About")]
+pub struct AboutResponse {
+    pub version: String,
+    /// Current time of the gateway's clock.
+    pub now: Timestamp,
+    /// URL at which senders reach the gateway, if set.
+    pub public_url: Option<String>,
+    /// How long events are kept, unless their source overrides it.
+    pub retention: HumanDuration,
+    /// Largest request body, unless the source overrides it.
+    pub body_bytes_max: usize,
+}
+
+/// One delivery as the destination received it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "InboxDelivery")]
+pub struct InboxDeliveryResponse {
+    pub arrived_at: Timestamp,
+    pub event: EventId,
+    pub headers: Vec<HeaderField>,
+    /// The first 16 KiB, secrets masked.
+    pub body: BodyContent,
+    /// Number of masked values in the body.
+    pub masked: usize,
+}

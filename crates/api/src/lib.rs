@@ -1,0 +1,102 @@
+//! The HTTP API: the types of its requests and responses, and calls for its clients.
+//!
+//! The server builds these types, and the OpenAPI document is generated from them. The dashboard and
+//! the CLI read them: each function in [`calls`] describes one operation, and a [`Transport`] makes
+//! the call, inside the process or over HTTP.
+
+pub mod calls;
+mod client;
+pub mod configuration;
+pub mod dead_letters;
+pub mod deliveries;
+pub mod events;
+pub mod gateway;
+pub mod messages;
+pub mod quarantine;
+pub mod replays;
+pub mod requests;
+pub mod resources;
+pub mod stats;
+pub mod tokens;
+
+use data_encoding::BASE64;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use client::{ApiCall, ApiError, Transport, percent_encode};
+
+/// An error response (RFC 9457).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub struct ProblemBody {
+    /// `urn:surehook:` followed by the code.
+    pub r#type: String,
+    /// Reason phrase of the status.
+    pub title: String,
+    pub status: u16,
+    /// Machine-readable error code. Stable.
+    pub code: String,
+    /// What is wrong and what to do, for people. The text may change.
+    pub detail: String,
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "{T}List")]
+pub struct ListResponse<T> {
+    pub data: Vec<T>,
+    /// Pass it as `cursor` to get the next page; null on the last page. A page may be short without
+    /// being the last.
+    pub next_cursor: Option<String>,
+}
+
+impl<T> Default for ListResponse<T> {
+    fn default() -> Self {
+        Self { data: Vec::new(), next_cursor: None }
+    }
+}
+
+/// Bytes, as text if they are valid UTF-8.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum BodyContent {
+    Text {
+        text: String,
+    },
+    /// For bytes that are not UTF-8.
+    Base64 {
+        /// RFC 4648, with padding.
+        base64: String,
+    },
+}
+
+impl BodyContent {
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Text { text } => text.clone().into_bytes(),
+            Self::Base64 { base64 } => BASE64.decode(base64.as_bytes()).unwrap_or_default(),
+        }
+    }
+
+    /// As text; invalid UTF-8 is replaced.
+    pub fn to_text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+}
+
+impl From<&[u8]> for BodyContent {
+    fn from(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text { text: text.to_owned() },
+            Err(_) => Self::Base64 { base64: BASE64.encode(bytes) },
+        }
+    }
+}
+
+/// One HTTP header.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct HeaderField {
+    pub name: String,
+    #[serde(flatten)]
+    pub value: BodyContent,
+}

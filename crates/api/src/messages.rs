@@ -1,0 +1,114 @@
+//! Outbound messages, and files for them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_core::message_status::MessageStatus;
+use surehook_messaging::message::MediaKind;
+use surehook_retry::DeadReason;
+use surehook_types::{
+    ids::{DeliveryId, EventId, MediaId},
+    time::Timestamp,
+};
+use surehook_webhooks::provider::MessageStatusUpdate;
+
+use crate::deliveries::DeliveryResponse;
+
+/// A message that was stored for sending.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AcceptedMessage {
+    /// Id of the message and of its event.
+    pub id: EventId,
+    pub delivery_id: DeliveryId,
+    /// Name of the destination.
+    pub destination: String,
+    pub status: MessageStatus,
+}
+
+/// A message and its status.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Message")]
+pub struct MessageResponse {
+    /// Id of the message and of its event.
+    pub id: EventId,
+    /// Name of the destination; null if it was deleted.
+    pub destination: Option<String>,
+    /// `text`, `image`, `template` and so on; for a webhook, its event type.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// Recipient; null for a webhook.
+    pub to: Option<String>,
+    /// When it was requested; for a repeated `Idempotency-Key`, the first time.
+    pub created_at: Timestamp,
+    pub status: MessageStatus,
+    /// Why the delivery is dead.
+    pub reason: Option<DeadReason>,
+    pub attempts: u32,
+    /// Newest delivery.
+    pub delivery_id: Option<DeliveryId>,
+    /// Id of the message at the provider.
+    pub sent_id: Option<String>,
+}
+
+/// A message with its delivery and status updates.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MessageDetail {
+    #[serde(flatten)]
+    pub message: MessageResponse,
+    /// Newest delivery; null if the destination was deleted.
+    pub delivery: Option<DeliveryResponse>,
+    /// Status updates of the provider, oldest first. They may be out of order or repeated.
+    pub statuses: Vec<MessageStatusEntry>,
+}
+
+/// One status update of the provider.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MessageStatusEntry {
+    /// When it was received.
+    pub at: Timestamp,
+    pub state: MessageStatusUpdate,
+    /// Error code of the provider.
+    pub error_code: Option<String>,
+    /// Error text of the provider.
+    pub error_title: Option<String>,
+    /// Event that carried the update.
+    pub event_id: EventId,
+}
+
+/// An uploaded file.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum UploadResponse {
+    Bucket(MediaFileResponse),
+    CloudApi(CloudMediaFile),
+}
+
+/// A file stored in the bucket.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "MediaFile")]
+pub struct MediaFileResponse {
+    /// Id to use in messages: `"image": { "file": "med_…" }`.
+    pub id: MediaId,
+    /// Default message type of the file.
+    pub kind: MediaKind,
+    /// Media type detected from the bytes.
+    pub mime_type: String,
+    /// Size in bytes.
+    pub size: u64,
+    pub filename: Option<String>,
+    pub created_at: Timestamp,
+}
+
+/// A file stored at the Cloud API.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CloudMediaFile {
+    /// Id at the Cloud API, valid for 30 days: `"image": { "media_id": "…" }`.
+    pub media_id: String,
+    /// Default message type of the file.
+    pub kind: MediaKind,
+    /// Media type detected from the bytes.
+    pub mime_type: String,
+    /// Size in bytes.
+    pub size: u64,
+    pub filename: Option<String>,
+}

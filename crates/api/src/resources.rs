@@ -1,0 +1,161 @@
+//! Sources, destinations and routes, and the state of destinations.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
+use surehook_retry::rate::Rate;
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
+    time::Timestamp,
+};
+
+use crate::deliveries::AttemptResponse;
+
+/// A stored spec with its id, times and runtime state. Secrets in the spec are masked.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Stored{S}")]
+pub struct StoredSpecResponse<I, S, T> {
+    pub id: I,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    #[serde(flatten)]
+    pub spec: S,
+    #[serde(flatten)]
+    pub state: T,
+}
+
+pub type SourceResponse = StoredSpecResponse<SourceId, SourceSpec, SourceStatus>;
+pub type DestinationResponse =
+    StoredSpecResponse<DestinationId, DestinationSpec, DestinationStatus>;
+pub type RouteResponse = StoredSpecResponse<RouteId, RouteSpec, NoRuntimeState>;
+
+/// Properties derived from a source's settings.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SourceStatus {
+    /// Whether requests must pass signature verification.
+    pub verified: bool,
+}
+
+/// Runtime state in a destination's response.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DestinationStatus {
+    /// Delivery state; null if the settings are unusable. Not covered by the `ETag`.
+    pub state: Option<DestinationState>,
+}
+
+/// For resources without runtime state.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct NoRuntimeState {}
+
+/// Delivery state of a destination.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DestinationState {
+    pub paused: bool,
+    pub pause: Option<DestinationPause>,
+    #[schemars(regex(pattern = "^(closed|open|half_open|ramp)$"))]
+    pub circuit: String,
+    /// When the open circuit lets the next probe through.
+    pub open_until: Option<Timestamp>,
+    /// End of a rate limit that the destination requested (Retry-After).
+    pub cooling_until: Option<Timestamp>,
+    /// Pause of sending messages by quiet hours or a daily limit.
+    pub hold: Option<DestinationHold>,
+    pub drain: Option<DestinationDrain>,
+    /// Whether deliveries are held, because it is paused or its circuit is open.
+    pub holds: bool,
+}
+
+/// A pause of a destination.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DestinationPause {
+    pub at: Timestamp,
+    pub reason: Option<String>,
+    /// Whether the gateway paused it automatically.
+    pub automatic: bool,
+}
+
+/// A time during which a destination sends no messages. Deliveries stay pending.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DestinationHold {
+    pub until: Timestamp,
+    #[schemars(regex(pattern = "^(quiet_hours|daily_limit)$"))]
+    pub why: String,
+}
+
+/// Rate limit for the backlog after a pause.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DestinationDrain {
+    pub rate: Rate,
+    /// Applies to deliveries created before this time.
+    pub until: Timestamp,
+}
+
+/// Request to pause a destination.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PauseRequest {
+    /// Reason, visible to your team.
+    #[schemars(length(max = PauseRequest::REASON_CHARS_MAX))]
+    pub reason: Option<String>,
+}
+
+impl PauseRequest {
+    pub const REASON_CHARS_MAX: usize = 500;
+}
+
+/// Request to resume a destination.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeRequest {
+    /// Rate limit for the backlog; unlimited by default.
+    pub rate: Option<Rate>,
+}
+
+/// Result of a probe.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeResponse {
+    /// The attempted delivery.
+    pub delivery: DeliveryId,
+    pub succeeded: bool,
+    pub attempt: AttemptResponse,
+    /// State of the destination after the probe.
+    pub state: Option<DestinationState>,
+}
+
+/// Filter and transform to test, and the sample to test them on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TryRouteRequest {
+    /// Filter in jq.
+    pub filter: Option<String>,
+    /// Transform in jq.
+    pub transform: Option<String>,
+    /// Event whose body is the sample.
+    pub event: Option<EventId>,
+    /// The sample itself: a string is used as text, anything else as JSON.
+    #[schemars(with = "Option<Value>")]
+    pub body: Option<Box<RawValue>>,
+    /// Use the event's body with its secrets. Requires the role operator.
+    #[serde(default)]
+    pub exact: bool,
+}
+
+/// Result of a trial.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TryRouteResponse {
+    /// Whether the filter matches; null without a filter or if it failed.
+    pub matches: Option<bool>,
+    /// Syntax or runtime error of the filter.
+    pub filter_error: Option<String>,
+    /// Output of the transform; null without a transform, if it failed, or if it drops the event.
+    pub output: Option<String>,
+    /// Whether the transform drops the event.
+    pub dropped: bool,
+    /// Syntax or runtime error of the transform.
+    pub transform_error: Option<String>,
+    /// The sample; null if it is not text or too long.
+    pub input: Option<String>,
+    /// Number of masked values in the sample. Filter and transform see the masked sample.
+    pub masked: usize,
+}

@@ -1,0 +1,97 @@
+//! Current totals, and counts over time.
+
+use std::{collections::BTreeMap, num::NonZeroU64};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_types::{
+    name::Name,
+    time::{HumanDuration, Timestamp},
+};
+
+use crate::resources::DestinationState;
+
+/// Totals of the gateway.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Stats {
+    /// Events received since the beginning.
+    pub total: u64,
+    /// Events without a deduplication key.
+    pub no_key: u64,
+    /// Duplicates received.
+    pub duplicates: u64,
+    pub attempts: u64,
+    /// Attempts after the first of their delivery.
+    pub retries: u64,
+    /// Current deliveries per status.
+    pub by_status: BTreeMap<String, u64>,
+    /// Current dead letters.
+    pub dlq_size: u64,
+    pub oldest_pending_age_seconds: Option<u64>,
+    pub destinations: Vec<DestinationStats>,
+}
+
+/// Totals of one destination.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DestinationStats {
+    pub name: Name,
+    pub oldest_pending_age_seconds: Option<u64>,
+    /// End of a rate limit that the destination requested (Retry-After).
+    pub cooling_until: Option<Timestamp>,
+    /// Messages sent today in the destination's time zone; null if it sends no messages.
+    pub sent_today: Option<u64>,
+    /// Daily warning threshold; null if none.
+    pub warn_at: Option<NonZeroU64>,
+    /// Daily limit; null if none.
+    pub stop_at: Option<NonZeroU64>,
+    /// Whether the warning threshold is reached today.
+    pub over: bool,
+    /// Null if the settings are unusable.
+    pub state: Option<DestinationState>,
+}
+
+/// Counts over time.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Series {
+    pub metric: String,
+    pub source: Option<String>,
+    pub destination: Option<String>,
+    pub since: Timestamp,
+    pub until: Timestamp,
+    pub width: HumanDuration,
+    /// Total over all points.
+    pub total: SeriesValue,
+    /// Oldest first, including empty points.
+    pub points: Vec<SeriesPoint>,
+}
+
+/// One point of a series.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SeriesPoint {
+    /// Start of the point.
+    pub at: Timestamp,
+    #[serde(flatten)]
+    pub value: SeriesValue,
+}
+
+/// Value of one point or of the whole series.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct SeriesValue {
+    /// Count.
+    pub value: u64,
+    /// Count per class or reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<BTreeMap<String, u64>>,
+    /// Percentiles of time metrics; null if there is no sample.
+    #[serde(flatten)]
+    pub percentiles: Option<Percentiles>,
+}
+
+/// Percentiles in milliseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Percentiles {
+    pub p50_ms: Option<f64>,
+    pub p90_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+}

@@ -1,0 +1,56 @@
+//! API tokens.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_core::access::{Role, TOKEN_NAME_BYTES_MAX};
+use surehook_types::{
+    ids::TokenId,
+    time::{HumanDuration, Timestamp},
+};
+
+/// Request to create a token.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTokenRequest {
+    pub role: Role,
+    /// Name, for people.
+    #[serde(default)]
+    #[schemars(length(max = TOKEN_NAME_BYTES_MAX))]
+    pub name: Option<String>,
+    /// Lifetime; unlimited by default.
+    #[serde(default)]
+    pub expires_in: Option<HumanDuration>,
+}
+
+/// A token without its secret.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Token")]
+pub struct TokenResponse {
+    pub id: TokenId,
+    pub name: Option<String>,
+    pub role: Role,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub expired: bool,
+    /// Whether it is a dashboard session.
+    pub session: bool,
+    /// The token that the session was started with, or that created its login link; null if none.
+    pub begun_with: Option<TokenId>,
+}
+
+/// A new token with its secret.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CreatedToken {
+    #[serde(flatten)]
+    pub details: TokenResponse,
+    /// The secret. Shown only once.
+    pub token: String,
+}
+
+/// A one-time login link.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LoginLink {
+    /// Path, to be appended to the gateway's URL.
+    pub path: String,
+    pub expires_at: Timestamp,
+}

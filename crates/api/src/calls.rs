@@ -18,7 +18,7 @@ use crate::{
         RevealEventResponse,
     },
     gateway::AboutResponse,
-    messages::{AcceptedMessage, MessageDetail, MessageResponse, UploadResponse},
+    messages::{AcceptedMessageResponse, MessageDetail, MessageResponse, UploadResponse},
     quarantine::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
         ReleaseSourceRequest, ReleaseSourceResponse,
@@ -149,7 +149,7 @@ pub fn discard_quarantined_request(id: &str) -> ApiCall<()> {
 }
 
 /// A message or a webhook, as docs/openapi.json describes them.
-pub fn send_message(message: &impl Serialize) -> ApiCall<AcceptedMessage> {
+pub fn send_message(message: &impl Serialize) -> ApiCall<AcceptedMessageResponse> {
     post(&["messages"]).json(message)
 }
 

@@ -102,7 +102,7 @@ pub fn percent_encode(text: &str) -> String {
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
-pub enum ApiError {
+pub enum CallError {
     /// A value is not allowed in a header.
     #[error("{0}")]
     InvalidRequest(#[from] http::Error),
@@ -114,7 +114,7 @@ pub enum ApiError {
     UnexpectedResponse(#[from] serde_json::Error),
 }
 
-impl ApiError {
+impl CallError {
     /// The error in a response that is no success.
     pub fn from_response(status: StatusCode, body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
@@ -125,8 +125,8 @@ impl ApiError {
 }
 
 /// Carries calls to a gateway.
-pub trait Transport: Sync {
-    type Error: From<ApiError> + Send;
+pub trait ApiTransport: Sync {
+    type Error: From<CallError> + Send;
 
     /// Sends a request whose URI has no host. Error statuses are not turned into errors.
     fn send(
@@ -140,10 +140,10 @@ pub trait Transport: Sync {
         call: ApiCall<T>,
     ) -> impl Future<Output = Result<Response<Bytes>, Self::Error>> + Send {
         async {
-            let response = self.send(call.into_request().map_err(ApiError::from)?).await?;
+            let response = self.send(call.into_request().map_err(CallError::from)?).await?;
             match response.status() {
                 status if status.is_success() => Ok(response),
-                status => Err(ApiError::from_response(status, response.body()).into()),
+                status => Err(CallError::from_response(status, response.body()).into()),
             }
         }
     }
@@ -167,7 +167,7 @@ pub trait Transport: Sync {
             let tag = tag.unwrap_or_default().to_owned();
             let body = response.body();
             let body = if body.is_empty() { b"null".as_slice() } else { body };
-            Ok((serde_json::from_slice(body).map_err(ApiError::from)?, tag))
+            Ok((serde_json::from_slice(body).map_err(CallError::from)?, tag))
         }
     }
 }

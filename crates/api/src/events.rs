@@ -190,7 +190,7 @@ pub struct RevealEventResponse {
     /// Whether bodies beyond 256 KiB were omitted.
     pub duplicates_left_out: bool,
     /// Stored responses to attempts, newest first.
-    pub answers: Vec<RevealedResponse>,
+    pub answers: Vec<RevealedAttemptResponse>,
     /// Whether responses were omitted.
     pub answers_left_out: bool,
 }
@@ -204,7 +204,8 @@ pub struct RevealedDuplicate {
 
 /// Response to an attempt.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct RevealedResponse {
+#[schemars(rename = "RevealedResponse")]
+pub struct RevealedAttemptResponse {
     pub delivery: DeliveryId,
     pub attempt: AttemptId,
     pub number: u32,

@@ -1,7 +1,7 @@
 //! The HTTP API: the types of its requests and responses, and calls for its clients.
 //!
 //! The server builds these types, and the OpenAPI document is generated from them. The dashboard and
-//! the CLI read them: each function in [`calls`] describes one operation, and a [`Transport`] makes
+//! the CLI read them: each function in [`calls`] describes one operation, and a [`ApiTransport`] makes
 //! the call, inside the process or over HTTP.
 
 pub mod calls;
@@ -23,7 +23,7 @@ use data_encoding::BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use client::{ApiCall, ApiError, Transport, percent_encode};
+pub use client::{ApiCall, ApiTransport, CallError, percent_encode};
 
 /// An error response (RFC 9457).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

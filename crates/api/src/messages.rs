@@ -15,7 +15,8 @@ use crate::deliveries::DeliveryResponse;
 
 /// A message that was stored for sending.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct AcceptedMessage {
+#[schemars(rename = "AcceptedMessage")]
+pub struct AcceptedMessageResponse {
     /// Id of the message and of its event.
     pub id: EventId,
     pub delivery_id: DeliveryId,

@@ -28,12 +28,13 @@ pub struct Stats {
     /// Current dead letters.
     pub dlq_size: u64,
     pub oldest_pending_age_seconds: Option<u64>,
-    pub destinations: Vec<DestinationStats>,
+    pub destinations: Vec<DestinationStatsResponse>,
 }
 
 /// Totals of one destination.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct DestinationStats {
+#[schemars(rename = "DestinationStats")]
+pub struct DestinationStatsResponse {
     pub name: Name,
     pub oldest_pending_age_seconds: Option<u64>,
     /// End of a rate limit that the destination requested (Retry-After).

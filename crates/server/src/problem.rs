@@ -5,8 +5,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use schemars::JsonSchema;
-use serde::Serialize;
+use surehook_api::ProblemBody;
 use surehook_core::retention::RetentionPolicy;
 use surehook_engine::{
     ConfigChangeError,
@@ -18,21 +17,6 @@ use surehook_types::{
     store_error::StoreError,
     time::{HumanDuration, Timestamp},
 };
-
-/// An error response (RFC 9457).
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Problem")]
-pub(crate) struct ProblemBody<'a> {
-    /// `urn:surehook:` followed by the code.
-    r#type: String,
-    /// Reason phrase of the status.
-    title: &'a str,
-    status: u16,
-    /// Machine-readable error code. Stable.
-    code: &'a str,
-    /// What is wrong and what to do, for people. The text may change.
-    detail: &'a str,
-}
 
 /// Text for a full disk; the gateway resumes without a restart.
 pub(crate) const DISK_FULL: &str =
@@ -144,10 +128,10 @@ impl Problem {
     pub(crate) fn json(&self) -> Vec<u8> {
         let body = ProblemBody {
             r#type: format!("urn:surehook:{}", self.code),
-            title: self.status.canonical_reason().unwrap_or("Problem"),
+            title: self.status.canonical_reason().unwrap_or("Problem").to_owned(),
             status: self.status.as_u16(),
-            code: self.code,
-            detail: &self.detail,
+            code: self.code.to_owned(),
+            detail: self.detail.clone(),
         };
         // Strings and numbers always serialize.
         serde_json::to_vec(&body).unwrap_or_default()

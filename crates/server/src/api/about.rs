@@ -3,30 +3,14 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use schemars::JsonSchema;
-use serde::Serialize;
-use surehook_types::time::{HumanDuration, Timestamp};
+use surehook_api::gateway::AboutResponse;
+use surehook_types::time::HumanDuration;
 
 use crate::{
     ServerState,
     openapi::{ApiTable, Operation},
     problem::Problem,
 };
-
-/// Version and settings of this gateway.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "About")]
-pub(crate) struct AboutResponse {
-    version: &'static str,
-    /// Current time of the gateway's clock.
-    now: Timestamp,
-    /// URL at which senders reach the gateway, if set.
-    public_url: Option<String>,
-    /// How long events are kept, unless their source overrides it.
-    retention: HumanDuration,
-    /// Largest request body, unless the source overrides it.
-    body_bytes_max: usize,
-}
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let operation = Operation::new("get_about", "Get the version and settings of this gateway.")
@@ -38,7 +22,7 @@ pub(crate) async fn get_about(
     State(server): State<Arc<ServerState>>,
 ) -> Result<Json<AboutResponse>, Problem> {
     Ok(Json(AboutResponse {
-        version: env!("CARGO_PKG_VERSION"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         now: server.engine.clock().now(),
         public_url: server.engine.public_url().map(|url| url.as_str().to_owned()),
         retention: HumanDuration(server.engine.event_retention()),

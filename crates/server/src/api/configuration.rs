@@ -5,16 +5,17 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
+use surehook_api::configuration::{
+    ApplyResponse, ConfigurationDocument, FieldChange, ResourceChange,
+};
 use surehook_core::{
-    destination::DestinationSpec,
     route::RouteSpec,
     source::SourceSpec,
     store::{ConfigChange, Configuration, StoredObject},
 };
 use surehook_engine::apply::{ApplyReport, DesiredConfiguration, plan_changes};
-use surehook_types::object;
 
 use super::{
     etag::{ETag, IfMatch, VersionedJson},
@@ -27,19 +28,6 @@ use crate::{
     problem::Problem,
 };
 
-/// Sources, destinations and routes; they refer to each other by name.
-#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Configuration")]
-pub(crate) struct ConfigurationDocument {
-    #[serde(default, deserialize_with = "object::each")]
-    sources: Vec<SourceSpec>,
-    #[serde(default, deserialize_with = "object::each")]
-    destinations: Vec<DestinationSpec>,
-    #[serde(default, deserialize_with = "object::each")]
-    routes: Vec<RouteSpec>,
-}
-
 /// Options of an apply.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -48,24 +36,6 @@ pub(crate) struct ApplyQuery {
     prune: bool,
     /// Only return what would change.
     dry_run: bool,
-}
-
-/// Changes that an apply made, or would make.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ApplyResponse {
-    dry_run: bool,
-    created: Vec<String>,
-    updated: Vec<String>,
-    deleted: Vec<String>,
-    unchanged: usize,
-    changes: Vec<ResourceChange>,
-}
-
-impl ApplyResponse {
-    fn new(applied: ApplyReport, changes: Vec<ResourceChange>, dry_run: bool) -> Self {
-        let ApplyReport { created, updated, deleted, unchanged } = applied;
-        Self { dry_run, created, updated, deleted, unchanged, changes }
-    }
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -138,9 +108,11 @@ pub(crate) async fn apply_configuration(
     let (rng, now) = (server.engine.rng(), server.engine.clock().now());
     let decide = |configuration: &Configuration| {
         if_match.check(&versions(configuration))?;
-        let (changes, applied) = plan_changes(configuration, wanted, rng, now);
-        let described = describe_changes(configuration, &changes);
-        Ok((changes, ApplyResponse::new(applied, described, query.dry_run)))
+        let (plan, report) = plan_changes(configuration, wanted, rng, now);
+        let ApplyReport { created, updated, deleted, unchanged } = report;
+        let changes = describe_changes(configuration, &plan);
+        let dry_run = query.dry_run;
+        Ok((plan, ApplyResponse { dry_run, created, updated, deleted, unchanged, changes }))
     };
     let response = if query.dry_run {
         server.engine.preview::<_, Problem>(decide).await?
@@ -148,25 +120,6 @@ pub(crate) async fn apply_configuration(
         server.engine.change::<_, Problem>(decide).await?
     };
     Ok(Json(response))
-}
-
-/// Change of one resource.
-#[derive(Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct ResourceChange {
-    #[schemars(regex(pattern = "^(create|update|delete)$"))]
-    action: &'static str,
-    what: String,
-    /// Changed fields of an update.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    fields: Vec<FieldChange>,
-}
-
-/// Change of one field. Secrets are masked, so both values may look the same.
-#[derive(Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct FieldChange {
-    name: String,
-    from: Value,
-    to: Value,
 }
 
 /// Describes changes by comparing them with the current configuration.
@@ -207,9 +160,10 @@ fn describe_put<I: PartialEq, S: MaskSecrets>(
     what: String,
 ) -> ResourceChange {
     match current.iter().find(|stored| stored.id == id) {
-        None => ResourceChange { action: "create", what, fields: Vec::new() },
+        None => ResourceChange { action: "create".to_owned(), what, fields: Vec::new() },
         Some(stored) => {
-            ResourceChange { action: "update", what, fields: changed_fields(&stored.spec, spec) }
+            let fields = changed_fields(&stored.spec, spec);
+            ResourceChange { action: "update".to_owned(), what, fields }
         }
     }
 }
@@ -220,7 +174,8 @@ fn describe_delete<I: PartialEq, S>(
     label: impl Fn(&S) -> String,
 ) -> ResourceChange {
     let what = current.iter().find(|stored| stored.id == id).map(|stored| label(&stored.spec));
-    ResourceChange { action: "delete", what: what.unwrap_or_default(), fields: Vec::new() }
+    let what = what.unwrap_or_default();
+    ResourceChange { action: "delete".to_owned(), what, fields: Vec::new() }
 }
 
 /// The fields in which two specs differ: compared with their secrets, returned masked.

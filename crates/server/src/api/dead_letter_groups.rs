@@ -4,21 +4,21 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use surehook_api::{ListResponse, dead_letters::DeadLetterGroupResponse};
 use surehook_core::{
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause},
     store::PageRequest,
 };
-use surehook_retry::{AttemptFailure, DeadReason, FailureClass};
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, GroupId},
+    ids::DestinationId,
     name::Name,
     redact::{self, SecretNames},
     time::Timestamp,
 };
 
 use super::{
-    INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX, ListResponse,
+    INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX,
     deliveries::destination_names,
     event_query::{find_destination, find_source},
     extract::QueryParams,
@@ -47,37 +47,6 @@ pub(crate) struct DeadLetterGroupQuery {
     limit: Option<String>,
     /// `next_cursor` of the previous page.
     cursor: Option<String>,
-}
-
-/// The dead letters of one destination that have the same cause.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "DeadLetterGroup")]
-pub(crate) struct DeadLetterGroupResponse {
-    id: GroupId,
-    /// Name of the destination; null if it was deleted.
-    destination: Option<String>,
-    /// Failure class; null if unknown.
-    class: Option<FailureClass>,
-    /// HTTP status of the last response.
-    code: Option<u16>,
-    /// Why there was no response.
-    failure: Option<AttemptFailure>,
-    /// Why the most recent dead letter was given up.
-    reason: DeadReason,
-    /// Error message without its variable parts.
-    shape: String,
-    /// Beginning of the error message of `newest_delivery`, secrets masked. Null if there was none, or
-    /// retention has removed it.
-    sample: Option<String>,
-    /// Number of dead letters now.
-    count: u64,
-    /// When the first delivery died since the group was last empty.
-    first_seen: Timestamp,
-    /// When the most recent delivery died.
-    last_seen: Timestamp,
-    /// The newest delivery among the dead ones.
-    newest_delivery: DeliveryId,
-    newest_event: EventId,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -155,6 +124,9 @@ fn group_response(
 
 #[cfg(test)]
 mod tests {
+    use surehook_retry::DeadReason;
+    use surehook_types::ids::{DeliveryId, EventId, GroupId};
+
     use super::*;
 
     #[test]

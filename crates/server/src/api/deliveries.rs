@@ -9,7 +9,11 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use surehook_api::{
+    ListResponse,
+    deliveries::{AttemptResponse, DeliveryResponse, DeliveryWithAttempts, ReplayedAs},
+};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     replay::StatusPattern,
@@ -18,10 +22,9 @@ use surehook_core::{
         PageRequest, ReplayResult,
     },
 };
-use surehook_guard::timing::AttemptTimingView;
-use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
+use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
-    ids::{AttemptId, DeliveryId, DestinationId, EventId, GroupId},
+    ids::{DeliveryId, DestinationId, EventId, GroupId},
     name::Name,
     redact::{self, SecretNames},
     time::Timestamp,
@@ -29,7 +32,7 @@ use surehook_types::{
 use surehook_webhooks::attribute::EventKind;
 
 use super::{
-    LIMIT_MAX, ListResponse,
+    LIMIT_MAX,
     etag::JsonWithETag,
     event_query, events,
     export::{self, ExportPages, ListFormat, export},
@@ -91,79 +94,6 @@ pub(crate) struct DeliveryQuery {
     /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
     #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
     format: Option<String>,
-}
-
-/// The delivery of one event to one destination.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Delivery")]
-pub(crate) struct DeliveryResponse {
-    id: DeliveryId,
-    event: EventId,
-    /// Name of the destination; null if it was deleted.
-    destination: Option<String>,
-    status: DeliveryStatus,
-    /// Ordering key, if the destination delivers in order.
-    order_key: Option<String>,
-    /// Why the delivery is dead, or was before it was replayed.
-    reason: Option<DeadReason>,
-    attempts: u32,
-    created_at: Timestamp,
-    due_at: Option<Timestamp>,
-    ended_at: Option<Timestamp>,
-    replay_of: Option<DeliveryId>,
-    replayed_by: Option<DeliveryId>,
-    /// Id of the sent message at the provider; its status updates carry it as `message_id`.
-    sent_id: Option<String>,
-    /// Dead letter group, while the delivery is dead.
-    group: Option<GroupId>,
-}
-
-/// A delivery with all its attempts.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct DeliveryWithAttempts {
-    #[serde(flatten)]
-    delivery: DeliveryResponse,
-    /// Whether retention has removed the attempts.
-    attempts_removed: bool,
-    /// Oldest first.
-    attempt_list: Vec<AttemptResponse>,
-}
-
-/// One delivery attempt.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Attempt")]
-pub(super) struct AttemptResponse {
-    id: AttemptId,
-    number: u32,
-    started_at: Timestamp,
-    took_ms: u64,
-    /// Duration of each phase.
-    timing: AttemptTimingView,
-    /// HTTP status of the response.
-    status: Option<u16>,
-    /// Why there was no response.
-    failure: Option<AttemptFailure>,
-    /// Failure class; null for a success.
-    class: Option<FailureClass>,
-    detail: Option<String>,
-    /// Beginning of the response body, secrets masked.
-    response: String,
-    /// Number of masked values in the response.
-    masked: usize,
-    /// What followed: `succeeded`, `retry` or `dead`; null for attempts recorded by old versions.
-    #[schemars(with = "Option<String>", regex(pattern = "^(succeeded|retry|dead)$"))]
-    next: Option<&'static str>,
-    /// Time of the next attempt.
-    next_at: Option<Timestamp>,
-    /// Why the next attempt is at that time; null without a retry and for attempts recorded by old
-    /// versions.
-    next_why: Option<ScheduleReason>,
-}
-
-/// The new delivery that a replay created.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ReplayedAs {
-    delivery_id: DeliveryId,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -388,7 +318,7 @@ pub(super) fn attempt_response(row: &AttemptRow, names: &SecretNames) -> Attempt
         detail: attempt.detail.clone(),
         response: String::from_utf8_lossy(&response.body).into_owned(),
         masked: response.fields,
-        next: next.map(NextStep::as_str),
+        next: next.map(|step| step.as_str().to_owned()),
         next_at: next.and_then(NextStep::due_at),
         next_why: *schedule_reason,
     }

@@ -4,8 +4,9 @@ use std::{borrow::Cow, sync::Arc};
 
 use axum::{Extension, Json, extract::State};
 use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING};
-use schemars::JsonSchema;
-use serde::Serialize;
+use surehook_api::events::{
+    DeliverDuplicateResponse, DuplicateComparison, DuplicateDifference, DuplicateResponse,
+};
 use surehook_core::{
     diff::{self, BodyChange, BodyDiff},
     event::DuplicateId,
@@ -17,12 +18,10 @@ use surehook_types::{
     inflate,
     redact::{self, MASK, SecretNames},
     store_error::StoreError,
-    time::Timestamp,
 };
 use tokio::sync::Semaphore;
 
 use super::{
-    BodyContent,
     events::missing_body_problem,
     extract::{PathParamPair, QueryParams},
     idempotency::IdempotencyContext,
@@ -39,25 +38,6 @@ use crate::{
 const COMPARISONS_MAX: usize = 2;
 static COMPARISON_PERMITS: Semaphore = Semaphore::const_new(COMPARISONS_MAX);
 
-/// One sighting of a duplicate.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Duplicate")]
-pub(super) struct DuplicateResponse {
-    /// Number of the duplicate within its event. Never changes.
-    n: u32,
-    seen_at: Timestamp,
-    bytes_differ: bool,
-    /// The body, if it differs from the event's; secrets masked.
-    body: Option<BodyContent>,
-    /// The body is stored but omitted here, because an event shows up to 256 KiB of duplicate bodies.
-    /// Compare the duplicate to see the differences.
-    body_left_out: bool,
-    /// Number of masked values in the body.
-    masked: usize,
-    /// The event created from it, if it was delivered anyway.
-    delivered_as: Option<EventId>,
-}
-
 /// Headers of a duplicate are not stored, so the encoding of its body is detected from its bytes.
 pub(super) fn duplicate_response(
     row: &DuplicateRow,
@@ -71,58 +51,6 @@ pub(super) fn duplicate_response(
     let body = body.as_ref().map(masked);
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
     DuplicateResponse { n, seen_at, bytes_differ, body, body_left_out, masked, delivered_as }
-}
-
-/// A duplicate compared with its event.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct DuplicateComparison {
-    n: u32,
-    /// When the duplicate was received.
-    at: Timestamp,
-    /// Time since the event was received, in milliseconds.
-    gap_ms: u64,
-    /// Whether the bodies are equal, byte for byte.
-    same_bytes: bool,
-    /// Whether the body is still stored, so that the duplicate can be delivered.
-    body_kept: bool,
-    /// The event created from it, if it was delivered anyway.
-    delivered_as: Option<EventId>,
-    /// How the bodies were compared: `json` by structure, `text` by lines, or `bytes`; null if they are
-    /// equal or no longer stored.
-    compared_as: Option<&'static str>,
-    /// Differences in the order of the bodies, at most 200. If empty, JSON bodies differ only in
-    /// formatting or in masked values.
-    diff: Vec<DuplicateDifference>,
-    /// Whether a value, the list or the comparison was cut off.
-    truncated: bool,
-    /// Number of masked values in both bodies. Masked values count as equal.
-    masked: usize,
-}
-
-/// One difference between an event and its duplicate.
-#[derive(Debug, Serialize, JsonSchema)]
-struct DuplicateDifference {
-    /// JSON pointer into the duplicate, or into the event for a removed value; `line N` or `byte N` if
-    /// the bodies are not JSON.
-    path: String,
-    /// `added`, `removed` or `changed`.
-    change: &'static str,
-    /// Value in the event: JSON text of at most 1000 characters, lines, or bytes in hex. Null if added.
-    before: Option<String>,
-    /// Value in the duplicate. Null if removed.
-    after: Option<String>,
-}
-
-impl From<BodyChange> for DuplicateDifference {
-    fn from(BodyChange { path, kind, before, after }: BodyChange) -> Self {
-        Self { path, change: kind.as_str(), before, after }
-    }
-}
-
-/// The event created from a duplicate.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct DeliverDuplicateResponse {
-    event_id: EventId,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -201,8 +129,14 @@ fn build_comparison(found: &DuplicateDetail, names: Option<&SecretNames>) -> Dup
     let (compared_as, changes, truncated, masked) = match difference {
         None => (None, Vec::new(), false, 0),
         Some((BodyDiff { form, changes, truncated }, masked)) => {
-            (Some(form.as_str()), changes, truncated, masked)
+            (Some(form.as_str().to_owned()), changes, truncated, masked)
         }
+    };
+    let difference = |BodyChange { path, kind, before, after }| DuplicateDifference {
+        path,
+        change: kind.as_str().to_owned(),
+        before,
+        after,
     };
     let gap = duplicate.seen_at.since(event.received_at).as_millis();
     DuplicateComparison {
@@ -213,7 +147,7 @@ fn build_comparison(found: &DuplicateDetail, names: Option<&SecretNames>) -> Dup
         body_kept: original.is_some() && (same_bytes || duplicate.body.is_some()),
         delivered_as: duplicate.delivered_as,
         compared_as,
-        diff: changes.into_iter().map(DuplicateDifference::from).collect(),
+        diff: changes.into_iter().map(difference).collect(),
         truncated,
         masked,
     }
@@ -272,6 +206,8 @@ impl From<DeliverAnywayError> for Problem {
 
 #[cfg(test)]
 mod tests {
+    use surehook_types::time::Timestamp;
+
     use super::*;
 
     #[test]

@@ -1,9 +1,6 @@
 //! `/api/v1/events`: search and inspect events.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Extension, Json,
@@ -12,25 +9,25 @@ use axum::{
 };
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, StatusCode};
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use surehook_api::{
+    ListResponse,
+    events::{
+        EventDetailResponse, EventList, EventResponse, ListedEvent, RequestHeadResponse,
+        SearchProgress, TimelineEntryResponse,
+    },
+};
 use surehook_core::{
     event::RequestHead,
     store::{Configuration, EventDetail, EventFilter, EventRow, PageRequest},
     timeline::{self, TimelineEntry},
 };
 use surehook_types::{
-    ids::{DeliveryId, EventId, RequestId, SourceId},
+    ids::{EventId, SourceId},
     redact::{self, SecretNames},
-    time::Timestamp,
 };
-use surehook_webhooks::attribute::{Attributes, EventKind};
 
 use super::{
-    HeaderField,
-    deliveries::{self, DeliveryResponse},
-    duplicates::{self, DuplicateResponse},
+    deliveries, duplicates,
     etag::JsonWithETag,
     event_query::{EventQuery, parse_filter},
     export::{self, ExportPages, ListFormat, export},
@@ -44,81 +41,6 @@ use crate::{
     openapi::{ApiTable, Operation},
     problem::Problem,
 };
-
-/// An event without its body.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Event")]
-pub(crate) struct EventResponse {
-    id: EventId,
-    request_id: RequestId,
-    /// Name of the source; null if it was deleted.
-    source: Option<String>,
-    /// Deduplication key.
-    key: Option<String>,
-    no_key: bool,
-    /// Event type, if the source's provider reports one.
-    kind: Option<EventKind>,
-    /// Searchable attributes.
-    attributes: Attributes,
-    received_at: Timestamp,
-    body_bytes: u64,
-    /// Number of duplicates received.
-    duplicate_count: u64,
-    last_duplicate_at: Option<Timestamp>,
-    /// Whether retention has removed the body.
-    body_removed: bool,
-}
-
-/// An event with its deliveries, duplicates and timeline.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "EventDetail")]
-pub(crate) struct EventDetailResponse {
-    #[serde(flatten)]
-    event: EventResponse,
-    /// SHA-256 of the body.
-    sha256: String,
-    /// The HTTP request; null if the body was removed.
-    request: Option<RequestHeadResponse>,
-    /// Oldest first.
-    deliveries: Vec<DeliveryResponse>,
-    /// First sightings of duplicates, oldest first.
-    duplicates: Vec<DuplicateResponse>,
-    /// Timeline, oldest first.
-    decisions: Vec<TimelineEntryResponse>,
-}
-
-/// One entry of an event's timeline.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "TimelineEntry")]
-struct TimelineEntryResponse {
-    at: Timestamp,
-    /// What happened. Stable, for programs.
-    kind: &'static str,
-    /// What happened, for people.
-    text: String,
-    /// The delivery concerned.
-    delivery: Option<DeliveryId>,
-    /// Further data, depending on `kind`.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    #[schemars(with = "Map<String, Value>")]
-    detail: Value,
-}
-
-impl From<TimelineEntry> for TimelineEntryResponse {
-    fn from(TimelineEntry { at, kind, text, delivery, detail }: TimelineEntry) -> Self {
-        Self { at, kind, text, delivery, detail }
-    }
-}
-
-/// Head of an HTTP request, secrets masked.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "RequestHead")]
-struct RequestHeadResponse {
-    path: String,
-    query: Option<String>,
-    remote: String,
-    headers: Vec<HeaderField>,
-}
 
 /// Description of the `body.PATH` filter.
 const BODY_FILTER_DESCRIPTION: &str = "`body.PATH=value` finds events by a value in a JSON body of up to 128 KiB, for \
@@ -154,36 +76,6 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     )
 }
 
-/// An event in a list.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ListedEvent {
-    #[serde(flatten)]
-    event: EventResponse,
-    /// Number of deliveries per status; statuses without deliveries are omitted.
-    #[schemars(with = "BTreeMap<String, u64>")]
-    deliveries: BTreeMap<&'static str, u64>,
-}
-
-/// One page of events, and how far the search went.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "EventList")]
-pub(crate) struct EventList {
-    data: Vec<ListedEvent>,
-    /// Pass it as `cursor` to get the next page; null on the last page. A page may be short without
-    /// being the last.
-    next_cursor: Option<String>,
-    searched: SearchProgress,
-}
-
-/// Progress of a search. A search that finds little returns a short page after a while.
-#[derive(Debug, Serialize, JsonSchema)]
-struct SearchProgress {
-    /// Number of events examined.
-    events: usize,
-    /// When the oldest examined event was received; null if there was none.
-    until: Option<Timestamp>,
-}
-
 fn source_names(configuration: &Configuration) -> HashMap<SourceId, String> {
     configuration.sources.iter().map(|s| (s.id, s.spec.name.to_string())).collect()
 }
@@ -206,7 +98,7 @@ fn event_response(row: EventRow, sources: &HashMap<SourceId, String>) -> EventRe
 }
 
 fn listed_event(row: EventRow, sources: &HashMap<SourceId, String>) -> ListedEvent {
-    let counts = row.deliveries.iter().map(|(status, count)| (status.as_str(), *count));
+    let counts = row.deliveries.iter().map(|(status, count)| (status.as_str().to_owned(), *count));
     ListedEvent { deliveries: counts.collect(), event: event_response(row, sources) }
 }
 
@@ -231,7 +123,7 @@ pub(crate) async fn list_events(
     let next_cursor = page.next.map(|id| id.to_string());
     let searched = SearchProgress { events: page.rows_scanned, until: page.last.map(|id| id.at()) };
     let data = page.rows.into_iter().map(|row| listed_event(row, &names)).collect();
-    Ok(Json(EventList { data, next_cursor, searched }).into_response())
+    Ok(Json(EventList { page: ListResponse { data, next_cursor }, searched }).into_response())
 }
 
 struct EventExport {
@@ -291,6 +183,10 @@ fn event_detail(detail: EventDetail, configuration: &Configuration) -> EventDeta
     let names = deliveries::destination_names(configuration);
     let timeline =
         timeline::build_timeline(&detail, &|destination| names.get(&destination).cloned());
+    let entry = |TimelineEntry { at, kind, text, delivery, detail }| {
+        let kind = kind.to_owned();
+        TimelineEntryResponse { at, kind, text, delivery, detail }
+    };
     let EventDetail { event: row, head, fingerprint, deliveries, duplicates, .. } = detail;
     let secrets = configuration.secret_names(row.source);
     let headers = head.as_ref().map(|head| head.headers.to_map()).unwrap_or_default();
@@ -306,7 +202,7 @@ fn event_detail(detail: EventDetail, configuration: &Configuration) -> EventDeta
             .iter()
             .map(|row| duplicates::duplicate_response(row, &headers, &secrets))
             .collect(),
-        decisions: timeline.into_iter().map(TimelineEntryResponse::from).collect(),
+        decisions: timeline.into_iter().map(entry).collect(),
     }
 }
 

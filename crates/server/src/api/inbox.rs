@@ -3,33 +3,16 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use schemars::JsonSchema;
-use serde::Serialize;
+use surehook_api::{ListResponse, gateway::InboxDeliveryResponse};
 use surehook_core::store::Configuration;
-use surehook_types::{ids::EventId, redact::SecretNames, time::Timestamp};
+use surehook_types::redact::SecretNames;
 
-use super::{
-    BodyContent, HeaderField, ListResponse,
-    redacted_body::{self, mask_headers},
-};
+use super::redacted_body::{self, mask_headers};
 use crate::{
     ServerState,
     openapi::{ApiTable, Operation},
     problem::Problem,
 };
-
-/// One delivery as the destination received it.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "InboxDelivery")]
-pub(crate) struct InboxDeliveryResponse {
-    arrived_at: Timestamp,
-    event: EventId,
-    headers: Vec<HeaderField>,
-    /// The first 16 KiB, secrets masked.
-    body: BodyContent,
-    /// Number of masked values in the body.
-    masked: usize,
-}
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let operation =

@@ -4,22 +4,21 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use http::StatusCode;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use surehook_api::resources::{
+    DestinationDrain, DestinationHold, DestinationPause, DestinationState, PauseRequest,
+    ProbeResponse, ResumeRequest,
+};
 use surehook_core::{
     destination::DestinationSpec,
     lane::{BacklogDrain, LanePause},
 };
 use surehook_engine::LaneError;
-use surehook_retry::{circuit::CircuitState, rate::Rate};
-use surehook_types::{
-    ids::{DeliveryId, DestinationId},
-    time::Timestamp,
-};
+use surehook_retry::circuit::CircuitState;
+use surehook_types::ids::DestinationId;
 
 use super::{
-    deliveries::{self, AttemptResponse},
+    deliveries,
     etag::VersionedJson,
     extract::{OptionalJson, PathParam},
     resources::{self, ResourceRef, ResourceResponse},
@@ -29,58 +28,6 @@ use crate::{
     openapi::{ApiTable, Operation},
     problem::Problem,
 };
-
-const REASON_CHARS_MAX: usize = 500;
-
-/// Delivery state of a destination.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct DestinationState {
-    paused: bool,
-    pause: Option<DestinationPause>,
-    #[schemars(with = "String", regex(pattern = "^(closed|open|half_open|ramp)$"))]
-    circuit: &'static str,
-    /// When the open circuit lets the next probe through.
-    open_until: Option<Timestamp>,
-    /// End of a rate limit that the destination requested (Retry-After).
-    cooling_until: Option<Timestamp>,
-    /// Pause of sending messages by quiet hours or a daily limit.
-    hold: Option<DestinationHold>,
-    drain: Option<DestinationDrain>,
-    /// Whether deliveries are held, because it is paused or its circuit is open.
-    holds: bool,
-}
-
-/// A pause of a destination.
-#[derive(Debug, Serialize, JsonSchema)]
-struct DestinationPause {
-    at: Timestamp,
-    reason: Option<String>,
-    /// Whether the gateway paused it automatically.
-    automatic: bool,
-}
-
-/// A time during which a destination sends no messages. Deliveries stay pending.
-#[derive(Debug, Serialize, JsonSchema)]
-struct DestinationHold {
-    until: Timestamp,
-    #[schemars(with = "String", regex(pattern = "^(quiet_hours|daily_limit)$"))]
-    why: &'static str,
-}
-
-/// Rate limit for the backlog after a pause.
-#[derive(Debug, Serialize, JsonSchema)]
-struct DestinationDrain {
-    rate: Rate,
-    /// Applies to deliveries created before this time.
-    until: Timestamp,
-}
-
-/// Runtime state in a destination's response.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct DestinationStatus {
-    /// Delivery state; null if the settings are unusable. Not covered by the `ETag`.
-    pub(super) state: Option<DestinationState>,
-}
 
 /// The state of a destination's lane; `None` if it has none because its settings are unusable.
 pub(super) fn destination_state(
@@ -97,13 +44,13 @@ pub(super) fn destination_state(
     Some(DestinationState {
         paused: state.paused.is_some(),
         pause: state.paused.map(pause),
-        circuit: state.circuit.as_str(),
+        circuit: state.circuit.as_str().to_owned(),
         open_until,
         cooling_until: state.cool_until,
         hold: server
             .engine
             .lane_hold(id)
-            .map(|(until, why)| DestinationHold { until, why: why.as_str() }),
+            .map(|(until, why)| DestinationHold { until, why: why.as_str().to_owned() }),
         drain: state.drain.map(|BacklogDrain { rate, until }| DestinationDrain { rate, until }),
         holds,
     })
@@ -143,34 +90,18 @@ pub(super) async fn find_destination(
     Ok(resources::find_resource::<DestinationSpec>(&configuration, id_or_name)?.id)
 }
 
-/// Request to pause a destination.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PauseRequest {
-    /// Reason, visible to your team.
-    #[schemars(length(max = REASON_CHARS_MAX))]
-    reason: Option<String>,
-}
-
 pub(crate) async fn pause_destination(
     State(server): State<Arc<ServerState>>,
     PathParam(id): PathParam,
     OptionalJson(request): OptionalJson<PauseRequest>,
 ) -> Result<VersionedJson<Value>, Problem> {
-    if request.reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
-        let detail = format!("`reason` must have at most {REASON_CHARS_MAX} characters.");
+    const MAX: usize = PauseRequest::REASON_CHARS_MAX;
+    if request.reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX) {
+        let detail = format!("`reason` must have at most {MAX} characters.");
         return Err(Problem::invalid(detail));
     }
     server.engine.pause(find_destination(&server, &id).await?, request.reason).await?;
     resources::resource_response::<DestinationSpec>(&server, &id, StatusCode::OK).await
-}
-
-/// Request to resume a destination.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ResumeRequest {
-    /// Rate limit for the backlog; unlimited by default.
-    rate: Option<Rate>,
 }
 
 pub(crate) async fn resume_destination(
@@ -180,17 +111,6 @@ pub(crate) async fn resume_destination(
 ) -> Result<VersionedJson<Value>, Problem> {
     server.engine.resume(find_destination(&server, &id).await?, request.rate).await?;
     resources::resource_response::<DestinationSpec>(&server, &id, StatusCode::OK).await
-}
-
-/// Result of a probe.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ProbeResponse {
-    /// The attempted delivery.
-    delivery: DeliveryId,
-    succeeded: bool,
-    attempt: AttemptResponse,
-    /// State of the destination after the probe.
-    state: Option<DestinationState>,
 }
 
 pub(crate) async fn probe_destination(

@@ -4,9 +4,9 @@
 //! A response never contains a configured secret. `surehook config` uses [`mask_spec`] as well.
 
 use http::Uri;
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
+use surehook_api::resources::{NoRuntimeState, StoredSpecResponse};
 use surehook_core::{
     destination::{DestinationSpec, auth::AuthSpec},
     route::RouteSpec,
@@ -16,7 +16,6 @@ use surehook_core::{
 use surehook_types::{
     redact::{self, MASK},
     secret::SecretRef,
-    time::Timestamp,
 };
 
 use crate::problem::Problem;
@@ -101,23 +100,6 @@ pub fn mask_spec<S: MaskSecrets>(spec: &S) -> Value {
     spec.mask(&mut json);
     json
 }
-
-/// A stored spec with its id, times and runtime state.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Stored{S}")]
-pub(crate) struct StoredSpecResponse<'a, I, S, T> {
-    id: &'a I,
-    created_at: Timestamp,
-    updated_at: Timestamp,
-    #[serde(flatten)]
-    spec: &'a S,
-    #[serde(flatten)]
-    state: T,
-}
-
-/// For resources without runtime state.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct NoRuntimeState {}
 
 /// A stored spec as JSON, secrets masked. Its `ETag` is computed from this.
 pub(crate) fn mask_stored<I: Serialize, S: MaskSecrets>(stored: &StoredObject<I, S>) -> Value {

@@ -10,13 +10,11 @@ use axum::{
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use surehook_api::messages::{CloudMediaFile, MediaFileResponse, UploadResponse};
 use surehook_engine::media::{MediaLinkError, MediaUploadError, NewMediaFile};
-use surehook_messaging::{
-    media::{self, DetectedMediaType, StoredMedia},
-    message::MediaKind,
-};
-use surehook_types::{ids::MediaId, time::Timestamp};
+use surehook_messaging::media::{self, DetectedMediaType, StoredMedia};
+use surehook_types::ids::MediaId;
 
 use super::{
     extract::{PathParam, QueryParams},
@@ -42,50 +40,9 @@ pub(crate) struct UploadQuery {
     destination: Option<String>,
 }
 
-/// A file stored at the Cloud API.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct CloudMediaFile {
-    /// Id at the Cloud API, valid for 30 days: `"image": { "media_id": "…" }`.
-    media_id: String,
-    /// Default message type of the file.
-    kind: MediaKind,
-    /// Media type detected from the bytes.
-    mime_type: String,
-    /// Size in bytes.
-    size: u64,
-    filename: Option<String>,
-}
-
-/// An uploaded file.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub(crate) enum UploadResponse {
-    Bucket(MediaFileResponse),
-    CloudApi(CloudMediaFile),
-}
-
-/// A file stored in the bucket.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "MediaFile")]
-pub(crate) struct MediaFileResponse {
-    /// Id to use in messages: `"image": { "file": "med_…" }`.
-    id: MediaId,
-    /// Default message type of the file.
-    kind: MediaKind,
-    /// Media type detected from the bytes.
-    mime_type: String,
-    /// Size in bytes.
-    size: u64,
-    filename: Option<String>,
-    created_at: Timestamp,
-}
-
-impl From<StoredMedia> for MediaFileResponse {
-    fn from(upload: StoredMedia) -> Self {
-        let StoredMedia { id, kind, mime_type, size, filename, created_at, .. } = upload;
-        Self { id, kind, mime_type, size, filename, created_at }
-    }
+fn media_file(upload: StoredMedia) -> MediaFileResponse {
+    let StoredMedia { id, kind, mime_type, size, filename, created_at, .. } = upload;
+    MediaFileResponse { id, kind, mime_type, size, filename, created_at }
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -132,7 +89,7 @@ pub(crate) async fn upload_media(
     let now = server.engine.clock().now();
     let media = Arc::clone(server.engine.media());
     let upload = media.upload(identity.id(""), file, now).await?;
-    Ok((StatusCode::CREATED, Json(UploadResponse::Bucket(upload.into()))))
+    Ok((StatusCode::CREATED, Json(UploadResponse::Bucket(media_file(upload)))))
 }
 
 pub(crate) async fn get_media(
@@ -142,7 +99,7 @@ pub(crate) async fn get_media(
     let not_found = || Problem::not_found("file");
     let id = id.parse().map_err(|_| not_found())?;
     let upload = server.engine.media().find(id).await?.ok_or_else(not_found)?;
-    Ok(Json(upload.into()))
+    Ok(Json(media_file(upload)))
 }
 
 fn new_file(request: Request, filename: Option<&str>) -> Result<NewMediaFile, Problem> {

@@ -10,8 +10,12 @@ use axum::{Json, extract::State};
 use bytes::Bytes;
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
+use surehook_api::{
+    ListResponse,
+    messages::{AcceptedMessageResponse, MessageDetail, MessageResponse, MessageStatusEntry},
+};
 use surehook_core::{
     destination::{Destination, DestinationSpec, Transport},
     message_status::{MessageStatus, message_status},
@@ -22,9 +26,8 @@ use surehook_messaging::{
     MessageSpec,
     sender::{MessageSender, send_id},
 };
-use surehook_retry::DeadReason;
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    ids::{DestinationId, EventId, SourceId},
     time::{HumanDuration, Timestamp},
 };
 use surehook_webhooks::{
@@ -33,8 +36,7 @@ use surehook_webhooks::{
 };
 
 use super::{
-    LIMIT_MAX, ListResponse,
-    deliveries::{self, DeliveryResponse},
+    LIMIT_MAX, deliveries,
     etag::JsonWithETag,
     extract::{JsonBody, PathParam, QueryParams},
     idempotency::IdempotencyContext,
@@ -75,56 +77,6 @@ struct MessageQuery {
     /// `next_cursor` of the previous page.
     #[schemars(with = "Option<EventId>")]
     cursor: Option<String>,
-}
-
-/// A message and its status.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Message")]
-struct MessageResponse {
-    /// Id of the message and of its event.
-    id: EventId,
-    /// Name of the destination; null if it was deleted.
-    destination: Option<String>,
-    /// `text`, `image`, `template` and so on; for a webhook, its event type.
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    /// Recipient; null for a webhook.
-    to: Option<String>,
-    /// When it was requested; for a repeated `Idempotency-Key`, the first time.
-    created_at: Timestamp,
-    status: MessageStatus,
-    /// Why the delivery is dead.
-    reason: Option<DeadReason>,
-    attempts: u32,
-    /// Newest delivery.
-    delivery_id: Option<DeliveryId>,
-    /// Id of the message at the provider.
-    sent_id: Option<String>,
-}
-
-/// A message with its delivery and status updates.
-#[derive(Debug, Serialize, JsonSchema)]
-struct MessageDetail {
-    #[serde(flatten)]
-    message: MessageResponse,
-    /// Newest delivery; null if the destination was deleted.
-    delivery: Option<DeliveryResponse>,
-    /// Status updates of the provider, oldest first. They may be out of order or repeated.
-    statuses: Vec<MessageStatusEntry>,
-}
-
-/// One status update of the provider.
-#[derive(Debug, Serialize, JsonSchema)]
-struct MessageStatusEntry {
-    /// When it was received.
-    at: Timestamp,
-    state: MessageStatusUpdate,
-    /// Error code of the provider.
-    error_code: Option<String>,
-    /// Error text of the provider.
-    error_title: Option<String>,
-    /// Event that carried the update.
-    event_id: EventId,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -427,17 +379,6 @@ impl SendTime {
     }
 }
 
-/// A message that was stored for sending.
-#[derive(Debug, Serialize, JsonSchema)]
-struct AcceptedMessage {
-    /// Id of the message and of its event.
-    id: EventId,
-    delivery_id: DeliveryId,
-    /// Name of the destination.
-    destination: String,
-    status: MessageStatus,
-}
-
 fn send_operation() -> Operation {
     let example = json!({ "destination": "whatsapp", "to": "+5511987654321", "text": "Your order is on its way." });
     Operation::new(
@@ -450,7 +391,7 @@ fn send_operation() -> Operation {
              routes from `outbox` apply. With an `Idempotency-Key` it is sent only once.",
     )
     .body::<OneOf<SendMessageRequest, SendWebhookRequest>>(example)
-    .returns::<AcceptedMessage>(202)
+    .returns::<AcceptedMessageResponse>(202)
     .problem(409, &["destination_misconfigured", "outbox_taken", "media_not_configured"])
     .problem(422, &["unknown_destination", "invalid_message", "unsendable"])
     .problem(503, &["source_disabled", "source_misconfigured"])
@@ -463,7 +404,7 @@ async fn send_message(
     State(server): State<Arc<ServerState>>,
     IdempotencyContext(identity): IdempotencyContext,
     JsonBody(mut fields): JsonBody<JsonFields>,
-) -> Result<(StatusCode, Json<AcceptedMessage>), Problem> {
+) -> Result<(StatusCode, Json<AcceptedMessageResponse>), Problem> {
     let destination: String = take_field(&mut fields, "destination")?
         .ok_or_else(|| Problem::invalid("`destination` is missing."))?;
     let time = SendTime {
@@ -478,7 +419,10 @@ async fn send_message(
     let posted = server.engine.send_message(to, post, identity, delay).await?;
     let (id, delivery_id) = (posted.event, posted.delivery);
     let status = MessageStatus::Accepted;
-    Ok((StatusCode::ACCEPTED, Json(AcceptedMessage { id, delivery_id, destination, status })))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(AcceptedMessageResponse { id, delivery_id, destination, status }),
+    ))
 }
 
 /// A delayed message would hold up all later ones in its ordering queue.

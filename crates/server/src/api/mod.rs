@@ -30,9 +30,7 @@ pub(crate) mod stream;
 pub(crate) mod tokens;
 
 use axum::Json;
-use data_encoding::BASE64;
-use schemars::JsonSchema;
-use serde::Serialize;
+use surehook_api::ListResponse;
 use surehook_core::store::PageRequest;
 use surehook_types::{
     ids::{Id, IdKind},
@@ -40,16 +38,6 @@ use surehook_types::{
 };
 
 use crate::problem::Problem;
-
-/// One page of a list.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "{T}List")]
-pub(crate) struct ListResponse<T> {
-    data: Vec<T>,
-    /// Pass it as `cursor` to get the next page; null on the last page. A page may be short without
-    /// being the last.
-    next_cursor: Option<String>,
-}
 
 const INVALID_CURSOR: &str = "Invalid `cursor`. Use `next_cursor` of the same list.";
 
@@ -98,35 +86,4 @@ fn parse_word<T>(
 ) -> Result<Option<T>, Problem> {
     let unknown = || Problem::invalid(format!("`{name}` must be one of: {}", known.join(", ")));
     text.map(|text| parse(text).ok_or_else(unknown)).transpose()
-}
-
-/// Bytes, as text if they are valid UTF-8.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(untagged)]
-enum BodyContent {
-    Text {
-        text: String,
-    },
-    /// For bytes that are not UTF-8.
-    Base64 {
-        /// RFC 4648, with padding.
-        base64: String,
-    },
-}
-
-impl From<&[u8]> for BodyContent {
-    fn from(bytes: &[u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Text { text: text.to_owned() },
-            Err(_) => Self::Base64 { base64: BASE64.encode(bytes) },
-        }
-    }
-}
-
-/// One HTTP header.
-#[derive(Debug, Serialize, JsonSchema)]
-struct HeaderField {
-    name: String,
-    #[serde(flatten)]
-    value: BodyContent,
 }

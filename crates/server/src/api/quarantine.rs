@@ -5,8 +5,15 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
+use surehook_api::{
+    ListResponse,
+    quarantine::{
+        QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
+        ReleaseSourceRequest, ReleaseSourceResponse, ReleasedEvent,
+    },
+};
 use surehook_core::{
     quarantine::QuarantinedRequest, refused::advice, source::SourceSpec, store::Configuration,
 };
@@ -16,13 +23,11 @@ use surehook_engine::{
 };
 use surehook_types::{
     ids::RequestId,
-    name::Name,
     redact::{self, SecretNames},
-    time::Timestamp,
 };
 
 use super::{
-    BodyContent, HeaderField, LIMIT_MAX, ListResponse,
+    LIMIT_MAX,
     extract::{JsonBody, OptionalJson, PathParam, QueryParams},
     page_request, parse_cursor, parse_limit,
     redacted_body::{self, mask_headers},
@@ -46,94 +51,6 @@ pub(crate) struct QuarantineQuery {
     /// `next_cursor` of the previous page.
     #[schemars(with = "Option<RequestId>")]
     cursor: Option<String>,
-}
-
-/// A quarantined request without headers and body.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "QuarantinedRequest")]
-pub(crate) struct QuarantinedRequestSummary {
-    id: RequestId,
-    #[schemars(with = "String", regex(pattern = "^quarantined$"))]
-    status: &'static str,
-    /// Name of the source; null if it was deleted.
-    source: Option<Name>,
-    /// When it was first received.
-    received_at: Timestamp,
-    /// When it was last received.
-    seen_at: Timestamp,
-    /// How often it was received.
-    times: u64,
-    /// Why verification failed.
-    reason: String,
-    what_to_do: &'static str,
-    method: String,
-    /// Path after the source's name; possible secrets are masked.
-    path: String,
-    /// Secrets are masked.
-    query: Option<String>,
-    remote: String,
-    body_bytes: u64,
-}
-
-/// A quarantined request with headers and body, secrets masked.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct QuarantinedRequestDetail {
-    #[serde(flatten)]
-    request: QuarantinedRequestSummary,
-    headers: Vec<HeaderField>,
-    body: BodyContent,
-    /// Number of masked values in the body.
-    masked: usize,
-}
-
-/// Options of a release.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ReleaseRequest {
-    /// Release even if verification still fails. The events are marked as released by hand.
-    #[serde(default)]
-    force: bool,
-}
-
-/// Events of a released request.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ReleaseResponse {
-    /// `accepted`, or `duplicate` if all events were received meanwhile.
-    status: &'static str,
-    events: Vec<ReleasedEvent>,
-}
-
-/// One event of a released request.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ReleasedEvent {
-    id: String,
-    key: Option<String>,
-    status: &'static str,
-}
-
-/// Selects the requests to release.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ReleaseSourceRequest {
-    /// Name or id of the source.
-    source: String,
-    /// `next` of the previous call.
-    after: Option<RequestId>,
-}
-
-/// Result of releasing the requests of a source.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ReleaseSourceResponse {
-    /// Requests released.
-    released: u64,
-    /// Events created.
-    events: u64,
-    /// Events that were received meanwhile.
-    duplicates: u64,
-    /// Requests that still fail verification and stay.
-    left: u64,
-    /// Pass it as `after` to continue; null at the end.
-    next: Option<RequestId>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -213,7 +130,7 @@ pub(crate) async fn release_quarantined_request(
 ) -> Result<Json<ReleaseResponse>, Problem> {
     let id = id.parse().map_err(|_| not_found())?;
     let outcome = server.engine.release_quarantined(id, request.force).await?;
-    let status = |duplicate| if duplicate { "duplicate" } else { "accepted" };
+    let status = |duplicate| if duplicate { "duplicate" } else { "accepted" }.to_owned();
     let received = outcome.received;
     let all_duplicate = !received.is_empty() && received.iter().all(|event| event.duplicate);
     let event = |event: &ReceivedEvent| ReleasedEvent {
@@ -282,13 +199,13 @@ fn summary(
     let names = secret_names(server, configuration, row);
     QuarantinedRequestSummary {
         id: row.id,
-        status: "quarantined",
+        status: "quarantined".to_owned(),
         source: source.map(|source| source.name.clone()),
         received_at: row.received_at,
         seen_at: row.seen_at,
         times: row.times,
         reason: row.code.clone(),
-        what_to_do: advice(&row.code),
+        what_to_do: advice(&row.code).to_owned(),
         method: row.method.clone(),
         path: redact::mask_path(&row.path),
         query: row.query.as_deref().map(|query| redact::mask_query(query, &names)),

@@ -6,10 +6,10 @@ use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use surehook_api::{BodyContent, HeaderField};
 use surehook_core::{access::Role, event::Payload};
 use surehook_types::redact::{self, MASK, RedactedBody, SecretNames};
 
-use super::{BodyContent, HeaderField};
 use crate::{auth::SecretAccess, problem::Problem};
 
 /// Number of masked values in the body.

@@ -1,9 +1,6 @@
 //! `/api/v1/replays`: replay many deliveries as a background job.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Json,
@@ -12,30 +9,29 @@ use axum::{
 };
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
+use surehook_api::{
+    ListResponse,
+    replays::{
+        CreateReplayRequest, ReplayCounts, ReplayFilterSpec, ReplayJobResponse,
+        ReplayPreviewResponse, ReprocessRequest,
+    },
+};
 use surehook_core::{
     dead_letters::DeadLetterGroupFilter,
-    delivery::state::DeliveryStatus,
     idempotency::IdempotentRequest,
     replay::{
-        ChangeReplayResult, NOTE_CHARS_MAX, PreviewDepth, REPLAY_ITEMS_MAX, ReplayAction,
-        ReplayFilter, ReplayItemOutcome, ReplayPreview, ReplayProgress, ReplayRate, ReplayRow,
-        ReplaySpec, ReplayState, ReplayTransition, SEARCH_CHARS_MAX, SkipReason, StatusPattern,
+        ChangeReplayResult, PreviewDepth, REPLAY_ITEMS_MAX, ReplayAction, ReplayFilter,
+        ReplayItemOutcome, ReplayPreview, ReplayProgress, ReplayRate, ReplayRow, ReplaySpec,
+        ReplayState, ReplayTransition, SkipReason,
     },
     store::{Configuration, PageRequest},
 };
-use surehook_retry::{DeadReason, FailureClass};
-use surehook_types::{
-    ids::{DestinationId, GroupId, ReplayId, SourceId},
-    name::Name,
-    object,
-    time::Timestamp,
-};
-use surehook_webhooks::attribute::EventKind;
+use surehook_types::ids::{DestinationId, ReplayId, SourceId};
 
 use super::{
-    LIMIT_MAX, ListResponse,
+    LIMIT_MAX,
     deliveries::destination_names,
     extract::{JsonBody, PathParam, QueryParams},
     idempotency::IdempotencyContext,
@@ -47,97 +43,6 @@ use crate::{
     problem::Problem,
 };
 
-/// Selects the events and deliveries of a replay. Refers to sources and destinations by name.
-#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(rename = "ReplayFilter")]
-pub(crate) struct ReplayFilterSpec {
-    /// Name of the event's source.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Name>")]
-    source: Option<String>,
-    /// Event kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<EventKind>,
-    /// Name of the destination.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Name>")]
-    destination: Option<String>,
-    /// Delivery status: `dead` or `succeeded`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<DeliveryStatus>,
-    /// Why the delivery is dead.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<DeadReason>,
-    /// Id of the dead letter group.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<GroupId>,
-    /// Failure class of the last attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    class: Option<FailureClass>,
-    /// HTTP status of the last attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<StatusPattern>,
-    /// Event received at this time or later.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<Timestamp>,
-    /// Event received before this time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<Timestamp>,
-    /// Exact deduplication key of the event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1))]
-    key: Option<String>,
-    /// Text in the event's key or in the detail of the last attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = SEARCH_CHARS_MAX))]
-    search: Option<String>,
-}
-
-/// Request to create a replay job.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CreateReplayRequest {
-    verb: ReplayAction,
-    #[serde(default, deserialize_with = "object::required")]
-    filter: ReplayFilterSpec,
-    /// Destination of missing events; only with `send_missing`.
-    #[schemars(with = "Option<Name>")]
-    to: Option<String>,
-    /// Maximum rate.
-    #[serde(default)]
-    rate: ReplayRate,
-    /// Note for people.
-    #[schemars(length(max = NOTE_CHARS_MAX))]
-    note: Option<String>,
-    /// Only return a preview.
-    #[serde(default)]
-    dry_run: bool,
-    /// With `dry_run`: examine at most 20,000 rows, for a fast response.
-    #[serde(default)]
-    quick: bool,
-}
-
-/// Request to replay dead letters.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ReprocessRequest {
-    #[serde(default, deserialize_with = "object::required")]
-    filter: ReplayFilterSpec,
-    /// Maximum rate.
-    #[serde(default)]
-    rate: ReplayRate,
-    /// Note for people.
-    #[schemars(length(max = NOTE_CHARS_MAX))]
-    note: Option<String>,
-    /// Only return a preview.
-    #[serde(default)]
-    dry_run: bool,
-    /// With `dry_run`: examine at most 20,000 rows, for a fast response.
-    #[serde(default)]
-    quick: bool,
-}
-
 /// Page of a list of replay jobs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -148,63 +53,6 @@ pub(crate) struct ReplayQuery {
     /// `next_cursor` of the previous page.
     #[schemars(with = "Option<ReplayId>")]
     cursor: Option<String>,
-}
-
-/// A replay job and its progress.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ReplayJob")]
-pub(crate) struct ReplayJobResponse {
-    id: ReplayId,
-    verb: ReplayAction,
-    filter: ReplayFilterSpec,
-    /// Destination of missing events.
-    to: Option<String>,
-    rate: ReplayRate,
-    note: Option<String>,
-    state: ReplayState,
-    created_at: Timestamp,
-    ended_at: Option<Timestamp>,
-    /// Whether more was selected than one job can hold; the rest needs another job.
-    capped: bool,
-    /// Counts per destination.
-    destinations: BTreeMap<String, ReplayCounts>,
-    #[serde(flatten)]
-    counts: ReplayCounts,
-}
-
-/// Counts of a job or of one destination in it:
-/// `selected = succeeded + dead + cancelled + skipped + waiting + left`.
-#[derive(Debug, Serialize, JsonSchema)]
-struct ReplayCounts {
-    selected: u64,
-    /// Items for which a delivery was created.
-    dispatched: u64,
-    succeeded: u64,
-    dead: u64,
-    cancelled: u64,
-    /// Items that were not replayed, by reason in `skipped_by_reason`.
-    skipped: u64,
-    /// Items still to be delivered.
-    waiting: u64,
-    /// Items never delivered because the job was cancelled.
-    left: u64,
-    skipped_by_reason: BTreeMap<&'static str, u64>,
-}
-
-/// What a replay job would do.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ReplayPreview")]
-pub(crate) struct ReplayPreviewResponse {
-    dry_run: bool,
-    count: u64,
-    /// Whether all rows were examined; if not, there are at least `count`.
-    complete: bool,
-    /// When the oldest event was received.
-    oldest: Option<Timestamp>,
-    newest: Option<Timestamp>,
-    rate: ReplayRate,
-    estimate_seconds: f64,
-    by_destination: BTreeMap<String, u64>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -458,8 +306,9 @@ fn job_response(job: &ReplayRow, configuration: &Configuration) -> ReplayJobResp
 }
 
 fn replay_counts(progress: &ReplayProgress, state: ReplayState) -> ReplayCounts {
-    let skipped =
-        |skip: &SkipReason| (skip.as_str(), progress.count(ReplayItemOutcome::Skipped(*skip)));
+    let skipped = |skip: &SkipReason| {
+        (skip.as_str().to_owned(), progress.count(ReplayItemOutcome::Skipped(*skip)))
+    };
     ReplayCounts {
         selected: progress.selected,
         dispatched: progress.dispatched(),

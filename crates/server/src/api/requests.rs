@@ -9,21 +9,25 @@ use axum::{
 };
 use http::HeaderMap;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use surehook_api::{
+    ListResponse,
+    requests::{ReceivedRequestSummary, RefusedRequestDetail},
+};
 use surehook_core::{
     refused::{RefusedRequest, advice},
     requests::{ReceivedRequest, RequestCursor, RequestFilter, RequestOutcome},
     store::{Configuration, PageRequest},
 };
 use surehook_types::{
-    ids::{EventId, RequestId, SourceId},
+    ids::{RequestId, SourceId},
     name::Name,
     redact,
     time::Timestamp,
 };
 
 use super::{
-    BodyContent, HeaderField, INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX, ListResponse,
+    INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX,
     export::{self, ExportPages, ListFormat, export},
     extract::{PathParam, QueryParams},
     parse_limit, parse_time, parse_word,
@@ -62,51 +66,6 @@ pub(crate) struct RequestQuery {
     /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
     #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
     format: Option<String>,
-}
-
-/// An incoming request without headers and body.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Request")]
-pub(crate) struct ReceivedRequestSummary {
-    /// Null for a duplicate, for which only event and time are stored.
-    id: Option<RequestId>,
-    #[schemars(with = "String", regex(pattern = "^(accepted|duplicate|refused)$"))]
-    outcome: &'static str,
-    /// Name of the source; null if it does not exist.
-    source: Option<String>,
-    at: Timestamp,
-    /// The created event, the last one if there are several; for a duplicate, the original event.
-    event: Option<EventId>,
-    /// Number of new events; null if refused.
-    events: Option<u64>,
-    /// Whether the body of a duplicate differs from the original; null for other requests.
-    bytes_differ: Option<bool>,
-    /// Problem code that the refused sender got.
-    reason: Option<String>,
-    what_to_do: Option<&'static str>,
-    /// HTTP status that the refused sender got.
-    http_status: Option<u16>,
-    /// Only for refused requests.
-    method: Option<String>,
-    /// Possible secrets are masked. Null for a duplicate, and if retention has removed the body.
-    path: Option<String>,
-    /// Secrets are masked.
-    query: Option<String>,
-    remote: Option<String>,
-    /// Size of the body, if it was read; with several events, of the one in `event`.
-    body_bytes: Option<u64>,
-}
-
-/// A refused request with headers and body.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct RefusedRequestDetail {
-    #[serde(flatten)]
-    request: ReceivedRequestSummary,
-    headers: Vec<HeaderField>,
-    /// Only if the source stores bodies of refused requests; secrets masked.
-    body: Option<BodyContent>,
-    /// Number of masked values in the body.
-    masked: usize,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -284,7 +243,7 @@ fn request_summary(
 fn empty_summary(outcome: RequestOutcome, at: Timestamp) -> ReceivedRequestSummary {
     ReceivedRequestSummary {
         id: None,
-        outcome: outcome.as_str(),
+        outcome: outcome.as_str().to_owned(),
         source: None,
         at,
         event: None,
@@ -306,7 +265,7 @@ fn refused_summary(row: &RefusedRequest) -> ReceivedRequestSummary {
         id: Some(row.id),
         source: row.source.clone(),
         reason: Some(row.code.clone()),
-        what_to_do: Some(advice(&row.code)),
+        what_to_do: Some(advice(&row.code).to_owned()),
         http_status: Some(row.status),
         method: Some(row.method.clone()),
         // Old versions stored the path unmasked.

@@ -7,6 +7,10 @@ use http::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
+use surehook_api::{
+    ListResponse,
+    resources::{DestinationStatus, NoRuntimeState, SourceStatus, StoredSpecResponse},
+};
 use surehook_core::{
     destination::DestinationSpec,
     route::RouteSpec,
@@ -19,13 +23,11 @@ use surehook_types::{
 };
 
 use super::{
-    LIMIT_MAX, ListResponse,
+    LIMIT_MAX,
     etag::{ETag, IfMatch, VersionedJson},
     extract::{JsonBody, PathParam, QueryParams},
     idempotency::IdempotencyContext,
-    lanes::{self, DestinationStatus},
-    masked_spec::{self, NoRuntimeState},
-    parse_cursor, parse_limit,
+    lanes, masked_spec, parse_cursor, parse_limit,
 };
 use crate::{
     ServerState,
@@ -56,13 +58,6 @@ pub(crate) trait Resource:
     fn put(id: Id<Self::IdKind>, spec: Self) -> ConfigChange;
     fn delete(id: Id<Self::IdKind>) -> ConfigChange;
     fn state(&self, server: &ServerState, id: Id<Self::IdKind>) -> Self::State;
-}
-
-/// Properties derived from a source's settings.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct SourceStatus {
-    /// Whether requests must pass signature verification.
-    verified: bool,
 }
 
 impl Resource for SourceSpec {
@@ -210,12 +205,8 @@ pub(crate) fn add_routes<R: Resource>(api: ApiTable) -> ApiTable {
 }
 
 /// A resource with its id, times and state.
-pub(super) type ResourceResponse<R> = masked_spec::StoredSpecResponse<
-    'static,
-    Id<<R as Resource>::IdKind>,
-    R,
-    <R as Resource>::State,
->;
+pub(super) type ResourceResponse<R> =
+    StoredSpecResponse<Id<<R as Resource>::IdKind>, R, <R as Resource>::State>;
 
 /// Identifies a resource in a path: by id, or by name if it has one.
 pub(super) struct ResourceRef<R>(PhantomData<R>);

@@ -6,22 +6,22 @@
 use std::sync::Arc;
 
 use axum::{Extension, Json, extract::State};
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::json;
+use surehook_api::{
+    BodyContent, HeaderField,
+    events::{
+        RequestHeadResponse, RevealEventResponse, RevealedAttemptResponse, RevealedDuplicate,
+    },
+};
 use surehook_core::{
     access::TokenHash,
     decision::{EventDecision, EventDecisionKind},
     event::RequestHead,
     store::{DeliveryRow, DuplicateRow},
 };
-use surehook_types::{
-    ids::{AttemptId, DeliveryId, EventId},
-    time::Timestamp,
-};
-use surehook_webhooks::attribute::Attributes;
+use surehook_types::ids::EventId;
 
-use super::{BodyContent, HeaderField, events, extract::PathParam};
+use super::{events, extract::PathParam};
 use crate::{
     ServerState,
     openapi::{ApiTable, Operation},
@@ -31,53 +31,6 @@ use crate::{
 /// Responses shown, and their bytes in total. Each delivery lists all of its responses.
 const RESPONSES_MAX: usize = 100;
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
-
-/// An event with its secrets.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "RevealedEvent")]
-pub(crate) struct RevealEventResponse {
-    id: EventId,
-    key: Option<String>,
-    attributes: Attributes,
-    /// The HTTP request; null if the body was removed.
-    request: Option<RevealedRequest>,
-    /// The exact body; null if retention has removed it.
-    body: Option<BodyContent>,
-    body_removed: bool,
-    /// Stored bodies of duplicates that differ, oldest first.
-    duplicates: Vec<RevealedDuplicate>,
-    /// Whether bodies beyond 256 KiB were omitted.
-    duplicates_left_out: bool,
-    /// Stored responses to attempts, newest first.
-    answers: Vec<RevealedResponse>,
-    /// Whether responses were omitted.
-    answers_left_out: bool,
-}
-
-/// Head of an HTTP request.
-#[derive(Debug, Serialize, JsonSchema)]
-struct RevealedRequest {
-    path: String,
-    query: Option<String>,
-    remote: String,
-    headers: Vec<HeaderField>,
-}
-
-/// Body of a duplicate that differs.
-#[derive(Debug, Serialize, JsonSchema)]
-struct RevealedDuplicate {
-    seen_at: Timestamp,
-    body: BodyContent,
-}
-
-/// Response to an attempt.
-#[derive(Debug, Serialize, JsonSchema)]
-struct RevealedResponse {
-    delivery: DeliveryId,
-    attempt: AttemptId,
-    number: u32,
-    response: BodyContent,
-}
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let reveal = Operation::new("reveal_event", "Show an event with its secrets.")
@@ -141,12 +94,12 @@ async fn record_reveal(
     Ok(())
 }
 
-fn revealed_request(head: &RequestHead) -> RevealedRequest {
+fn revealed_request(head: &RequestHead) -> RequestHeadResponse {
     let line = |(name, value): (&str, &[u8])| HeaderField {
         name: name.to_owned(),
         value: BodyContent::from(value),
     };
-    RevealedRequest {
+    RequestHeadResponse {
         path: head.path.clone(),
         query: head.query.clone(),
         remote: head.remote.to_string(),
@@ -163,7 +116,7 @@ fn revealed_duplicate(row: &DuplicateRow) -> Option<RevealedDuplicate> {
 async fn load_responses(
     server: &ServerState,
     deliveries: &[DeliveryRow],
-) -> Result<(Vec<RevealedResponse>, bool), Problem> {
+) -> Result<(Vec<RevealedAttemptResponse>, bool), Problem> {
     let (mut responses, mut bytes) = (Vec::new(), 0);
     for delivery in deliveries.iter().rev().filter(|delivery| delivery.attempts > 0) {
         let Some(detail) = server.engine.store().find_delivery(delivery.id).await? else {
@@ -177,7 +130,12 @@ async fn load_responses(
             }
             let (attempt, number) = (row.attempt.id, row.attempt.number);
             let response = BodyContent::from(response);
-            responses.push(RevealedResponse { delivery: row.delivery, attempt, number, response });
+            responses.push(RevealedAttemptResponse {
+                delivery: row.delivery,
+                attempt,
+                number,
+                response,
+            });
         }
     }
     Ok((responses, false))

@@ -4,9 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use axum::{Extension, Json, extract::State};
 use http::HeaderMap;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{json, value::RawValue};
+use surehook_api::resources::{TryRouteRequest, TryRouteResponse};
 use surehook_engine::trial::{RouteTrialResult, try_route};
 use surehook_types::{ids::EventId, inflate, redact, store_error::StoreError};
 use surehook_webhooks::{attribute::EventKind, jq::OUTPUT_BYTES_MAX};
@@ -23,43 +22,6 @@ use crate::{
 /// Trials running at the same time: each may occupy a core for a moment.
 const TRIALS_MAX: usize = 2;
 static TRIAL_PERMITS: Semaphore = Semaphore::const_new(TRIALS_MAX);
-
-/// Filter and transform to test, and the sample to test them on.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TryRouteRequest {
-    /// Filter in jq.
-    filter: Option<String>,
-    /// Transform in jq.
-    transform: Option<String>,
-    /// Event whose body is the sample.
-    event: Option<EventId>,
-    /// The sample itself: a string is used as text, anything else as JSON.
-    #[schemars(with = "Option<Value>")]
-    body: Option<Box<RawValue>>,
-    /// Use the event's body with its secrets. Requires the role operator.
-    #[serde(default)]
-    exact: bool,
-}
-
-/// Result of a trial.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct TryRouteResponse {
-    /// Whether the filter matches; null without a filter or if it failed.
-    matches: Option<bool>,
-    /// Syntax or runtime error of the filter.
-    filter_error: Option<String>,
-    /// Output of the transform; null without a transform, if it failed, or if it drops the event.
-    output: Option<String>,
-    /// Whether the transform drops the event.
-    dropped: bool,
-    /// Syntax or runtime error of the transform.
-    transform_error: Option<String>,
-    /// The sample; null if it is not text or too long.
-    input: Option<String>,
-    /// Number of masked values in the sample. Filter and transform see the masked sample.
-    masked: usize,
-}
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let example = json!({ "filter": ".type == \"paid\"", "body": { "type": "paid" } });

@@ -1,11 +1,11 @@
 //! `/api/v1/stats/series`: counts over time, for charts.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use surehook_api::stats::{Percentiles, Series, SeriesPoint, SeriesValue};
 use surehook_core::{
     histogram::Histogram,
     rollup::{ChartGrid, RollupCounts, RollupMetric, RollupQuery, RollupSubject},
@@ -49,52 +49,6 @@ pub(crate) struct SeriesQuery {
     /// Duration of one point, a multiple of 10 s.
     #[schemars(with = "Option<HumanDuration>")]
     width: Option<String>,
-}
-
-/// Value of one point or of the whole series.
-#[derive(Debug, Serialize, JsonSchema)]
-struct SeriesValue {
-    /// Count.
-    value: u64,
-    /// Count per class or reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    by: Option<Map<String, Value>>,
-    /// Percentiles of time metrics; null if there is no sample.
-    #[serde(flatten)]
-    percentiles: Option<Percentiles>,
-}
-
-/// Percentiles in milliseconds.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Percentiles {
-    p50_ms: Option<f64>,
-    p90_ms: Option<f64>,
-    p95_ms: Option<f64>,
-    p99_ms: Option<f64>,
-}
-
-/// One point of a series.
-#[derive(Debug, Serialize, JsonSchema)]
-struct SeriesPoint {
-    /// Start of the point.
-    at: Timestamp,
-    #[serde(flatten)]
-    value: SeriesValue,
-}
-
-/// Counts over time.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Series {
-    metric: String,
-    source: Option<String>,
-    destination: Option<String>,
-    since: Timestamp,
-    until: Timestamp,
-    width: HumanDuration,
-    /// Total over all points.
-    total: SeriesValue,
-    /// Oldest first, including empty points.
-    points: Vec<SeriesPoint>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -153,7 +107,7 @@ impl SeriesMetric {
             Self::Duplicates => count(RollupMetric::Duplicates),
             Self::Attempts => {
                 let mut by = counts_by_class(tally);
-                by.insert("succeeded".to_owned(), json!(tally.get(RollupMetric::Succeeded)));
+                by.insert("succeeded".to_owned(), tally.get(RollupMetric::Succeeded));
                 plain(tally.attempts(), Some(by))
             }
             Self::Failed => plain(tally.failed(), Some(counts_by_class(tally))),
@@ -164,17 +118,16 @@ impl SeriesMetric {
     }
 }
 
-fn counts_by_class(tally: &RollupCounts) -> Map<String, Value> {
+fn counts_by_class(tally: &RollupCounts) -> BTreeMap<String, u64> {
     let entry = |class: FailureClass| {
-        (class.as_str().to_owned(), json!(tally.get(RollupMetric::attempt(Some(class)))))
+        (class.as_str().to_owned(), tally.get(RollupMetric::attempt(Some(class))))
     };
     FailureClass::ALL.into_iter().map(entry).collect()
 }
 
-fn counts_by_reason(tally: &RollupCounts) -> Map<String, Value> {
-    let entry = |reason: DeadReason| {
-        (reason.as_str().to_owned(), json!(tally.get(RollupMetric::dead(reason))))
-    };
+fn counts_by_reason(tally: &RollupCounts) -> BTreeMap<String, u64> {
+    let entry =
+        |reason: DeadReason| (reason.as_str().to_owned(), tally.get(RollupMetric::dead(reason)));
     DeadReason::ALL.into_iter().map(entry).collect()
 }
 

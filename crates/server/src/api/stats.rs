@@ -2,72 +2,25 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    num::NonZeroU64,
     sync::Arc,
 };
 
 use axum::{Json, extract::State};
-use schemars::JsonSchema;
-use serde::Serialize;
+use surehook_api::{
+    dead_letters::DeadReasonStats,
+    stats::{DestinationStatsResponse, Stats},
+};
 use surehook_core::delivery::state::DeliveryStatus;
 use surehook_messaging::{send_limits::SendLimits, store::MessageStore};
 use surehook_retry::DeadReason;
-use surehook_types::{ids::DestinationId, name::Name, store_error::StoreError, time::Timestamp};
+use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
-use super::lanes::{self, DestinationState};
+use super::lanes;
 use crate::{
     ServerState,
     openapi::{ApiTable, Operation},
     problem::Problem,
 };
-
-/// Totals of the gateway.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Stats {
-    /// Events received since the beginning.
-    total: u64,
-    /// Events without a deduplication key.
-    no_key: u64,
-    /// Duplicates received.
-    duplicates: u64,
-    attempts: u64,
-    /// Attempts after the first of their delivery.
-    retries: u64,
-    /// Current deliveries per status.
-    by_status: BTreeMap<&'static str, u64>,
-    /// Current dead letters.
-    dlq_size: u64,
-    oldest_pending_age_seconds: Option<u64>,
-    destinations: Vec<DestinationStats>,
-}
-
-/// Totals of one destination.
-#[derive(Debug, Serialize, JsonSchema)]
-struct DestinationStats {
-    name: Name,
-    oldest_pending_age_seconds: Option<u64>,
-    /// End of a rate limit that the destination requested (Retry-After).
-    cooling_until: Option<Timestamp>,
-    /// Messages sent today in the destination's time zone; null if it sends no messages.
-    sent_today: Option<u64>,
-    /// Daily warning threshold; null if none.
-    warn_at: Option<NonZeroU64>,
-    /// Daily limit; null if none.
-    stop_at: Option<NonZeroU64>,
-    /// Whether the warning threshold is reached today.
-    over: bool,
-    /// Null if the settings are unusable.
-    state: Option<DestinationState>,
-}
-
-/// Dead letters of one reason.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct DeadReasonStats {
-    /// Since the beginning.
-    total: u64,
-    /// Currently dead.
-    pending: u64,
-}
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let stats = Operation::new("get_stats", "Get current totals.").returns::<Stats>(200);
@@ -99,7 +52,7 @@ pub(crate) async fn get_stats(
                 limits.as_ref().map(|limits| sent.count_on(destination.id, limits.day(now)));
             (destination, limits.unwrap_or_default(), sent_today)
         })
-        .map(|(destination, limits, sent_today)| DestinationStats {
+        .map(|(destination, limits, sent_today)| DestinationStatsResponse {
             name: destination.spec.name.clone(),
             oldest_pending_age_seconds: oldest
                 .get(&destination.id)
@@ -121,7 +74,7 @@ pub(crate) async fn get_stats(
         retries: counts.retries,
         by_status: DeliveryStatus::ALL
             .iter()
-            .map(|status| (status.as_str(), count(*status)))
+            .map(|status| (status.as_str().to_owned(), count(*status)))
             .collect(),
         dlq_size: count(DeliveryStatus::Dead),
         oldest_pending_age_seconds: oldest.values().map(|at| now.since(*at).as_secs()).max(),
@@ -146,11 +99,11 @@ impl DailySends {
 
 pub(crate) async fn get_dead_letter_stats(
     State(server): State<Arc<ServerState>>,
-) -> Json<BTreeMap<&'static str, DeadReasonStats>> {
+) -> Json<BTreeMap<String, DeadReasonStats>> {
     let counts = server.engine.store().counts();
     let entry = |reason: &DeadReason| {
         let count = counts.dead.get(reason).copied().unwrap_or_default();
-        (reason.as_str(), DeadReasonStats { total: count.total, pending: count.pending })
+        (reason.as_str().to_owned(), DeadReasonStats { total: count.total, pending: count.pending })
     };
     Json(DeadReason::ALL.iter().map(entry).collect())
 }

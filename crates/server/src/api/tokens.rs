@@ -4,77 +4,24 @@ use std::sync::Arc;
 
 use axum::{Extension, Json, extract::State};
 use http::StatusCode;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
+use surehook_api::{
+    ListResponse,
+    tokens::{CreateTokenRequest, CreatedToken, LoginLink, TokenResponse},
+};
 use surehook_core::{
-    access::{ApiToken, Role, TOKEN_NAME_BYTES_MAX, TokenHash},
+    access::{ApiToken, TOKEN_NAME_BYTES_MAX, TokenHash},
     store::RemoveTokenResult,
 };
-use surehook_types::{
-    ids::TokenId,
-    rng::new_id,
-    store_error::StoreError,
-    time::{HumanDuration, Timestamp},
-};
+use surehook_types::{ids::TokenId, rng::new_id, store_error::StoreError, time::Timestamp};
 
-use super::{
-    ListResponse,
-    extract::{JsonBody, PathParam},
-};
+use super::extract::{JsonBody, PathParam};
 use crate::{
     ServerState,
     auth::{hash_token, new_token},
     openapi::{ApiTable, Operation},
     problem::Problem,
 };
-
-/// Request to create a token.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CreateTokenRequest {
-    role: Role,
-    /// Name, for people.
-    #[serde(default)]
-    #[schemars(length(max = TOKEN_NAME_BYTES_MAX))]
-    name: Option<String>,
-    /// Lifetime; unlimited by default.
-    #[serde(default)]
-    expires_in: Option<HumanDuration>,
-}
-
-/// A token without its secret.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Token")]
-pub(crate) struct TokenResponse {
-    id: TokenId,
-    name: Option<String>,
-    role: Role,
-    created_at: Timestamp,
-    expires_at: Option<Timestamp>,
-    expired: bool,
-    /// Whether it is a dashboard session.
-    session: bool,
-    /// The token that the session was started with, or that created its login link; null if none.
-    begun_with: Option<TokenId>,
-}
-
-/// A new token with its secret.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct CreatedToken {
-    #[serde(flatten)]
-    details: TokenResponse,
-    /// The secret. Shown only once.
-    token: String,
-}
-
-/// A one-time login link.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct LoginLink {
-    /// Path, to be appended to the gateway's URL.
-    path: String,
-    expires_at: Timestamp,
-}
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let list =

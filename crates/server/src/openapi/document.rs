@@ -11,12 +11,12 @@ use schemars::{
     generate::{Contract, SchemaSettings},
 };
 use serde_json::{Map, Value, json};
+use surehook_api::ProblemBody;
 
 use super::{
     Endpoint, Operation,
     operation::{RequestBody, ResponseContent, SuccessResponse},
 };
-use crate::problem::ProblemBody;
 
 /// Renders the document; the same table always gives the same text.
 pub(super) fn render(endpoints: &[Endpoint]) -> String {
@@ -33,7 +33,7 @@ pub(super) fn render(endpoints: &[Endpoint]) -> String {
     }
     let tags: BTreeSet<&str> = endpoints.iter().map(|endpoint| tag(&endpoint.path)).collect();
     let tags: Vec<Value> = tags.into_iter().map(|name| json!({ "name": name })).collect();
-    let problem = schemas.subschema_for::<ProblemBody<'_>>().to_value();
+    let problem = schemas.subschema_for::<ProblemBody>().to_value();
     let mut document = json!({
         "openapi": "3.1.0",
         "info": {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::load::{LoadPlan, StopCondition};
 use crate::load::{LoadResult, generate_load};
-use crate::options::BenchOptions;
+use crate::options::{BenchOptions, value_name};
 use crate::progress::ProgressDisplay;
 use crate::server_process::{ServerProcess, free_addr};
 use crate::sink::SinkMode;
@@ -26,6 +26,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct BenchRun {
     pub(crate) options: BenchOptions,
+    exe: PathBuf,
     pub(crate) progress: ProgressDisplay,
     folder: TempDir,
     server_count: AtomicU64,
@@ -41,12 +42,9 @@ impl BenchRun {
                 .with_context(|| format!("cannot create a folder in {}", parent.display()))?,
             None => builder.tempdir().context("cannot create a temporary folder")?,
         };
-        Ok(Self {
-            options,
-            progress: ProgressDisplay::start(),
-            folder,
-            server_count: AtomicU64::new(0),
-        })
+        let exe = options.exe.clone().map_or_else(std::env::current_exe, Ok)?;
+        let (progress, server_count) = (ProgressDisplay::start(), AtomicU64::new(0));
+        Ok(Self { options, exe, progress, folder, server_count })
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -55,35 +53,28 @@ impl BenchRun {
 
     /// Starts the bare server whose rate is the limit.
     pub(crate) async fn start_limit_server(&self) -> Result<ServerProcess> {
-        let addr = free_addr()?;
-        let mut command = Command::new(&self.options.exe);
-        command.arg("bench-limit").arg("--listen").arg(addr.to_string());
-        let mut child =
-            ServerProcess::start("limit server", &mut command, addr, &self.new_path("limit.log"))?;
-        child.wait_until_ready("/", START_TIMEOUT).await?;
-        Ok(child)
+        self.start_server("limit server", &["bench-limit"], "/").await
     }
 
     /// Starts a sink as a destination.
     pub(crate) async fn start_sink(&self, mode: SinkMode) -> Result<SinkProcess> {
+        let args = ["bench-sink", "--mode", &value_name(&mode)];
+        Ok(SinkProcess::new(self.start_server("sink", &args, "/count").await?))
+    }
+
+    async fn start_server(&self, name: &str, args: &[&str], path: &str) -> Result<ServerProcess> {
         let addr = free_addr()?;
-        let mut command = Command::new(&self.options.exe);
-        command.arg("bench-sink").arg("--listen").arg(addr.to_string());
-        match mode {
-            SinkMode::Answer => {}
-            SinkMode::Hang | SinkMode::Refuse => {
-                command.arg("--mode").arg(mode.name());
-            }
-        }
-        let mut child =
-            ServerProcess::start("sink", &mut command, addr, &self.new_path("sink.log"))?;
-        child.wait_until_ready("/count", START_TIMEOUT).await?;
-        Ok(SinkProcess::new(child))
+        let mut command = Command::new(&self.exe);
+        command.args(args).arg("--listen").arg(addr.to_string());
+        let log = self.new_path(&format!("{name}.log"));
+        let mut child = ServerProcess::start(name, &mut command, addr, &log)?;
+        child.wait_until_ready(path, START_TIMEOUT).await?;
+        Ok(child)
     }
 
     /// Starts a gateway with an empty store.
     pub(crate) async fn start_gateway(&self, config: &GatewayConfig) -> Result<Gateway> {
-        Gateway::start(&self.options.exe, self.new_path("gateway"), config).await
+        Gateway::start(&self.exe, self.new_path("gateway"), config).await
     }
 
     fn new_path(&self, name: &str) -> PathBuf {

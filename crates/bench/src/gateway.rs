@@ -111,31 +111,29 @@ impl Gateway {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value> {
-        let headers = format!(
-            "authorization: Bearer {}\r\ncontent-type: application/json\r\n",
-            self.launch.token
-        );
+        let authorization = format!("Bearer {}", self.launch.token);
+        let headers =
+            [("authorization", authorization.as_str()), ("content-type", "application/json")];
         let body = body.map(Value::to_string).unwrap_or_default();
-        let response = control::call_with(self.launch.addr, method, path, &headers, &body).await?;
-        let text = String::from_utf8_lossy(&response.body);
-        ensure!(
-            (200..300).contains(&response.status),
-            "{method} {path} answered {}: {text}",
-            response.status
-        );
+        let response = control::call_with(self.launch.addr, method, path, &headers, body).await?;
+        let (status, text) = (response.status(), String::from_utf8_lossy(response.body()));
+        ensure!(status.is_success(), "{method} {path} answered {status}: {text}");
         serde_json::from_str(&text)
             .with_context(|| format!("{method} {path} did not return JSON: {text}"))
     }
 
     /// Signs in to the dashboard as the administrator and returns the session cookie.
     pub(crate) async fn sign_in(&self) -> Result<String> {
-        let headers = "content-type: application/x-www-form-urlencoded\r\n\
-                       sec-fetch-site: same-origin\r\n";
+        let headers = [
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("sec-fetch-site", "same-origin"),
+        ];
         let form = format!("token={}", self.launch.token);
         let response =
-            control::call_with(self.launch.addr, "POST", "/login", headers, &form).await?;
-        ensure!(response.status == 303, "POST /login answered {}", response.status);
-        let cookie = response.header("set-cookie").context("POST /login set no cookie")?;
+            control::call_with(self.launch.addr, "POST", "/login", &headers, form).await?;
+        ensure!(response.status() == 303, "POST /login answered {}", response.status());
+        let cookie = response.headers().get("set-cookie").context("POST /login set no cookie")?;
+        let cookie = cookie.to_str()?;
         Ok(cookie.split(';').next().unwrap_or(cookie).to_owned())
     }
 

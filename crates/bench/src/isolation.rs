@@ -3,8 +3,7 @@
 //! Twenty sources, each with its own destination process, get events at a modest fixed rate; the
 //! result is the time from sending to arrival. The **baseline** is compared with a run that has one
 //! more source at the same rate whose destination hangs. Each scenario has a new gateway, because
-//! hanging deliveries would still be retried in the next. The scenarios alternate in order, so that
-//! a machine that gets slower favors none.
+//! hanging deliveries would still be retried in the next.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use serde::Serialize;
 use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::load::{LoadPlan, SendRate, StopCondition};
-use crate::scenario::{ScenarioReport, ScenarioSample, p99_ratio};
+use crate::scenario::{ScenarioReport, ScenarioSample, measure_both, p99_ratio};
 use crate::sink::SinkMode;
 use crate::sink_process::{SinkProcess, wait_until_drained};
 
@@ -39,39 +38,18 @@ pub struct IsolationReport {
     pub p99_ratio_target: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum IsolationScenario {
-    Baseline,
-    WithHanging,
-}
-
 pub(crate) async fn measure(run: &BenchRun) -> Result<IsolationReport> {
-    run.progress.set_total(2 * run.options.rounds as u64);
     let mut healthy = Vec::new();
     for _ in 0..HEALTHY {
         healthy.push(run.start_sink(SinkMode::Answer).await?);
     }
     let hanging = run.start_sink(SinkMode::Hang).await?;
     let bench = IsolationBench { run, healthy, hanging };
-    let (mut baseline, mut with_hanging) = (Vec::new(), Vec::new());
-    for round in 0..run.options.rounds {
-        let mut order = [IsolationScenario::Baseline, IsolationScenario::WithHanging];
-        order.rotate_left(round % 2);
-        for scenario in order {
-            let (name, samples) = match scenario {
-                IsolationScenario::Baseline => ("baseline", &mut baseline),
-                IsolationScenario::WithHanging => ("with a hanging destination", &mut with_hanging),
-            };
-            run.progress.start_step(format!(
-                "round {} of {}: {name}",
-                round + 1,
-                run.options.rounds
-            ));
-            let sample = bench.measure_scenario(scenario).await;
-            samples.push(sample.with_context(|| format!("scenario `{name}` failed"))?);
-            run.progress.finish_step();
-        }
-    }
+    let [baseline, with_hanging] =
+        measure_both(run, "with a hanging destination", async |with_hanging| {
+            bench.measure_scenario(with_hanging).await
+        })
+        .await?;
     Ok(build_report(&baseline, &with_hanging))
 }
 
@@ -94,7 +72,7 @@ struct IsolationBench<'a> {
 }
 
 impl IsolationBench<'_> {
-    async fn measure_scenario(&self, scenario: IsolationScenario) -> Result<ScenarioSample> {
+    async fn measure_scenario(&self, with_hanging: bool) -> Result<ScenarioSample> {
         // The gateway has the hanging destination in both scenarios; only the traffic differs.
         let mut config = GatewayConfig::default().connected(HANGING, HANGING, self.hanging.addr());
         for (index, destination) in self.healthy.iter().enumerate() {
@@ -103,26 +81,22 @@ impl IsolationBench<'_> {
         }
         let gateway = self.run.start_gateway(&config).await?;
         self.hanging.clear().await?;
-        self.send(&gateway, scenario, WARM_UP).await?;
-        if scenario == IsolationScenario::WithHanging {
+        self.send(&gateway, with_hanging, WARM_UP).await?;
+        if with_hanging {
             wait_until_drained(std::slice::from_ref(&self.hanging), 1)
                 .await
                 .context("nothing reached the hanging destination")?;
         }
-        self.send(&gateway, scenario, Duration::from_secs(self.run.options.seconds)).await
+        self.send(&gateway, with_hanging, Duration::from_secs(self.run.options.seconds)).await
     }
 
-    /// Sends for `duration`, waits until the healthy destinations have received every event, and
-    /// returns the latency from sending to arrival.
+    /// Sends for `duration` and returns the latency of the healthy destinations.
     async fn send(
         &self,
         gateway: &Gateway,
-        scenario: IsolationScenario,
+        with_hanging: bool,
         duration: Duration,
     ) -> Result<ScenarioSample> {
-        for destination in &self.healthy {
-            destination.clear().await?;
-        }
         let plan = LoadPlan {
             until: StopCondition::Elapsed(duration),
             pace: SendRate::PerSecond(PER_SECOND_EACH),
@@ -132,14 +106,14 @@ impl IsolationBench<'_> {
         let to_healthy =
             LoadPlan { sources: (0..HEALTHY).map(healthy_name).collect(), ..plan.clone() };
         let to_hanging = async {
-            match scenario {
-                IsolationScenario::Baseline => Ok(None),
-                IsolationScenario::WithHanging => run_load(&gateway.child, plan).await.map(Some),
+            if with_hanging {
+                run_load(&gateway.child, plan).await?;
             }
+            Ok(())
         };
-        let (healthy, _) = tokio::try_join!(run_load(&gateway.child, to_healthy), to_hanging)?;
-        let arrivals = wait_until_drained(&self.healthy, healthy.answered).await?;
-        Ok(ScenarioSample { latency: arrivals.latency()?, events: arrivals.count })
+        let to_healthy = ScenarioSample::measure(gateway, &self.healthy, to_healthy);
+        let (sample, ()) = tokio::try_join!(to_healthy, to_hanging)?;
+        Ok(sample)
     }
 }
 

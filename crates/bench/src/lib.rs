@@ -22,6 +22,7 @@ mod load;
 mod machine;
 mod options;
 mod progress;
+mod rate_limit;
 mod replay;
 mod report;
 mod request;
@@ -42,8 +43,9 @@ pub use latency::LatencySummary;
 pub use limit::limit_server;
 pub use machine::MachineInfo;
 pub use options::{BenchOptions, BenchPhase};
+pub use rate_limit::RateLimitReport;
 pub use replay::ReplayReport;
-pub use report::{BenchReport, BenchSettings, DeliveredPhaseReport, PhaseReport};
+pub use report::{BenchReport, BenchResults, BenchSettings, DeliveredPhaseReport, PhaseReport};
 pub use scenario::ScenarioReport;
 pub use sink::{SinkMode, sink_server};
 pub use whatsapp::WhatsAppReport;
@@ -72,21 +74,25 @@ pub async fn run(options: BenchOptions) -> Result<BenchReport> {
 
 async fn measure(options: BenchOptions) -> Result<BenchReport> {
     let run = BenchRun::open(options)?;
-    let mut report = BenchReport::new(&run);
+    let mut machine = MachineInfo::read(run.folder());
     let other_processes = OtherProcesses::watch();
-    match run.options.only {
-        Some(BenchPhase::Backlog) => report.backlog = Some(backlog::measure(&run).await?),
-        Some(BenchPhase::Isolation) => report.isolation = Some(isolation::measure(&run).await?),
-        Some(BenchPhase::Replay) => report.replay = Some(replay::measure(&run).await?),
-        Some(BenchPhase::WhatsApp) => report.whatsapp = Some(whatsapp::measure(&run).await?),
-        Some(BenchPhase::Dashboard) => report.dashboard = Some(dashboard::measure(&run).await?),
-        None
-        | Some(
-            BenchPhase::Limit | BenchPhase::In | BenchPhase::Duplicates | BenchPhase::Delivered,
-        ) => {
-            report.phases = rounds::measure(&run).await?;
-        }
-    }
-    report.machine.other_processes_cpu_share = other_processes.cpu_share(report.machine.cores);
-    Ok(report)
+    let results = match run.options.only {
+        Some(BenchPhase::Backlog) => BenchResults::Backlog(backlog::measure(&run).await?),
+        Some(BenchPhase::Isolation) => BenchResults::Isolation(isolation::measure(&run).await?),
+        Some(BenchPhase::Replay) => BenchResults::Replay(replay::measure(&run).await?),
+        Some(BenchPhase::RateLimit) => BenchResults::RateLimit(rate_limit::measure(&run).await?),
+        Some(BenchPhase::WhatsApp) => BenchResults::WhatsApp(whatsapp::measure(&run).await?),
+        Some(BenchPhase::Dashboard) => BenchResults::Dashboard(dashboard::measure(&run).await?),
+        Some(
+            BenchPhase::Limit
+            | BenchPhase::Receive
+            | BenchPhase::Duplicates
+            | BenchPhase::Delivered,
+        )
+        | None => BenchResults::Phases(rounds::measure(&run).await?),
+    };
+    machine.other_processes_cpu_share = other_processes.cpu_share(machine.cores);
+    let BenchOptions { seconds, rounds, connections, body_bytes, .. } = run.options;
+    let settings = BenchSettings { seconds, rounds, connections, body_bytes };
+    Ok(BenchReport { machine, settings, results })
 }

@@ -2,61 +2,61 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use anyhow::{Result, ensure};
+use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use crate::dashboard::DASHBOARD_EVENTS_MIN;
 use crate::request::BODY_BYTES_MIN;
 
-/// What to measure and with how much load. Start with [`BenchOptions::new`] and change fields.
-#[derive(Clone, Debug)]
+/// What to measure and with how much load: the options of `surehook bench`.
+#[derive(Clone, Debug, Parser)]
 pub struct BenchOptions {
-    /// The `surehook` binary, started as gateway, limit server and sink.
-    pub exe: PathBuf,
-    /// Duration of each phase in each round.
+    /// Duration of each phase of each round, in seconds
+    #[arg(long, default_value_t = 10)]
     pub seconds: u64,
-    /// Connections of the generator; each has one request in flight.
-    pub connections: usize,
-    /// Size of each body, including the envelope.
-    pub body_bytes: usize,
-    /// Whether the report's `Display` is JSON instead of a table.
-    pub json: bool,
-    /// How often the phases are repeated; the report gives medians.
+    /// Number of rounds; the median is reported
+    #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Measure only this phase. The limit is still measured with a rate, because a rate means little
-    /// without it. [`BenchPhase::Backlog`] and the phases after it run only if selected here.
+    /// Sending connections; each has one request in flight
+    #[arg(long, default_value_t = 256)]
+    pub connections: usize,
+    /// Size of each body, in bytes
+    #[arg(long, default_value_t = 1024)]
+    pub body_bytes: usize,
+    /// Run only this phase; rates are always measured with the limit [default: all rates]
+    #[arg(long, value_name = "PHASE")]
     pub only: Option<BenchPhase>,
-    /// Number of events of [`BenchPhase::Backlog`].
+    /// Events in the backlog phase
+    #[arg(long, default_value_t = 1_000_000)]
     pub backlog_events: u64,
-    /// Number of stored events before [`BenchPhase::Dashboard`] opens pages.
+    /// Events stored for the dashboard phase
+    #[arg(long, default_value_t = 1_000_000)]
     pub dashboard_events: u64,
-    /// How often [`BenchPhase::Dashboard`] opens each page.
+    /// How often the dashboard phase opens each page
+    #[arg(long, default_value_t = 100)]
     pub page_samples: u64,
-    /// Parent of the temporary folder; the system's temporary folder if absent. Choose a real disk if
-    /// that one is in memory, or the fsync of a commit costs nothing.
+    /// Parent of the data folder; if the default is in memory, choose a real disk [default: the
+    /// system's temporary folder]
+    #[arg(long)]
     pub folder: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The binary, started as gateway, limit server and sink; the running one if absent.
+    #[arg(skip)]
+    pub exe: Option<PathBuf>,
+}
+
+impl Default for BenchOptions {
+    /// The options of `surehook bench` without arguments.
+    fn default() -> Self {
+        Self::parse_from(["bench"])
+    }
 }
 
 impl BenchOptions {
-    /// The defaults: 3 rounds of 10 seconds, 256 connections, bodies of 1 KiB, all rates.
-    pub fn new(exe: impl Into<PathBuf>) -> Self {
-        Self {
-            exe: exe.into(),
-            seconds: 10,
-            connections: 256,
-            body_bytes: 1024,
-            json: false,
-            rounds: 3,
-            only: None,
-            backlog_events: 1_000_000,
-            dashboard_events: 1_000_000,
-            page_samples: 100,
-            folder: None,
-        }
-    }
-
     /// Rejects options that cannot be measured; the error names the option.
     pub(crate) fn check(&self) -> Result<()> {
         ensure!(self.seconds > 0, "`seconds` is 0; a phase needs at least 1");
@@ -74,7 +74,6 @@ impl BenchOptions {
             "`body_bytes` is {}; the key and the send time need at least {BODY_BYTES_MIN}",
             self.body_bytes,
         );
-        ensure!(self.exe.is_file(), "`exe` is {}, which is not a file", self.exe.display());
         Ok(())
     }
 
@@ -85,68 +84,46 @@ impl BenchOptions {
 }
 
 /// One part of the benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum BenchPhase {
-    /// A bare hyper server that reads the body, answers and stores nothing.
+    /// A bare hyper server that reads the body, answers and stores nothing
     Limit,
-    /// Events with new keys to a source without a route.
-    In,
-    /// Events whose keys are all known already.
+    /// Events with new keys to a source without a route
+    #[value(alias = "in")]
+    Receive,
+    /// Events whose keys are all known already
     Duplicates,
-    /// Events received and delivered to one destination.
+    /// Events received and delivered to one destination
     Delivered,
-    /// Many events for a destination that is down, then `kill -9`.
+    /// Many events for a destination that is down, then `kill -9`
     Backlog,
-    /// Healthy destinations without and with one that never answers.
+    /// Healthy destinations without and with one that never answers
     Isolation,
-    /// Live traffic without and with a replay job.
+    /// Live traffic without and with a replay job
     Replay,
-    /// The WhatsApp preset compared with a generic source, with the same requests.
+    /// A backlog for a destination with a rate limit
+    RateLimit,
+    /// The WhatsApp preset compared with a generic source, with the same requests
+    #[serde(rename = "whatsapp")]
+    #[value(name = "whatsapp")]
     WhatsApp,
-    /// The dashboard's pages with a large store, while events are received.
+    /// The dashboard's pages with a large store, while events are received
     Dashboard,
 }
 
 impl BenchPhase {
-    /// All phases, in report order.
-    pub const ALL: [Self; 9] = [
-        Self::Limit,
-        Self::In,
-        Self::Duplicates,
-        Self::Delivered,
-        Self::Backlog,
-        Self::Isolation,
-        Self::Replay,
-        Self::WhatsApp,
-        Self::Dashboard,
-    ];
-
-    /// The phase's name on the command line and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::In => "in",
-            Self::Duplicates => "duplicates",
-            Self::Delivered => "delivered",
-            Self::Backlog => "backlog",
-            Self::Isolation => "isolation",
-            Self::Replay => "replay",
-            Self::WhatsApp => "whatsapp",
-            Self::Dashboard => "dashboard",
-        }
-    }
-
     /// The share of the limit this phase should reach, if it has a target.
     pub fn target(self) -> Option<f64> {
         match self {
-            Self::In => Some(0.5),
+            Self::Receive => Some(0.5),
             Self::Duplicates => Some(0.7),
             Self::Delivered => Some(0.2),
             Self::Limit
             | Self::Backlog
             | Self::Isolation
             | Self::Replay
+            | Self::RateLimit
             | Self::WhatsApp
             | Self::Dashboard => None,
         }
@@ -155,20 +132,13 @@ impl BenchPhase {
 
 impl fmt::Display for BenchPhase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.name())
+        out.pad(&value_name(self))
     }
 }
 
-impl FromStr for BenchPhase {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|phase| phase.name() == text);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            anyhow::anyhow!("unknown phase `{text}`; available phases: {names}")
-        })
-    }
+/// The name of an option's value on the command line.
+pub(crate) fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -177,25 +147,26 @@ mod tests {
 
     #[test]
     fn every_phase_is_parsed_from_its_name() {
-        for phase in BenchPhase::ALL {
-            assert_eq!(phase.name().parse::<BenchPhase>().unwrap(), phase);
-            assert_eq!(serde_json::to_value(phase).unwrap(), phase.name());
+        for phase in BenchPhase::value_variants() {
+            assert_eq!(BenchPhase::from_str(&phase.to_string(), false).unwrap(), *phase);
+            assert_eq!(serde_json::to_value(phase).unwrap(), phase.to_string());
         }
-        let refused = "out".parse::<BenchPhase>().unwrap_err().to_string();
-        assert!(refused.contains("delivered"), "{refused}");
+        assert_eq!(BenchPhase::from_str("in", false).unwrap(), BenchPhase::Receive);
+        let refused = BenchOptions::try_parse_from(["bench", "--only", "out"]).unwrap_err();
+        assert!(refused.to_string().contains("delivered"), "{refused}");
     }
 
     #[test]
     fn limit_is_measured_with_every_single_rate() {
-        let options = BenchOptions { only: Some(BenchPhase::In), ..BenchOptions::new("surehook") };
-        let measured = BenchPhase::ALL.map(|phase| options.measures(phase));
-        assert_eq!(measured, [true, true, false, false, false, false, false, false, false]);
+        let options = BenchOptions { only: Some(BenchPhase::Receive), ..BenchOptions::default() };
+        let all = BenchPhase::value_variants().iter().copied();
+        let measured: Vec<BenchPhase> = all.filter(|phase| options.measures(*phase)).collect();
+        assert_eq!(measured, [BenchPhase::Limit, BenchPhase::Receive]);
     }
 
     #[test]
     fn body_too_small_for_its_envelope_is_refused() {
-        let exe = std::env::current_exe().unwrap();
-        let options = BenchOptions { body_bytes: 10, ..BenchOptions::new(exe) };
+        let options = BenchOptions { body_bytes: 10, ..BenchOptions::default() };
         assert!(options.check().unwrap_err().to_string().contains("body_bytes"));
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! A source gets events at a modest fixed rate; the result is the time from sending to arrival. The
 //! **baseline** is compared with a run during a job that resends stored events to the same
-//! destination. Each scenario has a new gateway with as many stored events; the scenarios alternate
-//! in order, so that a machine that gets slower favors none.
+//! destination. Each scenario has a new gateway with as many stored events.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::load::{LoadPlan, SendRate, StopCondition};
-use crate::scenario::{ScenarioReport, ScenarioSample, p99_ratio};
+use crate::scenario::{ScenarioReport, ScenarioSample, measure_both, p99_ratio};
 use crate::sink::SinkMode;
 use crate::sink_process::{SinkProcess, wait_until_drained};
 
@@ -44,34 +43,10 @@ pub struct ReplayReport {
     pub p99_ratio_target: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReplayScenario {
-    Baseline,
-    WithJob,
-}
-
 pub(crate) async fn measure(run: &BenchRun) -> Result<ReplayReport> {
-    run.progress.set_total(2 * run.options.rounds as u64);
     let bench = ReplayBench { run, sink: [run.start_sink(SinkMode::Answer).await?] };
-    let (mut baseline, mut with_job) = (Vec::new(), Vec::new());
-    for round in 0..run.options.rounds {
-        let mut order = [ReplayScenario::Baseline, ReplayScenario::WithJob];
-        order.rotate_left(round % 2);
-        for scenario in order {
-            let (name, samples) = match scenario {
-                ReplayScenario::Baseline => ("baseline", &mut baseline),
-                ReplayScenario::WithJob => ("with a replay job", &mut with_job),
-            };
-            run.progress.start_step(format!(
-                "round {} of {}: {name}",
-                round + 1,
-                run.options.rounds
-            ));
-            let sample = bench.measure_scenario(scenario).await;
-            samples.push(sample.with_context(|| format!("scenario `{name}` failed"))?);
-            run.progress.finish_step();
-        }
-    }
+    let measure = async |with_job| bench.measure_scenario(with_job).await;
+    let [baseline, with_job] = measure_both(run, "with a replay job", measure).await?;
     Ok(ReplayReport {
         live_per_second: LIVE_PER_SECOND,
         job_per_second: JOB_PER_SECOND,
@@ -88,17 +63,14 @@ struct ReplayBench<'a> {
 }
 
 impl ReplayBench<'_> {
-    async fn measure_scenario(&self, scenario: ReplayScenario) -> Result<ScenarioSample> {
+    async fn measure_scenario(&self, with_job: bool) -> Result<ScenarioSample> {
         let config = GatewayConfig::default()
             .connected(LIVE, SINK, self.sink[0].addr())
             .source(STORED)
             .route(STORED, SINK);
         let gateway = self.run.start_gateway(&config).await?;
         self.store_events(&gateway).await?;
-        let job = match scenario {
-            ReplayScenario::Baseline => None,
-            ReplayScenario::WithJob => Some(start_job(&gateway).await?),
-        };
+        let job = if with_job { Some(start_job(&gateway).await?) } else { None };
         self.send(&gateway, WARM_UP).await?;
         let sample = self.send(&gateway, Duration::from_secs(self.run.options.seconds)).await?;
         if let Some(job) = job {
@@ -121,19 +93,14 @@ impl ReplayBench<'_> {
         Ok(())
     }
 
-    /// Sends for `duration`, waits until every event has arrived, and returns the latency from
-    /// sending to arrival.
     async fn send(&self, gateway: &Gateway, duration: Duration) -> Result<ScenarioSample> {
-        self.sink[0].clear().await?;
         let plan = LoadPlan {
             until: StopCondition::Elapsed(duration),
             pace: SendRate::PerSecond(LIVE_PER_SECOND),
             connections: LIVE_CONNECTIONS,
             ..self.run.closed_loop(gateway.child.addr(), LIVE)
         };
-        let live = run_load(&gateway.child, plan).await?;
-        let arrivals = wait_until_drained(&self.sink, live.answered).await?;
-        Ok(ScenarioSample { latency: arrivals.latency()?, events: arrivals.count })
+        ScenarioSample::measure(gateway, &self.sink, plan).await
     }
 }
 

@@ -1,42 +1,42 @@
 //! The result of a run, for programs (JSON) and for people (a table).
 
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::backlog::BacklogReport;
-use crate::bench_run::BenchRun;
 use crate::dashboard::DashboardReport;
 use crate::isolation::IsolationReport;
 use crate::latency::LatencySummary;
 use crate::machine::MachineInfo;
 use crate::options::BenchPhase;
+use crate::rate_limit::RateLimitReport;
 use crate::replay::ReplayReport;
 use crate::whatsapp::WhatsAppReport;
 
 /// Target for the p99 from sending to the first attempt at half load.
 pub(crate) const FIRST_ATTEMPT_P99_TARGET_US: u64 = 50_000;
 
-/// The result of a run. Its `Display` is JSON or a table, depending on the options.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchReport {
     pub machine: MachineInfo,
     pub settings: BenchSettings,
+    #[serde(flatten)]
+    pub results: BenchResults,
+}
+
+/// The results of the measured phase, or the rates.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BenchResults {
     /// The rates; the limit is first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub phases: Vec<PhaseReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub backlog: Option<BacklogReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<IsolationReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub replay: Option<ReplayReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub whatsapp: Option<WhatsAppReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dashboard: Option<DashboardReport>,
-    #[serde(skip)]
-    format: ReportFormat,
+    Phases(Vec<PhaseReport>),
+    Backlog(BacklogReport),
+    Isolation(IsolationReport),
+    Replay(ReplayReport),
+    RateLimit(RateLimitReport),
+    #[serde(rename = "whatsapp")]
+    WhatsApp(WhatsAppReport),
+    Dashboard(DashboardReport),
 }
 
 /// The options that affect the numbers.
@@ -84,33 +84,7 @@ pub struct DeliveredPhaseReport {
     pub repeated: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum ReportFormat {
-    Table,
-    Json,
-}
-
 impl BenchReport {
-    pub(crate) fn new(run: &BenchRun) -> Self {
-        let options = &run.options;
-        Self {
-            machine: MachineInfo::read(run.folder()),
-            settings: BenchSettings {
-                seconds: options.seconds,
-                rounds: options.rounds,
-                connections: options.connections,
-                body_bytes: options.body_bytes,
-            },
-            phases: Vec::new(),
-            backlog: None,
-            isolation: None,
-            replay: None,
-            whatsapp: None,
-            dashboard: None,
-            format: if options.json { ReportFormat::Json } else { ReportFormat::Table },
-        }
-    }
-
     /// The report as one JSON document.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("the report has only string keys")
@@ -119,14 +93,5 @@ impl BenchReport {
     /// The report as text for a person, with the targets beside the numbers.
     pub fn table(&self) -> String {
         crate::table::render(self)
-    }
-}
-
-impl fmt::Display for BenchReport {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.format {
-            ReportFormat::Table => out.write_str(&self.table()),
-            ReportFormat::Json => out.write_str(&self.json()),
-        }
     }
 }

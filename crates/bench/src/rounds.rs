@@ -1,4 +1,4 @@
-//! The rates: the phases limit, in, duplicates and delivered, repeated in rounds.
+//! The rates: the phases limit, receive, duplicates and delivered, repeated in rounds.
 //!
 //! A shared machine is fast in one minute and slow in the next. So each round runs every phase with
 //! new processes, and the report gives the medians over the rounds. A rate is divided by the limit
@@ -23,13 +23,13 @@ use crate::sink::SinkMode;
 use crate::sink_process::{SinkProcess, wait_until_drained};
 use crate::usage::{ResourceUsage, UsageMeter};
 
-const SOURCE_IN: &str = "in-only";
+const SOURCE_RECEIVE: &str = "receive";
 const SOURCE_DELIVERED: &str = "delivered";
 /// Number of keys that are repeated. Enough that no two connections use one key at once.
 const DUPLICATE_KEYS: u64 = 10_000;
 /// The phases of a round, in order.
 const PHASES: [BenchPhase; 4] =
-    [BenchPhase::Limit, BenchPhase::In, BenchPhase::Duplicates, BenchPhase::Delivered];
+    [BenchPhase::Limit, BenchPhase::Receive, BenchPhase::Duplicates, BenchPhase::Delivered];
 
 /// Measures the selected rates.
 pub(crate) async fn measure(run: &BenchRun) -> Result<Vec<PhaseReport>> {
@@ -91,12 +91,13 @@ impl MeasurementRound<'_> {
     async fn measure_phase(&mut self, phase: BenchPhase) -> Result<PhaseSample> {
         if phase == BenchPhase::Limit {
             let child = self.run.start_limit_server().await?;
-            return measure_with_usage(&child, self.run.closed_loop(child.addr(), SOURCE_IN)).await;
+            return measure_with_usage(&child, self.run.closed_loop(child.addr(), SOURCE_RECEIVE))
+                .await;
         }
         // Started after the limit server has ended: an idle gateway must not use its cores.
         if self.servers.is_none() {
             let sink = self.run.start_sink(SinkMode::Answer).await?;
-            let config = GatewayConfig::default().source(SOURCE_IN).connected(
+            let config = GatewayConfig::default().source(SOURCE_RECEIVE).connected(
                 SOURCE_DELIVERED,
                 "sink",
                 sink.addr(),
@@ -105,10 +106,10 @@ impl MeasurementRound<'_> {
         }
         let (gateway, sink) = self.servers.as_ref().context("the servers were not started")?;
         match phase {
-            BenchPhase::In => {
+            BenchPhase::Receive => {
                 measure_with_usage(
                     &gateway.child,
-                    self.run.closed_loop(gateway.child.addr(), SOURCE_IN),
+                    self.run.closed_loop(gateway.child.addr(), SOURCE_RECEIVE),
                 )
                 .await
             }
@@ -118,6 +119,7 @@ impl MeasurementRound<'_> {
             | BenchPhase::Backlog
             | BenchPhase::Isolation
             | BenchPhase::Replay
+            | BenchPhase::RateLimit
             | BenchPhase::WhatsApp
             | BenchPhase::Dashboard => anyhow::bail!("{phase} is not a phase of a round"),
         }
@@ -132,7 +134,7 @@ async fn measure_with_usage(child: &ServerProcess, plan: LoadPlan) -> Result<Pha
 
 async fn measure_duplicates(run: &BenchRun, gateway: &ServerProcess) -> Result<PhaseSample> {
     let keys = KeyPlan::Fixed { series: KeySeries::random(), count: DUPLICATE_KEYS };
-    let plan = LoadPlan { keys, ..run.closed_loop(gateway.addr(), SOURCE_IN) };
+    let plan = LoadPlan { keys, ..run.closed_loop(gateway.addr(), SOURCE_RECEIVE) };
     let originals = LoadPlan { until: StopCondition::Answers(DUPLICATE_KEYS), ..plan.clone() };
     run_load(gateway, originals).await.context("sending the originals failed")?;
     measure_with_usage(gateway, LoadPlan { expected: EventVerdict::Duplicate, ..plan }).await
@@ -256,7 +258,7 @@ mod tests {
             vec![sample(100.0), sample(10.0), sample(90.0)],
             vec![sample(50.0), sample(40.0), sample(9.0)],
         ];
-        let reports = summarize(&[BenchPhase::Limit, BenchPhase::In], &rounds);
+        let reports = summarize(&[BenchPhase::Limit, BenchPhase::Receive], &rounds);
         assert_eq!((reports[0].per_second, reports[0].of_limit), (90.0, None));
         assert_eq!((reports[1].per_second, reports[1].of_limit), (40.0, Some(0.5)));
         assert_eq!(reports[1].per_second_rounds, [50.0, 40.0, 9.0]);

@@ -1,8 +1,36 @@
-//! One of two scenarios that are compared: the same traffic without and with a disturbance.
+//! Two scenarios that are compared: the same traffic without and with a disturbance.
 
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+use crate::bench_run::{BenchRun, run_load};
+use crate::gateway::Gateway;
 use crate::latency::{LatencySummary, median};
+use crate::load::LoadPlan;
+use crate::sink_process::{SinkProcess, wait_until_drained};
+
+/// Measures both scenarios in every round: the baseline and the disturbed one. Their order alternates,
+/// so that a machine that gets slower favors none. `measure` gets whether to disturb.
+pub(crate) async fn measure_both(
+    run: &BenchRun,
+    disturbance: &str,
+    measure: impl AsyncFn(bool) -> Result<ScenarioSample>,
+) -> Result<[Vec<ScenarioSample>; 2]> {
+    let rounds = run.options.rounds;
+    run.progress.set_total(2 * rounds as u64);
+    let mut samples = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        for turn in 0..2 {
+            let scenario = (round + turn) % 2;
+            let name = ["baseline", disturbance][scenario];
+            run.progress.start_step(format!("round {} of {rounds}: {name}", round + 1));
+            let sample = measure(scenario == 1).await;
+            samples[scenario].push(sample.with_context(|| format!("scenario `{name}` failed"))?);
+            run.progress.finish_step();
+        }
+    }
+    Ok(samples)
+}
 
 /// The result of one scenario in one round.
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +38,23 @@ pub(crate) struct ScenarioSample {
     /// From sending to arrival.
     pub(crate) latency: LatencySummary,
     pub(crate) events: u64,
+}
+
+impl ScenarioSample {
+    /// Runs the load of `plan`, waits until every event has arrived at `sinks`, and returns the
+    /// latency from sending to arrival.
+    pub(crate) async fn measure(
+        gateway: &Gateway,
+        sinks: &[SinkProcess],
+        plan: LoadPlan,
+    ) -> Result<Self> {
+        for sink in sinks {
+            sink.clear().await?;
+        }
+        let sent = run_load(&gateway.child, plan).await?;
+        let arrivals = wait_until_drained(sinks, sent.answered).await?;
+        Ok(Self { latency: arrivals.latency()?, events: arrivals.count })
+    }
 }
 
 /// The result of one scenario over all rounds.

@@ -64,8 +64,8 @@ impl ServerProcess {
                 self.log_tail()
             );
             match control::call(self.addr, "GET", path).await {
-                Ok(response) if response.status == 200 => return Ok(()),
-                Ok(response) => last = format!("GET {path} was answered {}", response.status),
+                Ok(response) if response.status() == 200 => return Ok(()),
+                Ok(response) => last = format!("GET {path} was answered {}", response.status()),
                 Err(error) => last = format!("{error:#}"),
             }
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -13,12 +13,12 @@
 //! replays and are not counted.
 
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bytes::Bytes;
+use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -31,7 +31,7 @@ use crate::listen::{self, ServerReply};
 use crate::{clock, latency, request};
 
 /// How the sink responds to an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SinkMode {
     /// Answers 200 at once.
     #[default]
@@ -42,35 +42,12 @@ pub enum SinkMode {
     Refuse,
 }
 
-impl SinkMode {
-    /// The mode's name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Answer => "answer",
-            Self::Hang => "hang",
-            Self::Refuse => "refuse",
-        }
-    }
-}
-
-impl FromStr for SinkMode {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        [Self::Answer, Self::Hang, Self::Refuse]
-            .into_iter()
-            .find(|mode| mode.name() == text)
-            .with_context(|| {
-                format!("unknown sink mode `{text}`; available modes: answer, hang, refuse")
-            })
-    }
-}
-
 /// Events that arrived since the last reset.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ArrivalReport {
     pub(crate) count: u64,
-    /// When the last event arrived; zero if none did.
+    /// When the first and the last event arrived; zero if none did.
+    pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     /// Events without a send time at the generator's offset: the gateway changed the body.
     pub(crate) unreadable: u64,
@@ -81,6 +58,8 @@ pub(crate) struct ArrivalReport {
 impl ArrivalReport {
     /// Adds the arrivals of another sink.
     pub(crate) fn merge(&mut self, other: Self) {
+        let starts = [self.first_ns, other.first_ns].into_iter().filter(|start_ns| *start_ns > 0);
+        self.first_ns = starts.min().unwrap_or(0);
         self.count += other.count;
         self.last_ns = self.last_ns.max(other.last_ns);
         self.unreadable += other.unreadable;
@@ -112,7 +91,7 @@ async fn respond(
 ) -> ServerReply {
     let is_message = request.uri().path().ends_with("/messages");
     let text = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/count") => log.lock().count.to_string(),
+        (&Method::GET, "/count") => log.lock().arrivals.count.to_string(),
         (&Method::GET, "/arrivals") => {
             serde_json::to_string(&log.lock().report()).unwrap_or_default()
         }
@@ -164,15 +143,14 @@ impl SharedArrivalLog {
 
 struct ArrivalLog {
     since_ns: u64,
-    count: u64,
-    last_ns: u64,
-    unreadable: u64,
+    /// Without latencies, which are in the histogram.
+    arrivals: ArrivalReport,
     latency: Histogram<u64>,
 }
 
 impl Default for ArrivalLog {
     fn default() -> Self {
-        Self { since_ns: 0, count: 0, last_ns: 0, unreadable: 0, latency: latency::histogram() }
+        Self { since_ns: 0, arrivals: ArrivalReport::default(), latency: latency::histogram() }
     }
 }
 
@@ -181,28 +159,28 @@ impl ArrivalLog {
     fn record(&mut self, body: &[u8]) -> u64 {
         let now_ns = clock::wall_ns();
         let sent_ns = request::sent_ns(body);
+        let arrivals = &mut self.arrivals;
         if sent_ns.is_some_and(|sent_ns| sent_ns < self.since_ns) {
-            return self.count;
+            return arrivals.count;
         }
-        self.count += 1;
-        self.last_ns = self.last_ns.max(now_ns);
+        if arrivals.count == 0 {
+            arrivals.first_ns = now_ns;
+        }
+        arrivals.count += 1;
+        arrivals.last_ns = arrivals.last_ns.max(now_ns);
         match sent_ns {
             Some(sent_ns) => {
                 let latency = Duration::from_nanos(now_ns.saturating_sub(sent_ns));
                 latency::record(&mut self.latency, latency);
             }
-            None => self.unreadable += 1,
+            None => arrivals.unreadable += 1,
         }
-        self.count
+        arrivals.count
     }
 
     fn report(&self) -> ArrivalReport {
-        ArrivalReport {
-            count: self.count,
-            last_ns: self.last_ns,
-            unreadable: self.unreadable,
-            latencies: latency::recorded_values(&self.latency),
-        }
+        let latencies = latency::recorded_values(&self.latency);
+        ArrivalReport { latencies, ..self.arrivals.clone() }
     }
 }
 
@@ -224,11 +202,11 @@ mod tests {
     async fn sink_counts_until_it_is_cleared() {
         let addr = sink(SinkMode::Answer).await;
         for _ in 0..3 {
-            assert_eq!(control::call(addr, "POST", "/").await.unwrap().status, 200);
+            assert_eq!(control::call(addr, "POST", "/").await.unwrap().status(), 200);
         }
-        assert_eq!(control::call(addr, "GET", "/count").await.unwrap().body, b"3");
+        assert_eq!(control::call(addr, "GET", "/count").await.unwrap().into_body(), "3");
         control::call(addr, "DELETE", "/arrivals").await.unwrap();
-        assert_eq!(control::call(addr, "GET", "/count").await.unwrap().body, b"0");
+        assert_eq!(control::call(addr, "GET", "/count").await.unwrap().into_body(), "0");
     }
 
     #[tokio::test]
@@ -252,7 +230,7 @@ mod tests {
     async fn hanging_sink_counts_events_and_answers_control_calls() {
         let addr = sink(SinkMode::Hang).await;
         let hung = tokio::spawn(async move { control::call(addr, "POST", "/").await.is_ok() });
-        while control::call(addr, "GET", "/count").await.unwrap().body != b"1" {
+        while control::call(addr, "GET", "/count").await.unwrap().into_body() != "1" {
             tokio::task::yield_now().await;
         }
         assert!(!hung.is_finished());

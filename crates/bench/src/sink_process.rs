@@ -31,18 +31,18 @@ impl SinkProcess {
     /// Resets the counters of the sink.
     pub(crate) async fn clear(&self) -> Result<()> {
         let response = control::call(self.addr(), "DELETE", "/arrivals").await?;
-        ensure!(response.status == 200, "the sink answered {}", response.status);
+        ensure!(response.status() == 200, "the sink answered {}", response.status());
         Ok(())
     }
 
     async fn count(&self) -> Result<u64> {
         let response = control::call(self.addr(), "GET", "/count").await?;
-        str::from_utf8(&response.body)?.parse().context("cannot parse the sink's count")
+        str::from_utf8(response.body())?.parse().context("cannot parse the sink's count")
     }
 
     async fn arrivals(&self) -> Result<ArrivalReport> {
         let response = control::call(self.addr(), "GET", "/arrivals").await?;
-        serde_json::from_slice(&response.body).context("cannot parse the sink's arrivals")
+        serde_json::from_slice(response.body()).context("cannot parse the sink's arrivals")
     }
 }
 

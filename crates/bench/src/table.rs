@@ -4,8 +4,11 @@ use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
 use crate::isolation::IsolationReport;
 use crate::latency::LatencySummary;
+use crate::rate_limit::RateLimitReport;
 use crate::replay::ReplayReport;
-use crate::report::{BenchReport, DeliveredPhaseReport, FIRST_ATTEMPT_P99_TARGET_US, PhaseReport};
+use crate::report::{
+    BenchReport, BenchResults, DeliveredPhaseReport, FIRST_ATTEMPT_P99_TARGET_US, PhaseReport,
+};
 use crate::scenario::ScenarioReport;
 use crate::whatsapp::WhatsAppReport;
 
@@ -14,23 +17,20 @@ const UNKNOWN: &str = "-";
 const OTHER_PROCESSES_SHARE_SHOWN: f64 = 0.03;
 
 pub(crate) fn render(report: &BenchReport) -> String {
-    let mut parts = vec![render_heading(report)];
-    if !report.phases.is_empty() {
-        parts.push(render_rates(&report.phases));
-    }
-    parts.extend(
-        report.phases.iter().filter_map(|phase| phase.delivery.as_ref()).map(render_delivery),
-    );
-    parts.extend(report.backlog.as_ref().map(render_backlog));
-    parts.extend(report.isolation.as_ref().map(render_isolation));
-    parts.extend(report.replay.as_ref().map(render_replay));
-    parts.extend(report.whatsapp.as_ref().map(render_whatsapp));
-    parts.extend(report.dashboard.as_ref().map(render_dashboard));
-    parts.join("\n")
+    let results = match &report.results {
+        BenchResults::Phases(phases) => render_phases(phases),
+        BenchResults::Backlog(backlog) => render_backlog(backlog),
+        BenchResults::Isolation(isolation) => render_isolation(isolation),
+        BenchResults::Replay(replay) => render_replay(replay),
+        BenchResults::RateLimit(rate_limit) => render_rate_limit(rate_limit),
+        BenchResults::WhatsApp(whatsapp) => render_whatsapp(whatsapp),
+        BenchResults::Dashboard(dashboard) => render_dashboard(dashboard),
+    };
+    format!("{}\n{results}", render_heading(report))
 }
 
 fn render_heading(report: &BenchReport) -> String {
-    let BenchReport { machine, settings, .. } = report;
+    let BenchReport { machine, settings, results } = report;
     let mut text = format!(
         "{} cores ({}), data on {}\nbodies of {} bytes",
         machine.cores,
@@ -39,10 +39,10 @@ fn render_heading(report: &BenchReport) -> String {
         settings.body_bytes,
     );
     // Only the settings that were used are shown.
-    if report.isolation.is_none() && report.replay.is_none() {
+    if !matches!(results, BenchResults::Isolation(_) | BenchResults::Replay(_)) {
         text.push_str(&format!(", {} connections", settings.connections));
     }
-    if report.backlog.is_none() && report.dashboard.is_none() {
+    if !matches!(results, BenchResults::Backlog(_) | BenchResults::Dashboard(_)) {
         text.push_str(&format!(
             ", medians of {} rounds of {} s",
             settings.rounds, settings.seconds
@@ -65,6 +65,12 @@ fn render_heading(report: &BenchReport) -> String {
     text
 }
 
+fn render_phases(phases: &[PhaseReport]) -> String {
+    let delivery = phases.iter().filter_map(|phase| phase.delivery.as_ref()).map(render_delivery);
+    let parts: Vec<String> = std::iter::once(render_rates(phases)).chain(delivery).collect();
+    parts.join("\n")
+}
+
 fn render_rates(phases: &[PhaseReport]) -> String {
     let head = [
         "phase",
@@ -85,12 +91,12 @@ fn render_rates(phases: &[PhaseReport]) -> String {
             thousands(phase.per_second),
             range(&phase.per_second_rounds),
             phase.of_limit.map_or_else(String::new, |share| format!("{share:.2}")),
-            phase.of_limit.zip(phase.of_limit_target).map_or_else(
-                String::new,
-                |(share, target)| {
-                    format!("{} {target:.2}", if share >= target { "met" } else { "MISSED" })
-                },
-            ),
+            phase
+                .of_limit
+                .zip(phase.of_limit_target)
+                .map_or_else(String::new, |(share, target)| {
+                    format!("{} {target:.2}", met(share >= target))
+                }),
             duration(phase.latency.p50_us as f64),
             duration(phase.latency.p99_us as f64),
             duration(phase.latency.max_us as f64),
@@ -161,6 +167,16 @@ fn render_replay(report: &ReplayReport) -> String {
     );
     let scenarios = [("baseline", &report.baseline), ("with a replay job", &report.with_job)];
     render_comparison(head, scenarios, report.p99_ratio, report.p99_ratio_target)
+}
+
+fn render_rate_limit(report: &RateLimitReport) -> String {
+    let RateLimitReport { limit_per_second, per_second, ratio, tolerance, .. } = report;
+    format!(
+        "rate limit {limit_per_second:.0}/s, backlog delivered at {per_second:.1}/s ({})\n\
+         rate / limit: {ratio:.3} (target within {tolerance:.2} of 1: {})\n",
+        range(&report.per_second_rounds),
+        met((ratio - 1.0).abs() <= *tolerance),
+    )
 }
 
 fn render_whatsapp(report: &WhatsAppReport) -> String {

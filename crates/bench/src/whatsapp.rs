@@ -6,6 +6,7 @@
 //! in order.
 
 use anyhow::{Context as _, Result};
+use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::header::HeaderValue;
 use serde::Serialize;
@@ -122,14 +123,8 @@ pub(crate) fn sign(body: &[u8]) -> HeaderValue {
     let mut mac =
         Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("HMAC takes keys of any length");
     mac.update(body);
-    let mut value = String::with_capacity(71);
-    value.push_str("sha256=");
-    for byte in mac.finalize().into_bytes() {
-        for digit in [byte >> 4, byte & 15] {
-            value.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
-        }
-    }
-    HeaderValue::from_str(&value).unwrap_or(HeaderValue::from_static(""))
+    let value = format!("sha256={}", HEXLOWER.encode(&mac.finalize().into_bytes()));
+    HeaderValue::try_from(value).expect("hexadecimal digits are valid in a header")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Fills a store like that of a gateway in use: mostly delivered events, some of every other kind.
 
 use std::net::SocketAddr;
+use std::slice;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -78,9 +79,7 @@ pub(super) async fn fill_store(run: &BenchRun) -> Result<FilledGateway> {
     run.progress.finish_step();
 
     run.progress.start_step("waiting for deliveries".to_owned());
-    let sinks = [good];
-    wait_for_arrivals(&sinks, orders + chats + duplicated).await?;
-    let [good] = sinks;
+    wait_for_arrivals(slice::from_ref(&good), orders + chats + duplicated).await?;
     wait_for_dead_letters(&gateway, invoices).await?;
     let placeholders = find_placeholders(&gateway, message).await?;
     run.progress.finish_step();
@@ -139,14 +138,11 @@ async fn send_unsigned_requests(gateway: &Gateway) -> Result<()> {
     for number in 0..REFUSED_REQUESTS {
         let path = format!("/in/{CHATS}");
         let body = format!("{{\"forged\":{number}}}");
-        let headers = "content-type: application/json\r\n";
+        let headers = [("content-type", "application/json")];
         let addr = gateway.child.addr();
-        let response = control::call_with(addr, "POST", &path, headers, &body).await?;
-        ensure!(
-            response.status >= 400,
-            "a request without a signature was answered {}",
-            response.status
-        );
+        let response = control::call_with(addr, "POST", &path, &headers, body).await?;
+        let status = response.status();
+        ensure!(status.as_u16() >= 400, "a request without a signature was answered {status}");
     }
     Ok(())
 }
@@ -184,8 +180,8 @@ async fn wait_for_dead_letters(gateway: &Gateway, expected: u64) -> Result<()> {
 /// Creates the replay jobs and finds one object of every kind.
 async fn find_placeholders(gateway: &Gateway, message: String) -> Result<PagePlaceholders> {
     let newest = |path: &'static str| async move {
-        let found = gateway.api("GET", path, None).await?;
-        let row = found["data"].get(0).cloned();
+        let list = gateway.api("GET", path, None).await?;
+        let row = list["data"].get(0).cloned();
         row.with_context(|| format!("GET {path} returned an empty list"))
     };
     let groups = gateway.api("GET", "/api/v1/dead-letters/groups", None).await?;

@@ -4,7 +4,7 @@
 //! program is this test itself, so nothing has to be built first and an error of the benchmark is not
 //! mistaken for one of the gateway.
 //!
-//! `cargo test --release -p surehook-bench --test whole_run -- measure [PHASE]` prints a real
+//! `cargo test --release -p surehook-bench --test whole_run -- measure [OPTIONS]` prints a real
 //! measurement of the limit server and of the stand-in, which stores nothing.
 
 #![expect(clippy::print_stdout, reason = "a test with its own `main` prints its results")]
@@ -14,8 +14,9 @@ mod stand_in;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
-use surehook_bench::{BenchOptions, BenchPhase, BenchReport, SinkMode};
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Parser as _, ValueEnum as _};
+use surehook_bench::{BenchOptions, BenchPhase, BenchReport, BenchResults, PhaseReport, SinkMode};
 
 fn main() -> ExitCode {
     match run_command() {
@@ -39,12 +40,12 @@ async fn run_command() -> Result<()> {
         Some("serve") => stand_in::serve(listen()?, value("--config")?.as_ref()).await,
         Some("bench-limit") => surehook_bench::limit_server(listen()?).await,
         Some("bench-sink") => {
-            let mode = value("--mode").map_or(Ok(SinkMode::Answer), |mode| mode.parse())?;
+            let mode = SinkMode::from_str(value("--mode")?, false).map_err(anyhow::Error::msg)?;
             surehook_bench::sink_server(listen()?, mode).await
         }
         Some("measure") => {
-            let only = arguments.get(1).map(|phase| phase.parse()).transpose()?;
-            println!("{}", surehook_bench::run(BenchOptions { only, ..options()? }).await?);
+            let options = BenchOptions::try_parse_from(&arguments)?;
+            println!("{}", surehook_bench::run(options).await?.table());
             Ok(())
         }
         // A test runner lists the tests; this program is a single one.
@@ -62,37 +63,45 @@ async fn check_all() -> Result<()> {
     backlog_is_measured_across_a_kill().await.context("backlog")?;
     isolation_compares_two_scenarios().await.context("isolation")?;
     replay_compares_live_traffic_with_and_without_a_job().await.context("replay")?;
-    println!("whole_run: 6 passed");
+    rate_limit_is_compared_with_the_delivered_rate().await.context("rate limit")?;
+    println!("whole_run: 7 passed");
     Ok(())
 }
 
-fn options() -> Result<BenchOptions> {
-    Ok(BenchOptions::new(std::env::current_exe()?))
+fn short_options() -> BenchOptions {
+    BenchOptions { seconds: 1, rounds: 1, connections: 8, ..BenchOptions::default() }
 }
 
-fn short_options() -> Result<BenchOptions> {
-    Ok(BenchOptions { seconds: 1, rounds: 1, connections: 8, ..options()? })
+fn phase_reports(report: &BenchReport) -> Result<&[PhaseReport]> {
+    let BenchResults::Phases(phases) = &report.results else { bail!("no rates: {report:?}") };
+    Ok(phases)
 }
 
-fn phases(report: &BenchReport) -> Vec<BenchPhase> {
-    report.phases.iter().map(|phase| phase.phase).collect()
+fn measured_phases(report: &BenchReport) -> Result<Vec<BenchPhase>> {
+    Ok(phase_reports(report)?.iter().map(|phase| phase.phase).collect())
 }
 
 async fn all_rates_are_measured_in_one_run() -> Result<()> {
-    let report = surehook_bench::run(BenchOptions { rounds: 2, ..short_options()? }).await?;
+    let report = surehook_bench::run(BenchOptions { rounds: 2, ..short_options() }).await?;
     ensure!(
-        phases(&report)
-            == [BenchPhase::Limit, BenchPhase::In, BenchPhase::Duplicates, BenchPhase::Delivered]
+        measured_phases(&report)?
+            == [
+                BenchPhase::Limit,
+                BenchPhase::Receive,
+                BenchPhase::Duplicates,
+                BenchPhase::Delivered
+            ]
     );
-    for phase in &report.phases {
+    let phases = phase_reports(&report)?;
+    for phase in phases {
         ensure!(phase.per_second > 0.0 && phase.per_second_rounds.len() == 2, "{phase:?}");
         ensure!(phase.of_limit.is_some() == (phase.phase != BenchPhase::Limit), "{phase:?}");
         ensure!(phase.rss_peak_bytes.is_some() && phase.cpu_us_per_event.is_some(), "{phase:?}");
     }
-    let delivery = report.phases[3].delivery.as_ref().context("no deliveries")?;
+    let delivery = phases[3].delivery.as_ref().context("no deliveries")?;
     ensure!(delivery.first_attempt.p50_us > 0 && delivery.repeated == 0, "{delivery:?}");
 
-    let table = report.to_string();
+    let table = report.table();
     for word in ["limit", "duplicates", "delivered", "met", "half load", "cores"] {
         ensure!(table.contains(word), "`{word}` is missing in\n{table}");
     }
@@ -100,11 +109,12 @@ async fn all_rates_are_measured_in_one_run() -> Result<()> {
 }
 
 async fn single_rate_is_measured_with_the_limit() -> Result<()> {
-    let options = BenchOptions { only: Some(BenchPhase::In), json: true, ..short_options()? };
+    let options = BenchOptions { only: Some(BenchPhase::Receive), ..short_options() };
     let report = surehook_bench::run(options).await?;
-    ensure!(phases(&report) == [BenchPhase::Limit, BenchPhase::In]);
-    let json: serde_json::Value = serde_json::from_str(&report.to_string())?;
-    ensure!(json["phases"][1]["phase"] == "in" && json["phases"][1]["of_limit"].is_f64(), "{json}");
+    ensure!(measured_phases(&report)? == [BenchPhase::Limit, BenchPhase::Receive]);
+    let json: serde_json::Value = serde_json::from_str(&report.json())?;
+    let receive = &json["phases"][1];
+    ensure!(receive["phase"] == "receive" && receive["of_limit"].is_f64(), "{json}");
     ensure!(json.get("backlog").is_none(), "{json}");
     Ok(())
 }
@@ -114,7 +124,8 @@ async fn gateway_that_accepts_duplicates_fails_the_run() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let exe = folder.path().join(stand_in::ACCEPTS_DUPLICATES);
     std::os::unix::fs::symlink(std::env::current_exe()?, &exe)?;
-    let options = BenchOptions { exe, only: Some(BenchPhase::Duplicates), ..short_options()? };
+    let only = Some(BenchPhase::Duplicates);
+    let options = BenchOptions { exe: Some(exe), only, ..short_options() };
     let error = surehook_bench::run(options).await.err().context("the run did not fail")?;
     let error = format!("{error:#}");
     for word in ["`duplicates` failed", "expected 200 Duplicate", "stand-in listens on"] {
@@ -125,20 +136,19 @@ async fn gateway_that_accepts_duplicates_fails_the_run() -> Result<()> {
 
 async fn backlog_is_measured_across_a_kill() -> Result<()> {
     let options =
-        BenchOptions { only: Some(BenchPhase::Backlog), backlog_events: 2_000, ..short_options()? };
+        BenchOptions { only: Some(BenchPhase::Backlog), backlog_events: 2_000, ..short_options() };
     let report = surehook_bench::run(options).await?;
-    let backlog = report.backlog.as_ref().context("no backlog")?;
+    let BenchResults::Backlog(backlog) = &report.results else { bail!("no backlog: {report:?}") };
     ensure!(backlog.events == 2_000 && backlog.end_per_second > 0.0, "{backlog:?}");
-    ensure!(backlog.ready_after_kill_ms > 0.0 && report.phases.is_empty(), "{backlog:?}");
+    ensure!(backlog.ready_after_kill_ms > 0.0, "{backlog:?}");
     ensure!(report.table().contains("kill -9"), "{}", report.table());
     Ok(())
 }
 
 async fn isolation_compares_two_scenarios() -> Result<()> {
-    let report =
-        surehook_bench::run(BenchOptions { only: Some(BenchPhase::Isolation), ..short_options()? })
-            .await?;
-    let isolation = report.isolation.as_ref().context("no isolation")?;
+    let options = BenchOptions { only: Some(BenchPhase::Isolation), ..short_options() };
+    let report = surehook_bench::run(options).await?;
+    let BenchResults::Isolation(isolation) = &report.results else { bail!("{report:?}") };
     ensure!(isolation.baseline.events > 0 && isolation.with_hanging.events > 0, "{isolation:?}");
     ensure!(isolation.p99_ratio > 0.0, "{isolation:?}");
     ensure!(report.table().contains("with a hanging destination"), "{}", report.table());
@@ -146,12 +156,22 @@ async fn isolation_compares_two_scenarios() -> Result<()> {
 }
 
 async fn replay_compares_live_traffic_with_and_without_a_job() -> Result<()> {
-    let report =
-        surehook_bench::run(BenchOptions { only: Some(BenchPhase::Replay), ..short_options()? })
-            .await?;
-    let replay = report.replay.as_ref().context("no replay")?;
+    let options = BenchOptions { only: Some(BenchPhase::Replay), ..short_options() };
+    let report = surehook_bench::run(options).await?;
+    let BenchResults::Replay(replay) = &report.results else { bail!("{report:?}") };
     ensure!(replay.baseline.events > 0 && replay.with_job.events > 0, "{replay:?}");
     ensure!(replay.p99_ratio > 0.0, "{replay:?}");
     ensure!(report.table().contains("with a replay job"), "{}", report.table());
+    Ok(())
+}
+
+/// The stand-in has no rate limit, so only the form of the result is checked.
+async fn rate_limit_is_compared_with_the_delivered_rate() -> Result<()> {
+    let options = BenchOptions { only: Some(BenchPhase::RateLimit), ..short_options() };
+    let report = surehook_bench::run(options).await?;
+    let BenchResults::RateLimit(rate_limit) = &report.results else { bail!("{report:?}") };
+    ensure!(rate_limit.ratio > 1.0 && rate_limit.per_second_rounds.len() == 1, "{rate_limit:?}");
+    ensure!(report.table().contains("rate / limit"), "{}", report.table());
+    ensure!(report.json().contains("\"rate_limit\""), "{}", report.json());
     Ok(())
 }

@@ -49,19 +49,28 @@ impl CliError {
         Self::new(7, error)
     }
 
+    fn reported(code: u8) -> Self {
+        Self { is_reported: true, ..Self::new(code, anyhow::anyhow!("reported")) }
+    }
+
     /// `doctor` or `evolution status` found problems and printed them.
     pub(crate) fn findings() -> Self {
-        Self { is_reported: true, ..Self::new(8, anyhow::anyhow!("there are findings")) }
+        Self::reported(8)
     }
 
     /// `verify` failed and printed why.
     pub(crate) fn unverified() -> Self {
-        Self { is_reported: true, ..Self::new(1, anyhow::anyhow!("not verified")) }
+        Self::reported(1)
     }
 
     /// `diff` or `apply --dry-run` found changes and printed them.
     pub(crate) fn pending_changes() -> Self {
-        Self { is_reported: true, ..Self::new(9, anyhow::anyhow!("changes are pending")) }
+        Self::reported(9)
+    }
+
+    /// The reader of standard output has closed it, as `head` does. That is no error.
+    pub(crate) fn closed_output() -> Self {
+        Self::reported(0)
     }
 
     /// Interrupted with Ctrl-C.
@@ -92,9 +101,6 @@ impl CliError {
     /// Prints the error and returns the exit code.
     #[expect(clippy::print_stderr, reason = "errors go to standard error")]
     pub(crate) fn report(self) -> ExitCode {
-        if self.error.is::<output::ClosedOutputError>() {
-            return ExitCode::SUCCESS;
-        }
         if !self.is_reported {
             eprintln!("{} {self}", output::style_error("error:"));
             if let Some(hint) = self.hint {

@@ -1,7 +1,8 @@
 //! Terminal output: tables for people, or one JSON object per line for programs.
 
 use std::{
-    io::{IsTerminal as _, Write as _},
+    fmt::Display,
+    io::{ErrorKind, IsTerminal as _, Write as _},
     sync::OnceLock,
 };
 
@@ -9,7 +10,7 @@ use clap::ColorChoice;
 use comfy_table::{Attribute, Cell, ContentArrangement, Table, presets};
 use serde_json::Value;
 
-use crate::{cli::OutputArgs, settings::environment};
+use crate::{cli::OutputArgs, error::CliError, settings::environment};
 
 /// Set once, after the command line was parsed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,46 +87,37 @@ pub(crate) fn note(text: &str) {
     }
 }
 
-/// The reader of standard output closed it, as `head` does.
-#[derive(Debug)]
-pub(crate) struct ClosedOutputError;
-
-impl std::fmt::Display for ClosedOutputError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the reader of the output has closed it")
-    }
+pub(crate) fn print_line(text: impl Display) -> Result<(), CliError> {
+    write_bytes(format!("{text}\n").as_bytes())
 }
 
-impl std::error::Error for ClosedOutputError {}
-
-/// Prints a line. A closed output ends the command without an error.
-pub(crate) fn print_line(text: &str) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            Err(ClosedOutputError.into())
-        }
-        written => Ok(written?),
-    }
-}
-
-/// Writes bytes without a line end.
-pub(crate) fn write_bytes(bytes: &[u8]) -> anyhow::Result<()> {
+/// Writes bytes without a line end. A closed output, as after `head`, ends the command without an
+/// error.
+pub(crate) fn write_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            Err(ClosedOutputError.into())
-        }
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(CliError::closed_output()),
         written => Ok(written?),
     }
+}
+
+/// Prints `value` as JSON, or `text`.
+pub(crate) fn print_result(as_json: bool, value: &Value, text: &str) -> Result<(), CliError> {
+    if as_json { print_line(value) } else { print_line(text) }
+}
+
+/// Prints an object as JSON, or its fields one per line.
+pub(crate) fn print_object(as_json: bool, object: &Value, names: &[&str]) -> Result<(), CliError> {
+    if as_json { print_line(object) } else { print_fields(object, names) }
 }
 
 /// Prints one JSON object per line.
-pub(crate) fn print_json_lines(rows: &[Value]) -> anyhow::Result<()> {
-    rows.iter().try_for_each(|row| print_line(&row.to_string()))
+pub(crate) fn print_json_lines(rows: &[Value]) -> Result<(), CliError> {
+    rows.iter().try_for_each(print_line)
 }
 
 /// Prints a table. `columns` are pairs of title and field.
-pub(crate) fn print_table(columns: &[(&str, &str)], rows: &[Value]) -> anyhow::Result<()> {
+pub(crate) fn print_table(columns: &[(&str, &str)], rows: &[Value]) -> Result<(), CliError> {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -137,7 +129,7 @@ pub(crate) fn print_table(columns: &[(&str, &str)], rows: &[Value]) -> anyhow::R
     for row in rows {
         table.add_row(columns.iter().map(|(_, field)| format_value(&row[*field])));
     }
-    print_line(&table.to_string())
+    print_line(table)
 }
 
 fn title_cell(title: &str) -> Cell {
@@ -146,11 +138,11 @@ fn title_cell(title: &str) -> Cell {
 }
 
 /// Prints fields of an object, one per line.
-pub(crate) fn print_fields(object: &Value, names: &[&str]) -> anyhow::Result<()> {
+pub(crate) fn print_fields(object: &Value, names: &[&str]) -> Result<(), CliError> {
     let width = names.iter().map(|name| name.len()).max().unwrap_or(0);
-    names.iter().try_for_each(|name| {
-        print_line(&format!("{name:width$}  {}", format_value(&object[*name])))
-    })
+    names
+        .iter()
+        .try_for_each(|name| print_line(format!("{name:width$}  {}", format_value(&object[*name]))))
 }
 
 /// A value as text. Values come from senders, so control characters are escaped: they could rewrite the
@@ -165,16 +157,11 @@ pub(crate) fn format_value(value: &Value) -> String {
 
 /// Escapes control characters.
 pub(crate) fn escape_control(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let escaped: Box<dyn Iterator<Item = char>> = if c.is_control() {
-                Box::new(c.escape_default())
-            } else {
-                Box::new(std::iter::once(c))
-            };
-            escaped
-        })
-        .collect()
+    let escape = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(escape).collect()
 }
 
 #[cfg(test)]

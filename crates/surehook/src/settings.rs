@@ -20,7 +20,7 @@ use surehook_messaging::media::BucketSpec;
 use surehook_server::ServerLimits;
 use surehook_types::time::HumanDuration;
 
-use crate::cli::ServeArgs;
+use crate::commands::serve::ServeArgs;
 
 /// All settings of `serve`; docs/reference/settings.md is the reference.
 #[derive(Debug, Serialize, Deserialize)]

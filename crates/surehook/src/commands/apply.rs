@@ -1,19 +1,48 @@
 //! `surehook apply` and `diff`: applies a configuration file to a running gateway.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
 
 use super::files;
 use crate::{
-    cli::{ApplyArgs, DiffArgs},
+    cli::GatewayArgs,
     client::{ApiClient, query_string},
     error::CliError,
     output::{self, OutputStyle, style},
 };
+
+#[derive(Debug, Args)]
+#[command(mut_arg("data", |data| data.hide(true)))]
+pub(crate) struct ApplyArgs {
+    /// TOML or JSON with sources, destinations and routes; `-` reads standard input
+    file: PathBuf,
+    /// Delete resources that the file does not contain; pending deliveries of deleted destinations are
+    /// cancelled
+    #[arg(long)]
+    prune: bool,
+    /// Only show what would change; exit code 9 if there are changes
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    remote: GatewayArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(mut_arg("data", |data| data.hide(true)))]
+pub(crate) struct DiffArgs {
+    /// TOML or JSON with sources, destinations and routes; `-` reads standard input
+    file: PathBuf,
+    /// Include deletions of resources that the file does not contain
+    #[arg(long)]
+    prune: bool,
+    #[command(flatten)]
+    remote: GatewayArgs,
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +64,7 @@ pub(super) async fn run(args: &ApplyArgs) -> Result<(), CliError> {
     let client = ApiClient::new(&args.remote)?;
     let report = client.put(&format!("/configuration{query}"), &document).await?;
     if args.remote.json {
-        output::print_line(&report.to_string())?;
+        output::print_line(&report)?;
     } else {
         print_report(&report, args.dry_run)?;
     }
@@ -72,9 +101,9 @@ fn print_report(report: &Value, dry_run: bool) -> Result<(), CliError> {
             Some("delete") => style(OutputStyle::Error, &format!("- {what}")),
             Some(_) | None => style(OutputStyle::Warning, &format!("~ {what}")),
         };
-        output::print_line(&line)?;
+        output::print_line(line)?;
         for field in change["fields"].as_array().into_iter().flatten() {
-            output::print_line(&format!("    {}", format_field(field)))?;
+            output::print_line(format!("    {}", format_field(field)))?;
         }
     }
     let count = |verb: &str| report[verb].as_array().map_or(0, Vec::len);
@@ -96,13 +125,9 @@ fn format_field(field: &Value) -> String {
     if field["from"] == field["to"] {
         return format!("{name}: secret changed");
     }
-    let text = |value: &Value| match value {
-        Value::Null => "(not set)".to_owned(),
-        Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_) => output::escape_control(&value.to_string()),
+    let text = |value: &Value| match value.is_null() {
+        true => "(not set)".to_owned(),
+        false => output::escape_control(&value.to_string()),
     };
     format!("{name}: {} → {}", text(&field["from"]), text(&field["to"]))
 }

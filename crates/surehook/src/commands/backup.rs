@@ -13,21 +13,27 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use surehook_store::sqlite::{BackupError, DatabaseContents};
 
-use crate::{
-    cli::{BackupArgs, DataArgs},
-    data_folder,
-    error::CliError,
-    output,
-    settings::Settings,
-};
+use crate::{cli::LocalArgs, data_folder, error::CliError, output, settings::Settings};
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// File to write; its checksum is written to FILE.sha256
+    file: PathBuf,
+    /// Overwrite an existing file
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    local: LocalArgs,
+}
 
 /// The data folder from the arguments, or from the settings.
-pub(super) fn data_folder(args: &DataArgs) -> Result<PathBuf, CliError> {
+pub(super) fn data_folder(args: &LocalArgs) -> Result<PathBuf, CliError> {
     if let Some(data) = &args.data {
         return Ok(data.clone());
     }
@@ -35,7 +41,7 @@ pub(super) fn data_folder(args: &DataArgs) -> Result<PathBuf, CliError> {
 }
 
 pub(super) async fn run(args: &BackupArgs) -> Result<(), CliError> {
-    let data = data_folder(&args.data)?;
+    let data = data_folder(&args.local)?;
     if args.file.exists() && !args.force {
         let error = anyhow!("{} already exists", args.file.display());
         return Err(CliError::refused(error).hint("Use another name, or --force to overwrite it."));
@@ -51,20 +57,17 @@ pub(super) async fn run(args: &BackupArgs) -> Result<(), CliError> {
     }
     std::fs::rename(&part, &args.file)?;
     write_checksum(&checksum_file, &sum, &args.file)?;
-    if args.json {
-        return Ok(output::print_line(
-            &json!({
-                "file": args.file,
-                "sha256": sum,
-                "bytes": std::fs::metadata(&args.file)?.len(),
-                "events": contents.events,
-                "deliveries": contents.deliveries,
-                "waiting": contents.waiting,
-            })
-            .to_string(),
-        )?);
+    if args.local.json {
+        return output::print_line(json!({
+            "file": args.file,
+            "sha256": sum,
+            "bytes": std::fs::metadata(&args.file)?.len(),
+            "events": contents.events,
+            "deliveries": contents.deliveries,
+            "waiting": contents.waiting,
+        }));
     }
-    output::print_line(&format!("{}  {}", sum, args.file.display()))?;
+    output::print_line(format!("{sum}  {}", args.file.display()))?;
     output::note(&format!(
         "{} events, {} deliveries, {} of them unfinished. Backup verified; checksum in {}",
         contents.events,

@@ -51,16 +51,16 @@ pub(super) fn check(
     let env = {
         let (unset, used_placeholder) = (Arc::clone(&unset), Arc::clone(&used_placeholder));
         move |name: &str| {
-            let found = environment(name);
-            if found.is_none() {
+            let value = environment(name);
+            if value.is_none() {
                 used_placeholder.store(true, Ordering::Relaxed);
                 unset.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
             }
-            found.or_else(|| Some(PLACEHOLDER.to_owned()))
+            value.or_else(|| Some(PLACEHOLDER.to_owned()))
         }
     };
     let trust = TrustStore::from_system();
-    let ground = DestinationPolicy { addresses, trust: &trust, programs };
+    let policy = DestinationPolicy { addresses, trust: &trust, programs };
     let mut problems = Vec::new();
     for mut change in to_changes(configuration) {
         if let ConfigChange::PutDestination(_, spec) = &mut change {
@@ -70,7 +70,7 @@ pub(super) fn check(
         let checked = registry::check_configuration(
             configuration,
             std::slice::from_ref(&change),
-            &ground,
+            &policy,
             &env,
         );
         let Err(problem) = checked else { continue };

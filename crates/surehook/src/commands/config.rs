@@ -1,8 +1,9 @@
 //! `surehook config`: shows and checks the settings of `serve`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use clap::Subcommand;
 use serde_json::{Value, json};
 use surehook_core::store::Configuration;
 use surehook_engine::{
@@ -13,23 +14,46 @@ use surehook_guard::address::AddressPolicy;
 use surehook_server::api::masked_spec;
 use surehook_types::{secret::SecretError, time::Clock as _};
 
-use super::check::{ConfigCheckReport, check};
+use super::{
+    check::{ConfigCheckReport, check},
+    serve::ServeArgs,
+};
 use crate::{
-    cli::{ConfigCommand, DataArgs, ServeArgs},
+    cli::LocalArgs,
     error::CliError,
     output,
     settings::{self, Settings, environment},
 };
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Show the effective settings, secrets masked
+    Show {
+        /// Show where each value comes from
+        #[arg(long)]
+        origin: bool,
+        #[command(flatten)]
+        local: LocalArgs,
+    },
+    /// Check a settings file
+    Check {
+        /// Settings file
+        file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 pub(super) fn run(command: &ConfigCommand) -> Result<(), CliError> {
     match command {
-        ConfigCommand::Show { origin, json, data } => show(data, *origin, *json),
+        ConfigCommand::Show { origin, local } => show(local, *origin),
         ConfigCommand::Check { file, json } => check_file(file, *json),
     }
 }
 
-fn show(data: &DataArgs, origin: bool, as_json: bool) -> Result<(), CliError> {
-    let args = data.serve_args();
+fn show(local: &LocalArgs, origin: bool) -> Result<(), CliError> {
+    let args = local.serve_args();
     let settings = Settings::load(&args).map_err(CliError::settings)?;
     let file = settings::settings_file(&args);
     let table = match &file {
@@ -42,11 +66,11 @@ fn show(data: &DataArgs, origin: bool, as_json: bool) -> Result<(), CliError> {
         let from = origins.find(&key);
         rows.push(json!({ "key": key, "value": value, "origin": from }));
     }
-    if as_json {
-        return Ok(output::print_json_lines(&rows)?);
+    if local.json {
+        return output::print_json_lines(&rows);
     }
     let columns = [("setting", "key"), ("value", "value"), ("from", "origin")];
-    Ok(output::print_table(if origin { &columns } else { &columns[..2] }, &rows)?)
+    output::print_table(if origin { &columns } else { &columns[..2] }, &rows)
 }
 
 /// The settings as JSON, secrets masked.
@@ -63,22 +87,16 @@ fn mask_settings(settings: &Settings) -> Result<Value, CliError> {
 
 /// The settings by full name. A list is one setting.
 fn flatten(value: &Value) -> Vec<(String, Value)> {
-    let mut found = Vec::new();
+    let mut settings = Vec::new();
     for (name, value) in value.as_object().into_iter().flatten() {
-        match value {
-            Value::Object(_) => found.extend(
-                flatten(value).into_iter().map(|(rest, value)| (format!("{name}.{rest}"), value)),
-            ),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_) => {
-                found.push((name.clone(), value.clone()));
-            }
+        if value.is_object() {
+            let inner = flatten(value).into_iter();
+            settings.extend(inner.map(|(rest, value)| (format!("{name}.{rest}"), value)));
+        } else {
+            settings.push((name.clone(), value.clone()));
         }
     }
-    found
+    settings
 }
 
 /// The possible origins of settings.
@@ -127,7 +145,7 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), CliError> {
         }
     }
     if as_json {
-        output::print_line(&json!({ "problems": problems, "unset_variables": unset }).to_string())?;
+        output::print_line(json!({ "problems": problems, "unset_variables": unset }))?;
     }
     if let Some(problem) = problems.first() {
         let more = problems.len() - 1;
@@ -138,7 +156,7 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), CliError> {
         output::note(&format!("note: {name} is not set here. The gateway needs it."));
     }
     if !as_json {
-        output::print_line(&format!("{} is valid", file.display()))?;
+        output::print_line(format!("{} is valid", file.display()))?;
     }
     Ok(())
 }

@@ -1,15 +1,50 @@
 //! `surehook destinations`: lists, pauses, resumes and probes destinations.
 
+use clap::Subcommand;
 use serde_json::{Value, json};
 use surehook_core::destination::kind::DestinationKind;
 
-use super::events::print_list;
-use crate::{
-    cli::{DestinationsCommand, GatewayArgs},
-    client::ApiClient,
-    error::CliError,
-    output,
-};
+use super::list::print_list;
+use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DestinationsCommand {
+    /// List destinations and their health
+    List {
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Pause deliveries to a destination
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Pause {
+        /// Destination name or id
+        name: String,
+        /// Reason (visible to your team)
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Resume deliveries to a destination
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Resume {
+        /// Destination name or id
+        name: String,
+        /// Rate limit for the backlog, such as 100/s
+        #[arg(long)]
+        rate: Option<String>,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Attempt the next due delivery now, even if the destination is paused or its circuit is open
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Probe {
+        /// Destination name or id
+        name: String,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+}
 
 const COLUMNS: [(&str, &str); 7] = [
     ("name", "name"),
@@ -28,28 +63,24 @@ pub(super) async fn run(command: DestinationsCommand) -> Result<(), CliError> {
             let path = format!("/destinations/{name}/pause");
             let request = json!({ "reason": reason });
             let destination = ApiClient::new(&remote)?.post_json(&path, &request).await?;
-            print_result(&remote, &destination, &format!("{name} paused. Its deliveries are held."))
+            let text = format!("{name} paused. Its deliveries are held.");
+            output::print_result(remote.json, &destination, &text)
         }
         DestinationsCommand::Resume { name, rate, remote } => {
             let path = format!("/destinations/{name}/resume");
             let request = json!({ "rate": rate });
             let destination = ApiClient::new(&remote)?.post_json(&path, &request).await?;
-            print_result(&remote, &destination, &format!("{name} resumed"))
+            output::print_result(remote.json, &destination, &format!("{name} resumed"))
         }
         DestinationsCommand::Probe { name, remote } => probe(&remote, &name).await,
     }
 }
 
-fn print_result(remote: &GatewayArgs, response: &Value, text: &str) -> Result<(), CliError> {
-    let line = if remote.json { response.to_string() } else { text.to_owned() };
-    Ok(output::print_line(&line)?)
-}
-
 async fn list(remote: &GatewayArgs) -> Result<(), CliError> {
-    let mut answer = ApiClient::new(remote)?.get("/destinations").await?;
+    let mut destinations = ApiClient::new(remote)?.get("/destinations").await?;
     if !remote.json {
         // A table shows only flat fields.
-        for row in answer["data"].as_array_mut().into_iter().flatten() {
+        for row in destinations["data"].as_array_mut().into_iter().flatten() {
             for name in ["paused", "circuit", "cooling_until"] {
                 row[name] = row["state"][name].clone();
             }
@@ -59,7 +90,7 @@ async fn list(remote: &GatewayArgs) -> Result<(), CliError> {
             }
         }
     }
-    print_list(remote, &answer, &COLUMNS, "No destinations.")
+    print_list(remote, &destinations, &COLUMNS, "No destinations.")
 }
 
 /// Why deliveries are held.
@@ -83,5 +114,5 @@ async fn probe(remote: &GatewayArgs, name: &str) -> Result<(), CliError> {
         output::format_value(&result["delivery"]),
         output::format_value(outcome)
     );
-    print_result(remote, &result, &text)
+    output::print_result(remote.json, &result, &text)
 }

@@ -1,15 +1,81 @@
 //! `surehook dlq`: lists and replays dead letters.
 
 use anyhow::anyhow;
+use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{events::print_list, replay, timing};
+use super::{
+    for_each_id,
+    list::print_page,
+    replay::{self, ReplayFilterArgs, ReplayRunArgs},
+    timing,
+};
 use crate::{
-    cli::{DlqCommand, GatewayArgs, PageArgs},
-    client::{ApiClient, query_string},
+    cli::{GatewayArgs, PageArgs},
+    client::ApiClient,
     error::CliError,
     output,
 };
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DlqCommand {
+    /// List dead letters, newest first
+    List {
+        /// Filter by destination
+        #[arg(long)]
+        destination: Option<String>,
+        /// Filter by reason
+        #[arg(long)]
+        reason: Option<String>,
+        /// Filter by event kind
+        #[arg(long)]
+        kind: Option<String>,
+        /// Filter by dead letter group
+        #[arg(long)]
+        group: Option<String>,
+        #[command(flatten)]
+        paging: PageArgs,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// List groups of dead letters by cause, most recent first
+    Groups {
+        /// Filter by destination
+        #[arg(long)]
+        destination: Option<String>,
+        /// Filter by source
+        #[arg(long)]
+        source: Option<String>,
+        #[command(flatten)]
+        paging: PageArgs,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Show a delivery with its attempts
+    Show {
+        /// Delivery id
+        id: String,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Count dead letters by reason
+    Stats {
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Replay dead letters: by id, or all that match a filter as a job
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Replay {
+        /// Delivery ids; without ids, all dead letters that match the filter
+        ids: Vec<String>,
+        #[command(flatten)]
+        filter: ReplayFilterArgs,
+        #[command(flatten)]
+        run: ReplayRunArgs,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+}
 
 const COLUMNS: [(&str, &str); 6] = [
     ("delivery", "id"),
@@ -38,13 +104,13 @@ pub(super) async fn run(command: DlqCommand) -> Result<(), CliError> {
                 ("kind", kind.as_deref()),
                 ("group", group.as_deref()),
             ];
-            let answer = get_page(&remote, "/dead-letters", &query, &paging).await?;
-            print_list(&remote, &answer, &COLUMNS, "No dead letters.")
+            let empty = "No dead letters.";
+            print_page(&remote, "/dead-letters", &query, &paging, &COLUMNS, empty).await
         }
         DlqCommand::Groups { destination, source, paging, remote } => {
             let query = [("destination", destination.as_deref()), ("source", source.as_deref())];
-            let answer = get_page(&remote, "/dead-letters/groups", &query, &paging).await?;
-            print_list(&remote, &answer, &GROUP_COLUMNS, "No dead letters.")
+            let (path, empty) = ("/dead-letters/groups", "No dead letters.");
+            print_page(&remote, path, &query, &paging, &GROUP_COLUMNS, empty).await
         }
         DlqCommand::Show { id, remote } => show(&remote, &id).await,
         DlqCommand::Stats { remote } => stats(&remote).await,
@@ -62,22 +128,10 @@ pub(super) async fn run(command: DlqCommand) -> Result<(), CliError> {
     }
 }
 
-async fn get_page(
-    remote: &GatewayArgs,
-    path: &str,
-    filter: &[(&str, Option<&str>)],
-    paging: &PageArgs,
-) -> Result<Value, CliError> {
-    let limit = paging.limit.to_string();
-    let page = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
-    let query = query_string(&[filter, &page].concat());
-    ApiClient::new(remote)?.get(&format!("{path}{query}")).await
-}
-
 async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     let delivery = ApiClient::new(remote)?.get(&format!("/deliveries/{id}")).await?;
     if remote.json {
-        return Ok(output::print_line(&delivery.to_string())?);
+        return output::print_line(&delivery);
     }
     let names = [
         "id",
@@ -96,13 +150,13 @@ async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     let mut attempts = delivery["attempt_list"].as_array().cloned().unwrap_or_default();
     output::print_line("")?;
     if attempts.is_empty() {
-        return Ok(output::print_line("No attempts yet.")?);
+        return output::print_line("No attempts yet.");
     }
     let columns = [
         ("attempt", "number"),
         ("started", "started_at"),
         ("duration ms", "took_ms"),
-        ("phases ms", "stages"),
+        ("phases ms", "phases"),
         ("status", "status"),
         ("failure", "failure"),
         ("class", "class"),
@@ -111,15 +165,15 @@ async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
         ("retry reason", "next_why"),
     ];
     for attempt in &mut attempts {
-        attempt["stages"] = timing::format_phases(&attempt["timing"]).into();
+        attempt["phases"] = timing::format_phases(&attempt["timing"]).into();
     }
-    Ok(output::print_table(&columns, &attempts)?)
+    output::print_table(&columns, &attempts)
 }
 
 async fn stats(remote: &GatewayArgs) -> Result<(), CliError> {
     let stats = ApiClient::new(remote)?.get("/dead-letters/stats").await?;
     if remote.json {
-        return Ok(output::print_line(&stats.to_string())?);
+        return output::print_line(&stats);
     }
     let rows: Vec<Value> = stats
         .as_object()
@@ -129,37 +183,17 @@ async fn stats(remote: &GatewayArgs) -> Result<(), CliError> {
             json!({ "reason": reason, "total": count["total"], "pending": count["pending"] })
         })
         .collect();
-    Ok(output::print_table(
-        &[("reason", "reason"), ("dead now", "pending"), ("total", "total")],
-        &rows,
-    )?)
+    let columns = [("reason", "reason"), ("dead now", "pending"), ("total", "total")];
+    output::print_table(&columns, &rows)
 }
 
 async fn replay_each(remote: &GatewayArgs, ids: &[String]) -> Result<(), CliError> {
     let client = ApiClient::new(remote)?;
-    let mut failed = None;
-    for id in ids {
-        match client.post(&format!("/deliveries/{id}/replay")).await {
-            Ok(answer) if remote.json => {
-                output::print_line(
-                    &json!({ "id": id, "delivery_id": answer["delivery_id"] }).to_string(),
-                )?;
-            }
-            Ok(answer) => {
-                output::print_line(&format!(
-                    "{id} replayed as {}",
-                    output::format_value(&answer["delivery_id"])
-                ))?;
-            }
-            Err(failure) if ids.len() == 1 => return Err(failure),
-            Err(failure) => failed = Some((id, failure)),
-        }
-    }
-    match failed {
-        None => Ok(()),
-        Some((id, failure)) => {
-            let first = anyhow!("some deliveries were not replayed; {id}: {failure}");
-            Err(CliError::partial(first))
-        }
-    }
+    for_each_id(ids, "some deliveries were not replayed", async |id| {
+        let response = client.post(&format!("/deliveries/{id}/replay")).await?;
+        let new = &response["delivery_id"];
+        let text = format!("{id} replayed as {}", output::format_value(new));
+        output::print_result(remote.json, &json!({ "id": id, "delivery_id": new }), &text)
+    })
+    .await
 }

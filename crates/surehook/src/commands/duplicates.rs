@@ -20,17 +20,17 @@ const CHANGES: [(&str, &str); 4] =
     [("where", "path"), ("change", "change"), ("before", "before"), ("after", "after")];
 
 pub(super) async fn list(remote: &GatewayArgs, event: &str) -> Result<(), CliError> {
-    let shown = ApiClient::new(remote)?.get(&format!("/events/{event}")).await?;
-    let rows = shown["duplicates"].as_array().cloned().unwrap_or_default();
+    let details = ApiClient::new(remote)?.get(&format!("/events/{event}")).await?;
+    let rows = details["duplicates"].as_array().cloned().unwrap_or_default();
     if remote.json {
-        return Ok(output::print_json_lines(&rows)?);
+        return output::print_json_lines(&rows);
     }
     if rows.is_empty() {
         output::note("No duplicates.");
         return Ok(());
     }
     output::print_table(&COLUMNS, &rows)?;
-    let all = shown["duplicate_count"].as_u64().unwrap_or(0);
+    let all = details["duplicate_count"].as_u64().unwrap_or(0);
     if all > rows.len() as u64 {
         output::note(&format!("\n{all} duplicates were received; only these are stored."));
     }
@@ -47,7 +47,7 @@ pub(super) async fn show(
     let path = format!("/events/{event}/duplicates/{n}{query}");
     let comparison = ApiClient::new(remote)?.get(&path).await?;
     if remote.json {
-        return Ok(output::print_line(&comparison.to_string())?);
+        return output::print_line(&comparison);
     }
     output::print_fields(
         &comparison,
@@ -56,7 +56,7 @@ pub(super) async fn show(
     output::print_line("")?;
     let changes = comparison["diff"].as_array().cloned().unwrap_or_default();
     if changes.is_empty() {
-        return Ok(output::print_line(no_difference(&comparison))?);
+        return output::print_line(no_difference(&comparison));
     }
     output::print_table(&CHANGES, &changes)?;
     if comparison["truncated"] == true {
@@ -88,10 +88,8 @@ pub(super) async fn deliver_anyway(
     n: u32,
 ) -> Result<(), CliError> {
     let path = format!("/events/{event}/duplicates/{n}/deliver");
-    let answer = ApiClient::new(remote)?.post(&path).await?;
-    if remote.json {
-        return Ok(output::print_line(&answer.to_string())?);
-    }
-    let new = output::format_value(&answer["event_id"]);
-    Ok(output::print_line(&format!("Duplicate {n} of {event} delivered as {new}"))?)
+    let delivered = ApiClient::new(remote)?.post(&path).await?;
+    let new = output::format_value(&delivered["event_id"]);
+    let text = format!("Duplicate {n} of {event} delivered as {new}");
+    output::print_result(remote.json, &delivered, &text)
 }

@@ -2,16 +2,163 @@
 
 use std::time::{Duration, Instant};
 
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use surehook_types::redact::MASK;
+use surehook_webhooks::attribute::AttributeName;
 
-use super::{duplicates, timing};
+use super::{duplicates, list::print_page, timing};
 use crate::{
-    cli::{EventsCommand, GatewayArgs, PageArgs},
+    cli::{GatewayArgs, PageArgs},
     client::{ApiClient, query_string},
     error::CliError,
     output,
 };
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EventsCommand {
+    /// List events, newest first
+    List {
+        /// Filter by source
+        #[arg(long)]
+        source: Option<String>,
+        /// Filter by current deduplication key; at most one event per source
+        #[arg(long)]
+        key: Option<String>,
+        #[command(flatten)]
+        attributes: EventAttributeArgs,
+        #[command(flatten)]
+        search: Box<EventSearchArgs>,
+        #[command(flatten)]
+        paging: PageArgs,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Show an event with its deliveries and timeline
+    Show {
+        /// Event id
+        id: String,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Print the body of an event or delivery, secrets masked
+    Body {
+        /// Event or delivery id
+        id: String,
+        /// Print the exact bytes, including secrets (role operator)
+        #[arg(long)]
+        exact: bool,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// List the duplicates of an event, or compare one with the event
+    Duplicates {
+        /// Event id
+        id: String,
+        /// Number of the duplicate to compare
+        n: Option<u32>,
+        /// Compare the exact bytes, including secrets (role operator)
+        #[arg(long, requires = "n")]
+        exact: bool,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Deliver a duplicate anyway, as a new event; works once per duplicate
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    DeliverAnyway {
+        /// Id of the original event
+        id: String,
+        /// Number of the duplicate, from `events duplicates`
+        n: u32,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Follow new events until interrupted
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Tail {
+        /// Filter by source
+        #[arg(long)]
+        source: Option<String>,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+}
+
+/// Filters on the deliveries and the body of events.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct EventSearchArgs {
+    /// Filter by delivery status, such as dead
+    #[arg(long)]
+    status: Option<String>,
+    /// Filter by destination of a delivery
+    #[arg(long)]
+    destination: Option<String>,
+    /// Filter by reason of a dead delivery
+    #[arg(long)]
+    reason: Option<String>,
+    /// Filter by failure class of the last attempt, such as transient
+    #[arg(long)]
+    class: Option<String>,
+    /// Filter by HTTP status of the last attempt: 503, or 5xx
+    #[arg(long)]
+    code: Option<String>,
+    /// Filter by a value in the body, such as `data.object.id=42`; repeatable
+    #[arg(long, value_name = "PATH=VALUE", value_parser = parse_body_filter)]
+    body: Vec<(String, String)>,
+}
+
+impl EventSearchArgs {
+    /// The query parameters of the API.
+    fn pairs(&self) -> Vec<(&str, Option<&str>)> {
+        let named = [
+            ("status", self.status.as_deref()),
+            ("destination", self.destination.as_deref()),
+            ("reason", self.reason.as_deref()),
+            ("class", self.class.as_deref()),
+            ("code", self.code.as_deref()),
+        ];
+        let body = self.body.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
+        named.into_iter().chain(body).collect()
+    }
+}
+
+fn parse_body_filter(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=');
+    let (path, value) = pair.ok_or("expected PATH=VALUE, such as data.object.id=42")?;
+    Ok((format!("body.{path}"), value.to_owned()))
+}
+
+/// Filters on the kind and the attributes of events.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct EventAttributeArgs {
+    /// Filter by event kind, such as message
+    #[arg(long)]
+    kind: Option<String>,
+    /// Filter by phone number of sender or recipient, in any form
+    #[arg(long)]
+    phone: Option<String>,
+    /// Filter by attribute, such as `message_id=wamid.A`; repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_attribute)]
+    attribute: Vec<(&'static str, String)>,
+}
+
+impl EventAttributeArgs {
+    /// The query parameters of the API.
+    fn pairs(&self) -> Vec<(&'static str, Option<&str>)> {
+        let attributes = self.attribute.iter().map(|(name, value)| (*name, Some(value.as_str())));
+        let named = [("kind", self.kind.as_deref()), ("phone", self.phone.as_deref())];
+        named.into_iter().chain(attributes).collect()
+    }
+}
+
+fn parse_attribute(text: &str) -> Result<(&'static str, String), String> {
+    let known = || AttributeName::ALL.map(AttributeName::as_str).join(", ");
+    let pair = text.split_once('=');
+    let (word, value) = pair.ok_or("expected NAME=VALUE, such as message_id=wamid.A")?;
+    let name = AttributeName::parse(word)
+        .ok_or_else(|| format!("unknown attribute; use one of: {}", known()))?;
+    Ok((name.as_str(), value.to_owned()))
+}
 
 const COLUMNS: [(&str, &str); 7] = [
     ("id", "id"),
@@ -33,7 +180,11 @@ pub(super) async fn run(command: EventsCommand) -> Result<(), CliError> {
             let mut filter = vec![("source", source.as_deref()), ("key", key.as_deref())];
             filter.extend(attributes.pairs());
             filter.extend(search.pairs());
-            list(&remote, &filter, &paging).await
+            let empty = match filter.iter().any(|(_, value)| value.is_some()) {
+                true => "No matching events.",
+                false => "No events yet. Send one to /in/{source}.",
+            };
+            print_page(&remote, "/events", &filter, &paging, &COLUMNS, empty).await
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
         EventsCommand::Body { id, exact, remote } => body(&remote, &id, exact).await,
@@ -50,52 +201,10 @@ pub(super) async fn run(command: EventsCommand) -> Result<(), CliError> {
     }
 }
 
-/// Prints a page of a list, and the cursor of the next page.
-pub(super) fn print_list(
-    remote: &GatewayArgs,
-    answer: &Value,
-    columns: &[(&str, &str)],
-    empty: &str,
-) -> Result<(), CliError> {
-    let rows = answer["data"].as_array().cloned().unwrap_or_default();
-    if remote.json {
-        return Ok(output::print_json_lines(&rows)?);
-    }
-    let cursor = answer["next_cursor"].as_str();
-    match (rows.is_empty(), cursor) {
-        (true, None) => output::note(empty),
-        // A page examines a limited number of rows.
-        (true, Some(cursor)) => {
-            output::note(&format!("No match so far. Continue with --cursor {cursor}"));
-        }
-        (false, _) => output::print_table(columns, &rows)?,
-    }
-    if let Some(cursor) = cursor.filter(|_| !rows.is_empty()) {
-        output::note(&format!("\nNext page: --cursor {cursor}"));
-    }
-    Ok(())
-}
-
-async fn list(
-    remote: &GatewayArgs,
-    filter: &[(&str, Option<&str>)],
-    paging: &PageArgs,
-) -> Result<(), CliError> {
-    let limit = paging.limit.to_string();
-    let page = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
-    let query = query_string(&[filter, &page].concat());
-    let answer = ApiClient::new(remote)?.get(&format!("/events{query}")).await?;
-    let empty = match filter.iter().any(|(_, value)| value.is_some()) {
-        true => "No matching events.",
-        false => "No events yet. Send one to /in/{source}.",
-    };
-    print_list(remote, &answer, &COLUMNS, empty)
-}
-
 async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     let event = ApiClient::new(remote)?.get(&format!("/events/{id}")).await?;
     if remote.json {
-        return Ok(output::print_line(&event.to_string())?);
+        return output::print_line(&event);
     }
     let attributes = attribute_rows(&event["attributes"]);
     let names = [
@@ -124,12 +233,12 @@ async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     output::print_line("")?;
     let mut timeline = event["decisions"].as_array().cloned().unwrap_or_default();
     for entry in &mut timeline {
-        let stages = timing::format_phases(&entry["detail"]["timing"]);
-        if let (false, Some(text)) = (stages.is_empty(), entry["text"].as_str()) {
-            entry["text"] = format!("{text} [{stages} ms]").into();
+        let phases = timing::format_phases(&entry["detail"]["timing"]);
+        if let (false, Some(text)) = (phases.is_empty(), entry["text"].as_str()) {
+            entry["text"] = format!("{text} [{phases} ms]").into();
         }
     }
-    Ok(output::print_table(&[("at", "at"), ("event", "text")], &timeline)?)
+    output::print_table(&[("at", "at"), ("event", "text")], &timeline)
 }
 
 /// One row per value of each attribute.
@@ -210,11 +319,7 @@ impl StreamFollower {
             match event.kind.as_str() {
                 "event.received" => {
                     let row: Value = serde_json::from_str(&event.data)?;
-                    output::print_line(&if remote.json {
-                        row.to_string()
-                    } else {
-                        format_row(&row)
-                    })?;
+                    output::print_result(remote.json, &row, &format_row(&row))?;
                 }
                 "reset" => {
                     output::note("note: some events were missed. See `surehook events list`.");

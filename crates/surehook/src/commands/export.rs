@@ -1,15 +1,26 @@
 //! `surehook export`: prints the configuration as a file for `apply`.
 
+use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 // Replaces literal secrets; `apply` refuses it.
 use surehook_types::redact::MASK;
 
-use crate::{
-    cli::{ConfigFormat, ExportArgs},
-    client::ApiClient,
-    error::CliError,
-    output,
-};
+use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ConfigFormat {
+    Toml,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Output format
+    #[arg(long, default_value = "toml")]
+    format: ConfigFormat,
+    #[command(flatten)]
+    remote: GatewayArgs,
+}
 
 const SECTIONS: [&str; 3] = ["sources", "destinations", "routes"];
 
@@ -17,9 +28,9 @@ pub(super) async fn run(args: &ExportArgs) -> Result<(), CliError> {
     let configuration = ApiClient::new(&args.remote)?.get("/configuration").await?;
     let missing = masked_fields(&configuration);
     if args.remote.json {
-        output::print_line(&configuration.to_string())?;
+        output::print_line(&configuration)?;
     } else if args.format == ConfigFormat::Json {
-        output::print_line(&format!("{configuration:#}"))?;
+        output::print_line(format!("{configuration:#}"))?;
     } else {
         output::print_line(to_toml(&configuration, &missing)?.trim_end())?;
     }
@@ -34,24 +45,24 @@ pub(super) async fn run(args: &ExportArgs) -> Result<(), CliError> {
 
 /// Paths of the secrets that are masked in the export.
 fn masked_fields(configuration: &Value) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for section in SECTIONS {
         for entry in configuration[section].as_array().into_iter().flatten() {
             let name = entry["name"].as_str().unwrap_or_default();
-            collect_masked(entry, &format!("{section}.{name}"), &mut found);
+            collect_masked(entry, &format!("{section}.{name}"), &mut paths);
         }
     }
-    found
+    paths
 }
 
-fn collect_masked(value: &Value, path: &str, found: &mut Vec<String>) {
+fn collect_masked(value: &Value, path: &str, paths: &mut Vec<String>) {
     match value {
-        Value::String(text) if text.contains(MASK) => found.push(path.to_owned()),
-        Value::Array(items) => items.iter().for_each(|item| collect_masked(item, path, found)),
+        Value::String(text) if text.contains(MASK) => paths.push(path.to_owned()),
+        Value::Array(items) => items.iter().for_each(|item| collect_masked(item, path, paths)),
         Value::Object(fields) => {
             fields
                 .iter()
-                .for_each(|(name, value)| collect_masked(value, &format!("{path}.{name}"), found));
+                .for_each(|(name, value)| collect_masked(value, &format!("{path}.{name}"), paths));
         }
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }

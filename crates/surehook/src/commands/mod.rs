@@ -1,8 +1,7 @@
-//! The commands.
+//! The commands, one module each: its arguments and what it does.
 
 mod apply;
 mod backup;
-mod bench;
 mod check;
 mod config;
 mod destinations;
@@ -13,6 +12,7 @@ mod events;
 mod evolution;
 mod export;
 mod files;
+mod list;
 mod quarantine;
 mod replay;
 mod requests;
@@ -27,10 +27,95 @@ mod sources;
 mod timing;
 mod token;
 
-use crate::{
-    cli::{Cli, Command},
-    error::CliError,
-};
+use std::net::SocketAddr;
+
+use anyhow::anyhow;
+use clap::Subcommand;
+use surehook_bench::{BenchOptions, SinkMode};
+
+use crate::{cli::Cli, error::CliError, output};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the gateway
+    Serve(serve::ServeArgs),
+    /// Apply sources, destinations and routes from a file to a running gateway
+    Apply(apply::ApplyArgs),
+    /// Preview what `apply` would change; exit code 9 if there are changes
+    Diff(apply::DiffArgs),
+    /// Print the configuration as a file for `apply`
+    Export(export::ExportArgs),
+    /// List and inspect events
+    #[command(subcommand)]
+    Events(events::EventsCommand),
+    /// List and replay dead letters
+    #[command(subcommand)]
+    Dlq(dlq::DlqCommand),
+    /// List incoming requests
+    #[command(subcommand)]
+    Requests(requests::RequestsCommand),
+    /// List, release or discard quarantined requests
+    #[command(subcommand)]
+    Quarantine(quarantine::QuarantineCommand),
+    /// Replay many deliveries as a background job
+    #[command(subcommand)]
+    Replay(replay::ReplayCommand),
+    /// List sources
+    #[command(subcommand)]
+    Sources(sources::SourcesCommand),
+    /// List, pause, resume and probe destinations
+    #[command(subcommand)]
+    Destinations(destinations::DestinationsCommand),
+    /// Test filters and transforms of routes
+    #[command(subcommand)]
+    Routes(routes::RoutesCommand),
+    /// Send a message or a webhook through a destination
+    Send(Box<send::SendArgs>),
+    /// Send signed, realistic test events to a source
+    SendTest(send_test::SendTestArgs),
+    /// Check whether a request would be accepted, and what would be stored
+    Verify(signature::VerifyArgs),
+    /// Print the signature headers that a provider would send for a body
+    Sign(signature::SignArgs),
+    /// Manage instances of Evolution Go and Evolution API
+    #[command(subcommand)]
+    Evolution(evolution::EvolutionCommand),
+    /// Manage API tokens
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Diagnose problems with settings, data folder and destinations; exit code 8 if there are any
+    Doctor(doctor::DoctorArgs),
+    /// Back up the database to a file, even while the gateway runs
+    Backup(backup::BackupArgs),
+    /// Restore the database from a backup; the gateway must be stopped
+    Restore(restore::RestoreArgs),
+    /// Show and check settings
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Print a shell completion script
+    Completions(shell::CompletionsArgs),
+    /// Print or write manual pages
+    Man(shell::ManPageArgs),
+    /// Print the OpenAPI 3.1 document of the API
+    Openapi,
+    /// Benchmark this machine: a bare server, and the gateway
+    Bench(BenchOptions),
+    /// Bare server used by the benchmark
+    #[command(hide = true)]
+    BenchLimit {
+        #[arg(long)]
+        listen: SocketAddr,
+    },
+    /// Destination used by the benchmark
+    #[command(hide = true)]
+    BenchSink {
+        #[arg(long)]
+        listen: SocketAddr,
+        /// Response to an event: `answer` or `hang`
+        #[arg(long, default_value = "answer")]
+        mode: SinkMode,
+    },
+}
 
 #[expect(clippy::cognitive_complexity, reason = "one line per command")]
 pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
@@ -60,8 +145,35 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Completions(args) => shell::print_completions(&args),
         Command::Man(args) => shell::print_man_pages(&args),
         Command::Openapi => shell::print_openapi(),
-        Command::Bench(args) => bench::run(args).await,
+        Command::Bench(args) => bench(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),
+    }
+}
+
+async fn bench(options: BenchOptions) -> Result<(), CliError> {
+    let as_json = options.json;
+    let report = surehook_bench::run(options).await?;
+    output::print_line(if as_json { report.json() } else { report.table() })
+}
+
+/// Runs `act` for each id. A failure does not keep the others from being tried; the first one is
+/// reported at the end, after `message`.
+async fn for_each_id(
+    ids: &[String],
+    message: &str,
+    act: impl AsyncFn(&str) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut failed = None;
+    for id in ids {
+        match act(id).await {
+            Ok(()) => {}
+            Err(failure) if ids.len() == 1 => return Err(failure),
+            Err(failure) => failed = failed.or(Some((id, failure))),
+        }
+    }
+    match failed {
+        None => Ok(()),
+        Some((id, failure)) => Err(CliError::partial(anyhow!("{message}; {id}: {failure}"))),
     }
 }

@@ -1,15 +1,60 @@
 //! `surehook quarantine`: requests that failed verification and were stored.
 
-use anyhow::anyhow;
+use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::events::print_list;
+use super::{for_each_id, list::print_page};
 use crate::{
-    cli::{GatewayArgs, QuarantineCommand},
-    client::{ApiClient, query_string},
+    cli::{GatewayArgs, PageArgs},
+    client::ApiClient,
     error::CliError,
     output,
 };
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuarantineCommand {
+    /// List quarantined requests, newest first
+    List {
+        /// Filter by source
+        #[arg(long)]
+        source: Option<String>,
+        #[command(flatten)]
+        paging: PageArgs,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Show a request with headers and body, secrets masked
+    Show {
+        /// Request id
+        id: String,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Release requests that now pass verification: by id, or all of a source
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Release {
+        /// Request ids
+        #[arg(required_unless_present = "source")]
+        ids: Vec<String>,
+        /// Release all requests of this source, oldest first
+        #[arg(long, conflicts_with = "ids")]
+        source: Option<String>,
+        /// Release even if verification still fails; the events are marked
+        #[arg(long, conflicts_with = "source")]
+        force: bool,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Delete requests
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Discard {
+        /// Request ids
+        #[arg(required = true)]
+        ids: Vec<String>,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+}
 
 const COLUMNS: [(&str, &str); 7] = [
     ("request", "id"),
@@ -24,22 +69,17 @@ const COLUMNS: [(&str, &str); 7] = [
 pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
     match command {
         QuarantineCommand::List { source, paging, remote } => {
-            let limit = paging.limit.to_string();
-            let query = query_string(&[
-                ("source", source.as_deref()),
-                ("limit", Some(&limit)),
-                ("cursor", paging.cursor.as_deref()),
-            ]);
-            let answer = ApiClient::new(&remote)?.get(&format!("/quarantine{query}")).await?;
-            print_list(&remote, &answer, &COLUMNS, "No quarantined requests.")
+            let filter = [("source", source.as_deref())];
+            let empty = "No quarantined requests.";
+            print_page(&remote, "/quarantine", &filter, &paging, &COLUMNS, empty).await
         }
         QuarantineCommand::Show { id, remote } => show(&remote, &id).await,
         QuarantineCommand::Release { ids, source: None, force, remote } => {
             let client = ApiClient::new(&remote)?;
-            for_each_id(&ids, async |id| {
+            for_each_id(&ids, "some requests failed", async |id| {
                 let path = format!("/quarantine/{id}/release");
-                let answer = client.post_json(&path, &json!({ "force": force })).await?;
-                print_released(&remote, id, &answer)
+                let released = client.post_json(&path, &json!({ "force": force })).await?;
+                print_released(&remote, id, &released)
             })
             .await
         }
@@ -48,36 +88,12 @@ pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
         }
         QuarantineCommand::Discard { ids, remote } => {
             let client = ApiClient::new(&remote)?;
-            for_each_id(&ids, async |id| {
+            for_each_id(&ids, "some requests failed", async |id| {
                 client.delete(&format!("/quarantine/{id}")).await?;
-                let line = match remote.json {
-                    true => json!({ "id": id, "discarded": true }).to_string(),
-                    false => format!("{id} discarded"),
-                };
-                Ok(output::print_line(&line)?)
+                let result = json!({ "id": id, "discarded": true });
+                output::print_result(remote.json, &result, &format!("{id} discarded"))
             })
             .await
-        }
-    }
-}
-
-/// Runs `act` for each id; the first failure is reported at the end.
-async fn for_each_id(
-    ids: &[String],
-    act: impl AsyncFn(&str) -> Result<(), CliError>,
-) -> Result<(), CliError> {
-    let mut failed = None;
-    for id in ids {
-        match act(id).await {
-            Ok(()) => {}
-            Err(failure) if ids.len() == 1 => return Err(failure),
-            Err(failure) => failed = failed.or(Some((id, failure))),
-        }
-    }
-    match failed {
-        None => Ok(()),
-        Some((id, failure)) => {
-            Err(CliError::partial(anyhow!("some requests failed; {id}: {failure}")))
         }
     }
 }
@@ -85,7 +101,7 @@ async fn for_each_id(
 async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     let request = ApiClient::new(remote)?.get(&format!("/quarantine/{id}")).await?;
     if remote.json {
-        return Ok(output::print_line(&request.to_string())?);
+        return output::print_line(&request);
     }
     let names = [
         "id",
@@ -105,56 +121,47 @@ async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     output::print_line("")?;
     for header in request["headers"].as_array().into_iter().flatten() {
         let [name, text] = ["name", "text"].map(|field| output::format_value(&header[field]));
-        output::print_line(&format!("{name}: {text}"))?;
+        output::print_line(format!("{name}: {text}"))?;
     }
     output::print_line("")?;
     let body = &request["body"];
     let body = if body["text"].is_string() { &body["text"] } else { &body["base64"] };
-    Ok(output::print_line(&output::format_value(body))?)
+    output::print_line(output::format_value(body))
 }
 
-fn print_released(remote: &GatewayArgs, id: &str, answer: &Value) -> Result<(), CliError> {
+fn print_released(remote: &GatewayArgs, id: &str, response: &Value) -> Result<(), CliError> {
     if remote.json {
-        let line = json!({ "id": id, "answer": answer });
-        return Ok(output::print_line(&line.to_string())?);
+        return output::print_line(json!({ "id": id, "answer": response }));
     }
-    let events = answer["events"].as_array().cloned().unwrap_or_default();
+    let events = response["events"].as_array().map(Vec::as_slice).unwrap_or_default();
     if events.is_empty() {
-        return Ok(output::print_line(&format!("{id} released; it contained no events"))?);
+        return output::print_line(format!("{id} released; it contained no events"));
     }
-    for event in events {
-        let [word, event] = ["status", "id"].map(|name| output::format_value(&event[name]));
-        output::print_line(&format!("{id} released: {word} {event}"))?;
-    }
-    Ok(())
+    events.iter().try_for_each(|event| {
+        let [status, event] = ["status", "id"].map(|name| output::format_value(&event[name]));
+        output::print_line(format!("{id} released: {status} {event}"))
+    })
 }
 
 /// Releases all requests of a source that verify, page by page.
 async fn release_all(remote: &GatewayArgs, source: &str) -> Result<(), CliError> {
     let client = ApiClient::new(remote)?;
-    let names = ["released", "events", "duplicates", "left"];
-    let mut sums = [0_u64; 4];
+    let mut sums = ["released", "events", "duplicates", "left"].map(|name| (name, 0));
     let mut after = Value::Null;
     loop {
         let request = json!({ "source": source, "after": after });
-        let answer = client.post_json("/quarantine/release", &request).await?;
-        for (sum, name) in sums.iter_mut().zip(names) {
-            *sum += answer[name].as_u64().unwrap_or(0);
+        let page = client.post_json("/quarantine/release", &request).await?;
+        for (name, sum) in &mut sums {
+            *sum += page[*name].as_u64().unwrap_or(0);
         }
-        after = answer["next"].clone();
+        after = page["next"].clone();
         if after.is_null() {
             break;
         }
     }
-    let [released, events, duplicates, left] = sums;
-    if remote.json {
-        let line = json!({
-            "released": released, "events": events, "duplicates": duplicates, "left": left,
-        });
-        return Ok(output::print_line(&line.to_string())?);
-    }
-    output::print_line(&format!(
+    let [released, events, duplicates, left] = sums.map(|(_, sum)| sum);
+    let text = format!(
         "{released} released: {events} new events, {duplicates} duplicates; {left} still fail verification"
-    ))?;
-    Ok(())
+    );
+    output::print_result(remote.json, &sums.into_iter().collect(), &text)
 }

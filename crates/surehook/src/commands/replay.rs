@@ -6,16 +6,158 @@ use std::{
 };
 
 use anyhow::anyhow;
+use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use surehook_core::replay::StatusPattern;
+use surehook_engine::system::SystemClock;
+use surehook_types::time::{Clock as _, HumanDuration, Timestamp};
 
-use super::events::print_list;
+use super::list::print_page;
 use crate::{
-    cli::{GatewayArgs, PageArgs, ReplayCommand, ReplayCreateArgs, ReplayJobArgs, ReplayRunArgs},
-    client::{ApiClient, query_string},
+    cli::{GatewayArgs, PageArgs},
+    client::ApiClient,
     error::CliError,
     output,
 };
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReplayCommand {
+    /// Create a replay job: preview, confirm, and follow its progress
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Create(Box<ReplayCreateArgs>),
+    /// List replay jobs, newest first
+    List {
+        #[command(flatten)]
+        paging: PageArgs,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+    /// Show a replay job
+    Show(ReplayJobArgs),
+    /// Follow a replay job until it ends
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Watch(ReplayJobArgs),
+    /// Pause a replay job
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Pause(ReplayJobArgs),
+    /// Resume a replay job
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Resume(ReplayJobArgs),
+    /// Cancel a replay job; deliveries already created continue
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Cancel(ReplayJobArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayJobArgs {
+    /// Replay job id
+    id: String,
+    #[command(flatten)]
+    remote: GatewayArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayCreateArgs {
+    /// Action: retry-failed, send-missing or force-resend
+    #[arg(long, default_value = "retry-failed",
+          value_parser = ["retry-failed", "send-missing", "force-resend"])]
+    verb: String,
+    /// Destination of missing events (with --verb send-missing)
+    #[arg(long)]
+    to: Option<String>,
+    /// Filter by delivery status: dead or succeeded
+    #[arg(long)]
+    status: Option<String>,
+    #[command(flatten)]
+    filter: ReplayFilterArgs,
+    #[command(flatten)]
+    run: ReplayRunArgs,
+    #[command(flatten)]
+    remote: GatewayArgs,
+}
+
+/// Selects the events and deliveries to replay.
+#[derive(Debug, Default, Args, Serialize)]
+pub(crate) struct ReplayFilterArgs {
+    /// Filter by source
+    #[arg(long)]
+    source: Option<String>,
+    /// Filter by event kind
+    #[arg(long)]
+    kind: Option<String>,
+    /// Filter by destination
+    #[arg(long)]
+    destination: Option<String>,
+    /// Filter by reason of death
+    #[arg(long)]
+    reason: Option<String>,
+    /// Filter by dead letter group; see `surehook dlq groups`
+    #[arg(long)]
+    group: Option<String>,
+    /// Filter by failure class of the last attempt: transient, throttled, permanent, config, ambiguous
+    #[arg(long)]
+    class: Option<String>,
+    /// Filter by HTTP status of the last attempt: 503, or 5xx
+    #[arg(long)]
+    code: Option<StatusPattern>,
+    /// Events received since this time (2026-11-15T08:00:00Z) or within this duration (2h)
+    #[arg(long, value_parser = parse_moment)]
+    since: Option<Timestamp>,
+    /// Events received before this time, or longer ago than this duration
+    #[arg(long, value_parser = parse_moment)]
+    until: Option<Timestamp>,
+    /// Filter by deduplication key
+    #[arg(long)]
+    key: Option<String>,
+    /// Filter by text in the key or in the detail of the last attempt
+    #[arg(long)]
+    search: Option<String>,
+}
+
+/// Options for creating and following a job.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayRunArgs {
+    /// Rate limit, such as 50/s or 300/m [default: 50/s]
+    #[arg(long)]
+    rate: Option<String>,
+    /// Note (visible to your team)
+    #[arg(long)]
+    note: Option<String>,
+    /// Only show a preview
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    yes: bool,
+    /// Do not wait for the job to end
+    #[arg(long)]
+    detach: bool,
+}
+
+/// Parses a time, or a duration before now.
+fn parse_moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(span) = text.parse::<HumanDuration>() {
+        return Ok(SystemClock.now() - span.0);
+    }
+    text.parse().map_err(|_| {
+        "expected a time such as 2026-11-15T08:00:00Z, or a duration such as 2h".to_owned()
+    })
+}
+
+impl ReplayFilterArgs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.to_json().is_empty()
+    }
+
+    /// The filter as JSON for the API.
+    pub(super) fn to_json(&self) -> Map<String, Value> {
+        let Value::Object(mut fields) = json!(self) else { return Map::new() };
+        fields.retain(|_, value| !value.is_null());
+        fields
+    }
+}
 
 const COLUMNS: [(&str, &str); 9] = [
     ("job", "id"),
@@ -39,7 +181,9 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) async fn run(command: ReplayCommand) -> Result<(), CliError> {
     match command {
         ReplayCommand::Create(args) => create(&args).await,
-        ReplayCommand::List { paging, remote } => list(&remote, &paging).await,
+        ReplayCommand::List { paging, remote } => {
+            print_page(&remote, "/replays", &[], &paging, &COLUMNS, "No replay jobs.").await
+        }
         ReplayCommand::Show(ReplayJobArgs { id, remote }) => {
             let job = ApiClient::new(&remote)?.get(&format!("/replays/{id}")).await?;
             print_job(&remote, &job)
@@ -51,13 +195,6 @@ pub(super) async fn run(command: ReplayCommand) -> Result<(), CliError> {
         ReplayCommand::Resume(args) => change_state(&args, "resume").await,
         ReplayCommand::Cancel(args) => change_state(&args, "cancel").await,
     }
-}
-
-async fn list(remote: &GatewayArgs, paging: &PageArgs) -> Result<(), CliError> {
-    let limit = paging.limit.to_string();
-    let query = query_string(&[("limit", Some(&limit)), ("cursor", paging.cursor.as_deref())]);
-    let answer = ApiClient::new(remote)?.get(&format!("/replays{query}")).await?;
-    print_list(remote, &answer, &COLUMNS, "No replay jobs.")
 }
 
 async fn change_state(args: &ReplayJobArgs, action: &str) -> Result<(), CliError> {
@@ -88,15 +225,11 @@ pub(super) async fn start(
     job["note"] = json!(run.note);
     job["dry_run"] = json!(true);
     let preview = client.post_json("/replays", &job).await?;
-    let is_empty = preview["count"] == 0;
-    if remote.json && (run.dry_run || is_empty) {
-        return Ok(output::print_line(&preview.to_string())?);
+    let summary = preview_summary(&preview);
+    if run.dry_run || preview["count"] == 0 {
+        return output::print_result(remote.json, &preview, &summary);
     }
     // With --json, standard output carries only the job.
-    let summary = preview_summary(&preview);
-    if run.dry_run || is_empty {
-        return Ok(output::print_line(&summary)?);
-    }
     output::note(&summary);
     if !run.yes {
         confirm()?;
@@ -106,7 +239,7 @@ pub(super) async fn start(
     let id = created["id"].as_str().unwrap_or_default().to_owned();
     if run.detach {
         let text = format!("{id} started. Follow it with `surehook replay watch {id}`");
-        return Ok(output::print_line(&if remote.json { created.to_string() } else { text })?);
+        return output::print_result(remote.json, &created, &text);
     }
     watch(&client, remote, &id).await
 }
@@ -143,9 +276,9 @@ fn confirm() -> Result<(), CliError> {
     let mut stderr = std::io::stderr().lock();
     write!(stderr, "Continue? [y/N] ")?;
     stderr.flush()?;
-    let mut answer = String::new();
-    stdin.read_line(&mut answer)?;
-    if matches!(answer.trim(), "y" | "Y" | "yes") {
+    let mut reply = String::new();
+    stdin.read_line(&mut reply)?;
+    if matches!(reply.trim(), "y" | "Y" | "yes") {
         return Ok(());
     }
     Err(CliError::refused(anyhow!("not confirmed; nothing was changed")))
@@ -164,7 +297,7 @@ async fn watch(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<(),
                 seen_at = Instant::now();
                 update_bar(&bar, &job);
                 if remote.json && job != last {
-                    output::print_line(&job.to_string())?;
+                    output::print_line(&job)?;
                 }
                 if has_ended(&job) {
                     break job;
@@ -221,7 +354,7 @@ fn update_bar(bar: &ProgressBar, job: &Value) {
 
 fn print_job(remote: &GatewayArgs, job: &Value) -> Result<(), CliError> {
     if remote.json {
-        return Ok(output::print_line(&job.to_string())?);
+        return Ok(output::print_line(&job)?);
     }
     let mut shown = job.clone();
     shown["skipped_for"] = job["skipped_by_reason"].clone();
@@ -231,5 +364,5 @@ fn print_job(remote: &GatewayArgs, job: &Value) -> Result<(), CliError> {
     if job["skipped"] != 0 {
         names.push("skipped_for");
     }
-    Ok(output::print_fields(&shown, &names)?)
+    output::print_object(remote.json, &job, &names)
 }

@@ -1,11 +1,32 @@
 //! `surehook requests`: lists incoming requests.
 
-use super::events::print_list;
+use clap::Subcommand;
+
+use super::list::print_page;
 use crate::{
-    cli::{GatewayArgs, PageArgs, RequestsCommand},
-    client::{ApiClient, query_string},
+    cli::{GatewayArgs, PageArgs},
     error::CliError,
 };
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RequestsCommand {
+    /// List accepted, duplicate and refused requests, newest first
+    List {
+        /// Filter by outcome: accepted, duplicate or refused
+        #[arg(long)]
+        outcome: Option<String>,
+        /// Filter by source
+        #[arg(long)]
+        source: Option<String>,
+        /// Filter by reason of refusal
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        paging: PageArgs,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+}
 
 const COLUMNS: [(&str, &str); 8] = [
     ("request", "id"),
@@ -19,26 +40,11 @@ const COLUMNS: [(&str, &str); 8] = [
 ];
 
 pub(super) async fn run(command: RequestsCommand) -> Result<(), CliError> {
-    match command {
-        RequestsCommand::List { outcome, source, reason, paging, remote } => {
-            let filter = [
-                ("outcome", outcome.as_deref()),
-                ("source", source.as_deref()),
-                ("reason", reason.as_deref()),
-            ];
-            list(&remote, &filter, &paging).await
-        }
-    }
-}
-
-async fn list(
-    remote: &GatewayArgs,
-    filter: &[(&str, Option<&str>)],
-    paging: &PageArgs,
-) -> Result<(), CliError> {
-    let limit = paging.limit.to_string();
-    let page = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
-    let query = query_string(&[filter, &page].concat());
-    let answer = ApiClient::new(remote)?.get(&format!("/requests{query}")).await?;
-    print_list(remote, &answer, &COLUMNS, "No matching requests.")
+    let RequestsCommand::List { outcome, source, reason, paging, remote } = command;
+    let filter = [
+        ("outcome", outcome.as_deref()),
+        ("source", source.as_deref()),
+        ("reason", reason.as_deref()),
+    ];
+    print_page(&remote, "/requests", &filter, &paging, &COLUMNS, "No matching requests.").await
 }

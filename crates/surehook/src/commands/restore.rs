@@ -1,18 +1,30 @@
 //! `surehook restore`: replaces the database with a backup. The gateway must be stopped.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
+use clap::Args;
 use serde_json::json;
 use surehook_engine::system::SystemClock;
 use surehook_store::{OpenError, sqlite::RestoreError};
 use surehook_types::time::Clock as _;
 
 use super::backup::{checksum_file, data_folder, sha256};
-use crate::{cli::RestoreArgs, error::CliError, output};
+use crate::{cli::LocalArgs, error::CliError, output};
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// Backup file
+    file: PathBuf,
+    /// Replace an existing database; it is renamed, not deleted
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    local: LocalArgs,
+}
 
 pub(super) fn run(args: &RestoreArgs) -> Result<(), CliError> {
-    let data = data_folder(&args.data)?;
+    let data = data_folder(&args.local)?;
     if !args.file.is_file() {
         return Err(CliError::not_found(anyhow!("no such file: {}", args.file.display())));
     }
@@ -21,19 +33,16 @@ pub(super) fn run(args: &RestoreArgs) -> Result<(), CliError> {
     let restored =
         surehook_store::restore(&args.file, &data, args.force, now).map_err(restore_error)?;
     let contents = restored.contents;
-    if args.json {
-        return Ok(output::print_line(
-            &json!({
-                "data": data,
-                "events": contents.events,
-                "deliveries": contents.deliveries,
-                "waiting": contents.waiting,
-                "set_aside": restored.previous_moved_to,
-            })
-            .to_string(),
-        )?);
+    if args.local.json {
+        return output::print_line(json!({
+            "data": data,
+            "events": contents.events,
+            "deliveries": contents.deliveries,
+            "waiting": contents.waiting,
+            "set_aside": restored.previous_moved_to,
+        }));
     }
-    output::print_line(&format!("restored {} events into {}", contents.events, data.display()))?;
+    output::print_line(format!("restored {} events into {}", contents.events, data.display()))?;
     if let Some(aside) = &restored.previous_moved_to {
         output::note(&format!("The previous database was moved to {}", aside.display()));
     }

@@ -1,15 +1,38 @@
 //! `surehook routes try`: tests a filter and a transform.
 
+use std::path::PathBuf;
+
 use anyhow::anyhow;
+use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::files;
-use crate::{
-    cli::{GatewayArgs, RoutesCommand},
-    client::ApiClient,
-    error::CliError,
-    output,
-};
+use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RoutesCommand {
+    /// Test a filter and a transform on an event; changes and sends nothing
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Try {
+        /// Filter in jq
+        #[arg(long, required_unless_present = "transform")]
+        filter: Option<String>,
+        /// Transform in jq
+        #[arg(long)]
+        transform: Option<String>,
+        /// Event whose body is used
+        #[arg(long, value_name = "ID", conflicts_with = "body")]
+        event: Option<String>,
+        /// File to use as the body instead; `-` reads standard input
+        #[arg(long, value_name = "FILE", required_unless_present = "event")]
+        body: Option<PathBuf>,
+        /// Use the event's body with its secrets (role operator)
+        #[arg(long, requires = "event")]
+        exact: bool,
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+}
 
 pub(super) async fn run(command: RoutesCommand) -> Result<(), CliError> {
     let RoutesCommand::Try { filter, transform, event, body, exact, remote } = command;
@@ -27,7 +50,7 @@ pub(super) async fn run(command: RoutesCommand) -> Result<(), CliError> {
 
 fn print_result(remote: &GatewayArgs, result: &Value) -> Result<(), CliError> {
     if remote.json {
-        output::print_line(&result.to_string())?;
+        output::print_line(result)?;
     } else {
         match result["matches"].as_bool() {
             Some(true) => output::note("The filter matches."),

@@ -3,20 +3,127 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::anyhow;
+use clap::{ArgGroup, Args};
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json, value::RawValue};
 use surehook_core::destination::kind::DestinationKind;
 use surehook_engine::system::SystemRng;
-use surehook_types::rng::Rng as _;
+use surehook_types::{rng::Rng as _, time::HumanDuration};
 
 use super::files;
 use crate::{
-    cli::{GatewayArgs, MessageContentArgs, SendArgs},
+    cli::GatewayArgs,
     client::{ApiClient, query_string},
     error::CliError,
     output,
 };
+
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("data", |data| data.hide(true)),
+    group(ArgGroup::new("what").required(true)),
+)]
+pub(crate) struct SendArgs {
+    /// Destination name or id
+    destination: String,
+    /// Recipient: a phone number with country code, a group (…@g.us) or a BSUID
+    #[arg(long, value_name = "RECIPIENT", required_unless_present = "body")]
+    to: Option<String>,
+    #[command(flatten)]
+    content: MessageContentArgs,
+    /// Id of the message to reply to
+    #[arg(long, value_name = "ID", conflicts_with_all = ["react", "body"])]
+    reply_to: Option<String>,
+    /// Delay before sending, such as 10m
+    #[arg(long, value_name = "SPAN")]
+    delay: Option<HumanDuration>,
+    /// Idempotency key: repeated commands with the same key send once [default: a new key]
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Wait until the message is sent or has failed
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    remote: GatewayArgs,
+}
+
+/// Content of the message.
+#[derive(Debug, Default, Args)]
+struct MessageContentArgs {
+    /// Text message
+    #[arg(long, group = "what")]
+    text: Option<String>,
+    /// Image: URL or file
+    #[arg(long, group = "what", value_name = "URL|FILE")]
+    image: Option<String>,
+    /// Video: URL or file
+    #[arg(long, group = "what", value_name = "URL|FILE")]
+    video: Option<String>,
+    /// Audio: URL or file
+    #[arg(long, group = "what", value_name = "URL|FILE")]
+    audio: Option<String>,
+    /// Document: URL or file
+    #[arg(long, group = "what", value_name = "URL|FILE")]
+    document: Option<String>,
+    /// Sticker: URL or file
+    #[arg(long, group = "what", value_name = "URL|FILE")]
+    sticker: Option<String>,
+    /// Caption of an image, video or document
+    #[arg(long, requires = "what", conflicts_with_all = ["text", "audio", "sticker", "location", "contact", "react", "template", "body"])]
+    caption: Option<String>,
+    /// File name of the document
+    #[arg(long, requires = "document")]
+    filename: Option<String>,
+    /// Send the audio as a voice message
+    #[arg(long, requires = "audio")]
+    voice: bool,
+    /// Location, as latitude and longitude in degrees
+    #[arg(long, group = "what", value_name = "LAT,LON", value_parser = parse_location, allow_hyphen_values = true)]
+    location: Option<(f64, f64)>,
+    /// Name of the location
+    #[arg(long, requires = "location")]
+    name: Option<String>,
+    /// Address of the location
+    #[arg(long, requires = "location")]
+    address: Option<String>,
+    /// Contact; repeatable
+    #[arg(long, group = "what", value_name = "NAME:PHONE", value_parser = parse_contact)]
+    contact: Vec<(String, String)>,
+    /// Reaction to a message; an empty emoji removes it
+    #[arg(long, group = "what", value_name = "EMOJI", requires = "message_id")]
+    react: Option<String>,
+    /// Id of the message to react to
+    #[arg(long, value_name = "ID", requires = "react")]
+    message_id: Option<String>,
+    /// Name of an approved template
+    #[arg(long, group = "what", value_name = "NAME", requires = "language")]
+    template: Option<String>,
+    /// Language of the template, such as `pt_BR`
+    #[arg(long, requires = "template")]
+    language: Option<String>,
+    /// Parameter of the template; repeatable, in order
+    #[arg(long, value_name = "TEXT", requires = "template")]
+    param: Vec<String>,
+    /// Body of a webhook: JSON, `@FILE`, or `@-` for standard input
+    #[arg(long, group = "what", value_name = "JSON|@FILE", conflicts_with = "to")]
+    body: Option<String>,
+    /// Event type of the webhook, such as order.paid
+    #[arg(long = "type", value_name = "TYPE", requires = "body")]
+    kind: Option<String>,
+}
+
+fn parse_location(text: &str) -> Result<(f64, f64), String> {
+    let parse = |part: &str| part.trim().parse::<f64>().ok().filter(|degrees| degrees.is_finite());
+    let both = text.split_once(',').and_then(|(lat, lon)| Some((parse(lat)?, parse(lon)?)));
+    both.ok_or_else(|| "expected LATITUDE,LONGITUDE in degrees".to_owned())
+}
+
+fn parse_contact(text: &str) -> Result<(String, String), String> {
+    let pair = text.rsplit_once(':').filter(|(name, phone)| !name.is_empty() && !phone.is_empty());
+    let (name, phone) = pair.ok_or("expected NAME:PHONE")?;
+    Ok((name.to_owned(), phone.to_owned()))
+}
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -26,19 +133,19 @@ pub(super) async fn run(args: &SendArgs) -> Result<(), CliError> {
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
     let request = build_request(&client, args, &key).await?;
     let sent = client.post_idempotent("/messages", request, &key).await;
-    let mut answer = sent.map_err(|failure| match failure.is_unreachable() {
+    let mut message = sent.map_err(|failure| match failure.is_unreachable() {
         // It is unknown whether the gateway received the request.
         true => failure
             .hint(&format!("Retry with --idempotency-key {key}; the message is sent only once.")),
         false => failure,
     })?;
-    let id = answer["id"].as_str().unwrap_or_default().to_owned();
-    answer["idempotency_key"] = json!(key);
+    let id = message["id"].as_str().unwrap_or_default().to_owned();
+    message["idempotency_key"] = json!(key);
     if args.remote.json {
-        output::print_line(&answer.to_string())?;
+        output::print_line(&message)?;
     } else {
-        let destination = output::format_value(&answer["destination"]);
-        output::print_line(&format!("{id} accepted for {destination}"))?;
+        let destination = output::format_value(&message["destination"]);
+        output::print_line(format!("{id} accepted for {destination}"))?;
         output::note(&format!("idempotency key: {key}"));
     }
     if args.wait { follow(&client, &args.remote, &id).await } else { Ok(()) }
@@ -105,8 +212,8 @@ fn content_field(args: &MessageContentArgs) -> (&'static str, Value) {
         return ("text", json!(text));
     }
     if let Some((latitude, longitude)) = args.location {
-        let place = json!({ "latitude": latitude, "longitude": longitude, "name": args.name, "address": args.address });
-        return ("location", place);
+        let location = json!({ "latitude": latitude, "longitude": longitude, "name": args.name, "address": args.address });
+        return ("location", location);
     }
     if let Some(emoji) = &args.react {
         return ("reaction", json!({ "message_id": args.message_id, "emoji": emoji }));
@@ -185,7 +292,7 @@ async fn follow(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<()
             last = message["status"].clone();
             bar.set_message(output::format_value(&last));
             if remote.json {
-                output::print_line(&message.to_string())?;
+                output::print_line(&message)?;
             }
         }
         bar.tick();

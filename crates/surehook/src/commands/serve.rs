@@ -1,8 +1,9 @@
 //! `surehook serve`: starts the gateway, runs it, and shuts it down in order.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
+use clap::Args;
 use surehook_core::{
     access::{ApiToken, Role},
     store::{AdminStore as _, Store},
@@ -17,15 +18,27 @@ use surehook_messaging::media::BucketSpecError;
 use surehook_server::{ServerState, hash_token, new_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
 use surehook_types::{rng::new_id, time::Clock};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cli::ServeArgs,
     error::CliError,
     logging, output,
     settings::{Settings, environment},
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Settings file [default: surehook.toml, if it exists]
+    #[arg(long, env = "SUREHOOK_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Data folder [default: data]
+    #[arg(long)]
+    pub(crate) data: Option<PathBuf>,
+    /// Address to listen on [default: 127.0.0.1:8080]
+    #[arg(long)]
+    pub(crate) listen: Option<SocketAddr>,
+}
 
 /// Configuration of a new gateway, so that a first event can be sent without any setup.
 const DEMO_SETTINGS: &str = r#"
@@ -70,17 +83,20 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let grace = settings.shutdown_grace.0;
     let stop = CancellationToken::new();
     let server = tokio::spawn(server::serve(listener, state, stop.clone(), grace));
-    let ended = wait_for_shutdown(&store).await?;
+    let failure = tokio::select! {
+        signal = wait_for_signal() => signal.map(|()| None)?,
+        why = store.wait_for_failure() => Some(why),
+    };
     draining.cancel();
     stop.cancel();
-    if let ShutdownReason::StoreFailed(why) = ended {
+    if let Some(why) = failure {
         // Nothing can be written any more, so there is nothing to wait for.
         return Err(CliError::store(anyhow::anyhow!("the store has failed: {why}")));
     }
     tracing::info!("shutting down; a second signal stops immediately");
     tokio::select! {
         () = async { server.await.unwrap_or(()); engine.stop(grace).await; } => {}
-        () = second_signal() => tracing::warn!("stopped immediately"),
+        Ok(()) = wait_for_signal() => tracing::warn!("stopped immediately"),
     }
     Ok(())
 }
@@ -194,59 +210,40 @@ fn print_welcome(
     first_token: Option<&str>,
     login: &str,
     demo: bool,
-) -> anyhow::Result<()> {
+) -> Result<(), CliError> {
     let base = format!("http://{address}");
-    output::print_line(&format!("Surehook {} is ready.\n", env!("CARGO_PKG_VERSION")))?;
-    output::print_line(&format!("  address      {base}"))?;
-    output::print_line(&format!("  dashboard    {base}{login}  (one-time login link)"))?;
-    output::print_line(&format!("  data         {}", settings.data.display()))?;
-    match first_token {
-        Some(token) => {
-            output::print_line(&format!("  admin token  {token}  (shown once, stored as a hash)"))?;
-        }
-        None => output::print_line("  admin token  unchanged")?,
-    }
+    let token = match first_token {
+        Some(token) => format!("{token}  (shown once, stored as a hash)"),
+        None => "unchanged".to_owned(),
+    };
+    output::print_line(format!(
+        "Surehook {} is ready.\n\n  \
+         address      {base}\n  \
+         dashboard    {base}{login}  (one-time login link)\n  \
+         data         {}\n  \
+         admin token  {token}",
+        env!("CARGO_PKG_VERSION"),
+        settings.data.display(),
+    ))?;
     if demo {
-        output::print_line("\nSend a first event:\n")?;
-        output::print_line(&format!(
-            "  curl -X POST {base}/in/demo -H 'content-type: application/json' -d '{{\"id\":\"hello-1\",\"text\":\"hello\"}}'"
-        ))?;
-        output::print_line("\nSee the delivery:\n")?;
         let token = first_token.unwrap_or("$SUREHOOK_TOKEN");
         // In double quotes, so that a shell expands $SUREHOOK_TOKEN.
-        output::print_line(&format!(
-            "  curl -H \"Authorization: Bearer {token}\" {base}/api/v1/inbox"
+        output::print_line(format!(
+            "\nSend a first event:\n\n  \
+             curl -X POST {base}/in/demo -H 'content-type: application/json' -d '{{\"id\":\"hello-1\",\"text\":\"hello\"}}'\n\n\
+             See the delivery:\n\n  \
+             curl -H \"Authorization: Bearer {token}\" {base}/api/v1/inbox"
         ))?;
     }
     output::print_line("")
 }
 
-enum ShutdownReason {
-    Signal,
-    StoreFailed(String),
-}
-
-async fn wait_for_shutdown(store: &SqliteStore) -> Result<ShutdownReason, CliError> {
+/// Waits for SIGTERM or SIGINT.
+async fn wait_for_signal() -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = terminate.recv() => ShutdownReason::Signal,
-        _ = interrupt.recv() => ShutdownReason::Signal,
-        why = store.wait_for_failure() => ShutdownReason::StoreFailed(why),
-    })
-}
-
-async fn second_signal() {
-    let once = |kind| async move {
-        match signal(kind) {
-            Ok(mut signal) => {
-                Signal::recv(&mut signal).await;
-            }
-            Err(_) => std::future::pending().await,
-        }
-    };
     tokio::select! {
-        () = once(SignalKind::terminate()) => {}
-        () = once(SignalKind::interrupt()) => {}
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
     }
 }

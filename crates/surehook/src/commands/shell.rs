@@ -1,20 +1,28 @@
 //! `surehook completions`, `man` and `openapi`: prints generated documents.
 
-use std::io::Write as _;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
+use clap::{Args, CommandFactory as _};
 
-use crate::{
-    cli::{Cli, CompletionsArgs, ManPageArgs},
-    error::CliError,
-    output,
-};
+use crate::{cli::Cli, error::CliError, output};
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Shell
+    shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManPageArgs {
+    /// Write one page per command into this folder [default: print the main page]
+    folder: Option<PathBuf>,
+}
 
 pub(super) fn print_completions(args: &CompletionsArgs) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut visible_command(), "surehook", &mut script);
-    Ok(output::print_line(String::from_utf8(script)?.trim_end())?)
+    output::print_line(String::from_utf8(script)?.trim_end())
 }
 
 /// The command without hidden subcommands, which shells would offer otherwise.
@@ -29,8 +37,7 @@ pub(super) fn print_man_pages(args: &ManPageArgs) -> Result<(), CliError> {
     let Some(folder) = &args.folder else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-        page.flush()?;
-        return Ok(output::print_line(String::from_utf8(page)?.trim_end())?);
+        return output::print_line(String::from_utf8(page)?.trim_end());
     };
     let context = || format!("cannot write manual pages into {}", folder.display());
     std::fs::create_dir_all(folder).with_context(context)?;
@@ -40,5 +47,5 @@ pub(super) fn print_man_pages(args: &ManPageArgs) -> Result<(), CliError> {
 }
 
 pub(super) fn print_openapi() -> Result<(), CliError> {
-    Ok(output::print_line(surehook_server::openapi_document().trim_end())?)
+    output::print_line(surehook_server::openapi_document().trim_end())
 }

@@ -1,9 +1,19 @@
 //! `surehook sources`: lists sources.
 
+use clap::Subcommand;
 use serde_json::json;
 
-use super::events::print_list;
-use crate::{cli::SourcesCommand, client::ApiClient, error::CliError};
+use super::list::print_list;
+use crate::{cli::GatewayArgs, client::ApiClient, error::CliError};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SourcesCommand {
+    /// List sources and whether they verify signatures
+    List {
+        #[command(flatten)]
+        remote: GatewayArgs,
+    },
+}
 
 const COLUMNS: [(&str, &str); 5] = [
     ("name", "name"),
@@ -15,13 +25,13 @@ const COLUMNS: [(&str, &str); 5] = [
 
 pub(super) async fn run(command: SourcesCommand) -> Result<(), CliError> {
     let SourcesCommand::List { remote } = command;
-    let mut answer = ApiClient::new(&remote)?.get("/sources").await?;
+    let mut sources = ApiClient::new(&remote)?.get("/sources").await?;
     if !remote.json {
-        for row in answer["data"].as_array_mut().into_iter().flatten() {
+        for row in sources["data"].as_array_mut().into_iter().flatten() {
             let is_verified = row["verified"] == true;
             row["verification"] = json!(if is_verified { "verified" } else { "unverified" });
             row["path"] = json!(format!("/in/{}", row["name"].as_str().unwrap_or_default()));
         }
     }
-    print_list(&remote, &answer, &COLUMNS, "No sources.")
+    print_list(&remote, &sources, &COLUMNS, "No sources.")
 }

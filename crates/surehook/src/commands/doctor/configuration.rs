@@ -155,10 +155,9 @@ async fn check_reachable(
     findings: &mut Findings,
 ) {
     let host = uri.host().unwrap_or_default();
-    let found = connector.resolve_allowed(host).await;
     let message = |error: &dyn std::fmt::Display| format!("`{name}` ({host}): {error}");
-    let found = match found {
-        Ok(found) => found,
+    let addresses = match connector.resolve_allowed(host).await {
+        Ok(addresses) => addresses,
         Err(error @ ConnectError::Blocked(_)) => {
             let advice = "Add its network to `allow_networks` if this is intended.";
             return findings.fail("destination", message(&error), advice);
@@ -172,7 +171,7 @@ async fn check_reachable(
         let advice = "Check that it is running and not blocked by a firewall.";
         return findings.fail("destination", message(&error), advice);
     }
-    let addresses: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+    let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
     let verb = if probe { "accepts connections at" } else { "resolves to" };
     findings.ok("destination", format!("`{name}` {verb} {}", addresses.join(", ")));
 }

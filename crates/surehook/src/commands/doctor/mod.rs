@@ -8,16 +8,32 @@ mod disk;
 mod server;
 mod store;
 
+use clap::Args;
 use serde_json::json;
 use surehook_engine::system::SystemClock;
 use surehook_types::time::Clock as _;
 
 use crate::{
-    cli::DoctorArgs,
+    cli::LocalArgs,
     error::CliError,
     output::{self, OutputStyle, style},
     settings::{self, Settings},
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    local: LocalArgs,
+    /// Also check whether this gateway is ready
+    #[arg(long, env = "SUREHOOK_SERVER")]
+    server: Option<String>,
+    /// API token
+    #[arg(long, env = "SUREHOOK_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Connect to each destination, without sending a request
+    #[arg(long)]
+    probe: bool,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FindingLevel {
@@ -62,12 +78,8 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn ok(&mut self, check: &'static str, message: impl Into<String>) {
-        self.0.push(Finding {
-            check,
-            level: FindingLevel::Ok,
-            message: message.into(),
-            advice: None,
-        });
+        let (level, message) = (FindingLevel::Ok, message.into());
+        self.0.push(Finding { check, level, message, advice: None });
     }
 
     fn warn(&mut self, check: &'static str, message: impl Into<String>, advice: impl Into<String>) {
@@ -92,14 +104,14 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), CliError> {
     if let Some(server) = &args.server {
         server::check(server, args.token.as_deref(), &mut findings).await;
     }
-    print_findings(&findings, args.json)?;
+    print_findings(&findings, args.local.json)?;
     let all_ok = findings.0.iter().all(|finding| finding.level == FindingLevel::Ok);
     if all_ok { Ok(()) } else { Err(CliError::findings()) }
 }
 
 /// The settings, or the defaults if they are invalid, so that the other checks still run.
 fn check_settings(args: &DoctorArgs, findings: &mut Findings) -> Settings {
-    let serve = args.data.serve_args();
+    let serve = args.local.serve_args();
     let file = settings::settings_file(&serve);
     let from =
         file.map_or_else(|| "no settings file".to_owned(), |file| file.display().to_string());
@@ -124,19 +136,16 @@ fn check_settings(args: &DoctorArgs, findings: &mut Findings) -> Settings {
 fn print_findings(findings: &Findings, as_json: bool) -> Result<(), CliError> {
     for Finding { check, level, message, advice } in &findings.0 {
         if as_json {
-            let line = json!({
+            output::print_line(json!({
                 "check": check, "level": level.label(), "finding": message, "advice": advice,
-            });
-            output::print_line(&line.to_string())?;
+            }))?;
             continue;
         }
         let label = style(level.style(), &format!("{:4}", level.label()));
-        output::print_line(&format!("{label}  {check:12}  {}", output::escape_control(message)))?;
+        output::print_line(format!("{label}  {check:12}  {}", output::escape_control(message)))?;
         if let Some(advice) = advice {
-            output::print_line(&style(
-                OutputStyle::Dim,
-                &format!("                    {}", output::escape_control(advice)),
-            ))?;
+            let advice = format!("{:20}{}", "", output::escape_control(advice));
+            output::print_line(style(OutputStyle::Dim, &advice))?;
         }
     }
     let count = |level| findings.0.iter().filter(|finding| finding.level == level).count();

@@ -21,7 +21,7 @@ pub(super) fn check(data: &Path, now: Timestamp, findings: &mut Findings) {
         findings.fail("clock", format!("the clock says {now}"), advice);
     }
     match surehook_store::inspect(data) {
-        Ok(sight) => report(&sight, now, findings),
+        Ok(inspection) => report(&inspection, now, findings),
         Err(error @ OpenError::Missing(_)) => {
             findings.warn("store", error.to_string(), "Start `surehook serve`; it creates one.");
         }
@@ -33,18 +33,18 @@ pub(super) fn check(data: &Path, now: Timestamp, findings: &mut Findings) {
     }
 }
 
-fn report(sight: &FolderInspection, now: Timestamp, findings: &mut Findings) {
-    let run = if sight.in_use { "in use by a gateway" } else { "not in use" };
-    findings.ok("store", format!("{} MiB, {run}", sight.database_bytes / MIB));
-    if sight.restore_interrupted {
+fn report(inspection: &FolderInspection, now: Timestamp, findings: &mut Findings) {
+    let run = if inspection.in_use { "in use by a gateway" } else { "not in use" };
+    findings.ok("store", format!("{} MiB, {run}", inspection.database_bytes / MIB));
+    if inspection.restore_interrupted {
         let advice = "Run `surehook restore` again.";
         findings.fail("restore", "a restore was interrupted", advice);
     }
-    let (found, known) = (sight.schema_version, sight.known_schema_version);
-    match found.cmp(&known) {
-        std::cmp::Ordering::Equal => findings.ok("schema", format!("version {found}")),
+    let (version, known) = (inspection.schema_version, inspection.known_schema_version);
+    match version.cmp(&known) {
+        std::cmp::Ordering::Equal => findings.ok("schema", format!("version {version}")),
         std::cmp::Ordering::Less => {
-            let message = format!("version {found}; this program uses {known}");
+            let message = format!("version {version}; this program uses {known}");
             findings.warn(
                 "schema",
                 message,
@@ -52,25 +52,25 @@ fn report(sight: &FolderInspection, now: Timestamp, findings: &mut Findings) {
             );
         }
         std::cmp::Ordering::Greater => {
-            let message = format!("version {found}; this program supports only {known}");
+            let message = format!("version {version}; this program supports only {known}");
             findings.fail("schema", message, "Use the newer Surehook version that wrote it.");
         }
     }
-    match sight.faults.first() {
+    match inspection.faults.first() {
         None => findings.ok("integrity", "quick_check passed"),
         Some(fault) => {
             let advice = "Stop the gateway, copy the folder, and restore the last good backup.";
             findings.fail("integrity", fault.clone(), advice);
         }
     }
-    let log = format!("{} MiB", sight.wal_bytes / MIB);
-    if sight.wal_bytes > LOG_BYTES_MAX {
+    let log = format!("{} MiB", inspection.wal_bytes / MIB);
+    if inspection.wal_bytes > LOG_BYTES_MAX {
         let advice = "A long read (a backup?) or a slow disk prevents checkpoints.";
         findings.warn("log", log, advice);
     } else {
         findings.ok("log", log);
     }
-    match sight.newest_event {
+    match inspection.newest_event {
         Some(at) if at > now + SKEW_MAX => {
             let message = format!("the clock says {now}, but the newest event is from {at}");
             findings.fail("clock", message, "The clock went back. Set it, and check NTP.");

@@ -5,22 +5,131 @@ mod evolution_client;
 mod go;
 mod target;
 
-use std::{borrow::Cow, path::Path};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use surehook_messaging::{
     Recipient,
-    instance::{InstanceLink, InstanceProxy, InstanceState},
+    instance::{InstanceLink, InstanceProxy, InstanceState, PROTOCOLS},
 };
 
 use self::{api::ApiInstance, go::GoInstance, target::InstanceTarget};
 use super::files;
-use crate::{
-    cli::{ConnectArgs, EvolutionCommand, EvolutionProduct, InstanceArgs, ProxyArgs, ProxyCommand},
-    error::CliError,
-    output,
-};
+use crate::{error::CliError, output};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EvolutionCommand {
+    /// Check whether an instance is connected; exit code 8 if not
+    Status {
+        #[command(flatten)]
+        at: InstanceArgs,
+    },
+    /// Connect an instance; its webhook is kept unless you set another
+    Connect(ConnectArgs),
+    /// Show, set or clear the proxy of an instance
+    #[command(subcommand)]
+    Proxy(ProxyCommand),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EvolutionProduct {
+    /// Evolution Go
+    Go,
+    /// Evolution API
+    Api,
+}
+
+/// Identifies an instance.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InstanceArgs {
+    /// Use the instance, URL and token of this destination in the settings file
+    #[arg(long, value_name = "NAME")]
+    destination: Option<String>,
+    /// Settings file with the destination [default: surehook.toml]
+    #[arg(long, value_name = "FILE", env = "SUREHOOK_CONFIG")]
+    config: Option<PathBuf>,
+    /// Evolution Go or Evolution API
+    #[arg(long, default_value = "go")]
+    service: EvolutionProduct,
+    /// URL of the server, such as <https://evolution.example.com>
+    #[arg(long, env = "EVOLUTION_URL")]
+    url: Option<String>,
+    /// Instance name (Evolution Go: name or id; optional, the token identifies it)
+    #[arg(long, value_name = "NAME", env = "EVOLUTION_INSTANCE")]
+    instance: Option<String>,
+    /// Instance token, or env:NAME
+    #[arg(long, env = "EVOLUTION_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Server API key, or env:NAME (Evolution Go: `GLOBAL_API_KEY`, required for proxies)
+    #[arg(long, value_name = "KEY", env = "EVOLUTION_ADMIN_KEY", hide_env_values = true)]
+    admin_key: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    /// New webhook URL of the instance [default: unchanged]
+    #[arg(long, value_name = "URL")]
+    webhook: Option<String>,
+    /// Subscribed events, such as MESSAGE; repeatable [default: unchanged]
+    #[arg(long, value_name = "EVENT", value_delimiter = ',')]
+    subscribe: Vec<String>,
+    /// Request a pairing code for this phone number
+    #[arg(long, value_name = "NUMBER")]
+    phone: Option<String>,
+    /// Write the QR code to this file, as an image
+    #[arg(long, value_name = "FILE", conflicts_with = "phone")]
+    qr: Option<PathBuf>,
+    #[command(flatten)]
+    at: InstanceArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProxyCommand {
+    /// Show the proxy without its password; not supported by Evolution Go
+    Show {
+        #[command(flatten)]
+        at: InstanceArgs,
+    },
+    /// Set the proxy; the instance reconnects
+    Set(ProxyArgs),
+    /// Remove the proxy
+    Clear {
+        #[command(flatten)]
+        at: InstanceArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProxyArgs {
+    /// Host name or IP address of the proxy
+    #[arg(long, env = "EVOLUTION_PROXY_HOST")]
+    host: String,
+    /// Port of the proxy
+    #[arg(long, env = "EVOLUTION_PROXY_PORT")]
+    port: u16,
+    /// Protocol of the proxy [default: the server's default]
+    #[arg(long, value_name = "NAME", value_parser = PROTOCOLS)]
+    protocol: Option<String>,
+    /// User name
+    #[arg(long, env = "EVOLUTION_PROXY_USER")]
+    user: Option<String>,
+    /// Password, or env:NAME
+    #[arg(long, env = "EVOLUTION_PROXY_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// Read the password from standard input
+    #[arg(long)]
+    password_stdin: bool,
+    #[command(flatten)]
+    at: InstanceArgs,
+}
 
 enum Instance {
     Go(GoInstance),
@@ -59,14 +168,6 @@ fn open_instance(at: &InstanceArgs) -> Result<Instance, CliError> {
     })
 }
 
-/// Prints an object as JSON with `--json`, otherwise its fields.
-fn print_object(at: &InstanceArgs, object: &Value, names: &[&str]) -> Result<(), CliError> {
-    if at.json {
-        return Ok(output::print_line(&object.to_string())?);
-    }
-    Ok(output::print_fields(object, names)?)
-}
-
 async fn status(at: &InstanceArgs) -> Result<(), CliError> {
     let state = match open_instance(at)? {
         Instance::Go(go) => go.status().await?,
@@ -75,7 +176,7 @@ async fn status(at: &InstanceArgs) -> Result<(), CliError> {
     let name = if let InstanceState::Connected(name) = &state { name.clone() } else { None };
     let result =
         json!({ "state": state.as_str(), "connected": state.is_connected(), "name": name });
-    print_object(at, &result, &["state", "name"])?;
+    output::print_object(at.json, &result, &["state", "name"])?;
     if state.is_connected() {
         return Ok(());
     }
@@ -124,7 +225,7 @@ async fn connect(args: &ConnectArgs) -> Result<(), CliError> {
         Some(_) => &["state", "webhook", "events", "pairing_code"],
         None => &["state", "webhook", "events"],
     };
-    print_object(&args.at, &result, names)?;
+    output::print_object(args.at.json, &result, names)?;
     if let Some(file) = &args.qr {
         match &link.picture {
             Some(picture) => write_qr_code(file, picture)?,
@@ -181,11 +282,12 @@ async fn show_proxy(at: &InstanceArgs) -> Result<(), CliError> {
         Instance::Api(api) => api.proxy().await?,
     };
     match proxy {
-        Some(proxy) => {
-            print_object(at, &proxy, &["host", "port", "protocol", "user", "password_set"])
-        }
-        None if at.json => Ok(output::print_line("null")?),
-        None => Ok(output::print_line("No proxy.")?),
+        Some(proxy) => output::print_object(
+            at.json,
+            &proxy,
+            &["host", "port", "protocol", "user", "password_set"],
+        ),
+        None => output::print_result(at.json, &Value::Null, "No proxy."),
     }
 }
 
@@ -214,7 +316,7 @@ async fn set_proxy(args: &ProxyArgs) -> Result<(), CliError> {
         Instance::Api(api) => api.set_proxy(&proxy).await?,
     }
     let result = json!({ "host": args.host, "port": args.port, "user": user });
-    print_object(&args.at, &result, &["host", "port", "user"])
+    output::print_object(args.at.json, &result, &["host", "port", "user"])
 }
 
 async fn clear_proxy(at: &InstanceArgs) -> Result<(), CliError> {
@@ -222,5 +324,5 @@ async fn clear_proxy(at: &InstanceArgs) -> Result<(), CliError> {
         Instance::Go(go) => go.clear_proxy().await?,
         Instance::Api(api) => api.clear_proxy().await?,
     }
-    if at.json { Ok(output::print_line("null")?) } else { Ok(output::print_line("No proxy.")?) }
+    output::print_result(at.json, &Value::Null, "No proxy.")
 }

@@ -7,8 +7,8 @@ use surehook_core::destination::{DestinationSpec, kind::DestinationKind};
 use surehook_messaging::ChannelAccount;
 use surehook_types::secret::{Secret, SecretRef};
 
+use super::{EvolutionProduct, InstanceArgs};
 use crate::{
-    cli::{EvolutionProduct, InstanceArgs},
     error::CliError,
     settings::{Settings, environment},
 };
@@ -99,6 +99,6 @@ fn find_product(spec: &DestinationSpec) -> Result<EvolutionProduct, CliError> {
 
 /// Parses a key: a literal or `env:NAME`.
 pub(super) fn parse_secret(text: &str, flag: &str) -> Result<Secret, CliError> {
-    let found = text.parse::<SecretRef>().and_then(|secret| secret.resolve(&environment));
-    found.map_err(|error| CliError::refused(anyhow!("{flag}: {error}")))
+    let secret = text.parse::<SecretRef>().and_then(|secret| secret.resolve(&environment));
+    secret.map_err(|error| CliError::refused(anyhow!("{flag}: {error}")))
 }

@@ -3,20 +3,66 @@
 mod sample;
 mod sign;
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::anyhow;
 use bytes::Bytes;
+use clap::Args;
 use http::StatusCode;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use surehook_engine::system::SystemClock;
+use surehook_retry::rate::Rate;
 use surehook_types::time::Clock as _;
 use surehook_webhooks::provider::{self, Provider, SampleEvent};
 
 use self::sign::Signer;
 use super::files;
-use crate::{cli::SendTestArgs, client::ApiClient, error::CliError, output};
+use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
+
+#[derive(Debug, Args)]
+#[command(mut_arg("data", |data| data.hide(true)))]
+pub(crate) struct SendTestArgs {
+    /// Source name, or a provider with exactly one source
+    #[arg(value_name = "SOURCE|PRESET")]
+    source_or_preset: String,
+    /// Source, if the provider has several
+    #[arg(long, value_name = "SOURCE")]
+    to: Option<String>,
+    /// Event kind [default: one of each]
+    #[arg(long)]
+    kind: Option<String>,
+    /// List the available kinds and exit
+    #[arg(long)]
+    list: bool,
+    /// Send this file as the body; `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    body: Option<PathBuf>,
+    /// Number of events per kind
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
+    /// Rate limit, such as 50/s
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// Seed for reproducible ids and bodies
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Send each event twice, to test deduplication
+    #[arg(long)]
+    dup: bool,
+    /// Send invalid signatures, to test that they are refused
+    #[arg(long)]
+    bad_sig: bool,
+    /// Secret of the source, for signing; not needed if the source uses `env:NAME` and NAME is set
+    /// here
+    #[arg(long, env = "SUREHOOK_SECRET", hide_env_values = true)]
+    secret: Option<String>,
+    #[command(flatten)]
+    remote: GatewayArgs,
+}
 
 /// From this many requests on, a progress bar is shown.
 const PROGRESS_BAR_MIN: u64 = 50;
@@ -45,11 +91,8 @@ pub(super) async fn run(args: &SendTestArgs) -> Result<(), CliError> {
 
 fn list_kinds(args: &SendTestArgs, preset: &dyn Provider) -> Result<(), CliError> {
     for sample in preset.samples() {
-        let line = match args.remote.json {
-            true => json!({ "preset": preset.name(), "kind": sample.kind }).to_string(),
-            false => sample.kind.to_owned(),
-        };
-        output::print_line(&line)?;
+        let value = json!({ "preset": preset.name(), "kind": sample.kind });
+        output::print_result(args.remote.json, &value, sample.kind)?;
     }
     Ok(())
 }
@@ -66,8 +109,8 @@ async fn find_source(client: &ApiClient, args: &SendTestArgs) -> Result<Value, C
             anyhow!("source `{to}` has the provider {provider}, not {}", args.source_or_preset);
         return Err(CliError::refused(error));
     }
-    let answer = client.get("/sources").await?;
-    let all = answer["data"].as_array().cloned().unwrap_or_default();
+    let sources = client.get("/sources").await?;
+    let all = sources["data"].as_array().cloned().unwrap_or_default();
     if let Some(named) = all.iter().find(|source| source["name"] == args.source_or_preset.as_str())
     {
         return Ok(named.clone());
@@ -148,15 +191,15 @@ impl TestSender<'_> {
                 let values = generator.next(SystemClock.now());
                 for _ in 0..times {
                     limiter.wait().await;
-                    let sent = self.signer.request(&values, sample, self.body.as_ref())?;
-                    let (status, answer) = client.exchange(sent).await?;
-                    let answer = serde_json::from_slice(&answer).unwrap_or(Value::Null);
-                    bar.suspend(|| self.print_response(sample, status, &answer))?;
+                    let request = self.signer.request(&values, sample, self.body.as_ref())?;
+                    let (status, body) = client.exchange(request).await?;
+                    let response = serde_json::from_slice(&body).unwrap_or(Value::Null);
+                    bar.suspend(|| self.print_response(sample, status, &response))?;
                     bar.inc(1);
                     if status.is_success() {
                         counts.accepted += 1;
                     } else {
-                        let reason = answer["detail"].as_str().unwrap_or("no details");
+                        let reason = response["detail"].as_str().unwrap_or("no details");
                         counts.refused = Some(reason.to_owned());
                     }
                 }
@@ -189,31 +232,27 @@ impl TestSender<'_> {
         &self,
         sample: &SampleEvent,
         status: StatusCode,
-        answer: &Value,
+        response: &Value,
     ) -> Result<(), CliError> {
         let code = status.as_u16();
         if self.args.remote.json {
-            let line = json!({ "http_status": code, "kind": sample.kind, "answer": answer });
-            return Ok(output::print_line(&line.to_string())?);
+            let line = json!({ "http_status": code, "kind": sample.kind, "answer": response });
+            return output::print_line(line);
         }
         // The kind is omitted if the preset has only one.
         let kind = match self.preset.samples().len() {
             0 | 1 => String::new(),
             _ => format!("  {}", sample.kind),
         };
-        let events = answer["events"].as_array().cloned().unwrap_or_default();
+        let events = response["events"].as_array().map(Vec::as_slice).unwrap_or_default();
         if events.is_empty() {
-            let text = if status.is_success() { &answer["status"] } else { &answer["code"] };
-            return Ok(output::print_line(&format!(
-                "{code}  {}{kind}",
-                output::format_value(text)
-            ))?);
+            let text = if status.is_success() { &response["status"] } else { &response["code"] };
+            return output::print_line(format!("{code}  {}{kind}", output::format_value(text)));
         }
-        for event in events {
+        events.iter().try_for_each(|event| {
             let [word, id] = ["status", "id"].map(|name| output::format_value(&event[name]));
-            output::print_line(&format!("{code}  {word}  {id}{kind}"))?;
-        }
-        Ok(())
+            output::print_line(format!("{code}  {word}  {id}{kind}"))
+        })
     }
 }
 

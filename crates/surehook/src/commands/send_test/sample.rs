@@ -77,7 +77,7 @@ impl SampleGenerator {
     }
 
     /// `SplitMix64`: small, and the same on every machine.
-    fn next_u128(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         let Some(state) = &mut self.seed_state else {
             return u64::try_from(SystemRng.next_u128() & u128::from(u64::MAX)).unwrap_or_default();
         };
@@ -90,14 +90,14 @@ impl SampleGenerator {
 
     fn random_letters(&mut self, count: usize) -> String {
         let letter = |bits: u64| char::from(LETTERS[usize::try_from(bits % 36).unwrap_or(0)]);
-        (0..count).map(|_| letter(self.next_u128())).collect()
+        (0..count).map(|_| letter(self.next_u64())).collect()
     }
 
     pub(super) fn next(&mut self, now: Timestamp) -> SampleValues {
         self.events += 1;
         let id = self.random_letters(24);
-        let number = (100_000_000_000_000 + self.next_u128() % 900_000_000_000_000).to_string();
-        let bits = (u128::from(self.next_u128()) << 64) | u128::from(self.next_u128());
+        let number = (100_000_000_000_000 + self.next_u64() % 900_000_000_000_000).to_string();
+        let bits = (u128::from(self.next_u64()) << 64) | u128::from(self.next_u64());
         let hex = format!("{bits:032x}");
         let uuid = format!(
             "{}-{}-4{}-8{}-{}",
@@ -107,7 +107,7 @@ impl SampleGenerator {
             &hex[17..20],
             &hex[20..]
         );
-        let phone = format!("55119{:08}", 60_000_000 + self.next_u128() % 39_999_999);
+        let phone = format!("55119{:08}", 60_000_000 + self.next_u64() % 39_999_999);
         let now = match self.seed_state {
             Some(_) => Timestamp::from_millis(SEEDED_TIME + self.events * 1000),
             None => now,

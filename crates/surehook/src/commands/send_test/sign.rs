@@ -16,8 +16,11 @@ use surehook_webhooks::{
     verify::{RequestSignature, Verifier, VerifyError, VerifySpec},
 };
 
-use super::sample::{SampleValues, TestEvent};
-use crate::{cli::SendTestArgs, client::ApiClient, error::CliError, settings::environment};
+use super::{
+    SendTestArgs,
+    sample::{SampleValues, TestEvent},
+};
+use crate::{client::ApiClient, error::CliError, settings::environment};
 
 /// Signs and addresses requests for one source.
 pub(super) struct Signer {
@@ -192,7 +195,7 @@ fn find_secret(source: &Value, secret: Option<&str>) -> Result<Secret, CliError>
     // Literal secrets are masked and do not resolve.
     let references = written.filter_map(|text| text.parse::<SecretRef>().ok());
     match references.filter_map(|reference| reference.resolve(&environment).ok()).next() {
-        Some(found) => Ok(found),
+        Some(secret) => Ok(secret),
         None => require_secret(None),
     }
 }

@@ -5,7 +5,8 @@ mod sign;
 mod verify;
 
 use anyhow::{Context as _, anyhow};
-use serde_json::{Value, json};
+use clap::Args;
+use serde_json::json;
 use surehook_core::source::{Source, SourceSpec};
 use surehook_engine::system::SystemClock;
 use surehook_types::{
@@ -15,8 +16,63 @@ use surehook_types::{
 };
 use surehook_webhooks::verify::{Verifier, VerifySpec, VerifySpecError};
 
+use std::path::PathBuf;
+
 pub(super) use self::{sign::run as sign, verify::run as verify};
-use crate::{cli::RequestArgs, error::CliError, settings::environment};
+use crate::{error::CliError, settings::environment};
+
+/// The request besides its body.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    /// Secret of the source, or env:NAME; repeatable during rotation, current secret first
+    #[arg(long = "secret", value_name = "SECRET", env = "SUREHOOK_SECRET", hide_env_values = true)]
+    secrets: Vec<String>,
+    /// Verification of a `generic` source, as in the settings: '{ hmac = { header = "x-sig" } }'
+    #[arg(long, value_name = "TOML")]
+    verify: Option<String>,
+    /// Header of the request; repeatable
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// URL that the provider calls, such as <https://hooks.example.com/in/shop>
+    #[arg(long)]
+    url: Option<String>,
+    /// Time to use as now: 2026-11-15T08:00:00Z, or Unix seconds
+    #[arg(long, value_name = "TIME")]
+    now: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// Provider, as in `provider = "…"`
+    preset: String,
+    /// File with the exact body; `-` reads standard input
+    #[arg(required_unless_present = "request")]
+    file: Option<PathBuf>,
+    /// File with the whole request instead: request line, headers, empty line, body
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    request: Option<PathBuf>,
+    #[command(flatten)]
+    request_args: RequestArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SignArgs {
+    /// Provider, as in `provider = "…"`
+    preset: String,
+    /// File with the exact body; `-` reads standard input
+    file: PathBuf,
+    /// Message id to sign, if the provider uses one
+    #[arg(long)]
+    id: Option<String>,
+    /// Print a curl command that sends the request
+    #[arg(long, conflicts_with = "json")]
+    curl: bool,
+    #[command(flatten)]
+    request_args: RequestArgs,
+}
 
 /// A source built from command line arguments.
 struct OfflineSource {
@@ -77,8 +133,4 @@ fn now(args: &RequestArgs) -> Result<Timestamp, CliError> {
         Some(time) => Ok(time),
         None => text.parse().map_err(|error| CliError::refused(anyhow!("--now: {error}"))),
     }
-}
-
-fn print_json(value: &Value) -> Result<(), CliError> {
-    Ok(crate::output::print_line(&value.to_string())?)
 }

@@ -4,8 +4,8 @@ use anyhow::anyhow;
 use serde_json::{Map, json};
 use surehook_webhooks::request::OutgoingRequest;
 
-use super::{OfflineSource, now, print_json, request::OfflineRequest};
-use crate::{cli::SignArgs, commands::files, error::CliError, output};
+use super::{OfflineSource, SignArgs, now, request::OfflineRequest};
+use crate::{commands::files, error::CliError, output};
 
 pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
     let source = OfflineSource::new(&args.preset, &args.request_args)?;
@@ -22,7 +22,7 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
     if args.request_args.json {
         let headers: Map<_, _> =
             signed.headers.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-        return print_json(&json!({ "headers": headers, "path": signed.path }));
+        return output::print_line(json!({ "headers": headers, "path": signed.path }));
     }
     if args.curl {
         let mut line = format!("curl -X POST {}", shell_quote(&append_to_url(url, &signed.path)));
@@ -39,7 +39,7 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
             line.push_str(&format!(" -H {}", shell_quote(&format!("{name}: {value}"))));
         }
         let file = shell_quote(&format!("@{}", args.file.display()));
-        return Ok(output::print_line(&format!("{line} --data-binary {file}"))?);
+        return output::print_line(format!("{line} --data-binary {file}"));
     }
     if signed.headers.is_empty() && signed.path.is_empty() {
         return Err(CliError::refused(anyhow!(
@@ -47,10 +47,10 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
         )));
     }
     for (name, value) in &signed.headers {
-        output::print_line(&format!("{name}: {value}"))?;
+        output::print_line(format!("{name}: {value}"))?;
     }
     if !signed.path.is_empty() {
-        output::print_line(&format!("path: {}", append_to_url(url, &signed.path)))?;
+        output::print_line(format!("path: {}", append_to_url(url, &signed.path)))?;
     }
     Ok(())
 }

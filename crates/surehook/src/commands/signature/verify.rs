@@ -9,9 +9,8 @@ use surehook_webhooks::{
     verify::diagnosis,
 };
 
-use super::{OfflineSource, now, print_json, request::OfflineRequest};
+use super::{OfflineSource, VerifyArgs, now, request::OfflineRequest};
 use crate::{
-    cli::VerifyArgs,
     commands::files,
     error::CliError,
     output::{self, OutputStyle},
@@ -43,7 +42,7 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), CliError> {
             let build = |secrets| source.verifier(secrets);
             let mistake = diagnosis::find_cause(&build, &source.secrets, &incoming, now);
             if args.request_args.json {
-                print_json(&json!({
+                output::print_line(json!({
                     "verified": false,
                     "reason": refused.code(),
                     "detail": refused.to_string(),
@@ -62,18 +61,15 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), CliError> {
     let read = IncomingRequest { headers, body, ..incoming };
     let reading = source.built.parse_request(&read, verified);
     if args.request_args.json {
-        return print_json(&result_json(&source, &read, by.as_deref(), &reading));
+        return output::print_line(result_json(&source, &read, by.as_deref(), &reading));
     }
-    match source.is_unverified() {
-        true => output::print_line(&output::style(
-            OutputStyle::Warning,
-            "unverified: every request is accepted",
-        ))?,
+    output::print_line(match source.is_unverified() {
+        true => output::style(OutputStyle::Warning, "unverified: every request is accepted"),
         false => {
             let text = format!("verified by {}", by.as_deref().unwrap_or_default());
-            output::print_line(&output::style(OutputStyle::Success, &text))?;
+            output::style(OutputStyle::Success, &text)
         }
-    }
+    })?;
     print_events(&source, &read, &reading)
 }
 
@@ -108,9 +104,9 @@ fn find_key(
         }
         EventKey::None => (None, "none".to_owned()),
         EventKey::Rules => match source.built.keys.extract(request.headers, body) {
-            Ok(Some(found)) => {
-                let from = source.built.keys.label(found.rule);
-                (Some(found.key.as_str().to_owned()), from.as_deref().unwrap_or("").to_owned())
+            Ok(Some(extracted)) => {
+                let from = source.built.keys.label(extracted.rule);
+                (Some(extracted.key.as_str().to_owned()), from.as_deref().unwrap_or("").to_owned())
             }
             Ok(None) => (None, "none".to_owned()),
             Err(problem) => (None, problem.to_string()),
@@ -166,12 +162,11 @@ fn print_events(
     let parts = match reading {
         ParsedRequest::Handshake(reply) => {
             let text = format!("a verification handshake; the response is {}", format_reply(reply));
-            return Ok(output::print_line(&output::escape_control(&text))?);
+            return output::print_line(output::escape_control(&text));
         }
         ParsedRequest::Events(parts) if parts.is_empty() => {
-            return Ok(output::print_line(
-                "The request contains no events; nothing would be stored.",
-            )?);
+            let text = "The request contains no events; nothing would be stored.";
+            return output::print_line(text);
         }
         ParsedRequest::Events(parts) => parts,
     };
@@ -179,13 +174,13 @@ fn print_events(
     for (number, part) in parts.iter().enumerate() {
         let mut event = event_json(source, request, part);
         output::print_line("")?;
-        output::print_line(&format!("event {} of {total}", number + 1))?;
+        output::print_line(format!("event {} of {total}", number + 1))?;
         let attributes = event["attributes"].take();
         output::print_fields(&event, &["kind", "key", "key_from", "order", "body_bytes"])?;
         for (name, values) in attributes.as_object().into_iter().flatten() {
             let values: Vec<String> =
                 values.as_array().into_iter().flatten().map(output::format_value).collect();
-            output::print_line(&format!("  {name}: {}", values.join(", ")))?;
+            output::print_line(format!("  {name}: {}", values.join(", ")))?;
         }
     }
     Ok(())

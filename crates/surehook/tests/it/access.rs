@@ -66,10 +66,10 @@ async fn every_route_enforces_the_role_of_the_token() {
     ];
     for (method, path, expected) in cases {
         for (secret, status) in secrets.iter().zip(expected) {
-            let answer = call_with_token(&gateway, secret, method.clone(), path).await;
-            assert_eq!(answer.status, status, "case: {method} {path}: {}", answer.text());
+            let response = call_with_token(&gateway, secret, method.clone(), path).await;
+            assert_eq!(response.status, status, "case: {method} {path}: {}", response.text());
             if status == 403 {
-                assert_eq!(answer.code(), "forbidden", "case: {method} {path}");
+                assert_eq!(response.code(), "forbidden", "case: {method} {path}");
             }
         }
         let anonymous = gateway.request(method.clone(), path, &[], "{}").await;
@@ -106,15 +106,15 @@ async fn token_secret_is_shown_once_and_expires() {
     let listed = gateway.get("/tokens").await.expect(200);
     assert!(!listed.text().contains(secret) && !listed.text().contains("hash"));
     assert_eq!(listed.json()["data"][1]["expired"], true);
-    for (name, wanted) in [
+    for (name, request) in [
         ("no role", json!({ "name": "x" })),
         ("unknown role", json!({ "role": "root" })),
         ("unknown field", json!({ "role": "viewer", "nam": "x" })),
         ("zero lifetime", json!({ "role": "viewer", "expires_in": "0s" })),
         ("a long name", json!({ "role": "viewer", "name": "x".repeat(101) })),
     ] {
-        let answer = gateway.post("/tokens", &wanted).await;
-        assert_eq!(answer.status, 422, "case: {name}: {}", answer.text());
+        let response = gateway.post("/tokens", &request).await;
+        assert_eq!(response.status, 422, "case: {name}: {}", response.text());
     }
     // The last admin token cannot be revoked.
     let own = listed.json()["data"][0]["id"].as_str().unwrap().to_owned();
@@ -148,8 +148,8 @@ async fn cli_creates_lists_and_revokes_tokens() {
     let both = gateway.cli(&["token", "revoke", id, own]).await;
     assert_eq!(both.code, Some(7), "{both:?}");
     assert!(both.stdout.contains(id) && both.stderr.contains("last admin"), "{both:?}");
-    let gone = gateway.cli_as(&secret, &["events", "list"]).await;
-    assert_eq!(gone.code, Some(3), "{gone:?}");
+    let refused = gateway.cli_as(&secret, &["events", "list"]).await;
+    assert_eq!(refused.code, Some(3), "{refused:?}");
     let unknown = gateway.cli(&["token", "revoke", id]).await;
     assert_eq!(unknown.code, Some(4), "{unknown:?}");
     let no_role = gateway.cli(&["token", "create", "--role", "root"]).await;

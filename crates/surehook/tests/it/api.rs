@@ -32,9 +32,9 @@ async fn api_without_valid_bearer_token_returns_unauthorized() {
     ];
     for headers in refused {
         for path in ["/api/v1/events", "/api/v1/stats", "/api/v1/configuration", "/metrics"] {
-            let answer = gateway.request(Method::GET, path, headers, "").await.expect(401);
-            assert_eq!(answer.code(), "unauthorized", "case: {path} {headers:?}");
-            assert_eq!(answer.header("www-authenticate"), "Bearer", "case: {path}");
+            let response = gateway.request(Method::GET, path, headers, "").await.expect(401);
+            assert_eq!(response.code(), "unauthorized", "case: {path} {headers:?}");
+            assert_eq!(response.header("www-authenticate"), "Bearer", "case: {path}");
         }
     }
     // A change without a token is rejected before its body is read.
@@ -63,9 +63,9 @@ async fn missing_resource_returns_not_found_problem() {
         "/routes/rte_01h455vb4pex5vsknk084sn02q",
     ];
     for path in missing {
-        let answer = gateway.get(path).await.expect(404);
-        assert_eq!(answer.code(), "not_found", "case: {path}");
-        let problem = answer.json();
+        let response = gateway.get(path).await.expect(404);
+        assert_eq!(response.code(), "not_found", "case: {path}");
+        let problem = response.json();
         assert_eq!(problem["status"], 404, "case: {path}");
         assert_eq!(problem["type"], "urn:surehook:not_found", "case: {path}");
         assert!(problem["title"].is_string() && problem["detail"].is_string(), "case: {path}");
@@ -73,8 +73,8 @@ async fn missing_resource_returns_not_found_problem() {
     let replay = "/deliveries/dlv_01h455vb4pex5vsknk084sn02q/replay";
     assert_eq!(gateway.post(replay, &json!({})).await.expect(404).code(), "not_found");
     for path in ["/elsewhere", "/api", "/api/v2/events", "/in"] {
-        let answer = gateway.request(Method::GET, path, &[], "").await.expect(404);
-        assert_eq!(answer.code(), "not_found", "case: {path}");
+        let response = gateway.request(Method::GET, path, &[], "").await.expect(404);
+        assert_eq!(response.code(), "not_found", "case: {path}");
     }
 }
 
@@ -90,11 +90,12 @@ async fn wrong_method_returns_allow_header() {
         let authorization = format!("Bearer {TOKEN}");
         let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
         let method: Method = method.parse().unwrap();
-        let answer = gateway.request(method.clone(), &format!("/api/v1{path}"), &headers, "").await;
-        let answer = answer.expect(405);
-        assert_eq!(answer.code(), "method_not_allowed", "case: {method} {path}");
+        let response =
+            gateway.request(method.clone(), &format!("/api/v1{path}"), &headers, "").await;
+        let response = response.expect(405);
+        assert_eq!(response.code(), "method_not_allowed", "case: {method} {path}");
         let mut allowed: Vec<&str> =
-            answer.header("allow").split(',').map(str::trim).filter(|m| *m != "HEAD").collect();
+            response.header("allow").split(',').map(str::trim).filter(|m| *m != "HEAD").collect();
         allowed.sort_unstable();
         assert_eq!(allowed, right, "case: {method} {path}");
     }
@@ -121,9 +122,9 @@ async fn invalid_query_parameter_is_named_in_the_problem() {
         ("/dead-letters?reason=bored", "reason"),
         ("/dead-letters?status=dead", "status"),
     ] {
-        let answer = gateway.get(path).await.expect(422);
-        assert_eq!(answer.code(), "invalid", "case: {path}");
-        assert!(answer.detail().contains(named), "case: {path}: {}", answer.detail());
+        let response = gateway.get(path).await.expect(422);
+        assert_eq!(response.code(), "invalid", "case: {path}");
+        assert!(response.detail().contains(named), "case: {path}: {}", response.detail());
     }
 }
 
@@ -246,10 +247,10 @@ async fn replay_of_in_flight_delivery_is_rejected() {
     let delivery = gateway.event(&event).await["deliveries"][0].clone();
 
     let replay = format!("/deliveries/{}/replay", delivery["id"].as_str().unwrap());
-    let answer = gateway.post(&replay, &json!({})).await.expect(409);
+    let response = gateway.post(&replay, &json!({})).await.expect(409);
 
-    assert_eq!(answer.code(), "not_replayable");
-    assert!(answer.detail().contains("in_flight"), "{}", answer.detail());
+    assert_eq!(response.code(), "not_replayable");
+    assert!(response.detail().contains("in_flight"), "{}", response.detail());
     let listed = gateway.get("/deliveries?status=in_flight").await.expect(200).json();
     assert_eq!(ids(&listed), [delivery["id"].as_str().unwrap().to_owned()]);
 }
@@ -283,8 +284,8 @@ async fn probes_are_public_and_metrics_need_a_token() {
     let gateway = Gateway::start().await;
     gateway.post_accepted("demo", "{}").await;
     for probe in ["/livez", "/readyz", "/login"] {
-        let answer = gateway.request(Method::GET, probe, &[], "").await.expect(200);
-        assert_eq!(answer.header("x-content-type-options"), "nosniff", "case: {probe}");
+        let response = gateway.request(Method::GET, probe, &[], "").await.expect(200);
+        assert_eq!(response.header("x-content-type-options"), "nosniff", "case: {probe}");
     }
     let authorization = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];

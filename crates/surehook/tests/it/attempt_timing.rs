@@ -75,9 +75,9 @@ async fn new_connection_reports_all_stages_and_reused_one_only_first_byte() {
 
 #[tokio::test]
 async fn refused_connection_reports_only_connect_stage() {
-    let gone = Sink::ok().await.url().replace("http:", "https:");
+    let closed_url = Sink::ok().await.url().replace("http:", "https:");
     let gateway =
-        Gateway::start_with(&route_settings(&gone, "retry = { schedule = [\"1h\"] }")).await;
+        Gateway::start_with(&route_settings(&closed_url, "retry = { schedule = [\"1h\"] }")).await;
 
     let refused = first_attempt(&gateway, "scheduled").await;
 

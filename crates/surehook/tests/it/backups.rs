@@ -55,8 +55,8 @@ impl LoadGenerator {
                 while !stop.load(Ordering::SeqCst) {
                     number += 1;
                     let body = format!("{{\"id\":\"{sender}-{number}\"}}");
-                    let answer = client.send(http::Method::POST, &url, &[], body).await.unwrap();
-                    let id = answer.expect(200).event_id();
+                    let response = client.send(http::Method::POST, &url, &[], body).await.unwrap();
+                    let id = response.expect(200).event_id();
                     acknowledged.lock().unwrap().push(id);
                 }
             });
@@ -111,11 +111,9 @@ async fn heavy_backup_under_load_contains_every_event_acknowledged_before_it() {
     for id in &before {
         second.event(id).await;
     }
-    let stats = eventually(WAIT_LIMIT, || async {
-        let stats = second.stats().await;
-        (stats["by_status"]["succeeded"] == stats["total"]).then_some(stats)
-    })
-    .await;
+    let stats = second
+        .wait_for_stats(WAIT_LIMIT, |stats| stats["by_status"]["succeeded"] == stats["total"])
+        .await;
     assert_eq!(stats["total"], made["events"]);
     // Dedup keys are part of the backup: a repeated webhook is still a duplicate.
     let again = second.send_webhook("in", &[], "{\"id\":\"0-1\"}").await.expect(200).json();

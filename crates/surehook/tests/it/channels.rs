@@ -55,8 +55,8 @@ fn destination(name: &str, kind: &str, url: &str, account: &str, more: &str) -> 
 /// Sends a text message; returns the delivery id.
 async fn send_text(gateway: &Gateway, destination: &str, to: &str) -> String {
     let message = json!({ "destination": destination, "to": to, "text": "Olá" });
-    let answer = gateway.post("/messages", &message).await.expect(202).json();
-    answer["delivery_id"].as_str().unwrap().to_owned()
+    let response = gateway.post("/messages", &message).await.expect(202).json();
+    response["delivery_id"].as_str().unwrap().to_owned()
 }
 
 /// A different phone number for each case.

@@ -65,7 +65,7 @@ async fn request_all(url: Arc<Mutex<String>>, requested: Arc<AtomicUsize>) {
                 eventually(LONG, || async {
                     let url = url.lock().unwrap().clone();
                     let sent = client.send(Method::POST, &url, &headers, body.clone()).await;
-                    sent.ok().filter(|answer| answer.status == 202).map(drop)
+                    sent.ok().filter(|response| response.status == 202).map(drop)
                 })
                 .await;
                 requested.fetch_add(1, Ordering::Relaxed);
@@ -91,11 +91,7 @@ async fn send_all_through_kill(gateway: &mut Gateway, fake_channel: &FakeChannel
 }
 
 async fn all_succeed(gateway: &Gateway) {
-    eventually(LONG, || async {
-        let stats = gateway.stats().await;
-        (stats["by_status"]["succeeded"] == json!(MESSAGES)).then_some(())
-    })
-    .await;
+    gateway.wait_for_stats(LONG, |stats| stats["by_status"]["succeeded"] == json!(MESSAGES)).await;
 }
 
 fn by_recipient(messages: &[RecordedMessage]) -> BTreeMap<&str, Vec<&RecordedMessage>> {

@@ -63,8 +63,8 @@ async fn initial_token_is_printed_once_and_survives_restart() {
     let look = "curl -H \"Authorization: Bearer $SUREHOOK_TOKEN\"";
     assert!(gateway.stdout().contains(look), "{}", gateway.stdout());
     gateway.get("/stats").await.expect(200);
-    let kept = std::fs::read_dir(gateway.folder().join("data")).unwrap();
-    for file in kept.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+    let files = std::fs::read_dir(gateway.folder().join("data")).unwrap();
+    for file in files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
         let bytes = std::fs::read(&file).unwrap();
         let found = bytes.windows(token.len()).any(|window| window == token.as_bytes());
         assert!(!found, "the token itself is in {}", file.display());

@@ -220,9 +220,9 @@ async fn send_test_sends_every_sample_of_every_preset() {
         let bad = ["send-test", name, "--secret", secret, "--bad-sig", "--json"];
         let bad = gateway.cli(&bad).await;
         for line in bad.stdout.lines() {
-            let answer: Value = serde_json::from_str(line).unwrap();
-            let status = answer["http_status"].as_u64().unwrap();
-            assert!([401, 503].contains(&status), "{name}: {answer}");
+            let response: Value = serde_json::from_str(line).unwrap();
+            let status = response["http_status"].as_u64().unwrap();
+            assert!([401, 503].contains(&status), "{name}: {response}");
         }
         assert_eq!(bad.code, Some(0), "{name}: {bad:?}");
     }

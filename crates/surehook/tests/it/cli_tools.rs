@@ -39,16 +39,16 @@ async fn send_test_signs_event_for_its_source() {
 
     let env = run_surehook(gateway.folder(), &["send-test", "stripe-like"], &with_secret).await;
     let args = ["send-test", "standard", "--secret", "written-out-secret", "--json"];
-    let given = run_surehook(gateway.folder(), &args, &server).await;
+    let output = run_surehook(gateway.folder(), &args, &server).await;
     let args = ["send-test", "basic", "--secret", "lovelace-lovelace", "--count", "2", "--dup"];
     let twice = run_surehook(gateway.folder(), &args, &server).await;
 
     assert_eq!(env.code, Some(0), "{env:?}");
     let id = env.stdout.trim_end().strip_prefix("200  accepted  ").unwrap();
     assert!(gateway.event(id).await["key"].as_str().unwrap().starts_with("test_"));
-    assert_eq!(given.code, Some(0), "{given:?}");
-    let answer: Value = serde_json::from_str(&given.stdout).unwrap();
-    assert_eq!(answer["answer"]["status"], "accepted", "{given:?}");
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let response: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(response["answer"]["status"], "accepted", "{output:?}");
     let statuses: Vec<&str> =
         twice.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
     assert_eq!(statuses, ["accepted", "duplicate", "accepted", "duplicate"], "{twice:?}");

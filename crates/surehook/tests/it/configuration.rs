@@ -103,9 +103,9 @@ async fn assert_all_rejected(cases: Vec<InvalidSpecCase>) {
     let gateway = start_configured().await;
     let before = gateway.get("/configuration").await.expect(200).json();
     for (path, spec, named) in cases {
-        let answer = gateway.post(path, &spec).await.expect(422);
-        assert_eq!(answer.code(), "invalid", "case: {spec}");
-        assert!(answer.detail().contains(named), "case: {spec}: {}", answer.detail());
+        let response = gateway.post(path, &spec).await.expect(422);
+        assert_eq!(response.code(), "invalid", "case: {spec}");
+        assert!(response.detail().contains(named), "case: {spec}: {}", response.detail());
     }
     assert_eq!(gateway.get("/configuration").await.expect(200).json(), before);
 }
@@ -199,9 +199,9 @@ async fn request_body_that_is_not_json_is_rejected() {
     for (kind, body, status, code) in cases {
         let headers: [(&str, &[u8]); 2] =
             [("authorization", authorization.as_bytes()), ("content-type", kind)];
-        let answer = gateway.request(Method::POST, "/api/v1/sources", &headers, body).await;
+        let response = gateway.request(Method::POST, "/api/v1/sources", &headers, body).await;
         let name = String::from_utf8_lossy(body);
-        assert_eq!(answer.clone().expect(status).code(), code, "case: {name}");
+        assert_eq!(response.clone().expect(status).code(), code, "case: {name}");
     }
     // Nested deeply enough to overflow the stack of a recursive parser.
     let deep = format!(r#"{{"name":"in","url":"x","retry":{}"#, "[".repeat(100_000));
@@ -209,8 +209,8 @@ async fn request_body_that_is_not_json_is_rejected() {
         [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
     gateway.request(Method::POST, "/api/v1/destinations", &headers, deep).await.expect(400);
     let large = vec![b' '; 2 << 20];
-    let answer = gateway.request(Method::POST, "/api/v1/sources", &headers, large).await;
-    assert_eq!(answer.expect(413).code(), "body_too_large");
+    let response = gateway.request(Method::POST, "/api/v1/sources", &headers, large).await;
+    assert_eq!(response.expect(413).code(), "body_too_large");
 }
 
 #[tokio::test]
@@ -237,9 +237,9 @@ async fn configured_secrets_are_never_returned() {
         shown.push(gateway.get(path).await.expect(200));
     }
 
-    for answer in &shown {
-        assert!(!answer.text().contains("canary"), "{}", answer.text());
-        assert!(!answer.text().contains("Y2FuYXJ5"), "{}", answer.text());
+    for response in &shown {
+        assert!(!response.text().contains("canary"), "{}", response.text());
+        assert!(!response.text().contains("Y2FuYXJ5"), "{}", response.text());
     }
     assert_eq!(shown[0].json()["secrets"], json!(["•••", "env:FROM_ENV"]));
     assert_eq!(shown[1].json()["headers"], json!({ "Authorization": "•••" }));
@@ -269,9 +269,9 @@ async fn secrets_in_a_destination_url_are_used_and_never_returned() {
         gateway.get("/configuration").await.expect(200),
         gateway.put("/destinations/out", &json!({ "name": "out", "url": shown })).await.expect(200),
     ];
-    for answer in answers {
-        assert!(answer.text().contains(&shown), "{}", answer.text());
-        assert!(!answer.text().contains("canary"), "{}", answer.text());
+    for response in answers {
+        assert!(response.text().contains(&shown), "{}", response.text());
+        assert!(!response.text().contains("canary"), "{}", response.text());
     }
     let list = gateway.cli(&["destinations", "list", "--json"]).await;
     let export = gateway.cli(&["export"]).await;

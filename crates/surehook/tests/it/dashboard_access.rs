@@ -15,13 +15,13 @@ const OURS: (&str, &[u8]) = ("sec-fetch-site", b"same-origin");
 async fn unauthenticated_page_redirects_to_login_and_back() {
     let gateway = Gateway::start().await;
     for (path, expected) in [("/", "/login"), ("/events?q=a", "/login?next=%2Fevents%3Fq%3Da")] {
-        let answer = gateway.request(Method::GET, path, &[], "").await.expect(303);
-        assert_eq!(answer.header("location"), expected);
+        let response = gateway.request(Method::GET, path, &[], "").await.expect(303);
+        assert_eq!(response.header("location"), expected);
     }
     let form = format!("token={TOKEN}&next=%2Fevents%3Fq%3Da");
-    let answer = gateway.request(Method::POST, "/login", &[FORM, OURS], form).await.expect(303);
-    assert_eq!(answer.header("location"), "/events?q=a");
-    let cookie = answer.header("set-cookie");
+    let response = gateway.request(Method::POST, "/login", &[FORM, OURS], form).await.expect(303);
+    assert_eq!(response.header("location"), "/events?q=a");
+    let cookie = response.header("set-cookie");
     for part in ["surehook_session=shs_", "HttpOnly", "SameSite=Lax", "Path=/"] {
         assert!(cookie.contains(part), "{part} is missing in {cookie}");
     }
@@ -32,8 +32,9 @@ async fn login_with_unknown_token_is_rejected() {
     let gateway = Gateway::start().await;
     for token in ["", "wrong", "shs_00", "' OR 1=1"] {
         let form = format!("token={token}");
-        let answer = gateway.request(Method::POST, "/login", &[FORM, OURS], form).await.expect(401);
-        assert!(answer.headers.get("set-cookie").is_none());
+        let response =
+            gateway.request(Method::POST, "/login", &[FORM, OURS], form).await.expect(401);
+        assert!(response.headers.get("set-cookie").is_none());
     }
 }
 
@@ -46,8 +47,8 @@ async fn cross_site_form_is_rejected() {
         ("cross site", vec![FORM, ("sec-fetch-site", b"cross-site".as_slice())]),
         ("another origin", vec![FORM, ("origin", b"https://evil.example".as_slice())]),
     ] {
-        let answer = gateway.request(Method::POST, "/login", &headers, form.clone()).await;
-        assert_eq!(answer.status, 403, "case: {name}");
+        let response = gateway.request(Method::POST, "/login", &headers, form.clone()).await;
+        assert_eq!(response.status, 403, "case: {name}");
     }
 }
 
@@ -100,17 +101,17 @@ async fn get_on_a_form_action_redirects_to_its_page() {
 async fn every_page_has_a_strict_policy_and_one_language() {
     let gateway = Gateway::start().await;
     let session = DashboardClient::new(&gateway).await;
-    for (asked, tag, word) in [
+    for (languages, tag, word) in [
         ("en-US", "en", "Dead letters"),
         ("pt-BR,pt;q=0.9", "pt-BR", "Fila de falhas"),
         ("es", "es", "Entregas fallidas"),
     ] {
         let headers: [(&str, &[u8]); 2] =
-            [("cookie", session.cookie().as_bytes()), ("accept-language", asked.as_bytes())];
-        let answer = gateway.request(Method::GET, "/", &headers, "").await.expect(200);
-        assert!(answer.text().contains(&format!("<html lang=\"{tag}\"")));
-        assert!(answer.text().contains(word), "case: {asked}");
-        let policy = answer.header("content-security-policy");
+            [("cookie", session.cookie().as_bytes()), ("accept-language", languages.as_bytes())];
+        let response = gateway.request(Method::GET, "/", &headers, "").await.expect(200);
+        assert!(response.text().contains(&format!("<html lang=\"{tag}\"")));
+        assert!(response.text().contains(word), "case: {languages}");
+        let policy = response.header("content-security-policy");
         assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     }
 }

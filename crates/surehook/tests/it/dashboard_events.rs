@@ -18,8 +18,8 @@ const BODY: &str = r#"{"id":"<script>alert(1)</script>","password":"canary-body"
 
 /// Starts a gateway with one delivered event and returns both.
 async fn start_with_delivered_event() -> (Gateway, String) {
-    let answer = Reply::status(200).body(format!("{HOSTILE} of the answer"));
-    let sink = Sink::with_replies([answer]).await;
+    let response = Reply::status(200).body(format!("{HOSTILE} of the answer"));
+    let sink = Sink::with_replies([response]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let headers: [(&str, &[u8]); 4] = [
         ("content-type", b"application/json"),
@@ -116,7 +116,7 @@ async fn event_page_is_translated() {
 async fn event_list_is_filtered_and_exported_by_query() {
     let (gateway, event) = start_with_delivered_event().await;
     let session = DashboardClient::new(&gateway).await;
-    for (typed, found) in [
+    for (query, is_listed) in [
         ("status:succeeded+dest:out+source:in+since:1h", true),
         ("status:dead", false),
         ("code:200", true),
@@ -125,17 +125,20 @@ async fn event_list_is_filtered_and_exported_by_query() {
         ("body.note:no", false),
         ("of+nothing", false),
     ] {
-        let page = session.page(&format!("/events?q={typed}")).await;
-        assert_eq!(page.html.contains(&event), found, "case: {typed}");
-        let file = session.page(&format!("/events/export?format=ndjson&q={typed}")).await;
-        assert_eq!((file.status, file.html.contains(&event)), (200, found), "case: {typed}");
+        let page = session.page(&format!("/events?q={query}")).await;
+        assert_eq!(page.html.contains(&event), is_listed, "case: {query}");
+        let file = session.page(&format!("/events/export?format=ndjson&q={query}")).await;
+        assert_eq!((file.status, file.html.contains(&event)), (200, is_listed), "case: {query}");
     }
-    for (typed, says) in
+    for (query, message) in
         [("colour:red", "colour:red"), ("class:odd", "class"), ("dest:nowhere", "nowhere")]
     {
-        let page = session.page(&format!("/events?q={typed}")).await;
+        let page = session.page(&format!("/events?q={query}")).await;
         assert_eq!(page.status, 200);
-        assert!(page.html.contains("role=\"alert\"") && page.html.contains(says), "case: {typed}");
+        assert!(
+            page.html.contains("role=\"alert\"") && page.html.contains(message),
+            "case: {query}"
+        );
     }
     let csv = session.page("/events/export?format=csv&q=").await;
     assert!(csv.html.starts_with("id,"), "{}", csv.html);

@@ -8,7 +8,6 @@ use std::sync::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    WAIT_LIMIT, eventually,
     gateway::{Gateway, route_settings},
     sink::{Reply, Sink, SinkRequest},
 };
@@ -32,7 +31,7 @@ fn reply_with_error(number: usize, arrival: &SinkRequest) -> Reply {
 
 async fn list_groups(gateway: &Gateway, query: &str) -> Vec<Value> {
     let path = format!("/dead-letters/groups{query}");
-    gateway.get(&path).await.expect(200).json()["data"].as_array().unwrap().clone()
+    gateway.list(&path).await
 }
 
 /// The shape and count of every group, sorted by shape.
@@ -69,10 +68,7 @@ async fn three_error_types_form_three_groups_and_one_is_replayed_alone() {
             gateway.post_accepted("in", body.to_string()).await;
         }
     }
-    eventually(WAIT_LIMIT, || async {
-        (gateway.stats().await["by_status"]["dead"] == 3 * EACH).then_some(())
-    })
-    .await;
+    gateway.wait_for_count("dead", 3 * EACH).await;
     let each = u64::try_from(EACH).unwrap();
     let pair = |shape: &str, count| (shape.to_owned(), count);
     let expected = [pair(LOCKED, each), pair(UNKNOWN, each), pair(REFUSED, each)];
@@ -91,8 +87,7 @@ async fn three_error_types_form_three_groups_and_one_is_replayed_alone() {
     assert_eq!(facts[..4], config);
     let id = unknown["id"].as_str().unwrap();
     for list in ["/dead-letters", "/deliveries"] {
-        let found = gateway.get(&format!("{list}?group={id}")).await.expect(200).json();
-        let found = found["data"].as_array().unwrap();
+        let found = gateway.list(&format!("{list}?group={id}")).await;
         assert_eq!(found.len(), EACH);
         assert_eq!(found[0]["id"], unknown["newest_delivery"]);
         assert_eq!(found[0]["event"], unknown["newest_event"]);

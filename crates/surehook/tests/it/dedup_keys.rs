@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::support::{WAIT_LIMIT, client::HttpResponse, eventually, gateway::Gateway};
 
-fn key(answer: &Value) -> &Value {
-    &answer["events"][0]["key"]
+fn key(response: &Value) -> &Value {
+    &response["events"][0]["key"]
 }
 
-fn id(answer: &Value) -> &str {
-    answer["events"][0]["id"].as_str().unwrap()
+fn id(response: &Value) -> &str {
+    response["events"][0]["id"].as_str().unwrap()
 }
 
 async fn gateway_with(source: &str) -> Gateway {
@@ -34,8 +34,8 @@ async fn default_key_locations_are_tried_in_order() {
     let mut body = body;
     let mut found = Vec::new();
     for first in 0..headers.len() {
-        let answer = send(&gateway, &headers[first..], &body.to_string()).await;
-        found.push(key(&answer).as_str().unwrap().to_owned());
+        let response = send(&gateway, &headers[first..], &body.to_string()).await;
+        found.push(key(&response).as_str().unwrap().to_owned());
     }
     for pointer in ["/id", "/event_id", "/idempotency_key", "/messageId"] {
         found.push(key(&send(&gateway, &[], &body.to_string()).await).as_str().unwrap().to_owned());
@@ -161,9 +161,9 @@ async fn missing_or_non_scalar_value_gives_no_key() {
     ];
     for body in without_key {
         let twice = [send(&gateway, &[], body).await, send(&gateway, &[], body).await];
-        for answer in &twice {
-            assert_eq!(answer["status"], "accepted", "case: {body}");
-            assert_eq!(*key(answer), Value::Null, "case: {body}");
+        for response in &twice {
+            assert_eq!(response["status"], "accepted", "case: {body}");
+            assert_eq!(*key(response), Value::Null, "case: {body}");
         }
         assert_ne!(id(&twice[0]), id(&twice[1]), "case: {body}");
         assert_eq!(gateway.event(id(&twice[0])).await["no_key"], true, "case: {body}");
@@ -179,9 +179,9 @@ async fn missing_or_non_scalar_value_gives_no_key() {
         // The last one of repeated names wins, as in most JSON libraries.
         (r#"{"id":"x","id":"y"}"#, "y"),
     ] {
-        let answer = send(&gateway, &[], body).await;
-        assert_eq!(answer["status"], "accepted", "case: {body}");
-        assert_eq!(*key(&answer), expected, "case: {body}");
+        let response = send(&gateway, &[], body).await;
+        assert_eq!(response["status"], "accepted", "case: {body}");
+        assert_eq!(*key(&response), expected, "case: {body}");
     }
 }
 
@@ -211,9 +211,9 @@ async fn same_key_in_two_sources_is_two_events() {
     let second = gateway.post_accepted("other", r#"{"id":"a"}"#).await;
 
     assert_ne!(first, second);
-    let found = gateway.get("/events?source=other&key=a").await.expect(200).json();
-    assert_eq!(found["data"].as_array().unwrap().len(), 1);
-    assert_eq!(found["data"][0]["id"], second);
+    let events = gateway.list("/events?source=other&key=a").await;
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["id"], second);
 }
 
 #[tokio::test]
@@ -240,8 +240,8 @@ async fn key_is_accepted_again_after_dedup_window() {
     let first = send(&gateway, &[], r#"{"id":"a"}"#).await;
 
     let next = eventually(WAIT_LIMIT, || async {
-        let answer = send(&gateway, &[], r#"{"id":"a"}"#).await;
-        (answer["status"] == "accepted").then_some(answer)
+        let response = send(&gateway, &[], r#"{"id":"a"}"#).await;
+        (response["status"] == "accepted").then_some(response)
     })
     .await;
 
@@ -256,10 +256,10 @@ async fn concurrent_requests_with_one_key_create_one_event() {
 
     let answers: Vec<Value> = {
         let answers: Vec<HttpResponse> = futures_util::future::join_all(requests).await;
-        answers.into_iter().map(|answer| answer.expect(200).json()).collect()
+        answers.into_iter().map(|response| response.expect(200).json()).collect()
     };
 
-    let accepted = answers.iter().filter(|answer| answer["status"] == "accepted").count();
+    let accepted = answers.iter().filter(|response| response["status"] == "accepted").count();
     let ids: HashSet<&str> = answers.iter().map(id).collect();
     assert_eq!((accepted, ids.len()), (1, 1));
     assert_eq!(gateway.stats().await["total"], 1);

@@ -158,11 +158,9 @@ async fn stored_event_is_delivered_after_the_sender_disconnected() {
     let last = gateway.post_accepted("in", "{}").await;
     gateway.wait_for_delivery(&last, "succeeded").await;
 
-    eventually(WAIT_LIMIT, || async {
-        let stats = gateway.stats().await;
-        (stats["by_status"]["succeeded"] == stats["total"]).then_some(())
-    })
-    .await;
+    gateway
+        .wait_for_stats(WAIT_LIMIT, |stats| stats["by_status"]["succeeded"] == stats["total"])
+        .await;
 }
 
 #[tokio::test]
@@ -202,10 +200,7 @@ async fn event_is_delivered_to_every_destination_with_a_matching_filter() {
     for (sink, count) in sinks.iter().zip(counts) {
         sink.wait_for_requests(count).await;
     }
-    eventually(WAIT_LIMIT, || async {
-        (gateway.stats().await["by_status"]["succeeded"] == 8).then_some(())
-    })
-    .await;
+    gateway.wait_for_count("succeeded", 8).await;
     assert_eq!(sinks.map(|sink| sink.requests().len()), counts);
 }
 

@@ -26,8 +26,8 @@ use crate::support::{
 async fn send_duplicate(gateway: &Gateway, event: &str, body: &str) {
     let before = gateway.event(event).await["duplicate_count"].as_u64().unwrap();
     let headers = [("content-type", "application/json")];
-    let answer = gateway.send_webhook("in", &headers, body.to_owned()).await.expect(200).json();
-    assert_eq!(answer["status"], "duplicate", "{answer}");
+    let response = gateway.send_webhook("in", &headers, body.to_owned()).await.expect(200).json();
+    assert_eq!(response["status"], "duplicate", "{response}");
     eventually(WAIT_LIMIT, || async {
         (gateway.event(event).await["duplicate_count"] == before + 1).then_some(())
     })
@@ -44,8 +44,8 @@ async fn compare(gateway: &Gateway, event: &str, n: u32) -> Value {
     gateway.get(&format!("/events/{event}/duplicates/{n}")).await.expect(200).json()
 }
 
-fn new_event(answer: &HttpResponse) -> String {
-    answer.json()["event_id"].as_str().unwrap().to_owned()
+fn new_event(response: &HttpResponse) -> String {
+    response.json()["event_id"].as_str().unwrap().to_owned()
 }
 
 fn timeline_entries(event: &Value, kind: &str) -> Vec<Value> {
@@ -185,10 +185,10 @@ async fn concurrent_deliver_anyway_requests_over_api_create_one_event() {
     let requests = (0..12).map(|_| deliver_anyway(&gateway, &event, 1));
     let answers = futures_util::future::join_all(requests).await;
 
-    let accepted: Vec<_> = answers.iter().filter(|answer| answer.status == 202).collect();
+    let accepted: Vec<_> = answers.iter().filter(|response| response.status == 202).collect();
     assert_eq!(accepted.len(), 1);
     let new = new_event(accepted[0]);
-    for refused in answers.iter().filter(|answer| answer.status != 202) {
+    for refused in answers.iter().filter(|response| response.status != 202) {
         assert_eq!((refused.status.as_u16(), refused.code().as_str()), (409, "delivered_before"));
         assert!(refused.detail().contains(&new));
     }
@@ -209,8 +209,8 @@ async fn try_deliver_anyway(url: String, key: String) -> Option<String> {
     let authorization = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("idempotency-key", key.as_bytes())];
-    let answer = Client::new().send(Method::POST, &url, &headers, "").await.ok()?;
-    Some(new_event(&answer.expect(202)))
+    let response = Client::new().send(Method::POST, &url, &headers, "").await.ok()?;
+    Some(new_event(&response.expect(202)))
 }
 
 #[tokio::test]

@@ -10,7 +10,11 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{WAIT_LIMIT, eventually, gateway::Gateway, process::run_surehook};
+use crate::support::{
+    WAIT_LIMIT, eventually,
+    gateway::{Gateway, Route},
+    process::run_surehook,
+};
 
 /// A temporary folder with executable scripts.
 struct ProgramFolder(TempDir);
@@ -35,25 +39,17 @@ impl ProgramFolder {
 
     /// Settings that allow programs in `folder` and route the source `in` to `command`.
     fn settings(&self, folder: &str, command: &str, more: &str) -> String {
-        let allowed = self.path(folder);
-        format!(
+        let mark = self.path("mark");
+        let destination = format!(
             r#"
-            allow_exec = ["{}"]
-            [[sources]]
-            name = "in"
-            verify = "none"
-            [[routes]]
-            from = "in"
-            to = "out"
-            [[destinations]]
-            name = "out"
             kind = "exec"
             exec = {{ command = ["{command}", "--flag"], env = {{ API_TOKEN = "env:HOOK_TOKEN", MARK = "{}" }} }}
             {more}
             "#,
-            allowed.display(),
-            self.path("mark").display(),
-        )
+            mark.display(),
+        );
+        let route = Route { destination: &destination, ..Route::default() };
+        format!("allow_exec = [\"{}\"]\n{}", self.path(folder).display(), route.settings())
     }
 }
 

@@ -83,8 +83,8 @@ async fn invalid_list_filter_is_rejected_by_name() {
         ("/routes?name=x", "name"),
         ("/requests?source=0.5", "source"),
     ] {
-        let answer = gateway.get(path).await.expect(422);
-        assert!(answer.detail().contains(named), "case: {path}: {}", answer.detail());
+        let response = gateway.get(path).await.expect(422);
+        assert!(response.detail().contains(named), "case: {path}: {}", response.detail());
     }
 }
 
@@ -96,8 +96,8 @@ async fn array_in_place_of_object_is_rejected() {
         json!({ "routes": [["demo", "inbox"]] }),
         json!({ "sources": [{ "name": "shop", "verify": "none", "sync": ["inbox"] }] }),
     ] {
-        let answer = gateway.put("/configuration", &body).await.expect(422);
-        assert!(answer.detail().contains("object"), "case: {body}: {}", answer.detail());
+        let response = gateway.put("/configuration", &body).await.expect(422);
+        assert!(response.detail().contains("object"), "case: {body}: {}", response.detail());
     }
 }
 
@@ -126,6 +126,8 @@ async fn export_contains_every_row_of_the_list() {
     for number in 0..620 {
         sent.push(gateway.post_accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await);
     }
+    // The list shows the number of deliveries per status.
+    gateway.wait_until_idle().await;
     // Newest first; events of the same millisecond are ordered by id.
     sent.sort_unstable_by(|a, b| b.cmp(a));
 
@@ -181,7 +183,7 @@ async fn abandoned_exports_free_their_slots() {
     }
 
     let export = eventually(WAIT_LIMIT, || async {
-        Some(gateway.get("/events?format=ndjson").await).filter(|answer| answer.status == 200)
+        Some(gateway.get("/events?format=ndjson").await).filter(|response| response.status == 200)
     })
     .await;
     assert_eq!(export.text().lines().count(), 620);

@@ -64,8 +64,8 @@ impl ChannelClient {
             .collect();
         let body = composed.body.to_string();
         let url = composed.url.as_str();
-        let answer = self.client.send(composed.method, url, &headers, body).await?;
-        Ok(self.channel.parse_response(answer.status.as_u16(), &answer.body))
+        let response = self.client.send(composed.method, url, &headers, body).await?;
+        Ok(self.channel.parse_response(response.status.as_u16(), &response.body))
     }
 
     async fn send(&self, message: &Value, send_id: &str) -> ChannelResponse {
@@ -99,13 +99,13 @@ async fn every_cloud_api_error_code_is_classified() {
             &to,
             ChannelBehavior::Respond(status, meta_errors::error(code.code, "")),
         );
-        let answer = client.text(&to).await;
-        assert_eq!(answer.class, Some(code.class), "{code:?}");
-        assert_eq!(answer.dead_reason, code.dead, "{code:?}");
-        assert_eq!(answer.backoff, code.wait, "{code:?}");
-        assert_eq!(answer.attempts_max, code.tries, "{code:?}");
-        assert_eq!(answer.scope, code.scope, "{code:?}");
-        assert_eq!(answer.code, Some(code.code.to_string()));
+        let response = client.text(&to).await;
+        assert_eq!(response.class, Some(code.class), "{code:?}");
+        assert_eq!(response.dead_reason, code.dead, "{code:?}");
+        assert_eq!(response.backoff, code.wait, "{code:?}");
+        assert_eq!(response.attempts_max, code.tries, "{code:?}");
+        assert_eq!(response.scope, code.scope, "{code:?}");
+        assert_eq!(response.code, Some(code.code.to_string()));
     }
     assert!(meta.sent().is_empty(), "rejected messages are not sent");
 }
@@ -117,10 +117,10 @@ async fn cloud_api_errors_in_a_201_of_evolution_api_are_classified() {
     for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
         let to = phone(number);
         evolution.set_for_recipient(&to, ChannelBehavior::code_in_201(code.code));
-        let answer = client.text(&to).await;
-        let found = (answer.class, answer.dead_reason, answer.backoff, answer.scope);
+        let response = client.text(&to).await;
+        let found = (response.class, response.dead_reason, response.backoff, response.scope);
         assert_eq!(found, (Some(code.class), code.dead, code.wait, code.scope), "{code:?}");
-        assert_eq!(answer.sent_id, None);
+        assert_eq!(response.sent_id, None);
     }
 }
 
@@ -135,10 +135,10 @@ async fn every_evolution_error_text_is_classified() {
     for (fake_channel, client, errors) in cases {
         for error in errors {
             fake_channel.queue_next([ChannelBehavior::Respond(error.status, error.body.clone())]);
-            let answer = client.text(PHONE).await;
-            assert_eq!(answer.class, Some(error.class), "{error:?}");
-            assert_eq!(answer.dead_reason, error.dead, "{error:?}");
-            assert!(!answer.text.contains(PHONE), "{}", answer.text);
+            let response = client.text(PHONE).await;
+            assert_eq!(response.class, Some(error.class), "{error:?}");
+            assert_eq!(response.dead_reason, error.dead, "{error:?}");
+            assert!(!response.text.contains(PHONE), "{}", response.text);
         }
         assert!(fake_channel.sent().is_empty());
         assert!(client.text(PHONE).await.sent_id.is_some());
@@ -181,9 +181,9 @@ async fn rejections_by_the_fake_channels_are_classified() {
         ),
     ];
     for (client, message, code) in cases {
-        let answer = client.send(&message, &long).await;
-        assert!(answer.class.is_some() && answer.sent_id.is_none(), "{answer:?}");
-        assert_eq!(answer.code.as_deref(), code, "{answer:?}");
+        let response = client.send(&message, &long).await;
+        assert!(response.class.is_some() && response.sent_id.is_none(), "{response:?}");
+        assert_eq!(response.code.as_deref(), code, "{response:?}");
     }
     go.instance().connected = false;
     api.instance().state = "close";
@@ -229,11 +229,11 @@ async fn every_composed_message_kind_is_accepted() {
     ];
     for (fake_channel, client, more) in cases {
         for (number, message) in both.iter().chain(more).enumerate() {
-            let answer = client.send(message, &format!("evt_{number}.dst_1")).await;
-            assert_eq!(answer.class, None, "{message}: {answer:?}");
-            let kept = fake_channel.messages().pop().unwrap();
-            assert_eq!(answer.sent_id, kept.sent_id, "{message}");
-            assert_eq!(kept.body, client.compose(message, &format!("evt_{number}.dst_1")).body);
+            let response = client.send(message, &format!("evt_{number}.dst_1")).await;
+            assert_eq!(response.class, None, "{message}: {response:?}");
+            let recorded = fake_channel.messages().pop().unwrap();
+            assert_eq!(response.sent_id, recorded.sent_id, "{message}");
+            assert_eq!(recorded.body, client.compose(message, &format!("evt_{number}.dst_1")).body);
         }
         assert_eq!(fake_channel.count(), both.len() + more.len());
     }
@@ -271,8 +271,9 @@ async fn upload(meta: &CloudApi) -> String {
 async fn scripted_behavior_decides_whether_a_message_is_sent() {
     let go = EvolutionGo::start().await;
     let client = ChannelClient::go(&go);
-    let is_success =
-        |answer: Result<ChannelResponse, String>| answer.ok().map(|answer| answer.class.is_none());
+    let is_success = |response: Result<ChannelResponse, String>| {
+        response.ok().map(|response| response.class.is_none())
+    };
     let attempt = async |to: &str| is_success(client.attempt(&text(to), to).await);
 
     go.set_first_for_recipient(
@@ -357,10 +358,10 @@ async fn cloud_api_status_webhook_is_accepted() {
         CloudApiStatus::Failed(131_026),
     ];
     let updates: Vec<_> = all.iter().map(|status| (message, *status)).collect();
-    let answer =
+    let response =
         meta.send_statuses(&gateway.url("/in/whatsapp"), &updates).await.expect(200).json();
-    let events = answer["events"].as_array().unwrap();
-    assert_eq!(events.len(), all.len(), "{answer}");
+    let events = response["events"].as_array().unwrap();
+    assert_eq!(events.len(), all.len(), "{response}");
     let id = events[3]["id"].as_str().unwrap();
     let body = gateway.get(&format!("/events/{id}/body")).await.expect(200).text();
     assert!(body.contains("evt_1.dst_1") && body.contains("131026"), "{body}");

@@ -88,10 +88,10 @@ async fn events_are_filtered_by_delivery_and_body_values() {
         ("key=absent", &vec![]),
         ("key=a&source=second", &vec![]),
     ] {
-        let answer = gateway.get(&format!("/events?{query}")).await.expect(200).json();
-        assert_eq!(&ids(&answer), expected, "case: {query}: {answer}");
-        assert_eq!(answer["next_cursor"], Value::Null, "case: {query}");
-        assert!(answer["searched"]["events"].is_u64(), "case: {query}");
+        let response = gateway.get(&format!("/events?{query}")).await.expect(200).json();
+        assert_eq!(&ids(&response), expected, "case: {query}: {response}");
+        assert_eq!(response["next_cursor"], Value::Null, "case: {query}");
+        assert!(response["searched"]["events"].is_u64(), "case: {query}");
     }
     let listed = gateway.get("/events?limit=1").await.expect(200).json();
     assert_eq!(listed["searched"]["events"], 1);
@@ -109,8 +109,8 @@ async fn events_are_filtered_by_delivery_and_body_values() {
         ("bodyx=1", "bodyx"),
         (&"body.a=1&".repeat(11), "at most 10"),
     ] {
-        let answer = gateway.get(&format!("/events?{query}")).await.expect(422);
-        assert!(answer.detail().contains(named), "case: {query}: {}", answer.detail());
+        let response = gateway.get(&format!("/events?{query}")).await.expect(422);
+        assert!(response.detail().contains(named), "case: {query}: {}", response.detail());
     }
     let args = ["events", "list", "--destination", "out", "--code", "4xx", "--body", "id=a"];
     let output = gateway.cli(&args).await;
@@ -205,8 +205,8 @@ async fn request_list_contains_accepted_duplicate_and_refused_requests() {
         ("cursor=req_01h455vb4pex5vsknk084sn02q", "cursor"),
         ("since=now", "since"),
     ] {
-        let answer = gateway.get(&format!("/requests?{query}")).await.expect(422);
-        assert!(answer.detail().contains(named), "case: {query}: {}", answer.detail());
+        let response = gateway.get(&format!("/requests?{query}")).await.expect(422);
+        assert!(response.detail().contains(named), "case: {query}: {}", response.detail());
     }
     let output = gateway.cli(&["requests", "list", "--outcome", "duplicate"]).await;
     assert!(output.stdout.contains(&event) && !output.stdout.contains(&other), "{output:?}");

@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -19,12 +19,12 @@ use crate::support::{
     eventually,
     gateway::{Gateway, route_settings},
     millis,
-    sink::{Reply, Sink},
+    sink::{ArrivalsByRun, Reply, Sink},
 };
 
 /// Status and id of the first event in a 200 response.
-fn status_and_id(answer: &Value) -> (String, String) {
-    let event = &answer["events"][0];
+fn status_and_id(response: &Value) -> (String, String) {
+    let event = &response["events"][0];
     (event["status"].as_str().unwrap().to_owned(), event["id"].as_str().unwrap().to_owned())
 }
 
@@ -44,8 +44,8 @@ async fn send_concurrently(
                 // All clients start each key together, so its duplicates meet in the same commit.
                 start.wait().await;
                 let body = format!(r#"{{"id":"key-{key}"}}"#);
-                let answer = client.send(Method::POST, &url, &[], body).await.unwrap();
-                responses.push((key, status_and_id(&answer.expect(200).json())));
+                let response = client.send(Method::POST, &url, &[], body).await.unwrap();
+                responses.push((key, status_and_id(&response.expect(200).json())));
             }
             responses
         });
@@ -123,10 +123,10 @@ impl Senders {
                     let body = format!(r#"{{"id":"{key}"}}"#);
                     let id = loop {
                         let url = address.lock().unwrap().clone();
-                        let answer = client.send(Method::POST, &url, &[], body.clone()).await;
+                        let response = client.send(Method::POST, &url, &[], body.clone()).await;
                         // The connection failed or broke: the gateway is being restarted.
-                        if let Ok(answer) = answer {
-                            break status_and_id(&answer.expect(200).json()).1;
+                        if let Ok(response) = response {
+                            break status_and_id(&response.expect(200).json()).1;
                         }
                         tokio::task::yield_now().await;
                     };
@@ -166,20 +166,8 @@ impl Senders {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_twenty_kills_lose_no_event_and_repeat_no_recorded_delivery() {
     const KILLS: usize = 20;
-    // The run of the gateway in which each event arrived.
-    let run = Arc::new(AtomicUsize::new(0));
-    let arrivals_by_run: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
-    let sink = Sink::with_script({
-        let (run, arrivals_by_run) = (Arc::clone(&run), Arc::clone(&arrivals_by_run));
-        move |_, arrival| {
-            arrivals_by_run
-                .lock()
-                .unwrap()
-                .push((arrival.id().to_owned(), run.load(Ordering::SeqCst)));
-            Reply::status(200)
-        }
-    })
-    .await;
+    let sink = Sink::ok().await;
+    let mut arrivals = ArrivalsByRun::default();
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let senders = Senders::start(16, gateway.url("/in/in"));
 
@@ -187,18 +175,15 @@ async fn heavy_twenty_kills_lose_no_event_and_repeat_no_recorded_delivery() {
         senders.answered(senders.answers() + 60).await;
         gateway.kill9();
         sink.wait_until_disconnected().await;
-        run.fetch_add(1, Ordering::SeqCst);
+        arrivals.end_run(&sink);
         gateway.restart().await;
         senders.set_address(gateway.url("/in/in"));
     }
     let answered_ids = senders.finish().await;
 
     // Every 200 named one event for its key, and that event is stored and delivered.
-    let stats = eventually(WAIT_LIMIT, || async {
-        let stats = gateway.stats().await;
-        (stats["by_status"]["succeeded"] == stats["total"]).then_some(stats)
-    })
-    .await;
+    let all_succeeded = |stats: &Value| stats["by_status"]["succeeded"] == stats["total"];
+    let stats = gateway.wait_for_stats(WAIT_LIMIT, all_succeeded).await;
     let mut known = HashSet::new();
     for (key, ids) in &answered_ids {
         assert_eq!(ids.len(), 1, "{key} was answered with {ids:?}");
@@ -210,12 +195,9 @@ async fn heavy_twenty_kills_lose_no_event_and_repeat_no_recorded_delivery() {
         assert_eq!(event["deliveries"][0]["status"], "succeeded", "{event}");
         assert_eq!(event["deliveries"][0]["attempts"], 1, "{event}");
     }
-    // An event may arrive again only if a kill came before its result was recorded.
-    let arrivals = arrivals_by_run.lock().unwrap().clone();
-    let each: HashSet<(String, usize)> = arrivals.iter().cloned().collect();
-    assert_eq!(each.len(), arrivals.len(), "an event arrived twice in one run");
-    let arrived: HashSet<String> = arrivals.into_iter().map(|(id, _)| id).collect();
-    assert_eq!(arrived, known);
+    arrivals.end_run(&sink);
+    arrivals.assert_none_repeated_in_one_run();
+    assert_eq!(arrivals.events(), known);
 }
 
 #[tokio::test]
@@ -271,11 +253,7 @@ async fn retry_after_cools_down_lane_and_loses_nothing() {
     let arrivals = sink.wait_for_requests(EVENTS + 1).await;
     let pause = arrivals[1].at - arrivals[0].at;
     assert!(pause >= Duration::from_secs(2), "the whole lane must wait; it waited {pause:?}");
-    eventually(WAIT_LIMIT, || async {
-        let stats = gateway.stats().await;
-        (stats["by_status"]["succeeded"] == EVENTS).then_some(())
-    })
-    .await;
+    gateway.wait_for_count("succeeded", EVENTS).await;
     let ids: HashSet<String> = arrivals.iter().map(|arrival| arrival.id().to_owned()).collect();
     assert_eq!((arrivals.len(), ids.len()), (EVENTS + 1, EVENTS));
 }
@@ -305,10 +283,6 @@ async fn hanging_destination_does_not_delay_others() {
     }
 
     healthy.wait_for_requests(EVENTS).await;
-    eventually(WAIT_LIMIT, || async {
-        let stats = gateway.stats().await;
-        (stats["by_status"]["succeeded"] == EVENTS).then_some(())
-    })
-    .await;
+    gateway.wait_for_count("succeeded", EVENTS).await;
     assert_eq!(hanging.requests().len(), 2, "its concurrency");
 }

@@ -109,9 +109,9 @@ async fn invalid_idempotency_key_is_rejected() {
     ];
     let body = json!({ "name": "shop", "verify": "none" }).to_string();
     for headers in cases {
-        let answer =
+        let response =
             gateway.request_as_admin(Method::POST, "/sources", headers, &body).await.expect(400);
-        assert_eq!(answer.code(), "bad_idempotency_key", "case: {headers:?}");
+        assert_eq!(response.code(), "bad_idempotency_key", "case: {headers:?}");
     }
     gateway.get("/sources/shop").await.expect(404);
     // The header is ignored on other methods than POST.
@@ -171,9 +171,9 @@ async fn replay_job_with_idempotency_key_is_created_once() {
         gateway.restart().await;
     }
 
-    let jobs = gateway.get("/replays").await.expect(200).json();
-    assert_eq!(jobs["data"].as_array().unwrap().len(), 1);
-    assert_eq!(jobs["data"][0]["id"], first["id"]);
+    let jobs = gateway.list("/replays").await;
+    assert_eq!(jobs.len(), 1);
+    assert_eq!(jobs[0]["id"], first["id"]);
 }
 
 // A retry may find that an unanswered first try was executed.
@@ -208,8 +208,8 @@ async fn concurrent_requests_with_same_key_get_one_result() {
         tasks.spawn(async move { create(&gateway, "key", "shop").await });
     }
     let mut bodies = HashSet::new();
-    for answer in tasks.join_all().await {
-        bodies.insert(answer.expect(201).body);
+    for response in tasks.join_all().await {
+        bodies.insert(response.expect(201).body);
     }
     assert_eq!(bodies.len(), 1, "all requests get the same response");
 }
@@ -224,9 +224,9 @@ async fn create_route(url: &str, key: &str) -> Option<String> {
     ];
     let body = json!({ "from": "demo", "to": "inbox" }).to_string();
     let client = crate::support::client::Client::new();
-    let answer = client.send(Method::POST, url, &headers, body).await.ok()?;
-    let answer: Value = answer.expect(201).json();
-    Some(answer["id"].as_str().unwrap().to_owned())
+    let response = client.send(Method::POST, url, &headers, body).await.ok()?;
+    let response: Value = response.expect(201).json();
+    Some(response["id"].as_str().unwrap().to_owned())
 }
 
 // Two routes with the same source and destination are two routes, so a repeated execution is visible.
@@ -235,7 +235,7 @@ async fn heavy_kills_never_execute_a_keyed_request_twice() {
     const ROUNDS: usize = 8;
     const REQUESTS: usize = 12;
     let mut gateway = Gateway::start().await;
-    let before = gateway.get("/routes").await.expect(200).json()["data"].as_array().unwrap().len();
+    let before = gateway.list("/routes").await.len();
     let mut created: BTreeMap<String, String> = BTreeMap::new();
     for round in 0..ROUNDS {
         let url = gateway.url("/api/v1/routes");

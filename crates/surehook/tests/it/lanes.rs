@@ -22,34 +22,22 @@ const QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 
 /// A destination whose response status can be changed; it starts with `status`.
 async fn switchable_sink(status: u16) -> (Sink, Arc<AtomicU16>) {
-    let answer = Arc::new(AtomicU16::new(status));
-    let current = Arc::clone(&answer);
+    let response = Arc::new(AtomicU16::new(status));
+    let current = Arc::clone(&response);
     let sink = Sink::with_script(move |_, _| Reply::status(current.load(Ordering::SeqCst))).await;
-    (sink, answer)
-}
-
-async fn state(gateway: &Gateway) -> Value {
-    gateway.get("/destinations/out").await.expect(200).json()["state"].clone()
+    (sink, response)
 }
 
 /// Waits until a field of the state of `out` has this value.
 async fn state_is(gateway: &Gateway, name: &str, value: Value) -> Value {
     eventually(WAIT_LIMIT, || async {
-        Some(state(gateway).await).filter(|state| state[name] == value)
+        Some(gateway.destination_state("out").await).filter(|state| state[name] == value)
     })
     .await
 }
 
-async fn count_is(gateway: &Gateway, status: &str, count: usize) {
-    eventually(WAIT_LIMIT, || async {
-        (gateway.stats().await["by_status"][status] == count).then_some(())
-    })
-    .await;
-}
-
 async fn list_deliveries(gateway: &Gateway, status: &str) -> Vec<Value> {
-    let answer = gateway.get(&format!("/deliveries?status={status}&limit=1000")).await;
-    answer.expect(200).json()["data"].as_array().unwrap().clone()
+    gateway.list(&format!("/deliveries?status={status}&limit=1000")).await
 }
 
 /// The bodies in order of arrival.
@@ -127,17 +115,17 @@ async fn drain_continues_while_ordering_queue_has_backlog() {
 
     gateway.wait_for_delivery(&later, "succeeded").await;
     assert_eq!(
-        state(&gateway).await["drain"]["rate"],
+        gateway.destination_state("out").await["drain"]["rate"],
         "20/s",
         "the ordering queue still has a backlog"
     );
-    count_is(&gateway, "succeeded", 5).await;
+    gateway.wait_for_count("succeeded", 5).await;
     state_is(&gateway, "drain", json!(null)).await;
 }
 
 #[tokio::test]
 async fn probe_attempts_one_delivery_despite_pause_and_schedule() {
-    let (sink, answer) = switchable_sink(500).await;
+    let (sink, response) = switchable_sink(500).await;
     let more = r#"retry = { initial_delay = "1h" }"#;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     let nothing = gateway.post("/destinations/out/probe", &json!({})).await;
@@ -149,11 +137,11 @@ async fn probe_attempts_one_delivery_despite_pause_and_schedule() {
     assert_eq!((&probed["succeeded"], &probed["attempt"]["status"]), (&json!(false), &json!(500)));
     assert_eq!(probed["state"]["paused"], true);
     // The retry is due in an hour; a probe ignores the schedule.
-    answer.store(200, Ordering::SeqCst);
+    response.store(200, Ordering::SeqCst);
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!(probed["succeeded"], true, "{probed}");
     assert_eq!(gateway.wait_for_delivery(&event, "succeeded").await["attempts"], 2);
-    assert_eq!(state(&gateway).await["paused"], true);
+    assert_eq!(gateway.destination_state("out").await["paused"], true);
     let unknown = gateway.post("/destinations/absent/probe", &json!({})).await;
     unknown.expect(404);
 }
@@ -198,7 +186,7 @@ async fn delay_applies_to_first_attempt_but_not_to_replay() {
 
 #[tokio::test]
 async fn repeated_config_failures_pause_destination_with_reason() {
-    let (sink, answer) = switchable_sink(404).await;
+    let (sink, response) = switchable_sink(404).await;
     let gateway =
         Gateway::start_with(&route_settings(&sink.url(), "pause_after_config_failures = 3")).await;
     for number in 0..3 {
@@ -214,7 +202,7 @@ async fn repeated_config_failures_pause_destination_with_reason() {
     gateway.wait_for_delivery(&held, "held").await;
     assert!(gateway.metrics().await.contains("surehook_destination_paused{destination=\"out\"} 1"));
 
-    answer.store(200, Ordering::SeqCst);
+    response.store(200, Ordering::SeqCst);
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
     gateway.wait_for_delivery(&held, "succeeded").await;
     assert_eq!(sink.requests().len(), 4);
@@ -222,7 +210,7 @@ async fn repeated_config_failures_pause_destination_with_reason() {
 
 #[tokio::test]
 async fn open_circuit_holds_deliveries_without_attempts() {
-    let (sink, answer) = switchable_sink(500).await;
+    let (sink, response) = switchable_sink(500).await;
     let more = r#"
         retry = { max_attempts = 5, schedule = ["1ms"] }
         concurrency = 1
@@ -232,7 +220,7 @@ async fn open_circuit_holds_deliveries_without_attempts() {
     let open = state_is(&gateway, "circuit", json!("open")).await;
     assert!(open["open_until"].is_string(), "{open}");
 
-    answer.store(200, Ordering::SeqCst);
+    response.store(200, Ordering::SeqCst);
     let mut attempts = 0;
     for event in events {
         let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
@@ -260,12 +248,12 @@ async fn retry_after_response_does_not_open_circuit() {
     let event = gateway.post_accepted("in", "1").await;
     // The default policy may wait longer than Retry-After, so the test does not wait for success.
     gateway.wait_for_delivery(&event, "scheduled").await;
-    assert_eq!(state(&gateway).await["circuit"], "closed");
+    assert_eq!(gateway.destination_state("out").await["circuit"], "closed");
 }
 
 #[tokio::test]
 async fn deliveries_with_one_ordering_key_are_sent_one_at_a_time_in_order() {
-    let (sink, answer) = switchable_sink(500).await;
+    let (sink, response) = switchable_sink(500).await;
     let more =
         ordering("circuit = \"off\"\nretry = { max_attempts = 2, schedule = [\"20ms\"] }", "block");
     let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
@@ -285,7 +273,7 @@ async fn deliveries_with_one_ordering_key_are_sent_one_at_a_time_in_order() {
     let third =
         gateway.wait_for_delivery(&events[2], "held").await["id"].as_str().unwrap().to_owned();
     gateway.post(&format!("/deliveries/{third}/cancel"), &json!({})).await.expect(200);
-    answer.store(200, Ordering::SeqCst);
+    response.store(200, Ordering::SeqCst);
     for event in [&events[0], &events[1], &events[3]] {
         gateway.wait_for_delivery(event, "succeeded").await;
     }
@@ -325,12 +313,12 @@ async fn removing_ordering_releases_held_deliveries() {
     for number in 0..4 {
         gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
     }
-    count_is(&gateway, "held", 3).await;
+    gateway.wait_for_count("held", 3).await;
 
     let spec = json!({ "name": "out", "url": sink.url() });
     gateway.put("/destinations/out", &spec).await.expect(200);
 
-    count_is(&gateway, "succeeded", 3).await;
+    gateway.wait_for_count("succeeded", 3).await;
     assert_eq!(sink.requests().len(), 4);
 }
 
@@ -349,8 +337,8 @@ async fn invalid_lane_settings_are_rejected() {
     ] {
         let mut spec = json!({ "name": "x", "url": "https://example.com/" });
         spec[name] = value.clone();
-        let answer = gateway.post("/destinations", &spec).await;
-        assert_eq!(answer.expect(422).code(), "invalid", "case: {name} = {value}");
+        let response = gateway.post("/destinations", &spec).await;
+        assert_eq!(response.expect(422).code(), "invalid", "case: {name} = {value}");
     }
     let bad = gateway.post("/destinations/inbox/resume", &json!({ "rate": "x" })).await;
     bad.expect(422);

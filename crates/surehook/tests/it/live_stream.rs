@@ -155,8 +155,8 @@ async fn stream_is_filtered_by_type_source_and_destination() {
     assert_eq!(only_b.expect("event.received").await.data["id"], from_b);
     assert_eq!(inbox.expect("delivery.changed").await.data["event"], from_a);
     for bad in ["?types=all", "?types=", "?source=%20", "?destination=A", "?sinse=1"] {
-        let answer = gateway.get(&format!("/stream{bad}")).await.expect(422);
-        assert_eq!(answer.code(), "invalid", "case: {bad}");
+        let response = gateway.get(&format!("/stream{bad}")).await.expect(422);
+        assert_eq!(response.code(), "invalid", "case: {bad}");
     }
 }
 

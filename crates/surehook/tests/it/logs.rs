@@ -4,7 +4,6 @@ use http::Method;
 use serde_json::json;
 
 use crate::support::{
-    WAIT_LIMIT, eventually,
     gateway::Gateway,
     sink::{Reply, Sink},
 };
@@ -97,13 +96,7 @@ async fn send_everything(gateway: &Gateway) {
         raw.write(bytes).await;
         raw.read_until_closed().await;
     }
-    eventually(WAIT_LIMIT, || async {
-        let by_status = gateway.stats().await["by_status"].clone();
-        let busy =
-            ["pending", "in_flight", "scheduled"].iter().any(|status| by_status[status] != 0);
-        (!busy).then_some(())
-    })
-    .await;
+    gateway.wait_until_idle().await;
 }
 
 async fn assert_log_is_clean(log_settings: &str) {

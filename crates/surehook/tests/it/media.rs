@@ -12,7 +12,7 @@ use crate::support::{
     eventually,
     fake_channels::{CloudApi, EvolutionGo},
     fake_clock::FakeClockGateway,
-    gateway::{Gateway, GatewayBuilder, TOKEN},
+    gateway::{Gateway, GatewayBuilder, TOKEN, route_settings},
     raw::RawConnection,
     s3::{S3Server, SECRET_KEY},
     sink::{Reply, Sink, SinkRequest},
@@ -30,24 +30,12 @@ fn sent_reply() -> Reply {
 
 /// Settings that route the source `in` to an Evolution Go at `url`.
 fn evolution_settings(url: &str) -> String {
-    format!(
-        r#"
-        [[sources]]
-        name = "in"
-        verify = "none"
-
-        [[destinations]]
-        name = "out"
+    let more = r#"
         kind = "evolution-go"
-        url = "{url}"
-        account = {{ token = "instance-token" }}
-        retry = {{ max_attempts = 3, initial_delay = "10ms" }}
-
-        [[routes]]
-        from = "in"
-        to = "out"
-        "#
-    )
+        account = { token = "instance-token" }
+        retry = { max_attempts = 3, initial_delay = "10ms" }
+        "#;
+    route_settings(url, more)
 }
 
 fn gateway(settings: &str) -> GatewayBuilder {
@@ -81,23 +69,24 @@ fn link_of(body: &[u8]) -> String {
 
 #[tokio::test]
 async fn uploaded_file_is_fetched_through_signed_link_of_message() {
-    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent_reply()]).await);
+    let Some(s3) = S3Server::start() else { return };
+    let sink = Sink::with_replies([sent_reply()]).await;
     let gateway =
         gateway(&format!("{}{}", s3.settings(""), evolution_settings(&sink.url()))).start().await;
     // Longer than the part that is inspected, so the rest is streamed.
     let file = [PNG, &vec![7; 300_000]].concat();
 
-    let answer = upload(&gateway, "?filename=Conta%20de%20maio.png", "image/jpeg", file.clone())
+    let response = upload(&gateway, "?filename=Conta%20de%20maio.png", "image/jpeg", file.clone())
         .await
         .expect(201)
         .json();
 
-    let id = answer["id"].as_str().unwrap();
+    let id = response["id"].as_str().unwrap();
     let about = json!({
         "id": id, "kind": "image", "mime_type": "image/png", "size": file.len(),
-        "filename": "Conta de maio.png", "created_at": answer["created_at"],
+        "filename": "Conta de maio.png", "created_at": response["created_at"],
     });
-    assert_eq!(answer, about);
+    assert_eq!(response, about);
     assert_eq!(gateway.get(&format!("/media/{id}")).await.expect(200).json(), about);
     gateway.post_accepted("in", json!({ "to": TO, "image": { "file": id } }).to_string()).await;
     let arrival = nth(&sink, 0).await;
@@ -122,7 +111,7 @@ async fn uploaded_file_is_fetched_through_signed_link_of_message() {
 
 #[tokio::test]
 async fn each_attempt_gets_a_new_media_link() {
-    let s3 = S3Server::start();
+    let Some(s3) = S3Server::start() else { return };
     let down = Reply::status(500).body(r#"{"error":"client disconnected"}"#);
     let sink = Sink::with_replies([down, sent_reply()]).await;
     let now = unix_now();
@@ -162,15 +151,16 @@ async fn each_attempt_gets_a_new_media_link() {
 #[tokio::test]
 async fn media_unused_for_retention_time_is_removed() {
     const DAY: i64 = 86_400;
-    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent_reply()]).await);
+    let Some(s3) = S3Server::start() else { return };
+    let sink = Sink::with_replies([sent_reply()]).await;
     let now = unix_now();
     let gateway = FakeClockGateway::with_bucket(now, Some(s3.bucket())).await;
     let bearer = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
     let mut files = Vec::new();
     for _ in 0..2 {
-        let answer = gateway.send(Method::POST, "/api/v1/media", &headers, PDF).await.expect(201);
-        files.push(answer.json()["id"].as_str().unwrap().to_owned());
+        let response = gateway.send(Method::POST, "/api/v1/media", &headers, PDF).await.expect(201);
+        files.push(response.json()["id"].as_str().unwrap().to_owned());
     }
     let out = json!({
         "name": "out", "kind": "evolution-go", "url": sink.url(),
@@ -199,7 +189,8 @@ async fn media_unused_for_retention_time_is_removed() {
 
 #[tokio::test]
 async fn unsupported_or_unknown_media_makes_delivery_dead_with_reason() {
-    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent_reply()]).await);
+    let Some(s3) = S3Server::start() else { return };
+    let sink = Sink::with_replies([sent_reply()]).await;
     let gateway =
         gateway(&format!("{}{}", s3.settings(""), evolution_settings(&sink.url()))).start().await;
     // The media type is detected from the bytes; the declared type is ignored.
@@ -211,15 +202,9 @@ async fn unsupported_or_unknown_media_makes_delivery_dead_with_reason() {
     {
         let message = json!({ "to": TO, "image": { "file": file } }).to_string();
         let event = gateway.post_accepted("in", message).await;
-        let dead = eventually(WAIT_LIMIT, || async {
-            let event = gateway.get(&format!("/events/{event}")).await.expect(200).json();
-            Some(event["deliveries"][0].clone()).filter(|delivery| delivery["status"] == "dead")
-        })
-        .await;
+        let dead = gateway.wait_for_delivery(&event, "dead").await;
         assert_eq!(dead["reason"], "payload_error");
-        let path = format!("/deliveries/{}", dead["id"].as_str().unwrap());
-        let detail =
-            gateway.get(&path).await.expect(200).json()["attempt_list"][0]["detail"].clone();
+        let detail = &dead["attempt_list"][0]["detail"];
         assert!(detail.as_str().unwrap().contains(part), "{detail}");
     }
     // The API rejects such a message immediately and stores nothing.
@@ -227,8 +212,8 @@ async fn unsupported_or_unknown_media_makes_delivery_dead_with_reason() {
         [("image", &pdf["id"], 422), ("image", &json!(unknown), 422), ("document", &pdf["id"], 202)]
     {
         let message = json!({ "destination": "out", "to": TO, field: { "file": file } });
-        let answer = gateway.post("/messages", &message).await.expect(status);
-        assert!(status == 202 || answer.code() == "unsendable", "{}", answer.text());
+        let response = gateway.post("/messages", &message).await.expect(status);
+        assert!(status == 202 || response.code() == "unsendable", "{}", response.text());
     }
     let link = link_of(&nth(&sink, 0).await.body);
     assert_eq!(fetch(&link).await.expect(200).body, PDF);
@@ -236,7 +221,8 @@ async fn unsupported_or_unknown_media_makes_delivery_dead_with_reason() {
 
 #[tokio::test]
 async fn without_bucket_media_messages_wait_and_texts_are_sent() {
-    let (s3, sink) = (S3Server::start(), Sink::with_replies([sent_reply()]).await);
+    let Some(s3) = S3Server::start() else { return };
+    let sink = Sink::with_replies([sent_reply()]).await;
     let settings = format!("{}{}", s3.settings(""), evolution_settings(&sink.url()));
     let mut gateway = gateway(&settings).start().await;
     let file = upload(&gateway, "", "image/png", PNG).await.expect(201).json()["id"].clone();
@@ -269,7 +255,7 @@ async fn without_bucket_media_messages_wait_and_texts_are_sent() {
 
 #[tokio::test]
 async fn rejected_upload_says_what_to_do() {
-    let s3 = S3Server::start();
+    let Some(s3) = S3Server::start() else { return };
     let small = gateway(&s3.settings("max_bytes = 1000")).start().await;
     assert_eq!(
         upload(&small, "", "image/png", vec![1; 1001]).await.expect(413).code(),
@@ -300,7 +286,7 @@ async fn rejected_upload_says_what_to_do() {
 
 #[tokio::test]
 async fn incomplete_upload_is_not_stored() {
-    let s3 = S3Server::start();
+    let Some(s3) = S3Server::start() else { return };
     let gateway = gateway(&s3.settings("")).start().await;
     let head =
         format!("POST /api/v1/media HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\n");
@@ -313,7 +299,7 @@ async fn incomplete_upload_is_not_stored() {
     cut.write(format!("{head}content-length: 100\r\n\r\n%PDF-1.7").as_bytes()).await;
     cut.finish_writing().await;
     // The response may not reach a client that has disconnected.
-    assert!(cut.read_response().await.is_none_or(|answer| answer.status == 400));
+    assert!(cut.read_response().await.is_none_or(|response| response.status == 400));
     let store = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
     let known = "SELECT count(*) FROM media";
     assert_eq!(store.query_row(known, [], |row| row.get(0)), Ok(0));
@@ -321,7 +307,7 @@ async fn incomplete_upload_is_not_stored() {
 
 #[tokio::test]
 async fn repeated_upload_with_same_idempotency_key_is_one_file() {
-    let s3 = S3Server::start();
+    let Some(s3) = S3Server::start() else { return };
     let gateway = gateway(&s3.settings("")).start().await;
     let bearer = format!("Bearer {TOKEN}");
     let headers: [(&str, &[u8]); 3] = [
@@ -391,8 +377,8 @@ async fn file_is_uploaded_directly_to_cloud_api() {
 // The CLI uploads to the Cloud API if that is the destination's channel, and to the bucket otherwise.
 #[tokio::test]
 async fn cli_uploads_file_and_sends_it() {
-    let (s3, meta, evolution) =
-        (S3Server::start(), CloudApi::start().await, EvolutionGo::start().await);
+    let Some(s3) = S3Server::start() else { return };
+    let (meta, evolution) = (CloudApi::start().await, EvolutionGo::start().await);
     let destinations = cloud("wa", &meta.url(), "") + &go("go", &evolution.url(), "");
     let gateway = gateway(&format!("{}{destinations}", s3.settings(""))).start().await;
     std::fs::write(gateway.folder().join("maio.png"), PNG).unwrap();

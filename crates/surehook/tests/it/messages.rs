@@ -28,8 +28,8 @@ async fn message_is(gateway: &Gateway, id: &str, status: &str) -> Value {
     .await
 }
 
-fn text(answer: &Value, name: &str) -> String {
-    answer[name].as_str().unwrap().to_owned()
+fn text(response: &Value, name: &str) -> String {
+    response[name].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -39,14 +39,14 @@ async fn webhook_message_is_sent_byte_for_byte_and_tracked() {
     // The body contains a number that no float can hold, and a space; both must be preserved.
     let body = r#"{"destination":"out","type":"order.paid","headers":{"x-shop":"7"},"body":{"total": 12345678901234567890123}}"#;
 
-    let answer =
+    let response =
         gateway.request_as_admin(Method::POST, "/messages", &[], body).await.expect(202).json();
 
-    assert_eq!(answer["status"], "accepted");
-    assert_eq!(answer["destination"], "out");
-    let id = text(&answer, "id");
+    assert_eq!(response["status"], "accepted");
+    assert_eq!(response["destination"], "out");
+    let id = text(&response, "id");
     let message = message_is(&gateway, &id, "sent").await;
-    assert_eq!(message["delivery_id"], answer["delivery_id"]);
+    assert_eq!(message["delivery_id"], response["delivery_id"]);
     assert_eq!((&message["type"], &message["to"]), (&json!("order.paid"), &Value::Null));
     assert_eq!(message["delivery"]["status"], "succeeded");
     let arrivals = sink.wait_for_requests(1).await;
@@ -67,10 +67,10 @@ async fn accepted_message_survives_kill() {
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     let message = json!({ "destination": "out", "body": [1, 2] });
-    let answer = gateway.post("/messages", &message).await.expect(202).json();
+    let response = gateway.post("/messages", &message).await.expect(202).json();
     gateway.kill9();
     gateway.restart().await;
-    let id = text(&answer, "id");
+    let id = text(&response, "id");
     let held = message_is(&gateway, &id, "accepted").await;
     assert_eq!(held["delivery"]["status"], "held");
 
@@ -93,12 +93,12 @@ async fn fifty_concurrent_requests_with_one_idempotency_key_send_one_message() {
 
     let answers = tasks.join_all().await;
 
-    let bodies: HashSet<_> = answers.into_iter().map(|answer| answer.expect(202).body).collect();
+    let bodies: HashSet<_> =
+        answers.into_iter().map(|response| response.expect(202).body).collect();
     assert_eq!(bodies.len(), 1, "{bodies:?}");
     let only: Value = serde_json::from_slice(bodies.iter().next().unwrap()).unwrap();
     message_is(&gateway, &text(&only, "id"), "sent").await;
-    let list = gateway.get("/messages").await.expect(200).json();
-    assert_eq!(list["data"].as_array().unwrap().len(), 1);
+    assert_eq!(gateway.list("/messages").await.len(), 1);
     assert_eq!(sink.count(), 1);
 }
 
@@ -144,12 +144,11 @@ async fn invalid_message_is_rejected_and_not_stored() {
         (json!({ "destination": 7, "body": {} }), "invalid", "destination"),
     ];
     for (message, code, detail) in cases {
-        let answer = gateway.post("/messages", &message).await.expect(422);
-        assert_eq!(answer.code(), code, "case: {message}");
-        assert!(answer.detail().contains(detail), "case: {message}: {}", answer.detail());
+        let response = gateway.post("/messages", &message).await.expect(422);
+        assert_eq!(response.code(), code, "case: {message}");
+        assert!(response.detail().contains(detail), "case: {message}: {}", response.detail());
     }
-    let events = gateway.get("/events").await.expect(200).json();
-    assert_eq!(events["data"].as_array().unwrap().len(), 0);
+    assert_eq!(gateway.list("/events").await.len(), 0);
     gateway.get("/messages/evt_01jz0000000000000000000000").await.expect(404);
 }
 
@@ -165,8 +164,8 @@ async fn outbox_source_is_built_in_and_cannot_be_removed() {
     gateway.post("/messages", &message).await.expect(202);
 
     // It does not receive webhooks.
-    let answer = gateway.send_webhook("outbox", &[], "{}").await.expect(404);
-    assert_eq!(answer.code(), "unknown_source");
+    let response = gateway.send_webhook("outbox", &[], "{}").await.expect(404);
+    assert_eq!(response.code(), "unknown_source");
     // It is not exported, and applying a configuration does not change it.
     let exported = gateway.get("/configuration").await.expect(200).json();
     let names: Vec<_> =
@@ -178,8 +177,8 @@ async fn outbox_source_is_built_in_and_cannot_be_removed() {
     gateway.delete("/sources/outbox").await.expect(422);
     gateway.put("/sources/outbox", &own).await.expect(422);
     // Its few settings can be changed, and then it is exported.
-    let kept = json!({ "name": "outbox", "provider": "outbox", "retention": { "bodies": "1d" } });
-    gateway.put("/sources/outbox", &kept).await.expect(200);
+    let spec = json!({ "name": "outbox", "provider": "outbox", "retention": { "bodies": "1d" } });
+    gateway.put("/sources/outbox", &spec).await.expect(200);
     let exported = gateway.get("/configuration").await.expect(200).json();
     assert_eq!(exported["sources"].as_array().unwrap().len(), 2);
     gateway.put("/configuration?prune=true", &exported).await.expect(200);
@@ -195,9 +194,9 @@ async fn route_from_outbox_receives_every_message() {
     );
     let gateway = Gateway::start_with(&route_settings(&sink.url(), &more)).await;
 
-    let answer = gateway.post("/messages", &json!({ "destination": "out", "body": {} })).await;
+    let response = gateway.post("/messages", &json!({ "destination": "out", "body": {} })).await;
 
-    let id = text(&answer.expect(202).json(), "id");
+    let id = text(&response.expect(202).json(), "id");
     log.wait_for_requests(1).await;
     sink.wait_for_requests(1).await;
     let event = gateway.event(&id).await;
@@ -211,8 +210,8 @@ async fn delayed_message_can_be_cancelled() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let message = json!({ "destination": "out", "body": {}, "delay": "1h" });
-    let answer = gateway.post("/messages", &message).await.expect(202).json();
-    let (id, delivery) = (text(&answer, "id"), text(&answer, "delivery_id"));
+    let response = gateway.post("/messages", &message).await.expect(202).json();
+    let (id, delivery) = (text(&response, "id"), text(&response, "delivery_id"));
     message_is(&gateway, &id, "accepted").await;
 
     gateway.post(&format!("/deliveries/{delivery}/cancel"), &json!({})).await.expect(200);
@@ -230,9 +229,9 @@ async fn messages_are_filtered_by_destination_and_status() {
     let mut ids = Vec::new();
     for (destination, status) in [("out", "sent"), ("out", "failed"), ("inbox", "sent")] {
         let message = json!({ "destination": destination, "body": {} });
-        let answer = gateway.post("/messages", &message).await.expect(202).json();
-        message_is(&gateway, &text(&answer, "id"), status).await;
-        ids.push(text(&answer, "id"));
+        let response = gateway.post("/messages", &message).await.expect(202).json();
+        message_is(&gateway, &text(&response, "id"), status).await;
+        ids.push(text(&response, "id"));
     }
     let cases: [(&str, &[usize]); 6] = [
         ("", &[2, 1, 0]),
@@ -367,8 +366,7 @@ async fn message_is_sent_through_channel_and_tracked_by_status_updates() {
         assert_eq!(list["data"][0]["id"], id.as_str(), "case: {query}");
     }
     // A search by phone finds the message and its status updates.
-    let found = gateway.get("/events?phone=5511987654321").await.expect(200).json();
-    assert_eq!(found["data"].as_array().unwrap().len(), 4);
+    assert_eq!(gateway.list("/events?phone=5511987654321").await.len(), 4);
     // The conversation page shows the message with its state.
     let session = DashboardClient::new(&gateway).await;
     for query in ["phone=%2B55+11+98765-4321".to_owned(), format!("event={id}")] {
@@ -416,9 +414,9 @@ async fn message_unsupported_by_channel_is_rejected_and_not_stored() {
     ];
     for (mut message, code, detail) in cases {
         message["destination"] = json!("wa");
-        let answer = gateway.post("/messages", &message).await.expect(422);
-        assert_eq!(answer.code(), code, "case: {message}");
-        assert!(answer.detail().contains(detail), "case: {message}: {}", answer.detail());
+        let response = gateway.post("/messages", &message).await.expect(422);
+        assert_eq!(response.code(), code, "case: {message}");
+        assert!(response.detail().contains(detail), "case: {message}: {}", response.detail());
     }
     assert_eq!(gateway.get("/events").await.expect(200).json()["data"], json!([]));
     assert_eq!(sink.count(), 0);

@@ -36,12 +36,12 @@ async fn every_documented_operation_exists() {
             let bare = gateway.request(method.clone(), &path, &[], "").await;
             assert_eq!(bare.status == 401, !open, "{case} without a token: {}", bare.status);
             if let Some(rest) = path.strip_prefix("/api/v1") {
-                let answer = gateway.request_as_admin(method, rest, &[], "").await;
-                let status = answer.status.as_u16();
+                let response = gateway.request_as_admin(method, rest, &[], "").await;
+                let status = response.status.as_u16();
                 let described: &Value = &call["responses"][status.to_string()];
                 assert!(!described.is_null(), "{case} answered {status}, which is not described");
-                let is_missing = status == 404 && answer.detail().contains("endpoint");
-                assert!(!is_missing && status != 405, "{case} does not exist: {}", answer.text());
+                let is_missing = status == 404 && response.detail().contains("endpoint");
+                assert!(!is_missing && status != 405, "{case} does not exist: {}", response.text());
             }
         }
     }

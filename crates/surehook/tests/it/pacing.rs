@@ -51,13 +51,8 @@ fn noon_offset() -> String {
     format!("{}{:02}:00", if ahead < 0 { '-' } else { '+' }, ahead.abs())
 }
 
-async fn state(gateway: &Gateway) -> Value {
-    gateway.get("/destinations/out").await.expect(200).json()["state"].clone()
-}
-
 async fn pending(gateway: &Gateway) -> Vec<Value> {
-    let list = gateway.get("/deliveries?status=pending").await.expect(200).json();
-    list["data"].as_array().unwrap().clone()
+    gateway.list("/deliveries?status=pending").await
 }
 
 /// Waits until `count` messages are counted for today; returns the statistics of `out`.
@@ -135,7 +130,7 @@ async fn throttled_recipient_does_not_delay_others() {
     // Error 131056 requests a backoff of one second at first.
     let backoff = messages[2].at - messages[0].at;
     assert!(backoff >= Duration::from_secs(1), "{backoff:?}");
-    assert_eq!(state(&gateway).await["cooling_until"], Value::Null);
+    assert_eq!(gateway.destination_state("out").await["cooling_until"], Value::Null);
 }
 
 #[tokio::test]
@@ -145,7 +140,7 @@ async fn throttled_sender_cools_down_whole_destination() {
     let gateway = Gateway::start_with(&cloud(&meta, "concurrency = 1")).await;
     gateway.post_accepted("in", text(ANNA, 0)).await;
     eventually(WAIT_LIMIT, || async {
-        (state(&gateway).await["cooling_until"] != Value::Null).then_some(())
+        (gateway.destination_state("out").await["cooling_until"] != Value::Null).then_some(())
     })
     .await;
     gateway.post_accepted("in", text(BRUNO, 1)).await;
@@ -190,7 +185,7 @@ async fn daily_limit_is_counted_across_restart() {
     gateway.restart().await;
     gateway.post_accepted("in", text(BRUNO, 5)).await;
     eventually(WAIT_LIMIT, || async { (pending(&gateway).await.len() == 3).then_some(()) }).await;
-    assert_eq!(state(&gateway).await["hold"]["why"], "daily_limit");
+    assert_eq!(gateway.destination_state("out").await["hold"]["why"], "daily_limit");
     assert_eq!(go.count(), 3);
 
     // A raised limit applies immediately.
@@ -306,8 +301,8 @@ async fn invalid_sending_limits_are_rejected_with_advice() {
         (json!({ "utc_offset": "Europe/Berlin" }), "such as -03:00"),
     ];
     for (sending, expected) in cases {
-        let answer = gateway.put("/destinations/out", &evolution(&go, &sending)).await;
-        let detail = answer.expect(422).detail();
+        let response = gateway.put("/destinations/out", &evolution(&go, &sending)).await;
+        let detail = response.expect(422).detail();
         assert!(detail.contains(expected), "{detail}");
     }
 }

@@ -83,10 +83,10 @@ async fn zoom_validation_is_answered_with_matching_secret() {
         let signature = format!("v0={}", hex(secret, &format!("v0:{now}:{body}")));
         let headers = [("x-zm-request-timestamp", now.as_str()), ("x-zm-signature", &signature)];
 
-        let answer = gateway.send_webhook("in", &headers, body).await.expect(200);
+        let response = gateway.send_webhook("in", &headers, body).await.expect(200);
 
         let expected = json!({ "plainToken": "qgg8", "encryptedToken": hex(secret, "qgg8") });
-        assert_eq!(answer.json(), expected);
+        assert_eq!(response.json(), expected);
     }
     assert_eq!(gateway.stats().await["total"], 0);
 }

@@ -47,9 +47,9 @@ async fn meta_verification_request_is_answered_with_challenge() {
     let query = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
     let ask = async |path: &str| gateway.request(Method::GET, path, &[], "").await;
 
-    let answer = ask(&format!("/in/in?{query}")).await.expect(200);
-    assert_eq!(answer.text(), "1158201444");
-    assert!(answer.header("content-type").starts_with("text/plain"));
+    let response = ask(&format!("/in/in?{query}")).await.expect(200);
+    assert_eq!(response.text(), "1158201444");
+    assert!(response.header("content-type").starts_with("text/plain"));
 
     let wrong = ask(&format!("/in/in?{query}4")).await.expect(403);
     assert_eq!(wrong.code(), "mismatch");
@@ -67,9 +67,9 @@ async fn batch_is_split_into_events_and_recognized_when_regrouped() {
         let signature = signature(&body);
         gateway.send_webhook("in", &[(SIGNATURE, &signature)], body).await.expect(200).json()
     };
-    let answer = post(BATCH.into()).await;
-    assert_eq!(answer["status"], "accepted");
-    assert_eq!(answer["events"].as_array().unwrap().len(), 6);
+    let response = post(BATCH.into()).await;
+    assert_eq!(response["status"], "accepted");
+    assert_eq!(response["events"].as_array().unwrap().len(), 6);
 
     let arrivals = sink.wait_for_requests(6).await;
     for arrival in &arrivals {
@@ -99,14 +99,15 @@ async fn path_secret_is_accepted_and_not_stored() {
     let post =
         async |path: &str, body: &'static str| gateway.request(Method::POST, path, &[], body).await;
 
-    let answer = post(&format!("/in/api/{PATH_SECRET}/messages-upsert"), UPSERT).await.expect(200);
-    let id = answer.event_id();
+    let response =
+        post(&format!("/in/api/{PATH_SECRET}/messages-upsert"), UPSERT).await.expect(200);
+    let id = response.event_id();
     let event = gateway.event(&id).await;
     assert_eq!(event["request"]["path"], "/messages-upsert", "{event}");
     assert!(!event.to_string().contains(PATH_SECRET));
 
-    let answer = post(&format!("/in/go/{PATH_SECRET}"), RECEIPT).await.expect(200).json();
-    assert_eq!(answer["events"].as_array().unwrap().len(), 3);
+    let response = post(&format!("/in/go/{PATH_SECRET}"), RECEIPT).await.expect(200).json();
+    assert_eq!(response["events"].as_array().unwrap().len(), 3);
     for path in ["/in/go", "/in/go/wrong"] {
         assert_eq!(post(path, RECEIPT).await.expect(401).code(), "mismatch", "{path}");
     }

@@ -20,20 +20,20 @@ async fn unreachable_certificate_returns_service_unavailable() {
     // The host does not exist.
     let url = "https://nowhere.invalid.paypal.com/v1/notifications/certs/CERT-1";
 
-    let answer = gateway.send_webhook("pay", &headers(url), "{}").await;
+    let response = gateway.send_webhook("pay", &headers(url), "{}").await;
 
-    assert_eq!(answer.status, 503, "{}", answer.text());
-    assert_eq!(answer.code(), "certificate_unavailable");
-    assert_ne!(answer.header("retry-after"), "");
+    assert_eq!(response.status, 503, "{}", response.text());
+    assert_eq!(response.code(), "certificate_unavailable");
+    assert_ne!(response.header("retry-after"), "");
 }
 
 #[tokio::test]
 async fn certificate_url_of_another_host_is_rejected() {
     let gateway = Gateway::builder().settings(SETTINGS).start().await;
     for url in ["https://127.0.0.1/v1/notifications/certs/C", "https://paypal.com.test/cert.pem"] {
-        let answer = gateway.send_webhook("pay", &headers(url), "{}").await;
+        let response = gateway.send_webhook("pay", &headers(url), "{}").await;
         assert_eq!(
-            (answer.status.as_u16(), answer.code().as_str()),
+            (response.status.as_u16(), response.code().as_str()),
             (401, "untrusted_certificate")
         );
     }

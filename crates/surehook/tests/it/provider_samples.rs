@@ -1,61 +1,21 @@
 //! Every sample of `testdata/payloads` sent to a running gateway: its response and the resulting events,
 //! kinds and keys. The clock is set to the time when the samples were signed, and then a day later.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+#[path = "../../../core/tests/payload_index/mod.rs"]
+mod payload_index;
 
-use bytes::Bytes;
+use std::collections::BTreeMap;
+
 use http::Method;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use surehook_webhooks::provider::{self, RefusalPolicy};
 
+use self::payload_index::{ExpectedEvent, IndexedPayload};
 use super::support::{client::HttpResponse, fake_clock::FakeClockGateway};
 
 const DAY: i64 = 86_400;
 
-#[derive(Deserialize)]
-struct Sample {
-    file: String,
-    provider: String,
-    now: i64,
-    headers: BTreeMap<String, String>,
-    events: Vec<ExpectedEvent>,
-    secret: BTreeMap<String, String>,
-    query: Option<String>,
-    url: Option<String>,
-    expect_response: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct ExpectedEvent {
-    kind: String,
-    dedup_key: Option<String>,
-}
-
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/payloads")
-}
-
-fn samples() -> Vec<Sample> {
-    let index = fs::read_to_string(folder().join("INDEX.json")).unwrap();
-    let mut index: Value = serde_json::from_str(&index).unwrap();
-    serde_json::from_value(index["items"].take()).unwrap()
-}
-
-impl Sample {
-    /// The preset for the name in the index.
-    fn preset(&self) -> &str {
-        match self.provider.as_str() {
-            "whatsapp" => "whatsapp-cloud",
-            "evolution_api" => "evolution-api",
-            "evolution_go" => "evolution-go",
-            "generic_hmac" => "n8n",
-            "mercadopago" => "mercado-pago",
-            "standardwebhooks" => "standard-webhooks",
-            other => other,
-        }
-    }
-
+impl IndexedPayload {
     /// The name of its source: the one in its URL, if the signature covers the URL.
     fn source(&self) -> String {
         match self.url.as_deref().and_then(|url| url.split("/in/").nth(1)) {
@@ -80,15 +40,6 @@ impl Sample {
         }
     }
 
-    fn signed_at(&self) -> i64 {
-        // The published vector was signed years before the others.
-        if self.provider == "standardwebhooks" { 1_614_265_330 } else { self.now }
-    }
-
-    fn body(&self) -> Bytes {
-        fs::read(folder().join(&self.file)).unwrap().into()
-    }
-
     async fn send_to(&self, gateway: &FakeClockGateway) -> HttpResponse {
         let pairs = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let headers: Vec<(&str, &[u8])> = pairs.collect();
@@ -96,23 +47,22 @@ impl Sample {
     }
 
     /// Kind and key of every event that the index expects.
-    fn expected_events(&self) -> Vec<KindAndKey> {
-        let kind_and_key = |event: &ExpectedEvent| {
-            let key = event.dedup_key.as_deref().map(|key| match key {
+    fn kinds_and_keys(&self) -> Vec<KindAndKey> {
+        let kind_and_key = |event: ExpectedEvent| {
+            let key = event.dedup_key.map(|key| match key.as_str() {
                 "hash:body within 180 s" => {
-                    let hash = surehook_webhooks::key::content_hash_key(&self.body());
-                    hash.as_str().to_owned()
+                    surehook_webhooks::key::content_hash_key(&self.body()).as_str().to_owned()
                 }
-                key => key.strip_prefix("generic:").unwrap_or(key).to_owned(),
+                _ => key,
             });
-            (event.kind.clone(), key)
+            (event.kind, key)
         };
-        self.events.iter().map(kind_and_key).collect()
+        self.expected_events().into_iter().map(kind_and_key).collect()
     }
 }
 
 /// A gateway with a source for each preset that has the secrets of all its samples.
-async fn gateway(samples: &[Sample]) -> FakeClockGateway {
+async fn gateway(samples: &[IndexedPayload]) -> FakeClockGateway {
     let gateway = FakeClockGateway::start(samples[0].now).await;
     let mut sources: BTreeMap<String, Value> = BTreeMap::new();
     for sample in samples {
@@ -155,13 +105,13 @@ async fn events(gateway: &FakeClockGateway, source: &str) -> Vec<(String, KindAn
     list["data"].as_array().unwrap().iter().rev().map(identify).collect()
 }
 
-fn is_handshake(sample: &Sample) -> bool {
+fn is_handshake(sample: &IndexedPayload) -> bool {
     sample.events.first().is_some_and(|event| event.kind == "challenge")
 }
 
 #[tokio::test]
 async fn every_sample_payload_becomes_its_expected_events() {
-    let samples = samples();
+    let samples = payload_index::payloads();
     let gateway = gateway(&samples).await;
     for sample in &samples {
         // Meta's GET has its own test; PayPal's sample has no real signature.
@@ -171,38 +121,43 @@ async fn every_sample_payload_becomes_its_expected_events() {
         let name = sample.file.as_str();
         gateway.set_clock(sample.signed_at());
         let before = events(&gateway, &sample.source()).await;
-        let answer = sample.send_to(&gateway).await;
+        let response = sample.send_to(&gateway).await;
         let after = events(&gateway, &sample.source()).await;
         let new: Vec<_> = after.into_iter().filter(|event| !before.contains(event)).collect();
         let new: Vec<_> = new.into_iter().map(|(_, kind_and_key)| kind_and_key).collect();
         if name.starts_with("negative") {
-            assert_eq!((answer.status.as_u16(), new.len()), (401, 0), "{name}: {}", answer.text());
+            assert_eq!(
+                (response.status.as_u16(), new.len()),
+                (401, 0),
+                "{name}: {}",
+                response.text()
+            );
         } else if is_handshake(sample) {
             let expected = sample.expect_response.as_ref().unwrap();
             assert_eq!(
-                json!(answer.status.as_u16()),
+                json!(response.status.as_u16()),
                 expected["status"],
                 "{name}: {}",
-                answer.text()
+                response.text()
             );
-            assert_eq!(answer.text(), expected["body"].as_str().unwrap(), "{name}");
+            assert_eq!(response.text(), expected["body"].as_str().unwrap(), "{name}");
             let kind = expected["content_type"].as_str().unwrap_or_default();
-            assert!(answer.header("content-type").starts_with(kind), "{name}");
+            assert!(response.header("content-type").starts_with(kind), "{name}");
             assert_eq!(new, [], "{name}");
         } else if name.contains("duplicate_redelivery") || name.contains("nested_key") {
             // Both repeat the event of an earlier sample.
-            assert_eq!(answer.expect(200).json()["status"], "duplicate", "{name}");
+            assert_eq!(response.expect(200).json()["status"], "duplicate", "{name}");
             assert_eq!(new, [], "{name}");
         } else {
-            assert_eq!(answer.status.as_u16(), 200, "{name}: {}", answer.text());
-            assert_eq!(new, sample.expected_events(), "{name}");
+            assert_eq!(response.status.as_u16(), 200, "{name}: {}", response.text());
+            assert_eq!(new, sample.kinds_and_keys(), "{name}");
         }
     }
 }
 
 #[tokio::test]
 async fn samples_sent_again_after_a_day_are_stale_or_duplicates() {
-    let samples = samples();
+    let samples = payload_index::payloads();
     let gateway = gateway(&samples).await;
     let stale = [
         "chatwoot",
@@ -225,49 +180,54 @@ async fn samples_sent_again_after_a_day_are_stale_or_duplicates() {
         gateway.set_clock(sample.signed_at());
         let first = sample.send_to(&gateway).await;
         gateway.set_clock(sample.signed_at() + DAY);
-        let answer = sample.send_to(&gateway).await;
+        let response = sample.send_to(&gateway).await;
         let name = sample.file.as_str();
         if stale.contains(&sample.provider.as_str()) {
             assert_eq!(
-                answer.status.as_u16(),
+                response.status.as_u16(),
                 sample.refusal_status(),
                 "{name}: {}",
-                answer.text()
+                response.text()
             );
         } else {
-            assert_eq!(answer.status, first.status, "{name}: {}", answer.text());
+            assert_eq!(response.status, first.status, "{name}: {}", response.text());
         }
     }
 }
 
 #[tokio::test]
 async fn unsigned_samples_are_refused_and_not_stored() {
-    let samples = samples();
+    let samples = payload_index::payloads();
     let gateway = gateway(&samples).await;
     for sample in samples.iter().filter(|sample| !sample.file.contains("verify.get")) {
         let name = sample.file.as_str();
         gateway.set_clock(sample.signed_at());
-        let answer = gateway.send(Method::POST, &sample.target(), &[], sample.body()).await;
+        let response = gateway.send(Method::POST, &sample.target(), &[], sample.body()).await;
         // The secret of Evolution Go is in the body, so its sample is accepted.
         if sample.provider == "evolution_go" {
             continue;
         }
-        assert_eq!(answer.status.as_u16(), sample.refusal_status(), "{name}: {}", answer.text());
+        assert_eq!(
+            response.status.as_u16(),
+            sample.refusal_status(),
+            "{name}: {}",
+            response.text()
+        );
         assert_eq!(events(&gateway, &sample.source()).await, [], "{name}");
     }
 }
 
 #[tokio::test]
 async fn meta_verification_requires_matching_token() {
-    let samples = samples();
+    let samples = payload_index::payloads();
     let gateway = gateway(&samples).await;
     let ask = async |query: &str| {
         gateway.send(Method::GET, &format!("/in/whatsapp-cloud?{query}"), &[], "").await
     };
     let query = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=";
-    let answer = ask(&format!("{query}tok-%C3%A7-123")).await.expect(200);
-    assert_eq!(answer.text(), "1158201444");
-    assert!(answer.header("content-type").starts_with("text/plain"));
+    let response = ask(&format!("{query}tok-%C3%A7-123")).await.expect(200);
+    assert_eq!(response.text(), "1158201444");
+    assert!(response.header("content-type").starts_with("text/plain"));
     for wrong in ["tok-c-123", "", "tok-%C3%A7-1234", "%FF"] {
         ask(&format!("{query}{wrong}")).await.expect(403);
     }

@@ -6,7 +6,12 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::support::{
-    WAIT_LIMIT, client::HttpResponse, eventually, gateway::Gateway, sink::Sink, unix_now,
+    WAIT_LIMIT,
+    client::HttpResponse,
+    eventually,
+    gateway::{Gateway, Route},
+    sink::Sink,
+    unix_now,
 };
 
 const RIGHT: &str = "the right secret of sixteen bytes";
@@ -14,23 +19,9 @@ const WRONG: &str = "the wrong secret of sixteen bytes";
 
 /// A Stripe source that is configured with a wrong secret.
 fn settings(url: &str, more: &str) -> String {
-    format!(
-        r#"
-        [[sources]]
-        name = "in"
-        provider = "stripe"
-        secrets = ["{WRONG}"]
-        {more}
-
-        [[routes]]
-        from = "in"
-        to = "out"
-
-        [[destinations]]
-        name = "out"
-        url = "{url}"
-        "#
-    )
+    let source = format!("provider = \"stripe\"\nsecrets = [\"{WRONG}\"]\n{more}");
+    let destination = format!("url = \"{url}\"");
+    Route { source: &source, route: "", destination: &destination }.settings()
 }
 
 fn signature(body: &str, secret: &str) -> String {
@@ -48,8 +39,7 @@ async fn send(gateway: &Gateway, body: &str, secret: &str) -> HttpResponse {
 }
 
 async fn quarantined(gateway: &Gateway) -> Vec<Value> {
-    let list = gateway.get("/quarantine?source=in").await.expect(200).json();
-    list["data"].as_array().unwrap().clone()
+    gateway.list("/quarantine?source=in").await
 }
 
 async fn fix_secret(gateway: &Gateway) {
@@ -66,18 +56,18 @@ async fn requests_quarantined_for_wrong_secret_are_released_after_fix() {
     let mut gateway = Gateway::start_with(&toml).await;
 
     for body in [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#, r#"{"id":"evt_1"}"#] {
-        let answer = send(&gateway, body, RIGHT).await.expect(503);
-        assert_eq!(answer.code(), "quarantined");
-        assert!(answer.headers.contains_key("retry-after"));
+        let response = send(&gateway, body, RIGHT).await.expect(503);
+        assert_eq!(response.code(), "quarantined");
+        assert!(response.headers.contains_key("retry-after"));
     }
 
     // The requests were on disk before they were answered.
     gateway.kill9();
     gateway.restart().await;
-    let kept = quarantined(&gateway).await;
-    let rows: Vec<_> = kept.iter().map(|row| (&row["times"], &row["reason"])).collect();
+    let requests = quarantined(&gateway).await;
+    let rows: Vec<_> = requests.iter().map(|row| (&row["times"], &row["reason"])).collect();
     assert_eq!(rows, [(&json!(1), &json!("mismatch")), (&json!(2), &json!("mismatch"))]);
-    let first = kept[1]["id"].as_str().unwrap();
+    let first = requests[1]["id"].as_str().unwrap();
     assert!(first.starts_with("req_"), "{first}");
     let shown = gateway.get(&format!("/quarantine/{first}")).await.expect(200).json();
     assert_eq!(shown["body"]["text"], r#"{"id":"evt_1"}"#);
@@ -126,13 +116,13 @@ async fn unverifiable_request_is_force_released_or_discarded() {
     let list = gateway.cli(&["quarantine", "list"]).await;
     let shown = gateway.cli(&["quarantine", "show", &ids[1]]).await;
     let discarded = gateway.cli(&["quarantine", "discard", &ids[1]]).await;
-    let gone = gateway.cli(&["quarantine", "discard", &ids[1]]).await;
+    let missing = gateway.cli(&["quarantine", "discard", &ids[1]]).await;
 
     assert_eq!(plain.code, Some(5), "{plain:?}");
     assert!(plain.stderr.contains("force"), "{plain:?}");
     assert_eq!(forced.code, Some(0), "{forced:?}");
-    let answer: Value = serde_json::from_str(&forced.stdout).unwrap();
-    let event = answer["answer"]["events"][0]["id"].as_str().unwrap();
+    let response: Value = serde_json::from_str(&forced.stdout).unwrap();
+    let event = response["answer"]["events"][0]["id"].as_str().unwrap();
     let timeline = gateway.event(event).await["decisions"].to_string();
     assert!(timeline.contains("not verified: released by a user"), "{timeline}");
     assert!(
@@ -140,7 +130,7 @@ async fn unverifiable_request_is_force_released_or_discarded() {
         "{list:?}"
     );
     assert!(shown.stdout.contains("evt_1"), "{shown:?}");
-    assert_eq!((discarded.code, gone.code), (Some(0), Some(4)), "{discarded:?} {gone:?}");
+    assert_eq!((discarded.code, missing.code), (Some(0), Some(4)), "{discarded:?} {missing:?}");
     assert_eq!(sink.wait_for_requests(1).await[0].body, "{\"id\":\"evt_2\"}");
     assert_eq!(quarantined(&gateway).await, Vec::<Value>::new());
 }
@@ -189,8 +179,8 @@ async fn evolution_api_request_with_wrong_path_secret_is_quarantined() {
     let path = "/in/evo/9f3c1a7e5b2d4f60-new/messages-upsert";
 
     for _ in 0..2 {
-        let answer = gateway.request(Method::POST, path, &[], UPSERT).await.expect(503);
-        assert_eq!(answer.code(), "quarantined");
+        let response = gateway.request(Method::POST, path, &[], UPSERT).await.expect(503);
+        assert_eq!(response.code(), "quarantined");
     }
 
     let list = gateway.get("/quarantine").await.expect(200).json();
@@ -267,9 +257,9 @@ async fn release_fetches_certificate_named_in_request() {
     gateway.put("/sources/in", &spec).await.expect(200);
 
     let id = quarantined(&gateway).await[0]["id"].as_str().unwrap().to_owned();
-    let answer = gateway.post(&format!("/quarantine/{id}/release"), &json!({})).await.expect(409);
+    let response = gateway.post(&format!("/quarantine/{id}/release"), &json!({})).await.expect(409);
 
-    assert!(answer.text().contains("cannot be fetched"), "{}", answer.text());
+    assert!(response.text().contains("cannot be fetched"), "{}", response.text());
 }
 
 #[tokio::test]
@@ -291,8 +281,8 @@ async fn wrong_github_signature_is_401_and_quarantined() {
         (unsigned.code().as_str(), wrong.code().as_str()),
         ("missing_signature", "mismatch")
     );
-    let kept = quarantined(&gateway).await;
-    let reasons: Vec<_> = kept.iter().map(|row| &row["reason"]).collect();
+    let requests = quarantined(&gateway).await;
+    let reasons: Vec<_> = requests.iter().map(|row| &row["reason"]).collect();
     assert_eq!(reasons, ["mismatch"]);
     let spec = json!({ "name": "in", "provider": "github", "secrets": [RIGHT] });
     gateway.put("/sources/in", &spec).await.expect(200);

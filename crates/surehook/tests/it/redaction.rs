@@ -110,21 +110,11 @@ async fn post_all_payloads(gateway: &Gateway) -> Vec<(String, Vec<u8>)> {
         (vec![form], FORM.as_bytes().to_vec()),
         (vec![json, gzip], compress(EVOLUTION)),
     ] {
-        let answer = gateway.send_webhook("evo?token=CANARY-query", &headers, body.clone()).await;
-        let id = answer.expect(200).event_id();
+        let response = gateway.send_webhook("evo?token=CANARY-query", &headers, body.clone()).await;
+        let id = response.expect(200).event_id();
         posted.push((id, body));
     }
     posted
-}
-
-async fn deliveries_end(gateway: &Gateway) {
-    eventually(WAIT_LIMIT, || async {
-        let by_status = gateway.stats().await["by_status"].clone();
-        let busy =
-            ["pending", "in_flight", "scheduled"].iter().any(|status| by_status[status] != 0);
-        (!busy).then_some(())
-    })
-    .await;
 }
 
 #[track_caller]
@@ -175,7 +165,7 @@ async fn responses_cli_output_and_log_contain_no_secret() {
     assert_eq!(again.json()["status"], "duplicate");
     let guess = ("x-gate", "CANARY-guess");
     gateway.send_webhook("closed?key=CANARY", &[guess], EVOLUTION).await.expect(401);
-    deliveries_end(&gateway).await;
+    gateway.wait_until_idle().await;
     eventually(WAIT_LIMIT, || async {
         (!ids(&gateway.get("/requests").await.json()).is_empty()).then_some(())
     })
@@ -187,10 +177,10 @@ async fn responses_cli_output_and_log_contain_no_secret() {
     assert!(reached("/events/evt_") && reached("/deliveries/dlv_"), "{paths:?}");
     let mut masked = 0;
     for path in &paths {
-        let answer = gateway.get(path).await;
-        assert_no_secret(&answer.text(), path);
-        assert_no_secret(&format!("{:?}", answer.headers), path);
-        if answer.headers.contains_key("surehook-masked") {
+        let response = gateway.get(path).await;
+        assert_no_secret(&response.text(), path);
+        assert_no_secret(&format!("{:?}", response.headers), path);
+        if response.headers.contains_key("surehook-masked") {
             masked += 1;
         }
     }
@@ -233,7 +223,7 @@ async fn search_finds_masked_values_for_operators_only() {
     let sink = quoting_sink().await;
     let gateway = gateway(&sink, "").await;
     post_all_payloads(&gateway).await;
-    deliveries_end(&gateway).await;
+    gateway.wait_until_idle().await;
     let get = async |role: &str, query: &str| {
         let token = gateway.create_token(role).await;
         let path = format!("/events?source=evo&{query}");
@@ -263,7 +253,7 @@ async fn exact_body_requires_operator_and_default_body_is_masked() {
     let gateway = gateway(&sink, "").await;
     let posted = post_all_payloads(&gateway).await;
     let without_secret = gateway.post_accepted("evo", "{ \"a\" :1}").await;
-    deliveries_end(&gateway).await;
+    gateway.wait_until_idle().await;
     let viewer = gateway.create_token("viewer").await;
     let operator = gateway.create_token("operator").await;
     let get = async |token: &str, path: &str| gateway.api_as(token, Method::GET, path, None).await;
@@ -313,7 +303,7 @@ async fn bodies_are_delivered_exactly_unless_strip_secrets_is_set() {
     let sink = quoting_sink().await;
     let exact = gateway(&sink, "").await;
     let posted = post_all_payloads(&exact).await;
-    deliveries_end(&exact).await;
+    exact.wait_until_idle().await;
     let arrivals = sink.requests();
     for (id, body) in &posted {
         let arrival = arrivals
@@ -327,10 +317,10 @@ async fn bodies_are_delivered_exactly_unless_strip_secrets_is_set() {
     let sink = quoting_sink().await;
     let mut gateway = gateway(&sink, "strip_secrets = true").await;
     let posted = post_all_payloads(&gateway).await;
-    deliveries_end(&gateway).await;
+    gateway.wait_until_idle().await;
     let quotes = gateway.find_delivery_to(&posted[0].0, "quotes").await.unwrap();
     gateway.post(&format!("/deliveries/{quotes}/replay"), &json!({})).await.expect(202);
-    deliveries_end(&gateway).await;
+    gateway.wait_until_idle().await;
     let arrivals = sink.requests();
     let of = |path: &str| {
         arrivals.iter().filter(|arrival| arrival.path.ends_with(path)).collect::<Vec<_>>()
@@ -353,7 +343,7 @@ async fn bodies_are_delivered_exactly_unless_strip_secrets_is_set() {
 
     // A body that cannot be parsed cannot be stripped, so it is not sent.
     let xml = gateway.post_accepted("evo", "<token>CANARY</token>").await;
-    deliveries_end(&gateway).await;
+    gateway.wait_until_idle().await;
     let dead = gateway.find_delivery_to(&xml, "quotes").await.unwrap();
     let dead = gateway.wait_for_delivery_status(&dead, "dead").await;
     assert_eq!(dead["reason"], "payload_error");
@@ -405,9 +395,9 @@ async fn invalid_redact_names_are_rejected() {
     {
         let name = format!("s{code}");
         let spec = json!({ "name": name, "verify": "none", "redact": redact });
-        let answer = gateway.post("/sources", &spec).await.expect(code);
+        let response = gateway.post("/sources", &spec).await.expect(code);
         if code == 422 {
-            assert!(answer.detail().contains("redact"), "{}", answer.detail());
+            assert!(response.detail().contains("redact"), "{}", response.detail());
         }
     }
 }

@@ -7,27 +7,13 @@ use serde_json::{Value, json};
 
 use crate::support::{
     WAIT_LIMIT, eventually,
-    gateway::Gateway,
+    gateway::{Gateway, route_settings},
     redis::{FakeRedis, FakeRedisReply, TestRedis},
     tls::CertificateAuthority,
 };
 
 fn settings(url: &str, more: &str) -> String {
-    format!(
-        r#"
-        [[sources]]
-        name = "in"
-        verify = "none"
-        [[routes]]
-        from = "in"
-        to = "out"
-        [[destinations]]
-        name = "out"
-        kind = "redis-stream"
-        url = "{url}"
-        {more}
-        "#
-    )
+    route_settings(url, &format!("kind = \"redis-stream\"\n{more}"))
 }
 
 const STREAM: &str = "stream = { key = \"events\" }";
@@ -259,8 +245,8 @@ async fn invalid_or_error_replies_are_transient_failures() {
             "error_reply",
         ),
     ];
-    for (name, answer, failure) in cases {
-        let pretender = FakeRedis::start(answer).await;
+    for (name, reply, failure) in cases {
+        let pretender = FakeRedis::start(reply).await;
         let more = format!(
             "{STREAM}\ntimeout = \"1s\"\nretry = {{ max_attempts = 2, initial_delay = \"1ms\" }}\nauth = {{ basic = {{ user = \"u\", password = \"p\" }} }}"
         );

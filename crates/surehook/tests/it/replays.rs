@@ -57,10 +57,7 @@ async fn dead_letters(gateway: &Gateway, many: usize) -> Vec<String> {
 }
 
 async fn all_dead(gateway: &Gateway, many: usize, timeout: Duration) {
-    eventually(timeout, || async {
-        (gateway.stats().await["by_status"]["dead"] == many).then_some(())
-    })
-    .await;
+    gateway.wait_for_stats(timeout, |stats| stats["by_status"]["dead"] == many).await;
 }
 
 async fn job(gateway: &Gateway, id: &str) -> Value {

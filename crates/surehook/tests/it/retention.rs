@@ -17,8 +17,8 @@ fn short_body_retention(url: &str, more: &str) -> String {
 /// Waits until the body of an event is removed; returns the problem.
 async fn body_is_gone(gateway: &Gateway, event: &str) -> Value {
     eventually(WAIT_LIMIT, || async {
-        let answer = gateway.get(&format!("/events/{event}/body")).await;
-        (answer.status != 200).then_some(answer)
+        let response = gateway.get(&format!("/events/{event}/body")).await;
+        (response.status != 200).then_some(response)
     })
     .await
     .expect(410)

@@ -12,8 +12,8 @@ const BODY: &str = r#"{"id":"k-1","password":"canary-body"}"#;
 
 /// A gateway with one delivered event, and its id.
 async fn gateway_with_delivered_event() -> (Gateway, String) {
-    let answer = Reply::status(200).body(r#"{"token":"canary-answer"}"#);
-    let sink = Sink::with_replies([answer]).await;
+    let response = Reply::status(200).body(r#"{"token":"canary-answer"}"#);
+    let sink = Sink::with_replies([response]).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let headers: [(&str, &[u8]); 2] = [("cookie", b"canary-cookie"), ("x-odd", b"\xff\xfe")];
     let path = "/in/in?token=canary-query";

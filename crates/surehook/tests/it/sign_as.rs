@@ -71,12 +71,12 @@ async fn each_event_of_a_batch_is_signed_separately() {
         Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await;
 
     let received_signature = sign(app_secret, BATCH.as_bytes());
-    let answer = gateway
+    let response = gateway
         .send_webhook("in", &[("x-hub-signature-256", &received_signature)], BATCH)
         .await
         .expect(200);
 
-    let events = answer.json()["events"].as_array().unwrap().len();
+    let events = response.json()["events"].as_array().unwrap().len();
     assert_eq!(events, 6);
     for arrival in sink.wait_for_requests(events).await {
         assert_eq!(arrival.header("x-hub-signature-256"), sign(SECRET, &arrival.body));

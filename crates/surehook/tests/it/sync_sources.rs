@@ -10,44 +10,34 @@ use std::{
 };
 
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::support::{
     WAIT_LIMIT,
     client::{Client, HttpResponse},
     eventually,
-    gateway::{Gateway, route_settings},
-    sink::{Reply, Sink},
+    gateway::{Gateway, Route, route_settings},
+    sink::{ArrivalsByRun, Reply, Sink},
 };
 
 /// A source `in` whose senders wait for the result of `out`; `sync` and `out` are further settings.
 fn sync_settings(url: &str, sync: &str, out: &str) -> String {
-    format!(
-        r#"
-        [[sources]]
-        name = "in"
-        verify = "none"
-        sync = {{ destination = "out"{sync} }}
+    filtered_sync_settings(url, sync, "", out)
+}
 
-        [[routes]]
-        from = "in"
-        to = "out"
-
-        [[destinations]]
-        name = "out"
-        url = "{url}"
-        {out}
-        "#
-    )
+fn filtered_sync_settings(url: &str, sync: &str, filter: &str, out: &str) -> String {
+    let source = format!("verify = \"none\"\nsync = {{ destination = \"out\"{sync} }}");
+    let destination = format!("url = \"{url}\"\n{out}");
+    Route { source: &source, route: filter, destination: &destination }.settings()
 }
 
 async fn send(gateway: &Gateway, key: &str) -> HttpResponse {
     gateway.send_webhook("in", &[], format!(r#"{{"id":"{key}"}}"#)).await
 }
 
-fn event_of(answer: &Value) -> String {
-    answer["events"][0]["id"].as_str().unwrap().to_owned()
+fn event_of(response: &Value) -> String {
+    response["events"][0]["id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -91,10 +81,10 @@ async fn twenty_concurrent_duplicates_share_one_attempt_and_response() {
 
     let answers = racing.join_all().await;
 
-    for answer in &answers {
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        assert_eq!(answer.text(), answers[0].text());
-        assert_eq!(answer.json()["result"]["n"], 1);
+    for response in &answers {
+        assert_eq!(response.status, 200, "{}", response.text());
+        assert_eq!(response.text(), answers[0].text());
+        assert_eq!(response.json()["result"]["n"], 1);
     }
     assert_eq!(sink.requests().len(), 1);
 }
@@ -116,8 +106,8 @@ async fn resend_after_failure_is_attempted_immediately() {
     assert_eq!(delivery["attempts"], 2, "{delivery}");
     assert_eq!(sink.requests().len(), 2);
     let metrics = gateway.metrics().await;
-    for answer in ["error", "success"] {
-        let line = format!(r#"surehook_sync_answers_total{{source="in",answer="{answer}"}} 1"#);
+    for response in ["error", "success"] {
+        let line = format!(r#"surehook_sync_answers_total{{source="in",answer="{response}"}} 1"#);
         assert!(metrics.lines().any(|other| other == line), "no {line} in {metrics}");
     }
     let kinds = kinds(&gateway, &event_of(&done)).await;
@@ -182,10 +172,8 @@ async fn rejected_payload_is_answered_as_skipped_and_stays_skipped() {
 #[tokio::test]
 async fn event_matched_by_no_route_is_answered_as_skipped() {
     let sink = Sink::ok().await;
-    let settings = sync_settings(&sink.url(), "", "").replace(
-        "to = \"out\"\n\n        [[dest",
-        "to = \"out\"\n filter = '.id == \"wanted\"'\n\n        [[dest",
-    );
+    let filter = "filter = '.id == \"wanted\"'";
+    let settings = filtered_sync_settings(&sink.url(), "", filter, "");
     let gateway = Gateway::start_with(&settings).await;
 
     for _ in 0..2 {
@@ -211,11 +199,11 @@ async fn retry_after_of_destination_is_passed_to_sender() {
     let second = send(&gateway, "b").await.expect(429);
     let again = send(&gateway, "a").await.expect(429);
 
-    for answer in [first, second, again] {
-        let seconds: u64 = answer.header("retry-after").parse().unwrap();
+    for response in [first, second, again] {
+        let seconds: u64 = response.header("retry-after").parse().unwrap();
         assert!((1..=31).contains(&seconds), "{seconds}");
-        assert_eq!(answer.json()["status"], "rate_limited", "{}", answer.text());
-        assert_eq!(answer.json()["retry_after"], seconds);
+        assert_eq!(response.json()["status"], "rate_limited", "{}", response.text());
+        assert_eq!(response.json()["retry_after"], seconds);
     }
     assert_eq!(sink.requests().len(), 1);
 }
@@ -304,20 +292,12 @@ async fn heavy_kill_while_sender_waits_loses_nothing() {
 async fn heavy_waiting_senders_get_their_own_result_across_kills() {
     const SENDERS: usize = 16;
     const EACH: usize = 12;
-    let run = Arc::new(AtomicUsize::new(0));
-    let arrivals_by_run: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
-    let sink = Sink::with_script({
-        let (run, arrivals_by_run) = (Arc::clone(&run), Arc::clone(&arrivals_by_run));
-        move |_, arrival| {
-            arrivals_by_run
-                .lock()
-                .unwrap()
-                .push((arrival.id().to_owned(), run.load(Ordering::SeqCst)));
-            let reply = Reply::status(200).body(format!(r#"{{"for":"{}"}}"#, arrival.id()));
-            reply.after(Duration::from_millis(30))
-        }
+    let sink = Sink::with_script(|_, arrival| {
+        let reply = Reply::status(200).body(format!(r#"{{"for":"{}"}}"#, arrival.id()));
+        reply.after(Duration::from_millis(30))
     })
     .await;
+    let mut arrivals = ArrivalsByRun::default();
     let mut gateway = Gateway::start_with(&sync_settings(&sink.url(), "", "")).await;
     let address = Arc::new(Mutex::new(gateway.url("/in/in")));
     let mut senders = JoinSet::new();
@@ -331,7 +311,7 @@ async fn heavy_waiting_senders_get_their_own_result_across_kills() {
                 let url = address.lock().unwrap().clone();
                 // The connection broke, or the sender is asked to retry: send the same event again.
                 match client.send(Method::POST, &url, &[], body).await {
-                    Ok(answer) if answer.status == 200 => responses.push(answer.json()),
+                    Ok(response) if response.status == 200 => responses.push(response.json()),
                     Ok(_) | Err(_) => tokio::task::yield_now().await,
                 }
             }
@@ -342,7 +322,7 @@ async fn heavy_waiting_senders_get_their_own_result_across_kills() {
         sink.wait_for_requests(kills * SENDERS).await;
         gateway.kill9();
         sink.wait_until_disconnected().await;
-        run.fetch_add(1, Ordering::SeqCst);
+        arrivals.end_run(&sink);
         gateway.restart().await;
         *address.lock().unwrap() = gateway.url("/in/in");
     }
@@ -356,22 +336,20 @@ async fn heavy_waiting_senders_get_their_own_result_across_kills() {
         assert_eq!(response["result"]["for"], event_of(response).as_str(), "{response}");
     }
     assert_eq!(gateway.stats().await["total"], events.len(), "one event for each key");
-    // An event may arrive again only if a kill came before its result was recorded.
-    let arrivals = arrivals_by_run.lock().unwrap().clone();
-    let each: HashSet<_> = arrivals.iter().collect();
-    assert_eq!(each.len(), arrivals.len(), "an event arrived twice in one run");
+    arrivals.end_run(&sink);
+    arrivals.assert_none_repeated_in_one_run();
 }
 
 #[tokio::test]
 async fn invalid_sync_settings_are_rejected() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&sync_settings(&sink.url(), "", "")).await;
-    let source = |sync: Value| serde_json::json!({ "name": "s", "verify": "none", "sync": sync });
+    let source = |sync: Value| json!({ "name": "s", "verify": "none", "sync": sync });
 
     for (sync, what) in [
-        (serde_json::json!({ "destination": "out" }), "no route leads there"),
-        (serde_json::json!({ "destination": "out", "deadline": "1h" }), "deadline"),
-        (serde_json::json!({ "destination": "out", "dedline": "1s" }), "dedline"),
+        (json!({ "destination": "out" }), "no route leads there"),
+        (json!({ "destination": "out", "deadline": "1h" }), "deadline"),
+        (json!({ "destination": "out", "dedline": "1s" }), "dedline"),
     ] {
         let refused = gateway.post("/sources", &source(sync)).await.expect(422);
         assert!(refused.detail().contains(what), "{}", refused.text());
@@ -405,11 +383,11 @@ async fn cancelled_delivery_answers_waiting_sender() {
     let sink = Sink::ok().await;
     let gateway =
         Gateway::start_with(&sync_settings(&sink.url(), r#", deadline = "20s""#, "")).await;
-    gateway.post("/destinations/out/pause", &serde_json::json!({})).await.expect(200);
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     let (sending, delivery) = send_in_background(&gateway, r#"{"id":"a"}"#).await;
 
     let cancel = format!("/deliveries/{delivery}/cancel");
-    gateway.post(&cancel, &serde_json::json!({})).await.expect(200);
+    gateway.post(&cancel, &json!({})).await.expect(200);
 
     let response = sending.await.unwrap().expect(200).json();
     assert_eq!(
@@ -427,7 +405,7 @@ async fn deleted_destination_answers_waiting_sender() {
     sink.wait_for_requests(1).await;
 
     // The source must stop waiting for it before it can be deleted.
-    let plain = serde_json::json!({ "name": "in", "verify": "none" });
+    let plain = json!({ "name": "in", "verify": "none" });
     gateway.put("/sources/in", &plain).await.expect(200);
     gateway.delete("/destinations/out").await.expect(204);
 
@@ -442,7 +420,7 @@ async fn deleted_destination_answers_waiting_sender() {
 async fn damaged_body_answers_waiting_sender() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    gateway.post("/destinations/out/pause", &serde_json::json!({})).await.expect(200);
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     let body = r#"{"id":"a"}"#;
     gateway.post_accepted("in", body).await;
     gateway.terminate().await;
@@ -454,10 +432,9 @@ async fn damaged_body_answers_waiting_sender() {
     drop(file);
     gateway.restart().await;
     let (again, delivery) = send_in_background(&gateway, body).await;
-    eventually(WAIT_LIMIT, || async { (gateway.stats().await["duplicates"] == 1).then_some(()) })
-        .await;
+    gateway.wait_for_stats(WAIT_LIMIT, |stats| stats["duplicates"] == 1).await;
 
-    gateway.post("/destinations/out/resume", &serde_json::json!({})).await.expect(200);
+    gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
 
     let response = again.await.unwrap().expect(200).json();
     assert_eq!(

@@ -6,36 +6,23 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::support::{
-    gateway::Gateway,
+    gateway::{Gateway, Route},
     sink::{Reply, Sink},
 };
 
 fn settings(url: &str, transform: &str) -> String {
-    format!(
-        r#"
-        [[sources]]
-        name = "in"
-        verify = "none"
-
-        [[routes]]
-        from = "in"
-        to = "out"
-        transform = '{transform}'
-
+    let route = format!("transform = '{transform}'");
+    let destination = format!("url = \"{url}\"\nretry = {{ schedule = [\"100ms\"] }}");
+    let all = r#"
         [[routes]]
         from = "in"
         to = "all"
 
         [[destinations]]
-        name = "out"
-        url = "{url}"
-        retry = {{ schedule = ["100ms"] }}
-
-        [[destinations]]
         name = "all"
         url = "builtin:inbox"
-        "#
-    )
+        "#;
+    Route { route: &route, destination: &destination, ..Route::default() }.settings() + all
 }
 
 /// A destination whose route transforms events must never get the original.
@@ -146,9 +133,8 @@ async fn every_attempt_sends_transformed_body_and_original_is_stored() {
 }
 
 async fn change_transform(gateway: &Gateway, transform: Value) {
-    let routes = gateway.get("/routes").await.expect(200).json();
-    let all = routes["data"].as_array().unwrap();
-    let route = all.iter().find(|route| route["to"] == "out").unwrap();
+    let routes = gateway.list("/routes").await;
+    let route = routes.iter().find(|route| route["to"] == "out").unwrap();
     let id = route["id"].as_str().unwrap();
     let changed = json!({ "from": "in", "to": "out", "transform": transform });
     gateway.put(&format!("/routes/{id}"), &changed).await.expect(200);
@@ -160,9 +146,9 @@ async fn event_dropped_by_transform_is_recorded_as_not_routed() {
     let gateway = Gateway::start_with(&settings(&sink.url(), "select(.keep)")).await;
 
     let dropped = gateway.post_accepted("in", r#"{"keep":false}"#).await;
-    let kept = gateway.post_accepted("in", r#"{"keep":true}"#).await;
+    let passed = gateway.post_accepted("in", r#"{"keep":true}"#).await;
 
-    assert_eq!(sink.wait_for_requests(1).await[0].id(), kept);
+    assert_eq!(sink.wait_for_requests(1).await[0].id(), passed);
     assert_eq!(gateway.find_delivery_to(&dropped, "out").await, None);
     assert!(gateway.find_delivery_to(&dropped, "all").await.is_some());
     let timeline = gateway.event(&dropped).await["decisions"].clone();

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    WAIT_LIMIT, eventually,
     gateway::{Gateway, route_settings},
     proxy::{CREDENTIALS, Proxy},
     sink::{Reply, Sink},
@@ -518,10 +517,7 @@ async fn destination_changes_under_load_deliver_each_event_once() {
         gateway.put("/destinations/out", &destination(&sink.url(), more)).await.expect(200);
     }
 
-    eventually(WAIT_LIMIT, || async {
-        (gateway.stats().await["by_status"]["succeeded"] == events.len()).then_some(())
-    })
-    .await;
+    gateway.wait_for_count("succeeded", events.len()).await;
     let mut arrived: Vec<String> = sink.requests().iter().map(|one| one.id().to_owned()).collect();
     arrived.sort_unstable();
     events.sort_unstable();

@@ -49,9 +49,9 @@ async fn check(rows: Vec<BodyCase>) {
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let mut ids = Vec::new();
     for BodyCase { name, headers, body, key } in &rows {
-        let answer = gateway.send_webhook("in", headers, body.clone()).await;
-        assert_eq!(answer.status, 200, "row {name}: {}", answer.text());
-        let event = &answer.json()["events"][0];
+        let response = gateway.send_webhook("in", headers, body.clone()).await;
+        assert_eq!(response.status, 200, "row {name}: {}", response.text());
+        let event = &response.json()["events"][0];
         assert_eq!(event["status"], "accepted", "row {name}");
         assert_eq!(event["key"], *key, "row {name}");
         let id = event["id"].as_str().unwrap().to_owned();
@@ -193,13 +193,13 @@ async fn compressed_bodies_keep_their_key_kind_and_ordering() {
     for (source, body, keys) in [("n8n", one, vec!["k-1"]), ("list", many, vec!["k-1", "k-2"])] {
         for (coding, body) in [("gzip", gzip(body.as_bytes())), ("identity", body.into())] {
             let headers = [("content-encoding", coding)];
-            let answer = gateway.send_webhook(source, &headers, body).await.expect(200).json();
-            let events = answer["events"].as_array().unwrap();
+            let response = gateway.send_webhook(source, &headers, body).await.expect(200).json();
+            let events = response["events"].as_array().unwrap();
             let found: Vec<_> = events.iter().map(|event| event["key"].clone()).collect();
             assert_eq!(found, keys, "{source} {coding}");
             // The second request is a duplicate, whatever its encoding.
             let status = if coding == "gzip" { "accepted" } else { "duplicate" };
-            assert_eq!(answer["status"], status, "{source} {coding}");
+            assert_eq!(response["status"], status, "{source} {coding}");
             for event in events {
                 let id = event["id"].as_str().unwrap();
                 let delivery = gateway.wait_for_delivery(id, "succeeded").await;
@@ -213,7 +213,7 @@ async fn compressed_bodies_keep_their_key_kind_and_ordering() {
 // B52: the content type selects no other parser.
 #[tokio::test]
 async fn content_type_does_not_change_key_extraction() {
-    let typed = |name, kind: &'static str, body: &str, key| BodyCase {
+    let with_type = |name, kind: &'static str, body: &str, key| BodyCase {
         name,
         headers: if kind.is_empty() { Vec::new() } else { vec![("content-type", kind)] },
         body: body.as_bytes().to_vec(),
@@ -222,14 +222,14 @@ async fn content_type_does_not_change_key_extraction() {
     let form = "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\nx\r\n--b--\r\n";
     let entity = "<!DOCTYPE a [<!ENTITY x SYSTEM \"file:///etc/passwd\">]><id>&x;</id>";
     check(vec![
-        typed("B52 multipart", "multipart/form-data; boundary=b", form, json!(null)),
-        typed("B52 form", "application/x-www-form-urlencoded", "id=x", json!(null)),
-        typed("B52 XML", "text/xml", entity, json!(null)),
-        typed("B52 CBOR", "application/cbor", "\u{1}bidax", json!(null)),
-        typed("B52 none", "", r#"{"id":"none"}"#, json!("none")),
-        typed("B52 JSON as multipart", "multipart/form-data", r#"{"id":"lie"}"#, json!("lie")),
-        typed("B52 not JSON", "application/json", entity, json!(null)),
-        typed("B52 malformed", ";;;", r#"{"id":"odd"}"#, json!("odd")),
+        with_type("B52 multipart", "multipart/form-data; boundary=b", form, json!(null)),
+        with_type("B52 form", "application/x-www-form-urlencoded", "id=x", json!(null)),
+        with_type("B52 XML", "text/xml", entity, json!(null)),
+        with_type("B52 CBOR", "application/cbor", "\u{1}bidax", json!(null)),
+        with_type("B52 none", "", r#"{"id":"none"}"#, json!("none")),
+        with_type("B52 JSON as multipart", "multipart/form-data", r#"{"id":"lie"}"#, json!("lie")),
+        with_type("B52 not JSON", "application/json", entity, json!(null)),
+        with_type("B52 malformed", ";;;", r#"{"id":"odd"}"#, json!("odd")),
     ])
     .await;
 }
@@ -255,7 +255,7 @@ async fn hop_by_hop_headers_are_not_forwarded() {
     assert_eq!(arrived.header("content-length"), "2");
     assert_ne!(arrived.header("host"), "evil.example");
     let passed: Vec<&str> = arrived.headers.keys().map(http::HeaderName::as_str).collect();
-    for gone in [
+    for header in [
         "connection",
         "keep-alive",
         "transfer-encoding",
@@ -266,7 +266,7 @@ async fn hop_by_hop_headers_are_not_forwarded() {
         "proxy-authorization",
         "x-forwarded-host",
     ] {
-        assert!(!passed.contains(&gone), "{gone} was forwarded: {passed:?}");
+        assert!(!passed.contains(&header), "{header} was forwarded: {passed:?}");
     }
 }
 

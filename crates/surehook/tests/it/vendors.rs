@@ -153,10 +153,10 @@ impl LibraryCheck<'_> {
     ) {
         let before = (forwarded_sink.count(), resigned_sink.count());
         self.assert_accepted(signed, "signed");
-        let answer = send(gateway, signed).await;
+        let response = send(gateway, signed).await;
         assert!(
-            answer.status.is_success(),
-            "{self}: the gateway rejects what the library accepts: {answer:?}"
+            response.status.is_success(),
+            "{self}: the gateway rejects what the library accepts: {response:?}"
         );
 
         let events = delivered_bodies(self.preset, signed);
@@ -187,14 +187,14 @@ impl LibraryCheck<'_> {
         for (what, changed) in all {
             let taken = self.libraries.verify(self.vendor, &vendor_secret(self.vendor), changed);
             assert!(taken.is_err(), "{self}: accepts a changed {what}");
-            let answer = send(gateway, changed).await;
+            let response = send(gateway, changed).await;
             let refusal = match provider::find(self.preset).unwrap().on_refusal() {
                 RefusalPolicy::Unauthorized | RefusalPolicy::Keep => 401,
                 RefusalPolicy::Quarantine => 503,
             };
             assert_eq!(
-                answer.status, refusal,
-                "{self}: the gateway accepts a changed {what}: {answer:?}"
+                response.status, refusal,
+                "{self}: the gateway accepts a changed {what}: {response:?}"
             );
         }
     }

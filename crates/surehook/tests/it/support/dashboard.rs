@@ -24,8 +24,8 @@ impl<'g> DashboardClient<'g> {
     /// Signs in with any API token.
     pub(crate) async fn with_token(gateway: &'g Gateway, token: &str) -> Self {
         let form = format!("token={token}");
-        let answer = gateway.request(Method::POST, "/login", &HEADERS, form).await.expect(303);
-        let cookie = answer.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
+        let response = gateway.request(Method::POST, "/login", &HEADERS, form).await.expect(303);
+        let cookie = response.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
         Self { gateway, cookie }
     }
 
@@ -55,12 +55,12 @@ impl<'g> DashboardClient<'g> {
     async fn send(&self, method: Method, path: &str, body: &str) -> DashboardPage {
         let mut headers = HEADERS.to_vec();
         headers.push(("cookie", self.cookie.as_bytes()));
-        let answer = self.gateway.request(method, path, &headers, body.to_owned()).await;
-        let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
+        let response = self.gateway.request(method, path, &headers, body.to_owned()).await;
+        let location = response.headers.get("location").and_then(|value| value.to_str().ok());
         DashboardPage {
-            status: answer.status.as_u16(),
+            status: response.status.as_u16(),
             location: location.map(str::to_owned),
-            html: answer.text(),
+            html: response.text(),
         }
     }
 }

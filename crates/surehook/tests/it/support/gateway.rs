@@ -1,6 +1,6 @@
 //! A separate gateway for each test: `surehook serve` on a free port in a temporary folder.
 
-use std::{net::SocketAddr, path::Path, process::ExitStatus};
+use std::{net::SocketAddr, path::Path, process::ExitStatus, time::Duration};
 
 use bytes::Bytes;
 use http::Method;
@@ -22,22 +22,43 @@ pub(crate) const TOKEN: &str = "test-admin-token-0123456789";
 /// Settings with an unverified source `in` routed to a destination `out`; `more` is added to the
 /// destination.
 pub(crate) fn route_settings(url: &str, more: &str) -> String {
-    format!(
-        r#"
-        [[sources]]
-        name = "in"
-        verify = "none"
+    Route { destination: &format!("url = \"{url}\"\n{more}"), ..Route::default() }.settings()
+}
 
-        [[routes]]
-        from = "in"
-        to = "out"
+/// A source `in` routed to a destination `out`; each field is added to its part of the settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route<'a> {
+    pub(crate) source: &'a str,
+    pub(crate) route: &'a str,
+    pub(crate) destination: &'a str,
+}
 
-        [[destinations]]
-        name = "out"
-        url = "{url}"
-        {more}
-        "#
-    )
+impl Default for Route<'_> {
+    fn default() -> Self {
+        Self { source: "verify = \"none\"", route: "", destination: "" }
+    }
+}
+
+impl Route<'_> {
+    pub(crate) fn settings(&self) -> String {
+        let Self { source, route, destination } = self;
+        format!(
+            r#"
+            [[sources]]
+            name = "in"
+            {source}
+
+            [[routes]]
+            from = "in"
+            to = "out"
+            {route}
+
+            [[destinations]]
+            name = "out"
+            {destination}
+            "#
+        )
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -156,8 +177,8 @@ impl Gateway {
 
     async fn wait_until_ready(&self) {
         eventually(WAIT_LIMIT, || async {
-            let answer = self.client.send(Method::GET, &self.url("/readyz"), &[], "").await;
-            answer.ok().filter(|answer| answer.status == 200).map(drop)
+            let response = self.client.send(Method::GET, &self.url("/readyz"), &[], "").await;
+            response.ok().filter(|response| response.status == 200).map(drop)
         })
         .await;
     }
@@ -226,11 +247,7 @@ impl Gateway {
 
     /// Runs a CLI command against this gateway.
     pub(crate) async fn cli(&self, args: &[&str]) -> CommandOutput {
-        let env = [
-            ("SUREHOOK_SERVER".to_owned(), self.url("")),
-            ("SUREHOOK_TOKEN".to_owned(), self.token.clone()),
-        ];
-        run_surehook(self.folder.path(), args, &env).await
+        self.cli_as(&self.token, args).await
     }
 
     /// Like [`Self::cli`], with another token.
@@ -326,13 +343,50 @@ impl Gateway {
 
     /// Sends a webhook, asserts that it is accepted and returns the event id.
     pub(crate) async fn post_accepted(&self, source: &str, body: impl Into<Bytes>) -> String {
-        let answer = self.send_webhook(source, &[], body).await.expect(200);
-        assert_eq!(answer.json()["status"], "accepted", "{}", answer.text());
-        answer.event_id()
+        let response = self.send_webhook(source, &[], body).await.expect(200);
+        assert_eq!(response.json()["status"], "accepted", "{}", response.text());
+        response.event_id()
+    }
+
+    /// Reads the rows of a list.
+    pub(crate) async fn list(&self, path: &str) -> Vec<Value> {
+        let Value::Array(rows) = self.get(path).await.expect(200).json()["data"].take() else {
+            panic!("{path} is not a list")
+        };
+        rows
+    }
+
+    /// Reads the delivery state of a destination.
+    pub(crate) async fn destination_state(&self, name: &str) -> Value {
+        self.get(&format!("/destinations/{name}")).await.expect(200).json()["state"].take()
     }
 
     pub(crate) async fn stats(&self) -> Value {
         self.get("/stats").await.expect(200).json()
+    }
+
+    /// Waits until the totals fulfil a condition and returns them.
+    pub(crate) async fn wait_for_stats(
+        &self,
+        deadline: Duration,
+        is_met: impl Fn(&Value) -> bool,
+    ) -> Value {
+        eventually(deadline, || async { Some(self.stats().await).filter(&is_met) }).await
+    }
+
+    /// Waits until this many deliveries have a status.
+    pub(crate) async fn wait_for_count(&self, status: &str, count: usize) {
+        self.wait_for_stats(WAIT_LIMIT, |stats| stats["by_status"][status] == count).await;
+    }
+
+    /// Waits until no delivery is left to attempt.
+    pub(crate) async fn wait_until_idle(&self) {
+        let is_idle = |stats: &Value| {
+            ["pending", "in_flight", "scheduled"]
+                .iter()
+                .all(|status| stats["by_status"][status] == 0)
+        };
+        self.wait_for_stats(WAIT_LIMIT, is_idle).await;
     }
 
     pub(crate) async fn metrics(&self) -> String {
@@ -360,8 +414,8 @@ impl Gateway {
     pub(crate) async fn find_delivery_to(&self, event: &str, destination: &str) -> Option<String> {
         let event = self.event(event).await;
         let all = event["deliveries"].as_array().unwrap();
-        let found = all.iter().rev().find(|delivery| delivery["destination"] == destination);
-        found.map(|delivery| delivery["id"].as_str().unwrap().to_owned())
+        let newest = all.iter().rev().find(|delivery| delivery["destination"] == destination);
+        newest.map(|delivery| delivery["id"].as_str().unwrap().to_owned())
     }
 
     /// Waits until a delivery has this status and returns it with its attempts.

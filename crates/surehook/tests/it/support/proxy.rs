@@ -24,7 +24,7 @@ pub(crate) const CREDENTIALS: &str = "proxy%20user:canary%3Ap%40ss";
 #[derive(Debug)]
 pub(crate) struct Proxy {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    targets: Arc<Mutex<Vec<String>>>,
     accepting: JoinHandle<()>,
 }
 
@@ -32,17 +32,17 @@ impl Proxy {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let kept = Arc::clone(&asked);
+        let targets: Arc<Mutex<Vec<String>>> = Arc::default();
+        let recorded = Arc::clone(&targets);
         let accepting = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let kept = Arc::clone(&kept);
+                let recorded = Arc::clone(&recorded);
                 // A client that disconnects ends only its own connection.
-                tokio::spawn(async move { serve(stream, &kept).await.ok() });
+                tokio::spawn(async move { serve(stream, &recorded).await.ok() });
             }
         });
-        Self { address, asked, accepting }
+        Self { address, targets, accepting }
     }
 
     /// The proxy URL with valid credentials.
@@ -56,7 +56,7 @@ impl Proxy {
 
     /// The requested targets in order.
     pub(crate) fn received_requests(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        self.targets.lock().unwrap().clone()
     }
 }
 
@@ -66,13 +66,13 @@ impl Drop for Proxy {
     }
 }
 
-async fn serve(mut client: TcpStream, asked: &Mutex<Vec<String>>) -> io::Result<()> {
+async fn serve(mut client: TcpStream, targets: &Mutex<Vec<String>>) -> io::Result<()> {
     let mut first = [0];
     client.peek(&mut first).await?;
-    if first == [5] { socks(&mut client, asked).await } else { http(&mut client, asked).await }
+    if first == [5] { socks(&mut client, targets).await } else { http(&mut client, targets).await }
 }
 
-async fn http(client: &mut TcpStream, asked: &Mutex<Vec<String>>) -> io::Result<()> {
+async fn http(client: &mut TcpStream, targets: &Mutex<Vec<String>>) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(client.read_u8().await?);
@@ -81,7 +81,7 @@ async fn http(client: &mut TcpStream, asked: &Mutex<Vec<String>>) -> io::Result<
     let (line, rest) = head.split_once("\r\n").unwrap();
     let mut words = line.split(' ');
     let (method, target) = (words.next().unwrap(), words.next().unwrap());
-    asked.lock().unwrap().push(format!("{method} {target}"));
+    targets.lock().unwrap().push(format!("{method} {target}"));
     let proof = format!("Basic {}", BASE64.encode(format!("{USER}:{PASSWORD}").as_bytes()));
     let authorization = rest.lines().find_map(|line| line.strip_prefix("proxy-authorization: "));
     if authorization != Some(&proof) {
@@ -104,7 +104,7 @@ async fn http(client: &mut TcpStream, asked: &Mutex<Vec<String>>) -> io::Result<
     copy_bidirectional(client, &mut server).await.map(drop)
 }
 
-async fn socks(client: &mut TcpStream, asked: &Mutex<Vec<String>>) -> io::Result<()> {
+async fn socks(client: &mut TcpStream, targets: &Mutex<Vec<String>>) -> io::Result<()> {
     let methods = read_counted(client, 1).await?;
     if !methods.contains(&2) {
         return client.write_all(&[5, 0xff]).await;
@@ -113,7 +113,7 @@ async fn socks(client: &mut TcpStream, asked: &Mutex<Vec<String>>) -> io::Result
     let user = read_counted(client, 1).await?;
     let password = read_counted(client, 0).await?;
     if user != USER.as_bytes() || password != PASSWORD.as_bytes() {
-        asked.lock().unwrap().push("SOCKS without the right password".to_owned());
+        targets.lock().unwrap().push("SOCKS without the right password".to_owned());
         return client.write_all(&[1, 1]).await;
     }
     client.write_all(&[1, 0]).await?;
@@ -125,7 +125,7 @@ async fn socks(client: &mut TcpStream, asked: &Mutex<Vec<String>>) -> io::Result
         other => panic!("asked for an address of type {other}"),
     };
     let port = client.read_u16().await?;
-    asked.lock().unwrap().push(format!("SOCKS {kind} {host}:{port}"));
+    targets.lock().unwrap().push(format!("SOCKS {kind} {host}:{port}"));
     let server = TcpStream::connect((host, port)).await;
     let reply = if server.is_ok() { 0 } else { 5 };
     client.write_all(&[5, reply, 0, 1, 0, 0, 0, 0, 0, 0]).await?;

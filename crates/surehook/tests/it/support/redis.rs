@@ -125,8 +125,8 @@ impl TestRedis {
         database: u32,
         stream: &str,
     ) -> Vec<Vec<(String, Vec<u8>)>> {
-        let found = self.run_command_in(database, &["XRANGE", stream, "-", "+"]).await;
-        let entries: Vec<(String, Vec<Vec<u8>>)> = redis::from_redis_value(found).unwrap();
+        let range = self.run_command_in(database, &["XRANGE", stream, "-", "+"]).await;
+        let entries: Vec<(String, Vec<Vec<u8>>)> = redis::from_redis_value(range).unwrap();
         let fields = |fields: Vec<Vec<u8>>| {
             fields
                 .chunks(2)
@@ -135,9 +135,7 @@ impl TestRedis {
         };
         entries.into_iter().map(|(_, all)| fields(all)).collect()
     }
-}
 
-impl TestRedis {
     /// Counts the connections whose last command was `XADD`.
     pub(crate) async fn count_xadd_connections(&self) -> usize {
         let clients: String =

@@ -1,6 +1,7 @@
 //! A destination inside the test: replies as scripted and records every request.
 
 use std::{
+    collections::HashSet,
     convert::Infallible,
     net::SocketAddr,
     sync::{
@@ -176,6 +177,35 @@ impl Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         self.accepting.abort();
+    }
+}
+
+/// The events that arrived in each run of a gateway that is killed and restarted.
+#[derive(Debug, Default)]
+pub(crate) struct ArrivalsByRun {
+    runs: Vec<Vec<String>>,
+}
+
+impl ArrivalsByRun {
+    /// Assigns everything that arrived since the last call to the run that has just ended.
+    pub(crate) fn end_run(&mut self, sink: &Sink) {
+        let earlier = self.runs.iter().map(Vec::len).sum();
+        let new = sink.requests().into_iter().skip(earlier);
+        self.runs.push(new.map(|arrival| arrival.id().to_owned()).collect());
+    }
+
+    /// An event may arrive again only if a kill came before its result was recorded.
+    #[track_caller]
+    pub(crate) fn assert_none_repeated_in_one_run(&self) {
+        for run in &self.runs {
+            let distinct: HashSet<&String> = run.iter().collect();
+            assert_eq!(distinct.len(), run.len(), "an event arrived twice in one run");
+        }
+    }
+
+    /// The distinct events of all runs.
+    pub(crate) fn events(&self) -> HashSet<String> {
+        self.runs.iter().flatten().cloned().collect()
     }
 }
 

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    gateway::Gateway,
+    gateway::{Gateway, Route},
     sink::{Reply, Sink},
 };
 
@@ -50,25 +50,13 @@ fn number_in(text: &str) -> usize {
 /// Settings with a source `in` that takes keys and kinds from the body, and a destination `out`, such
 /// as [`start_hostile_destination`], where the first rejection is final.
 pub(crate) fn xss_settings(destination: &Sink) -> String {
-    format!(
-        r#"
-        [[sources]]
-        name = "in"
+    let source = r#"
         verify = "none"
         keys = ["pointer:/key"]
         kinds = ["pointer:/kind"]
-
-        [[routes]]
-        from = "in"
-        to = "out"
-
-        [[destinations]]
-        name = "out"
-        url = "{}"
-        retry = {{ max_attempts = 1 }}
-        "#,
-        destination.url()
-    )
+        "#;
+    let destination = format!("url = \"{}\"\nretry = {{ max_attempts = 1 }}", destination.url());
+    Route { source, route: "", destination: &destination }.settings()
 }
 
 /// Starts a destination that rejects everything, with one payload after the other in headers and body.
@@ -103,8 +91,8 @@ pub(crate) async fn post_all_payloads(gateway: &Gateway) -> Vec<String> {
                 ("user-agent", header.as_bytes()),
                 ("x-payload", header.as_bytes()),
             ];
-            let answer = gateway.request(http::Method::POST, &path, &headers, body).await;
-            events.push(answer.expect(200).event_id());
+            let response = gateway.request(http::Method::POST, &path, &headers, body).await;
+            events.push(response.expect(200).event_id());
         }
     }
     events

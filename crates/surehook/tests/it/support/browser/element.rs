@@ -63,8 +63,8 @@ impl Browser {
     /// The text of the first matching element.
     #[track_caller]
     pub(crate) fn text(&self, css: &str) -> impl Future<Output = String> {
-        let asked = self.act(css, "GET", "/text", Value::Null);
-        async { asked.await.as_str().unwrap().to_owned() }
+        let request = self.act(css, "GET", "/text", Value::Null);
+        async { request.await.as_str().unwrap().to_owned() }
     }
 
     /// Clicks the first matching element as soon as it can be clicked.
@@ -77,8 +77,8 @@ impl Browser {
     /// Types into the first matching field, after its current text.
     #[track_caller]
     pub(crate) fn type_into(&self, css: &str, text: &str) -> impl Future<Output = ()> {
-        let typed = self.act(css, "POST", "/value", json!({ "text": text }));
-        async { drop(typed.await) }
+        let typing = self.act(css, "POST", "/value", json!({ "text": text }));
+        async { drop(typing.await) }
     }
 
     /// Empties a field.

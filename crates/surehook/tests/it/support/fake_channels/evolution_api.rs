@@ -52,9 +52,9 @@ impl EvolutionApi {
         let webhook = json!({ "enabled": true, "url": "https://hooks.test/in/evolution" });
         let instance = ApiInstance { state: "open", webhook, proxy: Value::Null };
         let instance = Arc::new(Mutex::new(instance));
-        let (messages, kept) = (Arc::clone(&fake_channel), Arc::clone(&instance));
+        let (messages, shared) = (Arc::clone(&fake_channel), Arc::clone(&instance));
         let sink = Sink::with_script(move |_, request| {
-            handle_request(&messages, &mut kept.lock().unwrap(), request).unwrap_or_else(
+            handle_request(&messages, &mut shared.lock().unwrap(), request).unwrap_or_else(
                 |(status, message)| json_reply(status, &api_error(status, &message)),
             )
         });

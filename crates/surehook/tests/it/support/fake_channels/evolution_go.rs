@@ -63,9 +63,9 @@ impl EvolutionGo {
             logged_in: true,
             proxy: None,
         }));
-        let (messages, kept) = (Arc::clone(&fake_channel), Arc::clone(&instance));
+        let (messages, shared) = (Arc::clone(&fake_channel), Arc::clone(&instance));
         let sink = Sink::with_script(move |_, request| {
-            handle_request(&messages, &mut kept.lock().unwrap(), request)
+            handle_request(&messages, &mut shared.lock().unwrap(), request)
                 .unwrap_or_else(|(status, text)| json_reply(status, &go_error(text)))
         });
         Self { sink: sink.await, fake_channel, instance }

@@ -4,9 +4,7 @@
 
 use std::{fmt, str::FromStr};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use surehook_types::{ids::TokenId, time::Timestamp};
+use surehook_types::{ids::TokenId, time::Timestamp, word_enum};
 
 /// The SHA-256 of a token.
 pub type TokenHash = [u8; 32];
@@ -14,30 +12,15 @@ pub type TokenHash = [u8; 32];
 /// The longest name of a token, in bytes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 100;
 
-/// What a token may do. Ordered: each role includes the permissions of the ones before it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Reads everything, changes nothing.
-    Viewer,
-    /// May also replay, pause and cancel deliveries. Configures nothing.
-    Operator,
-    /// May do everything.
-    Admin,
-}
-
-impl Role {
-    /// Fewest permissions first.
-    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
+word_enum! {
+    /// What a token may do. Ordered: each role includes the permissions of the ones before it.
+    pub enum Role {
+        /// Reads everything, changes nothing.
+        Viewer = "viewer",
+        /// May also replay, pause and cancel deliveries. Configures nothing.
+        Operator = "operator",
+        /// May do everything.
+        Admin = "admin",
     }
 }
 
@@ -55,8 +38,7 @@ impl FromStr for Role {
     type Err = ParseRoleError;
 
     fn from_str(text: &str) -> Result<Self, ParseRoleError> {
-        let known = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        known.ok_or_else(|| ParseRoleError(text.to_owned()))
+        Self::parse(text).ok_or_else(|| ParseRoleError(text.to_owned()))
     }
 }
 

@@ -11,6 +11,7 @@ use surehook_types::{
     ids::{DeliveryId, EventId},
     name::Name,
     time::Timestamp,
+    word_enum,
 };
 
 /// Decisions made while an event was received.
@@ -96,78 +97,37 @@ pub fn read_unrouted(text: &str) -> Option<Vec<UnroutedRoute>> {
     Some(unrouted)
 }
 
-/// What happened to an event after it was received. Attempts have their own rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EventDecisionKind {
-    /// A duplicate arrived while all deliveries were dead: a new delivery replaces this one.
-    Revived,
-    /// A user replayed it: a new delivery replaces this one.
-    Replayed,
-    /// Cancelled by a user or because the destination was deleted.
-    Cancelled,
-    /// The claim was not renewed in time; the delivery is due again.
-    LeaseExpired,
-    /// The process ended during an attempt; the delivery is due again.
-    Recovered,
-    /// The sender retried and waits for the result, so the next attempt was brought forward.
-    BroughtForward,
-    /// The sender that waited for the result was answered.
-    Answered,
-    /// The result of an attempt is unknown; its recorded crash outcome applies.
-    OutcomeUnknown,
-    /// A status update confirmed the delivery.
-    Confirmed,
-    /// A status update reported that the delivery failed.
-    Refuted,
-    /// The stored body is missing or damaged; the delivery was given up.
-    Damaged,
-    /// A duplicate of this event was delivered anyway, as an event of its own.
-    DeliveredAnyway,
-    /// This event was created from a duplicate that was delivered anyway.
-    NotADuplicate,
-    /// A user revealed masked values.
-    Revealed,
-}
-
-impl EventDecisionKind {
-    pub const ALL: [Self; 14] = [
-        Self::Revived,
-        Self::Replayed,
-        Self::Cancelled,
-        Self::LeaseExpired,
-        Self::Recovered,
-        Self::BroughtForward,
-        Self::Answered,
-        Self::OutcomeUnknown,
-        Self::Confirmed,
-        Self::Refuted,
-        Self::Damaged,
-        Self::DeliveredAnyway,
-        Self::NotADuplicate,
-        Self::Revealed,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Revived => "revived",
-            Self::Replayed => "replayed",
-            Self::Cancelled => "cancelled",
-            Self::LeaseExpired => "lease_expired",
-            Self::Recovered => "recovered",
-            Self::BroughtForward => "hastened",
-            Self::Answered => "answered",
-            Self::OutcomeUnknown => "unheard",
-            Self::Confirmed => "confirmed",
-            Self::Refuted => "refuted",
-            Self::Damaged => "damaged",
-            Self::DeliveredAnyway => "delivered_anyway",
-            Self::NotADuplicate => "not_a_duplicate_of",
-            Self::Revealed => "revealed",
-        }
-    }
-
-    pub fn parse(code: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == code)
+word_enum! {
+    /// What happened to an event after it was received. Attempts have their own rows.
+    pub enum EventDecisionKind {
+        /// A duplicate arrived while all deliveries were dead: a new delivery replaces this one.
+        Revived = "revived",
+        /// A user replayed it: a new delivery replaces this one.
+        Replayed = "replayed",
+        /// Cancelled by a user or because the destination was deleted.
+        Cancelled = "cancelled",
+        /// The claim was not renewed in time; the delivery is due again.
+        LeaseExpired = "lease_expired",
+        /// The process ended during an attempt; the delivery is due again.
+        Recovered = "recovered",
+        /// The sender retried and waits for the result, so the next attempt was brought forward.
+        BroughtForward = "hastened",
+        /// The sender that waited for the result was answered.
+        Answered = "answered",
+        /// The result of an attempt is unknown; its recorded crash outcome applies.
+        OutcomeUnknown = "unheard",
+        /// A status update confirmed the delivery.
+        Confirmed = "confirmed",
+        /// A status update reported that the delivery failed.
+        Refuted = "refuted",
+        /// The stored body is missing or damaged; the delivery was given up.
+        Damaged = "damaged",
+        /// A duplicate of this event was delivered anyway, as an event of its own.
+        DeliveredAnyway = "delivered_anyway",
+        /// This event was created from a duplicate that was delivered anyway.
+        NotADuplicate = "not_a_duplicate_of",
+        /// A user revealed masked values.
+        Revealed = "revealed",
     }
 }
 

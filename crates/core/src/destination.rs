@@ -35,7 +35,8 @@ use surehook_retry::{
 use surehook_types::{
     ids::DestinationId,
     name::Name,
-    secret::{SecretError, SecretRef},
+    object,
+    secret::{Env, SecretError, SecretRef},
     time::HumanDuration,
 };
 use surehook_webhooks::{
@@ -77,32 +78,16 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Account that messages are sent from.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "surehook_types::object::optional"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub account: Option<AccountSpec>,
     /// Sending limits and policies for messages.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "surehook_types::object::optional"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub sending: Option<Box<SendingSpec>>,
     /// Program to run, for the kind `exec`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "surehook_types::object::optional"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub exec: Option<Box<ExecSpec>>,
     /// Stream to append to, for the kind `redis-stream`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "surehook_types::object::optional"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub stream: Option<Box<StreamSpec>>,
     /// Retry policy: `quick`, `short`, `standard`, or custom values.
     #[serde(default)]
@@ -118,11 +103,7 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<HumanDuration>,
     /// Ordered delivery: which deliveries are sent one after the other.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "surehook_types::object::optional"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub order: Option<OrderingSpec>,
     /// Circuit breaker after repeated failures, or `off`.
     #[serde(default, skip_serializing_if = "is_default_circuit")]
@@ -141,11 +122,7 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signing_secrets: Vec<SecretRef>,
     /// Signs each request in the format of a provider.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "surehook_types::object::optional"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub sign_as: Option<SignAsSpec>,
     /// Authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,18 +131,10 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<SecretRef>,
     /// Trusted certificates and client certificate.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "surehook_types::object::optional"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub tls: Option<Box<TlsSpec>>,
     /// Status rules that take precedence over the default classification; the first match decides.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "surehook_types::object::each"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "object::each")]
     #[schemars(length(max = STATUS_RULES_MAX))]
     pub rules: Vec<StatusRule>,
 }
@@ -313,7 +282,7 @@ impl DestinationSpec {
     pub fn build(
         &self,
         id: DestinationId,
-        env: &dyn Fn(&str) -> Option<String>,
+        env: Env<'_>,
     ) -> Result<Destination, DestinationSpecError> {
         self.check_inbox()?;
         self.check_kind()?;
@@ -335,7 +304,7 @@ impl DestinationSpec {
             sign_as: self.build_signer(&headers, env)?,
             headers,
             signing: self.build_signing_secrets(env)?,
-            auth: self.build_auth(env)?,
+            auth: self.auth.as_ref().map(|auth| auth.build(env)).transpose()?,
             proxy: self.build_proxy(env)?,
             tls: self.tls.as_ref().map(|tls| tls.build(env)).transpose()?,
             rules: StatusRules::new(&self.rules)?,
@@ -364,10 +333,7 @@ impl DestinationSpec {
         })
     }
 
-    fn build_transport(
-        &self,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Transport, DestinationSpecError> {
+    fn build_transport(&self, env: Env<'_>) -> Result<Transport, DestinationSpecError> {
         let missing = |field| DestinationSpecError::Missing(field, self.kind.as_str());
         match (self.kind.family(), self.kind.channel()) {
             (DestinationFamily::Program, _) => {
@@ -406,12 +372,12 @@ impl DestinationSpec {
 
     /// Rejects connection settings of the inbox, which is not called over the network.
     fn check_inbox(&self) -> Result<(), DestinationSpecError> {
-        let set = [
+        let fields = [
             ("auth", self.auth.is_some()),
             ("proxy", self.proxy.is_some()),
             ("tls", self.tls.is_some()),
         ];
-        match set.into_iter().find(|(_, is_set)| *is_set && self.url == BUILTIN_INBOX) {
+        match fields.into_iter().find(|(_, is_set)| *is_set && self.url == BUILTIN_INBOX) {
             Some((field, _)) => Err(DestinationSpecError::NotForInbox(field)),
             None => Ok(()),
         }
@@ -419,41 +385,20 @@ impl DestinationSpec {
 
     /// Rejects settings of other kinds, which would silently have no effect.
     fn check_kind(&self) -> Result<(), DestinationSpecError> {
-        const WEBHOOK: &[DestinationFamily] = &[DestinationFamily::Webhook];
-        const SERVICE: &[DestinationFamily] = &[DestinationFamily::Channel];
-        let fields = [
-            (
-                "url",
-                !self.url.is_empty(),
-                &[
-                    DestinationFamily::Webhook,
-                    DestinationFamily::Channel,
-                    DestinationFamily::Stream,
-                ][..],
-            ),
-            ("account", self.account.is_some(), SERVICE),
-            ("sending", self.sending.is_some(), SERVICE),
-            ("exec", self.exec.is_some(), &[DestinationFamily::Program]),
-            ("stream", self.stream.is_some(), &[DestinationFamily::Stream]),
-            ("headers", !self.headers.is_empty(), WEBHOOK),
-            ("signing_secrets", !self.signing_secrets.is_empty(), WEBHOOK),
-            ("sign_as", self.sign_as.is_some(), WEBHOOK),
-            ("rules", !self.rules.is_empty(), WEBHOOK),
-            ("auth", self.auth.is_some(), &[DestinationFamily::Webhook, DestinationFamily::Stream]),
-            (
-                "proxy",
-                self.proxy.is_some(),
-                &[DestinationFamily::Webhook, DestinationFamily::Channel],
-            ),
-            (
-                "tls",
-                self.tls.is_some(),
-                &[
-                    DestinationFamily::Webhook,
-                    DestinationFamily::Channel,
-                    DestinationFamily::Stream,
-                ],
-            ),
+        use DestinationFamily::{Channel, Program, Stream, Webhook};
+        let fields: [(_, _, &[DestinationFamily]); 12] = [
+            ("url", !self.url.is_empty(), &[Webhook, Channel, Stream]),
+            ("account", self.account.is_some(), &[Channel]),
+            ("sending", self.sending.is_some(), &[Channel]),
+            ("exec", self.exec.is_some(), &[Program]),
+            ("stream", self.stream.is_some(), &[Stream]),
+            ("headers", !self.headers.is_empty(), &[Webhook]),
+            ("signing_secrets", !self.signing_secrets.is_empty(), &[Webhook]),
+            ("sign_as", self.sign_as.is_some(), &[Webhook]),
+            ("rules", !self.rules.is_empty(), &[Webhook]),
+            ("auth", self.auth.is_some(), &[Webhook, Stream]),
+            ("proxy", self.proxy.is_some(), &[Webhook, Channel]),
+            ("tls", self.tls.is_some(), &[Webhook, Channel, Stream]),
         ];
         let family = self.kind.family();
         match fields.iter().find(|(_, is_set, families)| *is_set && !families.contains(&family)) {
@@ -464,7 +409,7 @@ impl DestinationSpec {
 
     fn build_headers(
         &self,
-        env: &dyn Fn(&str) -> Option<String>,
+        env: Env<'_>,
     ) -> Result<Vec<(HeaderName, HeaderValueSource)>, DestinationSpecError> {
         let mut headers: Vec<(HeaderName, HeaderValueSource)> =
             Vec::with_capacity(self.headers.len());
@@ -491,7 +436,7 @@ impl DestinationSpec {
     fn build_signer(
         &self,
         headers: &[(HeaderName, HeaderValueSource)],
-        env: &dyn Fn(&str) -> Option<String>,
+        env: Env<'_>,
     ) -> Result<Option<ProviderSigner>, DestinationSpecError> {
         let Some(spec) = &self.sign_as else { return Ok(None) };
         let signer = spec.build(&self.url, env)?;
@@ -505,17 +450,7 @@ impl DestinationSpec {
         Ok(Some(signer))
     }
 
-    fn build_auth(
-        &self,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<AuthConfig>, DestinationSpecError> {
-        Ok(self.auth.as_ref().map(|auth| auth.build(env)).transpose()?)
-    }
-
-    fn build_proxy(
-        &self,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Proxy>, DestinationSpecError> {
+    fn build_proxy(&self, env: Env<'_>) -> Result<Option<Proxy>, DestinationSpecError> {
         let Some(proxy) = &self.proxy else { return Ok(None) };
         let url = proxy.resolve(env).map_err(ProxySpecError::Secret)?;
         let url = std::str::from_utf8(url.expose()).map_err(|_| ProxySpecError::Syntax)?;
@@ -524,7 +459,7 @@ impl DestinationSpec {
 
     fn build_signing_secrets(
         &self,
-        env: &dyn Fn(&str) -> Option<String>,
+        env: Env<'_>,
     ) -> Result<Vec<SigningSecret>, DestinationSpecError> {
         self.signing_secrets
             .iter()

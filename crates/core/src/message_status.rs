@@ -5,12 +5,10 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use surehook_messaging::{ChannelResponse, meta_errors, sender::parse_send_id};
 use surehook_retry::{DeadReason, FailureClass};
-use surehook_types::time::Timestamp;
+use surehook_types::{time::Timestamp, word_enum};
 use surehook_webhooks::{
     attribute::AttributeName,
     provider::{EventPart, MessageStatusUpdate},
@@ -27,54 +25,23 @@ const STATUS_KIND_PREFIX: &str = "status.";
 /// Retry delay of a failed message whose error code asks for no other.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The status of a message.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum MessageStatus {
-    /// Stored, not attempted yet.
-    Accepted,
-    /// Being sent, or waiting for a retry.
-    Sending,
-    /// Accepted by the service.
-    Sent,
-    /// Delivered to the recipient.
-    Delivered,
-    /// Read or played by the recipient.
-    Read,
-    /// Not delivered, and not retried.
-    Failed,
-    /// Cancelled by a user.
-    Cancelled,
-}
-
-impl MessageStatus {
-    /// All statuses, in the order in which a message passes them.
-    pub const ALL: [Self; 7] = [
-        Self::Accepted,
-        Self::Sending,
-        Self::Sent,
-        Self::Delivered,
-        Self::Read,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Sending => "sending",
-            Self::Sent => "sent",
-            Self::Delivered => "delivered",
-            Self::Read => "read",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == word)
+word_enum! {
+    /// The status of a message.
+    pub enum MessageStatus {
+        /// Stored, not attempted yet.
+        Accepted = "accepted",
+        /// Being sent, or waiting for a retry.
+        Sending = "sending",
+        /// Accepted by the service.
+        Sent = "sent",
+        /// Delivered to the recipient.
+        Delivered = "delivered",
+        /// Read or played by the recipient.
+        Read = "read",
+        /// Not delivered, and not retried.
+        Failed = "failed",
+        /// Cancelled by a user.
+        Cancelled = "cancelled",
     }
 }
 

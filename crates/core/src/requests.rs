@@ -8,32 +8,18 @@ use std::{fmt, str::FromStr};
 use surehook_types::{
     ids::{EventId, RequestId, SourceId},
     time::Timestamp,
+    word_enum,
 };
 
 use crate::refused::RefusedRequest;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestOutcome {
-    /// At least one of its events was new.
-    Accepted,
-    /// All of its events had been received before.
-    Duplicate,
-    Refused,
-}
-
-impl RequestOutcome {
-    pub const ALL: [Self; 3] = [Self::Accepted, Self::Duplicate, Self::Refused];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Duplicate => "duplicate",
-            Self::Refused => "refused",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
+word_enum! {
+    pub enum RequestOutcome {
+        /// At least one of its events was new.
+        Accepted = "accepted",
+        /// All of its events had been received before.
+        Duplicate = "duplicate",
+        Refused = "refused",
     }
 }
 

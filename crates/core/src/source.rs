@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use surehook_types::{
     ids::SourceId,
     name::Name,
+    object,
     redact::{SecretNames, SecretNamesSpecError},
-    secret::{Secret, SecretError, SecretRef},
+    secret::{Env, Secret, SecretError, SecretRef},
     time::HumanDuration,
 };
 use surehook_webhooks::{
@@ -80,11 +81,7 @@ pub struct SourceSpec {
     #[schemars(range(min = 1, max = BODY_BYTES_CEILING))]
     pub max_body_bytes: Option<usize>,
     /// Synchronous delivery: the sender waits for the answer of one destination.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "surehook_types::object::optional"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub sync: Option<SyncSpec>,
     /// What happens to a request that fails verification; the provider's default when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,7 +101,7 @@ pub struct SourceSpec {
     #[serde(
         default,
         skip_serializing_if = "RetentionSpec::is_empty",
-        deserialize_with = "surehook_types::object::required"
+        deserialize_with = "object::required"
     )]
     pub retention: RetentionSpec,
     /// Whether requests are accepted.
@@ -248,11 +245,7 @@ impl SourceSpec {
     }
 
     /// Resolves the secrets through `env` and compiles the rules.
-    pub fn build(
-        &self,
-        id: SourceId,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Source, SourceSpecError> {
+    pub fn build(&self, id: SourceId, env: Env<'_>) -> Result<Source, SourceSpecError> {
         let provider = match self.is_outbox() {
             true => {
                 self.check_outbox()?;

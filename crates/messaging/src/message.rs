@@ -11,7 +11,7 @@ mod tests;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use surehook_types::{ids::MediaId, object};
+use surehook_types::{ids::MediaId, object, word_enum};
 
 pub use self::spec::{MediaSpec, MessageSpec, MessageSpecError};
 use super::recipient::Recipient;
@@ -26,47 +26,29 @@ pub const CONTACTS_MAX: usize = 100;
 /// Reason for an uploaded file that was not replaced by a link before composing.
 pub(super) const NO_LINK: &str = "needs a link to this `file`, and there is none";
 
-/// The type of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MessageType {
-    /// Text.
-    Text,
-    /// Image.
-    Image,
-    /// Video.
-    Video,
-    /// Audio file or voice message.
-    Audio,
-    /// Any file, shown as a document.
-    Document,
-    /// Sticker.
-    Sticker,
-    /// Location.
-    Location,
-    /// One or more contact cards.
-    Contact,
-    /// Emoji reaction to another message.
-    Reaction,
-    /// Template that Meta has approved, with its parameters.
-    Template,
-}
-
-impl MessageType {
-    /// The value of `type`, equal to the name of the content field.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Image => "image",
-            Self::Video => "video",
-            Self::Audio => "audio",
-            Self::Document => "document",
-            Self::Sticker => "sticker",
-            Self::Location => "location",
-            Self::Contact => "contact",
-            Self::Reaction => "reaction",
-            Self::Template => "template",
-        }
+word_enum! {
+    /// The type of a message.
+    pub enum MessageType {
+        /// Text.
+        Text = "text",
+        /// Image.
+        Image = "image",
+        /// Video.
+        Video = "video",
+        /// Audio file or voice message.
+        Audio = "audio",
+        /// Any file, shown as a document.
+        Document = "document",
+        /// Sticker.
+        Sticker = "sticker",
+        /// Location.
+        Location = "location",
+        /// One or more contact cards.
+        Contact = "contact",
+        /// Emoji reaction to another message.
+        Reaction = "reaction",
+        /// Template that Meta has approved, with its parameters.
+        Template = "template",
     }
 }
 
@@ -191,39 +173,23 @@ pub struct MediaContent {
     pub voice: bool,
 }
 
-/// How a media file is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MediaKind {
-    /// Image.
-    Image,
-    /// Video.
-    Video,
-    /// Audio.
-    Audio,
-    /// File to download.
-    Document,
-    /// Sticker.
-    Sticker,
+word_enum! {
+    /// How a media file is shown.
+    pub enum MediaKind {
+        /// Image.
+        Image = "image",
+        /// Video.
+        Video = "video",
+        /// Audio.
+        Audio = "audio",
+        /// File to download.
+        Document = "document",
+        /// Sticker.
+        Sticker = "sticker",
+    }
 }
 
 impl MediaKind {
-    pub fn parse(word: &str) -> Option<Self> {
-        let all = [Self::Image, Self::Video, Self::Audio, Self::Document, Self::Sticker];
-        all.into_iter().find(|kind| kind.as_str() == word)
-    }
-
-    /// The name that all channels use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Image => "image",
-            Self::Video => "video",
-            Self::Audio => "audio",
-            Self::Document => "document",
-            Self::Sticker => "sticker",
-        }
-    }
-
     const fn has_caption(self) -> bool {
         match self {
             Self::Image | Self::Video | Self::Document => true,

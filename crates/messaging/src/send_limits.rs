@@ -4,12 +4,10 @@
 //! `warn_at` a warning is logged, and at `stop_at` the rest waits for the next day. The local time is that
 //! of a time zone, which follows daylight-saving changes, or of a fixed UTC offset.
 
-use std::{borrow::Cow, fmt, num::NonZeroU64, str::FromStr, time::Duration};
+use std::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use surehook_types::time::Timestamp;
+use surehook_types::{json_text, time::Timestamp, word_enum};
 
 use super::{
     Channel,
@@ -215,25 +213,16 @@ impl fmt::Display for QuietHours {
     }
 }
 
-macro_rules! serde_as_text {
-    ($type:ty) => {
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = Cow::<'de, str>::deserialize(deserializer)?;
-                text.parse().map_err(de::Error::custom)
-            }
-        }
-    };
-}
-
-serde_as_text!(UtcOffset);
-serde_as_text!(QuietHours);
+json_text!(UtcOffset, "UtcOffset", {
+    "description": "How far local time is ahead of UTC, all year.",
+    "pattern": "^[+-](0[0-9]:[0-5][0-9]|1[0-3]:[0-5][0-9]|14:00)$",
+    "examples": ["-03:00"],
+});
+json_text!(QuietHours, "QuietHours", {
+    "description": "Daily hours; the end may be on the next day and must differ from the beginning.",
+    "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$",
+    "examples": ["22:00-08:00"],
+});
 
 /// Default `warn_at` of unofficial clients.
 const UNOFFICIAL_WARN_AT: u64 = 50;
@@ -249,20 +238,11 @@ pub struct SendLimits {
     clock: LocalClock,
 }
 
-/// Why nothing is sent at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendHold {
-    QuietHours,
-    DailyLimit,
-}
-
-impl SendHold {
-    /// The name in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QuietHours => "quiet_hours",
-            Self::DailyLimit => "daily_limit",
-        }
+word_enum! {
+    /// Why nothing is sent at the moment.
+    pub enum SendHold {
+        QuietHours = "quiet_hours",
+        DailyLimit = "daily_limit",
     }
 }
 
@@ -338,36 +318,6 @@ impl DailySendCounter {
         let is_due = limits.should_warn(self.sent) && !self.is_warned;
         self.is_warned |= is_due;
         is_due.then_some(self.sent)
-    }
-}
-
-impl JsonSchema for QuietHours {
-    fn schema_name() -> Cow<'static, str> {
-        "QuietHours".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "Daily hours; the end may be on the next day and must differ from the beginning.",
-            "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$",
-            "examples": ["22:00-08:00"],
-        })
-    }
-}
-
-impl JsonSchema for UtcOffset {
-    fn schema_name() -> Cow<'static, str> {
-        "UtcOffset".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "How far local time is ahead of UTC, all year.",
-            "pattern": "^[+-](0[0-9]:[0-5][0-9]|1[0-3]:[0-5][0-9]|14:00)$",
-            "examples": ["-03:00"],
-        })
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use surehook_retry::{AmbiguousPolicy, AttemptFailure, FailureClass, FailureScope, SendOutcome};
 use surehook_types::{
     ids::{DestinationId, EventId},
-    secret::{SecretError, SecretRef, digest_parts},
+    secret::{Env, SecretError, SecretRef, digest_parts},
     time::HumanDuration,
 };
 
@@ -143,7 +143,7 @@ impl MessageSender {
         url: &str,
         account: Option<&AccountSpec>,
         sending: &SendingSpec,
-        env: &dyn Fn(&str) -> Option<String>,
+        env: Env<'_>,
     ) -> Result<Self, SendingSpecError> {
         let spec = account.ok_or(SendingSpecError::NoAccount)?;
         let token = spec.token.resolve(env)?;

@@ -1,142 +1,64 @@
 //! Failure classes, the reasons for giving up, and the reasons for the time of the next attempt.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use surehook_types::word_enum;
 
-/// The kind of failure of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureClass {
-    /// May succeed later.
-    Transient,
-    /// The destination asks to slow down.
-    Throttled,
-    /// The destination will never accept this event.
-    Permanent,
-    /// The destination accepts no event until its settings are fixed.
-    Config,
-    /// It is unknown whether the event arrived.
-    Ambiguous,
-}
-
-impl FailureClass {
-    pub const ALL: [Self; 5] =
-        [Self::Transient, Self::Throttled, Self::Permanent, Self::Config, Self::Ambiguous];
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.as_str() == name)
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Transient => "transient",
-            Self::Throttled => "throttled",
-            Self::Permanent => "permanent",
-            Self::Config => "config",
-            Self::Ambiguous => "ambiguous",
-        }
+word_enum! {
+    /// The kind of failure of an attempt.
+    pub enum FailureClass {
+        /// May succeed later.
+        Transient = "transient",
+        /// The destination asks to slow down.
+        Throttled = "throttled",
+        /// The destination will never accept this event.
+        Permanent = "permanent",
+        /// The destination accepts no event until its settings are fixed.
+        Config = "config",
+        /// It is unknown whether the event arrived.
+        Ambiguous = "ambiguous",
     }
 }
 
-/// Why a delivery was given up.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum DeadReason {
-    /// The retry policy's attempts are used up.
-    MaxRetries,
-    /// The settings of the destination are wrong.
-    InvalidEndpoint,
-    /// The destination rejects this body.
-    PayloadError,
-    /// The destination rejects the event permanently.
-    Unrecoverable,
-    /// Older than the retry policy allows.
-    Expired,
-    /// It is unknown whether it arrived, and it must not be sent twice.
-    Ambiguous,
-}
-
-impl DeadReason {
-    pub const ALL: [Self; 6] = [
-        Self::MaxRetries,
-        Self::InvalidEndpoint,
-        Self::PayloadError,
-        Self::Unrecoverable,
-        Self::Expired,
-        Self::Ambiguous,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::MaxRetries => "max_retries",
-            Self::InvalidEndpoint => "invalid_endpoint",
-            Self::PayloadError => "payload_error",
-            Self::Unrecoverable => "unrecoverable",
-            Self::Expired => "expired",
-            Self::Ambiguous => "ambiguous",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+word_enum! {
+    /// Why a delivery was given up.
+    pub enum DeadReason {
+        /// The retry policy's attempts are used up.
+        MaxRetries = "max_retries",
+        /// The settings of the destination are wrong.
+        InvalidEndpoint = "invalid_endpoint",
+        /// The destination rejects this body.
+        PayloadError = "payload_error",
+        /// The destination rejects the event permanently.
+        Unrecoverable = "unrecoverable",
+        /// Older than the retry policy allows.
+        Expired = "expired",
+        /// It is unknown whether it arrived, and it must not be sent twice.
+        Ambiguous = "ambiguous",
     }
 }
 
-/// Where the time of the next attempt comes from.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum ScheduleReason {
-    /// The backoff of the retry policy, jitter included.
-    Backoff,
-    /// The destination sent `Retry-After`.
-    RetryAfter,
-    /// The service asked to back off for this long.
-    ServiceWait,
-    /// It is unknown whether it arrived; a status update may tell until then.
-    StatusAwaited,
-    /// The answer paused the destination; it has to be resumed first.
-    Paused,
-    /// Later deliveries of its ordering key wait for it, so it is not given up.
-    KeepsOrder,
-    /// The gateway shut down during the attempt.
-    Interrupted,
-    /// A status update during the attempt said that it failed and when to retry.
-    StatusFailed,
+word_enum! {
+    /// Where the time of the next attempt comes from.
+    pub enum ScheduleReason {
+        /// The backoff of the retry policy, jitter included.
+        Backoff = "backoff",
+        /// The destination sent `Retry-After`.
+        RetryAfter = "retry_after",
+        /// The service asked to back off for this long.
+        ServiceWait = "service_wait",
+        /// It is unknown whether it arrived; a status update may tell until then.
+        StatusAwaited = "status_awaited",
+        /// The answer paused the destination; it has to be resumed first.
+        Paused = "paused",
+        /// Later deliveries of its ordering key wait for it, so it is not given up.
+        KeepsOrder = "keeps_order",
+        /// The gateway shut down during the attempt.
+        Interrupted = "interrupted",
+        /// A status update during the attempt said that it failed and when to retry.
+        StatusFailed = "status_failed",
+    }
 }
 
 impl ScheduleReason {
-    pub const ALL: [Self; 8] = [
-        Self::Backoff,
-        Self::RetryAfter,
-        Self::ServiceWait,
-        Self::StatusAwaited,
-        Self::Paused,
-        Self::KeepsOrder,
-        Self::Interrupted,
-        Self::StatusFailed,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Backoff => "backoff",
-            Self::RetryAfter => "retry_after",
-            Self::ServiceWait => "service_wait",
-            Self::StatusAwaited => "status_awaited",
-            Self::Paused => "paused",
-            Self::KeepsOrder => "keeps_order",
-            Self::Interrupted => "interrupted",
-            Self::StatusFailed => "status_failed",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
-    }
-
     /// Explanation for people, for the attempt with this number.
     pub fn describe(self, number: u32) -> String {
         let text = match self {

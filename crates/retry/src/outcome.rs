@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use surehook_types::word_enum;
 
 use super::{DeadReason, FailureClass, RetryAfter};
 
@@ -105,101 +104,51 @@ pub enum AmbiguousPolicy {
     Park,
 }
 
-/// Why an attempt got no usable answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AttemptFailure {
-    /// The name did not resolve.
-    Dns,
-    /// Connection refused.
-    Refused,
-    /// Network or host unreachable.
-    Unreachable,
-    /// The connection was reset or closed.
-    Reset,
-    /// The attempt timed out.
-    Timeout,
-    /// The certificate or the TLS handshake was not acceptable.
-    Tls,
-    /// The address policy forbids the address.
-    Blocked,
-    /// The answer was not valid HTTP.
-    Protocol,
-    /// The proxy could not forward the request; may work later.
-    Proxy,
-    /// The proxy rejected the request.
-    ProxyRefused,
-    /// The token endpoint failed; may work later.
-    Token,
-    /// The token endpoint rejected the client.
-    TokenRefused,
-    /// The gateway shut down during the attempt.
-    Interrupted,
-    /// The route's transform failed; nothing was sent.
-    Transform,
-    /// The request could not be signed as `sign_as` requires; nothing was sent.
-    Unsignable,
-    /// The channel cannot send this message; nothing was sent.
-    Unsendable,
-    /// The program could not be started or is not allowed.
-    NotStarted,
-    /// The program exited with an error.
-    Exit,
-    /// A destination other than HTTP answered with an error.
-    ErrorReply,
+word_enum! {
+    /// Why an attempt got no usable answer.
+    pub enum AttemptFailure {
+        /// The name did not resolve.
+        Dns = "dns",
+        /// Connection refused.
+        Refused = "refused",
+        /// Network or host unreachable.
+        Unreachable = "unreachable",
+        /// The connection was reset or closed.
+        Reset = "reset",
+        /// The attempt timed out.
+        Timeout = "timeout",
+        /// The certificate or the TLS handshake was not acceptable.
+        Tls = "tls",
+        /// The address policy forbids the address.
+        Blocked = "blocked",
+        /// The answer was not valid HTTP.
+        Protocol = "protocol",
+        /// The proxy could not forward the request; may work later.
+        Proxy = "proxy",
+        /// The proxy rejected the request.
+        ProxyRefused = "proxy_refused",
+        /// The token endpoint failed; may work later.
+        Token = "token",
+        /// The token endpoint rejected the client.
+        TokenRefused = "token_refused",
+        /// The gateway shut down during the attempt.
+        Interrupted = "interrupted",
+        /// The route's transform failed; nothing was sent.
+        Transform = "transform",
+        /// The request could not be signed as `sign_as` requires; nothing was sent.
+        Unsignable = "unsignable",
+        /// The channel cannot send this message; nothing was sent.
+        Unsendable = "unsendable",
+        /// The program could not be started or is not allowed.
+        NotStarted = "not_started",
+        /// The program exited with an error.
+        Exit = "exit",
+        /// A destination other than HTTP answered with an error.
+        ErrorReply = "error_reply",
+    }
 }
 
 impl AttemptFailure {
-    pub const ALL: [Self; 19] = [
-        Self::Dns,
-        Self::Refused,
-        Self::Unreachable,
-        Self::Reset,
-        Self::Timeout,
-        Self::Tls,
-        Self::Blocked,
-        Self::Protocol,
-        Self::Proxy,
-        Self::ProxyRefused,
-        Self::Token,
-        Self::TokenRefused,
-        Self::Interrupted,
-        Self::Transform,
-        Self::Unsignable,
-        Self::Unsendable,
-        Self::NotStarted,
-        Self::Exit,
-        Self::ErrorReply,
-    ];
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|failure| failure.as_str() == name)
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Dns => "dns",
-            Self::Refused => "refused",
-            Self::Unreachable => "unreachable",
-            Self::Reset => "reset",
-            Self::Timeout => "timeout",
-            Self::Tls => "tls",
-            Self::Blocked => "blocked",
-            Self::Protocol => "protocol",
-            Self::Proxy => "proxy",
-            Self::ProxyRefused => "proxy_refused",
-            Self::Token => "token",
-            Self::TokenRefused => "token_refused",
-            Self::Interrupted => "interrupted",
-            Self::Transform => "transform",
-            Self::Unsignable => "unsignable",
-            Self::Unsendable => "unsendable",
-            Self::NotStarted => "not_started",
-            Self::Exit => "exit",
-            Self::ErrorReply => "error_reply",
-        }
-    }
-
     /// Whether the cause is on our side, so that it says nothing about the destination: nothing was
     /// sent, or the answer was not awaited.
     pub const fn is_local(self) -> bool {

@@ -4,10 +4,9 @@
 //! attempt may start once that time is no further ahead than the burst allows. The state is a single
 //! number, and nothing has to be refilled.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use surehook_types::{json_text, word_enum};
 
 /// Maximum of count and burst.
 const COUNT_MAX: u32 = 1_000_000;
@@ -15,29 +14,21 @@ const COUNT_MAX: u32 = 1_000_000;
 /// hardly more per second than the rate.
 const BURST_SPAN: Duration = Duration::from_millis(100);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RateUnit {
-    Second,
-    Minute,
-    Hour,
+word_enum! {
+    /// The time that a rate counts in.
+    pub enum RateUnit {
+        Second = "s",
+        Minute = "m",
+        Hour = "h",
+    }
 }
 
 impl RateUnit {
-    const ALL: [Self; 3] = [Self::Second, Self::Minute, Self::Hour];
-
-    const fn as_str(self) -> &'static str {
+    pub const fn secs(self) -> u32 {
         match self {
-            Self::Second => "s",
-            Self::Minute => "m",
-            Self::Hour => "h",
-        }
-    }
-
-    const fn span(self) -> Duration {
-        match self {
-            Self::Second => Duration::from_secs(1),
-            Self::Minute => Duration::from_secs(60),
-            Self::Hour => Duration::from_secs(3600),
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3600,
         }
     }
 }
@@ -67,7 +58,7 @@ impl Rate {
     }
 
     pub fn interval(&self) -> Duration {
-        self.per.span() / self.count
+        Duration::from_secs(self.per.secs().into()) / self.count
     }
 
     /// How many may start at once after a pause.
@@ -100,7 +91,7 @@ impl FromStr for Rate {
         let mut words = text.split(' ');
         let (count, unit) =
             words.next().and_then(|rate| rate.split_once('/')).ok_or_else(invalid)?;
-        let per = RateUnit::ALL.into_iter().find(|per| per.as_str() == unit).ok_or_else(invalid)?;
+        let per = RateUnit::parse(unit).ok_or_else(invalid)?;
         let burst = match (words.next(), words.next(), words.next()) {
             (None, ..) => None,
             (Some("burst"), Some(burst), None) => Some(number(burst)?),
@@ -117,18 +108,11 @@ impl fmt::Display for Rate {
     }
 }
 
-impl Serialize for Rate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Rate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
+json_text!(Rate, "Rate", {
+    "description": "Maximum number of attempts per second, minute or hour, and how many may start at once.",
+    "pattern": "^([1-9][0-9]{0,5}|1000000)/[smh]( burst ([1-9][0-9]{0,5}|1000000))?$",
+    "examples": ["50/s", "100/m burst 10"],
+});
 
 /// The interval and burst that apply at the moment.
 #[derive(Clone, Copy, Debug)]
@@ -187,21 +171,6 @@ impl Gcra {
     /// Takes back the last counted attempt, which did not start.
     pub fn give_back(&mut self) {
         self.next = self.next.saturating_sub(self.effective().interval);
-    }
-}
-
-impl JsonSchema for Rate {
-    fn schema_name() -> Cow<'static, str> {
-        "Rate".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "Maximum number of attempts per second, minute or hour, and how many may start at once.",
-            "pattern": "^([1-9][0-9]{0,5}|1000000)/[smh]( burst ([1-9][0-9]{0,5}|1000000))?$",
-            "examples": ["50/s", "100/m burst 10"],
-        })
     }
 }
 

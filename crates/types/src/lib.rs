@@ -5,6 +5,7 @@
 pub mod authorization;
 pub mod ids;
 pub mod inflate;
+mod json_text;
 pub mod name;
 pub mod object;
 pub mod redact;
@@ -12,3 +13,4 @@ pub mod rng;
 pub mod secret;
 pub mod store_error;
 pub mod time;
+mod word;

@@ -1,10 +1,8 @@
 //! Names of sources and destinations; a source's name is part of its URL.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use std::borrow::Cow;
 use std::{fmt, str::FromStr, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use crate::json_text;
 
 /// 1 to 64 lower-case letters, digits, `-` and `_`, beginning with a letter or digit.
 /// Cheap to clone: every delivery carries the name of its source.
@@ -47,32 +45,10 @@ impl fmt::Display for Name {
     }
 }
 
-impl Serialize for Name {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
-
-impl JsonSchema for Name {
-    fn schema_name() -> Cow<'static, str> {
-        "Name".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "The name of a source or destination.",
-            "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$",
-        })
-    }
-}
+json_text!(Name, "Name", {
+    "description": "The name of a source or destination.",
+    "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$",
+});
 
 #[cfg(test)]
 mod tests {

@@ -30,7 +30,7 @@ pub fn required<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Resu
 }
 
 /// An object or null.
-pub fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub fn option<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
     Ok(Option::<ObjectOnly<T>>::deserialize(from)?.map(|ObjectOnly(value)| value))

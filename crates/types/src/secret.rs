@@ -74,6 +74,9 @@ enum SecretSource {
     Env(String),
 }
 
+/// Looks up an environment variable.
+pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
+
 /// Why a secret cannot be used. No message contains any part of a secret.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
@@ -94,7 +97,7 @@ pub enum SecretError {
 
 impl SecretRef {
     /// Resolves the secret; `env` looks up an environment variable.
-    pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Secret, SecretError> {
+    pub fn resolve(&self, env: Env<'_>) -> Result<Secret, SecretError> {
         match &self.0 {
             SecretSource::Literal(text) => Ok(Secret::new(text.as_str())),
             SecretSource::Env(name) => {

@@ -1,7 +1,5 @@
 //! Timestamps, durations in settings, and the clock.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use std::borrow::Cow;
 use std::{
     fmt,
     ops::{Add, Sub},
@@ -9,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use crate::json_text;
 
 /// A point in time in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,18 +69,11 @@ impl FromStr for Timestamp {
     }
 }
 
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
+json_text!(Timestamp, "Timestamp", {
+    "format": "date-time",
+    "description": "RFC 3339; the answers are in UTC with milliseconds.",
+    "examples": ["2026-11-15T08:00:00.123Z"],
+});
 
 /// Source of the current time, passed in so that tests can control it.
 pub trait Clock: fmt::Debug + Send + Sync {
@@ -140,48 +131,11 @@ impl fmt::Display for HumanDuration {
     }
 }
 
-impl Serialize for HumanDuration {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for HumanDuration {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
-
-impl JsonSchema for HumanDuration {
-    fn schema_name() -> Cow<'static, str> {
-        "Duration".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "A duration: a whole number and ms, s, m, h or d.",
-            "pattern": "^[0-9]+(ms|s|m|h|d)$",
-            "examples": ["250ms", "30s", "8d"],
-        })
-    }
-}
-
-impl JsonSchema for Timestamp {
-    fn schema_name() -> Cow<'static, str> {
-        "Timestamp".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "format": "date-time",
-            "description": "RFC 3339; the answers are in UTC with milliseconds.",
-            "examples": ["2026-11-15T08:00:00.123Z"],
-        })
-    }
-}
+json_text!(HumanDuration, "Duration", {
+    "description": "A duration: a whole number and ms, s, m, h or d.",
+    "pattern": "^[0-9]+(ms|s|m|h|d)$",
+    "examples": ["250ms", "30s", "8d"],
+});
 
 #[cfg(test)]
 mod tests {

@@ -3,10 +3,8 @@
 //! [`DeliveryState::apply`] is the only definition. SQL that moves rows names the
 //! [`DeliveryTransition`] it performs, and the conformance suite runs random histories through both.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use surehook_retry::DeadReason;
-use surehook_types::{rng::Rng, time::Timestamp};
+use surehook_types::{rng::Rng, time::Timestamp, word_enum};
 
 /// Proof of a claim. Each claim gets a new token, so a lost claim cannot be mistaken for the next
 /// one, even by the same holder.
@@ -48,51 +46,21 @@ pub enum DeliveryState {
     Replayed { at: Timestamp },
 }
 
-/// The name of a state alone, as the API, the store and the metrics write it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum DeliveryStatus {
-    Pending,
-    InFlight,
-    Scheduled,
-    Held,
-    Succeeded,
-    Dead,
-    Cancelled,
-    Replayed,
+word_enum! {
+    /// The name of a state alone, as the API, the store and the metrics write it.
+    pub enum DeliveryStatus {
+        Pending = "pending",
+        InFlight = "in_flight",
+        Scheduled = "scheduled",
+        Held = "held",
+        Succeeded = "succeeded",
+        Dead = "dead",
+        Cancelled = "cancelled",
+        Replayed = "replayed",
+    }
 }
 
 impl DeliveryStatus {
-    pub const ALL: [Self; 8] = [
-        Self::Pending,
-        Self::InFlight,
-        Self::Scheduled,
-        Self::Held,
-        Self::Succeeded,
-        Self::Dead,
-        Self::Cancelled,
-        Self::Replayed,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::InFlight => "in_flight",
-            Self::Scheduled => "scheduled",
-            Self::Held => "held",
-            Self::Succeeded => "succeeded",
-            Self::Dead => "dead",
-            Self::Cancelled => "cancelled",
-            Self::Replayed => "replayed",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == name)
-    }
-
     /// Whether nothing more happens without a user.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Dead | Self::Cancelled | Self::Replayed)

@@ -7,7 +7,7 @@ use surehook_guard::address::DestinationUrlError;
 use surehook_types::{
     authorization::{basic_header, bearer_header},
     object,
-    secret::{SecretError, SecretRef},
+    secret::{Env, SecretError, SecretRef},
 };
 
 use super::oauth2::{Oauth2Config, Oauth2Spec};
@@ -74,7 +74,7 @@ pub enum AuthConfig {
 
 impl AuthSpec {
     /// Resolves the secrets through `env`.
-    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<AuthConfig, AuthSpecError> {
+    pub fn build(&self, env: Env<'_>) -> Result<AuthConfig, AuthSpecError> {
         match self {
             Self::Basic { user, password } => {
                 if user.is_empty() || user.chars().any(|c| c == ':' || c.is_control()) {

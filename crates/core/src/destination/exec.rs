@@ -11,7 +11,7 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use surehook_types::secret::{Secret, SecretError, SecretRef, digest_parts};
+use surehook_types::secret::{Env, Secret, SecretError, SecretRef, digest_parts};
 
 /// Most words of a command, and most environment variables.
 pub const WORDS_MAX: usize = 64;
@@ -99,7 +99,7 @@ impl fmt::Debug for ExecConfig {
 
 impl ExecSpec {
     /// Checks the command and resolves the variables through `env`.
-    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<ExecConfig, ExecSpecError> {
+    pub fn build(&self, env: Env<'_>) -> Result<ExecConfig, ExecSpecError> {
         let (program, arguments) = match self.command.split_first() {
             Some(words) if self.command.len() <= WORDS_MAX => words,
             Some(_) | None => return Err(ExecSpecError::Words),
@@ -136,7 +136,7 @@ pub fn is_full_path(path: impl AsRef<Path>) -> bool {
 fn build_variable(
     name: &str,
     value: &SecretRef,
-    env: &dyn Fn(&str) -> Option<String>,
+    env: Env<'_>,
 ) -> Result<(String, Secret), ExecSpecError> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if name.is_empty() || name.as_bytes()[0].is_ascii_digit() || !name.bytes().all(is_word) {

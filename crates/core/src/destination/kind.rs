@@ -1,39 +1,26 @@
 //! The kinds of destinations.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use surehook_messaging::Channel;
+use surehook_types::word_enum;
 
-/// The kind of a destination, which determines how it is called.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum DestinationKind {
-    /// HTTP endpoint that receives webhooks.
-    #[default]
-    Http,
-    /// WhatsApp Cloud API; events are messages.
-    WhatsappCloud,
-    /// Evolution Go; events are messages.
-    EvolutionGo,
-    /// Evolution API; events are messages.
-    EvolutionApi,
-    /// Program on the machine of the gateway.
-    Exec,
-    /// Redis stream.
-    RedisStream,
+word_enum! {
+    /// The kind of a destination, which determines how it is called.
+    #[derive(Default)]
+    pub enum DestinationKind {
+        /// HTTP endpoint that receives webhooks.
+        #[default]
+        Http = "http",
+        /// WhatsApp Cloud API; events are messages.
+        WhatsappCloud = "whatsapp-cloud",
+        /// Evolution Go; events are messages.
+        EvolutionGo = "evolution-go",
+        /// Evolution API; events are messages.
+        EvolutionApi = "evolution-api",
+        /// Program on the machine of the gateway.
+        Exec = "exec",
+        /// Redis stream.
+        RedisStream = "redis-stream",
+    }
 }
 
 /// Groups kinds with the same settings.
@@ -50,17 +37,6 @@ pub enum DestinationFamily {
 }
 
 impl DestinationKind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::WhatsappCloud => "whatsapp-cloud",
-            Self::EvolutionGo => "evolution-go",
-            Self::EvolutionApi => "evolution-api",
-            Self::Exec => "exec",
-            Self::RedisStream => "redis-stream",
-        }
-    }
-
     pub const fn family(self) -> DestinationFamily {
         match self {
             Self::Http => DestinationFamily::Webhook,

@@ -9,7 +9,7 @@ use surehook_guard::address::check_url;
 use surehook_retry::AttemptFailure;
 use surehook_types::{
     authorization::{basic_header, bearer_header},
-    secret::{Secret, SecretRef, digest_parts},
+    secret::{Env, Secret, SecretRef, digest_parts},
 };
 use url::{
     Url,
@@ -88,10 +88,7 @@ pub struct TokenError {
 }
 
 impl Oauth2Spec {
-    pub(super) fn build(
-        &self,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Oauth2Config, AuthSpecError> {
+    pub(super) fn build(&self, env: Env<'_>) -> Result<Oauth2Config, AuthSpecError> {
         let url = Url::parse(&self.token_url)?;
         check_url(&url)?;
         if self.client_id.is_empty() {

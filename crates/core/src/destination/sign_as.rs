@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{
-    secret::{SecretError, SecretRef},
+    secret::{Env, SecretError, SecretRef},
     time::Timestamp,
 };
 use surehook_webhooks::{
@@ -52,11 +52,7 @@ pub struct ProviderSigner {
 
 impl SignAsSpec {
     /// Resolves the secret through `env`, and signs once to check that it works.
-    pub fn build(
-        &self,
-        url: &str,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<ProviderSigner, SignAsSpecError> {
+    pub fn build(&self, url: &str, env: Env<'_>) -> Result<ProviderSigner, SignAsSpecError> {
         let provider = provider::find(&self.provider)
             .ok_or_else(|| SignAsSpecError::UnknownProvider(self.provider.clone()))?;
         let verifier = provider.verifier(vec![self.secret.resolve(env)?])?;

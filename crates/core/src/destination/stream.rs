@@ -6,7 +6,7 @@ use http::header::CONTENT_TYPE;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_guard::proxy::percent_decode;
-use surehook_types::secret::{Secret, SecretError, SecretRef, digest_parts};
+use surehook_types::secret::{Env, Secret, SecretError, SecretRef, digest_parts};
 use url::{Host, Url};
 
 use super::auth::AuthSpec;
@@ -107,7 +107,7 @@ impl StreamSpec {
         &self,
         url: &str,
         auth: Option<&AuthSpec>,
-        env: &dyn Fn(&str) -> Option<String>,
+        env: Env<'_>,
     ) -> Result<RedisStream, StreamSpecError> {
         if self.key.is_empty() || self.key.len() > KEY_BYTES_MAX {
             return Err(StreamSpecError::Key);
@@ -133,10 +133,7 @@ impl StreamSpec {
 
 impl RedisServer {
     /// Parses a URL or `env:NAME`. A literal URL is visible to every user, so it must not contain a password.
-    fn resolve(
-        written: &str,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, StreamSpecError> {
+    fn resolve(written: &str, env: Env<'_>) -> Result<Self, StreamSpecError> {
         if !written.starts_with("env:") {
             let server = Self::parse(written)?;
             return if server.login.is_some() {

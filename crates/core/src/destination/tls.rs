@@ -7,7 +7,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use surehook_types::secret::{Secret, SecretError, SecretRef};
+use surehook_types::secret::{Env, Secret, SecretError, SecretRef};
 
 const FILE_PREFIX: &str = "file:";
 
@@ -123,7 +123,7 @@ pub struct TlsConfig {
 
 impl TlsSpec {
     /// Resolves secrets through `env`.
-    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<TlsConfig, TlsSpecError> {
+    pub fn build(&self, env: Env<'_>) -> Result<TlsConfig, TlsSpecError> {
         for (name, pem) in [("ca", &self.ca), ("client_certificate", &self.client_certificate)] {
             if pem.as_ref().is_some_and(PemRef::contains_private_key) {
                 return Err(TlsSpecError::KeyInCertificate(name));

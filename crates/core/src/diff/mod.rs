@@ -12,6 +12,7 @@ mod tests;
 use std::{borrow::Cow, collections::HashMap};
 
 use data_encoding::HEXLOWER;
+use surehook_types::word_enum;
 
 use self::{
     align::{AlignStep, align},
@@ -33,43 +34,23 @@ const TASKS_MAX: usize = 50_000;
 /// The most bytes shown of a body that is not text.
 const RAW_BYTES_SHOWN: usize = 32;
 
-/// How two bodies were compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiffFormat {
-    /// Both are JSON.
-    Json,
-    /// Both are text.
-    Text,
-    /// At least one is not text.
-    Bytes,
-}
-
-impl DiffFormat {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Text => "text",
-            Self::Bytes => "bytes",
-        }
+word_enum! {
+    /// How two bodies were compared.
+    pub enum DiffFormat {
+        /// Both are JSON.
+        Json = "json",
+        /// Both are text.
+        Text = "text",
+        /// At least one is not text.
+        Bytes = "bytes",
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyChangeKind {
-    Added,
-    Removed,
-    Changed,
-}
-
-impl BodyChangeKind {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Removed => "removed",
-            Self::Changed => "changed",
-        }
+word_enum! {
+    pub enum BodyChangeKind {
+        Added = "added",
+        Removed = "removed",
+        Changed = "changed",
     }
 }
 

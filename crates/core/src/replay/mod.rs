@@ -16,12 +16,12 @@ pub mod rate;
 pub mod status_pattern;
 pub mod store;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
     ids::{DestinationId, GroupId, SourceId},
     time::Timestamp,
+    word_enum,
 };
 use surehook_webhooks::attribute::EventKind;
 
@@ -43,31 +43,15 @@ pub const REPLAY_ITEMS_MAX: u64 = 1_000_000;
 pub const SEARCH_CHARS_MAX: usize = 200;
 pub const NOTE_CHARS_MAX: usize = 500;
 
-/// What a replay job does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ReplayAction {
-    /// Redeliver dead deliveries.
-    RetryFailed,
-    /// Deliver events to a destination they have no delivery to.
-    SendMissing,
-    /// Redeliver dead and succeeded deliveries.
-    ForceResend,
-}
-
-impl ReplayAction {
-    pub const ALL: [Self; 3] = [Self::RetryFailed, Self::SendMissing, Self::ForceResend];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RetryFailed => "retry_failed",
-            Self::SendMissing => "send_missing",
-            Self::ForceResend => "force_resend",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|verb| verb.as_str() == name)
+word_enum! {
+    /// What a replay job does.
+    pub enum ReplayAction {
+        /// Redeliver dead deliveries.
+        RetryFailed = "retry_failed",
+        /// Deliver events to a destination they have no delivery to.
+        SendMissing = "send_missing",
+        /// Redeliver dead and succeeded deliveries.
+        ForceResend = "force_resend",
     }
 }
 

@@ -1,50 +1,37 @@
 //! The state and progress of a replay job: the legal transitions, and the numbers that always add up.
 
 use std::collections::BTreeMap;
+use surehook_types::word_enum;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-/// State of a replay job.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum ReplayState {
-    /// Its items are being selected.
-    Selecting,
-    /// It creates deliveries.
-    Running,
-    /// It creates no deliveries until it is resumed. Existing ones continue.
-    Paused,
-    /// All of its deliveries have ended.
-    Done,
-    /// Stopped by a user: remaining items are not delivered.
-    Cancelled,
+word_enum! {
+    /// State of a replay job.
+    pub enum ReplayState {
+        /// Its items are being selected.
+        Selecting = "selecting",
+        /// It creates deliveries.
+        Running = "running",
+        /// It creates no deliveries until it is resumed. Existing ones continue.
+        Paused = "paused",
+        /// All of its deliveries have ended.
+        Done = "done",
+        /// Stopped by a user: remaining items are not delivered.
+        Cancelled = "cancelled",
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplayTransition {
-    /// All items are selected.
-    Selected,
-    Pause,
-    Resume,
-    Cancel,
-    /// All of its deliveries have ended.
-    Finish,
+word_enum! {
+    pub enum ReplayTransition {
+        /// All items are selected.
+        Selected = "selected",
+        Pause = "paused",
+        Resume = "resumed",
+        Cancel = "cancelled",
+        /// All of its deliveries have ended.
+        Finish = "finished",
+    }
 }
 
 impl ReplayTransition {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Selected => "selected",
-            Self::Pause => "paused",
-            Self::Resume => "resumed",
-            Self::Cancel => "cancelled",
-            Self::Finish => "finished",
-        }
-    }
-
     /// Whether a job in `state` already is where this transition leads.
     pub const fn is_met_by(self, state: ReplayState) -> bool {
         match self {
@@ -58,23 +45,6 @@ impl ReplayTransition {
 }
 
 impl ReplayState {
-    pub const ALL: [Self; 5] =
-        [Self::Selecting, Self::Running, Self::Paused, Self::Done, Self::Cancelled];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Selecting => "selecting",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Done => "done",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == name)
-    }
-
     /// Whether it creates no more deliveries.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Cancelled)
@@ -121,43 +91,21 @@ pub enum ReplayItemOutcome {
     Skipped(SkipReason),
 }
 
-/// Why a selected item was skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SkipReason {
-    /// It was redelivered by other means meanwhile.
-    Superseded,
-    /// The event has a delivery to the destination by now.
-    Present,
-    /// The destination was deleted.
-    DestinationGone,
-    /// Retention removed the event first.
-    EventGone,
-    /// Retention removed the body of the event.
-    BodyGone,
-    /// Delivered, but removed before its outcome was counted.
-    Forgotten,
-}
-
-impl SkipReason {
-    pub const ALL: [Self; 6] = [
-        Self::Superseded,
-        Self::Present,
-        Self::DestinationGone,
-        Self::EventGone,
-        Self::BodyGone,
-        Self::Forgotten,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Superseded => "superseded",
-            Self::Present => "present",
-            Self::DestinationGone => "destination_gone",
-            Self::EventGone => "event_gone",
-            Self::BodyGone => "body_gone",
-            Self::Forgotten => "forgotten",
-        }
+word_enum! {
+    /// Why a selected item was skipped.
+    pub enum SkipReason {
+        /// It was redelivered by other means meanwhile.
+        Superseded = "superseded",
+        /// The event has a delivery to the destination by now.
+        Present = "present",
+        /// The destination was deleted.
+        DestinationGone = "destination_gone",
+        /// Retention removed the event first.
+        EventGone = "event_gone",
+        /// Retention removed the body of the event.
+        BodyGone = "body_gone",
+        /// Delivered, but removed before its outcome was counted.
+        Forgotten = "forgotten",
     }
 }
 
@@ -261,14 +209,6 @@ mod tests {
 
     use super::*;
 
-    const INPUTS: [ReplayTransition; 5] = [
-        ReplayTransition::Selected,
-        ReplayTransition::Pause,
-        ReplayTransition::Resume,
-        ReplayTransition::Cancel,
-        ReplayTransition::Finish,
-    ];
-
     #[test]
     fn only_listed_transitions_are_legal() {
         use ReplayState::{Cancelled, Done, Paused, Running, Selecting};
@@ -280,7 +220,11 @@ mod tests {
             (Cancelled, [None; 5]),
         ];
         for (state, after) in table {
-            assert_eq!(INPUTS.map(|input| state.apply(input)), after, "from {state:?}");
+            assert_eq!(
+                ReplayTransition::ALL.map(|input| state.apply(input)),
+                after,
+                "from {state:?}"
+            );
             assert_eq!(state.is_final(), after == [None; 5]);
         }
     }
@@ -290,7 +234,7 @@ mod tests {
         let met = |input: ReplayTransition| -> Vec<_> {
             ReplayState::ALL.into_iter().filter(|state| input.is_met_by(*state)).collect()
         };
-        for input in INPUTS {
+        for input in ReplayTransition::ALL {
             let met = met(input);
             for state in ReplayState::ALL {
                 assert!(state.apply(input).is_none_or(|after| met.contains(&after)), "{input:?}");

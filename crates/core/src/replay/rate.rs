@@ -1,29 +1,15 @@
 //! The rate of a replay job, and the pacer that enforces it.
 
-use std::borrow::Cow;
 use std::{fmt, str::FromStr, time::Duration};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use surehook_types::time::Timestamp;
+use surehook_retry::rate::RateUnit;
+use surehook_types::{json_text, time::Timestamp};
 
 /// Deliveries per second, minute or hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayRate {
     count: u32,
-    unit: Unit,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    Second,
-    Minute,
-    Hour,
-}
-
-impl Unit {
-    const ALL: [(Self, &'static str, u32); 3] =
-        [(Self::Second, "s", 1), (Self::Minute, "m", 60), (Self::Hour, "h", 3600)];
+    per: RateUnit,
 }
 
 /// The highest rate: beyond it a job would slow down live traffic.
@@ -34,17 +20,13 @@ const ALLOWANCE_KEPT: Duration = Duration::from_millis(100);
 impl Default for ReplayRate {
     /// Fast enough for most jobs, and hardly noticeable for live traffic.
     fn default() -> Self {
-        Self { count: 50, unit: Unit::Second }
+        Self { count: 50, per: RateUnit::Second }
     }
 }
 
 impl ReplayRate {
-    fn unit_seconds(self) -> u32 {
-        Unit::ALL.iter().find(|(unit, ..)| *unit == self.unit).map_or(1, |(_, _, seconds)| *seconds)
-    }
-
     pub fn per_second(self) -> f64 {
-        f64::from(self.count) / f64::from(self.unit_seconds())
+        f64::from(self.count) / f64::from(self.per.secs())
     }
 
     /// Estimated time for `many` deliveries.
@@ -64,37 +46,27 @@ impl FromStr for ReplayRate {
 
     fn from_str(text: &str) -> Result<Self, ParseReplayRateError> {
         let (count, unit) = text.split_once('/').ok_or(ParseReplayRateError)?;
-        let (unit, _, seconds) =
-            Unit::ALL.into_iter().find(|(_, name, _)| *name == unit).ok_or(ParseReplayRateError)?;
+        let per = RateUnit::parse(unit).ok_or(ParseReplayRateError)?;
         let plain = count.bytes().all(|byte| byte.is_ascii_digit());
         let count: u32 = count.parse().ok().filter(|_| plain).ok_or(ParseReplayRateError)?;
-        if count == 0 || count > PER_SECOND_MAX.saturating_mul(seconds) {
+        if count == 0 || count > PER_SECOND_MAX.saturating_mul(per.secs()) {
             return Err(ParseReplayRateError);
         }
-        Ok(Self { count, unit })
+        Ok(Self { count, per })
     }
 }
 
 impl fmt::Display for ReplayRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name =
-            Unit::ALL.iter().find(|(unit, ..)| *unit == self.unit).map_or("s", |(_, name, _)| name);
-        write!(f, "{}/{name}", self.count)
+        write!(f, "{}/{}", self.count, self.per.as_str())
     }
 }
 
-impl Serialize for ReplayRate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for ReplayRate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
+json_text!(ReplayRate, "ReplayRate", {
+    "description": "Number of deliveries a job creates per second, minute or hour; at most 1000/s.",
+    "pattern": "^[1-9][0-9]{0,6}/[smh]$",
+    "examples": ["50/s"],
+});
 
 /// Enforces a rate. Starts with an allowance of one.
 #[derive(Clone, Copy, Debug)]
@@ -137,21 +109,6 @@ impl ReplayPacer {
         #[expect(clippy::cast_precision_loss, reason = "at most what allowance said")]
         let spent = many as f64;
         self.saved = (self.saved - spent).max(0.0);
-    }
-}
-
-impl JsonSchema for ReplayRate {
-    fn schema_name() -> Cow<'static, str> {
-        "ReplayRate".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "Number of deliveries a job creates per second, minute or hour; at most 1000/s.",
-            "pattern": "^[1-9][0-9]{0,6}/[smh]$",
-            "examples": ["50/s"],
-        })
     }
 }
 

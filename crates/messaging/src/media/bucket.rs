@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{
     ids::MediaId,
-    secret::{Secret, SecretError, SecretRef},
+    secret::{Env, Secret, SecretError, SecretRef},
     time::{HumanDuration, Timestamp},
 };
 use url::Url;
@@ -119,10 +119,7 @@ pub struct Bucket {
 
 impl BucketSpec {
     /// Checks the settings; `env` looks up an environment variable. `None` if there is no bucket.
-    pub fn build(
-        &self,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Bucket>, BucketSpecError> {
+    pub fn build(&self, env: Env<'_>) -> Result<Option<Bucket>, BucketSpecError> {
         if *self == Self::default() {
             return Ok(None);
         }
@@ -198,7 +195,7 @@ fn check_prefix(text: &str) -> Result<String, BucketSpecError> {
 fn resolve_key(
     field: &'static str,
     written: Option<&SecretRef>,
-    env: &dyn Fn(&str) -> Option<String>,
+    env: Env<'_>,
 ) -> Result<Secret, BucketSpecError> {
     let written = written.ok_or(BucketSpecError::Missing(field))?;
     let key = written.resolve(env).map_err(|error| BucketSpecError::Secret(field, error))?;

@@ -69,7 +69,7 @@ pub(crate) const BROKEN: &str = "broken";
 
 /// The names of all cases.
 pub(crate) fn names() -> Vec<&'static str> {
-    let presets = PROVIDERS.iter().map(|provider| provider.name());
+    let presets = PROVIDERS.iter().map(|provider| provider.name);
     let presets = presets.filter(|name| *name != "generic");
     let variants = VARIANTS.iter().map(|(name, ..)| *name);
     generic().into_iter().map(|(name, _)| name).chain(presets).chain(variants).collect()
@@ -115,7 +115,7 @@ impl Case {
         }
         let spec: SourceSpec = serde_json::from_value(spec).expect("a source");
         let source = spec.build(SourceId::new(NOW, 1), &|_| None).expect("a source that works");
-        let samples = source.provider.samples().iter().map(unsigned);
+        let samples = source.provider.samples.iter().map(unsigned);
         let requests = samples.chain(payloads.iter().map(Payload::request));
         let seeds = requests.map(|wire| seed(&source, wire)).collect();
         Self { name: name.to_owned(), source, seeds, covers_body: covers_body(name) }

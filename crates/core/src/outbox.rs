@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use surehook_messaging::{Message, MessageSpec, message::MessageContent};
-use surehook_types::{name::Name, secret::Secret};
+use surehook_types::name::Name;
 use surehook_webhooks::{
     attribute::{AttributeName, Attributes, EventKind, ParseEventKindError},
     key::DedupKey,
     provider::{ParsedRequest, Provider},
-    request::IncomingRequest,
-    verify::{Verifier, VerifySpec, VerifySpecError},
+    verify::{Verifier, VerifySpec},
 };
 
 use crate::{
@@ -26,24 +25,13 @@ use crate::{
 /// Name of the source and of its provider.
 pub const OUTBOX: &str = "outbox";
 
-/// The provider of the outbox: the gateway itself.
-#[derive(Debug)]
-pub struct Outbox;
-
-impl Provider for Outbox {
-    fn name(&self) -> &'static str {
-        OUTBOX
-    }
-
-    /// Never used: the outbox accepts no incoming requests.
-    fn verifier(&self, _: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        Verifier::new(&VerifySpec::None, Vec::new())
-    }
-
-    fn parse_request(&self, _: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        ParsedRequest::Events(Vec::new())
-    }
-}
+/// The provider of the outbox: the gateway itself. It accepts no incoming requests.
+pub static OUTBOX_PROVIDER: Provider = Provider {
+    name: OUTBOX,
+    verifier: |_| Verifier::new(&VerifySpec::None, Vec::new()),
+    parse_request: |_, _| ParsedRequest::Events(Vec::new()),
+    ..Provider::DEFAULT
+};
 
 /// Whether the name is taken by the outbox and cannot be given to another source.
 pub fn is_reserved_name(name: &Name) -> bool {

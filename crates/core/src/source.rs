@@ -28,7 +28,7 @@ use surehook_webhooks::{
 use url::Url;
 
 use crate::{
-    outbox::{OUTBOX, Outbox},
+    outbox::{OUTBOX, OUTBOX_PROVIDER},
     retention::{RetentionSpec, RetentionSpecError},
     sync::SyncSpec,
 };
@@ -162,7 +162,7 @@ pub enum SourceSpecError {
 pub struct Source {
     pub id: SourceId,
     pub name: Name,
-    pub provider: &'static dyn Provider,
+    pub provider: &'static Provider,
     pub verifier: Verifier,
     /// Secrets for verification, the current one first.
     secrets: Vec<Secret>,
@@ -224,7 +224,8 @@ impl SourceSpec {
 
     /// Headers that carry a secret itself, in lower case. They are never forwarded.
     pub fn secret_headers(&self) -> Vec<String> {
-        let of_provider = provider::find(&self.provider).and_then(Provider::secret_header);
+        let of_provider =
+            provider::find(&self.provider).and_then(|provider| provider.secret_header);
         let all = self.token_header().into_iter().chain(of_provider);
         all.map(str::to_ascii_lowercase).collect()
     }
@@ -249,7 +250,7 @@ impl SourceSpec {
         let provider = match self.is_outbox() {
             true => {
                 self.check_outbox()?;
-                &Outbox
+                &OUTBOX_PROVIDER
             }
             false => provider::find(&self.provider)
                 .ok_or_else(|| SourceSpecError::UnknownProvider(self.provider.clone()))?,
@@ -270,7 +271,7 @@ impl SourceSpec {
             return Err(SourceSpecError::Deadline);
         }
         SecretNames::check(&self.redact)?;
-        let on_refusal = self.on_refusal.unwrap_or_else(|| provider.on_refusal());
+        let on_refusal = self.on_refusal.unwrap_or(provider.on_refusal);
         self.retention.check()?;
         Ok(Source {
             id,
@@ -291,7 +292,7 @@ impl SourceSpec {
                 .map(|span| window("content_hash_window", span))
                 .transpose()?,
             revive_dead: self.revive_dead,
-            max_body_bytes: self.max_body_bytes.or_else(|| provider.max_body_bytes()),
+            max_body_bytes: self.max_body_bytes.or(provider.max_body_bytes),
             sync: self.sync.clone(),
             on_refusal,
             keep_refused_bodies: self.keep_refused_bodies,
@@ -303,14 +304,14 @@ impl SourceSpec {
     /// From `verify`, or the provider's.
     fn verifier(
         &self,
-        provider: &'static dyn Provider,
+        provider: &'static Provider,
         secrets: Vec<Secret>,
     ) -> Result<Verifier, SourceSpecError> {
         match &self.verify {
             Some(verify) => Ok(Verifier::new(verify, secrets)?),
             None if self.is_outbox() => Ok(provider.verifier(secrets)?),
             None if self.provider == generic() => Err(SourceSpecError::VerifyMissing),
-            None if secrets.is_empty() => Err(SourceSpecError::SecretMissing(provider.name())),
+            None if secrets.is_empty() => Err(SourceSpecError::SecretMissing(provider.name)),
             None => Ok(provider.verifier(secrets)?),
         }
     }
@@ -318,8 +319,8 @@ impl SourceSpec {
 
 /// The default window outlives the quarantine, so that a request that is released late is still a
 /// duplicate of what its sender delivered meanwhile.
-fn default_window(provider: &dyn Provider, on_refusal: RefusalPolicy) -> HumanDuration {
-    let window = provider.dedup_window();
+fn default_window(provider: &Provider, on_refusal: RefusalPolicy) -> HumanDuration {
+    let window = provider.dedup_window;
     match on_refusal {
         RefusalPolicy::Quarantine => HumanDuration(window.0.max(DEDUP_WINDOW.0)),
         RefusalPolicy::Unauthorized | RefusalPolicy::Keep => window,
@@ -367,12 +368,12 @@ impl Source {
     }
 
     pub fn is_generic(&self) -> bool {
-        self.provider.name() == generic()
+        self.provider.name == generic()
     }
 
     /// Whether it is the outbox, which receives no webhooks.
     pub fn is_outbox(&self) -> bool {
-        self.provider.name() == OUTBOX
+        self.provider.name == OUTBOX
     }
 
     /// Whether requests are verified.

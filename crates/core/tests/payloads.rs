@@ -91,7 +91,7 @@ fn describe(source: &Source, sent: &IndexedRequest, part: &EventPart) -> Expecte
 
 /// Checks all samples of one preset.
 fn check_payloads(provider: &str) {
-    assert!(PROVIDERS.iter().any(|known| known.name() == provider), "no preset {provider}");
+    assert!(PROVIDERS.iter().any(|known| known.name == provider), "no preset {provider}");
     let items = items(provider);
     assert!(!items.is_empty(), "no samples of {provider}");
     for item in items {

@@ -31,7 +31,7 @@ impl SourceSecretsTable {
             (name.clone(), SourceSecrets { names, headers, strips })
         };
         // Of sources deleted before the last start, only the names of all their headers are stored.
-        let presets = PROVIDERS.iter().filter_map(|provider| provider.secret_header());
+        let presets = PROVIDERS.iter().filter_map(|provider| provider.secret_header);
         let past_headers = configuration.past.token_headers.iter().cloned();
         let all_headers: Arc<[String]> = past_headers.chain(presets.map(str::to_owned)).collect();
         let left = before.sources.iter().map(|(name, secrets)| (name.clone(), secrets.clone()));

@@ -8,6 +8,7 @@ pub mod attribute;
 pub mod body_value;
 pub mod jq;
 pub mod key;
+mod mac;
 pub mod provider;
 pub mod request;
 pub mod sign;

@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, header};
 
+use crate::verify::VerifyError;
+
 /// An incoming request, with the parts of its URL.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingRequest<'r> {
@@ -47,6 +49,11 @@ impl IncomingRequest<'_> {
             Some(_) | None => ["https", "http"],
         };
         schemes.map(|scheme| format!("{scheme}://{host}{target}")).to_vec()
+    }
+
+    /// Like [`Self::urls`], for a signature that covers the URL.
+    pub(crate) fn known_urls(&self) -> Result<Vec<String>, VerifyError> {
+        Some(self.urls()).filter(|urls| !urls.is_empty()).ok_or(VerifyError::UnknownUrl)
     }
 
     /// The value of a header, if it occurs once, is text and is not empty.

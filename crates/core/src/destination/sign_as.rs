@@ -46,7 +46,7 @@ pub enum SignAsSpecError {
 /// Signs requests in the format of a provider.
 #[derive(Debug)]
 pub struct ProviderSigner {
-    provider: &'static dyn Provider,
+    provider: &'static Provider,
     verifier: Verifier,
 }
 
@@ -60,9 +60,9 @@ impl SignAsSpec {
         let outgoing = OutgoingRequest { id: "id", url, headers: &headers, body: b"{}" };
         let signed = verifier
             .sign(&outgoing, Timestamp::from_millis(0))
-            .map_err(|error| SignAsSpecError::NotSignable(provider.name(), error))?;
+            .map_err(|error| SignAsSpecError::NotSignable(provider.name, error))?;
         if !signed.path.is_empty() {
-            return Err(SignAsSpecError::TokenInUrl(provider.name()));
+            return Err(SignAsSpecError::TokenInUrl(provider.name));
         }
         Ok(ProviderSigner { provider, verifier })
     }
@@ -78,7 +78,7 @@ impl ProviderSigner {
         body: &[u8],
         now: Timestamp,
     ) -> Result<(), SignError> {
-        for name in self.provider.signature_headers() {
+        for name in self.provider.signature_headers {
             headers.remove(*name);
         }
         let signed = self.verifier.sign(&OutgoingRequest { id, url, headers, body }, now)?;
@@ -93,7 +93,7 @@ impl ProviderSigner {
 
     /// Whether this header contains the signature.
     pub fn sets(&self, name: &HeaderName) -> bool {
-        self.provider.signature_headers().iter().any(|header| *name == *header)
+        self.provider.signature_headers.iter().any(|header| *name == *header)
     }
 }
 

@@ -143,7 +143,7 @@ impl<'a> RequestContext<'a> {
 
     /// The message status in an event. Unverified events are not believed.
     fn status_update(&self, part: &EventPart) -> Option<StatusUpdate> {
-        let is_believed = self.source.provider.echoes_delivery_ids() && self.source.is_verified();
+        let is_believed = self.source.provider.echoes_delivery_ids && self.source.is_verified();
         is_believed.then(|| parse_status_update(part, self.now)).flatten()
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
 struct MessageLoader<'a> {
     server: &'a ServerState,
     names: HashMap<DestinationId, String>,
-    providers: HashMap<SourceId, &'static dyn Provider>,
+    providers: HashMap<SourceId, &'static Provider>,
 }
 
 struct LoadedMessage {

@@ -203,16 +203,16 @@ fn secret_of(preset: &str) -> &'static str {
 #[tokio::test]
 async fn send_test_sends_every_sample_of_every_preset() {
     // Only PayPal can sign its requests; generic sources are covered by other tests.
-    let presets = PROVIDERS.iter().filter(|preset| !["generic", "paypal"].contains(&preset.name()));
+    let presets = PROVIDERS.iter().filter(|preset| !["generic", "paypal"].contains(&preset.name));
     let presets: Vec<_> = presets.collect();
-    let source = |preset: &&&dyn Provider| {
-        let name = preset.name();
+    let source = |preset: &&&Provider| {
+        let name = preset.name;
         let secret = secret_of(name);
         format!("[[sources]]\nname = \"{name}\"\nprovider = \"{name}\"\nsecrets = [\"{secret}\"]\n")
     };
     let gateway = Gateway::start_with(&presets.iter().map(source).collect::<String>()).await;
     for preset in presets {
-        let (name, many) = (preset.name(), preset.samples().len());
+        let (name, many) = (preset.name, preset.samples.len());
         let secret = secret_of(name);
         let sent =
             gateway.cli(&["send-test", name, "--secret", secret, "--seed", "1", "--json"]).await;

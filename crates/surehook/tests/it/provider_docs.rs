@@ -107,7 +107,7 @@ async fn every_shell_example_is_a_known_command() {
 fn every_preset_has_page_and_correct_index_row() {
     let index = fs::read_to_string(folder().join("README.md")).unwrap();
     for provider in PROVIDERS {
-        let name = provider.name();
+        let name = provider.name;
         let page = fs::read_to_string(folder().join(format!("{name}.md")));
         let page = page.unwrap_or_else(|error| panic!("docs/guides/providers/{name}.md: {error}"));
         let example = format!("provider = \"{name}\"");
@@ -115,7 +115,7 @@ fn every_preset_has_page_and_correct_index_row() {
 
         let row = index.lines().find(|row| row.starts_with(&format!("| [`{name}`]({name}.md) |")));
         let row = row.unwrap_or_else(|| panic!("{name} is not in docs/guides/providers/README.md"));
-        let window: HumanDuration = provider.dedup_window();
+        let window: HumanDuration = provider.dedup_window;
         assert!(row.contains(&format!("| {window} |")), "the window of {name} is {window}: {row}");
     }
 }
@@ -127,7 +127,7 @@ fn links_between_provider_pages_resolve() {
         for link in page.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
             let target = link.split('#').next().unwrap();
             let preset = target.strip_suffix(".md").filter(|stem| !stem.contains('/'));
-            let is_known = preset.is_none_or(|preset| PROVIDERS.iter().any(|p| p.name() == preset));
+            let is_known = preset.is_none_or(|preset| PROVIDERS.iter().any(|p| p.name == preset));
             assert!(!is_known || is_there(target), "{name}: {link} leads nowhere");
         }
     }

@@ -34,7 +34,7 @@ impl IndexedPayload {
 
     /// The status for a wrong signature. Some providers never retry after a 401.
     fn refusal_status(&self) -> u16 {
-        match provider::find(self.preset()).unwrap().on_refusal() {
+        match provider::find(self.preset()).unwrap().on_refusal {
             RefusalPolicy::Unauthorized | RefusalPolicy::Keep => 401,
             RefusalPolicy::Quarantine => 503,
         }

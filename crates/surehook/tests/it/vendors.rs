@@ -112,7 +112,7 @@ async fn check(mut libraries: VendorLibraries) {
         if !libraries.has_library(vendor) {
             continue;
         }
-        let samples = provider::find(preset).unwrap().samples();
+        let samples = provider::find(preset).unwrap().samples;
         assert!(!samples.is_empty(), "{preset} has no samples");
         for (position, sample) in samples.iter().enumerate() {
             number += 1;
@@ -188,7 +188,7 @@ impl LibraryCheck<'_> {
             let taken = self.libraries.verify(self.vendor, &vendor_secret(self.vendor), changed);
             assert!(taken.is_err(), "{self}: accepts a changed {what}");
             let response = send(gateway, changed).await;
-            let refusal = match provider::find(self.preset).unwrap().on_refusal() {
+            let refusal = match provider::find(self.preset).unwrap().on_refusal {
                 RefusalPolicy::Unauthorized | RefusalPolicy::Keep => 401,
                 RefusalPolicy::Quarantine => 503,
             };
@@ -235,7 +235,7 @@ fn paypal_library_and_verifier_accept_the_same_webhooks() {
         (ours.is_ok() && is_at_paypal, theirs.is_ok())
     };
     let mut signer = VendorLibraries::python();
-    for (number, sample) in provider.samples().iter().enumerate() {
+    for (number, sample) in provider.samples.iter().enumerate() {
         let unsigned = unsigned("paypal", sample, number);
         let signed = signer.sign("paypal", &secret, &unsigned, unix_now());
         assert_eq!(accepts(&signed), (true, true), "{}", sample.kind);

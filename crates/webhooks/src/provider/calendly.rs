@@ -1,39 +1,17 @@
 //! Calendly: timestamp and signature in one header; events have no id.
 
-use surehook_types::{secret::Secret, time::HumanDuration};
+use surehook_types::time::HumanDuration;
 
 use super::{
-    EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent, fields::body_fields,
+    EventKey, EventPart, JSON, ParsedRequest, Provider,
+    fields::{EventReader, EventTemplate},
 };
 use crate::{
-    attribute::{AttributeName, EventKind},
+    attribute::AttributeName::{Account, Email, Object, Phone, ProviderStatus},
     key::DedupKey,
     request::IncomingRequest,
-    verify::{HmacSpec, Verifier, VerifySpecError},
+    verify::{HmacSpec, Verifier},
 };
-
-body_fields! {
-    static FIELDS {
-        EVENT = "/event",
-        CREATED_AT = "/created_at",
-        URI = "/payload/uri",
-        SCHEDULED_EVENT_URI = "/payload/scheduled_event/uri",
-        PAYLOAD_EVENT = "/payload/event",
-        INVITEE = "/payload/invitee",
-        EMAIL = "/payload/email",
-        STATUS = "/payload/status",
-        CREATED_BY = "/created_by",
-        REMINDER_NUMBER = "/payload/text_reminder_number",
-    }
-}
-
-const ATTRIBUTES: [(AttributeName, usize); 5] = [
-    (AttributeName::Object, URI),
-    (AttributeName::Email, EMAIL),
-    (AttributeName::ProviderStatus, STATUS),
-    (AttributeName::Account, CREATED_BY),
-    (AttributeName::Phone, REMINDER_NUMBER),
-];
 
 /// Calendly retries for a day.
 const WINDOW: HumanDuration = HumanDuration::from_secs(2 * 86_400);
@@ -43,15 +21,9 @@ const WINDOW: HumanDuration = HumanDuration::from_secs(2 * 86_400);
 /// request is a duplicate, because keys are remembered longer.
 const TOLERANCE: HumanDuration = HumanDuration::from_secs(25 * 3600);
 
-#[derive(Debug)]
-pub(super) struct Calendly;
-
-impl Provider for Calendly {
-    fn name(&self) -> &'static str {
-        "calendly"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+pub(super) static CALENDLY: Provider = Provider {
+    name: "calendly",
+    verifier: |secrets| {
         let spec = HmacSpec {
             template: "{timestamp}.{body}".to_owned(),
             signature_param: Some("v1".to_owned()),
@@ -60,45 +32,54 @@ impl Provider for Calendly {
             ..HmacSpec::new("calendly-webhook-signature")
         };
         Verifier::hmac(spec, secrets)
-    }
+    },
+    signature_headers: &["calendly-webhook-signature"],
+    dedup_window: WINDOW,
+    parse_request: |request, _| ParsedRequest::single(parse_event(request)),
+    samples: &[
+        sample!(JSON, "invitee.created", "calendly.invitee.created.json"),
+        sample!(JSON, "invitee.canceled", "calendly.invitee.canceled.json"),
+        sample!(JSON, "invitee_no_show.created", "calendly.invitee_no_show.created.json"),
+        sample!(
+            JSON,
+            "routing_form_submission.created",
+            "calendly.routing_form_submission.created.json"
+        ),
+    ],
+    ..Provider::DEFAULT
+};
 
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        let meeting = [URI, SCHEDULED_EVENT_URI, PAYLOAD_EVENT, INVITEE]
-            .into_iter()
-            .find_map(|field| scheduled_event(&found[field]));
-        let mut attributes = found.attributes(&ATTRIBUTES);
-        attributes.push_some(AttributeName::Object, meeting);
-        ParsedRequest::single(EventPart {
-            kind: found.get(EVENT).and_then(EventKind::new),
-            key: key(&found),
-            order: meeting.and_then(DedupKey::new),
-            attributes,
-            ..EventPart::default()
-        })
-    }
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/event}"],
+    key: &["calendly:{/event}:{/payload/uri}:{/created_at}"],
+    key_label: "calendly:event:uri:created_at",
+    attributes: &[
+        (Object, &["/payload/uri"]),
+        (Email, &["/payload/email"]),
+        (ProviderStatus, &["/payload/status"]),
+        (Account, &["/created_by"]),
+        (Phone, &["/payload/text_reminder_number"]),
+    ],
+    more: &MEETING_URIS,
+    ..EventTemplate::EMPTY
+});
 
-    fn dedup_window(&self) -> HumanDuration {
-        WINDOW
-    }
+/// Where the URI of the meeting, or of something that belongs to it, may be.
+const MEETING_URIS: [&str; 4] =
+    ["/payload/uri", "/payload/scheduled_event/uri", "/payload/event", "/payload/invitee"];
 
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["calendly-webhook-signature"]
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
-}
-
-fn key(found: &FieldValues<'_>) -> EventKey {
-    match found.key("calendly", &[EVENT, URI, CREATED_AT]) {
+fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
+    let found = EVENT.read(request);
+    let mut event = found.event();
+    let meeting = MEETING_URIS.iter().find_map(|uri| scheduled_event(found.get(uri)?));
+    event.attributes.push_some(Object, meeting);
+    event.order = meeting.and_then(DedupKey::new);
+    let has_time = found.get("/event").is_some() && found.get("/created_at").is_some();
+    if event.key == EventKey::None && has_time {
         // The body contains the time, so equal bytes are the same event.
-        None if found.get(EVENT).is_some() && found.get(CREATED_AT).is_some() => {
-            EventKey::ContentHash(WINDOW.0)
-        }
-        key => EventKey::known(key, "calendly:event:uri:created_at"),
+        event.key = EventKey::ContentHash(WINDOW.0);
     }
+    event
 }
 
 /// `EV` of `https://api.calendly.com/scheduled_events/EV/invitees/IN`.
@@ -106,24 +87,6 @@ fn scheduled_event(uri: &str) -> Option<&str> {
     let (_, rest) = uri.split_once("/scheduled_events/")?;
     rest.split(['/', '?']).next().filter(|id| !id.is_empty())
 }
-
-macro_rules! sample {
-    ($kind:literal) => {
-        SampleEvent {
-            kind: $kind,
-            headers: &[("content-type", "application/json")],
-            target: "",
-            body: include_str!(concat!("samples/calendly.", $kind, ".json")),
-        }
-    };
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample!("invitee.created"),
-    sample!("invitee.canceled"),
-    sample!("invitee_no_show.created"),
-    sample!("routing_form_submission.created"),
-];
 
 #[cfg(test)]
 mod tests {

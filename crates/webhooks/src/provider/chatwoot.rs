@@ -1,60 +1,32 @@
 //! Chatwoot: signed over timestamp and body. It sends each event once and never retries.
 
-use surehook_types::{secret::Secret, time::HumanDuration};
+use surehook_types::time::HumanDuration;
 
 use super::{
-    EventKey, EventPart, FieldValues, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
-    fields::body_fields,
+    EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleHeaders,
+    fields::{EventReader, EventTemplate},
 };
 use crate::{
-    attribute::{AttributeName, Attributes, EventKind},
-    key::DedupKey,
+    attribute::{
+        AttributeName::{Account, Conversation, Email, MessageId, Object, Phone, ProviderStatus},
+        Attributes, EventKind,
+    },
     request::IncomingRequest,
-    verify::{HmacSpec, Verifier, VerifySpec, VerifySpecError},
+    verify::{HmacSpec, Verifier},
 };
 
 /// A refused event is never sent again, so clocks may differ by this much.
 const TOLERANCE: HumanDuration = HumanDuration::from_secs(900);
-/// Unique per Chatwoot job: the same if the job runs again, different for two webhooks.
-const DELIVERY: &str = "x-chatwoot-delivery";
 
-body_fields! {
-    /// `id` of a conversation is unique only within its account. `conversation.messages[0]` is the latest
-    /// message, which may not be the one that the event is about.
-    static BODY {
-        EVENT = "/event",
-        ID = "/id",
-        ACCOUNT = "/account/id",
-        SOURCE_ID = "/source_id",
-        INBOX = "/inbox/id",
-        INBOX_ID = "/inbox_id",
-        UPDATED_AT = "/updated_at",
-        STATUS = "/status",
-        PHONE = "/phone_number",
-        EMAIL = "/email",
-        META_PHONE = "/meta/sender/phone_number",
-        META_EMAIL = "/meta/sender/email",
-        CONTACT_SOURCE = "/contact_inbox/source_id",
-        CONVERSATION = "/conversation/id",
-        CONVERSATION_INBOX = "/conversation/inbox_id",
-        CONVERSATION_PHONE = "/conversation/meta/sender/phone_number",
-        CONVERSATION_EMAIL = "/conversation/meta/sender/email",
-        CONVERSATION_SOURCE = "/conversation/contact_inbox/source_id",
-        LATEST_ID = "/conversation/messages/0/id",
-        LATEST_STATUS = "/conversation/messages/0/status",
-        LATEST_UPDATED_AT = "/conversation/messages/0/updated_at",
-    }
-}
+const HEADERS: SampleHeaders = &[
+    ("content-type", "application/json"),
+    ("accept", "application/json"),
+    ("x-chatwoot-delivery", "{{uuid}}"),
+];
 
-#[derive(Debug)]
-pub(super) struct Chatwoot;
-
-impl Provider for Chatwoot {
-    fn name(&self) -> &'static str {
-        "chatwoot"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+pub(super) static CHATWOOT: Provider = Provider {
+    name: "chatwoot",
+    verifier: |secrets| {
         let spec = HmacSpec {
             prefix: "sha256=".to_owned(),
             template: "{timestamp}.{body}".to_owned(),
@@ -62,149 +34,107 @@ impl Provider for Chatwoot {
             tolerance: TOLERANCE,
             ..HmacSpec::new("x-chatwoot-signature")
         };
-        Verifier::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
-    }
+        Verifier::hmac(spec, secrets)
+    },
+    signature_headers: &["x-chatwoot-signature", "x-chatwoot-timestamp"],
+    // Chatwoot sends only once, so a wrong secret must not lose events. Duplicates come from two
+    // webhooks or from a job that ran twice.
+    on_refusal: RefusalPolicy::Keep,
+    dedup_window: HumanDuration::from_secs(86_400),
+    parse_request: |request, _| ParsedRequest::single(parse_event(request)),
+    samples: &[
+        sample!(HEADERS, "message_created", "chatwoot/message_created_incoming.json"),
+        sample!(HEADERS, "message_created", "chatwoot/message_created_outgoing.json"),
+        sample!(HEADERS, "message_updated", "chatwoot/message_updated_status_delivered.json"),
+        sample!(HEADERS, "conversation_created", "chatwoot/conversation_created.json"),
+        sample!(
+            HEADERS,
+            "conversation_status_changed",
+            "chatwoot/conversation_status_changed.json"
+        ),
+    ],
+    ..Provider::DEFAULT
+};
 
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = BODY.read(request.body);
-        ParsedRequest::single(EventPart {
-            kind: found.get(EVENT).and_then(EventKind::new),
-            key: key(&found, request.header(DELIVERY)),
-            order: order(&found),
-            attributes: attributes(&found),
-            ..EventPart::default()
-        })
-    }
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    attributes: &[
+        (Conversation, &["/conversation/id"]),
+        (MessageId, &["/source_id"]),
+        (Phone, &["/phone_number", "/meta/sender/phone_number"]),
+        (Phone, &["/conversation/meta/sender/phone_number"]),
+        (Phone, &["/contact_inbox/source_id", "/conversation/contact_inbox/source_id"]),
+        (Email, &["/email", "/meta/sender/email", "/conversation/meta/sender/email"]),
+        (Account, &["/account/id", "/inbox/id", "/inbox_id"]),
+        (ProviderStatus, &["/status"]),
+    ],
+    more: &[
+        KEY_BY_ID,
+        KEY_BY_MESSAGE_VERSION,
+        KEY_BY_CONVERSATION_VERSION,
+        KEY_BY_DELIVERY,
+        "/conversation/messages/0/id",
+        "/conversation/messages/0/status",
+    ],
+    ..EventTemplate::EMPTY
+});
 
-    /// Chatwoot does not retry; duplicates come from two webhooks or from a job that ran twice.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(86_400)
-    }
+const KEY_BY_ID: &str = "chatwoot:{/account/id}:{/event}:{/id}";
+/// Only the latest message has a version (`updated_at`). The status is not part of the key: it changes
+/// together with the time.
+const KEY_BY_MESSAGE_VERSION: &str =
+    "chatwoot:{/account/id}:{/event}:{/id}:{/conversation/messages/0/updated_at}";
+/// The id of a conversation is unique only within its account.
+const KEY_BY_CONVERSATION_VERSION: &str = "chatwoot:{/inbox_id}:{/event}:{/id}:{/updated_at}";
+/// The delivery is unique per Chatwoot job: the same if the job runs again, different for two webhooks.
+const KEY_BY_DELIVERY: &str = "chatwoot:{/account/id|/inbox_id|/conversation/inbox_id|-}\
+     :{/event}:{/id|/conversation/id|-}:{x-chatwoot-delivery}";
 
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-chatwoot-signature", "x-chatwoot-timestamp"]
-    }
-
-    /// Chatwoot sends only once, so a wrong secret must not lose events.
-    fn on_refusal(&self) -> RefusalPolicy {
-        RefusalPolicy::Keep
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
-}
-
-fn is_conversation(event: &str) -> bool {
-    event.starts_with("conversation_") && !event.starts_with("conversation_typing")
-}
-
-fn is_message(event: &str) -> bool {
-    event.starts_with("message_")
-}
-
-/// Whether the event is about the latest message of the conversation.
-fn is_latest(found: &FieldValues<'_>) -> bool {
-    found.get(ID).is_some() && found.get(ID) == found.get(LATEST_ID)
-}
-
-fn key(found: &FieldValues<'_>, delivery: Option<&str>) -> EventKey {
-    let Some(event) = found.get(EVENT) else { return EventKey::None };
-    let account = found.get(ACCOUNT);
-    let of = |scope: &str, parts: &[&str]| {
-        DedupKey::new(&format!("chatwoot:{scope}:{event}:{}", parts.join(":")))
-    };
-    let by_id = match event {
-        "message_created" | "contact_created" | "inbox_created" => {
-            account.zip(found.get(ID)).and_then(|(account, id)| of(account, &[id]))
-        }
-        // Only the latest message has a version (`updated_at`). The status is not part of the key: it
-        // changes together with the time.
-        "message_updated" if is_latest(found) => {
-            let message = account.zip(found.get(ID)).zip(found.get(LATEST_UPDATED_AT));
-            message.and_then(|((account, id), at)| of(account, &[id, at]))
-        }
-        event if is_conversation(event) => {
-            let conversation = found.get(INBOX_ID).zip(found.get(ID)).zip(found.get(UPDATED_AT));
-            conversation.and_then(|((inbox, id), at)| of(inbox, &[id, at]))
-        }
+fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
+    let found = EVENT.read(request);
+    let event = found.get("/event").unwrap_or_default();
+    let is_message = event.starts_with("message_");
+    let is_conversation =
+        event.starts_with("conversation_") && !event.starts_with("conversation_typing");
+    // `conversation.messages[0]` is the latest message, which may not be the one of this event.
+    let id = found.get("/id");
+    let is_latest = id.is_some() && id == found.get("/conversation/messages/0/id");
+    let key = match event {
+        "message_created" | "contact_created" | "inbox_created" => found.key(KEY_BY_ID),
+        "message_updated" if is_latest => found.key(KEY_BY_MESSAGE_VERSION),
+        _ if is_conversation => found.key(KEY_BY_CONVERSATION_VERSION),
         _ => None,
     };
-    if let Some(key) = by_id {
-        return EventKey::Known(key, "chatwoot:id");
+    let order = match event {
+        "" => None,
+        _ if is_conversation => found.key("{/inbox_id}:{/id}"),
+        _ => found.key("{/account/id|/conversation/inbox_id}:{/conversation/id|/id}"),
+    };
+    let mut attributes = Attributes::default();
+    let id_name = match event {
+        _ if is_conversation => Conversation,
+        _ if is_message => MessageId,
+        _ => Object,
+    };
+    attributes.push_some(id_name, id);
+    found.add_attributes(&mut attributes);
+    if is_message && is_latest {
+        attributes.push_some(ProviderStatus, found.get("/conversation/messages/0/status"));
     }
-    let scope = found.first(&[ACCOUNT, INBOX_ID, CONVERSATION_INBOX]).unwrap_or("-");
-    let id = found.first(&[ID, CONVERSATION]).unwrap_or("-");
-    let by_delivery = delivery.and_then(|delivery| of(scope, &[id, delivery]));
-    EventKey::known(by_delivery, "chatwoot:x-chatwoot-delivery")
-}
-
-fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
-    let event = found.get(EVENT)?;
-    let (scope, conversation) = if is_conversation(event) {
-        (found.get(INBOX_ID)?, found.get(ID)?)
-    } else {
-        (found.first(&[ACCOUNT, CONVERSATION_INBOX])?, found.first(&[CONVERSATION, ID])?)
-    };
-    DedupKey::new(&format!("{scope}:{conversation}"))
-}
-
-fn attributes(found: &FieldValues<'_>) -> Attributes {
-    let event = found.get(EVENT).unwrap_or_default();
-    let id = match event {
-        event if is_conversation(event) => AttributeName::Conversation,
-        event if is_message(event) => AttributeName::MessageId,
-        _ => AttributeName::Object,
-    };
-    let mut attributes = found.attributes(&[
-        (id, ID),
-        (AttributeName::Conversation, CONVERSATION),
-        (AttributeName::MessageId, SOURCE_ID),
-        (AttributeName::Phone, PHONE),
-        (AttributeName::Phone, META_PHONE),
-        (AttributeName::Phone, CONVERSATION_PHONE),
-        (AttributeName::Phone, CONTACT_SOURCE),
-        (AttributeName::Phone, CONVERSATION_SOURCE),
-        (AttributeName::Email, EMAIL),
-        (AttributeName::Email, META_EMAIL),
-        (AttributeName::Email, CONVERSATION_EMAIL),
-        (AttributeName::Account, ACCOUNT),
-        (AttributeName::Account, INBOX),
-        (AttributeName::Account, INBOX_ID),
-        (AttributeName::ProviderStatus, STATUS),
-    ]);
-    if is_message(event) && is_latest(found) {
-        attributes.push_some(AttributeName::ProviderStatus, found.get(LATEST_STATUS));
+    EventPart {
+        kind: EventKind::new(event),
+        key: match key {
+            Some(key) => EventKey::Known(key, "chatwoot:id"),
+            None => EventKey::known(found.key(KEY_BY_DELIVERY), "chatwoot:x-chatwoot-delivery"),
+        },
+        order,
+        attributes,
+        ..EventPart::default()
     }
-    attributes
 }
-
-macro_rules! sample {
-    ($kind:literal, $file:literal) => {
-        SampleEvent {
-            kind: $kind,
-            headers: &[
-                ("content-type", "application/json"),
-                ("accept", "application/json"),
-                (DELIVERY, "{{uuid}}"),
-            ],
-            target: "",
-            body: include_str!(concat!("samples/chatwoot/", $file, ".json")),
-        }
-    };
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample!("message_created", "message_created_incoming"),
-    sample!("message_created", "message_created_outgoing"),
-    sample!("message_updated", "message_updated_status_delivered"),
-    sample!("conversation_created", "conversation_created"),
-    sample!("conversation_status_changed", "conversation_status_changed"),
-];
 
 #[cfg(test)]
 mod tests {
-    use surehook_types::time::Timestamp;
+    use surehook_types::{secret::Secret, time::Timestamp};
 
     use super::{
         super::testing::{attribute_pairs, headers, incoming, part, summary},
@@ -213,6 +143,7 @@ mod tests {
     use crate::{request::OutgoingRequest, verify::VerifyError};
 
     const NAME: &str = "chatwoot";
+    const DELIVERY: &str = "x-chatwoot-delivery";
 
     #[test]
     fn each_event_kind_has_its_key() {
@@ -339,7 +270,7 @@ mod tests {
 
     #[test]
     fn timestamp_within_fifteen_minutes_is_accepted() {
-        let verifier = Chatwoot.verifier(vec![Secret::new("cwsec_8kQ2mZ")]).unwrap();
+        let verifier = CHATWOOT.verifier(vec![Secret::new("cwsec_8kQ2mZ")]).unwrap();
         let now = Timestamp::from_millis(1_779_024_000_000);
         let empty = headers(&[]);
         let outgoing = OutgoingRequest { id: "", url: "", headers: &empty, body: b"{}" };

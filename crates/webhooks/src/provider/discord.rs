@@ -12,16 +12,18 @@ use surehook_types::{
 };
 
 use super::{
-    EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply, SampleEvent,
-    fields::body_fields,
+    EventKey, EventPart, ParsedRequest, Provider, ProviderReply, SampleEvent,
+    fields::{EventReader, EventTemplate, FieldValues},
 };
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
+    attribute::{
+        AttributeName::{Account, Chat, MessageId, Object, User},
+        EventKind,
+    },
     request::{IncomingRequest, OutgoingRequest},
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
-        single_header,
+        decode_signature, signature_header, timestamp_header,
     },
 };
 
@@ -33,45 +35,54 @@ const KEY_BYTES: usize = 32;
 /// Digits of a Unix timestamp from 2001 until 2286.
 const TIMESTAMP_BYTES: usize = 10;
 
-body_fields! {
-    /// What a request is, and what it is about.
-    static FIELDS {
-        TYPE = "/type",
-        ID = "/id",
-        APPLICATION = "/application_id",
-        EVENT_TYPE = "/event/type",
-        EVENT_TIME = "/event/timestamp",
-        CHANNEL = "/channel_id",
-        MEMBER_USER = "/member/user/id",
-        USER = "/user/id",
-        SUBJECT_USER = "/event/data/user/id",
-        SUBJECT_USER_ID = "/event/data/user_id",
-        SUBJECT_ID = "/event/data/id",
-        MESSAGE = "/message/id",
-        EVENT_CHANNEL = "/event/data/channel_id",
-    }
-}
-/// The subject of an event: its user, or else its object.
-const SUBJECTS: [usize; 3] = [SUBJECT_USER, SUBJECT_USER_ID, SUBJECT_ID];
+pub(super) static DISCORD: Provider = Provider {
+    name: "discord",
+    verifier,
+    signature_headers: &["x-signature-ed25519"],
+    // Events are retried for ten minutes, interactions never.
+    dedup_window: HumanDuration::from_secs(86_400),
+    parse_request,
+    success_reply: |request| Some(success_reply(request)),
+    samples: &[
+        SampleEvent::json(
+            "interaction.application_command",
+            r#"{"application_id":"1234560123453231555","channel_id":"645027906669510667","data":{"id":"771825006014889984","name":"order","options":[{"name":"number","type":3,"value":"A-{{number}}"}],"type":1},"guild_id":"290926798626357999","id":"{{number}}","member":{"user":{"id":"53908232506183680","username":"ana"}},"token":"test-{{id}}","type":2,"version":1}"#,
+        ),
+        SampleEvent::json(
+            "interaction.message_component",
+            r#"{"application_id":"1234560123453231555","channel_id":"645027906669510667","data":{"component_type":2,"custom_id":"confirm"},"guild_id":"290926798626357999","id":"{{number}}","member":{"user":{"id":"53908232506183680","username":"ana"}},"message":{"id":"1{{number}}"},"token":"test-{{id}}","type":3,"version":1}"#,
+        ),
+        SampleEvent::json(
+            "APPLICATION_AUTHORIZED",
+            r#"{"version":1,"application_id":"1234560123453231555","type":1,"event":{"type":"APPLICATION_AUTHORIZED","timestamp":"{{now_iso}}","data":{"integration_type":1,"scopes":["applications.commands"],"user":{"id":"{{number}}","username":"ana"}}}}"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
 
-const ATTRIBUTES: [(AttributeName, usize); 9] = [
-    (AttributeName::Account, APPLICATION),
-    (AttributeName::Chat, CHANNEL),
-    (AttributeName::User, MEMBER_USER),
-    (AttributeName::User, USER),
-    (AttributeName::User, SUBJECT_USER),
-    (AttributeName::User, SUBJECT_USER_ID),
-    (AttributeName::Object, SUBJECT_ID),
-    (AttributeName::MessageId, MESSAGE),
-    (AttributeName::Chat, EVENT_CHANNEL),
-];
+static REQUEST: EventReader = EventReader::new(&EventTemplate {
+    order: &["{/channel_id}"],
+    attributes: &[
+        (Account, &["/application_id"]),
+        (Chat, &["/channel_id", "/event/data/channel_id"]),
+        (User, &["/member/user/id", "/user/id", "/event/data/user/id", "/event/data/user_id"]),
+        (Object, &["/event/data/id"]),
+        (MessageId, &["/message/id"]),
+    ],
+    more: &["/type", "/id", EVENT_KEY],
+    ..EventTemplate::EMPTY
+});
+
+/// Webhook events have no id, so the key is built from type, time and subject: a user or an object.
+const EVENT_KEY: &str = "discord:{/application_id}:{/event/type}:{/event/timestamp}\
+     :{/event/data/user/id|/event/data/user_id|/event/data/id|-}";
 
 /// The kind of a request, by its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestKind {
     InteractionPing,
     EventPing,
-    InteractionKind(InteractionKind),
+    Interaction(InteractionKind),
     Event,
     Unknown,
 }
@@ -88,17 +99,17 @@ enum InteractionKind {
 impl RequestKind {
     /// Webhook events have `event`. Both events and interactions have `type`, with different meanings.
     fn of(found: &FieldValues<'_>) -> Self {
-        let is_event = found.get(EVENT_TYPE).is_some() || found.get(EVENT_TIME).is_some();
-        match (found.get(TYPE), is_event) {
+        let is_event = found.get("/event/type|/event/timestamp").is_some();
+        match (found.get("/type"), is_event) {
             (_, true) => Self::Event,
             (Some("0"), false) => Self::EventPing,
             (Some("1"), false) => Self::InteractionPing,
-            (Some("2"), false) => Self::InteractionKind(InteractionKind::Command),
-            (Some("3"), false) => Self::InteractionKind(InteractionKind::Component),
-            (Some("4"), false) => Self::InteractionKind(InteractionKind::Autocomplete),
-            (Some("5"), false) => Self::InteractionKind(InteractionKind::Modal),
-            (Some(_), false) if found.get(ID).is_some() => {
-                Self::InteractionKind(InteractionKind::Other)
+            (Some("2"), false) => Self::Interaction(InteractionKind::Command),
+            (Some("3"), false) => Self::Interaction(InteractionKind::Component),
+            (Some("4"), false) => Self::Interaction(InteractionKind::Autocomplete),
+            (Some("5"), false) => Self::Interaction(InteractionKind::Modal),
+            (Some(_), false) if found.get("/id").is_some() => {
+                Self::Interaction(InteractionKind::Other)
             }
             (Some(_) | None, false) => Self::Unknown,
         }
@@ -127,85 +138,46 @@ impl InteractionKind {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Discord;
-
-impl Provider for Discord {
-    fn name(&self) -> &'static str {
-        "discord"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let mut keys = Vec::with_capacity(secrets.len());
-        for (number, secret) in (1..).zip(&secrets) {
-            let why = "it must be the public key of the application: 64 hexadecimal digits";
-            keys.push(
-                ApplicationKey::parse(secret).ok_or(VerifySpecError::Secret { number, why })?,
-            );
-        }
-        let count = keys.len();
-        Ok(Verifier::from_scheme(Box::new(Ed25519Scheme(keys)), count))
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        let (kind, key) = match RequestKind::of(&found) {
-            RequestKind::InteractionPing => {
-                return ParsedRequest::Handshake(ProviderReply::json(r#"{"type":1}"#));
-            }
-            RequestKind::EventPing => {
-                return ParsedRequest::Handshake(ProviderReply::empty(StatusCode::NO_CONTENT));
-            }
-            RequestKind::InteractionKind(interaction) => {
-                (EventKind::new(interaction.kind()), found.key("discord", &[ID]))
-            }
-            RequestKind::Event => {
-                (found.get(EVENT_TYPE).and_then(EventKind::new), event_key(&found))
-            }
-            RequestKind::Unknown => (None, None),
-        };
-        ParsedRequest::single(EventPart {
-            kind,
-            key: EventKey::known(key, "discord:id"),
-            order: found.get(CHANNEL).and_then(DedupKey::new),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    /// Events are retried for ten minutes, interactions never.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-signature-ed25519"]
-    }
-
-    /// Any other JSON reply to an interaction is shown to the user or treated as an error.
-    fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
-        Some(match RequestKind::of(&FIELDS.read(request.body)) {
-            RequestKind::InteractionKind(interaction) => {
-                ProviderReply::json(interaction.deferred_reply())
-            }
-            RequestKind::InteractionPing
-            | RequestKind::EventPing
-            | RequestKind::Event
-            | RequestKind::Unknown => ProviderReply::empty(StatusCode::NO_CONTENT),
-        })
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
+fn verifier(secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+    let why = "it must be the public key of the application: 64 hexadecimal digits";
+    let parse = |(number, secret)| {
+        ApplicationKey::parse(secret).ok_or(VerifySpecError::Secret { number, why })
+    };
+    let keys = (1..).zip(&secrets).map(parse).collect::<Result<_, _>>()?;
+    Ok(Verifier::from_scheme(secrets.len(), Ed25519Scheme(keys)))
 }
 
-/// Webhook events have no id, so the key is built from type, time and subject.
-fn event_key(found: &FieldValues<'_>) -> Option<DedupKey> {
-    let application = found.get(APPLICATION)?;
-    let (kind, time) = (found.get(EVENT_TYPE)?, found.get(EVENT_TIME)?);
-    let subject = found.first(&SUBJECTS).unwrap_or("-");
-    DedupKey::new(&format!("discord:{application}:{kind}:{time}:{subject}"))
+fn parse_request(request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+    let found = REQUEST.read(request);
+    let (kind, key) = match RequestKind::of(&found) {
+        RequestKind::InteractionPing => {
+            return ParsedRequest::Handshake(ProviderReply::json(r#"{"type":1}"#));
+        }
+        RequestKind::EventPing => {
+            return ParsedRequest::Handshake(ProviderReply::empty(StatusCode::NO_CONTENT));
+        }
+        RequestKind::Interaction(interaction) => {
+            (Some(interaction.kind()), found.key("discord:{/id}"))
+        }
+        RequestKind::Event => (found.get("/event/type"), found.key(EVENT_KEY)),
+        RequestKind::Unknown => (None, None),
+    };
+    ParsedRequest::single(EventPart {
+        kind: kind.and_then(EventKind::new),
+        key: EventKey::known(key, "discord:id"),
+        ..found.event()
+    })
+}
+
+/// Any other JSON reply to an interaction is shown to the user or treated as an error.
+fn success_reply(request: &IncomingRequest<'_>) -> ProviderReply {
+    match RequestKind::of(&REQUEST.read(request)) {
+        RequestKind::Interaction(interaction) => ProviderReply::json(interaction.deferred_reply()),
+        RequestKind::InteractionPing
+        | RequestKind::EventPing
+        | RequestKind::Event
+        | RequestKind::Unknown => ProviderReply::empty(StatusCode::NO_CONTENT),
+    }
 }
 
 /// The public key of an application. For tests it can be a key pair, written as 64 hex digits of the
@@ -239,16 +211,12 @@ impl VerificationScheme for Ed25519Scheme {
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
-        let signature = single_header(request.headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
-        let signature = HEXLOWER_PERMISSIVE
-            .decode(signature.as_bytes())
-            .ok()
-            .filter(|signature| signature.len() == 2 * KEY_BYTES)
-            .ok_or(VerifyError::Malformed { part: "signature" })?;
-        let timestamp = single_header(request.headers, &TIMESTAMP, "timestamp")?
-            .ok_or(VerifyError::MissingTimestamp)?
-            .as_bytes();
+        let signature = signature_header(request.headers, &SIGNATURE)?;
+        let signature = decode_signature(&HEXLOWER_PERMISSIVE, signature)?;
+        if signature.len() != 2 * KEY_BYTES {
+            return Err(VerifyError::Malformed { part: "signature" });
+        }
+        let timestamp = timestamp_header(request.headers, &TIMESTAMP)?;
         // Timestamp and body are joined without a separator, so the length must be fixed.
         let is_time = timestamp.iter().all(u8::is_ascii_digit);
         if !is_time || timestamp.len() != TIMESTAMP_BYTES {
@@ -276,25 +244,6 @@ impl VerificationScheme for Ed25519Scheme {
             (TIMESTAMP.clone(), time),
         ]))
     }
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample(
-        "interaction.application_command",
-        r#"{"application_id":"1234560123453231555","channel_id":"645027906669510667","data":{"id":"771825006014889984","name":"order","options":[{"name":"number","type":3,"value":"A-{{number}}"}],"type":1},"guild_id":"290926798626357999","id":"{{number}}","member":{"user":{"id":"53908232506183680","username":"ana"}},"token":"test-{{id}}","type":2,"version":1}"#,
-    ),
-    sample(
-        "interaction.message_component",
-        r#"{"application_id":"1234560123453231555","channel_id":"645027906669510667","data":{"component_type":2,"custom_id":"confirm"},"guild_id":"290926798626357999","id":"{{number}}","member":{"user":{"id":"53908232506183680","username":"ana"}},"message":{"id":"1{{number}}"},"token":"test-{{id}}","type":3,"version":1}"#,
-    ),
-    sample(
-        "APPLICATION_AUTHORIZED",
-        r#"{"version":1,"application_id":"1234560123453231555","type":1,"event":{"type":"APPLICATION_AUTHORIZED","timestamp":"{{now_iso}}","data":{"integration_type":1,"scopes":["applications.commands"],"user":{"id":"{{number}}","username":"ana"}}}}"#,
-    ),
-];
-
-const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
-    SampleEvent { kind, headers: &[("content-type", "application/json")], target: "", body }
 }
 
 #[cfg(test)]

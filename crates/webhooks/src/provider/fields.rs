@@ -1,156 +1,255 @@
-//! Named fields of a JSON body, found in one pass.
+//! The fields of events as data: where a provider puts their kind, keys and attributes.
+//!
+//! A template is a text with fields in braces, such as `slack:{/team_id|/enterprise_id}:{/event_id}`. A
+//! field is a JSON pointer into the body or the name of a header. Of several fields, separated by `|`,
+//! the first one present counts; `-` stands for itself. A template with an absent field gives nothing.
+//! Strings are unchanged, numbers keep their spelling; other and blank values count as absent.
 
-use std::{borrow::Cow, ops::Index};
+use std::{borrow::Cow, sync::OnceLock};
 
 use serde_json::value::RawValue;
 
+use super::{EventKey, EventPart, ParsedRequest};
 use crate::{
-    attribute::{AttributeName, Attributes},
-    key::{DedupKey, JsonPointer, JsonPointerSet, scalar_text},
+    attribute::{AttributeName, Attributes, EventKind},
+    key::{DedupKey, JsonPointerSet, scalar_text},
+    request::IncomingRequest,
 };
 
-/// The JSON pointers of the fields that a provider reads, built once and used for every request.
+/// Where the parts of an event are.
 #[derive(Debug)]
-pub struct BodyFields(JsonPointerSet);
-
-/// The fields of one body, in the order of [`BodyFields`]. Strings are unchanged, numbers keep their
-/// spelling; other and blank values count as absent.
-#[derive(Debug)]
-pub struct FieldValues<'b>(Vec<FieldValue<'b>>);
-
-#[derive(Debug)]
-struct FieldValue<'b> {
-    raw: Option<&'b RawValue>,
-    text: Option<Cow<'b, str>>,
+pub(super) struct EventTemplate {
+    /// Templates of the event kind; the first one that gives a text counts. Likewise for the keys.
+    pub(super) kind: &'static [&'static str],
+    pub(super) key: &'static [&'static str],
+    /// Describes the key to people.
+    pub(super) key_label: &'static str,
+    /// Templates of the ordering key.
+    pub(super) order: &'static [&'static str],
+    /// The fields with the values of each attribute.
+    pub(super) attributes: &'static [(AttributeName, &'static [&'static str])],
+    /// Further fields and templates that the code of the provider uses.
+    pub(super) more: &'static [&'static str],
 }
 
-impl BodyFields {
+impl EventTemplate {
+    pub(super) const EMPTY: Self =
+        Self { kind: &[], key: &[], key_label: "", order: &[], attributes: &[], more: &[] };
+}
+
+/// Reads the fields of a template, all in one pass through a body.
+#[derive(Debug)]
+pub(super) struct EventReader {
+    template: &'static EventTemplate,
+    /// Built once and used for every request.
+    pointers: OnceLock<NamedPointers>,
+}
+
+#[derive(Debug, Default)]
+struct NamedPointers {
+    names: Vec<&'static str>,
+    set: JsonPointerSet,
+}
+
+impl NamedPointers {
     /// # Panics
-    /// If one is not a JSON pointer: they are constants, and tests parse them all.
-    pub fn new(fields: &[&str]) -> Self {
-        let mut pointers = JsonPointerSet::default();
-        for field in fields {
-            let pointer: JsonPointer = field.parse().expect("a JSON pointer");
-            pointers.push(&pointer);
+    /// If one is not a JSON pointer: they are constants, and tests read them all.
+    fn new(template: &EventTemplate) -> Self {
+        let EventTemplate { kind, key, order, more, .. } = template;
+        let attributes = template.attributes.iter().flat_map(|(_, fields)| *fields);
+        let texts = [*kind, *key, *order, *more].into_iter().flatten().chain(attributes);
+        let fields = texts.flat_map(|text| text.split(['{', '|', '}']));
+        let mut pointers = Self::default();
+        for field in fields.filter(|field| field.starts_with('/')) {
+            if !pointers.names.contains(&field) {
+                pointers.names.push(field);
+                pointers.set.push(&field.parse().expect("a JSON pointer"));
+            }
         }
-        Self(pointers)
+        pointers
+    }
+}
+
+impl EventReader {
+    pub(super) const fn new(template: &'static EventTemplate) -> Self {
+        Self { template, pointers: OnceLock::new() }
     }
 
-    /// Reads a body. One that is not JSON has no fields.
-    pub fn read<'b>(&self, body: &'b [u8]) -> FieldValues<'b> {
-        let field = |raw: Option<&'b RawValue>| FieldValue {
+    /// Reads a request. A body that is not JSON has no fields.
+    pub(super) fn read<'r>(&'static self, request: &IncomingRequest<'r>) -> FieldValues<'r> {
+        FieldValues { request: Some(*request), ..self.read_json(request.body) }
+    }
+
+    /// Reads a part of a body; there are no headers.
+    pub(super) fn read_json<'r>(&'static self, json: &'r [u8]) -> FieldValues<'r> {
+        let pointers = self.pointers.get_or_init(|| NamedPointers::new(self.template));
+        let value = |raw: Option<&'r RawValue>| FieldValue {
             raw,
             text: raw.and_then(scalar_text).filter(|text| !text.trim().is_empty()),
         };
-        FieldValues(self.0.find(body).into_iter().map(field).collect())
+        let values = pointers.set.find(json).into_iter().map(value).collect();
+        FieldValues { template: self.template, names: &pointers.names, values, request: None }
+    }
+
+    /// The only event of a request.
+    pub(super) fn parse(&'static self, request: &IncomingRequest<'_>) -> ParsedRequest {
+        ParsedRequest::single(self.read(request).event())
     }
 }
 
-impl<'b> FieldValues<'b> {
-    /// The text of a field, by its number.
-    pub fn get(&self, field: usize) -> Option<&str> {
-        self.0.get(field).and_then(|field| field.text.as_deref())
+/// The fields of one request.
+#[derive(Debug)]
+pub(super) struct FieldValues<'r> {
+    template: &'static EventTemplate,
+    names: &'static [&'static str],
+    /// In the order of the names.
+    values: Vec<FieldValue<'r>>,
+    request: Option<IncomingRequest<'r>>,
+}
+
+#[derive(Debug)]
+struct FieldValue<'r> {
+    raw: Option<&'r RawValue>,
+    text: Option<Cow<'r, str>>,
+}
+
+impl<'r> FieldValues<'r> {
+    fn value(&self, pointer: &str) -> Option<&FieldValue<'r>> {
+        let position = self.names.iter().position(|name| *name == pointer);
+        debug_assert!(position.is_some(), "the template does not have the field {pointer}");
+        self.values.get(position?)
+    }
+
+    /// The text of a field, or of the first one present of several: `/user/id|/user_id`.
+    pub(super) fn get(&self, fields: &str) -> Option<&str> {
+        fields.split('|').find_map(|field| match field.as_bytes() {
+            [b'/', ..] => self.value(field)?.text.as_deref(),
+            b"-" => Some("-"),
+            _ => self.request.as_ref()?.header(field),
+        })
     }
 
     /// The JSON of a field in its spelling; `None` for `null`.
-    pub fn raw(&self, field: usize) -> Option<&'b str> {
-        let raw = self.0.get(field).and_then(|field| field.raw);
-        raw.map(RawValue::get).filter(|text| *text != "null")
+    pub(super) fn raw(&self, pointer: &str) -> Option<&'r str> {
+        self.value(pointer)?.raw.map(RawValue::get).filter(|text| *text != "null")
     }
 
-    /// Whether a field is `true`.
-    pub fn is_true(&self, field: usize) -> bool {
-        self.raw(field) == Some("true")
+    pub(super) fn is_true(&self, pointer: &str) -> bool {
+        self.raw(pointer) == Some("true")
     }
 
-    /// The text of the first of these fields that has one.
-    pub fn first(&self, fields: &[usize]) -> Option<&str> {
-        fields.iter().find_map(|field| self.get(*field))
-    }
-
-    /// The search attributes from these fields.
-    pub fn attributes(&self, fields: &[(AttributeName, usize)]) -> Attributes {
-        let mut attributes = Attributes::default();
-        for (name, field) in fields {
-            attributes.push_some(*name, self.get(*field));
+    /// The text of a template, if all its fields are present.
+    pub(super) fn fill<'s>(&'s self, template: &'s str) -> Option<Cow<'s, str>> {
+        // Stays borrowed if the template is a single field.
+        let mut text = Cow::Borrowed("");
+        let mut rest = template;
+        while let Some((literal, after)) = rest.split_once('{') {
+            let (fields, tail) = after.split_once('}')?;
+            text += literal;
+            text += self.get(fields)?;
+            rest = tail;
         }
+        text += rest;
+        Some(text)
+    }
+
+    /// The key that a template gives.
+    pub(super) fn key(&self, template: &str) -> Option<DedupKey> {
+        DedupKey::new(&self.fill(template)?)
+    }
+
+    pub(super) fn attributes(&self) -> Attributes {
+        let mut attributes = Attributes::default();
+        self.add_attributes(&mut attributes);
         attributes
     }
 
-    /// A key of the prefix and these fields, joined by colons; `None` if one is missing.
-    pub fn key(&self, prefix: &str, fields: &[usize]) -> Option<DedupKey> {
-        let mut key = prefix.to_owned();
-        for field in fields {
-            if !key.is_empty() {
-                key.push(':');
+    pub(super) fn add_attributes(&self, attributes: &mut Attributes) {
+        for (name, fields) in self.template.attributes {
+            for field in *fields {
+                attributes.push_some(*name, self.get(field));
             }
-            key.push_str(self.get(*field)?);
         }
-        DedupKey::new(&key)
+    }
+
+    /// The event that the template describes.
+    pub(super) fn event(&self) -> EventPart {
+        let EventTemplate { kind, key, key_label, order, .. } = self.template;
+        let first = |templates: &[&'static str]| templates.iter().find_map(|text| self.fill(text));
+        let key = first(key).and_then(|key| DedupKey::new(&key));
+        EventPart {
+            kind: first(kind).and_then(|kind| EventKind::new(&kind)),
+            key: EventKey::known(key, key_label),
+            order: first(order).and_then(|order| DedupKey::new(&order)),
+            attributes: self.attributes(),
+            ..EventPart::default()
+        }
     }
 }
-
-impl Index<usize> for FieldValues<'_> {
-    type Output = str;
-
-    /// The text of a field; empty if there is none.
-    fn index(&self, field: usize) -> &str {
-        self.get(field).unwrap_or_default()
-    }
-}
-
-/// Declares a static [`BodyFields`] and a constant with the number of each field.
-macro_rules! body_fields {
-    ($(#[$about:meta])* static $fields:ident { $($field:ident = $pointer:literal,)+ }) => {
-        $(#[$about])*
-        static $fields: std::sync::LazyLock<$crate::provider::BodyFields> =
-            std::sync::LazyLock::new(|| $crate::provider::BodyFields::new(&[$($pointer),+]));
-        $crate::provider::fields::body_fields!(@number 0; $($field)+);
-    };
-    (@number $number:expr; $field:ident $($rest:ident)*) => {
-        const $field: usize = $number;
-        $crate::provider::fields::body_fields!(@number $number + 1; $($rest)*);
-    };
-    (@number $number:expr;) => {};
-}
-pub(crate) use body_fields;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::testing::{event_summary, headers, incoming},
+        *,
+    };
+
+    static READER: EventReader = EventReader::new(&EventTemplate {
+        kind: &["{/kind}.{/none}", "{/kind|/id}"],
+        key: &["p:{x-id}:{/none|/n|-}"],
+        key_label: "p:n",
+        order: &["{/none|-}:{/id}"],
+        attributes: &[
+            (AttributeName::Object, &["/id", "x-id"]),
+            (AttributeName::User, &["/none"]),
+            (AttributeName::Account, &["/data/object/id"]),
+        ],
+        more: &["/flag", "/list", "{/id}:{/list}"],
+    });
 
     #[test]
     fn fields_keep_their_spelling() {
-        let fields = BodyFields::new(&["/id", "/data/object/id", "/n", "/none"]);
-        let found =
-            fields.read(br#"{"id":"e1","n":820982911946154500,"data":{"object":{"id":" "}}}"#);
+        let sent = headers(&[("x-id", "h1")]);
+        let body = r#"{"id":"e1","n":820982911946154500,"data":{"object":{"id":" "}}}"#;
+        let found = READER.read(&incoming(&sent, body));
         assert_eq!(
-            (found.get(0), found.get(1), &found[2]),
-            (Some("e1"), None, "820982911946154500")
+            (found.get("/id"), found.get("/data/object/id"), found.get("/n")),
+            (Some("e1"), None, Some("820982911946154500"))
         );
-        assert_eq!(found.key("p", &[0, 2]).unwrap().as_str(), "p:e1:820982911946154500");
-        assert_eq!(found.key("p", &[0, 3]), None);
-        assert_eq!(fields.read(b"not json").get(0), None);
-        assert_eq!((found.first(&[3, 1, 2, 0]), found.first(&[1, 3])), (found.get(2), None));
-        let about = found.attributes(&[(AttributeName::Object, 0), (AttributeName::User, 3)]);
-        assert_eq!(about.iter().collect::<Vec<_>>(), [(AttributeName::Object, "e1")]);
+        assert_eq!(found.get("/none|/data/object/id|/n|/id"), found.get("/n"));
+        assert_eq!(found.get("/data/object/id|/none"), None);
+        assert_eq!((found.get("x-id"), found.get("x-none|-")), (Some("h1"), Some("-")));
+        assert_eq!(found.key("p:{/id}:{/n}").unwrap().as_str(), "p:e1:820982911946154500");
+        assert_eq!(found.key("p:{/id}:{/none}"), None);
+        assert_eq!(READER.read(&incoming(&sent, "not json")).get("/id"), None);
+        let about = found.attributes();
+        let expected = [(AttributeName::Object, "e1"), (AttributeName::Object, "h1")];
+        assert_eq!(about.iter().collect::<Vec<_>>(), expected);
     }
 
-    body_fields! {
-        static NAMED {
-            ID = "/id",
-            FLAG = "/flag",
-            LIST = "/list",
+    #[test]
+    fn first_template_with_all_its_fields_counts() {
+        let body = r#"{"id":"e1","n":5}"#;
+        let cases: [(&[_], _, _); 2] = [
+            (&[("x-id", "h1")], body, ["e1", "p:h1:5", "-:e1"]),
+            (&[], r#"{"kind":"k","none":"n","id":1}"#, ["k.n", "-", "n:1"]),
+        ];
+        for (pairs, body, expected) in cases {
+            let event = READER.read(&incoming(&headers(pairs), body)).event();
+            assert_eq!(event_summary(&event), expected, "{body}");
         }
     }
 
     #[test]
-    fn fields_have_names() {
-        let found = NAMED.read(br#"{"list":[1, 2],"flag":true,"id":"a\u0062"}"#);
-        assert_eq!((found.get(ID), found.get(FLAG), found.get(LIST)), (Some("ab"), None, None));
-        assert_eq!((found.raw(LIST), found.raw(ID)), (Some("[1, 2]"), Some(r#""a\u0062""#)));
-        assert!(found.is_true(FLAG) && !found.is_true(ID));
-        assert_eq!(found.first(&[LIST, ID]), Some("ab"));
-        assert_eq!(NAMED.read(br#"{"id":null,"list":null}"#).raw(LIST), None);
+    fn text_flag_and_json_of_a_field_are_distinct() {
+        let sent = headers(&[]);
+        let found = READER.read(&incoming(&sent, r#"{"list":[1, 2],"flag":true,"id":"a\u0062"}"#));
+        let texts = ["/id", "/flag", "/list"].map(|field| found.get(field));
+        assert_eq!(texts, [Some("ab"), None, None]);
+        assert_eq!((found.raw("/list"), found.raw("/id")), (Some("[1, 2]"), Some(r#""a\u0062""#)));
+        assert!(found.is_true("/flag") && !found.is_true("/id"));
+        assert_eq!(found.get("/list|/id"), Some("ab"));
+        let absent = READER.read(&incoming(&sent, r#"{"id":null,"list":null}"#));
+        assert_eq!(absent.raw("/list"), None);
     }
 }

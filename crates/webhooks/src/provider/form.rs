@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 
-use http::header;
+use http::{HeaderMap, header};
 use url::form_urlencoded;
 
 use crate::request::IncomingRequest;
 
 /// Whether the body is a form.
-pub(super) fn is_form(request: &IncomingRequest<'_>) -> bool {
-    let kind = request.header(header::CONTENT_TYPE.as_str()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
+pub(super) fn is_form(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(kind), None) = (types.next(), types.next()) else { return false };
+    let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
@@ -23,7 +24,7 @@ pub(super) fn field<'b>(body: &'b [u8], name: &str) -> Option<Cow<'b, str>> {
 
 /// The JSON of a request: its body, or the field `payload` of a form.
 pub(super) fn payload_json<'b>(request: &IncomingRequest<'b>) -> Cow<'b, [u8]> {
-    if !is_form(request) {
+    if !is_form(request.headers) {
         return Cow::Borrowed(request.body);
     }
     match field(request.body, "payload") {
@@ -35,8 +36,6 @@ pub(super) fn payload_json<'b>(request: &IncomingRequest<'b>) -> Cow<'b, [u8]> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
-
     use super::*;
 
     #[test]

@@ -1,105 +1,23 @@
 //! GitHub: signed over the raw body, which may be a form; event and delivery id are in headers.
 
-use surehook_types::{secret::Secret, time::HumanDuration};
+use surehook_types::time::HumanDuration;
 
 use super::{
-    EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, fields::body_fields,
+    BODY_BYTES_CEILING, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
+    fields::{EventReader, EventTemplate},
     form,
 };
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
-    provider::BODY_BYTES_CEILING,
+    attribute::AttributeName::{Account, Object, ProviderStatus, User},
     request::IncomingRequest,
-    verify::{HmacSpec, Verifier, VerifySpecError},
+    verify::{HmacSpec, Verifier},
 };
 
-body_fields! {
-    static FIELDS {
-        REPOSITORY = "/repository/full_name",
-        ORGANIZATION = "/organization/login",
-        SENDER = "/sender/login",
-        ACTION = "/action",
-        PULL_REQUEST = "/pull_request/number",
-        ISSUE = "/issue/number",
-        AFTER = "/after",
-        WORKFLOW_RUN = "/workflow_run/id",
-        RELEASE_TAG = "/release/tag_name",
-    }
-}
-
-const ATTRIBUTES: [(AttributeName, usize); 9] = [
-    (AttributeName::Account, REPOSITORY),
-    (AttributeName::Account, ORGANIZATION),
-    (AttributeName::User, SENDER),
-    (AttributeName::ProviderStatus, ACTION),
-    (AttributeName::Object, PULL_REQUEST),
-    (AttributeName::Object, ISSUE),
-    (AttributeName::Object, AFTER),
-    (AttributeName::Object, WORKFLOW_RUN),
-    (AttributeName::Object, RELEASE_TAG),
-];
-
-#[derive(Debug)]
-pub(super) struct Github;
-
-impl Provider for Github {
-    fn name(&self) -> &'static str {
-        "github"
-    }
-
-    /// The older `X-Hub-Signature` with SHA-1 is ignored.
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let spec =
-            HmacSpec { prefix: "sha256=".to_owned(), ..HmacSpec::new("x-hub-signature-256") };
-        Verifier::hmac(spec, secrets)
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let json = form::payload_json(request);
-        let found = FIELDS.read(&json);
-        let kind = request.header("x-github-event");
-        let delivery = request.header("x-github-delivery");
-        let key = delivery.and_then(|id| DedupKey::new(&format!("github:{id}")));
-        ParsedRequest::single(EventPart {
-            kind: kind.and_then(EventKind::new),
-            key: EventKey::known(key, "github:x-github-delivery"),
-            order: found.first(&[REPOSITORY, ORGANIZATION]).and_then(DedupKey::new),
-            attributes: found.attributes(&ATTRIBUTES),
-            // Sent once, when the webhook is created.
-            is_ping: kind == Some("ping"),
-            ..EventPart::default()
-        })
-    }
-
-    /// GitHub does not retry; people can redeliver for three days.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(4 * 86_400)
-    }
-
-    fn max_body_bytes(&self) -> Option<usize> {
-        Some(BODY_BYTES_CEILING)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-hub-signature-256", "x-hub-signature"]
-    }
-
-    /// GitHub does not retry, so a wrong secret must not lose events.
-    fn on_refusal(&self) -> RefusalPolicy {
-        RefusalPolicy::Keep
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
-}
-
-macro_rules! sample {
+macro_rules! github_sample {
     ($kind:literal) => {
-        SampleEvent {
-            kind: $kind,
-            headers: &[
+        SampleEvent::new(
+            $kind,
+            &[
                 ("content-type", "application/json"),
                 ("user-agent", "GitHub-Hookshot/surehook"),
                 ("x-github-event", $kind),
@@ -108,21 +26,56 @@ macro_rules! sample {
                 ("x-github-hook-installation-target-type", "repository"),
                 ("x-github-hook-installation-target-id", "79929171"),
             ],
-            target: "",
-            body: include_str!(concat!("samples/github.", $kind, ".json")),
-        }
+            include_str!(concat!("samples/github.", $kind, ".json")),
+        )
     };
 }
 
-static SAMPLES: &[SampleEvent] = &[
-    sample!("push"),
-    sample!("pull_request"),
-    sample!("issues"),
-    sample!("issue_comment"),
-    sample!("release"),
-    sample!("workflow_run"),
-    sample!("ping"),
-];
+pub(super) static GITHUB: Provider = Provider {
+    name: "github",
+    // The older `X-Hub-Signature` with SHA-1 is ignored.
+    verifier: |secrets| {
+        let prefix = "sha256=".to_owned();
+        Verifier::hmac(HmacSpec { prefix, ..HmacSpec::new("x-hub-signature-256") }, secrets)
+    },
+    signature_headers: &["x-hub-signature-256", "x-hub-signature"],
+    // GitHub does not retry, so a wrong secret must not lose events. People can redeliver for three days.
+    on_refusal: RefusalPolicy::Keep,
+    dedup_window: HumanDuration::from_secs(4 * 86_400),
+    max_body_bytes: Some(BODY_BYTES_CEILING),
+    parse_request: |request, _| {
+        let body = &form::payload_json(request);
+        let event = EVENT.read(&IncomingRequest { body, ..*request }).event();
+        // Sent once, when the webhook is created.
+        let is_ping = request.header("x-github-event") == Some("ping");
+        ParsedRequest::single(EventPart { is_ping, ..event })
+    },
+    samples: &[
+        github_sample!("push"),
+        github_sample!("pull_request"),
+        github_sample!("issues"),
+        github_sample!("issue_comment"),
+        github_sample!("release"),
+        github_sample!("workflow_run"),
+        github_sample!("ping"),
+    ],
+    ..Provider::DEFAULT
+};
+
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{x-github-event}"],
+    key: &["github:{x-github-delivery}"],
+    key_label: "github:x-github-delivery",
+    order: &["{/repository/full_name|/organization/login}"],
+    attributes: &[
+        (Account, &["/repository/full_name", "/organization/login"]),
+        (User, &["/sender/login"]),
+        (ProviderStatus, &["/action"]),
+        (Object, &["/pull_request/number", "/issue/number", "/after"]),
+        (Object, &["/workflow_run/id", "/release/tag_name"]),
+    ],
+    ..EventTemplate::EMPTY
+});
 
 #[cfg(test)]
 mod tests {

@@ -2,102 +2,23 @@
 
 mod scheme;
 
-use surehook_types::{secret::Secret, time::HumanDuration};
+use surehook_types::time::HumanDuration;
 
 use self::scheme::GitlabScheme;
-use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
+use super::{
+    BODY_BYTES_CEILING, Provider, SampleEvent,
+    fields::{EventReader, EventTemplate},
+};
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
-    provider::BODY_BYTES_CEILING,
-    request::IncomingRequest,
-    verify::{Verifier, VerifySpecError},
+    attribute::AttributeName::{Account, Object, ProviderStatus, User},
+    verify::Verifier,
 };
 
-body_fields! {
-    static FIELDS {
-        OBJECT_KIND = "/object_kind",
-        EVENT_NAME = "/event_name",
-        PROJECT_ID = "/project_id",
-        PROJECT = "/project/id",
-        GROUP_ID = "/group_id",
-        PROJECT_PATH = "/project/path_with_namespace",
-        USERNAME = "/user_username",
-        USER = "/user/username",
-        OBJECT_IID = "/object_attributes/iid",
-        OBJECT_ID = "/object_attributes/id",
-        AFTER = "/after",
-        ACTION = "/object_attributes/action",
-        STATUS = "/object_attributes/status",
-    }
-}
-
-const ATTRIBUTES: [(AttributeName, usize); 8] = [
-    (AttributeName::Account, PROJECT_PATH),
-    (AttributeName::User, USERNAME),
-    (AttributeName::User, USER),
-    (AttributeName::Object, OBJECT_IID),
-    (AttributeName::Object, OBJECT_ID),
-    (AttributeName::Object, AFTER),
-    (AttributeName::ProviderStatus, ACTION),
-    (AttributeName::ProviderStatus, STATUS),
-];
-
-#[derive(Debug)]
-pub(super) struct Gitlab;
-
-impl Provider for Gitlab {
-    fn name(&self) -> &'static str {
-        "gitlab"
-    }
-
-    fn secret_header(&self) -> Option<&'static str> {
-        Some(scheme::TOKEN)
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let count = secrets.len();
-        Ok(Verifier::from_scheme(Box::new(GitlabScheme::new(secrets)?), count))
-    }
-
-    /// `X-Gitlab-Event-UUID` is not a key: webhooks that trigger each other share it.
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        // Both have the same value; only `webhook-id` is signed.
-        let id = request.header("webhook-id").or_else(|| request.header("idempotency-key"));
-        let key = id.and_then(|id| DedupKey::new(&format!("gitlab:{id}")));
-        ParsedRequest::single(EventPart {
-            kind: found.first(&[OBJECT_KIND, EVENT_NAME]).and_then(EventKind::new),
-            key: EventKey::known(key, "gitlab:idempotency-key"),
-            order: found.first(&[PROJECT_ID, PROJECT, GROUP_ID]).and_then(DedupKey::new),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    /// GitLab retries for minutes; people can resend for two days.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(4 * 86_400)
-    }
-
-    fn max_body_bytes(&self) -> Option<usize> {
-        Some(BODY_BYTES_CEILING)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["webhook-signature", "webhook-timestamp", "webhook-id"]
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
-}
-
-macro_rules! sample {
+macro_rules! gitlab_sample {
     ($kind:literal, $event:literal) => {
-        SampleEvent {
-            kind: $kind,
-            headers: &[
+        SampleEvent::new(
+            $kind,
+            &[
                 ("content-type", "application/json"),
                 ("user-agent", "GitLab/18.6.0"),
                 ("x-gitlab-event", $event),
@@ -106,19 +27,45 @@ macro_rules! sample {
                 ("x-gitlab-event-uuid", "{{uuid}}"),
                 ("idempotency-key", "{{uuid}}"),
             ],
-            target: "",
-            body: include_str!(concat!("samples/gitlab.", $kind, ".json")),
-        }
+            include_str!(concat!("samples/gitlab.", $kind, ".json")),
+        )
     };
 }
 
-static SAMPLES: &[SampleEvent] = &[
-    sample!("push", "Push Hook"),
-    sample!("merge_request", "Merge Request Hook"),
-    sample!("issue", "Issue Hook"),
-    sample!("note", "Note Hook"),
-    sample!("pipeline", "Pipeline Hook"),
-];
+pub(super) static GITLAB: Provider = Provider {
+    name: "gitlab",
+    verifier: |secrets| Ok(Verifier::from_scheme(secrets.len(), GitlabScheme::new(secrets)?)),
+    signature_headers: &["webhook-signature", "webhook-timestamp", "webhook-id"],
+    secret_header: Some(scheme::TOKEN),
+    // GitLab retries for minutes; people can resend for two days.
+    dedup_window: HumanDuration::from_secs(4 * 86_400),
+    max_body_bytes: Some(BODY_BYTES_CEILING),
+    parse_request: |request, _| EVENT.parse(request),
+    samples: &[
+        gitlab_sample!("push", "Push Hook"),
+        gitlab_sample!("merge_request", "Merge Request Hook"),
+        gitlab_sample!("issue", "Issue Hook"),
+        gitlab_sample!("note", "Note Hook"),
+        gitlab_sample!("pipeline", "Pipeline Hook"),
+    ],
+    ..Provider::DEFAULT
+};
+
+/// `webhook-id` and `idempotency-key` have the same value; only the first one is signed.
+/// `X-Gitlab-Event-UUID` is not a key: webhooks that trigger each other share it.
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/object_kind|/event_name}"],
+    key: &["gitlab:{webhook-id|idempotency-key}"],
+    key_label: "gitlab:idempotency-key",
+    order: &["{/project_id|/project/id|/group_id}"],
+    attributes: &[
+        (Account, &["/project/path_with_namespace"]),
+        (User, &["/user_username", "/user/username"]),
+        (Object, &["/object_attributes/iid", "/object_attributes/id", "/after"]),
+        (ProviderStatus, &["/object_attributes/action", "/object_attributes/status"]),
+    ],
+    ..EventTemplate::EMPTY
+});
 
 #[cfg(test)]
 mod tests {

@@ -1,22 +1,21 @@
 //! `HubSpot`: up to a hundred events per request, signed over method, URL, body and time (version 3).
 
 use data_encoding::BASE64;
-use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderName;
-use sha2::Sha256;
 use surehook_types::{secret::Secret, time::Timestamp};
 
 use super::{
-    EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, fields::body_fields,
+    EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
+    fields::{EventReader, EventTemplate},
     raw_json,
 };
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
+    attribute::AttributeName::{Account, MessageId, Object, User},
+    mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
     verify::{
-        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
-        parse_timestamp, single_header,
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, decode_signature,
+        parse_timestamp, signature_header, signing_secret, timestamp_header,
     },
 };
 
@@ -42,88 +41,50 @@ const DECODED_CHARACTERS: [(&str, char); 12] = [
     ("3B", ';'),
 ];
 
-body_fields! {
-    static FIELDS {
-        PORTAL_ID = "/portalId",
-        SUBSCRIPTION_ID = "/subscriptionId",
-        EVENT_ID = "/eventId",
-        OCCURRED_AT = "/occurredAt",
-        SUBSCRIPTION_TYPE = "/subscriptionType",
-        OBJECT_ID = "/objectId",
-        FROM_OBJECT_ID = "/fromObjectId",
-        PRIMARY_OBJECT_ID = "/primaryObjectId",
-        TO_OBJECT_ID = "/toObjectId",
-        NEW_OBJECT_ID = "/newObjectId",
-        SOURCE_ID = "/sourceId",
-        MESSAGE_ID = "/messageId",
-    }
-}
-
-const ATTRIBUTES: [(AttributeName, usize); 8] = [
-    (AttributeName::Account, PORTAL_ID),
-    (AttributeName::Object, OBJECT_ID),
-    (AttributeName::Object, FROM_OBJECT_ID),
-    (AttributeName::Object, PRIMARY_OBJECT_ID),
-    (AttributeName::Object, TO_OBJECT_ID),
-    (AttributeName::Object, NEW_OBJECT_ID),
-    (AttributeName::User, SOURCE_ID),
-    (AttributeName::MessageId, MESSAGE_ID),
-];
-
-#[derive(Debug)]
-pub(super) struct Hubspot;
-
-impl Provider for Hubspot {
-    fn name(&self) -> &'static str {
-        "hubspot"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let count = secrets.len();
-        Ok(Verifier::from_scheme(Box::new(HubspotV3Scheme { secrets }), count))
-    }
-
-    /// Anything but an array is one event without a key: workflows send a single object.
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        match raw_json::split_array(request.body, parse_event) {
-            Some(parts) => ParsedRequest::Events(parts),
-            None => {
-                ParsedRequest::single(EventPart { key: EventKey::None, ..EventPart::default() })
-            }
-        }
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-hubspot-signature-v3", "x-hubspot-signature"]
-    }
-
-    /// `HubSpot` does not retry after 401.
-    fn on_refusal(&self) -> RefusalPolicy {
-        RefusalPolicy::Quarantine
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
-}
+pub(super) static HUBSPOT: Provider = Provider {
+    name: "hubspot",
+    verifier: |secrets| Ok(Verifier::from_scheme(secrets.len(), HubspotV3Scheme { secrets })),
+    signature_headers: &["x-hubspot-signature-v3", "x-hubspot-signature"],
+    // `HubSpot` does not retry after 401.
+    on_refusal: RefusalPolicy::Quarantine,
+    parse_request: |request, _| {
+        let parts = raw_json::split_array(request.body, |item| EVENT.read_json(item).event());
+        // Anything but an array is one event without a key: workflows send a single object.
+        let whole = || vec![EventPart { key: EventKey::None, ..EventPart::default() }];
+        ParsedRequest::Events(parts.unwrap_or_else(whole))
+    },
+    samples: &[
+        SampleEvent::json(
+            "contact.creation",
+            r#"[{"eventId":1{{number}},"subscriptionId":25,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
+        ),
+        SampleEvent::json(
+            "contact.propertyChange",
+            r#"[{"eventId":1{{number}},"subscriptionId":22,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.propertyChange","attemptNumber":0,"objectId":1{{number}},"propertyName":"phone","propertyValue":"+{{phone}}","changeSource":"CRM"}]"#,
+        ),
+        SampleEvent::json(
+            "deal.creation",
+            r#"[{"eventId":1{{number}},"subscriptionId":27,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"deal.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
 
 /// `eventId` alone is not unique, and `attemptNumber` differs at each attempt.
-fn parse_event(item: &[u8]) -> EventPart {
-    let found = FIELDS.read(item);
-    let object = found.first(&[OBJECT_ID, FROM_OBJECT_ID, PRIMARY_OBJECT_ID]);
-    let order =
-        found.get(PORTAL_ID).zip(object).map(|(portal, object)| format!("{portal}:{object}"));
-    EventPart {
-        kind: found.get(SUBSCRIPTION_TYPE).and_then(EventKind::new),
-        key: EventKey::known(
-            found.key("hubspot", &[PORTAL_ID, SUBSCRIPTION_ID, EVENT_ID, OCCURRED_AT]),
-            "hubspot:eventId",
-        ),
-        order: order.and_then(|order| DedupKey::new(&order)),
-        attributes: found.attributes(&ATTRIBUTES),
-        ..EventPart::default()
-    }
-}
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/subscriptionType}"],
+    key: &["hubspot:{/portalId}:{/subscriptionId}:{/eventId}:{/occurredAt}"],
+    key_label: "hubspot:eventId",
+    order: &["{/portalId}:{/objectId|/fromObjectId|/primaryObjectId}"],
+    attributes: &[
+        (Account, &["/portalId"]),
+        (Object, &["/objectId", "/fromObjectId", "/primaryObjectId"]),
+        (Object, &["/toObjectId", "/newObjectId"]),
+        (User, &["/sourceId"]),
+        (MessageId, &["/messageId"]),
+    ],
+    ..EventTemplate::EMPTY
+});
 
 /// Version 3 of `HubSpot`'s signatures, with the client secret of an app.
 #[derive(Debug)]
@@ -141,27 +102,19 @@ impl VerificationScheme for HubspotV3Scheme {
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
-        let signature = single_header(request.headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
-        let signature = BASE64
-            .decode(signature.as_bytes())
-            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
-        let timestamp = single_header(request.headers, &TIMESTAMP, "timestamp")?
-            .ok_or(VerifyError::MissingTimestamp)?
-            .as_bytes();
+        let signature = decode_signature(&BASE64, signature_header(request.headers, &SIGNATURE)?)?;
+        let timestamp = timestamp_header(request.headers, &TIMESTAMP)?;
         let signed_at =
             parse_timestamp(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
         if now.as_millis().abs_diff(signed_at) > TOLERANCE_MILLIS {
             return Err(VerifyError::Stale);
         }
-        let urls = request.urls();
-        if urls.is_empty() {
-            return Err(VerifyError::UnknownUrl);
-        }
+        let urls = request.known_urls()?;
         let is_match = |secret: &Secret| {
-            urls.iter().flat_map(|url| url_spellings(url)).any(|url| {
-                mac(secret, &url, request.body, timestamp).verify_slice(&signature).is_ok()
-            })
+            let key = HmacKey::sha256(secret.expose());
+            urls.iter()
+                .flat_map(|url| url_spellings(url))
+                .any(|url| key.verify(signed_parts(&url, request.body, timestamp), &signature))
         };
         self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)
     }
@@ -171,24 +124,19 @@ impl VerificationScheme for HubspotV3Scheme {
         request: &OutgoingRequest<'_>,
         now: Timestamp,
     ) -> Result<RequestSignature, SignError> {
-        let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
-        let timestamp = now.as_millis().to_string();
-        let mac = mac(secret, &decode_url(request.url), request.body, timestamp.as_bytes());
+        let key = HmacKey::sha256(signing_secret(&self.secrets)?.expose());
+        let (url, timestamp) = (decode_url(request.url), now.as_millis().to_string());
+        let signature = key.sign(signed_parts(&url, request.body, timestamp.as_bytes()));
         Ok(RequestSignature::headers(vec![
-            (SIGNATURE.clone(), BASE64.encode(&mac.finalize().into_bytes())),
+            (SIGNATURE.clone(), BASE64.encode(signature.as_ref())),
             (TIMESTAMP.clone(), timestamp),
         ]))
     }
 }
 
 /// The method is always POST, because no other one is accepted.
-fn mac(secret: &Secret, url: &str, body: &[u8], timestamp: &[u8]) -> Hmac<Sha256> {
-    let mut mac =
-        Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)");
-    for part in [b"POST", url.as_bytes(), body, timestamp] {
-        mac.update(part);
-    }
-    mac
+fn signed_parts<'r>(url: &'r str, body: &'r [u8], timestamp: &'r [u8]) -> [&'r [u8]; 4] {
+    [b"POST", url.as_bytes(), body, timestamp]
 }
 
 /// The URL decoded as `HubSpot` documents it, and unchanged, as its libraries sign it.
@@ -216,25 +164,6 @@ fn decode_url(url: &str) -> String {
     }
     text.push_str(rest);
     text
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample(
-        "contact.creation",
-        r#"[{"eventId":1{{number}},"subscriptionId":25,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
-    ),
-    sample(
-        "contact.propertyChange",
-        r#"[{"eventId":1{{number}},"subscriptionId":22,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.propertyChange","attemptNumber":0,"objectId":1{{number}},"propertyName":"phone","propertyValue":"+{{phone}}","changeSource":"CRM"}]"#,
-    ),
-    sample(
-        "deal.creation",
-        r#"[{"eventId":1{{number}},"subscriptionId":27,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"deal.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
-    ),
-];
-
-const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
-    SampleEvent { kind, headers: &[("content-type", "application/json")], target: "", body }
 }
 
 #[cfg(test)]

@@ -6,9 +6,7 @@
 use std::borrow::Cow;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
-use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderName;
-use sha2::Sha256;
 use surehook_types::{
     inflate,
     secret::Secret,
@@ -17,83 +15,56 @@ use surehook_types::{
 use url::form_urlencoded;
 
 use super::{
-    EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent, fields::body_fields,
+    Provider, SampleEvent, SampleHeaders,
+    fields::{EventReader, EventTemplate},
 };
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
+    attribute::AttributeName::{Account, Object},
+    mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
     verify::{
-        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
-        single_header,
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, decode_signature,
+        signing_secret, text_header,
     },
 };
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-body_fields! {
-    static FIELDS {
-        ID = "/id",
-        USER = "/user_id",
-        ACTION = "/action",
-        TYPE = "/type",
-        DATA_ID = "/data/id",
-        TOPIC = "/topic",
-    }
-}
-
-const ATTRIBUTES: [(AttributeName, usize); 2] =
-    [(AttributeName::Account, USER), (AttributeName::Object, DATA_ID)];
-
-#[derive(Debug)]
-pub(super) struct MercadoPago;
-
-impl Provider for MercadoPago {
-    fn name(&self) -> &'static str {
-        "mercado-pago"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let count = secrets.len();
-        Ok(Verifier::from_scheme(Box::new(ManifestScheme { secrets }), count))
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        ParsedRequest::single(EventPart {
-            kind: found.first(&[ACTION, TYPE, TOPIC]).and_then(EventKind::new),
-            key: EventKey::known(key(&found), "mercadopago:id"),
-            order: order(&found),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    /// The intervals between attempts grow up to four days.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(21 * 86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-signature"]
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
-}
+pub(super) static MERCADO_PAGO: Provider = Provider {
+    name: "mercado-pago",
+    verifier: |secrets| Ok(Verifier::from_scheme(secrets.len(), ManifestScheme { secrets })),
+    signature_headers: &["x-signature"],
+    // The intervals between attempts grow up to four days.
+    dedup_window: HumanDuration::from_secs(21 * 86_400),
+    parse_request: |request, _| EVENT.parse(request),
+    samples: &[
+        payment_sample(
+            "payment.updated",
+            r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.updated","data":{"id":"{{number}}"}}"#,
+        ),
+        payment_sample(
+            "payment.created",
+            r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.created","data":{"id":"{{number}}"}}"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
 
 /// Several notifications about one payment have different ids.
-fn key(found: &FieldValues<'_>) -> Option<DedupKey> {
-    let user = found.get(USER).unwrap_or("-");
-    let action = found.first(&[ACTION, TYPE])?;
-    let (about, id) = (found.get(DATA_ID)?, found.get(ID).unwrap_or("-"));
-    DedupKey::new(&format!("mercadopago:{user}:{action}:{about}:{id}"))
-}
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/action|/type|/topic}"],
+    key: &["mercadopago:{/user_id|-}:{/action|/type}:{/data/id}:{/id|-}"],
+    key_label: "mercadopago:id",
+    order: &["{/type}:{/data/id}"],
+    attributes: &[(Account, &["/user_id"]), (Object, &["/data/id"])],
+    ..EventTemplate::EMPTY
+});
 
-fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
-    DedupKey::new(&format!("{}:{}", found.get(TYPE)?, found.get(DATA_ID)?))
+const fn payment_sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    let headers: SampleHeaders =
+        &[("content-type", "application/json"), ("user-agent", "MercadoPago WebHook v1.0 payment")];
+    SampleEvent { kind, headers, target: "?data.id={{number}}&type=payment", body }
 }
 
 /// Verifies the signed manifest with the secret of an application.
@@ -108,21 +79,18 @@ impl VerificationScheme for ManifestScheme {
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
-        let header = single_header(request.headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?
-            .to_str()
-            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
+        let header = text_header(request.headers, &SIGNATURE, "signature")?
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let (timestamp, signature) = parse_signature(header)?;
-        let request_id = single_header(request.headers, &REQUEST_ID, "id")?
-            .map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part: "id" }))
-            .transpose()?;
+        let request_id = text_header(request.headers, &REQUEST_ID, "id")?;
         let about = signed_id(request.query)?;
         let lines: Vec<_> = id_spellings(about.as_deref())
             .into_iter()
             .map(|about| manifest(about.as_deref(), request_id, timestamp))
             .collect();
         let is_match = |secret: &Secret| {
-            lines.iter().any(|line| mac(secret, line).verify_slice(&signature).is_ok())
+            let key = HmacKey::sha256(secret.expose());
+            lines.iter().any(|line| key.verify([line.as_bytes()], &signature))
         };
         let secret_index = self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)?;
         check_body_id(request, about.as_deref())?;
@@ -134,13 +102,13 @@ impl VerificationScheme for ManifestScheme {
         request: &OutgoingRequest<'_>,
         now: Timestamp,
     ) -> Result<RequestSignature, SignError> {
-        let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
+        let key = HmacKey::sha256(signing_secret(&self.secrets)?.expose());
         let query = request.url.split_once('?').map(|(_, query)| query);
         let about = signed_id(query).map_err(|_| SignError("the URL has `data.id` twice"))?;
         let about = id_spellings(about.as_deref()).into_iter().next().flatten();
         let timestamp = now.as_millis().to_string();
         let line = manifest(about.as_deref(), Some(request.id), &timestamp);
-        let signature = HEXLOWER.encode(&mac(secret, &line).finalize().into_bytes());
+        let signature = HEXLOWER.encode(key.sign([line.as_bytes()]).as_ref());
         Ok(RequestSignature::headers(vec![
             (SIGNATURE.clone(), format!("ts={timestamp},v1={signature}")),
             (REQUEST_ID.clone(), request.id.to_owned()),
@@ -164,8 +132,7 @@ fn parse_signature(header: &str) -> Result<(&str, Vec<u8>), VerifyError> {
     }
     let signature =
         signature.ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
-    let signature =
-        HEXLOWER_PERMISSIVE.decode(signature.as_bytes()).map_err(|_| malformed("signature"))?;
+    let signature = decode_signature(&HEXLOWER_PERMISSIVE, signature.as_bytes())?;
     let timestamp = timestamp.ok_or(VerifyError::MissingTimestamp)?;
     let is_number = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { Ok((timestamp, signature)) } else { Err(malformed("timestamp")) }
@@ -199,45 +166,16 @@ fn manifest(about: Option<&str>, request_id: Option<&str>, timestamp: &str) -> S
     line
 }
 
-fn mac(secret: &Secret, line: &str) -> Hmac<Sha256> {
-    let mut mac =
-        Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)");
-    mac.update(line.as_bytes());
-    mac
-}
-
 /// The body is not signed, so an id in it must equal the signed id in the URL.
 fn check_body_id(request: &IncomingRequest<'_>, about: Option<&str>) -> Result<(), VerifyError> {
     let plain = inflate::decode_body(request.headers, request.body);
-    let found = FIELDS.read(plain.as_deref().unwrap_or(request.body));
-    match found.get(DATA_ID) {
+    match EVENT.read_json(plain.as_deref().unwrap_or(request.body)).get("/data/id") {
         Some(named) if about.is_none_or(|about| !about.eq_ignore_ascii_case(named)) => {
             Err(VerifyError::Mismatch)
         }
         Some(_) | None => Ok(()),
     }
 }
-
-static SAMPLES: &[SampleEvent] = &[
-    SampleEvent {
-        kind: "payment.updated",
-        headers: &[
-            ("content-type", "application/json"),
-            ("user-agent", "MercadoPago WebHook v1.0 payment"),
-        ],
-        target: "?data.id={{number}}&type=payment",
-        body: r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.updated","data":{"id":"{{number}}"}}"#,
-    },
-    SampleEvent {
-        kind: "payment.created",
-        headers: &[
-            ("content-type", "application/json"),
-            ("user-agent", "MercadoPago WebHook v1.0 payment"),
-        ],
-        target: "?data.id={{number}}&type=payment",
-        body: r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.created","data":{"id":"{{number}}"}}"#,
-    },
-];
 
 #[cfg(test)]
 mod tests {
@@ -257,8 +195,8 @@ mod tests {
 
     /// The signature header over a manifest.
     fn over(line: &str) -> String {
-        let mac = super::mac(&surehook_types::secret::Secret::new("mp_secret_5d1f"), line);
-        let hex = data_encoding::HEXLOWER.encode(&hmac::Mac::finalize(mac).into_bytes());
+        let signature = super::HmacKey::sha256(b"mp_secret_5d1f").sign([line.as_bytes()]);
+        let hex = data_encoding::HEXLOWER.encode(signature.as_ref());
         format!("ts=1779023998000,v1={hex}")
     }
 

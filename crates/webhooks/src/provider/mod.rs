@@ -1,48 +1,52 @@
 //! Provider presets: verification, splitting, keys and replies of each provider's webhooks.
 //!
-//! A [`Provider`] has no state; a new one is a module and a line in [`PROVIDERS`]. What must hold:
+//! A [`Provider`] is a row of data and a line in [`PROVIDERS`]. One that needs no code of its own is in
+//! `presets.rs`, each other one is a module. What must hold:
 //! - The signature is verified over the raw bytes before anything is parsed.
 //! - A body of unknown shape is still one event, unchanged and without a key, so that nothing that
 //!   was signed is lost.
 //! - A request with several events is split into envelopes of the same shape with one event each; a
 //!   single event keeps the body byte for byte.
 
+/// A sample in a file of `samples/`.
+macro_rules! sample {
+    ($headers:expr, $kind:literal, $file:literal) => {
+        $crate::provider::SampleEvent::new(
+            $kind,
+            $headers,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/provider/samples/", $file)),
+        )
+    };
+}
+
 mod calendly;
 mod chatwoot;
 mod discord;
 mod evolution_api;
 mod evolution_go;
-mod evonexus;
 mod fields;
 mod form;
-mod generic;
 mod github;
 mod gitlab;
 mod hubspot;
-mod linear;
 mod mercado_pago;
 mod message_status;
-mod n8n;
 mod paypal;
-mod preset;
+mod presets;
 mod raw_json;
 mod secret_path;
-mod shopify;
 mod slack;
-mod square;
 mod standard_webhooks;
-mod stripe;
 mod telegram;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 mod twilio;
-mod typeform;
 mod whatsapp_cloud;
 mod zoom;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -50,10 +54,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{secret::Secret, time::HumanDuration};
 
-pub use self::{
-    fields::{BodyFields, FieldValues},
-    message_status::MessageStatusUpdate,
-};
+pub use self::message_status::MessageStatusUpdate;
 use crate::{
     attribute::{Attributes, EventKind},
     key::DedupKey,
@@ -67,48 +68,46 @@ pub const DEDUP_WINDOW: HumanDuration = HumanDuration::from_secs(8 * 86_400);
 pub const BODY_BYTES_CEILING: usize = 25 * 1024 * 1024;
 
 /// Every preset, sorted by name.
-pub static PROVIDERS: &[&dyn Provider] = &[
-    &calendly::Calendly,
-    &chatwoot::Chatwoot,
-    &discord::Discord,
-    &evolution_api::EvolutionApiPreset,
-    &evolution_go::EvolutionGoPreset,
-    &evonexus::EVONEXUS,
-    &generic::Generic,
-    &github::Github,
-    &gitlab::Gitlab,
-    &hubspot::Hubspot,
-    &linear::Linear,
-    &mercado_pago::MercadoPago,
-    &n8n::N8N,
-    &paypal::Paypal,
-    &shopify::Shopify,
-    &slack::Slack,
-    &square::SQUARE,
-    &standard_webhooks::StandardWebhooks,
-    &stripe::STRIPE,
-    &telegram::Telegram,
-    &twilio::Twilio,
-    &typeform::TYPEFORM,
-    &whatsapp_cloud::WhatsAppCloudPreset,
-    &zoom::Zoom,
+pub static PROVIDERS: &[&Provider] = &[
+    &calendly::CALENDLY,
+    &chatwoot::CHATWOOT,
+    &discord::DISCORD,
+    &evolution_api::EVOLUTION_API,
+    &evolution_go::EVOLUTION_GO,
+    &presets::EVONEXUS,
+    &presets::GENERIC,
+    &github::GITHUB,
+    &gitlab::GITLAB,
+    &hubspot::HUBSPOT,
+    &presets::LINEAR,
+    &mercado_pago::MERCADO_PAGO,
+    &presets::N8N,
+    &paypal::PAYPAL,
+    &presets::SHOPIFY,
+    &slack::SLACK,
+    &presets::SQUARE,
+    &standard_webhooks::STANDARD_WEBHOOKS,
+    &presets::STRIPE,
+    &telegram::TELEGRAM,
+    &twilio::TWILIO,
+    &presets::TYPEFORM,
+    &whatsapp_cloud::WHATSAPP_CLOUD,
+    &zoom::ZOOM,
 ];
 
 /// The provider with this name.
-pub fn find(name: &str) -> Option<&'static dyn Provider> {
-    PROVIDERS.iter().copied().find(|provider| provider.name() == name)
+pub fn find(name: &str) -> Option<&'static Provider> {
+    PROVIDERS.iter().copied().find(|provider| provider.name == name)
 }
 
 pub fn preset_names() -> Vec<&'static str> {
-    PROVIDERS.iter().map(|provider| provider.name()).collect()
+    PROVIDERS.iter().map(|provider| provider.name).collect()
 }
 
 /// Whether a header contains a provider's signature, which is invalid for any other body.
 pub fn is_signature_header(name: &str) -> bool {
-    let of = |provider: &&dyn Provider| {
-        provider.signature_headers().iter().any(|header| header.eq_ignore_ascii_case(name))
-    };
-    PROVIDERS.iter().any(of)
+    let mut headers = PROVIDERS.iter().flat_map(|provider| provider.signature_headers);
+    headers.any(|header| header.eq_ignore_ascii_case(name))
 }
 
 /// What happens to a request that fails verification.
@@ -124,80 +123,92 @@ pub enum RefusalPolicy {
     Quarantine,
 }
 
-/// The webhooks of one provider.
-pub trait Provider: fmt::Debug + Send + Sync {
+/// The webhooks of one provider, as data. Functions do only what is special about it.
+#[derive(Debug)]
+pub struct Provider {
     /// The name in settings, such as `whatsapp-cloud`.
-    fn name(&self) -> &'static str;
+    pub name: &'static str,
+    /// The verifier of its requests, unless the source sets `verify`. The secrets have the current one
+    /// first and are never empty.
+    pub verifier: fn(Vec<Secret>) -> Result<Verifier, VerifySpecError>,
+    /// Parses a verified request; the secret is the one that matched.
+    pub parse_request: fn(&IncomingRequest<'_>, Option<&Secret>) -> ParsedRequest,
+    /// How long keys are remembered: longer than the provider retries.
+    pub dedup_window: HumanDuration,
+    /// The largest body that it sends, if larger than the server's default limit.
+    pub max_body_bytes: Option<usize>,
+    /// The signature headers. They are not forwarded with a changed body.
+    pub signature_headers: &'static [&'static str],
+    /// The header that may contain the secret itself. It is never forwarded.
+    pub secret_header: Option<&'static str>,
+    /// Answers the GET request with which the provider verifies the URL, from its query and the verify
+    /// token of the source, if it sends one.
+    pub answer_handshake:
+        fn(Option<&str>, Option<&Secret>) -> Option<Result<ProviderReply, VerifyError>>,
+    /// The reply after the events are stored, if the default reply would cause harm.
+    pub success_reply: fn(&IncomingRequest<'_>) -> Option<ProviderReply>,
+    /// Whether its message statuses carry our delivery ids, so that they can confirm deliveries.
+    pub echoes_delivery_ids: bool,
+    /// What happens to a request that fails verification.
+    pub on_refusal: RefusalPolicy,
+    /// The status of a sent message that an event reports, if it reports one, from the event kind and
+    /// the `provider_status` attribute.
+    pub message_status: fn(&str, Option<&str>) -> Option<MessageStatusUpdate>,
+    /// Why a sent message failed, in the provider's words, if the body of the event says so.
+    pub failure_reason: fn(&[u8]) -> Option<String>,
+    /// Realistic events of each kind, for `surehook send-test`.
+    pub samples: &'static [SampleEvent],
+}
 
-    /// The verifier of its requests, unless the source sets `verify`. `secrets` has the current one
-    /// first and is never empty.
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError>;
+impl Provider {
+    /// A provider without verification, whose requests are one event each.
+    pub const DEFAULT: Self = Self {
+        name: "",
+        verifier: |_| Err(VerifySpecError::NoDefaultScheme),
+        parse_request: |_, _| ParsedRequest::single(EventPart::default()),
+        dedup_window: DEDUP_WINDOW,
+        max_body_bytes: None,
+        signature_headers: &[],
+        secret_header: None,
+        answer_handshake: |_, _| None,
+        success_reply: |_| None,
+        echoes_delivery_ids: false,
+        on_refusal: RefusalPolicy::Unauthorized,
+        message_status: |_, _| None,
+        failure_reason: |_| None,
+        samples: &[],
+    };
 
-    /// Parses a verified request; `secret` is the one that matched.
-    fn parse_request(
+    pub fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        (self.verifier)(secrets)
+    }
+
+    pub fn parse_request(
         &self,
         request: &IncomingRequest<'_>,
         secret: Option<&Secret>,
-    ) -> ParsedRequest;
-
-    /// How long keys are remembered: longer than the provider retries.
-    fn dedup_window(&self) -> HumanDuration {
-        DEDUP_WINDOW
+    ) -> ParsedRequest {
+        (self.parse_request)(request, secret)
     }
 
-    /// The largest body that it sends, if larger than the server's default limit.
-    fn max_body_bytes(&self) -> Option<usize> {
-        None
-    }
-
-    /// The signature headers. They are not forwarded with a changed body.
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The header that may contain the secret itself. It is never forwarded.
-    fn secret_header(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Answers the GET request with which the provider verifies the URL, if it sends one.
-    fn answer_handshake(
+    pub fn answer_handshake(
         &self,
-        _query: Option<&str>,
-        _verify_token: Option<&Secret>,
+        query: Option<&str>,
+        verify_token: Option<&Secret>,
     ) -> Option<Result<ProviderReply, VerifyError>> {
-        None
+        (self.answer_handshake)(query, verify_token)
     }
 
-    /// The reply after the events are stored, if the default reply would cause harm.
-    fn success_reply(&self, _request: &IncomingRequest<'_>) -> Option<ProviderReply> {
-        None
+    pub fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
+        (self.success_reply)(request)
     }
 
-    /// Whether its message statuses carry our delivery ids, so that they can confirm deliveries.
-    fn echoes_delivery_ids(&self) -> bool {
-        false
+    pub fn message_status(&self, kind: &str, status: Option<&str>) -> Option<MessageStatusUpdate> {
+        (self.message_status)(kind, status)
     }
 
-    /// What happens to a request that fails verification.
-    fn on_refusal(&self) -> RefusalPolicy {
-        RefusalPolicy::Unauthorized
-    }
-
-    /// The status of a sent message that an event reports, if it reports one; `status` is the
-    /// `provider_status` attribute.
-    fn message_status(&self, _kind: &str, _status: Option<&str>) -> Option<MessageStatusUpdate> {
-        None
-    }
-
-    /// Why a sent message failed, in the provider's words, if the event says so.
-    fn failure_reason(&self, _body: &[u8]) -> Option<String> {
-        None
-    }
-
-    /// Realistic events of each kind, for `surehook send-test`.
-    fn samples(&self) -> &'static [SampleEvent] {
-        &[]
+    pub fn failure_reason(&self, body: &[u8]) -> Option<String> {
+        (self.failure_reason)(body)
     }
 }
 
@@ -288,8 +299,23 @@ pub struct SampleEvent {
     /// The event kind.
     pub kind: &'static str,
     /// Headers besides the signature.
-    pub headers: &'static [(&'static str, &'static str)],
+    pub headers: SampleHeaders,
     /// Path suffix and query.
     pub target: &'static str,
     pub body: &'static str,
+}
+
+type SampleHeaders = &'static [(&'static str, &'static str)];
+
+const JSON: SampleHeaders = &[("content-type", "application/json")];
+const JSON_UTF8: SampleHeaders = &[("content-type", "application/json; charset=utf-8")];
+
+impl SampleEvent {
+    const fn new(kind: &'static str, headers: SampleHeaders, body: &'static str) -> Self {
+        Self { kind, headers, target: "", body }
+    }
+
+    const fn json(kind: &'static str, body: &'static str) -> Self {
+        Self::new(kind, JSON, body)
+    }
 }

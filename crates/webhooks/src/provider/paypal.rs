@@ -14,14 +14,16 @@ use surehook_types::{
 };
 use url::{Host, Url};
 
-use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
+use super::{
+    Provider, SampleEvent,
+    fields::{EventReader, EventTemplate},
+};
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
+    attribute::AttributeName::{Account, Email, Object, ProviderStatus},
     request::{IncomingRequest, OutgoingRequest},
     verify::{
         Certificate, RequestSignature, SignError, VerificationScheme, Verifier, VerifyError,
-        VerifySpecError, single_header,
+        VerifySpecError, decode_signature, text_header,
     },
 };
 
@@ -40,89 +42,64 @@ const URL_BYTES_MAX: usize = 256;
 /// The webhook id of `PayPal`'s simulator, which anyone can use.
 const SIMULATOR: &[u8] = b"WEBHOOK_ID";
 
-body_fields! {
-    static FIELDS {
-        EVENT_ID = "/id",
-        EVENT_TYPE = "/event_type",
-        RESOURCE_ID = "/resource/id",
-        STATUS = "/resource/status",
-        STATE = "/resource/state",
-        ORDER_ID = "/resource/supplementary_data/related_ids/order_id",
-        PAYER_EMAIL = "/resource/payer/email_address",
-        SUBSCRIBER_EMAIL = "/resource/subscriber/email_address",
-        MERCHANT_ID = "/resource/payee/merchant_id",
-        CUSTOM_ID = "/resource/custom_id",
-        INVOICE_ID = "/resource/invoice_id",
-        BILLING_AGREEMENT_ID = "/resource/billing_agreement_id",
-        DISPUTE_ID = "/resource/dispute_id",
-    }
-}
+pub(super) static PAYPAL: Provider = Provider {
+    name: "paypal",
+    verifier,
+    signature_headers: &["paypal-transmission-sig"],
+    // `PayPal` sends up to 25 times within three days.
+    dedup_window: HumanDuration::from_secs(5 * 86_400),
+    parse_request: |request, _| EVENT.parse(request),
+    samples: &[
+        SampleEvent::json(
+            "PAYMENT.CAPTURE.COMPLETED",
+            r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"capture","event_type":"PAYMENT.CAPTURE.COMPLETED","summary":"Payment completed","resource":{"id":"CAP{{id}}","status":"COMPLETED","amount":{"value":"129.90","currency_code":"BRL"}}}"#,
+        ),
+        SampleEvent::json(
+            "PAYMENT.CAPTURE.REFUNDED",
+            r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"refund","event_type":"PAYMENT.CAPTURE.REFUNDED","summary":"A payment was refunded","resource":{"id":"REF{{id}}","status":"COMPLETED","amount":{"value":"129.90","currency_code":"BRL"}}}"#,
+        ),
+        SampleEvent::json(
+            "BILLING.SUBSCRIPTION.ACTIVATED",
+            r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"subscription","event_type":"BILLING.SUBSCRIPTION.ACTIVATED","summary":"Subscription activated","resource":{"id":"I-{{id}}","status":"ACTIVE","subscriber":{"email_address":"ana.souza@example.com"}}}"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
 
-const ATTRIBUTES: [(AttributeName, usize); 11] = [
-    (AttributeName::Object, RESOURCE_ID),
-    (AttributeName::ProviderStatus, STATUS),
-    (AttributeName::ProviderStatus, STATE),
-    (AttributeName::Object, ORDER_ID),
-    (AttributeName::Email, PAYER_EMAIL),
-    (AttributeName::Email, SUBSCRIBER_EMAIL),
-    (AttributeName::Account, MERCHANT_ID),
-    (AttributeName::Object, CUSTOM_ID),
-    (AttributeName::Object, INVOICE_ID),
-    (AttributeName::Object, BILLING_AGREEMENT_ID),
-    (AttributeName::Object, DISPUTE_ID),
-];
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/event_type}"],
+    key: &["paypal:{/id}"],
+    key_label: "paypal:id",
+    order: &["{/resource/id|/resource/dispute_id}"],
+    attributes: &[
+        (Object, &["/resource/id"]),
+        (Object, &["/resource/supplementary_data/related_ids/order_id"]),
+        (Object, &["/resource/custom_id", "/resource/invoice_id"]),
+        (Object, &["/resource/billing_agreement_id", "/resource/dispute_id"]),
+        (ProviderStatus, &["/resource/status", "/resource/state"]),
+        (Email, &["/resource/payer/email_address", "/resource/subscriber/email_address"]),
+        (Account, &["/resource/payee/merchant_id"]),
+    ],
+    ..EventTemplate::EMPTY
+});
 
-#[derive(Debug)]
-pub(super) struct Paypal;
-
-impl Provider for Paypal {
-    fn name(&self) -> &'static str {
-        "paypal"
-    }
-
-    /// The secrets are webhook ids, which are part of the signed text.
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let mut warnings = Vec::new();
-        for (number, secret) in (1..).zip(&secrets) {
-            let id = secret.expose();
-            if id.is_empty() || !id.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
-            {
-                let why = "it must be the webhook id: letters and digits, as shown by PayPal";
-                return Err(VerifySpecError::Secret { number, why });
-            }
-            if id == SIMULATOR {
-                warnings.push(format!(
-                    "secret {number} is the id of PayPal's simulator: anyone can send with it"
-                ));
-            }
+/// The secrets are webhook ids, which are part of the signed text.
+fn verifier(secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+    let mut warnings = Vec::new();
+    for (number, secret) in (1..).zip(&secrets) {
+        let id = secret.expose();
+        let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        if id.is_empty() || !id.iter().all(is_usual) {
+            let why = "it must be the webhook id: letters and digits, as shown by PayPal";
+            return Err(VerifySpecError::Secret { number, why });
         }
-        let count = secrets.len();
-        Ok(Verifier::from_scheme(Box::new(PaypalScheme(secrets)), count).with_warnings(warnings))
+        if id == SIMULATOR {
+            warnings.push(format!(
+                "secret {number} is the id of PayPal's simulator: anyone can send with it"
+            ));
+        }
     }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        ParsedRequest::single(EventPart {
-            kind: found.get(EVENT_TYPE).and_then(EventKind::new),
-            key: EventKey::known(found.key("paypal", &[EVENT_ID]), "paypal:id"),
-            order: found.first(&[RESOURCE_ID, DISPUTE_ID]).and_then(DedupKey::new),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    /// `PayPal` sends up to 25 times within three days.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(5 * 86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["paypal-transmission-sig"]
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
+    Ok(Verifier::from_scheme(secrets.len(), PaypalScheme(secrets)).with_warnings(warnings))
 }
 
 /// Verifies with the webhook ids, the current one first.
@@ -137,7 +114,7 @@ impl VerificationScheme for PaypalScheme {
     /// Fails before anything is fetched if the request lacks another header.
     fn certificate_url(&self, request: &IncomingRequest<'_>) -> Result<Option<Url>, VerifyError> {
         TransmissionHeaders::of(request.headers)?;
-        let text = header_text(request.headers, &CERTIFICATE, "certificate")?
+        let text = text_header(request.headers, &CERTIFICATE, "certificate")?
             .ok_or(VerifyError::UntrustedCertificate("the request has no certificate URL"))?;
         let foreign_url = VerifyError::UntrustedCertificate("its URL does not belong to PayPal");
         parse_certificate_url(text).map(Some).ok_or(foreign_url)
@@ -180,16 +157,16 @@ struct TransmissionHeaders<'h> {
 impl<'h> TransmissionHeaders<'h> {
     fn of(headers: &'h HeaderMap) -> Result<Self, VerifyError> {
         let malformed = |part| VerifyError::Malformed { part };
-        let signature = header_text(headers, &SIGNATURE, "signature")?
+        let signature = text_header(headers, &SIGNATURE, "signature")?
             .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
-        let signature = BASE64.decode(signature.as_bytes()).map_err(|_| malformed("signature"))?;
-        let algorithm = header_text(headers, &ALGORITHM, "signature")?.unwrap_or(RSA_SHA256);
+        let signature = decode_signature(&BASE64, signature.as_bytes())?;
+        let algorithm = text_header(headers, &ALGORITHM, "signature")?.unwrap_or(RSA_SHA256);
         if !algorithm.eq_ignore_ascii_case(RSA_SHA256) {
             return Err(malformed("signature"));
         }
-        let id = header_text(headers, &ID, "id")?.ok_or(VerifyError::MissingId)?;
+        let id = text_header(headers, &ID, "id")?.ok_or(VerifyError::MissingId)?;
         let time =
-            header_text(headers, &TIME, "timestamp")?.ok_or(VerifyError::MissingTimestamp)?;
+            text_header(headers, &TIME, "timestamp")?.ok_or(VerifyError::MissingTimestamp)?;
         // A separator in a part would make the signed text ambiguous.
         if id.contains('|') {
             return Err(malformed("id"));
@@ -207,15 +184,6 @@ impl<'h> TransmissionHeaders<'h> {
             [self.id.as_bytes(), self.time.as_bytes(), webhook.expose(), checksum.as_bytes()];
         parts.join(&b'|')
     }
-}
-
-fn header_text<'h>(
-    headers: &'h HeaderMap,
-    name: &HeaderName,
-    part: &'static str,
-) -> Result<Option<&'h str>, VerifyError> {
-    let value = single_header(headers, name, part)?;
-    value.map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part })).transpose()
 }
 
 /// The URL of a certificate, if it is `PayPal`'s. Only the plainest spelling is accepted: no port, no
@@ -236,23 +204,4 @@ fn parse_certificate_url(text: &str) -> Option<Url> {
 /// Whether a host is `PayPal`'s domain or a subdomain.
 fn is_paypal(name: &str) -> bool {
     name.strip_suffix(DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample(
-        "PAYMENT.CAPTURE.COMPLETED",
-        r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"capture","event_type":"PAYMENT.CAPTURE.COMPLETED","summary":"Payment completed","resource":{"id":"CAP{{id}}","status":"COMPLETED","amount":{"value":"129.90","currency_code":"BRL"}}}"#,
-    ),
-    sample(
-        "PAYMENT.CAPTURE.REFUNDED",
-        r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"refund","event_type":"PAYMENT.CAPTURE.REFUNDED","summary":"A payment was refunded","resource":{"id":"REF{{id}}","status":"COMPLETED","amount":{"value":"129.90","currency_code":"BRL"}}}"#,
-    ),
-    sample(
-        "BILLING.SUBSCRIPTION.ACTIVATED",
-        r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"subscription","event_type":"BILLING.SUBSCRIPTION.ACTIVATED","summary":"Subscription activated","resource":{"id":"I-{{id}}","status":"ACTIVE","subscriber":{"email_address":"ana.souza@example.com"}}}"#,
-    ),
-];
-
-const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
-    SampleEvent { kind, headers: &[("content-type", "application/json")], target: "", body }
 }

@@ -4,97 +4,28 @@
 mod tests;
 
 use http::StatusCode;
-use surehook_types::{secret::Secret, time::HumanDuration};
+use surehook_types::time::HumanDuration;
 
 use super::{
-    EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply, SampleEvent,
-    fields::body_fields, form,
+    EventKey, EventPart, JSON, ParsedRequest, Provider, ProviderReply, SampleEvent, SampleHeaders,
+    fields::{EventReader, EventTemplate},
+    form,
 };
 use crate::{
-    attribute::{AttributeName, Attributes, EventKind},
+    attribute::{
+        AttributeName::{Account, Chat, Conversation, MessageId, Object, User},
+        Attributes, EventKind,
+    },
     key::DedupKey,
     request::IncomingRequest,
-    verify::{HmacSpec, Verifier, VerifySpecError},
+    verify::{HmacSpec, Verifier},
 };
 
-body_fields! {
-    /// Fields of the Events API.
-    static EVENT {
-        TYPE = "/type",
-        CHALLENGE = "/challenge",
-        EVENT_ID = "/event_id",
-        TEAM_ID = "/team_id",
-        ENTERPRISE_ID = "/enterprise_id",
-        API_APP_ID = "/api_app_id",
-        EVENT_TYPE = "/event/type",
-        CHANNEL = "/event/channel",
-        CHANNEL_OBJECT_ID = "/event/channel/id",
-        CHANNEL_ID = "/event/channel_id",
-        ITEM_CHANNEL = "/event/item/channel",
-        USER = "/event/user",
-        USER_OBJECT_ID = "/event/user/id",
-        USER_ID = "/event/user_id",
-        TS = "/event/ts",
-        ITEM_TS = "/event/item/ts",
-        MESSAGE_TS = "/event/message/ts",
-        THREAD_TS = "/event/thread_ts",
-    }
-}
+const FORM: SampleHeaders = &[("content-type", "application/x-www-form-urlencoded")];
 
-const EVENT_ATTRIBUTES: [(AttributeName, usize); 13] = [
-    (AttributeName::Account, TEAM_ID),
-    (AttributeName::Account, ENTERPRISE_ID),
-    (AttributeName::Chat, CHANNEL),
-    (AttributeName::Chat, CHANNEL_OBJECT_ID),
-    (AttributeName::Chat, CHANNEL_ID),
-    (AttributeName::Chat, ITEM_CHANNEL),
-    (AttributeName::User, USER),
-    (AttributeName::User, USER_OBJECT_ID),
-    (AttributeName::User, USER_ID),
-    (AttributeName::MessageId, TS),
-    (AttributeName::MessageId, ITEM_TS),
-    (AttributeName::MessageId, MESSAGE_TS),
-    (AttributeName::Conversation, THREAD_TS),
-];
-
-body_fields! {
-    /// Fields of the JSON in `payload=` of interactions such as buttons and views.
-    static INTERACTION {
-        INTERACTION_TYPE = "/type",
-        TRIGGER_ID = "/trigger_id",
-        INTERACTION_TEAM = "/team/id",
-        INTERACTION_ENTERPRISE = "/enterprise/id",
-        INTERACTION_CHANNEL = "/channel/id",
-        CONTAINER_CHANNEL = "/container/channel_id",
-        INTERACTION_USER = "/user/id",
-        CONTAINER_MESSAGE = "/container/message_ts",
-        INTERACTION_THREAD = "/message/thread_ts",
-        VIEW_CALLBACK = "/view/callback_id",
-        CALLBACK = "/callback_id",
-    }
-}
-
-const INTERACTION_ATTRIBUTES: [(AttributeName, usize); 9] = [
-    (AttributeName::Account, INTERACTION_TEAM),
-    (AttributeName::Account, INTERACTION_ENTERPRISE),
-    (AttributeName::Chat, INTERACTION_CHANNEL),
-    (AttributeName::Chat, CONTAINER_CHANNEL),
-    (AttributeName::User, INTERACTION_USER),
-    (AttributeName::MessageId, CONTAINER_MESSAGE),
-    (AttributeName::Conversation, INTERACTION_THREAD),
-    (AttributeName::Object, VIEW_CALLBACK),
-    (AttributeName::Object, CALLBACK),
-];
-
-#[derive(Debug)]
-pub(super) struct Slack;
-
-impl Provider for Slack {
-    fn name(&self) -> &'static str {
-        "slack"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+pub(super) static SLACK: Provider = Provider {
+    name: "slack",
+    verifier: |secrets| {
         let spec = HmacSpec {
             prefix: "v0=".to_owned(),
             template: "v0:{timestamp}:{body}".to_owned(),
@@ -102,85 +33,79 @@ impl Provider for Slack {
             ..HmacSpec::new("x-slack-signature")
         };
         Verifier::hmac(spec, secrets)
-    }
+    },
+    signature_headers: &["x-slack-signature", "x-slack-request-timestamp"],
+    // Slack retries for six minutes; with delayed events for a day.
+    dedup_window: HumanDuration::from_secs(2 * 86_400),
+    parse_request: |request, _| parse_request(request),
+    // Empty, because the reply to a slash command is shown to its user.
+    success_reply: |_| Some(ProviderReply::empty(StatusCode::OK)),
+    samples: &[
+        sample!(JSON, "event_callback.message", "slack.event_callback.message.json"),
+        sample!(JSON, "event_callback.app_mention", "slack.event_callback.app_mention.json"),
+        sample!(JSON, "event_callback.reaction_added", "slack.event_callback.reaction_added.json"),
+        sample!(FORM, "slash_command", "slack.slash_command.form"),
+        sample!(FORM, "block_actions", "slack.block_actions.form"),
+        SampleEvent::json(
+            "url_verification",
+            r#"{"token":"Jhj5dZrVaK7ZwHHjRyZWjbDl","challenge":"{{id}}","type":"url_verification"}"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
 
-    /// A retry (`X-Slack-Retry-Num`) is parsed like any other request: the first attempt may never have
-    /// arrived, and if it has, the key shows the duplicate.
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        if !form::is_form(request) {
-            return parse_event(request.body);
-        }
+/// A request of the Events API.
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/type}.{/event/type}", "{/type}"],
+    key: &["slack:{/team_id|/enterprise_id|/api_app_id}:{/event_id}"],
+    key_label: "slack:event_id",
+    order: &["{/team_id|/enterprise_id|/api_app_id}\
+         :{/event/channel|/event/channel/id|/event/channel_id|/event/item/channel}"],
+    attributes: &[
+        (Account, &["/team_id", "/enterprise_id"]),
+        (Chat, &["/event/channel", "/event/channel/id"]),
+        (Chat, &["/event/channel_id", "/event/item/channel"]),
+        (User, &["/event/user", "/event/user/id", "/event/user_id"]),
+        (MessageId, &["/event/ts", "/event/item/ts", "/event/message/ts"]),
+        (Conversation, &["/event/thread_ts"]),
+    ],
+    more: &["/challenge"],
+});
+
+/// The JSON in `payload=` of interactions such as buttons and views.
+static INTERACTION: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/type}"],
+    key: &["slack:{/team/id|/enterprise/id}:{/trigger_id}"],
+    key_label: "slack:trigger_id",
+    order: &["{/team/id|/enterprise/id}:{/channel/id|/container/channel_id|/user/id}"],
+    attributes: &[
+        (Account, &["/team/id", "/enterprise/id"]),
+        (Chat, &["/channel/id", "/container/channel_id"]),
+        (User, &["/user/id"]),
+        (MessageId, &["/container/message_ts"]),
+        (Conversation, &["/message/thread_ts"]),
+        (Object, &["/view/callback_id", "/callback_id"]),
+    ],
+    ..EventTemplate::EMPTY
+});
+
+/// A retry (`X-Slack-Retry-Num`) is parsed like any other request: the first attempt may never have
+/// arrived, and if it has, the key shows the duplicate.
+fn parse_request(request: &IncomingRequest<'_>) -> ParsedRequest {
+    if form::is_form(request.headers) {
         let json = form::payload_json(request);
-        ParsedRequest::single(if json.is_empty() {
-            parse_command(request.body)
-        } else {
-            parse_interaction(&json)
-        })
+        return match &*json {
+            b"" => ParsedRequest::single(parse_command(request.body)),
+            body => INTERACTION.parse(&IncomingRequest { body, ..*request }),
+        };
     }
-
-    /// Slack retries for six minutes; with delayed events for a day.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(2 * 86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-slack-signature", "x-slack-request-timestamp"]
-    }
-
-    /// Empty, because the reply to a slash command is shown to its user.
-    fn success_reply(&self, _: &IncomingRequest<'_>) -> Option<ProviderReply> {
-        Some(ProviderReply::empty(StatusCode::OK))
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
-}
-
-fn parse_event(body: &[u8]) -> ParsedRequest {
-    let found = EVENT.read(body);
-    if let (Some("url_verification"), Some(challenge)) = (found.get(TYPE), found.get(CHALLENGE)) {
+    let found = EVENT.read(request);
+    if let (Some("url_verification"), Some(challenge)) =
+        (found.get("/type"), found.get("/challenge"))
+    {
         return ParsedRequest::Handshake(ProviderReply::text(challenge.to_owned()));
     }
-    let kind = match (found.get(TYPE), found.get(EVENT_TYPE)) {
-        (Some(outer), Some(inner)) => EventKind::new(&format!("{outer}.{inner}")),
-        (outer, _) => outer.and_then(EventKind::new),
-    };
-    let scope =
-        [TEAM_ID, ENTERPRISE_ID, API_APP_ID].into_iter().find(|field| found.get(*field).is_some());
-    let key = scope.and_then(|scope| found.key("slack", &[scope, EVENT_ID]));
-    ParsedRequest::single(EventPart {
-        kind,
-        key: EventKey::known(key, "slack:event_id"),
-        order: scope.and_then(|scope| {
-            order_key(&found, scope, &[CHANNEL, CHANNEL_OBJECT_ID, CHANNEL_ID, ITEM_CHANNEL])
-        }),
-        attributes: found.attributes(&EVENT_ATTRIBUTES),
-        ..EventPart::default()
-    })
-}
-
-fn parse_interaction(json: &[u8]) -> EventPart {
-    let found = INTERACTION.read(json);
-    let scope = [INTERACTION_TEAM, INTERACTION_ENTERPRISE]
-        .into_iter()
-        .find(|field| found.get(*field).is_some());
-    let key = scope.and_then(|scope| found.key("slack", &[scope, TRIGGER_ID]));
-    EventPart {
-        kind: found.get(INTERACTION_TYPE).and_then(EventKind::new),
-        key: EventKey::known(key, "slack:trigger_id"),
-        order: scope.and_then(|scope| {
-            order_key(&found, scope, &[INTERACTION_CHANNEL, CONTAINER_CHANNEL, INTERACTION_USER])
-        }),
-        attributes: found.attributes(&INTERACTION_ATTRIBUTES),
-        ..EventPart::default()
-    }
-}
-
-/// A key of the workspace and the first of these fields that is present.
-fn order_key(found: &FieldValues<'_>, scope: usize, fields: &[usize]) -> Option<DedupKey> {
-    let field = fields.iter().copied().find(|field| found.get(*field).is_some())?;
-    found.key("", &[scope, field])
+    ParsedRequest::single(found.event())
 }
 
 fn parse_command(form: &[u8]) -> EventPart {
@@ -194,10 +119,10 @@ fn parse_command(form: &[u8]) -> EventPart {
     let key =
         |prefix: &str, name| DedupKey::new(&format!("{prefix}{}:{}", team.as_deref()?, get(name)?));
     let mut attributes = Attributes::default();
-    attributes.push_some(AttributeName::Account, team.as_deref());
-    attributes.push_some(AttributeName::Chat, get("channel_id"));
-    attributes.push_some(AttributeName::User, get("user_id"));
-    attributes.push_some(AttributeName::Object, command.as_deref());
+    attributes.push_some(Account, team.as_deref());
+    attributes.push_some(Chat, get("channel_id"));
+    attributes.push_some(User, get("user_id"));
+    attributes.push_some(Object, command.as_deref());
     EventPart {
         kind: command.and_then(|_| EventKind::new("slash_command")),
         key: EventKey::known(key("slack:", "trigger_id"), "slack:trigger_id"),
@@ -206,45 +131,3 @@ fn parse_command(form: &[u8]) -> EventPart {
         ..EventPart::default()
     }
 }
-
-const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
-const FORM: &[(&str, &str)] = &[("content-type", "application/x-www-form-urlencoded")];
-
-static SAMPLES: &[SampleEvent] = &[
-    SampleEvent {
-        kind: "event_callback.message",
-        headers: JSON,
-        target: "",
-        body: include_str!("samples/slack.event_callback.message.json"),
-    },
-    SampleEvent {
-        kind: "event_callback.app_mention",
-        headers: JSON,
-        target: "",
-        body: include_str!("samples/slack.event_callback.app_mention.json"),
-    },
-    SampleEvent {
-        kind: "event_callback.reaction_added",
-        headers: JSON,
-        target: "",
-        body: include_str!("samples/slack.event_callback.reaction_added.json"),
-    },
-    SampleEvent {
-        kind: "slash_command",
-        headers: FORM,
-        target: "",
-        body: include_str!("samples/slack.slash_command.form"),
-    },
-    SampleEvent {
-        kind: "block_actions",
-        headers: FORM,
-        target: "",
-        body: include_str!("samples/slack.block_actions.form"),
-    },
-    SampleEvent {
-        kind: "url_verification",
-        headers: JSON,
-        target: "",
-        body: r#"{"token":"Jhj5dZrVaK7ZwHHjRyZWjbDl","challenge":"{{id}}","type":"url_verification"}"#,
-    },
-];

@@ -3,76 +3,65 @@
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use surehook_types::{secret::Secret, time::HumanDuration};
+use surehook_types::time::HumanDuration;
 
-use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
+use super::{
+    EventKey, EventPart, ParsedRequest, Provider, SampleEvent,
+    fields::{EventReader, EventTemplate},
+};
 use crate::{
-    attribute::{AttributeName, EventKind},
+    attribute::{
+        AttributeName::{Object, ProviderStatus},
+        EventKind,
+    },
     key::DedupKey,
     request::IncomingRequest,
     verify::{
-        Verifier, VerifySpecError,
+        Verifier,
         standard::{SIGNATURE_HEADERS, StandardWebhooksScheme, message_id},
     },
 };
 
-body_fields! {
-    /// Fields that the specification recommends, and common alternatives.
-    static FIELDS {
-        TYPE = "/type",
-        EVENT_TYPE = "/event_type",
-        EVENT = "/event",
-        DATA_ID = "/data/id",
-        DATA_STATUS = "/data/status",
+pub(super) static STANDARD_WEBHOOKS: Provider = Provider {
+    name: "standard-webhooks",
+    verifier: |secrets| {
+        let (scheme, warnings) = StandardWebhooksScheme::new(&secrets)?;
+        Ok(Verifier::from_scheme(secrets.len(), scheme).with_warnings(warnings))
+    },
+    signature_headers: &SIGNATURE_HEADERS,
+    // The retry schedule of the specification ends after three days.
+    dedup_window: HumanDuration::from_secs(5 * 86_400),
+    parse_request: |request, _| ParsedRequest::single(parse_event(request)),
+    samples: &[
+        SampleEvent::json(
+            "contact.created",
+            r#"{"type":"contact.created","timestamp":"{{now_iso}}","data":{"id":"contact_{{id}}","first_name":"Ana","last_name":"Souza","email":"ana.souza@example.com"}}"#,
+        ),
+        SampleEvent::json(
+            "invoice.paid",
+            r#"{"type":"invoice.paid","timestamp":"{{now_iso}}","data":{"id":"inv_{{id}}","status":"paid","amount":4200,"currency":"BRL"}}"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
+
+/// Fields that the specification recommends, and common alternatives.
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/type|/event_type|/event}"],
+    attributes: &[(Object, &["/data/id"]), (ProviderStatus, &["/data/status"])],
+    ..EventTemplate::EMPTY
+});
+
+/// The message id is the same for all attempts, and it is signed.
+fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
+    let found = EVENT.read(request);
+    let mut event = found.event();
+    if found.get("/type|/event_type|/event").is_none() {
+        event.kind = only_member(request.body).as_deref().and_then(EventKind::new);
     }
-}
-
-const ATTRIBUTES: [(AttributeName, usize); 2] =
-    [(AttributeName::Object, DATA_ID), (AttributeName::ProviderStatus, DATA_STATUS)];
-
-#[derive(Debug)]
-pub(super) struct StandardWebhooks;
-
-impl Provider for StandardWebhooks {
-    fn name(&self) -> &'static str {
-        "standard-webhooks"
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let scheme = StandardWebhooksScheme::new(&secrets)?;
-        let warnings = scheme.warnings();
-        Ok(Verifier::from_scheme(Box::new(scheme), secrets.len()).with_warnings(warnings))
-    }
-
-    /// The message id is the same for all attempts, and it is signed.
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        let kind = match found.first(&[TYPE, EVENT_TYPE, EVENT]) {
-            Some(kind) => EventKind::new(kind),
-            None => only_member(request.body).as_deref().and_then(EventKind::new),
-        };
-        let key =
-            message_id(request).and_then(|id| DedupKey::new(&format!("standardwebhooks:{id}")));
-        ParsedRequest::single(EventPart {
-            kind,
-            key: EventKey::known(key, "webhook-id"),
-            attributes: found.attributes(&ATTRIBUTES),
-            ..EventPart::default()
-        })
-    }
-
-    /// The retry schedule of the specification ends after three days.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(5 * 86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &SIGNATURE_HEADERS
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
+    let key = message_id(request).and_then(|id| DedupKey::new(&format!("standardwebhooks:{id}")));
+    event.key = EventKey::known(key, "webhook-id");
+    event
 }
 
 /// The name of a single member, as in `{"ping":…}`, which has no `type`.
@@ -88,21 +77,6 @@ fn only_member(body: &[u8]) -> Option<String> {
         (Some(_) | None, _) => None,
     }
 }
-
-static SAMPLES: &[SampleEvent] = &[
-    SampleEvent {
-        kind: "contact.created",
-        headers: &[("content-type", "application/json")],
-        target: "",
-        body: r#"{"type":"contact.created","timestamp":"{{now_iso}}","data":{"id":"contact_{{id}}","first_name":"Ana","last_name":"Souza","email":"ana.souza@example.com"}}"#,
-    },
-    SampleEvent {
-        kind: "invoice.paid",
-        headers: &[("content-type", "application/json")],
-        target: "",
-        body: r#"{"type":"invoice.paid","timestamp":"{{now_iso}}","data":{"id":"inv_{{id}}","status":"paid","amount":4200,"currency":"BRL"}}"#,
-    },
-];
 
 #[cfg(test)]
 mod tests {

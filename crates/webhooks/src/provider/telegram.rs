@@ -5,11 +5,16 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use surehook_types::{secret::Secret, time::HumanDuration};
 
-use super::{EventKey, EventPart, ParsedRequest, Provider, SampleEvent, fields::body_fields};
+use super::{
+    EventKey, EventPart, JSON, ParsedRequest, Provider,
+    fields::{EventReader, EventTemplate},
+};
 use crate::{
-    attribute::{AttributeName, EventKind},
+    attribute::{
+        AttributeName::{Chat, Conversation, MessageId, User},
+        EventKind,
+    },
     key::DedupKey,
-    request::IncomingRequest,
     verify::{Verifier, VerifySpec, VerifySpecError},
 };
 
@@ -17,73 +22,45 @@ const SECRET_TOKEN: &str = "x-telegram-bot-api-secret-token";
 /// The limit for secret tokens.
 const SECRET_BYTES_MAX: usize = 256;
 
-body_fields! {
-    /// Fields of the object in an update.
-    static FIELDS {
-        CHAT_ID = "/chat/id",
-        MESSAGE_CHAT_ID = "/message/chat/id",
-        USER_CHAT_ID = "/user_chat_id",
-        FROM_ID = "/from/id",
-        USER_ID = "/user/id",
-        VOTER_CHAT_ID = "/voter_chat/id",
-        MESSAGE_ID = "/message_id",
-        NESTED_MESSAGE_ID = "/message/message_id",
-        FROM_USERNAME = "/from/username",
-        USER_USERNAME = "/user/username",
-        THREAD_ID = "/message_thread_id",
-        ID = "/id",
+pub(super) static TELEGRAM: Provider = Provider {
+    name: "telegram",
+    verifier,
+    secret_header: Some(SECRET_TOKEN),
+    // Telegram keeps updates for a day. After a week without updates the numbers restart, so they must
+    // be forgotten before that.
+    dedup_window: HumanDuration::from_secs(2 * 86_400),
+    parse_request: |request, _| {
+        let unknown = EventPart { key: EventKey::None, ..EventPart::default() };
+        ParsedRequest::single(parse_update(request.body).unwrap_or(unknown))
+    },
+    samples: &[
+        sample!(JSON, "message", "telegram.message.json"),
+        sample!(JSON, "edited_message", "telegram.edited_message.json"),
+        sample!(JSON, "callback_query", "telegram.callback_query.json"),
+        sample!(JSON, "my_chat_member", "telegram.my_chat_member.json"),
+        sample!(JSON, "inline_query", "telegram.inline_query.json"),
+    ],
+    ..Provider::DEFAULT
+};
+
+/// The object in an update. It is ordered by its chat; without one, by the user; a poll has only an id.
+static OBJECT: EventReader = EventReader::new(&EventTemplate {
+    order: &["{/chat/id|/message/chat/id|/user_chat_id|/voter_chat/id|/from/id|/user/id|/id}"],
+    attributes: &[
+        (Chat, &["/chat/id", "/message/chat/id", "/voter_chat/id"]),
+        (User, &["/from/id", "/user/id", "/from/username", "/user/username"]),
+        (MessageId, &["/message_id", "/message/message_id"]),
+        (Conversation, &["/message_thread_id"]),
+    ],
+    ..EventTemplate::EMPTY
+});
+
+fn verifier(secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+    if let Some(index) = secrets.iter().position(|secret| !is_secret_token(secret.expose())) {
+        let why = "a Telegram secret token has 1 to 256 letters, digits, `_` and `-`";
+        return Err(VerifySpecError::Secret { number: index + 1, why });
     }
-}
-
-const ATTRIBUTES: [(AttributeName, usize); 10] = [
-    (AttributeName::Chat, CHAT_ID),
-    (AttributeName::Chat, MESSAGE_CHAT_ID),
-    (AttributeName::Chat, VOTER_CHAT_ID),
-    (AttributeName::User, FROM_ID),
-    (AttributeName::User, USER_ID),
-    (AttributeName::MessageId, MESSAGE_ID),
-    (AttributeName::MessageId, NESTED_MESSAGE_ID),
-    (AttributeName::User, FROM_USERNAME),
-    (AttributeName::User, USER_USERNAME),
-    (AttributeName::Conversation, THREAD_ID),
-];
-
-#[derive(Debug)]
-pub(super) struct Telegram;
-
-impl Provider for Telegram {
-    fn name(&self) -> &'static str {
-        "telegram"
-    }
-
-    fn secret_header(&self) -> Option<&'static str> {
-        Some(SECRET_TOKEN)
-    }
-
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        if let Some(index) = secrets.iter().position(|secret| !is_secret_token(secret.expose())) {
-            let why = "a Telegram secret token has 1 to 256 letters, digits, `_` and `-`";
-            return Err(VerifySpecError::Secret { number: index + 1, why });
-        }
-        Verifier::new(&VerifySpec::Token { header: SECRET_TOKEN.to_owned() }, secrets)
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        ParsedRequest::single(
-            parse_update(request.body)
-                .unwrap_or(EventPart { key: EventKey::None, ..EventPart::default() }),
-        )
-    }
-
-    /// Telegram keeps updates for a day. After a week without updates the numbers restart, so they must
-    /// be forgotten before that.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(2 * 86_400)
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
+    Verifier::new(&VerifySpec::Token { header: SECRET_TOKEN.to_owned() }, secrets)
 }
 
 fn is_secret_token(bytes: &[u8]) -> bool {
@@ -98,37 +75,12 @@ fn parse_update(body: &[u8]) -> Option<EventPart> {
     let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let key = number.and_then(|number| DedupKey::new(&format!("telegram:{number}")));
     let object = fields.iter().find(|(_, value)| value.get().starts_with('{'));
-    let found = FIELDS.read(object.map_or("", |(_, value)| value.get()).as_bytes());
     Some(EventPart {
         kind: object.and_then(|(name, _)| EventKind::new(name)),
         key: EventKey::known(key, "telegram:update_id"),
-        // Without a chat, the user; a poll has only an id.
-        order: found
-            .first(&[CHAT_ID, MESSAGE_CHAT_ID, USER_CHAT_ID, VOTER_CHAT_ID, FROM_ID, USER_ID, ID])
-            .and_then(DedupKey::new),
-        attributes: found.attributes(&ATTRIBUTES),
-        ..EventPart::default()
+        ..OBJECT.read_json(object.map_or("", |(_, value)| value.get()).as_bytes()).event()
     })
 }
-
-macro_rules! sample {
-    ($kind:literal) => {
-        SampleEvent {
-            kind: $kind,
-            headers: &[("content-type", "application/json")],
-            target: "",
-            body: include_str!(concat!("samples/telegram.", $kind, ".json")),
-        }
-    };
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample!("message"),
-    sample!("edited_message"),
-    sample!("callback_query"),
-    sample!("my_chat_member"),
-    sample!("inline_query"),
-];
 
 #[cfg(test)]
 mod tests {

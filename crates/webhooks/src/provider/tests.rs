@@ -120,11 +120,11 @@ fn secret_header_of_provider_matches_its_verifier() {
         let secret = "0123456789abcdef0123456789abcdef";
         let Ok(verifier) = verifier(*provider, secret.as_bytes()) else { continue };
         let header = verifier.secret_header().map(HeaderName::as_str);
-        assert_eq!(provider.secret_header(), header, "{}", provider.name());
+        assert_eq!(provider.secret_header, header, "{}", provider.name);
     }
 }
 
-fn verifier(provider: &dyn Provider, secret: &[u8]) -> Result<Verifier, VerifySpecError> {
+fn verifier(provider: &Provider, secret: &[u8]) -> Result<Verifier, VerifySpecError> {
     provider.verifier(vec![Secret::new(secret)])
 }
 
@@ -158,12 +158,12 @@ fn is_same_form(preset: &str, one: &[u8], other: &[u8]) -> bool {
 
 /// Calls `check` with every signed sample of every preset.
 fn for_each_signed(
-    mut check: impl FnMut(&'static dyn Provider, &'static str, &Verifier, SignedSample),
+    mut check: impl FnMut(&'static Provider, &'static str, &Verifier, SignedSample),
 ) {
     for provider in PROVIDERS.iter().copied() {
-        for secret in secrets(provider.name()) {
+        for secret in secrets(provider.name) {
             let Ok(verifier) = verifier(provider, secret.as_bytes()) else { continue };
-            for sample in provider.samples() {
+            for sample in provider.samples {
                 let Some(sent) = SignedSample::new(&verifier, sample) else { continue };
                 check(provider, secret, &verifier, sent);
             }
@@ -173,13 +173,13 @@ fn for_each_signed(
 
 #[test]
 fn provider_names_are_unique_and_valid() {
-    let names: HashSet<_> = PROVIDERS.iter().map(|provider| provider.name()).collect();
+    let names: HashSet<_> = PROVIDERS.iter().map(|provider| provider.name).collect();
     assert_eq!(names.len(), PROVIDERS.len());
     for name in names {
         let is_usual =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         assert!(name.bytes().all(is_usual), "{name}");
-        assert_eq!(find(name).map(Provider::name), Some(name));
+        assert_eq!(find(name).map(|provider| provider.name), Some(name));
     }
 }
 
@@ -187,16 +187,16 @@ fn provider_names_are_unique_and_valid() {
 fn each_sample_verifies_and_parses_as_its_kind() {
     let mut seen = HashSet::new();
     for_each_signed(|provider, secret, verifier, sent| {
-        assert!(sent.is_accepted(verifier), "{} refuses {sent:?}", provider.name());
-        seen.insert((provider.name(), secret));
+        assert!(sent.is_accepted(verifier), "{} refuses {sent:?}", provider.name);
+        seen.insert((provider.name, secret));
     });
     for provider in PROVIDERS {
-        let name = provider.name();
-        assert!(!provider.samples().is_empty(), "{name} has no samples");
-        for sample in provider.samples() {
+        let name = provider.name;
+        assert!(!provider.samples.is_empty(), "{name} has no samples");
+        for sample in provider.samples {
             check_sample(*provider, sample);
         }
-        for header in provider.signature_headers() {
+        for header in provider.signature_headers {
             assert_eq!(header.parse::<HeaderName>().unwrap().as_str(), *header, "{name}");
         }
     }
@@ -204,8 +204,8 @@ fn each_sample_verifies_and_parses_as_its_kind() {
 }
 
 /// The declared kind of a sample must be the parsed kind, and every placeholder must be known.
-fn check_sample(provider: &dyn Provider, sample: &SampleEvent) {
-    let name = provider.name();
+fn check_sample(provider: &Provider, sample: &SampleEvent) {
+    let name = provider.name;
     let body = fill_placeholders(sample.body);
     assert!(!body.contains("{{"), "{name} {}: an unknown placeholder", sample.kind);
     let pairs: Vec<_> =
@@ -271,7 +271,7 @@ fn garbage_is_at_most_one_event_and_never_panics() {
 #[test]
 fn any_changed_bit_of_signature_or_secret_is_refused() {
     for_each_signed(|provider, secret, verifier, sent| {
-        let name = provider.name();
+        let name = provider.name;
         for header in &sent.signature {
             let value = sent.headers[header].as_bytes();
             for bit in 0..value.len() * 8 {
@@ -307,16 +307,16 @@ fn any_changed_bit_of_a_body_is_refused() {
     proptest!(|(at in any::<prop::sample::Index>())| {
         let mut result: TestCaseResult = Ok(());
         for_each_signed(|provider, secret, verifier, mut sent| {
-            if !is_body_signed(provider.name(), secret) || result.is_err() {
+            if !is_body_signed(provider.name, secret) || result.is_err() {
                 return;
             }
             let other = flip_bit(&sent.body, at.index(sent.body.len() * 8));
-            if is_same_form(provider.name(), &sent.body, &other) {
+            if is_same_form(provider.name, &sent.body, &other) {
                 return;
             }
             sent.body = other;
             if sent.is_accepted(verifier) {
-                let name = provider.name();
+                let name = provider.name;
                 result = Err(TestCaseError::fail(format!("{name} accepts {sent:?}")));
             }
         });
@@ -327,7 +327,7 @@ fn any_changed_bit_of_a_body_is_refused() {
 #[test]
 fn unsigned_bodies_are_listed_correctly() {
     for_each_signed(|provider, secret, verifier, mut sent| {
-        let name = provider.name();
+        let name = provider.name;
         if !is_body_signed(name, secret) && name != "mercado-pago" {
             sent.body.push(b' ');
             assert!(sent.is_accepted(verifier), "{name} signs bodies after all");

@@ -12,97 +12,96 @@ use url::form_urlencoded;
 
 use self::scheme::TwilioScheme;
 use super::{
-    EventKey, EventPart, ParsedRequest, Provider, ProviderReply, RefusalPolicy, SampleEvent,
-    fields::body_fields, form, raw_json,
+    EventKey, EventPart, MessageStatusUpdate, ParsedRequest, Provider, ProviderReply,
+    RefusalPolicy, SampleEvent,
+    fields::{EventReader, EventTemplate},
+    form, raw_json,
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::DedupKey,
-    provider::MessageStatusUpdate,
     request::IncomingRequest,
-    verify::{Verifier, VerifySpecError},
+    verify::Verifier,
 };
 
 /// The same for all attempts of one request.
 const TOKEN: &str = "i-twilio-idempotency-token";
 
-body_fields! {
-    /// Fields of Event Streams.
-    static FIELDS {
-        ID = "/id",
-        TYPE = "/type",
-        ACCOUNT_SID = "/data/accountSid",
-        MESSAGE_SID = "/data/messageSid",
-        TO = "/data/to",
-        FROM = "/data/from",
-        MESSAGE_STATUS = "/data/messageStatus",
-    }
+pub(super) static TWILIO: Provider = Provider {
+    name: "twilio",
+    verifier: |secrets| Ok(Verifier::from_scheme(secrets.len(), TwilioScheme(secrets))),
+    signature_headers: &["x-twilio-signature"],
+    // Twilio retries once, or as configured in the URL, within minutes. So a wrong secret must not
+    // lose events.
+    dedup_window: HumanDuration::from_secs(2 * 86_400),
+    on_refusal: RefusalPolicy::Keep,
+    parse_request,
+    success_reply: |request| Some(success_reply(request)),
+    message_status: |kind, _| MessageStatusUpdate::parse(kind.strip_prefix("message.status.")?),
+    samples: &[
+        sample(
+            "message.received",
+            "SmsMessageSid=SM{{id}}&NumMedia=0&ProfileName=Ana&MessageType=text&SmsSid=SM{{id}}&WaId={{phone}}&SmsStatus=received&Body=Is+it+still+there%3F&To=whatsapp%3A%2B14155238886&NumSegments=1&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B{{phone}}&ApiVersion=2010-04-01",
+        ),
+        sample(
+            "message.status.delivered",
+            "SmsSid=SM{{id}}&SmsStatus=delivered&MessageStatus=delivered&To=whatsapp%3A%2B{{phone}}&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B14155238886&ApiVersion=2010-04-01",
+        ),
+        sample(
+            "message.status.failed",
+            "ErrorCode=63016&SmsSid=SM{{id}}&SmsStatus=failed&MessageStatus=failed&To=whatsapp%3A%2B{{phone}}&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B14155238886&ApiVersion=2010-04-01",
+        ),
+        sample(
+            "call.completed",
+            "CallSid=CA{{id}}&CallStatus=completed&CallDuration=42&SequenceNumber=3&CallbackSource=call-progress-events&Direction=inbound&AccountSid=AC00000000000000000000000000000000&From=%2B{{phone}}&To=%2B14155238886&ApiVersion=2010-04-01",
+        ),
+    ],
+    ..Provider::DEFAULT
+};
+
+/// An item of an Event Streams array.
+static STREAM_EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/type}"],
+    key: &["twilio:{/id}"],
+    key_label: "twilio:id",
+    order: &["{/data/messageSid}"],
+    attributes: &[
+        (AttributeName::Account, &["/data/accountSid"]),
+        (AttributeName::MessageId, &["/data/messageSid"]),
+        (AttributeName::Phone, &["/data/to", "/data/from"]),
+        (AttributeName::ProviderStatus, &["/data/messageStatus"]),
+    ],
+    ..EventTemplate::EMPTY
+});
+
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    let headers = &[
+        ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
+        ("i-twilio-idempotency-token", "{{uuid}}"),
+    ];
+    SampleEvent::new(kind, headers, body)
 }
 
-const ATTRIBUTES: [(AttributeName, usize); 5] = [
-    (AttributeName::Account, ACCOUNT_SID),
-    (AttributeName::MessageId, MESSAGE_SID),
-    (AttributeName::Phone, TO),
-    (AttributeName::Phone, FROM),
-    (AttributeName::ProviderStatus, MESSAGE_STATUS),
-];
-
-#[derive(Debug)]
-pub(super) struct Twilio;
-
-impl Provider for Twilio {
-    fn name(&self) -> &'static str {
-        "twilio"
+fn parse_request(request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+    if form::is_form(request.headers) {
+        return ParsedRequest::single(TwilioForm::of(request.body).part(request));
     }
+    let parts = raw_json::split_array(request.body, |item| STREAM_EVENT.read_json(item).event());
+    ParsedRequest::Events(parts.unwrap_or_else(|| {
+        let key = EventKey::known(token_key(request, None), TOKEN);
+        vec![EventPart { key, ..EventPart::default() }]
+    }))
+}
 
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let count = secrets.len();
-        Ok(Verifier::from_scheme(Box::new(TwilioScheme(secrets)), count))
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        if form::is_form(request) {
-            return ParsedRequest::single(TwilioForm::of(request.body).part(request));
-        }
-        let parts = raw_json::split_array(request.body, parse_stream_event).unwrap_or_else(|| {
-            let key = EventKey::known(token_key(request, None), TOKEN);
-            vec![EventPart { key, ..EventPart::default() }]
-        });
-        ParsedRequest::Events(parts)
-    }
-
-    /// Twilio retries once, or as configured in the URL, within minutes.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(2 * 86_400)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-twilio-signature"]
-    }
-
-    /// A text reply to a message would be sent to its author, and a reply to a call that is not `TwiML`
-    /// ends it with an error. Empty `TwiML` does nothing.
-    fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
-        let wants_twiml =
-            form::is_form(request) && TwilioForm::of(request.body).get("EventType").is_none();
-        Some(if wants_twiml {
-            ProviderReply { content_type: Some("text/xml"), ..ProviderReply::text("<Response/>") }
-        } else {
-            ProviderReply::empty(StatusCode::OK)
-        })
-    }
-
-    /// Twilio hardly retries, so a wrong secret must not lose events.
-    fn on_refusal(&self) -> RefusalPolicy {
-        RefusalPolicy::Keep
-    }
-
-    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
-        MessageStatusUpdate::parse(kind.strip_prefix("message.status.")?)
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
+/// A text reply to a message would be sent to its author, and a reply to a call that is not `TwiML`
+/// ends it with an error. Empty `TwiML` does nothing.
+fn success_reply(request: &IncomingRequest<'_>) -> ProviderReply {
+    let wants_twiml =
+        form::is_form(request.headers) && TwilioForm::of(request.body).get("EventType").is_none();
+    if wants_twiml {
+        ProviderReply { content_type: Some("text/xml"), ..ProviderReply::text("<Response/>") }
+    } else {
+        ProviderReply::empty(StatusCode::OK)
     }
 }
 
@@ -208,43 +207,4 @@ impl<'b> TwilioForm<'b> {
 fn token_key(request: &IncomingRequest<'_>, account: Option<&str>) -> Option<DedupKey> {
     let token = request.header(TOKEN)?;
     DedupKey::new(&format!("twilio:{}:{token}", account.unwrap_or("-")))
-}
-
-/// Parses an item of an Event Streams array.
-fn parse_stream_event(item: &[u8]) -> EventPart {
-    let found = FIELDS.read(item);
-    EventPart {
-        kind: found.get(TYPE).and_then(EventKind::new),
-        key: EventKey::known(found.key("twilio", &[ID]), "twilio:id"),
-        order: found.first(&[MESSAGE_SID]).and_then(DedupKey::new),
-        attributes: found.attributes(&ATTRIBUTES),
-        ..EventPart::default()
-    }
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample(
-        "message.received",
-        "SmsMessageSid=SM{{id}}&NumMedia=0&ProfileName=Ana&MessageType=text&SmsSid=SM{{id}}&WaId={{phone}}&SmsStatus=received&Body=Is+it+still+there%3F&To=whatsapp%3A%2B14155238886&NumSegments=1&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B{{phone}}&ApiVersion=2010-04-01",
-    ),
-    sample(
-        "message.status.delivered",
-        "SmsSid=SM{{id}}&SmsStatus=delivered&MessageStatus=delivered&To=whatsapp%3A%2B{{phone}}&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B14155238886&ApiVersion=2010-04-01",
-    ),
-    sample(
-        "message.status.failed",
-        "ErrorCode=63016&SmsSid=SM{{id}}&SmsStatus=failed&MessageStatus=failed&To=whatsapp%3A%2B{{phone}}&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B14155238886&ApiVersion=2010-04-01",
-    ),
-    sample(
-        "call.completed",
-        "CallSid=CA{{id}}&CallStatus=completed&CallDuration=42&SequenceNumber=3&CallbackSource=call-progress-events&Direction=inbound&AccountSid=AC00000000000000000000000000000000&From=%2B{{phone}}&To=%2B14155238886&ApiVersion=2010-04-01",
-    ),
-];
-
-const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
-    let headers = &[
-        ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
-        ("i-twilio-idempotency-token", "{{uuid}}"),
-    ];
-    SampleEvent { kind, headers, target: "", body }
 }

@@ -1,126 +1,87 @@
 //! Zoom: signed with a timestamp; revalidates the URL regularly.
 
 use data_encoding::HEXLOWER;
-use hmac::{Hmac, KeyInit, Mac};
 use serde::Serialize;
-use sha2::Sha256;
 use surehook_types::{secret::Secret, time::HumanDuration};
 
 use super::{
-    EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply, SampleEvent,
-    fields::body_fields,
+    EventKey, JSON_UTF8, ParsedRequest, Provider, ProviderReply,
+    fields::{EventReader, EventTemplate},
 };
 use crate::{
-    attribute::{AttributeName, EventKind},
-    key::DedupKey,
+    attribute::AttributeName::{Account, Email, Object, User},
+    mac::HmacKey,
     request::IncomingRequest,
-    verify::{HmacSpec, Verifier, VerifySpecError},
+    verify::{HmacSpec, Verifier},
 };
-
-body_fields! {
-    static FIELDS {
-        EVENT = "/event",
-        EVENT_TS = "/event_ts",
-        PLAIN_TOKEN = "/payload/plainToken",
-        OBJECT_UUID = "/payload/object/uuid",
-        OBJECT_ID = "/payload/object/id",
-        PARTICIPANT_UUID = "/payload/object/participant/participant_uuid",
-        PARTICIPANT_USER_ID = "/payload/object/participant/user_id",
-        ACCOUNT_ID = "/payload/account_id",
-        HOST_ID = "/payload/object/host_id",
-        OPERATOR_ID = "/payload/operator_id",
-        PARTICIPANT_EMAIL = "/payload/object/participant/email",
-        OPERATOR = "/payload/operator",
-    }
-}
-
-const ATTRIBUTES: [(AttributeName, usize); 9] = [
-    (AttributeName::Object, OBJECT_UUID),
-    (AttributeName::Object, OBJECT_ID),
-    (AttributeName::User, PARTICIPANT_UUID),
-    (AttributeName::User, PARTICIPANT_USER_ID),
-    (AttributeName::Account, ACCOUNT_ID),
-    (AttributeName::User, HOST_ID),
-    (AttributeName::User, OPERATOR_ID),
-    (AttributeName::Email, PARTICIPANT_EMAIL),
-    (AttributeName::Email, OPERATOR),
-];
 
 /// Zoom retries for a little over two hours.
 const WINDOW: HumanDuration = HumanDuration::from_secs(86_400);
 
-#[derive(Debug)]
-pub(super) struct Zoom;
-
-impl Provider for Zoom {
-    fn name(&self) -> &'static str {
-        "zoom"
-    }
-
-    /// The tolerance covers the retries, because it is undocumented whether they are signed again. That
-    /// is safe: the key comes from the signed body and is remembered longer than the tolerance, so a
-    /// replayed request is a duplicate.
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+pub(super) static ZOOM: Provider = Provider {
+    name: "zoom",
+    verifier: |secrets| {
         let spec = HmacSpec {
             prefix: "v0=".to_owned(),
             template: "v0:{timestamp}:{body}".to_owned(),
             timestamp_header: Some("x-zm-request-timestamp".to_owned()),
+            // Covers the retries, because it is undocumented whether they are signed again. That is
+            // safe: the key comes from the signed body and is remembered longer than the tolerance, so
+            // a replayed request is a duplicate.
             tolerance: HumanDuration::from_secs(3 * 3600),
             ..HmacSpec::new("x-zm-signature")
         };
         Verifier::hmac(spec, secrets)
-    }
-
-    fn parse_request(
-        &self,
-        request: &IncomingRequest<'_>,
-        secret: Option<&Secret>,
-    ) -> ParsedRequest {
-        let found = FIELDS.read(request.body);
-        let is_url_validation = found.get(EVENT) == Some("endpoint.url_validation");
-        if is_url_validation && let (Some(token), Some(secret)) = (found.get(PLAIN_TOKEN), secret) {
-            return ParsedRequest::Handshake(validation_reply(token, secret));
-        }
-        ParsedRequest::single(EventPart {
-            kind: found.get(EVENT).and_then(EventKind::new),
-            key: key(&found),
-            order: found.first(&[OBJECT_ID, OBJECT_UUID]).and_then(DedupKey::new),
-            attributes: found.attributes(&ATTRIBUTES),
-            is_ping: is_url_validation,
-            ..EventPart::default()
-        })
-    }
-
-    fn dedup_window(&self) -> HumanDuration {
-        WINDOW
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-zm-signature", "x-zm-request-timestamp"]
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
-}
+    },
+    signature_headers: &["x-zm-signature", "x-zm-request-timestamp"],
+    dedup_window: WINDOW,
+    parse_request,
+    samples: &[
+        sample!(JSON_UTF8, "meeting.started", "zoom.meeting.started.json"),
+        sample!(JSON_UTF8, "meeting.ended", "zoom.meeting.ended.json"),
+        sample!(JSON_UTF8, "meeting.participant_joined", "zoom.meeting.participant_joined.json"),
+        sample!(JSON_UTF8, "recording.completed", "zoom.recording.completed.json"),
+        sample!(JSON_UTF8, "endpoint.url_validation", "zoom.endpoint.url_validation.json"),
+    ],
+    ..Provider::DEFAULT
+};
 
 /// Events have no id. Two participants may join in the same millisecond, so they are part of the key.
-/// The body contains the time, so equal bytes are the same event.
-fn key(found: &FieldValues<'_>) -> EventKey {
-    if found.get(EVENT).is_none() || found.get(EVENT_TS).is_none() {
-        return EventKey::None;
+static EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/event}"],
+    key: &[
+        "zoom:{/event}:{/event_ts}:{/payload/object/uuid|/payload/object/id}\
+         :{/payload/object/participant/participant_uuid|/payload/object/participant/user_id}",
+        "zoom:{/event}:{/event_ts}:{/payload/object/uuid|/payload/object/id}",
+    ],
+    key_label: "zoom:event:event_ts:object",
+    order: &["{/payload/object/id|/payload/object/uuid}"],
+    attributes: &[
+        (Object, &["/payload/object/uuid", "/payload/object/id"]),
+        (User, &["/payload/object/participant/participant_uuid"]),
+        (User, &["/payload/object/participant/user_id"]),
+        (User, &["/payload/object/host_id", "/payload/operator_id"]),
+        (Account, &["/payload/account_id"]),
+        (Email, &["/payload/object/participant/email", "/payload/operator"]),
+    ],
+    more: &["/payload/plainToken"],
+});
+
+fn parse_request(request: &IncomingRequest<'_>, secret: Option<&Secret>) -> ParsedRequest {
+    let found = EVENT.read(request);
+    let mut event = found.event();
+    event.is_ping = found.get("/event") == Some("endpoint.url_validation");
+    if event.is_ping
+        && let (Some(token), Some(secret)) = (found.get("/payload/plainToken"), secret)
+    {
+        return ParsedRequest::Handshake(validation_reply(token, secret));
     }
-    let mut fields = vec![EVENT, EVENT_TS];
-    match [OBJECT_UUID, OBJECT_ID].into_iter().find(|field| found.get(*field).is_some()) {
-        Some(object) => fields.push(object),
-        None => return EventKey::ContentHash(WINDOW.0),
+    let has_time = found.get("/event").is_some() && found.get("/event_ts").is_some();
+    if event.key == EventKey::None && has_time {
+        // The body contains the time, so equal bytes are the same event.
+        event.key = EventKey::ContentHash(WINDOW.0);
     }
-    fields.extend(
-        [PARTICIPANT_UUID, PARTICIPANT_USER_ID]
-            .into_iter()
-            .find(|field| found.get(*field).is_some()),
-    );
-    EventKey::known(found.key("zoom", &fields), "zoom:event:event_ts:object")
+    ParsedRequest::single(event)
 }
 
 #[derive(Serialize)]
@@ -132,37 +93,21 @@ struct ValidationReply<'t> {
 
 /// Proves knowledge of the secret.
 fn validation_reply(plain_token: &str, secret: &Secret) -> ProviderReply {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose())
-        .expect("HMAC takes keys of any length (RFC 2104)");
-    mac.update(plain_token.as_bytes());
-    let encrypted_token = HEXLOWER.encode(&mac.finalize().into_bytes());
+    let proof = HmacKey::sha256(secret.expose()).sign([plain_token.as_bytes()]);
+    let encrypted_token = HEXLOWER.encode(proof.as_ref());
     let answer = ValidationReply { plain_token, encrypted_token };
     ProviderReply::json(serde_json::to_vec(&answer).unwrap_or_default())
 }
 
-macro_rules! sample {
-    ($kind:literal) => {
-        SampleEvent {
-            kind: $kind,
-            headers: &[("content-type", "application/json; charset=utf-8")],
-            target: "",
-            body: include_str!(concat!("samples/zoom.", $kind, ".json")),
-        }
-    };
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample!("meeting.started"),
-    sample!("meeting.ended"),
-    sample!("meeting.participant_joined"),
-    sample!("recording.completed"),
-    sample!("endpoint.url_validation"),
-];
-
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{attribute_pairs, incoming, parse, part, summary, verify};
-    use super::*;
+    use hmac::{Hmac, KeyInit, Mac};
+    use sha2::Sha256;
+
+    use super::{
+        super::testing::{attribute_pairs, incoming, parse, part, summary, verify},
+        *,
+    };
 
     #[test]
     fn key_is_built_from_event_time_and_object() {
@@ -219,7 +164,7 @@ mod tests {
         // Without a secret there is no proof, so it is stored like a ping.
         let headers = http::HeaderMap::new();
         let request = incoming(&headers, body);
-        let ParsedRequest::Events(parts) = Zoom.parse_request(&request, None) else {
+        let ParsedRequest::Events(parts) = ZOOM.parse_request(&request, None) else {
             panic!("no event")
         };
         assert!(parts[0].is_ping);
@@ -235,7 +180,7 @@ mod tests {
         let check = |now| verify("zoom", &["s"], &[at, ("x-zm-signature", &signature)], "{}", now);
         assert!(check(1000 + 3 * 3600).is_ok());
         assert!(check(1001 + 3 * 3600).is_err());
-        assert!(Zoom.dedup_window().0.as_secs() > 2 * 3 * 3600);
+        assert!(ZOOM.dedup_window.0.as_secs() > 2 * 3 * 3600);
     }
 
     #[test]

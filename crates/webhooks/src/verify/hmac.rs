@@ -2,16 +2,14 @@
 //!
 //! The signature may be a whole header (`x-signature: sha256=…`) or a parameter in one
 //! (`t=1531420618,v1=…,v1=…`). A candidate counts only if it decodes to exactly as many bytes as
-//! the algorithm yields; then [`Mac::verify_slice`] decides, never `==` and never a shorter slice
+//! the algorithm yields; then [`HmacKey::verify_any`] decides, never `==` and never a shorter slice
 //! (CVE-2024-21491 was a comparison that stopped at the shorter one).
 
 use data_encoding::{BASE64, BASE64URL, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
-use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName};
+use ring::hmac::{Algorithm, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha1::Sha1;
-use sha2::{Sha256, Sha512};
 use surehook_types::{
     secret::Secret,
     time::{HumanDuration, Timestamp},
@@ -20,7 +18,10 @@ use surehook_types::{
 use super::{
     SignError, VerificationScheme, VerifyError, VerifySpecError, parse_header_name, single_header,
 };
-use crate::request::{IncomingRequest, OutgoingRequest};
+use crate::{
+    mac::HmacKey,
+    request::{IncomingRequest, OutgoingRequest},
+};
 
 /// Shorter secrets can be guessed. Some providers issue them, so they only give a warning.
 const SECRET_BYTES_ADVISED: usize = 16;
@@ -102,6 +103,16 @@ pub enum HmacAlgorithm {
     Sha512,
 }
 
+impl HmacAlgorithm {
+    fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Sha1 => HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            Self::Sha256 => HMAC_SHA256,
+            Self::Sha512 => HMAC_SHA512,
+        }
+    }
+}
+
 /// Unit of a timestamp, counted since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TimestampUnit {
@@ -174,9 +185,9 @@ pub(super) fn warnings(spec: &HmacSpec, secrets: &[Secret]) -> Vec<String> {
     warnings
 }
 
-/// One part of a [`SignedTemplate`].
+/// One part of the text that a signature covers, such as `v0:{timestamp}:{body}`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum SignedPart {
+enum SignedPart {
     Literal(Box<[u8]>),
     Body,
     Timestamp,
@@ -184,61 +195,38 @@ pub(super) enum SignedPart {
     Url,
 }
 
-/// The text that a signature covers, such as `v0:{timestamp}:{body}`.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct SignedTemplate(Vec<SignedPart>);
-
-impl SignedTemplate {
-    pub(super) fn parse(text: &str) -> Result<Self, VerifySpecError> {
-        let mut parts = Vec::new();
-        let mut rest = text;
-        while let Some((literal, after)) = rest.split_once('{') {
-            let (name, tail) = after.split_once('}').ok_or(VerifySpecError::UnclosedPlaceholder)?;
-            push_literal(&mut parts, literal);
-            parts.push(placeholder(name)?);
-            rest = tail;
-        }
-        push_literal(&mut parts, rest);
-        if !parts.contains(&SignedPart::Body) {
-            return Err(VerifySpecError::NoBody);
-        }
-        Ok(Self(parts))
-    }
-
-    pub(super) fn parts(&self) -> &[SignedPart] {
-        &self.0
-    }
-
-    pub(super) fn has(&self, part: &SignedPart) -> bool {
-        self.0.contains(part)
-    }
-
-    /// Whether `id` contains the literal that follows it in the template. With
-    /// `{id}.{timestamp}.{body}`, a dot in the id would make one signature valid for two requests.
-    pub(super) fn is_ambiguous(&self, id: &[u8]) -> bool {
-        self.0.windows(2).any(|pair| match pair {
-            [SignedPart::Id, SignedPart::Literal(end)] => {
-                id.windows(end.len()).any(|window| window == end.as_ref())
-            }
-            _ => false,
-        })
-    }
-}
-
-fn push_literal(parts: &mut Vec<SignedPart>, literal: &str) {
-    if !literal.is_empty() {
+fn parse_template(text: &str) -> Result<Vec<SignedPart>, VerifySpecError> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some((literal, after)) = rest.split_once('{') {
+        let (name, tail) = after.split_once('}').ok_or(VerifySpecError::UnclosedPlaceholder)?;
         parts.push(SignedPart::Literal(literal.as_bytes().into()));
+        parts.push(match name {
+            "body" => SignedPart::Body,
+            "timestamp" => SignedPart::Timestamp,
+            "id" => SignedPart::Id,
+            "url" => SignedPart::Url,
+            _ => return Err(VerifySpecError::UnknownPlaceholder { name: name.to_owned() }),
+        });
+        rest = tail;
     }
+    parts.push(SignedPart::Literal(rest.as_bytes().into()));
+    parts.retain(|part| !matches!(part, SignedPart::Literal(text) if text.is_empty()));
+    if !parts.contains(&SignedPart::Body) {
+        return Err(VerifySpecError::NoBody);
+    }
+    Ok(parts)
 }
 
-fn placeholder(name: &str) -> Result<SignedPart, VerifySpecError> {
-    match name {
-        "body" => Ok(SignedPart::Body),
-        "timestamp" => Ok(SignedPart::Timestamp),
-        "id" => Ok(SignedPart::Id),
-        "url" => Ok(SignedPart::Url),
-        _ => Err(VerifySpecError::UnknownPlaceholder { name: name.to_owned() }),
-    }
+/// Whether `id` contains the literal that follows it in the template. With
+/// `{id}.{timestamp}.{body}`, a dot in the id would make one signature valid for two requests.
+fn is_ambiguous(template: &[SignedPart], id: &[u8]) -> bool {
+    template.windows(2).any(|pair| match pair {
+        [SignedPart::Id, SignedPart::Literal(end)] => {
+            id.windows(end.len()).any(|window| window == end.as_ref())
+        }
+        _ => false,
+    })
 }
 
 /// Rotation needs two signatures. A long list would only make us compute.
@@ -248,32 +236,24 @@ pub(crate) const CANDIDATES_MAX: usize = 10;
 const SIGNATURE_MAX: usize = 64;
 
 /// The decoded signatures of one request. On the stack, because every request has some.
-pub(super) struct SignatureCandidates {
+struct SignatureCandidates {
     bytes: [[u8; SIGNATURE_MAX]; CANDIDATES_MAX],
     length: usize,
     /// Well-formed signatures.
-    pub(super) decoded: usize,
+    decoded: usize,
     /// All signatures.
-    pub(super) seen: usize,
+    seen: usize,
 }
 
 impl SignatureCandidates {
-    pub(super) fn new(algorithm: HmacAlgorithm) -> Self {
-        let length = match algorithm {
-            HmacAlgorithm::Sha1 => 20,
-            HmacAlgorithm::Sha256 => 32,
-            HmacAlgorithm::Sha512 => SIGNATURE_MAX,
-        };
+    fn new(algorithm: Algorithm) -> Self {
+        let length = algorithm.digest_algorithm().output_len();
         Self { bytes: [[0; SIGNATURE_MAX]; CANDIDATES_MAX], length, decoded: 0, seen: 0 }
     }
 
     /// Adds a signature. One that does not decode is only counted: during a rotation another one
     /// may be right.
-    pub(super) fn push(
-        &mut self,
-        text: &[u8],
-        encoding: SignatureEncoding,
-    ) -> Result<(), VerifyError> {
+    fn push(&mut self, text: &[u8], encoding: SignatureEncoding) -> Result<(), VerifyError> {
         if self.seen == CANDIDATES_MAX {
             return Err(VerifyError::TooManySignatures);
         }
@@ -284,7 +264,7 @@ impl SignatureCandidates {
         Ok(())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes[..self.decoded].iter().map(|bytes| &bytes[..self.length])
     }
 }
@@ -315,77 +295,25 @@ fn decode(text: &[u8], encoding: SignatureEncoding, signature: &mut [u8]) -> boo
 /// Milliseconds since 1970 have 13 digits until the year 2286.
 const TIMESTAMP_DIGITS_MAX: usize = 13;
 
-/// HMAC state with one secret already absorbed; each request is hashed with a clone of it.
-enum HmacKey {
-    Sha1(Hmac<Sha1>),
-    Sha256(Hmac<Sha256>),
-    Sha512(Hmac<Sha512>),
-}
-
-impl std::fmt::Debug for HmacKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HmacKey(•••)")
-    }
-}
-
-impl HmacKey {
-    fn sign(&self, signed: &SignedContent<'_>) -> Vec<u8> {
-        match self {
-            Self::Sha1(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
-            Self::Sha256(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
-            Self::Sha512(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
-        }
-    }
-
-    fn new(algorithm: HmacAlgorithm, secret: &Secret) -> Self {
-        let key = secret.expose();
-        match algorithm {
-            HmacAlgorithm::Sha1 => Self::Sha1(new_mac(key)),
-            HmacAlgorithm::Sha256 => Self::Sha256(new_mac(key)),
-            HmacAlgorithm::Sha512 => Self::Sha512(new_mac(key)),
-        }
-    }
-
-    fn matches(&self, signed: &SignedContent<'_>, candidates: &SignatureCandidates) -> bool {
-        match self {
-            Self::Sha1(mac) => signed.has_signature(mac.clone(), candidates),
-            Self::Sha256(mac) => signed.has_signature(mac.clone(), candidates),
-            Self::Sha512(mac) => signed.has_signature(mac.clone(), candidates),
-        }
-    }
-}
-
-fn new_mac<M: KeyInit>(key: &[u8]) -> M {
-    M::new_from_slice(key).expect("HMAC takes keys of any length (RFC 2104)")
-}
-
 /// The values that a signature covers.
 #[derive(Clone, Copy)]
 struct SignedContent<'r> {
-    template: &'r SignedTemplate,
+    template: &'r [SignedPart],
     body: &'r [u8],
     timestamp: &'r [u8],
     id: &'r [u8],
     url: &'r str,
 }
 
-impl SignedContent<'_> {
-    fn has_signature<M: Mac + Clone>(&self, mac: M, candidates: &SignatureCandidates) -> bool {
-        let mac = self.mac(mac);
-        candidates.iter().any(|candidate| mac.clone().verify_slice(candidate).is_ok())
-    }
-
-    fn mac<M: Mac>(&self, mut mac: M) -> M {
-        for part in self.template.parts() {
-            mac.update(match part {
-                SignedPart::Literal(text) => text,
-                SignedPart::Body => self.body,
-                SignedPart::Timestamp => self.timestamp,
-                SignedPart::Id => self.id,
-                SignedPart::Url => self.url.as_bytes(),
-            });
-        }
-        mac
+impl<'r> SignedContent<'r> {
+    fn parts(self) -> impl Iterator<Item = &'r [u8]> {
+        self.template.iter().map(move |part| match part {
+            SignedPart::Literal(text) => text,
+            SignedPart::Body => self.body,
+            SignedPart::Timestamp => self.timestamp,
+            SignedPart::Id => self.id,
+            SignedPart::Url => self.url.as_bytes(),
+        })
     }
 }
 
@@ -403,7 +331,7 @@ pub(super) struct HmacVerifier {
     prefix_optional: bool,
     encoding: SignatureEncoding,
     algorithm: HmacAlgorithm,
-    template: SignedTemplate,
+    template: Vec<SignedPart>,
     timestamp: Option<TimestampLocation>,
     unit: TimestampUnit,
     tolerance: HumanDuration,
@@ -414,11 +342,12 @@ pub(super) struct HmacVerifier {
 
 impl HmacVerifier {
     pub(super) fn new(spec: &HmacSpec, secrets: &[Secret]) -> Result<Self, VerifySpecError> {
-        let template = SignedTemplate::parse(&spec.template)?;
-        if template.has(&SignedPart::Timestamp) && !spec.has_timestamp() {
+        let template = parse_template(&spec.template)?;
+        let has_id = template.contains(&SignedPart::Id);
+        if template.contains(&SignedPart::Timestamp) && !spec.has_timestamp() {
             return Err(VerifySpecError::NoTimestamp);
         }
-        if template.has(&SignedPart::Id) && spec.id_header.is_none() {
+        if has_id && spec.id_header.is_none() {
             return Err(VerifySpecError::NoId);
         }
         Ok(Self {
@@ -431,14 +360,13 @@ impl HmacVerifier {
             unit: spec.timestamp_unit,
             tolerance: spec.tolerance,
             // An id that the signature does not cover proves nothing, so it is not required.
-            id: match &spec.id_header {
-                Some(name) if template.has(&SignedPart::Id) => Some(parse_header_name(name)?),
-                Some(name) => parse_header_name(name).map(|_| None)?,
-                None => None,
-            },
+            id: spec.id_header.as_deref().map(parse_header_name).transpose()?.filter(|_| has_id),
             template,
             signature_param: spec.signature_param.as_deref().map(parse_param_name).transpose()?,
-            keys: secrets.iter().map(|secret| HmacKey::new(spec.algorithm, secret)).collect(),
+            keys: secrets
+                .iter()
+                .map(|secret| HmacKey::new(spec.algorithm.algorithm(), secret.expose()))
+                .collect(),
         })
     }
 
@@ -524,7 +452,7 @@ impl HmacVerifier {
     fn id<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h [u8]>, VerifyError> {
         let Some(name) = &self.id else { return Ok(None) };
         let id = single_header(headers, name, "id")?.ok_or(VerifyError::MissingId)?.as_bytes();
-        if self.template.is_ambiguous(id) {
+        if is_ambiguous(&self.template, id) {
             return Err(VerifyError::Malformed { part: "id" });
         }
         Ok(Some(id))
@@ -542,7 +470,7 @@ impl VerificationScheme for HmacVerifier {
 
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let headers = request.headers;
-        let mut candidates = SignatureCandidates::new(self.algorithm);
+        let mut candidates = SignatureCandidates::new(self.algorithm.algorithm());
         let header = self.present_header(headers)?;
         let in_list = self.read_signatures(headers, header, &mut candidates)?;
         if candidates.seen == 0 {
@@ -562,23 +490,20 @@ impl VerificationScheme for HmacVerifier {
             id: id.unwrap_or_default(),
             url: "",
         };
-        let matching_key = |signed: &SignedContent<'_>| {
-            self.keys.iter().position(|key| key.matches(signed, &candidates))
+        let matching_key = |signed: SignedContent<'_>| {
+            self.keys.iter().position(|key| key.verify_any(signed.parts(), candidates.iter()))
         };
-        if !self.template.has(&SignedPart::Url) {
-            return matching_key(&signed).ok_or(VerifyError::Mismatch);
-        }
-        let urls = request.urls();
-        if urls.is_empty() {
-            return Err(VerifyError::UnknownUrl);
-        }
-        urls.iter()
-            .find_map(|url| matching_key(&SignedContent { url, ..signed }))
-            .ok_or(VerifyError::Mismatch)
+        let found = if self.covers_url() {
+            let urls = request.known_urls()?;
+            urls.iter().find_map(|url| matching_key(SignedContent { url, ..signed }))
+        } else {
+            matching_key(signed)
+        };
+        found.ok_or(VerifyError::Mismatch)
     }
 
     fn covers_url(&self) -> bool {
-        self.template.has(&SignedPart::Url)
+        self.template.contains(&SignedPart::Url)
     }
 
     fn sign(
@@ -598,12 +523,13 @@ impl VerificationScheme for HmacVerifier {
             id: request.id.as_bytes(),
             url: request.url,
         };
-        let bytes = self.keys.first().map(|key| key.sign(&signed)).unwrap_or_default();
-        let signature = match self.encoding {
-            SignatureEncoding::Hex => HEXLOWER.encode(&bytes),
-            SignatureEncoding::Base64 => BASE64.encode(&bytes),
-            SignatureEncoding::Base64url => BASE64URL.encode(&bytes),
+        let key = self.keys.first().ok_or(SignError("there is no secret to sign with"))?;
+        let encoding = match self.encoding {
+            SignatureEncoding::Hex => &HEXLOWER,
+            SignatureEncoding::Base64 => &BASE64,
+            SignatureEncoding::Base64url => &BASE64URL,
         };
+        let signature = encoding.encode(key.sign(signed.parts()).as_ref());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut value = format!("{}{signature}", text(&self.prefix));
         if let Some(param) = &self.signature_param {

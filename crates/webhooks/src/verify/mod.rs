@@ -19,6 +19,7 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
+use data_encoding::Encoding;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -28,6 +29,10 @@ use url::Url;
 pub use self::certificate::Certificate;
 pub(crate) use self::hmac::{CANDIDATES_MAX, parse_timestamp};
 pub use self::hmac::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
+use self::{
+    credentials::{BasicVerifier, TokenVerifier},
+    hmac::HmacVerifier,
+};
 use crate::request::{IncomingRequest, OutgoingRequest};
 
 /// How requests of a source are verified, as written in the configuration.
@@ -302,18 +307,14 @@ impl Verifier {
         }
         let count = secrets.len();
         Ok(match spec {
-            VerifySpec::None => Self::from_scheme(Box::new(NoVerification), count),
-            VerifySpec::Hmac(spec) => {
-                let warnings = hmac::warnings(spec, &secrets);
-                let scheme = Box::new(hmac::HmacVerifier::new(spec, &secrets)?);
-                Self { warnings, ..Self::from_scheme(scheme, count) }
+            VerifySpec::None => Self::from_scheme(count, NoVerification),
+            VerifySpec::Hmac(spec) => Self::from_scheme(count, HmacVerifier::new(spec, &secrets)?)
+                .with_warnings(hmac::warnings(spec, &secrets)),
+            VerifySpec::Token { header } => {
+                Self::from_scheme(count, TokenVerifier::new(header, secrets)?)
             }
-            VerifySpec::Token { header } => Self::from_scheme(
-                Box::new(credentials::TokenVerifier::new(header, secrets)?),
-                count,
-            ),
             VerifySpec::Basic { user } => {
-                Self::from_scheme(Box::new(credentials::BasicVerifier::new(user, secrets)?), count)
+                Self::from_scheme(count, BasicVerifier::new(user, secrets)?)
             }
         })
     }
@@ -323,15 +324,15 @@ impl Verifier {
         Self::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
     }
 
-    /// A verifier for a scheme with `secrets` secrets.
-    pub fn from_scheme(scheme: Box<dyn VerificationScheme>, secrets: usize) -> Self {
+    /// A verifier for a scheme with this number of secrets.
+    pub fn from_scheme(secrets: usize, scheme: impl VerificationScheme + 'static) -> Self {
         let by = scheme.name();
         let label = |number| match secrets {
             0 | 1 => by.into(),
             _ => format!("{by} secret {number} of {secrets}").into(),
         };
         let labels = (1..=secrets.max(1)).map(label).collect();
-        Self { scheme, warnings: Vec::new(), labels }
+        Self { scheme: Box::new(scheme), warnings: Vec::new(), labels }
     }
 
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
@@ -425,6 +426,44 @@ pub(crate) fn single_header<'h>(
         (_, Some(_)) => Err(VerifyError::Malformed { part }),
         (value, None) => Ok(value.filter(|value| !value.is_empty())),
     }
+}
+
+/// The header with the signature.
+pub(crate) fn signature_header<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Result<&'h [u8], VerifyError> {
+    let value = single_header(headers, name, "signature")?;
+    let missing = || VerifyError::MissingSignature { header: name.clone() };
+    value.map(HeaderValue::as_bytes).ok_or_else(missing)
+}
+
+/// The header with the time of signing.
+pub(crate) fn timestamp_header<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Result<&'h [u8], VerifyError> {
+    let value = single_header(headers, name, "timestamp")?;
+    value.map(HeaderValue::as_bytes).ok_or(VerifyError::MissingTimestamp)
+}
+
+/// Like [`single_header`], for a header that must be text.
+pub(crate) fn text_header<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+    part: &'static str,
+) -> Result<Option<&'h str>, VerifyError> {
+    let value = single_header(headers, name, part)?;
+    value.map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part })).transpose()
+}
+
+pub(crate) fn decode_signature(encoding: &Encoding, text: &[u8]) -> Result<Vec<u8>, VerifyError> {
+    encoding.decode(text).map_err(|_| VerifyError::Malformed { part: "signature" })
+}
+
+/// The secret to sign with: the current one.
+pub(crate) fn signing_secret(secrets: &[Secret]) -> Result<&Secret, SignError> {
+    secrets.first().ok_or(SignError("there is no secret to sign with"))
 }
 
 /// The position of the secret equal to `candidate`. All are compared, to take constant time.

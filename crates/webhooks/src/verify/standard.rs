@@ -146,14 +146,12 @@ fn is_signed_by(public_key: &[u8], signed: [&[u8]; 3], signature: &[u8]) -> bool
 
 /// Verifies requests that are signed by Standard Webhooks.
 #[derive(Debug)]
-pub(crate) struct StandardWebhooksScheme {
-    keys: Vec<VerificationKey>,
-    warnings: Vec<String>,
-}
+pub(crate) struct StandardWebhooksScheme(Vec<VerificationKey>);
 
 impl StandardWebhooksScheme {
-    /// Parses the secrets, the current one first: `whsec_…`, `whpk_…`, or for tests `whsk_…`.
-    pub(crate) fn new(secrets: &[Secret]) -> Result<Self, VerifySpecError> {
+    /// Parses the secrets, the current one first: `whsec_…`, `whpk_…`, or for tests `whsk_…`. Also gives
+    /// warnings for the operator about weak secrets.
+    pub(crate) fn new(secrets: &[Secret]) -> Result<(Self, Vec<String>), VerifySpecError> {
         let mut keys = Vec::with_capacity(secrets.len());
         let mut warnings = Vec::new();
         for (number, secret) in (1..).zip(secrets) {
@@ -162,12 +160,7 @@ impl StandardWebhooksScheme {
             keys.push(key);
             warnings.extend(warning.map(|warning| format!("secret {number} {warning}")));
         }
-        Ok(Self { keys, warnings })
-    }
-
-    /// Warnings for the operator about weak secrets.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
+        Ok((Self(keys), warnings))
     }
 }
 
@@ -196,7 +189,7 @@ impl VerificationScheme for StandardWebhooksScheme {
         let has_match = |key: &VerificationKey| {
             candidates.iter().any(|(version, signature)| key.matches(version, signed, signature))
         };
-        self.keys.iter().position(has_match).ok_or(VerifyError::Mismatch)
+        self.0.iter().position(has_match).ok_or(VerifyError::Mismatch)
     }
 
     fn sign(
@@ -205,7 +198,7 @@ impl VerificationScheme for StandardWebhooksScheme {
         now: Timestamp,
     ) -> Result<RequestSignature, SignError> {
         let timestamp = now.as_secs().to_string();
-        let signature = match self.keys.first() {
+        let signature = match self.0.first() {
             Some(VerificationKey::Shared(secret)) => {
                 secret.sign(request.id, now.as_secs(), request.body)
             }

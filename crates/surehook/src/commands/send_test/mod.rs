@@ -89,9 +89,9 @@ pub(super) async fn run(args: &SendTestArgs) -> Result<(), CliError> {
     sender.send_all(&client, &samples).await
 }
 
-fn list_kinds(args: &SendTestArgs, preset: &dyn Provider) -> Result<(), CliError> {
-    for sample in preset.samples() {
-        let value = json!({ "preset": preset.name(), "kind": sample.kind });
+fn list_kinds(args: &SendTestArgs, preset: &Provider) -> Result<(), CliError> {
+    for sample in preset.samples {
+        let value = json!({ "preset": preset.name, "kind": sample.kind });
         output::print_result(args.remote.json, &value, sample.kind)?;
     }
     Ok(())
@@ -144,16 +144,16 @@ async fn find_source(client: &ApiClient, args: &SendTestArgs) -> Result<Value, C
 
 fn choose_samples(
     args: &SendTestArgs,
-    preset: &'static dyn Provider,
+    preset: &'static Provider,
 ) -> Result<Vec<&'static SampleEvent>, CliError> {
     let samples: Vec<_> = preset
-        .samples()
+        .samples
         .iter()
         .filter(|sample| args.kind.as_ref().is_none_or(|kind| kind == sample.kind))
         .collect();
     if samples.is_empty() {
         let kind = args.kind.as_deref().unwrap_or("any");
-        let error = anyhow!("{} has no sample event of the kind `{kind}`", preset.name());
+        let error = anyhow!("{} has no sample event of the kind `{kind}`", preset.name);
         return Err(CliError::refused(error).hint("Use --list to see the available kinds."));
     }
     // A custom body is sent once, not per kind.
@@ -163,7 +163,7 @@ fn choose_samples(
 
 struct TestSender<'a> {
     args: &'a SendTestArgs,
-    preset: &'static dyn Provider,
+    preset: &'static Provider,
     signer: Signer,
     body: Option<Bytes>,
 }
@@ -240,7 +240,7 @@ impl TestSender<'_> {
             return output::print_line(line);
         }
         // The kind is omitted if the preset has only one.
-        let kind = match self.preset.samples().len() {
+        let kind = match self.preset.samples.len() {
             0 | 1 => String::new(),
             _ => format!("  {}", sample.kind),
         };

@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn every_sample_has_known_placeholders_only() {
         for provider in PROVIDERS {
-            for sample in provider.samples() {
+            for sample in provider.samples {
                 let event = SampleGenerator::new(None).next(NOW).fill_sample(sample);
-                let name = (provider.name(), sample.kind);
+                let name = (provider.name, sample.kind);
                 assert_eq!(event.headers.len(), sample.headers.len(), "{name:?}");
                 let text = String::from_utf8(event.body.to_vec()).unwrap();
                 let whole = format!("{text}{}{:?}", event.target, event.headers);

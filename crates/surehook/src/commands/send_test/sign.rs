@@ -36,7 +36,7 @@ impl Signer {
     pub(super) fn new(
         client: &ApiClient,
         source: &Value,
-        preset: &dyn Provider,
+        preset: &Provider,
         args: &SendTestArgs,
     ) -> Result<Self, CliError> {
         let name = source["name"].as_str().unwrap_or_default().to_owned();
@@ -146,7 +146,7 @@ fn invalidate(signed: &mut RequestSignature) {
 /// A verifier can also sign, given the secret. The API masks secrets, so it must be passed here.
 fn build_verifier(
     source: &Value,
-    preset: &dyn Provider,
+    preset: &Provider,
     secret: Option<&str>,
 ) -> Result<Verifier, CliError> {
     let verify = &source["verify"];
@@ -218,7 +218,7 @@ mod tests {
         };
         let now = Timestamp::from_millis(1_700_000_000_000);
         let values = super::super::sample::SampleGenerator::new(Some(1)).next(now);
-        let event = values.fill_sample(&stripe.samples()[0]);
+        let event = values.fill_sample(&stripe.samples[0]);
         let mut signed = signer.sign(&event, now).unwrap();
         assert_eq!(signer.verify(&event, &signed, now), Ok(()));
         invalidate(&mut signed);

@@ -5,18 +5,17 @@
 //! a captured request can be resent with another body.
 
 use data_encoding::BASE64URL_NOPAD;
-use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderName, header::AUTHORIZATION};
 use serde::Deserialize;
-use sha2::Sha256;
 use surehook_types::{secret::Secret, time::Timestamp};
 
 use super::super::secret_path;
 use crate::{
+    mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
     verify::{
         RequestSignature, SignError, VerificationScheme, VerifyError, find_matching_secret,
-        single_header, strip_auth_scheme,
+        signing_secret, single_header, strip_auth_scheme,
     },
 };
 
@@ -67,8 +66,7 @@ impl SharedSecretScheme {
         }
         let signature = decode(&token[second + 1..])?;
         let is_signed = |secret: &Secret| {
-            let mac = new_mac(secret).chain_update(&token[..second]);
-            mac.verify_slice(&signature).is_ok()
+            HmacKey::sha256(secret.expose()).verify([&token[..second]], &signature)
         };
         let index = self.secrets.iter().position(is_signed).ok_or(VerifyError::Mismatch)?;
         let claims = decode(&token[first + 1..second])?;
@@ -78,10 +76,6 @@ impl SharedSecretScheme {
         }
         Ok(index)
     }
-}
-
-fn new_mac(secret: &Secret) -> Hmac<Sha256> {
-    Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)")
 }
 
 impl VerificationScheme for SharedSecretScheme {
@@ -111,14 +105,14 @@ impl VerificationScheme for SharedSecretScheme {
     }
 
     fn sign(&self, _: &OutgoingRequest<'_>, now: Timestamp) -> Result<RequestSignature, SignError> {
-        let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
+        let key = HmacKey::sha256(signing_secret(&self.secrets)?.expose());
         let (from, until) = (now.as_secs(), now.as_secs().saturating_add(LIFETIME_SECS));
         let claims =
             format!(r#"{{"iat":{from},"exp":{until},"app":"evolution","action":"webhook"}}"#);
         let encode = |bytes: &[u8]| BASE64URL_NOPAD.encode(bytes);
         let signed = format!("{}.{}", encode(JWT_HEADER), encode(claims.as_bytes()));
-        let signature = new_mac(secret).chain_update(&signed).finalize().into_bytes();
-        let value = format!("Bearer {signed}.{}", encode(&signature));
+        let signature = key.sign([signed.as_bytes()]);
+        let value = format!("Bearer {signed}.{}", encode(signature.as_ref()));
         Ok(RequestSignature::headers(vec![(AUTHORIZATION, value)]))
     }
 

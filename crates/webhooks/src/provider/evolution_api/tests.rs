@@ -1,7 +1,7 @@
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use surehook_types::time::Timestamp;
+use surehook_types::{secret::Secret, time::Timestamp};
 
 use super::{
     super::testing::{attribute_pairs, headers, incoming, part, summary},
@@ -186,7 +186,7 @@ fn secret_is_accepted_in_jwt_header_or_path() {
         ("the secret elsewhere", "/x/evo-jwt-secret-0001", vec![], 0, Err(VerifyError::Mismatch)),
         ("nothing", "", vec![], 0, missing()),
     ];
-    let verifier = EvolutionApiPreset.verifier([SECRET, "old"].map(Secret::new).to_vec()).unwrap();
+    let verifier = EVOLUTION_API.verifier([SECRET, "old"].map(Secret::new).to_vec()).unwrap();
     for (case, path, pairs, late, expected) in cases {
         let sent = headers(&pairs);
         let at = Timestamp::from_millis((NOW + late) * 1000);

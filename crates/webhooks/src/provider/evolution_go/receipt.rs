@@ -8,14 +8,15 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        EventPart, FieldValues,
+        EventPart,
+        fields::FieldValues,
         raw_json::{EVENTS_MAX, NestedMember, RawObject, SPLIT_BYTES_MAX, json_array},
     },
-    SENDER, STATE, TYPE, key, known,
+    known,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
-    key::scalar_text,
+    key::{DedupKey, scalar_text},
 };
 
 type ReceiptRoot<'b> = RawObject<'b, ReceiptData<'b>>;
@@ -48,7 +49,7 @@ pub(super) fn parts(found: &FieldValues<'_>, whole: &EventPart, body: &[u8]) -> 
 
 /// The state is next to `data`; inside it, an empty type means delivered.
 fn state<'f>(found: &'f FieldValues<'_>) -> &'f str {
-    match found.first(&[STATE, TYPE]) {
+    match found.get("/state|/data/Type") {
         None => "Delivered",
         Some("read") => "Read",
         Some("read-self") => "ReadSelf",
@@ -67,13 +68,16 @@ fn split_receipt(
     if ids.0.len() > EVENTS_MAX {
         return None;
     }
-    let sender = found.get(SENDER).unwrap_or("-");
+    let instance = found.get("/instanceId|/instanceName");
+    let sender = found.get("/data/Sender|-").unwrap_or_default();
     let mut room = SPLIT_BYTES_MAX;
     let mut parts = Vec::with_capacity(ids.0.len());
     for raw in &ids.0 {
         let id = scalar_text(raw).unwrap_or(Cow::Borrowed(raw.get()));
-        let key = known(key(found, "Receipt", &[&id, state, sender]));
-        let mut part = EventPart { key, ..whole.clone() };
+        let key = instance.and_then(|instance| {
+            DedupKey::new(&format!("evolution_go:{instance}:Receipt:{id}:{state}:{sender}"))
+        });
+        let mut part = EventPart { key: known(key), ..whole.clone() };
         part.attributes.push(AttributeName::MessageId, &id);
         if ids.0.len() > 1 {
             let data = data.rewrite(&[(ids_at, &json_array([raw.get()].into_iter()))]);

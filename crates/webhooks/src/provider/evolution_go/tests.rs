@@ -221,7 +221,7 @@ fn own_number_is_not_an_attribute() {
 
 #[test]
 fn secret_is_accepted_in_path_or_body() {
-    let verifier = EvolutionGoPreset.verifier(["url", "token"].map(Secret::new).to_vec()).unwrap();
+    let verifier = EVOLUTION_GO.verifier(["url", "token"].map(Secret::new).to_vec()).unwrap();
     let with = |token: &str| format!(r#"{{"instanceToken":{token}}}"#);
     let missing = || Err(VerifyError::MissingSecret);
     let cases: [(&str, &str, String, Result<usize, VerifyError>); 10] = [
@@ -243,7 +243,7 @@ fn secret_is_accepted_in_path_or_body() {
     }
     assert_eq!(verifier.path_without_secret("/token/x"), Some("/x"));
     assert!(verifier.warnings().is_empty());
-    let warned = EvolutionGoPreset.verifier(["url", "a+b/c="].map(Secret::new).to_vec()).unwrap();
+    let warned = EVOLUTION_GO.verifier(["url", "a+b/c="].map(Secret::new).to_vec()).unwrap();
     assert!(warned.warnings()[0].starts_with("secret 2 "), "{:?}", warned.warnings());
     assert!(!warned.warnings()[0].contains("a+b"), "{:?}", warned.warnings());
 }
@@ -253,7 +253,7 @@ proptest! {
     #[test]
     fn flipped_bit_is_refused(secret in "[a-zA-Z0-9]{1,40}", bit in any::<usize>(), place in 0..3_usize) {
         let is_accepted = |own: &[u8], path: &[u8], token: &[u8]| {
-            let verifier = EvolutionGoPreset.verifier(vec![Secret::new(own)]).unwrap();
+            let verifier = EVOLUTION_GO.verifier(vec![Secret::new(own)]).unwrap();
             let empty = headers(&[]);
             let path = String::from_utf8_lossy(path);
             let token = String::from_utf8_lossy(token);

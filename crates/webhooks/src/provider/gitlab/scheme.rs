@@ -9,7 +9,7 @@ use crate::{
     sign::{SECRET_PREFIX, SigningSecret},
     verify::{
         CANDIDATES_MAX, RequestSignature, SignError, VerificationScheme, VerifyError,
-        VerifySpecError, single_header,
+        VerifySpecError, single_header, text_header,
     },
 };
 
@@ -73,21 +73,16 @@ impl GitlabScheme {
         request: &IncomingRequest<'_>,
         now: Timestamp,
     ) -> Result<usize, VerifyError> {
-        let text = |name: &HeaderName, part| {
-            let value = single_header(request.headers, name, part)?;
-            value
-                .map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part }))
-                .transpose()
-        };
-        let signatures = text(&SIGNATURE, "signature")?
+        let signatures = text_header(request.headers, &SIGNATURE, "signature")?
             .ok_or(VerifyError::MissingSignature { header: SIGNATURE })?;
-        let timestamp = text(&TIMESTAMP, "timestamp")?.ok_or(VerifyError::MissingTimestamp)?;
+        let timestamp = text_header(request.headers, &TIMESTAMP, "timestamp")?
+            .ok_or(VerifyError::MissingTimestamp)?;
         let seconds =
             parse_seconds(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
         if now.as_secs().abs_diff(seconds) > TOLERANCE_SECS {
             return Err(VerifyError::Stale);
         }
-        let id = text(&ID, "id")?.ok_or(VerifyError::MissingId)?;
+        let id = text_header(request.headers, &ID, "id")?.ok_or(VerifyError::MissingId)?;
         // A dot in the id would make one signature valid for two requests.
         if id.contains('.') {
             return Err(VerifyError::Malformed { part: "id" });

@@ -114,7 +114,7 @@ fn retry_is_parsed_like_the_first_attempt() {
 fn challenge_is_echoed_and_other_replies_are_empty() {
     let body = r#"{"type":"url_verification","challenge":"abc"}"#;
     assert_eq!(parse("slack", &[], body), ParsedRequest::Handshake(ProviderReply::text("abc")));
-    let answer = Slack.success_reply(&incoming(&headers(&[FORM]), COMMAND)).unwrap();
+    let answer = SLACK.success_reply(&incoming(&headers(&[FORM]), COMMAND)).unwrap();
     assert_eq!((answer.status.as_u16(), answer.body.len()), (200, 0));
     assert!(part("slack", &[FORM], "ssl_check=1&token=x").is_ping);
 }

@@ -3,20 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
-use hmac::{Hmac, KeyInit, Mac};
-use http::{HeaderMap, HeaderName};
-use sha1::Sha1;
+use http::HeaderName;
+use ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
 use sha2::{Digest, Sha256};
 use surehook_types::{secret::Secret, time::Timestamp};
 use url::form_urlencoded;
 
 use super::form;
 use crate::{
+    mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
-    verify::{RequestSignature, SignError, VerificationScheme, VerifyError, single_header},
+    verify::{
+        RequestSignature, SignError, VerificationScheme, VerifyError, decode_signature,
+        signature_header, signing_secret,
+    },
 };
 
-pub(super) static SIGNATURE: HeaderName = HeaderName::from_static("x-twilio-signature");
+static SIGNATURE: HeaderName = HeaderName::from_static("x-twilio-signature");
 /// Query parameter with the hash of a body that is not a form.
 const BODY_HASH: &str = "bodySHA256";
 
@@ -34,25 +37,19 @@ impl VerificationScheme for TwilioScheme {
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
-        let signature = single_header(request.headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
-        let signature = BASE64
-            .decode(signature.as_bytes())
-            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
-        let fields = if form::is_form(request) {
+        let signature = decode_signature(&BASE64, signature_header(request.headers, &SIGNATURE)?)?;
+        let fields = if form::is_form(request.headers) {
             sorted_fields(request.body)
         } else {
             check_body_hash(request.query, request.body)?;
             String::new()
         };
-        let urls = request.urls();
-        if urls.is_empty() {
-            return Err(VerifyError::UnknownUrl);
-        }
+        let urls = request.known_urls()?;
         let is_match = |secret: &Secret| {
+            let key = hmac_key(secret);
             urls.iter()
                 .flat_map(|url| with_and_without_port(url))
-                .any(|url| mac(secret, &url, &fields).verify_slice(&signature).is_ok())
+                .any(|url| key.verify([url.as_bytes(), fields.as_bytes()], &signature))
         };
         self.0.iter().position(is_match).ok_or(VerifyError::Mismatch)
     }
@@ -62,22 +59,20 @@ impl VerificationScheme for TwilioScheme {
         request: &OutgoingRequest<'_>,
         _: Timestamp,
     ) -> Result<RequestSignature, SignError> {
-        let secret = self.0.first().ok_or(SignError("there is no secret to sign with"))?;
-        let (fields, path) = if is_form(request.headers) {
+        let key = hmac_key(signing_secret(&self.0)?);
+        let (fields, path) = if form::is_form(request.headers) {
             (sorted_fields(request.body), String::new())
         } else {
             (String::new(), missing_hash_param(request))
         };
-        let mac = mac(secret, &format!("{}{path}", request.url), &fields);
-        let signature = BASE64.encode(&mac.finalize().into_bytes());
-        Ok(RequestSignature { headers: vec![(SIGNATURE.clone(), signature)], path })
+        let signature = key.sign([request.url, &path, &fields].map(str::as_bytes));
+        let headers = vec![(SIGNATURE.clone(), BASE64.encode(signature.as_ref()))];
+        Ok(RequestSignature { headers, path })
     }
 }
 
-fn is_form(headers: &HeaderMap) -> bool {
-    let request =
-        IncomingRequest { source: "", path: "", query: None, headers, body: b"", origin: None };
-    form::is_form(&request)
+fn hmac_key(secret: &Secret) -> HmacKey {
+    HmacKey::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.expose())
 }
 
 /// The query parameter that the URL lacks to cover a body that is not a form.
@@ -88,14 +83,6 @@ fn missing_hash_param(request: &OutgoingRequest<'_>) -> String {
     }
     let sign = if query.is_some() { '&' } else { '?' };
     format!("{sign}{BODY_HASH}={}", HEXLOWER.encode(&Sha256::digest(request.body)))
-}
-
-fn mac(secret: &Secret, url: &str, fields: &str) -> Hmac<Sha1> {
-    let mut mac =
-        Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)");
-    mac.update(url.as_bytes());
-    mac.update(fields.as_bytes());
-    mac
 }
 
 /// The fields of a form sorted by name, without separators. Repeated names are sorted by value, and
@@ -125,9 +112,7 @@ fn check_body_hash(query: Option<&str>, body: &[u8]) -> Result<(), VerifyError> 
             Err(VerifyError::Malformed { part: "signature" })
         };
     };
-    let hash = HEXLOWER_PERMISSIVE
-        .decode(hash.as_bytes())
-        .map_err(|_| VerifyError::Malformed { part: "signature" })?;
+    let hash = decode_signature(&HEXLOWER_PERMISSIVE, hash.as_bytes())?;
     if hash == Sha256::digest(body)[..] { Ok(()) } else { Err(VerifyError::Mismatch) }
 }
 

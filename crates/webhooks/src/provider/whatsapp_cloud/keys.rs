@@ -5,75 +5,63 @@ use std::{borrow::Cow, time::Duration};
 use data_encoding::HEXLOWER;
 
 use super::{
-    super::{EventKey, EventPart, FieldValues, fields::body_fields},
+    super::{
+        EventKey, EventPart,
+        fields::{EventReader, EventTemplate, FieldValues},
+    },
     envelope::{EnvelopeEntry, EventLocation},
 };
 use crate::{
-    attribute::{AttributeName, Attributes, EventKind},
+    attribute::{
+        AttributeName::{
+            Account, Chat, Conversation, Error, MessageId, Object, Phone, ProviderStatus,
+        },
+        Attributes, EventKind,
+    },
     key::{DedupKey, fingerprint, scalar_text},
 };
 
 /// Errors without a message have equal bytes; after this time they are another event.
 const ERROR_WINDOW: Duration = Duration::from_secs(600);
 
-body_fields! {
-    /// Fields of messages, statuses, echoes and calls.
-    static ITEM {
-        ID = "/id",
-        TYPE = "/type",
-        FROM = "/from",
-        FROM_USER_ID = "/from_user_id",
-        FROM_PARENT_USER_ID = "/from_parent_user_id",
-        TO = "/to",
-        TO_USER_ID = "/to_user_id",
-        TO_PARENT_USER_ID = "/to_parent_user_id",
-        GROUP_ID = "/group_id",
-        STATUS = "/status",
-        RECIPIENT_ID = "/recipient_id",
-        RECIPIENT_USER_ID = "/recipient_user_id",
-        RECIPIENT_PARENT_USER_ID = "/recipient_parent_user_id",
-        RECIPIENT_TYPE = "/recipient_type",
-        PARTICIPANT_ID = "/recipient_participant_id",
-        PARTICIPANT_USER_ID = "/recipient_participant_user_id",
-        EVENT = "/event",
-        CONTEXT_ID = "/context/id",
-        REACTED_TO = "/reaction/message_id",
-        CONVERSATION = "/conversation/id",
-        ERROR_CODE = "/errors/0/code",
-        CODE = "/code",
-        NEW_NUMBER = "/system/wa_id",
-        CALLBACK_DATA = "/biz_opaque_callback_data",
-    }
-}
+/// Messages, statuses, echoes and calls. With a username there may be no phone number.
+static ITEM: EventReader = EventReader::new(&EventTemplate {
+    attributes: &[
+        (MessageId, &["/id", "/context/id", "/reaction/message_id"]),
+        (Conversation, &["/conversation/id"]),
+        (Phone, &["/from", "/to", "/recipient_id", "/recipient_participant_id"]),
+        (Phone, &["/system/wa_id"]),
+        (Chat, &["/from_user_id", "/to_user_id", "/recipient_user_id", "/group_id"]),
+        (ProviderStatus, &["/status", "/event"]),
+        (Error, &["/errors/0/code", "/code"]),
+        (Object, &["/biz_opaque_callback_data"]),
+    ],
+    more: &["/type", "/recipient_type", SENDER, RECEIVER, RECIPIENT, PARTICIPANT],
+    ..EventTemplate::EMPTY
+});
 
-body_fields! {
-    static METADATA {
-        PHONE_NUMBER_ID = "/phone_number_id",
-        DISPLAY_PHONE_NUMBER = "/display_phone_number",
-    }
-}
+const SENDER: &str = "/from|/from_user_id|/from_parent_user_id";
+const RECEIVER: &str = "/to|/to_user_id|/to_parent_user_id";
+const RECIPIENT: &str = "/recipient_id|/recipient_user_id|/recipient_parent_user_id";
+const PARTICIPANT: &str = "/recipient_participant_id|/recipient_participant_user_id";
 
-body_fields! {
-    static CHANGE {
-        FIELD = "/field",
-    }
-}
+static METADATA: EventReader = EventReader::new(&EventTemplate {
+    attributes: &[(Account, &["/phone_number_id", "/display_phone_number"])],
+    ..EventTemplate::EMPTY
+});
 
-/// The sender. With a username there may be no phone number.
-const SENDER: [usize; 3] = [FROM, FROM_USER_ID, FROM_PARENT_USER_ID];
-const RECEIVER: [usize; 3] = [TO, TO_USER_ID, TO_PARENT_USER_ID];
-const RECIPIENT: [usize; 3] = [RECIPIENT_ID, RECIPIENT_USER_ID, RECIPIENT_PARENT_USER_ID];
-const PARTICIPANT: [usize; 2] = [PARTICIPANT_ID, PARTICIPANT_USER_ID];
+static CHANGE: EventReader =
+    EventReader::new(&EventTemplate { more: &["/field"], ..EventTemplate::EMPTY });
 
 /// Reads the fields of one event.
 pub(super) fn read_item(item: &str) -> FieldValues<'_> {
-    ITEM.read(item.as_bytes())
+    ITEM.read_json(item.as_bytes())
 }
 
 /// The ids of the sender and recipients of an event.
 pub(super) fn parties<'f>(item: &'f FieldValues<'_>) -> impl Iterator<Item = &'f str> {
-    let fields = [&SENDER[..], &RECEIVER, &RECIPIENT, &PARTICIPANT].into_iter().flatten();
-    fields.filter_map(|field| item.get(*field))
+    let fields = [SENDER, RECEIVER, RECIPIENT, PARTICIPANT].into_iter();
+    fields.flat_map(|fields| fields.split('|')).filter_map(|field| item.get(field))
 }
 
 /// The values that all events of a change share.
@@ -89,7 +77,7 @@ impl<'b> ChangeScope<'b> {
         let metadata = location.value.get(r#""metadata""#);
         Self {
             field: location.change.get(r#""field""#).and_then(scalar_text),
-            metadata: metadata.map(|metadata| METADATA.read(metadata.get().as_bytes())),
+            metadata: metadata.map(|metadata| METADATA.read_json(metadata.get().as_bytes())),
             ..Self::of_entry(location.change_location.entry)
         }
     }
@@ -105,8 +93,8 @@ impl<'b> ChangeScope<'b> {
 
     /// A malformed change is one event, keyed by its content.
     pub(super) fn malformed_change(entry: &EnvelopeEntry<'b>, change: &'b str) -> EventPart {
-        let found = CHANGE.read(change.as_bytes());
-        let field = found.get(FIELD).map(|field| Cow::Owned(field.to_owned()));
+        let found = CHANGE.read_json(change.as_bytes());
+        let field = found.get("/field").map(|field| Cow::Owned(field.to_owned()));
         let scope = Self { field, ..Self::of_entry(entry) };
         EventPart {
             kind: EventKind::new(scope.field()),
@@ -127,17 +115,16 @@ impl<'b> ChangeScope<'b> {
 
     /// The phone number id, or the account id for changes of the whole account.
     fn number(&self) -> &str {
-        let number = self.metadata.as_ref().and_then(|metadata| metadata.get(PHONE_NUMBER_ID));
+        let number = self.metadata.as_ref().and_then(|metadata| metadata.get("/phone_number_id"));
         number.unwrap_or_else(|| self.waba())
     }
 
     fn attributes(&self) -> Attributes {
         let mut attributes = Attributes::default();
         if let Some(metadata) = &self.metadata {
-            attributes.push_some(AttributeName::Account, metadata.get(PHONE_NUMBER_ID));
-            attributes.push_some(AttributeName::Account, metadata.get(DISPLAY_PHONE_NUMBER));
+            metadata.add_attributes(&mut attributes);
         }
-        attributes.push_some(AttributeName::Account, self.waba.as_deref());
+        attributes.push_some(Account, self.waba.as_deref());
         attributes
     }
 
@@ -167,14 +154,14 @@ impl<'b> ChangeScope<'b> {
 
     /// The event of one array item.
     pub(super) fn part(&self, name: &str, text: &str, item: &FieldValues<'_>) -> EventPart {
-        let is_call = item.get(TYPE) == Some("call");
+        let is_call = item.get("/type") == Some("call");
         let mut part = match (self.field(), name) {
             ("messages", r#""messages""#) => self.message(text, item),
-            ("calls", r#""statuses""#) => self.call(text, item, STATUS),
-            ("messages", r#""statuses""#) if is_call => self.call(text, item, STATUS),
+            ("calls", r#""statuses""#) => self.call(text, item, "/status"),
+            ("messages", r#""statuses""#) if is_call => self.call(text, item, "/status"),
             ("messages", r#""statuses""#) => self.status(text, item),
             ("smb_message_echoes", r#""message_echoes""#) => self.echo(text, item),
-            ("calls", r#""calls""#) => self.call(text, item, EVENT),
+            ("calls", r#""calls""#) => self.call(text, item, "/event"),
             (_, r#""errors""#) => EventPart {
                 kind: EventKind::new("error"),
                 key: EventKey::ContentHash(ERROR_WINDOW),
@@ -184,63 +171,65 @@ impl<'b> ChangeScope<'b> {
             (field, _) => EventPart {
                 kind: EventKind::new(field),
                 key: self.hashed(field, text),
-                order: self.order(item.first(&SENDER)),
+                order: self.order(item.get(SENDER)),
                 ..EventPart::default()
             },
         };
-        part.attributes = self.item_attributes(item);
+        part.attributes = self.attributes();
+        item.add_attributes(&mut part.attributes);
         part
     }
 
     fn message(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
-        let kind = match item.get(TYPE) {
+        let kind = match item.get("/type") {
             Some("reaction") => "message.reaction",
             Some("system") => "message.system",
             Some("unsupported") => "message.unsupported",
             Some(_) | None => "message",
         };
         // Also for a reaction, which has its own id.
-        let key = match item.get(ID) {
+        let key = match item.get("/id") {
             Some(id) => EventKey::known(self.key(&["message", id]), "whatsapp:messages.id"),
             None => self.hashed("message", text),
         };
-        let order = self.order(item.first(&SENDER));
+        let order = self.order(item.get(SENDER));
         EventPart { kind: EventKind::new(kind), key, order, ..EventPart::default() }
     }
 
     /// A message written in the WhatsApp Business app of a number that is also on the API.
     fn echo(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
-        let key = match item.get(ID) {
+        let key = match item.get("/id") {
             Some(id) => EventKey::known(self.key(&["echo", id]), "whatsapp:message_echoes.id"),
             None => self.hashed("echo", text),
         };
-        let order = self.order(item.first(&RECEIVER));
+        let order = self.order(item.get(RECEIVER));
         EventPart { kind: EventKind::new("echo"), key, order, ..EventPart::default() }
     }
 
     /// The status of a sent message. The id repeats for each status, and in a group for each member.
     fn status(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
-        let participant = item.first(&PARTICIPANT);
-        let is_group = item.get(RECIPIENT_TYPE) == Some("group");
-        let key = match (item.get(ID), item.get(STATUS), participant.or(item.first(&RECIPIENT))) {
+        let participant = item.get(PARTICIPANT);
+        let is_group = item.get("/recipient_type") == Some("group");
+        let key = match (item.get("/id"), item.get("/status"), participant.or(item.get(RECIPIENT)))
+        {
             (Some(id), Some(status), Some(recipient)) if participant.is_some() || !is_group => {
                 let key = self.key(&["status", id, status, recipient]);
                 EventKey::known(key, "whatsapp:statuses.id")
             }
             _ => self.hashed("status", text),
         };
-        let status = item.get(STATUS).unwrap_or("unknown");
+        let status = item.get("/status").unwrap_or("unknown");
         EventPart {
             kind: EventKind::new(&format!("status.{status}")),
             key,
-            order: self.order(item.first(&RECIPIENT)),
+            order: self.order(item.get(RECIPIENT)),
             ..EventPart::default()
         }
     }
 
     /// A call or its status; `event` is the field that says what happened.
-    fn call(&self, text: &str, item: &FieldValues<'_>, event: usize) -> EventPart {
-        let key = match (item.get(ID), item.get(event)) {
+    fn call(&self, text: &str, item: &FieldValues<'_>, event: &str) -> EventPart {
+        let key = match (item.get("/id"), item.get(event)) {
             (Some(id), Some(event)) => {
                 EventKey::known(self.key(&["call", id, event]), "whatsapp:calls.id")
             }
@@ -250,36 +239,9 @@ impl<'b> ChangeScope<'b> {
         EventPart {
             kind: EventKind::new(&format!("call.{event}")),
             key,
-            order: self.order(item.get(ID)),
+            order: self.order(item.get("/id")),
             ..EventPart::default()
         }
-    }
-
-    fn item_attributes(&self, item: &FieldValues<'_>) -> Attributes {
-        let mut attributes = self.attributes();
-        for (name, field) in [
-            (AttributeName::MessageId, ID),
-            (AttributeName::MessageId, CONTEXT_ID),
-            (AttributeName::MessageId, REACTED_TO),
-            (AttributeName::Conversation, CONVERSATION),
-            (AttributeName::Phone, FROM),
-            (AttributeName::Phone, TO),
-            (AttributeName::Phone, RECIPIENT_ID),
-            (AttributeName::Phone, PARTICIPANT_ID),
-            (AttributeName::Phone, NEW_NUMBER),
-            (AttributeName::Chat, FROM_USER_ID),
-            (AttributeName::Chat, TO_USER_ID),
-            (AttributeName::Chat, RECIPIENT_USER_ID),
-            (AttributeName::Chat, GROUP_ID),
-            (AttributeName::ProviderStatus, STATUS),
-            (AttributeName::ProviderStatus, EVENT),
-            (AttributeName::Error, ERROR_CODE),
-            (AttributeName::Error, CODE),
-            (AttributeName::Object, CALLBACK_DATA),
-        ] {
-            attributes.push_some(name, item.get(field));
-        }
-        attributes
     }
 
     /// A change without events: about the account or a template.
@@ -289,9 +251,9 @@ impl<'b> ChangeScope<'b> {
         let template = text(r#""message_template_id""#);
         let language = text(r#""message_template_language""#);
         let mut attributes = self.attributes();
-        attributes.push_some(AttributeName::ProviderStatus, event.as_deref());
-        attributes.push_some(AttributeName::Object, template.as_deref());
-        attributes.push_some(AttributeName::Account, text(r#""display_phone_number""#));
+        attributes.push_some(ProviderStatus, event.as_deref());
+        attributes.push_some(Object, template.as_deref());
+        attributes.push_some(Account, text(r#""display_phone_number""#));
         let key = match (self.field(), &template, &language, &event, &self.time) {
             (
                 "message_template_status_update",

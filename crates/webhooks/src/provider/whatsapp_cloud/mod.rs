@@ -13,76 +13,56 @@ mod tests;
 use surehook_types::{secret::Secret, time::HumanDuration};
 use url::form_urlencoded;
 
-use super::{ParsedRequest, Provider, ProviderReply, SampleEvent};
-use crate::{
-    provider::MessageStatusUpdate,
-    request::IncomingRequest,
-    verify::{HmacSpec, Verifier, VerifyError, VerifySpec, VerifySpecError},
-};
+use super::{MessageStatusUpdate, ParsedRequest, Provider, ProviderReply, SampleHeaders};
+use crate::verify::{HmacSpec, Verifier, VerifyError};
 
 /// Meta's challenge is a short number; longer texts are not echoed.
 const CHALLENGE_BYTES_MAX: usize = 512;
 
-#[derive(Debug)]
-pub(super) struct WhatsAppCloudPreset;
+const HEADERS: SampleHeaders =
+    &[("content-type", "application/json"), ("user-agent", "facebookexternalua")];
 
-impl Provider for WhatsAppCloudPreset {
-    fn name(&self) -> &'static str {
-        "whatsapp-cloud"
-    }
+pub(super) static WHATSAPP_CLOUD: Provider = Provider {
+    name: "whatsapp-cloud",
+    // The key is the app secret. The raw bytes are signed, including escapes.
+    verifier: |secrets| {
+        let prefix = "sha256=".to_owned();
+        Verifier::hmac(HmacSpec { prefix, ..HmacSpec::new("x-hub-signature-256") }, secrets)
+    },
+    signature_headers: &["x-hub-signature-256", "x-hub-signature"],
+    // Meta retries for seven days.
+    dedup_window: HumanDuration::from_secs(8 * 86_400),
+    // Meta documents up to three megabytes.
+    max_body_bytes: Some(4 << 20),
+    parse_request: |request, _| ParsedRequest::Events(split::parts(request.body)),
+    answer_handshake: |query, token| Some(HandshakeQuery::parse(query?)?.answer(token)),
+    echoes_delivery_ids: true,
+    message_status: |kind, _| MessageStatusUpdate::parse(kind.strip_prefix("status.")?),
+    failure_reason,
+    samples: &[
+        sample!(HEADERS, "message", "whatsapp_cloud/text.json"),
+        sample!(HEADERS, "message", "whatsapp_cloud/image.json"),
+        sample!(HEADERS, "message", "whatsapp_cloud/audio.json"),
+        sample!(HEADERS, "message", "whatsapp_cloud/button_reply.json"),
+        sample!(HEADERS, "message.reaction", "whatsapp_cloud/reaction.json"),
+        sample!(HEADERS, "message.system", "whatsapp_cloud/system.json"),
+        sample!(HEADERS, "message.unsupported", "whatsapp_cloud/unsupported.json"),
+        sample!(HEADERS, "status.sent", "whatsapp_cloud/sent.json"),
+        sample!(HEADERS, "status.delivered", "whatsapp_cloud/delivered.json"),
+        sample!(HEADERS, "status.read", "whatsapp_cloud/read.json"),
+        sample!(HEADERS, "status.failed", "whatsapp_cloud/failed.json"),
+        sample!(HEADERS, "message_template_status_update", "whatsapp_cloud/template.json"),
+        // Six events: two messages, three statuses, and a message of another account.
+        sample!(HEADERS, "batch", "whatsapp_cloud/batch.json"),
+    ],
+    ..Provider::DEFAULT
+};
 
-    /// The key is the app secret. The raw bytes are signed, including escapes.
-    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let spec =
-            HmacSpec { prefix: "sha256=".to_owned(), ..HmacSpec::new("x-hub-signature-256") };
-        Verifier::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
-    }
-
-    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-        ParsedRequest::Events(split::parts(request.body))
-    }
-
-    /// Meta retries for seven days.
-    fn dedup_window(&self) -> HumanDuration {
-        HumanDuration::from_secs(8 * 86_400)
-    }
-
-    /// Meta documents up to three megabytes.
-    fn max_body_bytes(&self) -> Option<usize> {
-        Some(4 << 20)
-    }
-
-    fn signature_headers(&self) -> &'static [&'static str] {
-        &["x-hub-signature-256", "x-hub-signature"]
-    }
-
-    fn answer_handshake(
-        &self,
-        query: Option<&str>,
-        verify_token: Option<&Secret>,
-    ) -> Option<Result<ProviderReply, VerifyError>> {
-        let handshake = HandshakeQuery::parse(query?)?;
-        Some(handshake.answer(verify_token))
-    }
-
-    fn echoes_delivery_ids(&self) -> bool {
-        true
-    }
-
-    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
-        MessageStatusUpdate::parse(kind.strip_prefix("status.")?)
-    }
-
-    fn failure_reason(&self, body: &[u8]) -> Option<String> {
-        let body: serde_json::Value = serde_json::from_slice(body).ok()?;
-        let error = body.pointer("/entry/0/changes/0/value/statuses/0/errors/0")?;
-        let text = ["title", "message"].into_iter().find_map(|name| error.get(name)?.as_str());
-        text.map(str::to_owned)
-    }
-
-    fn samples(&self) -> &'static [SampleEvent] {
-        SAMPLES
-    }
+fn failure_reason(body: &[u8]) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let error = body.pointer("/entry/0/changes/0/value/statuses/0/errors/0")?;
+    let text = ["title", "message"].into_iter().find_map(|name| error.get(name)?.as_str());
+    text.map(str::to_owned)
 }
 
 /// The query of the handshake that Meta sends when a URL is configured.
@@ -127,31 +107,3 @@ impl HandshakeQuery {
         challenge.map(ProviderReply::text).ok_or(malformed)
     }
 }
-
-macro_rules! sample {
-    ($kind:literal, $file:literal) => {
-        SampleEvent {
-            kind: $kind,
-            headers: &[("content-type", "application/json"), ("user-agent", "facebookexternalua")],
-            target: "",
-            body: include_str!(concat!("../samples/whatsapp_cloud/", $file, ".json")),
-        }
-    };
-}
-
-static SAMPLES: &[SampleEvent] = &[
-    sample!("message", "text"),
-    sample!("message", "image"),
-    sample!("message", "audio"),
-    sample!("message", "button_reply"),
-    sample!("message.reaction", "reaction"),
-    sample!("message.system", "system"),
-    sample!("message.unsupported", "unsupported"),
-    sample!("status.sent", "sent"),
-    sample!("status.delivered", "delivered"),
-    sample!("status.read", "read"),
-    sample!("status.failed", "failed"),
-    sample!("message_template_status_update", "template"),
-    // Six events: two messages, three statuses, and a message of another account.
-    sample!("batch", "batch"),
-];

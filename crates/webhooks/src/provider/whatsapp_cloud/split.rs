@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        EventKey, EventPart, FieldValues,
-        fields::body_fields,
+        DEDUP_WINDOW, EventKey, EventPart,
+        fields::{EventReader, EventTemplate, FieldValues},
         raw_json::{EVENTS_MAX, RawObject, SPLIT_BYTES_MAX},
     },
     envelope::{
@@ -15,17 +15,14 @@ use super::{
     },
     keys::{self, ChangeScope},
 };
-use crate::{attribute::EventKind, key::scalar_text, provider::DEDUP_WINDOW};
+use crate::{attribute::EventKind, key::scalar_text};
 
 const WHATSAPP: &str = "whatsapp_business_account";
 
-body_fields! {
-    static CONTACT {
-        WA_ID = "/wa_id",
-        USER_ID = "/user_id",
-        PARENT_USER_ID = "/parent_user_id",
-    }
-}
+static CONTACT: EventReader = EventReader::new(&EventTemplate {
+    more: &["/wa_id", "/user_id", "/parent_user_id"],
+    ..EventTemplate::EMPTY
+});
 
 enum ParsedChange<'e, 'b> {
     /// A change with events, or one that is an event itself.
@@ -181,8 +178,9 @@ impl Contacts {
         let list = location.value.nested().find(|(_, name, _)| *name == CONTACTS);
         let contacts = list.into_iter().flat_map(|(_, _, items)| items.0.iter().enumerate());
         for (at, contact) in contacts {
-            let contact = CONTACT.read(contact.get().as_bytes());
-            for id in [WA_ID, USER_ID, PARENT_USER_ID].iter().filter_map(|id| contact.get(*id)) {
+            let contact = CONTACT.read_json(contact.get().as_bytes());
+            let ids = ["/wa_id", "/user_id", "/parent_user_id"];
+            for id in ids.iter().filter_map(|id| contact.get(id)) {
                 by_id.entry(id.to_owned()).or_default().push(at);
             }
         }

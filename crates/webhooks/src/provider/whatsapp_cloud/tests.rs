@@ -396,7 +396,7 @@ fn attributes_include_recipient_and_error() {
 #[test]
 fn handshake_is_answered_only_with_the_right_token() {
     let token = Secret::new("tok-ç-123");
-    let ask = |query: Option<&str>| WhatsAppCloudPreset.answer_handshake(query, Some(&token));
+    let ask = |query: Option<&str>| WHATSAPP_CLOUD.answer_handshake(query, Some(&token));
     let good = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
     assert_eq!(ask(Some(good)), Some(Ok(ProviderReply::text("1158201444"))));
     let handshake = VerifyError::Malformed { part: "handshake" };
@@ -424,7 +424,7 @@ fn handshake_is_answered_only_with_the_right_token() {
         assert_eq!(ask(Some(&query)), Some(Err(refused)), "{case}");
     }
     assert_eq!(
-        WhatsAppCloudPreset.answer_handshake(Some(good), None),
+        WHATSAPP_CLOUD.answer_handshake(Some(good), None),
         Some(Err(VerifyError::NoVerifyToken))
     );
     assert_eq!(ask(None), None);

@@ -38,7 +38,7 @@ impl EditableResource for SourceResource {
             name,
             about: if name == GENERIC { t.about_generic } else { "" },
         };
-        let others = PROVIDERS.iter().map(|provider| provider.name());
+        let others = PROVIDERS.iter().map(|provider| provider.name);
         let others = others.filter(|name| *name != GENERIC);
         [GENERIC].into_iter().chain(others).map(choice).collect()
     }

@@ -173,7 +173,7 @@ fn test_commands(
     if source.verified {
         return vec![(t.send_signed, format!("SUREHOOK_SECRET=… SUREHOOK_TOKEN=… {test}"))];
     }
-    let sample = provider::find(&source.provider).and_then(|preset| preset.samples().first());
+    let sample = provider::find(&source.provider).and_then(|preset| preset.samples.first());
     let mut curl = format!("curl -X POST '{url}{}'", sample.map_or("", |sample| sample.target));
     for (name, value) in sample.map_or([].as_slice(), |sample| sample.headers) {
         let _ = write!(curl, " -H '{name}: {value}'");

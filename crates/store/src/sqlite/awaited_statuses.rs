@@ -6,12 +6,14 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result, params};
 use surehook_core::store::{NextStep, Settlement};
 use surehook_retry::FailureClass;
 use surehook_types::{ids::DeliveryId, time::Timestamp};
 
-use super::{claims::duration_millis, row::blob, writer::WriteTransaction};
+use super::{
+    claims::duration_millis, prepared::CachedStatements, row::blob, writer::WriteTransaction,
+};
 
 /// Upper limit of a restarted wait.
 const WAIT_MAX: Duration = Duration::from_secs(7 * 86_400);
@@ -20,10 +22,7 @@ const INSERT: &str = "INSERT OR REPLACE INTO awaited (delivery_id, wait_ms) VALU
 
 /// Records that a delivery waits for a status of the attempt being settled, or that it no longer
 /// waits.
-pub(super) fn update(
-    tx: &mut WriteTransaction<'_, '_>,
-    settlement: &Settlement,
-) -> rusqlite::Result<()> {
+pub(super) fn update(tx: &mut WriteTransaction<'_, '_>, settlement: &Settlement) -> Result<()> {
     let attempt = &settlement.attempt;
     let (Some(FailureClass::Ambiguous), NextStep::RetryAt(due_at)) =
         (attempt.class, settlement.next)
@@ -31,16 +30,14 @@ pub(super) fn update(
         return remove(tx, settlement.delivery);
     };
     let wait = due_at.since(attempt.started_at + attempt.took);
-    let values = params![blob(settlement.delivery), duration_millis(wait)];
-    tx.connection.prepare_cached(INSERT)?.execute(values)?;
+    tx.run(INSERT, params![blob(settlement.delivery), duration_millis(wait)])?;
     tx.hints.awaited_statuses = true;
     Ok(())
 }
 
-pub(super) fn remove(tx: &WriteTransaction<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<()> {
+pub(super) fn remove(tx: &WriteTransaction<'_, '_>, delivery: DeliveryId) -> Result<()> {
     if tx.hints.awaited_statuses {
-        let forget = "DELETE FROM awaited WHERE delivery_id = ?1";
-        tx.connection.prepare_cached(forget)?.execute(params![blob(delivery)])?;
+        tx.run("DELETE FROM awaited WHERE delivery_id = ?1", params![blob(delivery)])?;
     }
     Ok(())
 }
@@ -59,7 +56,7 @@ const REMOVE_STALE: &str = "
                         WHERE d.id = awaited.delivery_id AND d.state = 'scheduled')";
 
 /// Restarts all waits; returns whether there are any.
-pub(super) fn restart_waits(connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
+pub(super) fn restart_waits(connection: &Connection, now: Timestamp) -> Result<bool> {
     connection.execute(REMOVE_STALE, [])?;
     let waiting =
         connection.execute(POSTPONE_ALL, params![now.as_millis(), duration_millis(WAIT_MAX)])?;

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, config::DbConfig};
+use rusqlite::{Connection, ErrorCode, Result, config::DbConfig};
 
 use super::schema;
 
@@ -71,9 +71,7 @@ impl CheckpointState {
             self.changed.notify_one();
         }
     }
-}
 
-impl CheckpointState {
     /// Pauses, or until closed; then the turn is idle.
     fn pause(&self, pause: Duration) {
         let is_open = |turn: &mut CheckpointTurn| *turn != CheckpointTurn::Closed;
@@ -90,7 +88,7 @@ pub(super) struct Checkpointer {
 
 impl Checkpointer {
     /// Starts the thread and disables the automatic checkpoints of `writer`.
-    pub(super) fn start(file: &Path, writer: &mut Connection) -> rusqlite::Result<Self> {
+    pub(super) fn start(file: &Path, writer: &mut Connection) -> Result<Self> {
         let state = Arc::new(CheckpointState {
             turn: Mutex::new(CheckpointTurn::Idle),
             changed: Condvar::new(),
@@ -189,10 +187,7 @@ fn is_retryable(error: &rusqlite::Error) -> bool {
 }
 
 /// Copies until little is left: the log grows meanwhile, but more slowly. Returns who copies next.
-fn checkpoint_most(
-    connection: &Connection,
-    state: &CheckpointState,
-) -> rusqlite::Result<CheckpointTurn> {
+fn checkpoint_most(connection: &Connection, state: &CheckpointState) -> Result<CheckpointTurn> {
     let mut before = None;
     for _ in 0..ROUNDS_MAX {
         let copied = checkpoint(connection)?;
@@ -217,7 +212,7 @@ pub(super) fn disable_checkpoint_on_close(connection: &Connection) {
 }
 
 /// Copies what no reader needs any more; returns how many pages of the log are copied in total.
-fn checkpoint(connection: &Connection) -> rusqlite::Result<usize> {
+fn checkpoint(connection: &Connection) -> Result<usize> {
     let copied: i64 =
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(2))?;
     Ok(usize::try_from(copied).unwrap_or(0))

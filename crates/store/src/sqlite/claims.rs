@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde_json::Value;
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     dead_letters::DeathCause,
-    decision::{EventDecision, EventDecisionKind},
+    decision::EventDecisionKind,
     delivery::{Lease, state::DeliveryStatus},
     event::Payload,
     rollup::RollupMetric,
@@ -14,22 +13,21 @@ use surehook_core::{
         AttemptRecord, ClaimBatch, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement,
     },
 };
-use surehook_retry::{DeadReason, FailureClass, ScheduleReason};
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
+    ids::{DeliveryId, DestinationId, EventId, RouteId},
     name::Name,
     time::Timestamp,
 };
-use surehook_webhooks::key::{DedupKey, KeyDigest, fingerprint};
+use surehook_webhooks::key::{DedupKey, fingerprint};
 
 use super::{
     attempt_timing, awaited_statuses,
     counts::Counter,
-    crash_outcomes,
-    dead_letter_groups::{self, DeadDelivery},
-    decisions, delivery_bodies, ordering_queue,
+    crash_outcomes, dead_letter_groups, decisions, delivery_bodies, ordering_queue,
+    prepared::CachedStatements,
     rollups::SubjectSeq,
-    row::{blob, id, name, payload, status, time},
+    row::{blob, id, name, optional_time, payload, status, time},
     sent_messages, statuses,
     writer::WriteTransaction,
 };
@@ -37,7 +35,7 @@ use super::{
 /// A claim ends with the body that exceeds this, so that large bodies do not fill the memory.
 const CLAIM_BYTES_MAX: usize = 4 << 20;
 
-const DUE: &str = "
+pub(super) const DUE: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
       FROM deliveries
      WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3";
@@ -59,43 +57,11 @@ const CLAIM: &str = "
        SET state = 'in_flight', due_at = NULL, lease_token = ?2, lease_until = ?3
      WHERE id = ?1";
 
-pub(super) fn claim_due(
-    tx: &mut WriteTransaction<'_, '_>,
-    destination: DestinationId,
-    now: Timestamp,
-    lease: Lease,
-    limit: usize,
-) -> rusqlite::Result<ClaimBatch> {
-    let Some(seq) = tx.row_numbers.destinations.get(&destination).copied() else {
-        return Ok(ClaimBatch::default());
-    };
-    let due = find_due(tx.connection, seq, now, limit)?;
-    claim_rows(tx, destination, seq, due, now, lease)
-}
-
-/// Implements `DeliveryStore::claim_next`.
-pub(super) fn claim_next(
-    tx: &mut WriteTransaction<'_, '_>,
-    destination: DestinationId,
-    now: Timestamp,
-    lease: Lease,
-) -> rusqlite::Result<ClaimBatch> {
-    let Some(seq) = tx.row_numbers.destinations.get(&destination).copied() else {
-        return Ok(ClaimBatch::default());
-    };
-    let first: Vec<DueDeliveryRow> = tx
-        .connection
-        .prepare_cached(NEXT)?
-        .query_map(params![seq, now.as_millis(), NEXT_SCAN_MAX], read_due)?
-        .collect::<Result<_, _>>()?;
-    claim_rows(tx, destination, seq, first, now, lease)
-}
-
 /// Waiting deliveries to look through for one that may be attempted now.
-const NEXT_SCAN_MAX: usize = 1000;
+pub(super) const NEXT_SCAN_MAX: usize = 1000;
 
 // Due deliveries come first, so that the limit applies to those that are not due yet.
-const NEXT: &str = "
+pub(super) const NEXT: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
       FROM (SELECT * FROM deliveries
              WHERE destination = ?1 AND due_at IS NOT NULL ORDER BY due_at, id LIMIT ?3) d
@@ -106,14 +72,20 @@ const NEXT: &str = "
                                AND a.class = 'ambiguous'))
      ORDER BY due_at, id LIMIT 1";
 
-fn claim_rows(
+/// Claims the deliveries of a destination that [`DUE`] or [`NEXT`] finds.
+pub(super) fn claim(
     tx: &mut WriteTransaction<'_, '_>,
+    find: &str,
     destination: DestinationId,
-    seq: i64,
-    due: Vec<DueDeliveryRow>,
     now: Timestamp,
     lease: Lease,
-) -> rusqlite::Result<ClaimBatch> {
+    limit: usize,
+) -> Result<ClaimBatch> {
+    let Some(seq) = tx.row_numbers.destinations.get(&destination).copied() else {
+        return Ok(ClaimBatch::default());
+    };
+    let due: Vec<DueDeliveryRow> =
+        tx.read_all(find, params![seq, now.as_millis(), limit], read_due)?;
     let mut claims = ClaimBatch { claimed: Vec::with_capacity(due.len()), damaged: Vec::new() };
     let mut bytes = 0;
     for row in due {
@@ -155,19 +127,7 @@ fn claim_rows(
     Ok(claims)
 }
 
-fn find_due(
-    connection: &Connection,
-    seq: i64,
-    now: Timestamp,
-    limit: usize,
-) -> rusqlite::Result<Vec<DueDeliveryRow>> {
-    connection
-        .prepare_cached(DUE)?
-        .query_map(params![seq, now.as_millis(), limit], read_due)?
-        .collect()
-}
-
-fn read_due(row: &Row<'_>) -> rusqlite::Result<DueDeliveryRow> {
+fn read_due(row: &Row<'_>) -> Result<DueDeliveryRow> {
     Ok(DueDeliveryRow {
         id: id(row, 0)?,
         event: id(row, 1)?,
@@ -200,19 +160,16 @@ fn load_content(
     connection: &Connection,
     event: EventId,
     delivery: DeliveryId,
-) -> rusqlite::Result<Option<DeliveryContent>> {
-    let found = connection
-        .prepare_cached(LOAD_CONTENT)?
-        .query_row(params![blob(event)], |row| {
-            Ok(DeliveryContent {
-                source: name(row, 0)?,
-                key: row.get::<_, Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
-                received_at: time(row, 2)?,
-                payload: payload(row, 3)?,
-                transform: None,
-            })
+) -> Result<Option<DeliveryContent>> {
+    let found = connection.find_one(LOAD_CONTENT, params![blob(event)], |row| {
+        Ok(DeliveryContent {
+            source: name(row, 0)?,
+            key: row.get::<_, Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
+            received_at: time(row, 2)?,
+            payload: payload(row, 3)?,
+            transform: None,
         })
-        .optional()?;
+    })?;
     let Some(content) = found else { return Ok(None) };
     if fingerprint(&content.payload.body) != content.payload.fingerprint {
         return Ok(None);
@@ -233,29 +190,15 @@ fn bury_damaged(
     row: &DueDeliveryRow,
     destination: i64,
     now: Timestamp,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let delivery = row.id;
     tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is dead");
-    tx.connection
-        .prepare_cached(BURY_DAMAGED)?
-        .execute(params![blob(delivery), now.as_millis()])?;
+    tx.run(BURY_DAMAGED, params![blob(delivery), now.as_millis()])?;
     tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
-    tx.counts.count_death(DeadReason::Unrecoverable, destination, now);
-    let (cause, reason) = (&DeathCause::from_damaged_body(), DeadReason::Unrecoverable);
-    dead_letter_groups::add_delivery(
-        tx,
-        &DeadDelivery { delivery, destination, cause, reason, at: now },
-    )?;
+    let (cause, reason) = (DeathCause::from_damaged_body(), DeadReason::Unrecoverable);
+    dead_letter_groups::add_delivery(tx, delivery, destination, &cause, reason, now)?;
     ordering_queue::release_next(tx, delivery, now)?;
-    let decision = EventDecision {
-        event: row.event,
-        delivery: Some(delivery),
-        at: now,
-        kind: EventDecisionKind::Damaged,
-        detail: Value::Null,
-    };
-    decisions::insert(tx.connection, &decision)?;
-    uncache_key_of(tx, delivery)
+    decisions::insert_for_delivery(tx, row.event, delivery, EventDecisionKind::Damaged, now)
 }
 
 const NEXT_DUE: &str = "
@@ -266,10 +209,8 @@ const NEXT_DUE: &str = "
 pub(super) fn next_due(
     connection: &Connection,
     destination: DestinationId,
-) -> rusqlite::Result<Option<Timestamp>> {
-    connection
-        .prepare_cached(NEXT_DUE)?
-        .query_row(params![blob(destination)], |row| super::row::optional_time(row, 0))
+) -> Result<Option<Timestamp>> {
+    connection.read_one(NEXT_DUE, params![blob(destination)], |row| optional_time(row, 0))
 }
 
 // `DeliveryTransition::Succeed`, `Retry` or `Bury`, depending on the values.
@@ -283,7 +224,7 @@ const SETTLE: &str = "
 pub(super) fn settle(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
-) -> rusqlite::Result<SettleResult> {
+) -> Result<SettleResult> {
     match settle_with_status(tx, settlement)? {
         SettleResult::LeaseLost => statuses::apply_late_answer(tx, settlement),
         settled @ (SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(settled),
@@ -293,7 +234,7 @@ pub(super) fn settle(
 fn settle_with_status(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
-) -> rusqlite::Result<SettleResult> {
+) -> Result<SettleResult> {
     let Some(received) = statuses::find_stored(tx, settlement.delivery)? else {
         return record_settlement(tx, settlement, DeathCause::from_attempt);
     };
@@ -324,7 +265,7 @@ fn record_settlement(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
     cause_of_death: impl FnOnce(&AttemptRecord) -> DeathCause,
-) -> rusqlite::Result<SettleResult> {
+) -> Result<SettleResult> {
     // Deleting a destination ended all its claims.
     let Some(destination) = tx.row_numbers.destinations.get(&settlement.destination).copied()
     else {
@@ -360,14 +301,9 @@ fn record_settlement(
     tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(status));
     count_attempt(tx, destination, settlement);
     if let Some(reason) = reason {
-        tx.counts.count_death(reason, destination, settlement.at);
+        let cause = cause_of_death(&settlement.attempt);
         let (delivery, at) = (settlement.delivery, settlement.at);
-        let cause = &cause_of_death(&settlement.attempt);
-        dead_letter_groups::add_delivery(
-            tx,
-            &DeadDelivery { delivery, destination, cause, reason, at },
-        )?;
-        uncache_key_of(tx, settlement.delivery)?;
+        dead_letter_groups::add_delivery(tx, delivery, destination, &cause, reason, at)?;
     }
     if settlement.ordered && ended_at.is_some() {
         ordering_queue::release_next(tx, settlement.delivery, settlement.at)?;
@@ -389,10 +325,7 @@ const INSERT_ATTEMPT: &str = "
                           detail, response, next, next_due_at, timing)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
-fn insert_attempt(
-    tx: &mut WriteTransaction<'_, '_>,
-    settlement: &Settlement,
-) -> rusqlite::Result<()> {
+fn insert_attempt(tx: &mut WriteTransaction<'_, '_>, settlement: &Settlement) -> Result<()> {
     let Settlement { delivery, attempt, next, schedule_reason, .. } = settlement;
     let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
     tx.sql.get(INSERT_ATTEMPT)?.execute(params![
@@ -402,7 +335,7 @@ fn insert_attempt(
         attempt.started_at.as_millis(),
         duration_millis(attempt.took),
         attempt.status,
-        attempt.failure.map(surehook_retry::AttemptFailure::as_str),
+        attempt.failure.map(AttemptFailure::as_str),
         attempt.class.map(FailureClass::as_str),
         attempt.detail,
         response,
@@ -422,37 +355,11 @@ pub(super) fn duration_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX >> 1)
 }
 
-const KEY_OF_DELIVERY: &str = "
-    SELECT s.id, e.key FROM deliveries d
-      JOIN events e ON e.id = d.event_id JOIN sources s ON s.seq = e.source
-     WHERE d.id = ?1 AND e.key IS NOT NULL";
-
-/// Removes the key of a dead delivery's event from the cache: a duplicate of the event must reach
-/// the database, where it can revive it.
-pub(super) fn uncache_key_of(
-    tx: &mut WriteTransaction<'_, '_>,
-    delivery: DeliveryId,
-) -> rusqlite::Result<()> {
-    let found: Option<(SourceId, String)> = tx
-        .connection
-        .prepare_cached(KEY_OF_DELIVERY)?
-        .query_row(params![blob(delivery)], |row| Ok((id(row, 0)?, row.get(1)?)))
-        .optional()?;
-    if let Some(key) = found.and_then(|(source, key)| Some((source, DedupKey::new(&key)?))) {
-        tx.uncache_key(KeyDigest::of(key.0, &key.1));
-    }
-    Ok(())
-}
-
 // `DeliveryTransition::Renew`
 const RENEW: &str = "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
 
-pub(super) fn renew(
-    tx: &mut WriteTransaction<'_, '_>,
-    held: &[HeldClaim],
-    until: Timestamp,
-) -> rusqlite::Result<()> {
-    let mut statement = tx.connection.prepare_cached(RENEW)?;
+pub(super) fn renew(connection: &Connection, held: &[HeldClaim], until: Timestamp) -> Result<()> {
+    let mut statement = connection.prepare_cached(RENEW)?;
     for claim in held {
         statement.execute(params![blob(claim.delivery), claim.token.0, until.as_millis()])?;
     }
@@ -470,16 +377,12 @@ pub(super) fn release(
     tx: &mut WriteTransaction<'_, '_>,
     held: &[HeldClaim],
     due_at: Timestamp,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let mut statement = tx.connection.prepare_cached(RELEASE)?;
     for claim in held {
         let changed =
             statement.execute(params![blob(claim.delivery), claim.token.0, due_at.as_millis()])?;
-        tx.counts.count_moves(
-            Some(DeliveryStatus::InFlight),
-            Some(DeliveryStatus::Pending),
-            changed,
-        );
+        tx.counts.count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, changed);
         if changed > 0 {
             crash_outcomes::remove(tx, claim.delivery)?;
         }
@@ -498,17 +401,14 @@ const RELEASE_EXPIRED: &str = "
 pub(super) fn release_expired(
     tx: &mut WriteTransaction<'_, '_>,
     now: Timestamp,
-) -> rusqlite::Result<Vec<DestinationId>> {
+) -> Result<Vec<DestinationId>> {
     let destinations = end_claims(tx, EventDecisionKind::LeaseExpired, now, now)?;
     let touched = tx.row_numbers.destinations.iter().filter(|(_, seq)| destinations.contains(seq));
     Ok(touched.map(|(id, _)| *id).collect())
 }
 
 /// Ends all claims of the previous process; returns how many.
-pub(super) fn release_all(
-    tx: &mut WriteTransaction<'_, '_>,
-    now: Timestamp,
-) -> rusqlite::Result<usize> {
+pub(super) fn release_all(tx: &mut WriteTransaction<'_, '_>, now: Timestamp) -> Result<usize> {
     // Every lease ends before this.
     let end_of_time = Timestamp::from_millis(i64::MAX);
     let destinations = end_claims(tx, EventDecisionKind::Recovered, end_of_time, now)?;
@@ -523,29 +423,15 @@ fn end_claims(
     kind: EventDecisionKind,
     until: Timestamp,
     now: Timestamp,
-) -> rusqlite::Result<Vec<i64>> {
+) -> Result<Vec<i64>> {
     let settled = crash_outcomes::settle_expired(tx, until, now)?;
-    decisions::insert_for_deliveries(
-        tx.connection,
-        kind,
-        "d.lease_until <= ?1",
-        until.as_millis(),
-        now,
-    )?;
-    let mut destinations: Vec<i64> = tx
-        .connection
-        .prepare_cached(RELEASE_EXPIRED)?
-        .query_map(params![until.as_millis(), now.as_millis()], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    tx.counts.count_moves(
-        Some(DeliveryStatus::InFlight),
-        Some(DeliveryStatus::Pending),
-        destinations.len(),
-    );
+    decisions::insert_for_expired_leases(tx, kind, until, now)?;
+    let values = params![until.as_millis(), now.as_millis()];
+    let mut destinations: Vec<i64> = tx.read_all(RELEASE_EXPIRED, values, |row| row.get(0))?;
+    let released = destinations.len();
+    tx.counts.count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, released);
     statuses::apply_stored(tx)?;
-    let settled = settled
-        .iter()
-        .filter_map(|settlement| tx.row_numbers.destinations.get(&settlement.destination));
-    destinations.extend(settled);
+    let row_numbers = &tx.row_numbers.destinations;
+    destinations.extend(settled.iter().filter_map(|outcome| row_numbers.get(&outcome.destination)));
     Ok(destinations)
 }

@@ -5,12 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result, params};
 use surehook_core::{delivery::state::DeliveryStatus, rollup::RollupMetric, store::StoreCounts};
 use surehook_retry::DeadReason;
 use surehook_types::time::Timestamp;
 
-use super::rollups::{PendingRollups, SubjectSeq};
+use super::{
+    prepared::CachedStatements,
+    rollups::{PendingRollups, SubjectSeq},
+};
 
 /// The changes of one batch.
 #[derive(Debug, Default)]
@@ -46,22 +49,18 @@ impl CountChanges {
     }
 
     pub(super) fn count_move(&mut self, from: Option<DeliveryStatus>, to: Option<DeliveryStatus>) {
-        self.count_moves(from, to, 1);
-    }
-
-    pub(super) fn count_moves(
-        &mut self,
-        from: Option<DeliveryStatus>,
-        to: Option<DeliveryStatus>,
-        count: usize,
-    ) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
         if let Some(from) = from {
-            self.by_status[from as usize] -= count;
+            self.by_status[from as usize] -= 1;
         }
         if let Some(to) = to {
-            self.by_status[to as usize] += count;
+            self.by_status[to as usize] += 1;
         }
+    }
+
+    pub(super) fn count_moves(&mut self, from: DeliveryStatus, to: DeliveryStatus, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.by_status[from as usize] -= count;
+        self.by_status[to as usize] += count;
     }
 
     /// Counts a delivery that died.
@@ -92,7 +91,7 @@ impl CountChanges {
         counters.chain(status).chain(named).filter(|(_, change)| *change != 0)
     }
 
-    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn write(&self, connection: &Connection) -> Result<()> {
         for (name, change) in self.changed_counters() {
             add_to_counter(connection, &name, change)?;
         }
@@ -111,14 +110,14 @@ impl CountChanges {
 const ADD_TO_COUNTER: &str = "UPDATE counters SET value = value + ?2 WHERE name = ?1";
 const INSERT_COUNTER: &str = "INSERT INTO counters (name, value) VALUES (?1, ?2)";
 
-fn add_to_counter(connection: &Connection, name: &str, change: i64) -> rusqlite::Result<()> {
-    if connection.prepare_cached(ADD_TO_COUNTER)?.execute(params![name, change])? == 0 {
-        connection.prepare_cached(INSERT_COUNTER)?.execute(params![name, change])?;
+fn add_to_counter(connection: &Connection, name: &str, change: i64) -> Result<()> {
+    if connection.run(ADD_TO_COUNTER, params![name, change])? == 0 {
+        connection.run(INSERT_COUNTER, params![name, change])?;
     }
     Ok(())
 }
 
-pub(super) fn load(connection: &Connection) -> rusqlite::Result<StoreCounts> {
+pub(super) fn load(connection: &Connection) -> Result<StoreCounts> {
     let mut counts = StoreCounts::default();
     let mut statement = connection.prepare("SELECT name, value FROM counters")?;
     let mut rows = statement.query([])?;

@@ -6,15 +6,14 @@
 
 use std::time::Duration;
 
-use rusqlite::{Row, params};
-use serde_json::Value;
+use rusqlite::{Result, Row, params};
 use surehook_core::{
-    decision::{EventDecision, EventDecisionKind},
+    decision::EventDecisionKind,
     delivery::LeaseToken,
     store::{AttemptRecord, NextStep, SentMessage, SettleResult, Settlement},
 };
 use surehook_guard::timing::AttemptTiming;
-use surehook_retry::{AttemptFailure, FailureClass, ScheduleReason};
+use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
 use surehook_types::{
     ids::{DeliveryId, EventId},
     time::Timestamp,
@@ -22,8 +21,8 @@ use surehook_types::{
 
 use super::{
     claims, decisions,
-    read::collect_rows,
-    row::{blob, corrupt_value, id, next, parse_text, time},
+    prepared::CachedStatements,
+    row::{blob, corrupt_value, id, next, optional_text, time},
     writer::WriteTransaction,
 };
 
@@ -38,7 +37,7 @@ const RECORD: &str = "
 pub(super) fn record(
     tx: &mut WriteTransaction<'_, '_>,
     outcome: &Settlement,
-) -> rusqlite::Result<SettleResult> {
+) -> Result<SettleResult> {
     if !tx.row_numbers.destinations.contains_key(&outcome.destination) {
         return Ok(SettleResult::LeaseLost);
     }
@@ -55,7 +54,7 @@ pub(super) fn record(
         attempt.detail,
         outcome.next.as_str(),
         outcome.next.due_at().map(Timestamp::as_millis),
-        outcome.next.reason().map(surehook_retry::DeadReason::as_str),
+        outcome.next.reason().map(DeadReason::as_str),
         sent.as_ref().and_then(|sent| sent.id.as_deref()),
         sent.as_ref().map(|sent| sent.day),
         outcome.schedule_reason.map(ScheduleReason::as_str),
@@ -68,13 +67,9 @@ pub(super) fn record(
 }
 
 /// Removes the crash outcome of a delivery whose claim has ended.
-pub(super) fn remove(
-    tx: &mut WriteTransaction<'_, '_>,
-    delivery: DeliveryId,
-) -> rusqlite::Result<()> {
+pub(super) fn remove(tx: &WriteTransaction<'_, '_>, delivery: DeliveryId) -> Result<()> {
     if tx.hints.crash_outcomes {
-        let forget = "DELETE FROM wills WHERE delivery_id = ?1";
-        tx.connection.prepare_cached(forget)?.execute(params![blob(delivery)])?;
+        tx.run("DELETE FROM wills WHERE delivery_id = ?1", params![blob(delivery)])?;
     }
     Ok(())
 }
@@ -94,13 +89,12 @@ pub(super) fn settle_expired(
     tx: &mut WriteTransaction<'_, '_>,
     until: Timestamp,
     now: Timestamp,
-) -> rusqlite::Result<Vec<Settlement>> {
+) -> Result<Vec<Settlement>> {
     if !tx.hints.crash_outcomes {
         return Ok(Vec::new());
     }
-    let expired = collect_rows(tx.connection, EXPIRED, params![until.as_millis()], |row| {
-        read_outcome(row, now)
-    })?;
+    let expired: Vec<_> =
+        tx.read_all(EXPIRED, params![until.as_millis()], |row| read_outcome(row, now))?;
     let mut settled = Vec::with_capacity(expired.len());
     for (event, outcome) in expired {
         // The destination was deleted: the delivery is cancelled instead.
@@ -108,20 +102,14 @@ pub(super) fn settle_expired(
             remove(tx, outcome.delivery)?;
             continue;
         }
-        let decision = EventDecision {
-            event,
-            delivery: Some(outcome.delivery),
-            at: now,
-            kind: EventDecisionKind::OutcomeUnknown,
-            detail: Value::Null,
-        };
-        decisions::insert(tx.connection, &decision)?;
+        let kind = EventDecisionKind::OutcomeUnknown;
+        decisions::insert_for_delivery(tx, event, outcome.delivery, kind, now)?;
         settled.push(outcome);
     }
     Ok(settled)
 }
 
-fn read_outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)> {
+fn read_outcome(row: &Row<'_>, now: Timestamp) -> Result<(EventId, Settlement)> {
     let attempt = AttemptRecord {
         id: id(row, 4)?,
         number: row.get(5)?,
@@ -129,8 +117,8 @@ fn read_outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Set
         took: Duration::from_millis(row.get(7)?),
         timing: AttemptTiming::default(),
         status: None,
-        failure: parse_text(row, 8, AttemptFailure::parse)?,
-        class: parse_text(row, 9, FailureClass::parse)?,
+        failure: optional_text(row, 8, AttemptFailure::parse)?,
+        class: optional_text(row, 9, FailureClass::parse)?,
         detail: row.get(10)?,
         response: Vec::new(),
     };
@@ -145,7 +133,7 @@ fn read_outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Set
         at: now,
         attempt,
         next,
-        schedule_reason: parse_text(row, 18, ScheduleReason::parse)?,
+        schedule_reason: optional_text(row, 18, ScheduleReason::parse)?,
         ordered: row.get(16)?,
         sent: day.map(|day| SentMessage { id: sent_id, day }),
     };

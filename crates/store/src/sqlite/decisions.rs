@@ -1,14 +1,17 @@
 //! Decisions: what happened to an event after it was received, other than attempts.
-//!
-//! Steps that move many deliveries at once insert theirs with one statement; see
-//! [`insert_for_deliveries`].
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result, params};
 use serde_json::Value;
 use surehook_core::decision::{EventDecision, EventDecisionKind};
-use surehook_types::{ids::EventId, time::Timestamp};
+use surehook_types::{
+    ids::{DeliveryId, EventId},
+    time::Timestamp,
+};
 
-use super::row::{blob, corrupt_value, id, optional_id, time};
+use super::{
+    prepared::CachedStatements,
+    row::{blob, id, optional_id, optional_json, text, time},
+};
 
 /// Rows per event and kind, so that endless repetitions do not grow the table.
 const ROWS_PER_KIND_MAX: u32 = 100;
@@ -20,7 +23,7 @@ const INSERT: &str = "
        AND EXISTS (SELECT 1 FROM events WHERE id = ?1)";
 
 /// Inserts a decision in the transaction that carries it out.
-pub(super) fn insert(connection: &Connection, decision: &EventDecision) -> rusqlite::Result<()> {
+pub(super) fn insert(connection: &Connection, decision: &EventDecision) -> Result<()> {
     let detail = (!decision.detail.is_null()).then(|| decision.detail.to_string());
     connection.prepare_cached(INSERT)?.execute(params![
         blob(decision.event),
@@ -33,23 +36,34 @@ pub(super) fn insert(connection: &Connection, decision: &EventDecision) -> rusql
     Ok(())
 }
 
-/// Inserts a decision for each delivery `d` that matches `condition`, which uses `?1`. Called
-/// before the deliveries are moved.
-pub(super) fn insert_for_deliveries(
+/// Inserts a decision about a delivery that needs no detail.
+pub(super) fn insert_for_delivery(
+    connection: &Connection,
+    event: EventId,
+    delivery: DeliveryId,
+    kind: EventDecisionKind,
+    at: Timestamp,
+) -> Result<()> {
+    let decision = EventDecision { event, delivery: Some(delivery), at, kind, detail: Value::Null };
+    insert(connection, &decision)
+}
+
+const INSERT_FOR_EXPIRED_LEASES: &str = "
+    INSERT INTO decisions (event_id, delivery_id, at, kind)
+    SELECT d.event_id, d.id, ?2, ?3 FROM deliveries d
+     WHERE d.lease_until <= ?1
+       AND (SELECT count(*) FROM decisions o WHERE o.event_id = d.event_id AND o.kind = ?3) < ?4";
+
+/// Inserts a decision for each delivery whose lease expires by `until`. Called before the
+/// deliveries are moved.
+pub(super) fn insert_for_expired_leases(
     connection: &Connection,
     kind: EventDecisionKind,
-    condition: &str,
-    value: i64,
+    until: Timestamp,
     now: Timestamp,
-) -> rusqlite::Result<()> {
-    let sql = format!(
-        "INSERT INTO decisions (event_id, delivery_id, at, kind)
-         SELECT d.event_id, d.id, ?2, ?3 FROM deliveries d
-          WHERE {condition}
-            AND (SELECT count(*) FROM decisions o WHERE o.event_id = d.event_id AND o.kind = ?3) < ?4"
-    );
-    let values = params![value, now.as_millis(), kind.as_str(), ROWS_PER_KIND_MAX];
-    connection.prepare_cached(&sql)?.execute(values)?;
+) -> Result<()> {
+    let values = params![until.as_millis(), now.as_millis(), kind.as_str(), ROWS_PER_KIND_MAX];
+    connection.run(INSERT_FOR_EXPIRED_LEASES, values)?;
     Ok(())
 }
 
@@ -59,22 +73,14 @@ const OF_EVENT: &str = "
 pub(super) fn list_for_event(
     connection: &Connection,
     event: EventId,
-) -> rusqlite::Result<Vec<EventDecision>> {
-    connection
-        .prepare_cached(OF_EVENT)?
-        .query_map(params![blob(event)], |row| {
-            let kind: String = row.get(3)?;
-            let detail: Option<String> = row.get(4)?;
-            let detail = detail.as_deref().map(serde_json::from_str).transpose();
-            Ok(EventDecision {
-                event: id(row, 0)?,
-                delivery: optional_id(row, 1)?,
-                at: time(row, 2)?,
-                kind: EventDecisionKind::parse(&kind).ok_or_else(|| corrupt_value(3, &kind))?,
-                detail: detail
-                    .map_err(|error| corrupt_value(4, &error.to_string()))?
-                    .unwrap_or(Value::Null),
-            })
-        })?
-        .collect()
+) -> Result<Vec<EventDecision>> {
+    connection.read_all(OF_EVENT, params![blob(event)], |row| {
+        Ok(EventDecision {
+            event: id(row, 0)?,
+            delivery: optional_id(row, 1)?,
+            at: time(row, 2)?,
+            kind: text(row, 3, EventDecisionKind::parse)?,
+            detail: optional_json(row, 4)?.unwrap_or_default(),
+        })
+    })
 }

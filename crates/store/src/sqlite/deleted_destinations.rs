@@ -6,12 +6,8 @@
 //!
 //! Whenever its slice is processed, a delivery ends at the time its destination was deleted.
 
-use rusqlite::{OptionalExtension, Row, params};
-use serde_json::Value;
-use surehook_core::{
-    decision::{EventDecision, EventDecisionKind},
-    delivery::state::DeliveryStatus,
-};
+use rusqlite::{Result, Row, params};
+use surehook_core::{decision::EventDecisionKind, delivery::state::DeliveryStatus};
 use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId},
     time::Timestamp,
@@ -19,6 +15,7 @@ use surehook_types::{
 
 use super::{
     awaited_statuses, crash_outcomes, decisions,
+    prepared::CachedStatements,
     row::{blob, id, status, time},
     statuses,
     writer::WriteTransaction,
@@ -57,19 +54,15 @@ pub(super) fn start_cancelling(
     tx: &mut WriteTransaction<'_, '_>,
     destination: i64,
     at: Timestamp,
-) -> rusqlite::Result<()> {
-    tx.connection.execute(INSERT_MARKER, params![destination])?;
+) -> Result<()> {
+    tx.execute(INSERT_MARKER, params![destination])?;
     cancel_slice(tx, [IN_FLIGHT, WAITING, ORDERED], destination, at)?;
     Ok(())
 }
 
 /// Implements `AdminStore::cancel_for_deleted_destinations`.
-pub(super) fn cancel_next_slice(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
-    let next: Option<(i64, Timestamp)> = tx
-        .connection
-        .prepare_cached(NEXT_MARKED)?
-        .query_row([], |row| Ok((row.get(0)?, time(row, 1)?)))
-        .optional()?;
+pub(super) fn cancel_next_slice(tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
+    let next = tx.find_one(NEXT_MARKED, [], |row| Ok((row.get(0)?, time(row, 1)?)))?;
     let Some((destination, at)) = next else { return Ok(false) };
     cancel_slice(tx, [WAITING, ORDERED, IN_FLIGHT], destination, at)?;
     // Another destination may have been deleted too; the next call finds it.
@@ -84,12 +77,9 @@ const DELETED_AT: &str = "
 pub(super) fn cancel_all(
     tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
-) -> rusqlite::Result<()> {
-    let found: Option<(i64, Timestamp)> = tx
-        .connection
-        .prepare_cached(DELETED_AT)?
-        .query_row(params![blob(destination)], |row| Ok((row.get(0)?, time(row, 1)?)))
-        .optional()?;
+) -> Result<()> {
+    let read = |row: &Row<'_>| Ok((row.get(0)?, time(row, 1)?));
+    let found = tx.find_one(DELETED_AT, params![blob(destination)], read)?;
     let Some((destination, at)) = found else { return Ok(()) };
     while cancel_slice(tx, [WAITING, ORDERED, IN_FLIGHT], destination, at)? {}
     Ok(())
@@ -102,7 +92,7 @@ fn cancel_slice(
     queries: [&str; 3],
     destination: i64,
     at: Timestamp,
-) -> rusqlite::Result<bool> {
+) -> Result<bool> {
     let mut remaining = DELIVERIES_PER_SLICE;
     for find in queries {
         if remaining > 0 {
@@ -110,7 +100,7 @@ fn cancel_slice(
         }
     }
     if remaining > 0 {
-        tx.connection.prepare_cached(DELETE_MARKER)?.execute(params![destination])?;
+        tx.run(DELETE_MARKER, params![destination])?;
     }
     Ok(remaining == 0)
 }
@@ -128,12 +118,9 @@ fn cancel_found(
     destination: i64,
     at: Timestamp,
     limit: usize,
-) -> rusqlite::Result<usize> {
-    let found: Vec<PendingDelivery> = tx
-        .connection
-        .prepare_cached(find)?
-        .query_map(params![destination, limit], read_pending)?
-        .collect::<Result<_, _>>()?;
+) -> Result<usize> {
+    let found: Vec<PendingDelivery> =
+        tx.read_all(find, params![destination, limit], read_pending)?;
     let mut cancel = tx.connection.prepare_cached(CANCEL)?;
     for delivery in &found {
         cancel.execute(params![blob(delivery.id), at.as_millis()])?;
@@ -141,19 +128,13 @@ fn cancel_found(
         statuses::remove_stored(tx, delivery.id)?;
         awaited_statuses::remove(tx, delivery.id)?;
         tx.counts.count_move(Some(delivery.status), Some(DeliveryStatus::Cancelled));
-        let decision = EventDecision {
-            event: delivery.event,
-            delivery: Some(delivery.id),
-            at,
-            kind: EventDecisionKind::Cancelled,
-            detail: Value::Null,
-        };
-        decisions::insert(tx.connection, &decision)?;
+        let kind = EventDecisionKind::Cancelled;
+        decisions::insert_for_delivery(tx, delivery.event, delivery.id, kind, at)?;
     }
     Ok(found.len())
 }
 
-fn read_pending(row: &Row<'_>) -> rusqlite::Result<PendingDelivery> {
+fn read_pending(row: &Row<'_>) -> Result<PendingDelivery> {
     Ok(PendingDelivery { id: id(row, 0)?, event: id(row, 1)?, status: status(row, 2)? })
 }
 

@@ -1,12 +1,13 @@
 //! Bodies of deliveries that differ from the event's body: the results of route transforms.
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::event::{NewDeliveryBody, Payload};
 use surehook_types::ids::{DeliveryId, RouteId};
 use surehook_webhooks::key::fingerprint;
 
 use super::{
+    prepared::CachedStatements,
     row::{PAYLOAD_COLUMNS, blob, id, payload},
     writer::WriteTransaction,
 };
@@ -16,10 +17,7 @@ const INSERT: &str = "
     INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint)
     SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM deliveries WHERE id = ?1)";
 
-pub(super) fn insert(
-    tx: &mut WriteTransaction<'_, '_>,
-    new: &NewDeliveryBody,
-) -> rusqlite::Result<()> {
+pub(super) fn insert(tx: &mut WriteTransaction<'_, '_>, new: &NewDeliveryBody) -> Result<()> {
     let body = new.body.as_deref();
     tx.sql.get(INSERT)?.execute(params![
         blob(new.delivery),
@@ -35,12 +33,8 @@ const COPY_BODY: &str = "
     SELECT ?2, route_id, body, fingerprint FROM delivery_bodies WHERE delivery_id = ?1";
 
 /// A replayed delivery sends the same body as the original one.
-pub(super) fn copy_body(
-    tx: &mut WriteTransaction<'_, '_>,
-    old: DeliveryId,
-    new: DeliveryId,
-) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(COPY_BODY)?.execute(params![blob(old), blob(new)])?;
+pub(super) fn copy_body(connection: &Connection, old: DeliveryId, new: DeliveryId) -> Result<()> {
+    connection.run(COPY_BODY, params![blob(old), blob(new)])?;
     Ok(())
 }
 
@@ -53,13 +47,9 @@ pub(super) fn load_for_delivery(
     connection: &Connection,
     delivery: DeliveryId,
     original: Payload,
-) -> rusqlite::Result<Option<(Payload, Option<RouteId>)>> {
-    type BodyRow = (RouteId, Option<Vec<u8>>, Option<[u8; 32]>);
-    let found: Option<BodyRow> = connection
-        .prepare_cached(FIND)?
-        .query_row(params![blob(delivery)], |row| Ok((id(row, 0)?, row.get(1)?, row.get(2)?)))
-        .optional()?;
-    Ok(match found {
+) -> Result<Option<(Payload, Option<RouteId>)>> {
+    let read = |row: &Row<'_>| Ok((id(row, 0)?, row.get::<_, Option<Vec<u8>>>(1)?, row.get(2)?));
+    Ok(match connection.find_one(FIND, params![blob(delivery)], read)? {
         None => Some((original, None)),
         Some((route, None, _)) => Some((original, Some(route))),
         Some((_, Some(body), stored_fingerprint)) => {
@@ -70,18 +60,12 @@ pub(super) fn load_for_delivery(
 }
 
 /// Implements `AdminStore::find_delivery_body`.
-pub(super) fn find_body(
-    connection: &Connection,
-    delivery: DeliveryId,
-) -> rusqlite::Result<Option<Payload>> {
+pub(super) fn find_body(connection: &Connection, delivery: DeliveryId) -> Result<Option<Payload>> {
     let sql = format!(
         "SELECT {PAYLOAD_COLUMNS} FROM deliveries d JOIN events e ON e.id = d.event_id
            JOIN payloads p ON p.seq = e.payload WHERE d.id = ?1"
     );
-    let original = connection
-        .prepare_cached(&sql)?
-        .query_row(params![blob(delivery)], |row| payload(row, 0))
-        .optional()?;
+    let original = connection.find_one(&sql, params![blob(delivery)], |row| payload(row, 0))?;
     let Some(original) = original else { return Ok(None) };
     let found = load_for_delivery(connection, delivery, original)?;
     Ok(found.and_then(|(sent, pending_transform)| pending_transform.is_none().then_some(sent)))

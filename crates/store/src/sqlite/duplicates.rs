@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use serde_json::json;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
@@ -17,9 +17,11 @@ use surehook_types::ids::{EventId, SourceId};
 use super::{
     cache::DuplicateSightings,
     counts::Counter,
-    decisions, read,
+    decisions,
+    prepared::CachedStatements,
+    read,
     rollups::SubjectSeq,
-    row::{self, EVENT_COLUMNS, blob, optional_id, time},
+    row::{blob, optional_id, time},
     writer::WriteTransaction,
 };
 
@@ -44,19 +46,15 @@ pub(super) fn record_sightings(
     event: EventId,
     seen: &DuplicateSightings,
     body: Option<&[u8]>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     tx.counts.add(Counter::Duplicates, i64::try_from(seen.count).unwrap_or(i64::MAX));
     if let Some(source) = seen.source.map_or(Ok(None), |source| find_source_seq(tx, source))? {
         let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), seen.last);
         bucket.add(RollupMetric::Duplicates, seen.count);
     }
-    let counted: Option<(u64, bool)> = tx
-        .connection
-        .prepare_cached(COUNT_SIGHTINGS)?
-        .query_row(params![blob(event), seen.count, seen.last.as_millis()], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .optional()?;
+    let values = params![blob(event), seen.count, seen.last.as_millis()];
+    let read = |row: &Row<'_>| Ok((row.get::<_, u64>(0)?, row.get(1)?));
+    let counted: Option<(u64, bool)> = tx.find_one(COUNT_SIGHTINGS, values, read)?;
     // The event may be removed by retention while its key is still valid.
     let Some((total, body_removed)) = counted else { return Ok(()) };
     if total <= SIGHTING_ROWS_MAX
@@ -65,7 +63,7 @@ pub(super) fn record_sightings(
         for (index, seen_at) in seen.times.iter().enumerate() {
             let body = body.filter(|_| index == 0);
             // The body of a duplicate must not outlive the removed original.
-            tx.connection.prepare_cached(INSERT_SIGHTING)?.execute(params![
+            tx.prepare_cached(INSERT_SIGHTING)?.execute(params![
                 blob(event),
                 seen_at.as_millis(),
                 body.filter(|_| !body_removed),
@@ -77,32 +75,26 @@ pub(super) fn record_sightings(
 }
 
 /// The row number of a source that may be deleted.
-fn find_source_seq(
-    tx: &WriteTransaction<'_, '_>,
-    source: SourceId,
-) -> rusqlite::Result<Option<i64>> {
+fn find_source_seq(tx: &WriteTransaction<'_, '_>, source: SourceId) -> Result<Option<i64>> {
     if let Some(seq) = tx.row_numbers.sources.get(&source) {
         return Ok(Some(*seq));
     }
-    tx.connection
-        .prepare_cached("SELECT seq FROM sources WHERE id = ?1")?
-        .query_row(params![blob(source)], |row| row.get(0))
-        .optional()
+    tx.find_one("SELECT seq FROM sources WHERE id = ?1", params![blob(source)], |row| row.get(0))
 }
 
 const COUNT_DIFFERING: &str = "
     SELECT count(*) FROM duplicates WHERE event_id = ?1 AND (body IS NOT NULL OR body_removed)";
 
 /// Counted separately, so that many identical duplicates do not crowd out one that differs.
-fn count_differing(tx: &WriteTransaction<'_, '_>, event: EventId) -> rusqlite::Result<u64> {
-    tx.connection.prepare_cached(COUNT_DIFFERING)?.query_row(params![blob(event)], |row| row.get(0))
+fn count_differing(connection: &Connection, event: EventId) -> Result<u64> {
+    connection.read_one(COUNT_DIFFERING, params![blob(event)], |row| row.get(0))
 }
 
 /// Writes the sightings that were answered from the cache since the last write.
 pub(super) fn write_sightings(
     tx: &mut WriteTransaction<'_, '_>,
     sightings: &HashMap<EventId, DuplicateSightings>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     for (event, sighting) in sightings {
         record_sightings(tx, *event, sighting, None)?;
     }
@@ -111,7 +103,7 @@ pub(super) fn write_sightings(
 
 const COLUMNS: &str = "seen_at, body, body_removed, delivered_as";
 
-fn read_duplicate(row: &Row<'_>, n: u32) -> rusqlite::Result<DuplicateRow> {
+fn read_duplicate(row: &Row<'_>, n: u32) -> Result<DuplicateRow> {
     let body: Option<Vec<u8>> = row.get(1)?;
     Ok(DuplicateRow {
         n,
@@ -131,12 +123,9 @@ const BODY: &str = "SELECT body FROM duplicates WHERE seq = ?1";
 /// All stored duplicates of an event in the order in which they were seen. Their numbers follow the
 /// order in which they were written, and never change. Bodies are read up to
 /// [`EVENT_DUPLICATE_BYTES_MAX`] in total: a sender can make them many and large.
-pub(super) fn list_for_event(
-    connection: &Connection,
-    event: EventId,
-) -> rusqlite::Result<Vec<DuplicateRow>> {
+pub(super) fn list_for_event(connection: &Connection, event: EventId) -> Result<Vec<DuplicateRow>> {
     let mut n = 0;
-    let found = read::collect_rows(connection, LENGTHS, params![blob(event)], |row| {
+    let found: Vec<_> = connection.read_all(LENGTHS, params![blob(event)], |row| {
         n += 1;
         let length: Option<usize> = row.get(2)?;
         let seen = DuplicateRow {
@@ -171,38 +160,20 @@ pub(super) fn list_for_event(
 const SEQ_BY_NUMBER: &str = "
     SELECT seq FROM duplicates WHERE event_id = ?1 ORDER BY seq LIMIT 1 OFFSET ?2";
 
-fn find_seq(connection: &Connection, duplicate: DuplicateId) -> rusqlite::Result<Option<i64>> {
+fn find_seq(connection: &Connection, duplicate: DuplicateId) -> Result<Option<i64>> {
     let Some(before) = duplicate.n.checked_sub(1) else { return Ok(None) };
-    connection
-        .prepare_cached(SEQ_BY_NUMBER)?
-        .query_row(params![blob(duplicate.event), before], |row| row.get(0))
-        .optional()
+    connection.find_one(SEQ_BY_NUMBER, params![blob(duplicate.event), before], |row| row.get(0))
 }
 
 /// Implements `AdminStore::find_duplicate`.
-pub(super) fn find(
-    connection: &Connection,
-    id: DuplicateId,
-) -> rusqlite::Result<Option<DuplicateDetail>> {
+pub(super) fn find(connection: &Connection, id: DuplicateId) -> Result<Option<DuplicateDetail>> {
     let Some(seq) = find_seq(connection, id)? else { return Ok(None) };
     let sql = format!("SELECT {COLUMNS} FROM duplicates WHERE seq = ?1");
-    let duplicate = connection
-        .prepare_cached(&sql)?
-        .query_row(params![seq], |row| read_duplicate(row, id.n))
-        .optional()?;
-    let sql = format!(
-        "SELECT {EVENT_COLUMNS} FROM events e JOIN sources s ON s.seq = e.source WHERE e.id = ?1"
-    );
-    let event = connection
-        .prepare_cached(&sql)?
-        .query_row(params![blob(id.event)], row::event)
-        .optional()?;
+    let duplicate = connection.find_one(&sql, params![seq], |row| read_duplicate(row, id.n))?;
+    let event = read::find_event_row(connection, id.event)?;
     let (Some(event), Some(duplicate)) = (event, duplicate) else { return Ok(None) };
-    Ok(Some(DuplicateDetail {
-        event,
-        original: read::find_payload(connection, id.event)?,
-        duplicate,
-    }))
+    let original = read::find_payload(connection, id.event)?;
+    Ok(Some(DuplicateDetail { event, original, duplicate }))
 }
 
 const DELIVERED_AS: &str = "SELECT delivered_as FROM duplicates WHERE seq = ?1";
@@ -210,38 +181,33 @@ const SET_DELIVERED_AS: &str = "UPDATE duplicates SET delivered_as = ?2 WHERE se
 
 /// Marks a duplicate as delivered as this event; returns the event if it was delivered before.
 pub(super) fn mark_delivered(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     event: &NewEvent,
     duplicate: DuplicateId,
-) -> rusqlite::Result<Option<EventId>> {
+) -> Result<Option<EventId>> {
     // The duplicate was removed with its event: the new event is not inserted.
-    let seq = find_seq(tx.connection, duplicate)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-    let before: Option<EventId> = tx
-        .connection
-        .prepare_cached(DELIVERED_AS)?
-        .query_row(params![seq], |row| optional_id(row, 0))?;
+    let seq = find_seq(connection, duplicate)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let before: Option<EventId> =
+        connection.read_one(DELIVERED_AS, params![seq], |row| optional_id(row, 0))?;
     if before.is_none() {
-        tx.connection.prepare_cached(SET_DELIVERED_AS)?.execute(params![seq, blob(event.id)])?;
+        connection.run(SET_DELIVERED_AS, params![seq, blob(event.id)])?;
     }
     Ok(before)
 }
 
 /// Records the decision for both events, which must exist.
 pub(super) fn record_decisions(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     event: &NewEvent,
     duplicate: DuplicateId,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     for (of, other, kind) in [
         (duplicate.event, event.id, EventDecisionKind::DeliveredAnyway),
         (event.id, duplicate.event, EventDecisionKind::NotADuplicate),
     ] {
-        let detail = json!({ "event": other, "n": duplicate.n });
-        let at = event.received_at;
-        decisions::insert(
-            tx.connection,
-            &EventDecision { event: of, delivery: None, at, kind, detail },
-        )?;
+        let (at, detail) = (event.received_at, json!({ "event": other, "n": duplicate.n }));
+        let decision = EventDecision { event: of, delivery: None, at, kind, detail };
+        decisions::insert(connection, &decision)?;
     }
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! Responses stored for an `Idempotency-Key`; see `surehook_core::idempotency`.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::idempotency::{
     IdempotencyClaim, IdempotencyKey, IdempotentRequest, KEY_RETENTION, KEYS_MAX, StoredResponse,
 };
 use surehook_types::time::Timestamp;
 
 use super::{
-    row::{corrupt_value, time},
-    writer::WriteTransaction,
+    prepared::CachedStatements,
+    row::{json, time, to_json},
 };
 
 const PRUNED_AT_ONCE: usize = 256;
@@ -23,16 +23,10 @@ const FIND: &str = "
     SELECT request, seed, created_at, status, headers, body FROM idempotency_results
      WHERE scope = ?1 AND key = ?2";
 
-fn read_key(row: &Row<'_>) -> rusqlite::Result<StoredKey> {
-    let status: Option<u16> = row.get(3)?;
-    let answer = match status {
+fn read_key(row: &Row<'_>) -> Result<StoredKey> {
+    let answer = match row.get(3)? {
         None => None,
-        Some(status) => {
-            let headers: String = row.get(4)?;
-            let headers =
-                serde_json::from_str(&headers).map_err(|e| corrupt_value(4, &e.to_string()))?;
-            Some(StoredResponse { status, headers, body: row.get(5)? })
-        }
+        Some(status) => Some(StoredResponse { status, headers: json(row, 4)?, body: row.get(5)? }),
     };
     Ok(StoredKey {
         request: row.get(0)?,
@@ -46,25 +40,23 @@ const SEQ_SPAN: &str = "
     SELECT coalesce((SELECT max(seq) FROM idempotency_results)
                     - (SELECT min(seq) FROM idempotency_results) + 1, 0)";
 
+const REMOVE: &str = "DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2";
 const CLAIM: &str = "
     INSERT INTO idempotency_results (scope, key, request, seed, created_at)
     VALUES (?1, ?2, ?3, ?4, ?5)";
 
 /// Implements `IdempotencyStore::claim_key`.
 pub(super) fn claim_key(
-    tx: &mut WriteTransaction<'_, '_>,
+    connection: &Connection,
     key: &IdempotencyKey,
     request: &[u8; 32],
     wish: IdempotentRequest,
-) -> rusqlite::Result<IdempotencyClaim> {
+) -> Result<IdempotencyClaim> {
     let before = wish.at - KEY_RETENTION;
-    let known = tx
-        .connection
-        .prepare_cached(FIND)?
-        .query_row(params![key.scope, key.key], read_key)
-        .optional()?;
-    match known {
-        Some(known) if known.wish.at <= before => remove_key(tx, key)?,
+    match connection.find_one(FIND, params![key.scope, key.key], read_key)? {
+        Some(known) if known.wish.at <= before => {
+            connection.run(REMOVE, params![key.scope, key.key])?;
+        }
         Some(known) if known.request != *request => return Ok(IdempotencyClaim::OtherRequest),
         Some(StoredKey { answer: Some(answer), .. }) => {
             return Ok(IdempotencyClaim::Answered(answer));
@@ -73,26 +65,14 @@ pub(super) fn claim_key(
         None => {}
     }
     // Every insert prunes, so that the table cannot outgrow the pruning.
-    prune_keys(tx, before)?;
-    let span: u64 = tx.connection.prepare_cached(SEQ_SPAN)?.query_row([], |row| row.get(0))?;
+    prune_keys(connection, before)?;
+    let span: u64 = connection.read_one(SEQ_SPAN, [], |row| row.get(0))?;
     if span >= KEYS_MAX {
         return Ok(IdempotencyClaim::Full);
     }
-    tx.connection.prepare_cached(CLAIM)?.execute(params![
-        key.scope,
-        key.key,
-        request,
-        wish.seed,
-        wish.at.as_millis()
-    ])?;
+    let values = params![key.scope, key.key, request, wish.seed, wish.at.as_millis()];
+    connection.run(CLAIM, values)?;
     Ok(IdempotencyClaim::Pending(wish))
-}
-
-fn remove_key(tx: &WriteTransaction<'_, '_>, key: &IdempotencyKey) -> rusqlite::Result<()> {
-    tx.connection
-        .prepare_cached("DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2")?
-        .execute(params![key.scope, key.key])?;
-    Ok(())
 }
 
 const STORE_RESPONSE: &str = "
@@ -101,14 +81,13 @@ const STORE_RESPONSE: &str = "
 
 /// Implements `IdempotencyStore::store_response`.
 pub(super) fn store_response(
-    tx: &mut WriteTransaction<'_, '_>,
+    connection: &Connection,
     key: &IdempotencyKey,
     answer: &StoredResponse,
-) -> rusqlite::Result<()> {
-    let headers = serde_json::to_string(&answer.headers)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+) -> Result<()> {
+    let headers = to_json(&answer.headers)?;
     let values = params![key.scope, key.key, answer.status, headers, answer.body];
-    tx.connection.prepare_cached(STORE_RESPONSE)?.execute(values)?;
+    connection.run(STORE_RESPONSE, values)?;
     Ok(())
 }
 
@@ -116,11 +95,8 @@ const RELEASE_KEY: &str = "
     DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2 AND status IS NULL";
 
 /// Implements `IdempotencyStore::release_key`.
-pub(super) fn release_key(
-    tx: &mut WriteTransaction<'_, '_>,
-    key: &IdempotencyKey,
-) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(RELEASE_KEY)?.execute(params![key.scope, key.key])?;
+pub(super) fn release_key(connection: &Connection, key: &IdempotencyKey) -> Result<()> {
+    connection.run(RELEASE_KEY, params![key.scope, key.key])?;
     Ok(())
 }
 
@@ -131,10 +107,6 @@ const PRUNE: &str = "
          WHERE created_at <= ?1)";
 
 /// Implements `IdempotencyStore::prune_idempotency_keys`.
-pub(super) fn prune_keys(
-    tx: &mut WriteTransaction<'_, '_>,
-    before: Timestamp,
-) -> rusqlite::Result<usize> {
-    let values = params![before.as_millis(), PRUNED_AT_ONCE];
-    tx.connection.prepare_cached(PRUNE)?.execute(values)
+pub(super) fn prune_keys(connection: &Connection, before: Timestamp) -> Result<usize> {
+    connection.run(PRUNE, params![before.as_millis(), PRUNED_AT_ONCE])
 }

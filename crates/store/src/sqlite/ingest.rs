@@ -1,7 +1,7 @@
 //! Stores received events: the dedup key decides between a new event and a duplicate, in one
 //! transaction.
 
-use rusqlite::params;
+use rusqlite::{Result, params};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     event::{NewDelivery, NewEvent},
@@ -31,7 +31,7 @@ pub(super) fn insert_events(
     tx: &mut WriteTransaction<'_, '_>,
     events: &[NewEvent],
     terms: &[EventTerms],
-) -> rusqlite::Result<Vec<AdmitResult>> {
+) -> Result<Vec<AdmitResult>> {
     let mut admitted = Vec::with_capacity(events.len());
     for (event, terms) in events.iter().zip(terms) {
         admitted.push(insert_unless_duplicate(tx, event, terms)?);
@@ -43,7 +43,7 @@ fn insert_unless_duplicate(
     tx: &mut WriteTransaction<'_, '_>,
     event: &NewEvent,
     terms: &EventTerms,
-) -> rusqlite::Result<AdmitResult> {
+) -> Result<AdmitResult> {
     // Checked first: an event that is not inserted must change nothing.
     let Some(source) = tx.row_numbers.sources.get(&event.source).copied() else {
         return Ok(AdmitResult::SourceGone);
@@ -71,20 +71,14 @@ fn insert_unless_duplicate(
         insert_key(tx, key, claim.expires_at, event)?;
     } else {
         tx.counts.add(Counter::NoKey, 1);
-        tx.counts
-            .rollups
-            .bucket(SubjectSeq::Source(source), event.received_at)
-            .add(RollupMetric::NoKey, 1);
+        let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), event.received_at);
+        bucket.add(RollupMetric::NoKey, 1);
     }
     insert_event_row(tx, source, event, terms)?;
     prune::defer_if_passed(tx, event.id, event.received_at)?;
     let mut held = Vec::new();
     for delivery in &event.deliveries {
-        let releases_slot = match &delivery.order_key {
-            None => insert_delivery(tx, event, delivery)?,
-            Some(key) => insert_ordered_delivery(tx, event, delivery, key)?,
-        };
-        if releases_slot {
+        if insert_delivery(tx, event, delivery)? {
             held.push(delivery.id);
         }
     }
@@ -105,7 +99,7 @@ fn find_original_event(
     tx: &mut WriteTransaction<'_, '_>,
     key: KeyDigest,
     now: Timestamp,
-) -> rusqlite::Result<Option<KeyEntry>> {
+) -> Result<Option<KeyEntry>> {
     if let Some(recent) = tx.recent_keys.find(key, now) {
         return Ok(Some(recent));
     }
@@ -127,7 +121,7 @@ fn insert_key(
     key: KeyDigest,
     expires_at: Timestamp,
     event: &NewEvent,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let body = ShortFingerprint::of(&event.payload.fingerprint);
     let entry = KeyEntry { event: event.id, body, expires_at };
     tx.recent_keys.insert(tx.sql, key, entry)?;
@@ -148,7 +142,7 @@ fn insert_event_row(
     source: i64,
     event: &NewEvent,
     terms: &EventTerms,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let head = &event.payload.head;
     let payload = tx.sql.get(INSERT_PAYLOAD)?.insert(params![
         head.path,
@@ -174,17 +168,15 @@ fn insert_event_row(
     ])?;
     tx.recent_terms.insert(tx.sql, event.id, terms)?;
     tx.counts.add(Counter::Events, 1);
-    tx.counts
-        .rollups
-        .bucket(SubjectSeq::Source(source), event.received_at)
-        .add(RollupMetric::Accepted, 1);
+    let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), event.received_at);
+    bucket.add(RollupMetric::Accepted, 1);
     Ok(())
 }
 
 const INSERT_DELIVERY: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
-                            lease_token, lease_until, not_before)
-    VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9)";
+                            lease_token, lease_until, order_key, order_seq, not_before)
+    VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 /// Inserts a delivery; returns whether the lane's slot is free again, because the delivery is held
 /// or was not inserted.
@@ -192,57 +184,27 @@ fn insert_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     event: &NewEvent,
     delivery: &NewDelivery,
-) -> rusqlite::Result<bool> {
+) -> Result<bool> {
     // The destination was just deleted.
-    let Some(destination) = tx.row_numbers.destinations.get(&delivery.destination) else {
-        return Ok(true);
-    };
-    let status =
-        if delivery.claim.is_some() { DeliveryStatus::InFlight } else { DeliveryStatus::Pending };
-    let first_at = (event.received_at + delivery.delay).as_millis();
-    let due_at = delivery.claim.is_none().then_some(first_at);
-    // `DeliveryTransition::Claim` at creation: a delivery that a lane has room for is never
-    // pending.
-    tx.sql.get(INSERT_DELIVERY)?.execute(params![
-        blob(delivery.id),
-        blob(event.id),
-        destination,
-        status.as_str(),
-        event.received_at.as_millis(),
-        due_at,
-        delivery.claim.map(|lease| lease.token.0),
-        delivery.claim.map(|lease| lease.until.as_millis()),
-        (!delivery.delay.is_zero()).then_some(first_at),
-    ])?;
-    tx.counts.count_move(None, Some(status));
-    Ok(false)
-}
-
-const INSERT_ORDERED_DELIVERY: &str = "
-    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
-                            lease_token, lease_until, order_key, order_seq, not_before)
-    VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-
-/// Like [`insert_delivery`], for a delivery with an ordering key.
-fn insert_ordered_delivery(
-    tx: &mut WriteTransaction<'_, '_>,
-    event: &NewEvent,
-    delivery: &NewDelivery,
-    key: &DedupKey,
-) -> rusqlite::Result<bool> {
     let Some(destination) = tx.row_numbers.destinations.get(&delivery.destination).copied() else {
         return Ok(true);
     };
-    let position = ordering_queue::append(tx, destination, key.as_str())?;
-    let claim = delivery.claim.filter(|_| position.is_first);
-    // `DeliveryTransition::Hold` or `Claim` at creation.
+    let order_key = delivery.order_key.as_ref().map(DedupKey::as_str);
+    let position = match order_key {
+        None => None,
+        Some(key) => Some(ordering_queue::append(tx, destination, key)?),
+    };
+    let is_first = position.is_none_or(|position| position.is_first);
+    let claim = delivery.claim.filter(|_| is_first);
+    // `DeliveryTransition::Hold` or `Claim` at creation: a delivery that a lane has room for is never
+    // pending.
     let status = match claim {
         Some(_) => DeliveryStatus::InFlight,
-        None if position.is_first => DeliveryStatus::Pending,
+        None if is_first => DeliveryStatus::Pending,
         None => DeliveryStatus::Held,
     };
     let first_at = (event.received_at + delivery.delay).as_millis();
-    tx.sql.get(INSERT_ORDERED_DELIVERY)?.execute(params![
+    tx.sql.get(INSERT_DELIVERY)?.execute(params![
         blob(delivery.id),
         blob(event.id),
         destination,
@@ -251,8 +213,8 @@ fn insert_ordered_delivery(
         (status == DeliveryStatus::Pending).then_some(first_at),
         claim.map(|lease| lease.token.0),
         claim.map(|lease| lease.until.as_millis()),
-        key.as_str(),
-        position.seq,
+        order_key,
+        position.map(|position| position.seq),
         (!delivery.delay.is_zero()).then_some(first_at),
     ])?;
     tx.counts.count_move(None, Some(status));
@@ -264,7 +226,7 @@ fn record_duplicate(
     event: &NewEvent,
     key: KeyDigest,
     original: KeyEntry,
-) -> rusqlite::Result<DuplicateOf> {
+) -> Result<DuplicateOf> {
     let bytes_differ = original.body != ShortFingerprint::of(&event.payload.fingerprint);
     let body = bytes_differ.then_some(&event.payload.body[..]);
     let seen = DuplicateSightings {

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Result};
 use surehook_types::time::Timestamp;
 
 use super::{
@@ -101,7 +101,7 @@ pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
 }
 
 /// Runs `PRAGMA quick_check`.
-pub(super) fn find_faults(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+pub(super) fn find_faults(connection: &Connection) -> Result<Vec<String>> {
     let mut check = connection.prepare(&format!("PRAGMA quick_check({FAULTS_MAX})"))?;
     let lines: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(lines.into_iter().filter(|line| line != "ok").collect())

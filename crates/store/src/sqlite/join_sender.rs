@@ -1,10 +1,9 @@
 //! A duplicate whose sender waits for the result: finds the delivery to wait for, and makes it due
 //! at once.
 
-use rusqlite::{OptionalExtension, params};
-use serde_json::Value;
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
-    decision::{EventDecision, EventDecisionKind},
+    decision::EventDecisionKind,
     delivery::state::DeliveryStatus,
     store::{JoinRequest, JoinResult, NextStep},
     sync::{SyncResult, is_revivable},
@@ -13,8 +12,10 @@ use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{ids::DeliveryId, time::Timestamp};
 
 use super::{
-    decisions, replay,
-    row::{blob, id, optional_time, parse_text, reason, status},
+    decisions,
+    prepared::CachedStatements,
+    replay,
+    row::{blob, id, optional_text, optional_time, reason, status},
     writer::WriteTransaction,
 };
 
@@ -35,27 +36,24 @@ const FIND_TARGET: &str = "
 const EVENT_EXISTS: &str = "SELECT 1 FROM events WHERE id = ?1";
 const HAS_BODY: &str = "SELECT 1 FROM events WHERE id = ?1 AND payload IS NOT NULL";
 
+fn read_target(row: &Row<'_>) -> Result<JoinTarget> {
+    Ok(JoinTarget {
+        delivery: id(row, 0)?,
+        status: status(row, 1)?,
+        attempts: row.get(2)?,
+        reason: reason(row, 3)?,
+        due_at: optional_time(row, 4)?,
+    })
+}
+
 /// Implements `IngestStore::join`.
 pub(super) fn join_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     request: &JoinRequest,
-) -> rusqlite::Result<JoinResult> {
-    let target = tx
-        .connection
-        .prepare_cached(FIND_TARGET)?
-        .query_row(params![blob(request.event), blob(request.destination)], |row| {
-            Ok(JoinTarget {
-                delivery: id(row, 0)?,
-                status: status(row, 1)?,
-                attempts: row.get(2)?,
-                reason: reason(row, 3)?,
-                due_at: optional_time(row, 4)?,
-            })
-        })
-        .optional()?;
-    let Some(target) = target else {
-        let exists =
-            tx.connection.prepare_cached(EVENT_EXISTS)?.exists(params![blob(request.event)])?;
+) -> Result<JoinResult> {
+    let values = params![blob(request.event), blob(request.destination)];
+    let Some(target) = tx.find_one(FIND_TARGET, values, read_target)? else {
+        let exists = tx.prepare_cached(EVENT_EXISTS)?.exists(params![blob(request.event)])?;
         return Ok(if exists { JoinResult::NotOwed } else { JoinResult::Forgotten });
     };
     let JoinTarget { delivery, attempts, .. } = target;
@@ -88,7 +86,7 @@ fn join_scheduled(
     tx: &WriteTransaction<'_, '_>,
     request: &JoinRequest,
     target: &JoinTarget,
-) -> rusqlite::Result<JoinResult> {
+) -> Result<JoinResult> {
     let due_at = target.due_at.unwrap_or(request.now);
     let last = last_attempt_result(tx, target.delivery, NextStep::RetryAt(due_at))?;
     let must_wait = matches!(last.class, Some(FailureClass::Throttled | FailureClass::Ambiguous));
@@ -105,22 +103,14 @@ const MAKE_DUE_NOW: &str = "
     UPDATE deliveries SET due_at = ?2 WHERE id = ?1 AND state = 'scheduled' AND due_at > ?2";
 
 fn make_due_now(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     request: &JoinRequest,
     delivery: DeliveryId,
-) -> rusqlite::Result<()> {
-    let now = request.now.as_millis();
-    let changed =
-        tx.connection.prepare_cached(MAKE_DUE_NOW)?.execute(params![blob(delivery), now])?;
-    if changed > 0 {
-        let decision = EventDecision {
-            event: request.event,
-            delivery: Some(delivery),
-            at: request.now,
-            kind: EventDecisionKind::BroughtForward,
-            detail: Value::Null,
-        };
-        decisions::insert(tx.connection, &decision)?;
+) -> Result<()> {
+    let (event, now) = (request.event, request.now);
+    if connection.run(MAKE_DUE_NOW, params![blob(delivery), now.as_millis()])? > 0 {
+        let kind = EventDecisionKind::BroughtForward;
+        decisions::insert_for_delivery(connection, event, delivery, kind, now)?;
     }
     Ok(())
 }
@@ -129,7 +119,7 @@ fn join_dead(
     tx: &mut WriteTransaction<'_, '_>,
     request: &JoinRequest,
     target: &JoinTarget,
-) -> rusqlite::Result<JoinResult> {
+) -> Result<JoinResult> {
     let reason = target.reason.unwrap_or(DeadReason::Unrecoverable);
     if request.revive && is_revivable(reason) {
         let due = replay::revive_event(tx, request.event, request.request, request.now)?;
@@ -143,7 +133,7 @@ fn join_dead(
             return Ok(JoinResult::Underway { delivery, attempts: 0, due });
         }
         // Without a body no retry can succeed, so the sender must not be asked to retry.
-        if !tx.connection.prepare_cached(HAS_BODY)?.exists(params![blob(request.event)])? {
+        if !tx.prepare_cached(HAS_BODY)?.exists(params![blob(request.event)])? {
             return Ok(JoinResult::Forgotten);
         }
         // The destination is deleted: the last result is final.
@@ -155,18 +145,14 @@ const LAST_ATTEMPT: &str = "
     SELECT class, response FROM attempts WHERE delivery_id = ?1 ORDER BY number DESC LIMIT 1";
 
 fn last_attempt_result(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     delivery: DeliveryId,
     next: NextStep,
-) -> rusqlite::Result<SyncResult> {
-    let last = tx
-        .connection
-        .prepare_cached(LAST_ATTEMPT)?
-        .query_row(params![blob(delivery)], |row| {
-            let response: Option<Vec<u8>> = row.get(1)?;
-            Ok((parse_text(row, 0, FailureClass::parse)?, response.unwrap_or_default()))
-        })
-        .optional()?;
+) -> Result<SyncResult> {
+    let last = connection.find_one(LAST_ATTEMPT, params![blob(delivery)], |row| {
+        let response: Option<Vec<u8>> = row.get(1)?;
+        Ok((optional_text(row, 0, FailureClass::parse)?, response.unwrap_or_default()))
+    })?;
     // Attempts may be pruned before their delivery, whose end is still known.
     let (class, response) = last.unwrap_or_default();
     Ok(SyncResult { next, class, response })

@@ -12,13 +12,14 @@
 
 use std::ops::Range;
 
-use rusqlite::{Connection, OptionalExtension as _, Statement, params};
+use rusqlite::{Connection, OptionalExtension as _, Result, Statement, params};
 use surehook_types::{ids::EventId, time::Timestamp};
 use surehook_webhooks::key::KeyDigest;
 use uuid::Uuid;
 
 use super::{
     cache::{KeyEntry, ShortFingerprint},
+    prepared::CachedStatements,
     prepared::PreparedStatements,
 };
 
@@ -137,22 +138,19 @@ pub(super) fn key_position(key: KeyDigest) -> i64 {
 pub(super) fn find_in_index(
     sql: &mut PreparedStatements<'_>,
     key: KeyDigest,
-) -> rusqlite::Result<Option<KeyEntry>> {
+) -> Result<Option<KeyEntry>> {
     find_by_statement(sql.get(BLOCK_CONTAINING)?, key)
 }
 
 /// [`find_in_index`] on a read-only connection.
-pub(super) fn find_read_only(
-    connection: &Connection,
-    key: KeyDigest,
-) -> rusqlite::Result<Option<KeyEntry>> {
+pub(super) fn find_read_only(connection: &Connection, key: KeyDigest) -> Result<Option<KeyEntry>> {
     find_by_statement(&mut *connection.prepare_cached(BLOCK_CONTAINING)?, key)
 }
 
 fn find_by_statement(
     block_containing: &mut Statement<'_>,
     key: KeyDigest,
-) -> rusqlite::Result<Option<KeyEntry>> {
+) -> Result<Option<KeyEntry>> {
     let found = block_containing.query_row([key_position(key)], |row| {
         let keys = row.get_ref(1)?.as_blob()?;
         Ok(find_in_batch(keys, key))
@@ -161,10 +159,7 @@ fn find_by_statement(
 }
 
 /// Removes a key; returns whether it was present.
-pub(super) fn remove_from_index(
-    sql: &mut PreparedStatements<'_>,
-    key: KeyDigest,
-) -> rusqlite::Result<bool> {
+pub(super) fn remove_from_index(sql: &mut PreparedStatements<'_>, key: KeyDigest) -> Result<bool> {
     let Some((first, before)) = read_block(sql, key)? else { return Ok(false) };
     let after = retain_keys(&before, |other, _| other != key);
     if after.len() == before.len() {
@@ -174,21 +169,14 @@ pub(super) fn remove_from_index(
     Ok(true)
 }
 
-fn read_block(
-    sql: &mut PreparedStatements<'_>,
-    key: KeyDigest,
-) -> rusqlite::Result<Option<(i64, Vec<u8>)>> {
+fn read_block(sql: &mut PreparedStatements<'_>, key: KeyDigest) -> Result<Option<(i64, Vec<u8>)>> {
     sql.get(BLOCK_CONTAINING)?
         .query_row([key_position(key)], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
 }
 
 /// Writes the remaining keys of a block, or deletes it if none remain.
-fn write_remaining(
-    sql: &mut PreparedStatements<'_>,
-    first: i64,
-    keys: &[u8],
-) -> rusqlite::Result<()> {
+fn write_remaining(sql: &mut PreparedStatements<'_>, first: i64, keys: &[u8]) -> Result<()> {
     if keys.is_empty() {
         sql.get(DELETE)?.execute([first])?;
     } else {
@@ -208,10 +196,7 @@ pub(super) struct KeyBlock {
 
 impl KeyBlock {
     /// The block that `key` belongs to.
-    pub(super) fn containing(
-        sql: &mut PreparedStatements<'_>,
-        key: KeyDigest,
-    ) -> rusqlite::Result<Self> {
+    pub(super) fn containing(sql: &mut PreparedStatements<'_>, key: KeyDigest) -> Result<Self> {
         let (first, keys) = match read_block(sql, key)? {
             Some((first, keys)) => (Some(first), keys),
             None => (None, Vec::new()),
@@ -234,7 +219,7 @@ impl KeyBlock {
         self,
         sql: &mut PreparedStatements<'_>,
         new: &[(KeyDigest, KeyEntry)],
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let merged = merge_into_batch(&self.keys, new);
         let mut parts = split_into_blocks(&merged);
         if let Some((_, keys)) = parts.next() {
@@ -286,11 +271,11 @@ pub(super) fn read_blocks(
     connection: &Connection,
     from: i64,
     blocks_max: usize,
-) -> rusqlite::Result<BlockSlice> {
-    let blocks: Vec<(i64, Vec<u8>)> = connection
-        .prepare_cached(BLOCKS_FROM)?
-        .query_map(params![from, blocks_max], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
+) -> Result<BlockSlice> {
+    let blocks: Vec<(i64, Vec<u8>)> =
+        connection.read_all(BLOCKS_FROM, params![from, blocks_max], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
     let is_full = blocks.len() == blocks_max;
     let next = blocks.last().filter(|_| is_full).and_then(|(last, _)| last.checked_add(1));
     Ok(BlockSlice { blocks, next })
@@ -304,7 +289,7 @@ pub(super) fn prune_blocks(
     from: i64,
     blocks_max: usize,
     now: Timestamp,
-) -> rusqlite::Result<(usize, Option<i64>)> {
+) -> Result<(usize, Option<i64>)> {
     let BlockSlice { blocks, next } = read_blocks(connection, from, blocks_max)?;
     let mut removed = 0;
     for (first, before) in blocks {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     lane::{BacklogDrain, LanePause, SavedLaneState},
@@ -11,7 +11,8 @@ use surehook_retry::circuit::CircuitState;
 use surehook_types::{ids::DestinationId, time::Timestamp};
 
 use super::{
-    row::{corrupt_value, id, optional_time, status, time},
+    prepared::CachedStatements,
+    row::{corrupt_value, id, optional_text, optional_time, status, time},
     writer::WriteTransaction,
 };
 
@@ -55,13 +56,11 @@ pub(super) fn save(
     tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
     state: &SavedLaneState,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     // The destination was just deleted.
     let Some(seq) = tx.row_numbers.destinations.get(&destination) else { return Ok(()) };
     if *state == SavedLaneState::default() {
-        tx.connection
-            .prepare_cached("DELETE FROM lane_states WHERE destination = ?1")?
-            .execute(params![seq])?;
+        tx.run("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
         return Ok(());
     }
     let (times, open_until) = match state.circuit {
@@ -70,7 +69,7 @@ pub(super) fn save(
         CircuitState::HalfOpen { times } | CircuitState::Ramp { times } => (times, None),
     };
     let paused = state.paused.as_ref();
-    tx.connection.prepare_cached(SAVE)?.execute(params![
+    tx.prepare_cached(SAVE)?.execute(params![
         seq,
         paused.map(|pause| pause.at.as_millis()),
         paused.and_then(|pause| pause.reason.as_deref()),
@@ -92,16 +91,11 @@ const LANES: &str = "
      WHERE t.deleted_at IS NULL";
 
 /// Implements `DeliveryStore::load_lanes`.
-pub(super) fn load_all(
-    connection: &Connection,
-) -> rusqlite::Result<BTreeMap<DestinationId, SavedLaneState>> {
-    connection
-        .prepare_cached(LANES)?
-        .query_map([], |row| Ok((id(row, 0)?, read_lane(row)?)))?
-        .collect()
+pub(super) fn load_all(connection: &Connection) -> Result<BTreeMap<DestinationId, SavedLaneState>> {
+    connection.read_all(LANES, [], |row| Ok((id(row, 0)?, read_lane(row)?)))
 }
 
-fn read_lane(row: &Row<'_>) -> rusqlite::Result<SavedLaneState> {
+fn read_lane(row: &Row<'_>) -> Result<SavedLaneState> {
     let (reason, automatic) = (row.get(2)?, row.get(3)?);
     let paused = optional_time(row, 1)?.map(|at| LanePause { at, reason, automatic });
     let (word, times): (String, u32) = (row.get(4)?, row.get(5)?);
@@ -112,8 +106,7 @@ fn read_lane(row: &Row<'_>) -> rusqlite::Result<SavedLaneState> {
         "ramp" => CircuitState::Ramp { times },
         unknown => return Err(corrupt_value(4, unknown)),
     };
-    let rate: Option<String> = row.get(8)?;
-    let rate = rate.map(|text| text.parse().map_err(|_| corrupt_value(8, &text))).transpose()?;
+    let rate = optional_text(row, 8, |rate| rate.parse().ok())?;
     let drain = rate.zip(optional_time(row, 9)?).map(|(rate, until)| BacklogDrain { rate, until });
     Ok(SavedLaneState { paused, circuit, cool_until: optional_time(row, 7)?, drain })
 }
@@ -126,11 +119,6 @@ const COUNT_HELD: &str = concat!(
 );
 
 /// Implements `AdminStore::count_held`.
-pub(super) fn count_held(
-    connection: &Connection,
-) -> rusqlite::Result<BTreeMap<DeliveryStatus, u64>> {
-    connection
-        .prepare_cached(COUNT_HELD)?
-        .query_map([], |row| Ok((status(row, 0)?, row.get(1)?)))?
-        .collect()
+pub(super) fn count_held(connection: &Connection) -> Result<BTreeMap<DeliveryStatus, u64>> {
+    connection.read_all(COUNT_HELD, [], |row| Ok((status(row, 0)?, row.get(1)?)))
 }

@@ -7,11 +7,13 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, Row, params_from_iter, types::Value};
+use rusqlite::{Connection, Result, Row, ToSql, params_from_iter};
 use surehook_core::{
     delivery::state::DeliveryStatus,
+    replay::StatusPattern,
     store::{DeliveryFilter, DeliveryRow, ListPage, PageRequest},
 };
+use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
     ids::{DeliveryId, EventId, Id, IdKind},
     time::Timestamp,
@@ -19,6 +21,7 @@ use surehook_types::{
 
 use super::{
     lanes::{displayed_status, is_holding},
+    prepared::CachedStatements,
     row::{self, DELIVERY_COLUMNS, blob, hex_json_list, id},
 };
 
@@ -58,104 +61,103 @@ impl IdRange {
 /// What a list selects from.
 #[derive(Clone, Copy)]
 pub(super) struct ListTable<'a> {
-    /// Begin with the id.
     pub(super) columns: &'a str,
     pub(super) from: &'a str,
     pub(super) order_by: &'a str,
 }
 
-/// A list query under construction.
+/// A list query under construction. In a condition, `{}` stands for its value.
 pub(super) struct SqlListQuery {
-    pub(super) range: IdRange,
     /// Conditions that an index serves.
-    narrow: String,
+    pub(super) index_conditions: Vec<String>,
     /// Conditions checked on each row.
-    row_filter: String,
-    pub(super) values: Vec<Value>,
+    pub(super) row_conditions: Vec<String>,
+    pub(super) values: Vec<Box<dyn ToSql>>,
     pub(super) scan_max: usize,
     /// The caller filters rows as well.
     pub(super) has_row_filter: bool,
 }
 
 impl SqlListQuery {
-    /// The rows after `page.after`, within a time span.
-    pub(super) fn for_page<K: IdKind>(
-        page: PageRequest<Id<K>>,
-        since: Option<Timestamp>,
-        until: Option<Timestamp>,
-        column: &str,
-    ) -> Self {
-        let range = IdRange::new(page.after, since, until);
-        let mut query = Self {
-            range,
-            narrow: "1".to_owned(),
-            row_filter: String::new(),
+    /// A query without conditions, which scans up to `scan_max` rows.
+    pub(super) fn new(scan_max: usize) -> Self {
+        Self {
+            index_conditions: Vec::new(),
+            row_conditions: Vec::new(),
             values: Vec::new(),
-            scan_max: SCAN_MAX,
+            scan_max,
             has_row_filter: false,
-        };
-        query.narrow(&format!("{column} < {{}}"), range.top.to_vec());
-        if since.is_some() {
-            query.narrow(&format!("{column} >= {{}}"), range.bottom.to_vec());
         }
+    }
+
+    /// The rows whose id, which is in `column`, is in a range.
+    pub(super) fn in_range(column: &str, range: IdRange) -> Self {
+        let mut query = Self::new(SCAN_MAX);
+        query.narrow(&format!("{column} < {{}}"), Some(range.top));
+        let bottom = Some(range.bottom).filter(|bottom| *bottom != IdRange::ALL.bottom);
+        query.narrow(&format!("{column} >= {{}}"), bottom);
         query
     }
 
-    pub(super) fn bind(&mut self, clause: &str, value: impl Into<Value>) -> String {
-        self.values.push(value.into());
-        clause.replace("{}", &format!("?{}", self.values.len()))
+    /// Binds the value of a condition, if there is one.
+    pub(super) fn bind(
+        &mut self,
+        condition: &str,
+        value: Option<impl ToSql + 'static>,
+    ) -> Option<String> {
+        self.values.push(Box::new(value?));
+        Some(condition.replace("{}", &format!("?{}", self.values.len())))
     }
 
-    pub(super) fn narrow(&mut self, clause: &str, value: impl Into<Value>) {
-        let clause = self.bind(clause, value);
-        self.narrow = format!("{} AND {clause}", self.narrow);
+    /// Adds a condition that an index serves, if it has a value.
+    pub(super) fn narrow(&mut self, condition: &str, value: Option<impl ToSql + 'static>) {
+        let condition = self.bind(condition, value);
+        self.index_conditions.extend(condition);
     }
 
-    pub(super) fn filter_rows(&mut self, clause: &str, value: impl Into<Value>) {
-        let clause = self.bind(clause, value);
-        self.filter_rows_bound(&clause);
+    /// Adds a condition that is checked on each row, if it has a value.
+    pub(super) fn filter_rows(&mut self, condition: &str, value: Option<impl ToSql + 'static>) {
+        let condition = self.bind(condition, value);
+        self.row_conditions.extend(condition);
     }
 
-    /// Adds a condition whose values are already bound.
-    pub(super) fn filter_rows_bound(&mut self, clause: &str) {
-        let and = if self.row_filter.is_empty() { "" } else { " AND " };
-        self.row_filter = format!("{}{and}{clause}", self.row_filter);
-    }
-
-    /// `columns` must begin with the id.
     pub(super) fn select(&self, columns: &str, from: &str) -> String {
-        let row_filter = if self.row_filter.is_empty() { "1" } else { &self.row_filter };
-        let narrow = &self.narrow;
-        format!("SELECT {columns}, coalesce({row_filter}, 0) AS matches FROM {from} WHERE {narrow}")
+        let all = |conditions: &[String]| match conditions {
+            [] => "1".to_owned(),
+            conditions => conditions.join(" AND "),
+        };
+        let (matches, within) = (all(&self.row_conditions), all(&self.index_conditions));
+        format!("SELECT {columns}, coalesce({matches}, 0) AS matches FROM {from} WHERE {within}")
     }
 
-    /// Runs the query. `read` returns `None` for a row that the caller filters out.
-    pub(super) fn run<R, K: IdKind>(
+    /// Runs the query for a page. `read` returns `None` for a row that the caller filters out.
+    pub(super) fn run<R, C: Copy>(
         mut self,
         connection: &Connection,
         table: ListTable<'_>,
-        page: PageRequest<Id<K>>,
-        read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<R>>,
-    ) -> rusqlite::Result<ListPage<R, Id<K>>> {
+        page_limit: usize,
+        read_cursor: impl Fn(&Row<'_>) -> Result<C>,
+        read: impl Fn(&Row<'_>) -> Result<Option<R>>,
+    ) -> Result<ListPage<R, C>> {
         // Without a row filter, the page size is the limit.
-        let returns_all = self.row_filter.is_empty() && !self.has_row_filter;
-        let scan_max = if returns_all { page.limit } else { self.scan_max };
-        let limit = self.bind("{}", i64::try_from(scan_max).unwrap_or(i64::MAX));
+        let returns_all = self.row_conditions.is_empty() && !self.has_row_filter;
+        let scan_max = if returns_all { page_limit } else { self.scan_max };
+        self.values.push(Box::new(i64::try_from(scan_max).unwrap_or(i64::MAX)));
         let select = self.select(table.columns, table.from);
-        let sql = format!("{select} ORDER BY {} DESC LIMIT {limit}", table.order_by);
+        let sql = format!("{select} ORDER BY {} LIMIT ?{}", table.order_by, self.values.len());
         let mut statement = connection.prepare_cached(&sql)?;
-        let mut found = statement.query(params_from_iter(self.values))?;
+        let mut found = statement.query(params_from_iter(&self.values))?;
         let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
-        while rows.len() < page.limit
+        while rows.len() < page_limit
             && let Some(row) = found.next()?
         {
             looks += 1;
-            last = Some(id(row, 0)?);
+            last = Some(read_cursor(row)?);
             if row.get("matches")? {
                 rows.extend(read(row)?);
             }
         }
-        let more = rows.len() == page.limit || looks == scan_max;
+        let more = rows.len() == page_limit || looks == scan_max;
         Ok(ListPage { rows, next: last.filter(|_| more), rows_scanned: looks, last })
     }
 }
@@ -168,11 +170,10 @@ const FROM_EVENTS: &str = "json_each(?1) j
 pub(super) fn list_for_events(
     connection: &Connection,
     events: &[EventId],
-) -> rusqlite::Result<Vec<DeliveryRow>> {
+) -> Result<Vec<DeliveryRow>> {
     let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(*event)).collect();
-    let sql = delivery_query();
-    let mut found = connection.prepare_cached(&sql)?;
-    found.query_map([hex_json_list(ids.iter().map(|id| &id[..]))], row::delivery)?.collect()
+    let ids = hex_json_list(ids.iter().map(|id| &id[..]));
+    connection.read_all(&delivery_query(), [ids], row::delivery)
 }
 
 pub(super) fn delivery_query() -> String {
@@ -185,54 +186,42 @@ pub(super) fn first_id_of_millisecond(mut id: [u8; 16]) -> [u8; 16] {
     id
 }
 
-pub(super) const SOURCE_SEQ: &str = "(SELECT seq FROM sources WHERE id = {})";
+// Conditions on events `e` and deliveries `d`.
+pub(super) const HAS_SOURCE: &str = "e.source = (SELECT seq FROM sources WHERE id = {})";
+pub(super) const IS_TO: &str = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
+pub(super) const IS_IN_GROUP: &str = "d.dead_group = (SELECT seq FROM dead_groups WHERE id = {})";
 
 /// Implements `AdminStore::list_deliveries`.
 pub(super) fn list_deliveries(
     connection: &Connection,
     filter: DeliveryFilter,
     page: PageRequest<DeliveryId>,
-) -> rusqlite::Result<ListPage<DeliveryRow, DeliveryId>> {
-    let mut query = SqlListQuery::for_page(page, filter.since, filter.until, "d.id");
-    if let Some(destination) = filter.destination {
-        let clause = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
-        query.narrow(clause, blob(destination).to_vec());
-    }
-    if let Some(group) = filter.group {
-        let clause = "d.dead_group = (SELECT seq FROM dead_groups WHERE id = {})";
-        query.narrow(clause, blob(group).to_vec());
-    }
-    if let Some(event) = filter.event {
-        query.narrow("d.event_id = {}", blob(event).to_vec());
-    }
+) -> Result<ListPage<DeliveryRow, DeliveryId>> {
+    let range = IdRange::new(page.after, filter.since, filter.until);
+    let mut query = SqlListQuery::in_range("d.id", range);
+    query.narrow(IS_TO, filter.destination.map(blob));
+    query.narrow(IS_IN_GROUP, filter.group.map(blob));
+    query.narrow("d.event_id = {}", filter.event.map(blob));
     let index = match (filter.group, filter.status) {
         // INDEXED BY: SQLite may choose a worse index.
         (Some(_), None | Some(DeliveryStatus::Dead)) => "INDEXED BY deliveries_by_group",
         (_, Some(status)) => narrow_by_status(&mut query, status, connection)?,
         (None, None) => "",
     };
-    if let Some(reason) = filter.reason {
-        query.filter_rows("d.reason = {}", reason.as_str().to_owned());
-    }
-    if let Some(source) = filter.source {
-        let of_event = "(SELECT e.source FROM events e WHERE e.id = d.event_id)";
-        query.filter_rows(&format!("{of_event} = {SOURCE_SEQ}"), blob(source).to_vec());
-    }
-    if let Some(kind) = filter.kind {
-        let of_event = "(SELECT e.kind FROM events e WHERE e.id = d.event_id)";
-        query.filter_rows(&format!("{of_event} = {{}}"), kind.as_str().to_owned());
-    }
-    if let Some(class) = filter.class {
-        query.filter_rows(LAST_HAS_CLASS, class.as_str().to_owned());
-    }
-    if let Some(code) = filter.code {
-        let (low, high) = code.range();
-        query.filter_rows(LAST_HAS_CODE_FROM, i64::from(low));
-        query.filter_rows(LAST_HAS_CODE_TO, i64::from(high));
-    }
-    let tables = format!("deliveries d {index} JOIN destinations t ON t.seq = d.destination");
-    let table = ListTable { columns: DELIVERY_COLUMNS, from: &tables, order_by: "d.id" };
-    query.run(connection, table, page, |found| row::delivery(found).map(Some))
+    let of_event = |condition: &str| {
+        format!("EXISTS (SELECT 1 FROM events e WHERE e.id = d.event_id AND {condition})")
+    };
+    query.filter_rows("d.reason = {}", filter.reason.map(DeadReason::as_str));
+    query.filter_rows(&of_event(HAS_SOURCE), filter.source.map(blob));
+    let kind = filter.kind.map(|kind| kind.as_str().to_owned());
+    query.filter_rows(&of_event("e.kind = {}"), kind);
+    query.filter_rows(LAST_HAS_CLASS, filter.class.map(FailureClass::as_str));
+    let code = filter.code.map(StatusPattern::range);
+    query.filter_rows(LAST_HAS_CODE_FROM, code.map(|(low, _)| low));
+    query.filter_rows(LAST_HAS_CODE_TO, code.map(|(_, high)| high));
+    let from = &format!("deliveries d {index} JOIN destinations t ON t.seq = d.destination");
+    let table = ListTable { columns: DELIVERY_COLUMNS, from, order_by: "d.id DESC" };
+    query.run(connection, table, page.limit, |row| id(row, 0), |row| row::delivery(row).map(Some))
 }
 
 // A condition on the last attempt of a delivery `d`.
@@ -272,13 +261,13 @@ fn narrow_by_status(
     query: &mut SqlListQuery,
     status: DeliveryStatus,
     connection: &Connection,
-) -> rusqlite::Result<&'static str> {
-    let word = status.as_str().to_owned();
+) -> Result<&'static str> {
+    let word = Some(status.as_str());
     let (index, probe, narrow) = match status {
         // The literal is needed: SQLite uses a partial index only for a condition with the same
         // literal.
         DeliveryStatus::Dead => {
-            query.narrow("d.state = 'dead' AND d.state = {}", word);
+            query.index_conditions.push("d.state = 'dead'".to_owned());
             return Ok("");
         }
         DeliveryStatus::Pending | DeliveryStatus::Scheduled => (
@@ -298,7 +287,7 @@ fn narrow_by_status(
         }
     };
     let sql = format!("SELECT count(*) FROM ({probe} LIMIT {SCAN_MAX})");
-    let waiting: usize = connection.prepare_cached(&sql)?.query_row([], |row| row.get(0))?;
+    let waiting: usize = connection.read_one(&sql, [], |row| row.get(0))?;
     if waiting == SCAN_MAX {
         query.filter_rows(HAS_DISPLAYED_STATUS, word);
         return Ok("");

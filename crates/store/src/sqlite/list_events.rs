@@ -10,13 +10,14 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
 };
 
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     event::HeaderBlock,
     replay::StatusPattern,
     store::{EventDeliveryFilter, EventFilter, EventRow, ListPage, PageRequest},
 };
+use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
     ids::{DestinationId, EventId, SourceId},
     redact,
@@ -31,9 +32,10 @@ use super::{
     key_index,
     lanes::displayed_status,
     list::{
-        HAS_DISPLAYED_STATUS, HELD, LAST_HAS_CLASS, LAST_HAS_CODE_FROM, LAST_HAS_CODE_TO,
-        ListTable, SCAN_MAX, SOURCE_SEQ, SqlListQuery,
+        HAS_DISPLAYED_STATUS, HAS_SOURCE, HELD, IS_TO, IdRange, LAST_HAS_CLASS, LAST_HAS_CODE_FROM,
+        LAST_HAS_CODE_TO, ListTable, SCAN_MAX, SqlListQuery,
     },
+    prepared::CachedStatements,
     recent_keys::{self, RecentKeyMap},
     row::{self, EVENT_COLUMNS, blob, hex_json_list, id},
     search_terms::{find_events_with_each_term, find_events_with_term},
@@ -45,7 +47,7 @@ const BODY_SCAN_MAX: usize = 500;
 const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
 
 const EVENT_TABLE: ListTable<'_> =
-    ListTable { columns: EVENT_COLUMNS, from: EVENTS, order_by: "e.id" };
+    ListTable { columns: EVENT_COLUMNS, from: EVENTS, order_by: "e.id DESC" };
 
 /// Implements `AdminStore::list_events`.
 pub(super) fn list_events(
@@ -53,18 +55,20 @@ pub(super) fn list_events(
     recent_keys: Option<&RecentKeyMap>,
     filter: &EventFilter,
     page: PageRequest<EventId>,
-) -> rusqlite::Result<ListPage<EventRow, EventId>> {
-    let query = build_query(filter, page);
+) -> Result<ListPage<EventRow, EventId>> {
+    let range = IdRange::new(page.after, filter.since, filter.until);
+    let query = build_query(filter, range);
     let read = |found: &Row<'_>| {
         let event = row::event(found)?;
         let matches = filter.matches(&event) && matches_body(connection, filter, &event)?;
         Ok(Some(event).filter(|_| matches))
     };
-    let mut listed = match find_candidates(connection, recent_keys, filter, &query)? {
-        Some(events) => run_on_candidates(query, connection, events, page, read)?,
-        None => query.run(connection, EVENT_TABLE, page, read)?,
+    let candidates = find_candidates(connection, recent_keys, filter, range, query.scan_max)?;
+    let mut listed = match candidates {
+        Some(events) => run_on_candidates(query, connection, events, page.limit, read)?,
+        None => query.run(connection, EVENT_TABLE, page.limit, |row| id(row, 0), read)?,
     };
-    count_deliveries(connection, &mut listed.rows)?;
+    count_deliveries(connection, std::slice::from_mut(&mut listed.rows))?;
     Ok(listed)
 }
 
@@ -73,47 +77,34 @@ pub(super) fn list_with_each(
     connection: &Connection,
     wanted: &[AttributeFilter],
     limit: usize,
-) -> rusqlite::Result<Vec<Vec<EventRow>>> {
-    let page = PageRequest { after: None, limit };
+) -> Result<Vec<Vec<EventRow>>> {
     let terms: Vec<SearchTerm> = wanted.iter().map(AttributeFilter::term).collect();
     let found = find_events_with_each_term(connection, &terms, SCAN_MAX)?;
-    let mut all = Vec::new();
-    let mut ends = Vec::new();
+    let mut lists = Vec::new();
     for (wanted, term) in wanted.iter().zip(terms) {
         let events = found.get(&term).cloned().unwrap_or_default();
         let read = |found: &Row<'_>| {
             Ok(Some(row::event(found)?).filter(|event| event.attributes.matches(wanted)))
         };
-        let query = build_query(&EventFilter::default(), page);
-        all.extend(run_on_candidates(query, connection, events, page, read)?.rows);
-        ends.push(all.len());
+        let query = build_query(&EventFilter::default(), IdRange::ALL);
+        lists.push(run_on_candidates(query, connection, events, limit, read)?.rows);
     }
-    count_deliveries(connection, &mut all)?;
-    let mut all = all.into_iter();
-    let mut begin = 0;
-    let split = ends.into_iter().map(|end| {
-        let many = end - std::mem::replace(&mut begin, end);
-        all.by_ref().take(many).collect()
-    });
-    Ok(split.collect())
+    count_deliveries(connection, &mut lists)?;
+    Ok(lists)
 }
 
-fn build_query(filter: &EventFilter, page: PageRequest<EventId>) -> SqlListQuery {
-    let mut query = SqlListQuery::for_page(page, filter.since, filter.until, "e.id");
-    if let Some(source) = filter.source {
-        query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
-    }
+fn build_query(filter: &EventFilter, range: IdRange) -> SqlListQuery {
+    let mut query = SqlListQuery::in_range("e.id", range);
+    query.narrow(HAS_SOURCE, filter.source.map(blob));
     filter_by_delivery(&mut query, filter.delivery_filter);
     // Masked text is not searched by SQL: the number of rows read would reveal it.
-    if let Some(text) = filter.search.as_ref().filter(|_| filter.masked_by.is_none()) {
-        query.scan_max = BODY_SCAN_MAX;
-        let clause = format!(
-            "(instr(coalesce(e.key, ''), {{}}) > 0 OR (e.body_bytes <= {BODY_BYTES_SEARCHED}
-              AND EXISTS (SELECT 1 FROM payloads p WHERE p.seq = e.payload
-                             AND instr(p.body, CAST({{}} AS BLOB)) > 0)))"
-        );
-        query.filter_rows(&clause, text.clone());
-    }
+    let text = filter.search.clone().filter(|_| filter.masked_by.is_none());
+    let has_text = format!(
+        "(instr(coalesce(e.key, ''), {{}}) > 0 OR (e.body_bytes <= {BODY_BYTES_SEARCHED}
+          AND EXISTS (SELECT 1 FROM payloads p WHERE p.seq = e.payload
+                         AND instr(p.body, CAST({{}} AS BLOB)) > 0)))"
+    );
+    query.filter_rows(&has_text, text);
     if !filter.body.is_empty() || filter.search.is_some() {
         query.scan_max = BODY_SCAN_MAX;
         query.has_row_filter = true;
@@ -124,55 +115,46 @@ fn build_query(filter: &EventFilter, page: PageRequest<EventId>) -> SqlListQuery
 /// All conditions must hold for the same delivery. Searched by event: SQLite does not know that a
 /// destination may have millions of deliveries.
 fn filter_by_delivery(query: &mut SqlListQuery, delivery: EventDeliveryFilter) {
-    let mut clauses = vec!["d.event_id = e.id".to_owned()];
-    let mut and = |clause: &str, value: Value| clauses.push(query.bind(clause, value));
-    if let Some(status) = delivery.status {
-        and(HAS_DISPLAYED_STATUS, status.as_str().to_owned().into());
-    }
-    if let Some(destination) = delivery.destination {
-        and(IS_TO, blob(destination).to_vec().into());
-    }
-    if let Some(reason) = delivery.reason {
-        and("d.reason = {}", reason.as_str().to_owned().into());
-    }
-    if let Some(class) = delivery.class {
-        and(LAST_HAS_CLASS, class.as_str().to_owned().into());
-    }
-    if let Some((low, high)) = delivery.code.map(StatusPattern::range) {
-        and(LAST_HAS_CODE_FROM, i64::from(low).into());
-        and(LAST_HAS_CODE_TO, i64::from(high).into());
-    }
-    if clauses.len() > 1 {
-        let all = clauses.join(" AND ");
-        query.filter_rows_bound(&format!(
-            "EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event WHERE {all})"
+    let code = delivery.code.map(StatusPattern::range);
+    let conditions = [
+        query.bind(HAS_DISPLAYED_STATUS, delivery.status.map(DeliveryStatus::as_str)),
+        query.bind(IS_TO, delivery.destination.map(blob)),
+        query.bind("d.reason = {}", delivery.reason.map(DeadReason::as_str)),
+        query.bind(LAST_HAS_CLASS, delivery.class.map(FailureClass::as_str)),
+        query.bind(LAST_HAS_CODE_FROM, code.map(|(low, _)| low)),
+        query.bind(LAST_HAS_CODE_TO, code.map(|(_, high)| high)),
+    ];
+    let conditions: Vec<String> = conditions.into_iter().flatten().collect();
+    if !conditions.is_empty() {
+        query.row_conditions.push(format!(
+            "EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event
+                      WHERE d.event_id = e.id AND {})",
+            conditions.join(" AND ")
         ));
     }
 }
 
-const IS_TO: &str = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
+const HAS_ID: &str = "e.id = {}";
 
 /// Runs a query on candidates. Each is looked up separately, and only as many as the page needs.
 fn run_on_candidates(
     mut query: SqlListQuery,
     connection: &Connection,
     events: Vec<EventId>,
-    page: PageRequest<EventId>,
-    read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<EventRow>>,
-) -> rusqlite::Result<ListPage<EventRow, EventId>> {
-    let scan_max = query.scan_max;
-    let by_id = query.bind("e.id = {}", Value::Null);
-    let sql = format!("{} AND {by_id}", query.select(EVENT_COLUMNS, EVENTS));
-    let mut lookup = connection.prepare_cached(&sql)?;
+    page_limit: usize,
+    read: impl Fn(&Row<'_>) -> Result<Option<EventRow>>,
+) -> Result<ListPage<EventRow, EventId>> {
+    query.narrow(HAS_ID, Some([0; 16]));
+    let mut lookup = connection.prepare_cached(&query.select(EVENT_COLUMNS, EVENTS))?;
     let mut events = events.into_iter();
     let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
-    while rows.len() < page.limit
+    while rows.len() < page_limit
         && let Some(event) = events.next()
     {
         looks += 1;
         last = Some(event);
         if let Some(value) = query.values.last_mut() {
-            *value = Value::Blob(blob(event).to_vec());
+            *value = Box::new(blob(event));
         }
         let found = lookup
             .query_row(params_from_iter(&query.values), |row| {
@@ -182,7 +164,7 @@ fn run_on_candidates(
             .flatten();
         rows.extend(found);
     }
-    let more = rows.len() == page.limit || looks == scan_max;
+    let more = rows.len() == page_limit || looks == query.scan_max;
     Ok(ListPage { rows, next: last.filter(|_| more), rows_scanned: looks, last })
 }
 
@@ -194,9 +176,9 @@ const COUNT_DELIVERIES: &str = concat!(
        GROUP BY 1, 2"
 );
 
-fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlite::Result<()> {
+fn count_deliveries(connection: &Connection, lists: &mut [Vec<EventRow>]) -> Result<()> {
     // An event can be listed more than once.
-    let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
+    let ids: BTreeSet<[u8; 16]> = lists.iter().flatten().map(|event| blob(event.id)).collect();
     let mut count = connection.prepare_cached(COUNT_DELIVERIES)?;
     let mut rows = count.query([hex_json_list(ids.iter().map(|id| &id[..]))])?;
     let mut counted: HashMap<EventId, BTreeMap<DeliveryStatus, u64>> = HashMap::new();
@@ -204,7 +186,7 @@ fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlit
         let of_event = counted.entry(id(row, 0)?).or_default();
         of_event.insert(row::status(row, 1)?, row.get(2)?);
     }
-    for event in events {
+    for event in lists.iter_mut().flatten() {
         event.deliveries = counted.get(&event.id).cloned().unwrap_or_default();
     }
     Ok(())
@@ -216,25 +198,23 @@ pub(super) fn find_candidates(
     connection: &Connection,
     recent_keys: Option<&RecentKeyMap>,
     filter: &EventFilter,
-    query: &SqlListQuery,
-) -> rusqlite::Result<Option<Vec<EventId>>> {
+    range: IdRange,
+    scan_max: usize,
+) -> Result<Option<Vec<EventId>>> {
     // A key is more selective than any term: at most one event per source has it.
     let found = if let Some(key) = &filter.key {
         find_by_key(connection, recent_keys, filter.source, key)?
     } else if let Some(term) = filter.term() {
-        let found = find_events_with_term(connection, term, query.range, query.scan_max)?;
-        return Ok(Some(found.into_iter().collect()));
+        return find_events_with_term(connection, term, range, scan_max).map(Some);
     } else {
         match find_by_deliveries(connection, filter.delivery_filter)? {
             Some(found) => found,
             None => return Ok(None),
         }
     };
-    let within = found.into_iter().rev().filter(|event| query.range.contains(blob(*event)));
-    Ok(Some(within.take(query.scan_max).collect()))
+    let within = found.into_iter().rev().filter(|event| range.contains(blob(*event)));
+    Ok(Some(within.take(scan_max).collect()))
 }
-
-const ALL_SOURCES: &str = "SELECT id FROM sources";
 
 /// The events that hold a key now: of one source, or of all.
 fn find_by_key(
@@ -242,15 +222,12 @@ fn find_by_key(
     recent_keys: Option<&RecentKeyMap>,
     source: Option<SourceId>,
     key: &str,
-) -> rusqlite::Result<BTreeSet<EventId>> {
+) -> Result<BTreeSet<EventId>> {
     // An invalid key belongs to no event.
     let Some(key) = DedupKey::new(key) else { return Ok(BTreeSet::new()) };
     let sources: Vec<SourceId> = match source {
         Some(source) => vec![source],
-        None => {
-            let mut all = connection.prepare_cached(ALL_SOURCES)?;
-            all.query_map([], |found| id(found, 0))?.collect::<rusqlite::Result<_>>()?
-        }
+        None => connection.read_all("SELECT id FROM sources", [], |row| id(row, 0))?,
     };
     let digests: Vec<_> = sources.iter().map(|source| KeyDigest::of(*source, &key)).collect();
     // Recent keys first: a key that is merged meanwhile is then found in the index.
@@ -269,7 +246,7 @@ fn find_recent_by_key(
     connection: &Connection,
     recent_keys: Option<&RecentKeyMap>,
     digests: &[KeyDigest],
-) -> rusqlite::Result<HashMap<KeyDigest, EventId>> {
+) -> Result<HashMap<KeyDigest, EventId>> {
     if let Some(recent_keys) = recent_keys {
         let entry = |digest: &KeyDigest| Some((*digest, recent_keys.find_event(*digest)?));
         return Ok(digests.iter().filter_map(entry).collect());
@@ -289,7 +266,7 @@ fn find_recent_by_key(
 struct DeliveryProbe {
     from: String,
     /// The destination, if it selects the deliveries.
-    value: Option<Vec<u8>>,
+    value: Option<[u8; 16]>,
 }
 
 impl DeliveryProbe {
@@ -315,7 +292,7 @@ impl DeliveryProbe {
     fn for_destination(destination: DestinationId) -> Self {
         let is_to = IS_TO.replace("{}", "?1");
         let from = format!("deliveries d INDEXED BY deliveries_by_destination WHERE {is_to}");
-        Self { from, value: Some(blob(destination).to_vec()) }
+        Self { from, value: Some(blob(destination)) }
     }
 
     fn select(&self) -> String {
@@ -327,14 +304,14 @@ impl DeliveryProbe {
         format!("SELECT 1 FROM {} LIMIT 1 OFFSET {SCAN_MAX}", self.from)
     }
 
-    fn find_if_few(&self, connection: &Connection) -> rusqlite::Result<Option<BTreeSet<EventId>>> {
+    fn find_if_few(&self, connection: &Connection) -> Result<Option<BTreeSet<EventId>>> {
         let mut probe = connection.prepare_cached(&self.too_many_query())?;
         if probe.exists(params_from_iter(&self.value))? {
             return Ok(None);
         }
-        let mut select = connection.prepare_cached(&self.select())?;
-        let found = select.query_map(params_from_iter(&self.value), |found| id(found, 0))?;
-        found.collect::<rusqlite::Result<_>>().map(Some)
+        connection
+            .read_all(&self.select(), params_from_iter(&self.value), |row| id(row, 0))
+            .map(Some)
     }
 }
 
@@ -342,7 +319,7 @@ impl DeliveryProbe {
 fn find_by_deliveries(
     connection: &Connection,
     delivery: EventDeliveryFilter,
-) -> rusqlite::Result<Option<BTreeSet<EventId>>> {
+) -> Result<Option<BTreeSet<EventId>>> {
     let probes = [
         delivery.status.and_then(DeliveryProbe::for_status),
         delivery.destination.map(DeliveryProbe::for_destination),
@@ -368,35 +345,31 @@ pub(super) fn matches_body(
     connection: &Connection,
     filter: &EventFilter,
     event: &EventRow,
-) -> rusqlite::Result<bool> {
+) -> Result<bool> {
     let text = filter.search.as_ref().filter(|_| filter.masked_by.is_some());
     let in_key = |text: &String| event.key.as_ref().is_some_and(|key| key.contains(text.as_str()));
     let text = text.filter(|text| !in_key(text));
     if filter.body.is_empty() && text.is_none() {
         return Ok(true);
     }
-    let found = connection
-        .prepare_cached(BODY)?
-        .query_row(params![blob(event.id), BODY_BYTES_SEARCHED], |row| {
-            let headers = HeaderBlock::from_bytes(row.get(0)?).to_map();
-            let stored = row.get_ref(1)?.as_blob()?;
-            let body = match &filter.masked_by {
-                None => Cow::Borrowed(stored),
-                Some(configuration) => {
-                    let names = configuration.secret_names(event.source);
-                    match redact::mask_body(&headers, stored, &names) {
-                        Ok(shown) => shown.body,
-                        // A body that is not displayed cannot be searched.
-                        Err(_) => return Ok(false),
-                    }
+    let found = connection.find_one(BODY, params![blob(event.id), BODY_BYTES_SEARCHED], |row| {
+        let headers = HeaderBlock::from_bytes(row.get(0)?).to_map();
+        let stored = row.get_ref(1)?.as_blob()?;
+        let body = match &filter.masked_by {
+            None => Cow::Borrowed(stored),
+            Some(configuration) => {
+                let names = configuration.secret_names(event.source);
+                match redact::mask_body(&headers, stored, &names) {
+                    Ok(shown) => shown.body,
+                    // A body that is not displayed cannot be searched.
+                    Err(_) => return Ok(false),
                 }
-            };
-            let has_text = text.is_none_or(|text| contains_text(&body, text));
-            let values = &filter.body;
-            Ok(has_text
-                && (values.is_empty() || BodyValueFilter::all_match(values, &headers, &body)))
-        })
-        .optional()?;
+            }
+        };
+        let has_text = text.is_none_or(|text| contains_text(&body, text));
+        let values = &filter.body;
+        Ok(has_text && (values.is_empty() || BodyValueFilter::all_match(values, &headers, &body)))
+    })?;
     Ok(found.unwrap_or(false))
 }
 
@@ -407,17 +380,9 @@ fn contains_text(body: &[u8], text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use surehook_retry::{DeadReason, FailureClass};
-    use surehook_types::{
-        ids::{DestinationId, SourceId},
-        time::Timestamp,
-    };
+    use surehook_types::time::Timestamp;
 
     use super::{super::schema::query_plan, *};
-
-    fn page() -> PageRequest<EventId> {
-        PageRequest { after: None, limit: 50 }
-    }
 
     fn everything() -> EventFilter {
         let at = Timestamp::from_millis(1);
@@ -442,7 +407,7 @@ mod tests {
             (everything(), "SEARCH e USING PRIMARY KEY (id<?)"),
             (of_source, "SEARCH e USING INDEX events_by_source (source=? AND id<?)"),
         ] {
-            let select = build_query(&filter, page()).select(EVENT_COLUMNS, EVENTS);
+            let select = build_query(&filter, IdRange::ALL).select(EVENT_COLUMNS, EVENTS);
             let steps = query_plan(&format!("{select} ORDER BY e.id DESC LIMIT 10"));
             assert!(steps.iter().any(|step| step == walk), "{walk}: {steps:?}");
             let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
@@ -456,9 +421,9 @@ mod tests {
 
     #[test]
     fn candidate_is_looked_up_by_its_id() {
-        let mut query = build_query(&everything(), page());
-        let by_id = query.bind("e.id = {}", Value::Null);
-        let steps = query_plan(&format!("{} AND {by_id}", query.select(EVENT_COLUMNS, EVENTS)));
+        let mut query = build_query(&everything(), IdRange::ALL);
+        query.narrow(HAS_ID, Some([0; 16]));
+        let steps = query_plan(&query.select(EVENT_COLUMNS, EVENTS));
         assert!(steps.iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"), "{steps:?}");
     }
 

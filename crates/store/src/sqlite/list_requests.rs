@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     refused::RefusedFilter,
     requests::{
@@ -23,7 +23,7 @@ use surehook_types::{
 };
 
 use super::{
-    list::{ListTable, SCAN_MAX, SOURCE_SEQ, SqlListQuery, first_id_of_millisecond},
+    list::{HAS_SOURCE, IdRange, ListTable, SCAN_MAX, SqlListQuery, first_id_of_millisecond},
     refused,
     row::{blob, id, time},
 };
@@ -71,7 +71,7 @@ pub(super) fn list_requests(
     connection: &Connection,
     filter: &RequestFilter,
     page: PageRequest<RequestCursor>,
-) -> rusqlite::Result<ListPage<ReceivedRequest, RequestCursor>> {
+) -> Result<ListPage<ReceivedRequest, RequestCursor>> {
     let mut cursor = page.after.unwrap_or_default();
     let limit = page.limit;
     let mut accepted = read_accepted(connection, filter, cursor.accepted, limit)?;
@@ -97,14 +97,11 @@ pub(super) fn list_requests(
     Ok(ListPage { rows, next, rows_scanned: looks, last: Some(cursor) })
 }
 
-const ACCEPTED_COLUMNS: &str =
-    "e.id, e.request_id, s.id, e.received_at, e.body_bytes, p.path, p.query,
-    p.remote";
-const ACCEPTED_TABLES: &str =
-    "events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload";
-
-const ACCEPTED_TABLE: ListTable<'_> =
-    ListTable { columns: ACCEPTED_COLUMNS, from: ACCEPTED_TABLES, order_by: "e.id" };
+const ACCEPTED_TABLE: ListTable<'_> = ListTable {
+    columns: "e.id, e.request_id, s.id, e.received_at, e.body_bytes, p.path, p.query, p.remote",
+    from: "events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload",
+    order_by: "e.id DESC",
+};
 
 const OF_MILLISECOND: &str = "SELECT id, request_id FROM events WHERE id BETWEEN ?1 AND ?2";
 
@@ -127,7 +124,7 @@ impl MillisecondRequests {
         connection: &Connection,
         event: EventId,
         request: RequestId,
-    ) -> rusqlite::Result<Option<u64>> {
+    ) -> Result<Option<u64>> {
         let first = first_id_of_millisecond(blob(event));
         if self.first != first || self.requests.is_empty() {
             *self = Self::read(connection, first)?;
@@ -136,7 +133,7 @@ impl MillisecondRequests {
         Ok(found.filter(|(_, newest)| *newest == blob(event)).map(|(events, _)| *events))
     }
 
-    fn read(connection: &Connection, first: [u8; 16]) -> rusqlite::Result<Self> {
+    fn read(connection: &Connection, first: [u8; 16]) -> Result<Self> {
         let mut last = first;
         last[6..].fill(0xff);
         let mut requests = HashMap::new();
@@ -157,7 +154,7 @@ fn read_accepted(
     filter: &RequestFilter,
     position: ListPosition<EventId>,
     limit: usize,
-) -> rusqlite::Result<MergeInput<EventId>> {
+) -> Result<MergeInput<EventId>> {
     let is_unknown_source = matches!(filter.source, Some((_, None)));
     if position == ListPosition::End
         || !filter.includes(RequestOutcome::Accepted)
@@ -165,10 +162,10 @@ fn read_accepted(
     {
         return Ok(MergeInput::empty());
     }
-    let page = PageRequest { after: position.after(), limit };
-    let query = build_accepted_query(filter, page);
+    let range = IdRange::new(position.after(), filter.since, filter.until);
+    let query = build_accepted_query(filter, range);
     let millisecond = RefCell::new(MillisecondRequests::default());
-    let found = query.run(connection, ACCEPTED_TABLE, page, |row| {
+    let read = |row: &Row<'_>| {
         let event: EventId = id(row, 0)?;
         let request: RequestId = id(row, 1)?;
         let represented =
@@ -185,22 +182,21 @@ fn read_accepted(
             query: row.get(6)?,
             remote: row.get(7)?,
         }))
-    })?;
-    let last_read = found.next.map(|event| (event, event.at()));
+    };
+    let found = query.run(connection, ACCEPTED_TABLE, limit, |row| id(row, 0), read)?;
+    let last_read = found.next.map(|event: EventId| (event, event.at()));
     let rows =
         found.rows.into_iter().map(|row| (row.event, ReceivedRequest::Accepted(row))).collect();
     Ok(MergeInput { rows, last_read, looks: found.rows_scanned })
 }
 
-fn build_accepted_query(filter: &RequestFilter, page: PageRequest<EventId>) -> SqlListQuery {
-    let mut query = SqlListQuery::for_page(page, filter.since, filter.until, "e.id");
+fn build_accepted_query(filter: &RequestFilter, range: IdRange) -> SqlListQuery {
+    let mut query = SqlListQuery::in_range("e.id", range);
     query.has_row_filter = true;
-    if let Some((_, Some(source))) = filter.source {
-        query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
-    }
-    if let Some(other) = filter.exclude_source {
-        query.filter_rows(&format!("e.source IS NOT {SOURCE_SEQ}"), blob(other).to_vec());
-    }
+    let source = filter.source.as_ref().and_then(|(_, source)| *source);
+    query.narrow(HAS_SOURCE, source.map(blob));
+    let has_other_source = "e.source IS NOT (SELECT seq FROM sources WHERE id = {})";
+    query.filter_rows(has_other_source, filter.exclude_source.map(blob));
     query
 }
 
@@ -216,7 +212,7 @@ fn read_duplicates(
     filter: &RequestFilter,
     position: ListPosition<i64>,
     limit: usize,
-) -> rusqlite::Result<MergeInput<i64>> {
+) -> Result<MergeInput<i64>> {
     if position == ListPosition::End || !filter.includes(RequestOutcome::Duplicate) {
         return Ok(MergeInput::empty());
     }
@@ -244,7 +240,7 @@ fn read_duplicates(
     Ok(part)
 }
 
-fn read_duplicate(row: &Row<'_>) -> rusqlite::Result<DuplicateRequest> {
+fn read_duplicate(row: &Row<'_>) -> Result<DuplicateRequest> {
     Ok(DuplicateRequest {
         number: row.get(0)?,
         event: id(row, 1)?,
@@ -268,7 +264,7 @@ fn read_refused(
     filter: &RequestFilter,
     position: ListPosition<RequestId>,
     limit: usize,
-) -> rusqlite::Result<MergeInput<RequestId>> {
+) -> Result<MergeInput<RequestId>> {
     if position == ListPosition::End || !filter.includes(RequestOutcome::Refused) {
         return Ok(MergeInput::empty());
     }
@@ -292,7 +288,7 @@ mod tests {
 
     #[test]
     fn each_list_is_read_in_its_own_order_without_sorting() {
-        let page = PageRequest { after: None, limit: 50 };
+        let ListTable { columns, from, order_by } = ACCEPTED_TABLE;
         let at = Timestamp::from_millis(1);
         let of_one = RequestFilter {
             source: Some(("shop".to_owned(), Some(SourceId::new(at, 1)))),
@@ -303,9 +299,8 @@ mod tests {
             (RequestFilter::default(), "SEARCH e USING PRIMARY KEY (id<?)"),
             (of_one, "SEARCH e USING INDEX events_by_source (source=? AND id<?)"),
         ] {
-            let select =
-                build_accepted_query(&filter, page).select(ACCEPTED_COLUMNS, ACCEPTED_TABLES);
-            let steps = query_plan(&format!("{select} ORDER BY e.id DESC LIMIT 10"));
+            let select = build_accepted_query(&filter, IdRange::ALL).select(columns, from);
+            let steps = query_plan(&format!("{select} ORDER BY {order_by} LIMIT 10"));
             assert!(steps.iter().any(|step| step == walk), "{walk}: {steps:?}");
             assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
         }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_messaging::{
     media::{StoredMedia, USE_RECORD_INTERVAL, unused_cutoff},
     message::MediaKind,
@@ -17,9 +17,9 @@ use surehook_types::{
 
 use super::{
     SqliteStore,
-    row::{blob, corrupt_value, id, time},
+    prepared::CachedStatements,
+    row::{blob, id, text, time},
     sent_messages,
-    writer::WriteTransaction,
 };
 
 const REMOVED_PER_SLICE: usize = 200;
@@ -31,7 +31,7 @@ impl MessageStore for SqliteStore {
     }
 
     async fn find_media(&self, id: MediaId) -> Result<Option<StoredMedia>, StoreError> {
-        self.readers.read(move |connection| find(connection, id)).await
+        self.readers.read(move |db| find(db, id)).await
     }
 
     async fn use_media(
@@ -39,10 +39,8 @@ impl MessageStore for SqliteStore {
         id: MediaId,
         now: Timestamp,
     ) -> Result<Option<StoredMedia>, StoreError> {
-        let look = move |connection: &Connection| {
-            Ok((find(connection, id)?, is_recorded(connection, id, now)?))
-        };
-        let (upload, is_recorded) = self.readers.read(look).await?;
+        let (upload, is_recorded) =
+            self.readers.read(move |db| Ok((find(db, id)?, is_recorded(db, id, now)?))).await?;
         if is_recorded || upload.is_none() {
             return Ok(upload);
         }
@@ -52,16 +50,14 @@ impl MessageStore for SqliteStore {
     }
 
     async fn count_sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {
-        self.readers
-            .read(move |connection| sent_messages::count_sent_on(connection, destination, day))
-            .await
+        self.readers.read(move |db| sent_messages::count_sent_on(db, destination, day)).await
     }
 
     async fn count_sent_by_day(
         &self,
         days: RangeInclusive<i32>,
     ) -> Result<Vec<DailySendCount>, StoreError> {
-        self.readers.read(move |connection| sent_messages::list_by_day(connection, &days)).await
+        self.readers.read(move |db| sent_messages::list_by_day(db, &days)).await
     }
 }
 
@@ -71,8 +67,8 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
     ON CONFLICT (id) DO NOTHING";
 
-fn insert(tx: &mut WriteTransaction<'_, '_>, upload: &StoredMedia) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(INSERT)?.execute(params![
+fn insert(connection: &Connection, upload: &StoredMedia) -> Result<()> {
+    connection.prepare_cached(INSERT)?.execute(params![
         blob(upload.id),
         upload.bucket,
         upload.key,
@@ -86,24 +82,18 @@ fn insert(tx: &mut WriteTransaction<'_, '_>, upload: &StoredMedia) -> rusqlite::
 }
 
 /// Whether a use was recorded so recently that one at `now` needs no write.
-fn is_recorded(connection: &Connection, media: MediaId, now: Timestamp) -> rusqlite::Result<bool> {
+fn is_recorded(connection: &Connection, media: MediaId, now: Timestamp) -> Result<bool> {
     let since = (now - USE_RECORD_INTERVAL).as_millis();
-    connection
-        .prepare_cached("SELECT 1 FROM media WHERE id = ?1 AND used_at > ?2")?
-        .exists(params![blob(media), since])
+    let sql = "SELECT 1 FROM media WHERE id = ?1 AND used_at > ?2";
+    connection.prepare_cached(sql)?.exists(params![blob(media), since])
 }
 
 // max(): the clock may have gone back.
 const RECORD_USE: &str = "UPDATE media SET used_at = max(used_at, ?2) WHERE id = ?1";
 
 /// Returns whether the file exists.
-fn record_use(
-    tx: &mut WriteTransaction<'_, '_>,
-    media: MediaId,
-    now: Timestamp,
-) -> rusqlite::Result<bool> {
-    let mut note = tx.connection.prepare_cached(RECORD_USE)?;
-    Ok(note.execute(params![blob(media), now.as_millis()])? == 1)
+fn record_use(connection: &Connection, media: MediaId, now: Timestamp) -> Result<bool> {
+    Ok(connection.run(RECORD_USE, params![blob(media), now.as_millis()])? == 1)
 }
 
 const OLDEST_EVENT: &str = "SELECT id FROM events ORDER BY id LIMIT 1";
@@ -113,29 +103,26 @@ const REMOVE_UNUSED: &str = "
         (SELECT id FROM media WHERE used_at < ?1 ORDER BY used_at LIMIT ?2)";
 
 /// Removes a slice of the files that are no longer needed; returns whether there are more.
-pub(super) fn prune(tx: &WriteTransaction<'_, '_>, now: Timestamp) -> rusqlite::Result<bool> {
-    let oldest: Option<EventId> =
-        tx.connection.prepare_cached(OLDEST_EVENT)?.query_row([], |row| id(row, 0)).optional()?;
+pub(super) fn prune(connection: &Connection, now: Timestamp) -> Result<bool> {
+    let oldest: Option<EventId> = connection.find_one(OLDEST_EVENT, [], |row| id(row, 0))?;
     let since = unused_cutoff(now, oldest.map(|event| event.at()));
-    let mut remove = tx.connection.prepare_cached(REMOVE_UNUSED)?;
-    let removed = remove.execute(params![since.as_millis(), REMOVED_PER_SLICE])?;
+    let removed = connection.run(REMOVE_UNUSED, params![since.as_millis(), REMOVED_PER_SLICE])?;
     Ok(removed == REMOVED_PER_SLICE)
 }
 
 const FIND: &str = "
     SELECT id, bucket, key, kind, mime_type, size, filename, created_at FROM media WHERE id = ?1";
 
-fn find(connection: &Connection, media: MediaId) -> rusqlite::Result<Option<StoredMedia>> {
-    connection.prepare_cached(FIND)?.query_row(params![blob(media)], read_upload).optional()
+fn find(connection: &Connection, media: MediaId) -> Result<Option<StoredMedia>> {
+    connection.find_one(FIND, params![blob(media)], read_upload)
 }
 
-fn read_upload(row: &Row<'_>) -> rusqlite::Result<StoredMedia> {
-    let kind: String = row.get(3)?;
+fn read_upload(row: &Row<'_>) -> Result<StoredMedia> {
     Ok(StoredMedia {
         id: id(row, 0)?,
         bucket: row.get(1)?,
         key: row.get(2)?,
-        kind: MediaKind::parse(&kind).ok_or_else(|| corrupt_value(3, &kind))?,
+        kind: text(row, 3, MediaKind::parse)?,
         mime_type: row.get(4)?,
         size: row.get(5)?,
         filename: row.get(6)?,

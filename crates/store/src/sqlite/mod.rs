@@ -56,7 +56,7 @@ mod writer;
 
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -138,75 +138,49 @@ impl SqliteOptions {
 }
 
 /// Why a store could not be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    Folder(PathBuf, std::io::Error),
+    #[error(
+        "the data folder {} cannot be used: {error}; choose another one with --data",
+        .0.display(), error = .1
+    )]
+    Folder(PathBuf, #[source] std::io::Error),
     /// Another process has the folder open.
+    #[error(
+        "another surehook process uses the data folder {}; stop it or choose another folder with --data",
+        .0.display()
+    )]
     Locked(PathBuf),
     /// The file was written by a newer version.
-    Newer {
-        found: i64,
-        known: i64,
-    },
+    #[error(
+        "the data was written by a newer version (schema {found}, this version supports {known}); use the newer version"
+    )]
+    Newer { found: i64, known: i64 },
     /// The file was written by an older version and is opened read-only, so it cannot be migrated.
-    Older {
-        found: i64,
-        known: i64,
-    },
+    #[error(
+        "the data was written by an older version (schema {found}, this version needs {known}); start `surehook serve` once to migrate it"
+    )]
+    Older { found: i64, known: i64 },
     /// The file belongs to another program.
+    #[error("{} is not a surehook database", .0.display())]
     Foreign(PathBuf),
+    #[error("there is no database at {}", .0.display())]
     Missing(PathBuf),
     /// A restore into the folder was interrupted.
+    #[error("a restore into {} was interrupted; run `surehook restore` again", .0.display())]
     RestoreInterrupted(PathBuf),
     /// The file system does not support a write-ahead log.
+    #[error(
+        "the file system of {} does not support a write-ahead log; use a local disk",
+        .0.display()
+    )]
     WalUnsupported(PathBuf),
     /// The linked `SQLite` has a known bug that corrupts data.
+    #[error("SQLite {0} has a known bug; 3.51.3 or newer is required")]
     OldSqlite(&'static str),
-    Sqlite(rusqlite::Error),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Folder(path, error) => write!(
-                f,
-                "the data folder {} cannot be used: {error}; choose another one with --data",
-                path.display()
-            ),
-            Self::Locked(path) => write!(
-                f,
-                "another surehook process uses the data folder {}; stop it or choose another folder with --data",
-                path.display()
-            ),
-            Self::Newer { found, known } => write!(
-                f,
-                "the data was written by a newer version (schema {found}, this version supports {known}); use the newer version"
-            ),
-            Self::Older { found, known } => write!(
-                f,
-                "the data was written by an older version (schema {found}, this version needs {known}); start `surehook serve` once to migrate it"
-            ),
-            Self::Foreign(path) => {
-                write!(f, "{} is not a surehook database", path.display())
-            }
-            Self::Missing(path) => write!(f, "there is no database at {}", path.display()),
-            Self::RestoreInterrupted(path) => write!(
-                f,
-                "a restore into {} was interrupted; run `surehook restore` again",
-                path.display()
-            ),
-            Self::WalUnsupported(path) => write!(
-                f,
-                "the file system of {} does not support a write-ahead log; use a local disk",
-                path.display()
-            ),
-            Self::OldSqlite(version) => {
-                write!(f, "SQLite {version} has a known bug; 3.51.3 or newer is required")
-            }
-            Self::Sqlite(error) => write!(f, "the database cannot be opened: {error}"),
-        }
-    }
+    #[error("the database cannot be opened: {0}")]
+    Sqlite(#[from] rusqlite::Error),
 }
 
 impl OpenError {
@@ -215,29 +189,6 @@ impl OpenError {
         let number = |version: usize| i64::try_from(version).unwrap_or(i64::MAX);
         let (found, known) = (number(found), number(known));
         if found > known { Self::Newer { found, known } } else { Self::Older { found, known } }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Folder(_, error) => Some(error),
-            Self::Sqlite(error) => Some(error),
-            Self::Locked(_)
-            | Self::Newer { .. }
-            | Self::Older { .. }
-            | Self::Foreign(_)
-            | Self::Missing(_)
-            | Self::RestoreInterrupted(_)
-            | Self::WalUnsupported(_)
-            | Self::OldSqlite(_) => None,
-        }
-    }
-}
-
-impl From<rusqlite::Error> for OpenError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
     }
 }
 
@@ -325,7 +276,9 @@ impl DeliveryStore for SqliteStore {
         lease: Lease,
         limit: usize,
     ) -> Result<ClaimBatch, StoreError> {
-        self.writer.write(move |tx| claims::claim_due(tx, destination, now, lease, limit)).await
+        self.writer
+            .write(move |tx| claims::claim(tx, claims::DUE, destination, now, lease, limit))
+            .await
     }
 
     async fn claim_next(
@@ -334,14 +287,15 @@ impl DeliveryStore for SqliteStore {
         now: Timestamp,
         lease: Lease,
     ) -> Result<ClaimBatch, StoreError> {
-        self.writer.write(move |tx| claims::claim_next(tx, destination, now, lease)).await
+        let (next, limit) = (claims::NEXT, claims::NEXT_SCAN_MAX);
+        self.writer.write(move |tx| claims::claim(tx, next, destination, now, lease, limit)).await
     }
 
     async fn find_next_due(
         &self,
         destination: DestinationId,
     ) -> Result<Option<Timestamp>, StoreError> {
-        self.readers.read(move |connection| claims::next_due(connection, destination)).await
+        self.readers.read(move |db| claims::next_due(db, destination)).await
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError> {
@@ -401,7 +355,7 @@ impl QuarantineStore for SqliteStore {
         source: Option<SourceId>,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<QuarantinedRequest>, StoreError> {
-        self.readers.read(move |connection| quarantine::list(connection, source, page)).await
+        self.readers.read(move |db| quarantine::list(db, source, page)).await
     }
 
     async fn list_quarantined_ids(
@@ -409,16 +363,14 @@ impl QuarantineStore for SqliteStore {
         source: SourceId,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<RequestId>, StoreError> {
-        self.readers
-            .read(move |connection| quarantine::list_oldest_first(connection, source, page))
-            .await
+        self.readers.read(move |db| quarantine::list_oldest_first(db, source, page)).await
     }
 
     async fn find_quarantined(
         &self,
         id: RequestId,
     ) -> Result<Option<QuarantinedRequest>, StoreError> {
-        self.readers.read(move |connection| quarantine::find(connection, id)).await
+        self.readers.read(move |db| quarantine::find(db, id)).await
     }
 
     async fn discard_quarantined(&self, id: RequestId) -> Result<bool, StoreError> {
@@ -443,9 +395,7 @@ impl AdminStore for SqliteStore {
     ) -> Result<ListPage<EventRow, EventId>, StoreError> {
         let recent_keys = self.cache.recent_keys();
         self.readers
-            .read(move |connection| {
-                list_events::list_events(connection, recent_keys.as_ref(), &filter, page)
-            })
+            .read(move |db| list_events::list_events(db, recent_keys.as_ref(), &filter, page))
             .await
     }
 
@@ -454,28 +404,26 @@ impl AdminStore for SqliteStore {
         wanted: Vec<AttributeFilter>,
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError> {
-        self.readers
-            .read(move |connection| list_events::list_with_each(connection, &wanted, limit))
-            .await
+        self.readers.read(move |db| list_events::list_with_each(db, &wanted, limit)).await
     }
 
     async fn find_event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
-        self.readers.read(move |connection| read::find_event(connection, id)).await
+        self.readers.read(move |db| read::find_event(db, id)).await
     }
 
     async fn find_event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
-        self.readers.read(move |connection| read::find_event_row(connection, id)).await
+        self.readers.read(move |db| read::find_event_row(db, id)).await
     }
 
     async fn find_duplicate(
         &self,
         duplicate: DuplicateId,
     ) -> Result<Option<DuplicateDetail>, StoreError> {
-        self.readers.read(move |connection| duplicates::find(connection, duplicate)).await
+        self.readers.read(move |db| duplicates::find(db, duplicate)).await
     }
 
     async fn find_body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {
-        self.readers.read(move |connection| read::find_payload(connection, id)).await
+        self.readers.read(move |db| read::find_payload(db, id)).await
     }
 
     async fn list_dead_letter_groups(
@@ -483,9 +431,7 @@ impl AdminStore for SqliteStore {
         filter: DeadLetterGroupFilter,
         page: PageRequest<DeadLetterGroupCursor>,
     ) -> Result<ListPage<DeadLetterGroup, DeadLetterGroupCursor>, StoreError> {
-        self.readers
-            .read(move |connection| dead_letter_groups::list(connection, filter, page))
-            .await
+        self.readers.read(move |db| dead_letter_groups::list(db, filter, page)).await
     }
 
     async fn list_deliveries(
@@ -493,26 +439,26 @@ impl AdminStore for SqliteStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Result<ListPage<DeliveryRow, DeliveryId>, StoreError> {
-        self.readers.read(move |connection| list::list_deliveries(connection, filter, page)).await
+        self.readers.read(move |db| list::list_deliveries(db, filter, page)).await
     }
 
     async fn list_deliveries_of(
         &self,
         events: Vec<EventId>,
     ) -> Result<Vec<DeliveryRow>, StoreError> {
-        self.readers.read(move |connection| list::list_for_events(connection, &events)).await
+        self.readers.read(move |db| list::list_for_events(db, &events)).await
     }
 
     async fn find_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {
-        self.readers.read(move |connection| read::find_delivery(connection, id)).await
+        self.readers.read(move |db| read::find_delivery(db, id)).await
     }
 
     async fn find_delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError> {
-        self.readers.read(move |connection| delivery_bodies::find_body(connection, id)).await
+        self.readers.read(move |db| delivery_bodies::find_body(db, id)).await
     }
 
     async fn record_decision(&self, decision: EventDecision) -> Result<(), StoreError> {
-        self.writer.write(move |tx| decisions::insert(tx.connection, &decision)).await
+        self.writer.write(move |tx| decisions::insert(tx, &decision)).await
     }
 
     async fn store_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError> {
@@ -524,7 +470,7 @@ impl AdminStore for SqliteStore {
         filter: RefusedFilter,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<RefusedRequest>, StoreError> {
-        self.readers.read(move |connection| refused::list(connection, &filter, page)).await
+        self.readers.read(move |db| refused::list(db, &filter, page)).await
     }
 
     async fn list_requests(
@@ -532,13 +478,11 @@ impl AdminStore for SqliteStore {
         filter: RequestFilter,
         page: PageRequest<RequestCursor>,
     ) -> Result<ListPage<ReceivedRequest, RequestCursor>, StoreError> {
-        self.readers
-            .read(move |connection| list_requests::list_requests(connection, &filter, page))
-            .await
+        self.readers.read(move |db| list_requests::list_requests(db, &filter, page)).await
     }
 
     async fn find_refused(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError> {
-        self.readers.read(move |connection| refused::find(connection, id)).await
+        self.readers.read(move |db| refused::find(db, id)).await
     }
 
     async fn replay(
@@ -570,7 +514,7 @@ impl AdminStore for SqliteStore {
         &self,
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError> {
-        self.readers.read(move |connection| read::find_oldest_due(connection, now)).await
+        self.readers.read(move |db| read::find_oldest_due(db, now)).await
     }
 
     fn health(&self) -> StoreHealth {
@@ -607,14 +551,14 @@ impl AdminStore for SqliteStore {
     }
 
     async fn roll_up(&self) -> Result<bool, StoreError> {
-        self.writer.write(rollups::roll_up).await
+        self.writer.write(|tx| rollups::roll_up(tx)).await
     }
 
     async fn list_rollups(
         &self,
         query: RollupQuery,
     ) -> Result<Vec<(Timestamp, RollupCounts)>, StoreError> {
-        self.readers.read(move |connection| rollups::query_buckets(connection, query)).await
+        self.readers.read(move |db| rollups::query_buckets(db, query)).await
     }
 
     async fn add_token(&self, token: ApiToken) -> Result<bool, StoreError> {

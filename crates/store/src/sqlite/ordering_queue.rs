@@ -4,20 +4,18 @@
 //! lowest number is first; the others are `held`. Whatever ends the first one makes the next one
 //! due in the same transaction, so that no held delivery is ever without one before it.
 
-use rusqlite::{OptionalExtension, params};
-use serde_json::Value;
+use rusqlite::{OptionalExtension, Result, Row, params};
 use surehook_core::{
-    decision::{EventDecision, EventDecisionKind},
-    delivery::state::DeliveryStatus,
-    store::CancelResult,
+    decision::EventDecisionKind, delivery::state::DeliveryStatus, store::CancelResult,
 };
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId},
+    ids::{DeliveryId, DestinationId},
     time::Timestamp,
 };
 
 use super::{
     awaited_statuses, decisions,
+    prepared::CachedStatements,
     row::{blob, id, status},
     writer::WriteTransaction,
 };
@@ -42,7 +40,7 @@ pub(super) fn append(
     tx: &mut WriteTransaction<'_, '_>,
     destination: i64,
     key: &str,
-) -> rusqlite::Result<QueuePosition> {
+) -> Result<QueuePosition> {
     let seq = tx.sql.get(NEXT_SEQ)?.query_row([], |row| row.get(0))?;
     let has_unfinished: bool =
         tx.sql.get(HAS_UNFINISHED)?.query_row(params![destination, key], |row| row.get(0))?;
@@ -65,7 +63,7 @@ pub(super) fn release_next(
     tx: &mut WriteTransaction<'_, '_>,
     ended: DeliveryId,
     now: Timestamp,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let queue: Option<(i64, String)> = tx
         .sql
         .get(QUEUE_OF)?
@@ -73,7 +71,7 @@ pub(super) fn release_next(
         .optional()?;
     let Some((destination, key)) = queue else { return Ok(()) };
     let released = tx.sql.get(RELEASE_NEXT)?.execute(params![destination, key, now.as_millis()])?;
-    tx.counts.count_moves(Some(DeliveryStatus::Held), Some(DeliveryStatus::Pending), released);
+    tx.counts.count_moves(DeliveryStatus::Held, DeliveryStatus::Pending, released);
     Ok(())
 }
 
@@ -88,10 +86,9 @@ pub(super) fn release_all(
     tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
     now: Timestamp,
-) -> rusqlite::Result<()> {
-    let values = params![blob(destination), now.as_millis()];
-    let released = tx.connection.prepare_cached(RELEASE_ALL)?.execute(values)?;
-    tx.counts.count_moves(Some(DeliveryStatus::Held), Some(DeliveryStatus::Pending), released);
+) -> Result<()> {
+    let released = tx.run(RELEASE_ALL, params![blob(destination), now.as_millis()])?;
+    tx.counts.count_moves(DeliveryStatus::Held, DeliveryStatus::Pending, released);
     Ok(())
 }
 
@@ -108,12 +105,9 @@ pub(super) fn cancel(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
     now: Timestamp,
-) -> rusqlite::Result<CancelResult> {
-    let found: Option<(DeliveryStatus, DestinationId, EventId)> = tx
-        .connection
-        .prepare_cached(FIND)?
-        .query_row(params![blob(delivery)], |row| Ok((status(row, 0)?, id(row, 1)?, id(row, 2)?)))
-        .optional()?;
+) -> Result<CancelResult> {
+    let read = |row: &Row<'_>| Ok((status(row, 0)?, id(row, 1)?, id(row, 2)?));
+    let found = tx.find_one(FIND, params![blob(delivery)], read)?;
     let Some((from, destination, event)) = found else { return Ok(CancelResult::NotFound) };
     match from {
         DeliveryStatus::Pending | DeliveryStatus::Scheduled | DeliveryStatus::Held => {}
@@ -123,17 +117,10 @@ pub(super) fn cancel(
         | DeliveryStatus::Cancelled
         | DeliveryStatus::Replayed => return Ok(CancelResult::NotCancellable(from)),
     }
-    tx.connection.prepare_cached(CANCEL)?.execute(params![blob(delivery), now.as_millis()])?;
+    tx.run(CANCEL, params![blob(delivery), now.as_millis()])?;
     awaited_statuses::remove(tx, delivery)?;
     tx.counts.count_move(Some(from), Some(DeliveryStatus::Cancelled));
-    let decision = EventDecision {
-        event,
-        delivery: Some(delivery),
-        at: now,
-        kind: EventDecisionKind::Cancelled,
-        detail: Value::Null,
-    };
-    decisions::insert(tx.connection, &decision)?;
+    decisions::insert_for_delivery(tx, event, delivery, EventDecisionKind::Cancelled, now)?;
     release_next(tx, delivery, now)?;
     Ok(CancelResult::Done { destination })
 }

@@ -15,24 +15,23 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     quarantine::QUARANTINE_RETENTION,
     retention::{EventStanding, ExpiredParts, RetentionPolicy, RetentionSpec},
+    rollup::BucketWidth,
     store::PruneReport,
 };
-use surehook_retry::DeadReason;
-use surehook_types::{
-    ids::{DeliveryId, EventId},
-    time::Timestamp,
-};
+use surehook_types::{ids::EventId, time::Timestamp};
 use surehook_webhooks::attribute::{Attributes, EventKind};
 
 use super::{
-    dead_letter_groups, key_index, media, quarantine, refused,
+    dead_letter_groups, key_index, media,
+    prepared::CachedStatements,
+    quarantine, refused,
     rollups::{self, SubjectSeq},
-    row::{blob, id, reason, status, time},
+    row::{blob, id, optional_json, reason, status, time},
     search_terms, sent_messages,
     writer::WriteTransaction,
 };
@@ -81,7 +80,7 @@ pub(super) struct PruneProgress {
 }
 
 impl PruneProgress {
-    pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
+    pub(super) fn load(connection: &Connection) -> Result<Self> {
         let max_cursor: Option<[u8; 16]> =
             connection
                 .query_row("SELECT max(event_id) FROM prune_cursors", [], |row| row.get(0))?;
@@ -96,7 +95,7 @@ pub(super) fn prune_slice(
     tx: &mut WriteTransaction<'_, '_>,
     events_kept: Duration,
     now: Timestamp,
-) -> rusqlite::Result<PruneReport> {
+) -> Result<PruneReport> {
     let mut slice = PruneSlice {
         events_kept,
         now,
@@ -175,7 +174,7 @@ macro_rules! old_event_columns {
     };
 }
 
-fn read_old_event(row: &Row<'_>, first: usize) -> rusqlite::Result<OldEvent> {
+fn read_old_event(row: &Row<'_>, first: usize) -> Result<OldEvent> {
     let standing = match row.get(first + 4)? {
         None | Some(0) => EventStanding::Ended,
         Some(1) => EventStanding::Dead,
@@ -208,16 +207,8 @@ const MOVE_CURSOR: &str = "
 const DROP_CURSOR: &str = "DELETE FROM prune_cursors WHERE source = ?1 AND what = ?2";
 
 /// The last event that a walk has visited; zero if it has not started.
-fn read_cursor(
-    tx: &WriteTransaction<'_, '_>,
-    source: i64,
-    target: PruneTarget,
-) -> rusqlite::Result<[u8; 16]> {
-    let found = tx
-        .connection
-        .prepare_cached(CURSOR)?
-        .query_row(params![source, target.as_str()], |row| row.get(0))
-        .optional()?;
+fn read_cursor(connection: &Connection, source: i64, target: PruneTarget) -> Result<[u8; 16]> {
+    let found = connection.find_one(CURSOR, params![source, target.as_str()], |row| row.get(0))?;
     Ok(found.unwrap_or_default())
 }
 
@@ -237,24 +228,20 @@ struct PruneSlice {
 
 impl PruneSlice {
     /// Reads the row number and retention of a source, which may be deleted.
-    fn read_retention(&self, row: &Row<'_>) -> rusqlite::Result<(i64, RetentionPolicy)> {
+    fn read_retention(&self, row: &Row<'_>) -> Result<(i64, RetentionPolicy)> {
         let source = row.get(0)?;
-        let spec = match row.get_ref(1)?.as_str_or_null()? {
-            None => Ok(RetentionSpec::default()),
-            Some(json) => serde_json::from_str(json),
-        };
-        let policy = spec.map(|spec: RetentionSpec| spec.resolve(self.events_kept));
-        Ok((
-            source,
-            policy.unwrap_or_else(|error| {
+        let policy = match optional_json::<RetentionSpec>(row, 1) {
+            Ok(spec) => spec.unwrap_or_default().resolve(self.events_kept),
+            Err(error) => {
                 tracing::error!(source, %error, "cannot read the retention of a source; keeping all its data");
                 KEEP_FOREVER
-            }),
-        ))
+            }
+        };
+        Ok((source, policy))
     }
 
     /// Continues the round; returns whether it is complete.
-    fn continue_round(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+    fn continue_round(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
         if tx.prune_progress.next_key_position.is_some()
             && self.now < tx.prune_progress.round_ended_at + ROUND_PAUSE
         {
@@ -269,16 +256,13 @@ impl PruneSlice {
     }
 
     /// Returns whether all sources are done.
-    fn prune_sources(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+    fn prune_sources(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
         loop {
             if self.budget.is_spent() {
                 return Ok(false);
             }
-            let next = tx
-                .connection
-                .prepare_cached(SOURCE_AFTER)?
-                .query_row(params![tx.prune_progress.source], |row| self.read_retention(row))
-                .optional()?;
+            let after = params![tx.prune_progress.source];
+            let next = tx.find_one(SOURCE_AFTER, after, |row| self.read_retention(row))?;
             let Some((source, policy)) = next else { return Ok(true) };
             for target in PruneTarget::ALL {
                 if target.is_needed(&policy) {
@@ -288,9 +272,7 @@ impl PruneSlice {
                 } else {
                     // If this walk is needed again later, it must start from the first event.
                     self.budget.spend_steps(1);
-                    tx.connection
-                        .prepare_cached(DROP_CURSOR)?
-                        .execute(params![source, target.as_str()])?;
+                    tx.run(DROP_CURSOR, params![source, target.as_str()])?;
                 }
             }
             if !self.prune_rollups(tx, SubjectSeq::Source(source))? {
@@ -301,16 +283,13 @@ impl PruneSlice {
     }
 
     /// The same for destinations, which only have counts.
-    fn prune_destinations(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+    fn prune_destinations(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
         loop {
             if self.budget.is_spent() {
                 return Ok(false);
             }
-            let next: Option<i64> = tx
-                .connection
-                .prepare_cached(DESTINATION_AFTER)?
-                .query_row(params![tx.prune_progress.destination], |row| row.get(0))
-                .optional()?;
+            let after = params![tx.prune_progress.destination];
+            let next: Option<i64> = tx.find_one(DESTINATION_AFTER, after, |row| row.get(0))?;
             let Some(destination) = next else { return Ok(true) };
             if !self.prune_rollups(tx, SubjectSeq::Destination(destination))? {
                 return Ok(false);
@@ -321,15 +300,11 @@ impl PruneSlice {
     }
 
     /// Removes expired counts of a source or destination; returns whether that were all.
-    fn prune_rollups(
-        &mut self,
-        tx: &WriteTransaction<'_, '_>,
-        subject: SubjectSeq,
-    ) -> rusqlite::Result<bool> {
+    fn prune_rollups(&mut self, connection: &Connection, subject: SubjectSeq) -> Result<bool> {
         // At least one, or a walk that always spends the budget would block this forever.
         let limit = self.budget.steps.max(1);
-        let removed = rollups::prune_buckets(tx.connection, subject, self.now, limit)?;
-        self.budget.spend_steps(surehook_core::rollup::BucketWidth::ALL.len() + removed);
+        let removed = rollups::prune_buckets(connection, subject, self.now, limit)?;
+        self.budget.spend_steps(BucketWidth::ALL.len() + removed);
         Ok(removed < limit)
     }
 
@@ -340,16 +315,14 @@ impl PruneSlice {
         source: i64,
         policy: &RetentionPolicy,
         target: PruneTarget,
-    ) -> rusqlite::Result<bool> {
+    ) -> Result<bool> {
         // Ids begin with their time.
         let cutoff = EventId::new(self.now - target.retention(policy), 0);
         let after = read_cursor(tx, source, target)?;
         let limit = self.budget.steps;
-        let events: Vec<OldEvent> = tx
-            .connection
-            .prepare_cached(NEXT_OF_SOURCE)?
-            .query_map(params![source, after, blob(cutoff), limit], |row| read_old_event(row, 0))?
-            .collect::<Result<_, _>>()?;
+        let values = params![source, after, blob(cutoff), limit];
+        let events: Vec<OldEvent> =
+            tx.read_all(NEXT_OF_SOURCE, values, |row| read_old_event(row, 0))?;
         self.budget.spend_steps(1);
         let mut is_done = events.len() < limit;
         let mut last = None;
@@ -362,11 +335,7 @@ impl PruneSlice {
             last = Some(event.id);
         }
         if let Some(last) = last {
-            tx.connection.prepare_cached(MOVE_CURSOR)?.execute(params![
-                source,
-                target.as_str(),
-                blob(last)
-            ])?;
+            tx.run(MOVE_CURSOR, params![source, target.as_str(), blob(last)])?;
             tx.prune_progress.max_cursor = tx.prune_progress.max_cursor.max(last);
         }
         Ok(is_done)
@@ -379,7 +348,7 @@ impl PruneSlice {
         event: &OldEvent,
         policy: &RetentionPolicy,
         target: PruneTarget,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let expired = policy.expired_parts(event.received_at, event.standing, self.now);
         if !target.is_expired(expired) {
             self.budget.spend_steps(1);
@@ -398,7 +367,7 @@ impl PruneSlice {
         tx: &mut WriteTransaction<'_, '_>,
         event: &OldEvent,
         expired: ExpiredParts,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         self.budget.spend_steps(1);
         if expired.event {
             self.pruned.events += 1;
@@ -453,7 +422,7 @@ struct SourceRetention {
 
 impl PruneSlice {
     /// Tries deferred events again; returns whether all that are due were tried.
-    fn prune_deferred(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+    fn prune_deferred(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
         let deferred = self.find_deferred(tx)?;
         let mut sources: HashMap<i64, SourceRetention> = HashMap::new();
         for (id, event) in &deferred {
@@ -472,39 +441,32 @@ impl PruneSlice {
                 }
             };
             if is_done {
-                tx.connection.prepare_cached(REMOVE_DEFERRED)?.execute(params![blob(*id)])?;
+                tx.run(REMOVE_DEFERRED, params![blob(*id)])?;
             }
         }
         Ok(deferred.len() < DEFERRED_PER_SLICE)
     }
 
-    fn find_deferred(&self, tx: &WriteTransaction<'_, '_>) -> rusqlite::Result<Vec<DeferredEvent>> {
-        tx.connection
-            .prepare_cached(DUE_DEFERRED)?
-            .query_map(params![self.now.as_millis(), DEFERRED_PER_SLICE], |row| {
+    fn find_deferred(&self, connection: &Connection) -> Result<Vec<DeferredEvent>> {
+        connection.read_all(
+            DUE_DEFERRED,
+            params![self.now.as_millis(), DEFERRED_PER_SLICE],
+            |row| {
                 let event = match row.get(1)? {
                     None => None,
                     Some(source) => Some((source, read_old_event(row, 2)?)),
                 };
                 Ok((id(row, 0)?, event))
-            })?
-            .collect()
+            },
+        )
     }
 
-    fn load_retention(
-        &self,
-        tx: &WriteTransaction<'_, '_>,
-        source: i64,
-    ) -> rusqlite::Result<SourceRetention> {
-        let mut statement = tx.connection.prepare_cached(SOURCE)?;
-        let (_, policy) = statement.query_row(params![source], |row| self.read_retention(row))?;
-        let cursor = |target| read_cursor(tx, source, target);
-        let cursors = [
-            cursor(PruneTarget::Events)?,
-            cursor(PruneTarget::Bodies)?,
-            cursor(PruneTarget::Attempts)?,
-        ];
-        Ok(SourceRetention { policy, cursors })
+    fn load_retention(&self, connection: &Connection, source: i64) -> Result<SourceRetention> {
+        let (_, policy) =
+            connection.read_one(SOURCE, params![source], |row| self.read_retention(row))?;
+        let cursor = |target| read_cursor(connection, source, target);
+        let [events, bodies, attempts] = PruneTarget::ALL.map(cursor);
+        Ok(SourceRetention { policy, cursors: [events?, bodies?, attempts?] })
     }
 
     /// Removes all expired parts of an event; returns whether the walks will remove the rest.
@@ -513,7 +475,7 @@ impl PruneSlice {
         tx: &mut WriteTransaction<'_, '_>,
         event: &OldEvent,
         retention: &SourceRetention,
-    ) -> rusqlite::Result<bool> {
+    ) -> Result<bool> {
         let expired = retention.policy.expired_parts(event.received_at, event.standing, self.now);
         self.erase(tx, event, expired)?;
         let [events, bodies, attempts] = retention.cursors.map(|cursor| blob(event.id) > cursor);
@@ -525,12 +487,10 @@ impl PruneSlice {
         Ok(is_done)
     }
 
-    fn defer(&self, tx: &WriteTransaction<'_, '_>, event: &OldEvent) -> rusqlite::Result<()> {
+    fn defer(&self, connection: &Connection, event: &OldEvent) -> Result<()> {
         let share = self.now.since(event.received_at) / DEFER_AGE_DIVISOR;
         let look_at = self.now + share.clamp(DEFER_MIN, DEFER_MAX);
-        tx.connection
-            .prepare_cached(DEFER)?
-            .execute(params![blob(event.id), look_at.as_millis()])?;
+        connection.run(DEFER, params![blob(event.id), look_at.as_millis()])?;
         Ok(())
     }
 }
@@ -541,9 +501,9 @@ pub(super) fn defer_if_passed(
     tx: &WriteTransaction<'_, '_>,
     event: EventId,
     now: Timestamp,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     if event <= tx.prune_progress.max_cursor {
-        tx.connection.prepare_cached(DEFER)?.execute(params![blob(event), now.as_millis()])?;
+        tx.run(DEFER, params![blob(event), now.as_millis()])?;
     }
     Ok(())
 }
@@ -557,10 +517,7 @@ const KEY_BLOCKS_PER_SLICE: usize = 40;
 ///
 /// There is no index by time: it would cost a write per event, the walk costs an occasional read per
 /// key.
-fn prune_keys(
-    tx: &mut WriteTransaction<'_, '_>,
-    now: Timestamp,
-) -> rusqlite::Result<(usize, bool)> {
+fn prune_keys(tx: &mut WriteTransaction<'_, '_>, now: Timestamp) -> Result<(usize, bool)> {
     let recent = tx.recent_keys.prune_expired(tx.sql, now, RECENT_KEYS_PER_SLICE)?;
     let from = tx.prune_progress.next_key_position.unwrap_or(i64::MIN);
     let (indexed, next) =
@@ -580,29 +537,24 @@ const ERASE_DERIVED_BODIES: &str = "
     RETURNING coalesce(length(body), 0)";
 
 /// Removes the transformed bodies of the deliveries of an event; returns their bytes.
-fn erase_derived_bodies(connection: &Connection, event: EventId) -> rusqlite::Result<u64> {
-    let mut erase = connection.prepare_cached(ERASE_DERIVED_BODIES)?;
+fn erase_derived_bodies(connection: &Connection, event: EventId) -> Result<u64> {
     let bytes: Vec<u64> =
-        erase.query_map(params![blob(event)], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        connection.read_all(ERASE_DERIVED_BODIES, params![blob(event)], |row| row.get(0))?;
     Ok(bytes.iter().sum())
 }
 
 /// Removes the body of an event, the head of its request, the bodies of differing duplicates and the
 /// transformed bodies; returns the bytes of the latter.
-fn erase_body(
-    tx: &WriteTransaction<'_, '_>,
-    event: EventId,
-    payload: i64,
-) -> rusqlite::Result<u64> {
+fn erase_body(connection: &Connection, event: EventId, payload: i64) -> Result<u64> {
     let key = params![blob(event)];
-    tx.connection.prepare_cached("UPDATE events SET payload = NULL WHERE id = ?1")?.execute(key)?;
-    tx.connection.prepare_cached(ERASE_DUPLICATE_BODIES)?.execute(key)?;
-    erase_payload(tx.connection, payload)?;
-    erase_derived_bodies(tx.connection, event)
+    connection.run("UPDATE events SET payload = NULL WHERE id = ?1", key)?;
+    connection.run(ERASE_DUPLICATE_BODIES, key)?;
+    erase_payload(connection, payload)?;
+    erase_derived_bodies(connection, event)
 }
 
-fn erase_payload(connection: &Connection, payload: i64) -> rusqlite::Result<()> {
-    connection.prepare_cached("DELETE FROM payloads WHERE seq = ?1")?.execute(params![payload])?;
+fn erase_payload(connection: &Connection, payload: i64) -> Result<()> {
+    connection.run("DELETE FROM payloads WHERE seq = ?1", params![payload])?;
     Ok(())
 }
 
@@ -611,8 +563,8 @@ const ERASE_ATTEMPTS: &str = "
      WHERE delivery_id IN (SELECT id FROM deliveries WHERE event_id = ?1)";
 
 /// Removes the attempts of all deliveries of an event; returns how many.
-fn erase_attempts(tx: &WriteTransaction<'_, '_>, event: EventId) -> rusqlite::Result<usize> {
-    tx.connection.prepare_cached(ERASE_ATTEMPTS)?.execute(params![blob(event)])
+fn erase_attempts(connection: &Connection, event: EventId) -> Result<usize> {
+    connection.run(ERASE_ATTEMPTS, params![blob(event)])
 }
 
 struct ErasedEvent {
@@ -628,24 +580,19 @@ fn erase_event(
     tx: &mut WriteTransaction<'_, '_>,
     event: EventId,
     payload: Option<i64>,
-) -> rusqlite::Result<ErasedEvent> {
+) -> Result<ErasedEvent> {
     // Before the deliveries, by which they are found.
-    let derived_bytes = erase_derived_bodies(tx.connection, event)?;
-    let deliveries: Vec<(DeliveryId, DeliveryStatus, Option<DeadReason>)> = tx
-        .connection
-        .prepare_cached("SELECT id, state, reason FROM deliveries WHERE event_id = ?1")?
-        .query_map(params![blob(event)], |row| Ok((id(row, 0)?, status(row, 1)?, reason(row, 2)?)))?
-        .collect::<Result<_, _>>()?;
+    let derived_bytes = erase_derived_bodies(tx, event)?;
+    let sql = "SELECT id, state, reason FROM deliveries WHERE event_id = ?1";
+    let read = |row: &Row<'_>| Ok((id(row, 0)?, status(row, 1)?, reason(row, 2)?));
+    let deliveries: Vec<_> = tx.read_all(sql, params![blob(event)], read)?;
     for (delivery, status, reason) in deliveries {
         if let (DeliveryStatus::Dead, Some(reason)) = (status, reason) {
-            tx.counts.change_dead_count(reason, -1);
-            dead_letter_groups::remove_delivery(tx, delivery)?;
+            dead_letter_groups::remove_delivery(tx, delivery, reason)?;
         }
         let key = params![blob(delivery)];
-        tx.connection
-            .prepare_cached("DELETE FROM attempts WHERE delivery_id = ?1")?
-            .execute(key)?;
-        tx.connection.prepare_cached("DELETE FROM deliveries WHERE id = ?1")?.execute(key)?;
+        tx.run("DELETE FROM attempts WHERE delivery_id = ?1", key)?;
+        tx.run("DELETE FROM deliveries WHERE id = ?1", key)?;
         tx.counts.count_move(Some(status), None);
     }
     let key = params![blob(event)];
@@ -654,19 +601,17 @@ fn erase_event(
         "DELETE FROM decisions WHERE event_id = ?1",
         "DELETE FROM prune_later WHERE event_id = ?1",
     ] {
-        tx.connection.prepare_cached(sql)?.execute(key)?;
+        tx.run(sql, key)?;
     }
-    let (kind, attributes): (Option<String>, Option<String>) = tx
-        .connection
-        .prepare_cached(ERASE_EVENT)?
-        .query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
     // Unreadable attributes must not prevent the removal.
-    let kind = kind.and_then(|text| EventKind::new(&text));
-    let attributes = attributes.and_then(|json| Attributes::from_json(&json).ok());
-    let attributes = attributes.unwrap_or_default();
+    let (kind, attributes) = tx.read_one(ERASE_EVENT, key, |row| {
+        let kind = row.get_ref(0)?.as_str_or_null()?.and_then(EventKind::new);
+        let attributes = row.get_ref(1)?.as_str_or_null()?.map(Attributes::from_json);
+        Ok((kind, attributes.and_then(Result::ok).unwrap_or_default()))
+    })?;
     let term_rows = tx.recent_terms.remove(tx.connection, event, kind.as_ref(), &attributes)?;
     if let Some(payload) = payload {
-        erase_payload(tx.connection, payload)?;
+        erase_payload(tx, payload)?;
     }
     Ok(ErasedEvent { derived_bytes, term_rows })
 }

@@ -5,8 +5,7 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     event::HeaderBlock,
     quarantine::{QUARANTINE_REQUESTS_MAX, QuarantineResult, QuarantinedRequest},
@@ -18,8 +17,8 @@ use surehook_types::{
 };
 
 use super::{
+    prepared::CachedStatements,
     row::{blob, id, time},
-    writer::WriteTransaction,
 };
 
 const PER_SLICE: usize = 200;
@@ -42,43 +41,35 @@ const COUNT_AGAIN: &str = "
 
 /// Implements `QuarantineStore::quarantine`.
 pub(super) fn insert(
-    tx: &mut WriteTransaction<'_, '_>,
+    connection: &Connection,
     request: &QuarantinedRequest,
     bytes_max: u64,
-) -> rusqlite::Result<QuarantineResult> {
+) -> Result<QuarantineResult> {
     let fingerprint = request.fingerprint();
-    let mut upsert = tx.connection.prepare_cached(UPSERT)?;
-    let stored: Option<RequestId> = upsert
-        .query_row(
-            params![
-                blob(request.id),
-                blob(request.source),
-                fingerprint,
-                request.received_at.as_millis(),
-                request.seen_at.as_millis(),
-                request.times,
-                request.code,
-                request.method,
-                request.path,
-                request.query,
-                request.remote,
-                request.headers.as_bytes(),
-                request.body_bytes,
-                request.body.as_deref().unwrap_or_default(),
-            ],
-            |row| id(row, 0),
-        )
-        .optional()?;
-    let stored = match stored {
+    let values = params![
+        blob(request.id),
+        blob(request.source),
+        fingerprint,
+        request.received_at.as_millis(),
+        request.seen_at.as_millis(),
+        request.times,
+        request.code,
+        request.method,
+        request.path,
+        request.query,
+        request.remote,
+        request.headers.as_bytes(),
+        request.body_bytes,
+        request.body.as_deref().unwrap_or_default(),
+    ];
+    let stored = match connection.find_one(UPSERT, values, |row| id(row, 0))? {
         Some(stored) => stored,
-        None => tx
-            .connection
-            .prepare_cached(COUNT_AGAIN)?
-            .query_row(params![blob(request.source), fingerprint, request.times], |row| {
-                id(row, 0)
-            })?,
+        None => {
+            let values = params![blob(request.source), fingerprint, request.times];
+            connection.read_one(COUNT_AGAIN, values, |row| id(row, 0))?
+        }
     };
-    evict(tx, request.source, stored, bytes_max)
+    evict(connection, request.source, stored, bytes_max)
 }
 
 const EVICT_OLDEST: &str = "
@@ -90,17 +81,15 @@ const EVICT_OLDEST: &str = "
 /// Removes requests of a source beyond its limits: unsigned ones first, then the oldest. The newest
 /// one stays, unless it is unsigned and would displace a signed one.
 fn evict(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     source: SourceId,
     newest: RequestId,
     bytes_max: u64,
-) -> rusqlite::Result<QuarantineResult> {
+) -> Result<QuarantineResult> {
     let mut stored = QuarantineResult { id: Some(newest), pushed_out: 0 };
-    while is_over_limit(tx.connection, source, bytes_max)? {
-        let mut evict = tx.connection.prepare_cached(EVICT_OLDEST)?;
-        let removed: Option<RequestId> =
-            evict.query_row(params![blob(source), blob(newest)], |row| id(row, 0)).optional()?;
-        match removed {
+    while is_over_limit(connection, source, bytes_max)? {
+        let values = params![blob(source), blob(newest)];
+        match connection.find_one(EVICT_OLDEST, values, |row| id(row, 0))? {
             None => break,
             Some(removed) if removed == newest => stored.id = None,
             Some(_) => stored.pushed_out += 1,
@@ -109,22 +98,16 @@ fn evict(
     Ok(stored)
 }
 
-fn is_over_limit(
-    connection: &Connection,
-    source: SourceId,
-    bytes_max: u64,
-) -> rusqlite::Result<bool> {
-    connection
-        .prepare_cached(
-            "SELECT many > ?2 OR bytes > ?3 FROM quarantine_totals WHERE source_id = ?1",
-        )?
-        .query_row(params![blob(source), QUARANTINE_REQUESTS_MAX, bytes_max], |row| row.get(0))
+fn is_over_limit(connection: &Connection, source: SourceId, bytes_max: u64) -> Result<bool> {
+    let sql = "SELECT many > ?2 OR bytes > ?3 FROM quarantine_totals WHERE source_id = ?1";
+    let values = params![blob(source), QUARANTINE_REQUESTS_MAX, bytes_max];
+    connection.read_one(sql, values, |row| row.get(0))
 }
 
 const COLUMNS: &str = "id, source_id, received_at, seen_at, times, code, method, path, query, \
                        remote, headers, body_bytes";
 
-fn read_request(row: &Row<'_>) -> rusqlite::Result<QuarantinedRequest> {
+fn read_request(row: &Row<'_>) -> Result<QuarantinedRequest> {
     Ok(QuarantinedRequest {
         id: id(row, 0)?,
         source: id(row, 1)?,
@@ -147,17 +130,14 @@ pub(super) fn list(
     connection: &Connection,
     source: Option<SourceId>,
     page: PageRequest<RequestId>,
-) -> rusqlite::Result<Vec<QuarantinedRequest>> {
+) -> Result<Vec<QuarantinedRequest>> {
     let before = page.after.map_or([0xff; 16], blob);
     // Two statements, so that each uses its index.
     let of_one = if source.is_some() { "source_id = ?3 AND" } else { "?3 IS NULL AND" };
     let sql = format!(
         "SELECT {COLUMNS} FROM quarantine WHERE {of_one} id < ?1 ORDER BY id DESC LIMIT ?2"
     );
-    connection
-        .prepare_cached(&sql)?
-        .query_map(params![before, page.limit, source.map(blob)], read_request)?
-        .collect()
+    connection.read_all(&sql, params![before, page.limit, source.map(blob)], read_request)
 }
 
 /// Implements `QuarantineStore::list_quarantined_ids`.
@@ -165,42 +145,36 @@ pub(super) fn list_oldest_first(
     connection: &Connection,
     source: SourceId,
     page: PageRequest<RequestId>,
-) -> rusqlite::Result<Vec<RequestId>> {
-    let after = page.after.map_or([0; 16], blob);
-    connection
-        .prepare_cached(
-            "SELECT id FROM quarantine WHERE source_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
-        )?
-        .query_map(params![blob(source), after, page.limit], |row| id(row, 0))?
-        .collect()
+) -> Result<Vec<RequestId>> {
+    let sql = "SELECT id FROM quarantine WHERE source_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+    let values = params![blob(source), page.after.map_or([0; 16], blob), page.limit];
+    connection.read_all(sql, values, |row| id(row, 0))
 }
 
 /// Implements `QuarantineStore::find_quarantined`.
 pub(super) fn find(
     connection: &Connection,
     request: RequestId,
-) -> rusqlite::Result<Option<QuarantinedRequest>> {
+) -> Result<Option<QuarantinedRequest>> {
     let sql = format!("SELECT {COLUMNS}, body FROM quarantine WHERE id = ?1");
-    let with_body = |row: &Row<'_>| {
-        let body: Vec<u8> = row.get(12)?;
-        Ok(QuarantinedRequest { body: Some(Bytes::from(body)), ..read_request(row)? })
-    };
-    connection.prepare_cached(&sql)?.query_row(params![blob(request)], with_body).optional()
+    connection.find_one(&sql, params![blob(request)], |row| {
+        let body = row.get::<_, Vec<u8>>(12)?.into();
+        Ok(QuarantinedRequest { body: Some(body), ..read_request(row)? })
+    })
 }
 
 /// Removes a request; returns whether it existed.
-pub(super) fn remove(tx: &WriteTransaction<'_, '_>, request: RequestId) -> rusqlite::Result<bool> {
-    let sql = "DELETE FROM quarantine WHERE id = ?1";
-    Ok(tx.connection.prepare_cached(sql)?.execute(params![blob(request)])? > 0)
+pub(super) fn remove(connection: &Connection, request: RequestId) -> Result<bool> {
+    Ok(connection.run("DELETE FROM quarantine WHERE id = ?1", params![blob(request)])? > 0)
 }
 
 pub(super) fn remove_by_fingerprint(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     source: SourceId,
     fingerprint: [u8; 32],
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let sql = "DELETE FROM quarantine WHERE source_id = ?1 AND fingerprint = ?2";
-    tx.connection.prepare_cached(sql)?.execute(params![blob(source), fingerprint])?;
+    connection.run(sql, params![blob(source), fingerprint])?;
     Ok(())
 }
 
@@ -218,22 +192,17 @@ impl QuarantineSources {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(source);
     }
 
-    pub(super) fn reload(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let sources = connection
-            .prepare_cached("SELECT source_id FROM quarantine_totals WHERE many > 0")?
-            .query_map([], |row| id(row, 0))?
-            .collect::<rusqlite::Result<_>>()?;
+    pub(super) fn reload(&self, connection: &Connection) -> Result<()> {
+        let sql = "SELECT source_id FROM quarantine_totals WHERE many > 0";
+        let sources = connection.read_all(sql, [], |row| id(row, 0))?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = sources;
         Ok(())
     }
 }
 
 /// Removes a slice of the requests last seen before a time.
-pub(super) fn prune(tx: &WriteTransaction<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
-    tx.connection
-        .prepare_cached(
-            "DELETE FROM quarantine WHERE id IN
-                 (SELECT id FROM quarantine WHERE seen_at < ?1 ORDER BY seen_at LIMIT ?2)",
-        )?
-        .execute(params![before.as_millis(), PER_SLICE])
+pub(super) fn prune(connection: &Connection, before: Timestamp) -> Result<usize> {
+    let sql = "DELETE FROM quarantine WHERE id IN
+                   (SELECT id FROM quarantine WHERE seen_at < ?1 ORDER BY seen_at LIMIT ?2)";
+    connection.run(sql, params![before.as_millis(), PER_SLICE])
 }

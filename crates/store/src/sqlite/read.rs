@@ -7,10 +7,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rusqlite::{Connection, OptionalExtension, Params, Row, params};
-use serde_json::from_str;
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
-    decision::{UnroutedRoute, read_unrouted},
+    decision::read_unrouted,
     event::Payload,
     route::RouteSpec,
     store::{
@@ -27,9 +26,10 @@ use tokio::sync::Semaphore;
 
 use super::{
     decisions, duplicates,
+    prepared::CachedStatements,
     row::{
-        self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob,
-        corrupt_value, id, time,
+        self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, id, json,
+        name, optional_json, optional_text, time,
     },
     schema,
 };
@@ -62,7 +62,7 @@ impl ReadPool {
     /// Runs `query` on the blocking pool.
     pub(super) async fn read<T, F>(&self, query: F) -> Result<T, StoreError>
     where
-        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         let refused = |error: &dyn fmt::Display| StoreError::Refused(error.to_string());
@@ -83,22 +83,12 @@ impl ReadPool {
     }
 }
 
-pub(super) fn collect_rows<T>(
-    connection: &Connection,
-    sql: &str,
-    values: impl Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> rusqlite::Result<Vec<T>> {
-    connection.prepare_cached(sql)?.query_map(values, read)?.collect()
-}
-
 fn read_stored<K: IdKind, S: serde::de::DeserializeOwned>(
     row: &Row<'_>,
-) -> rusqlite::Result<StoredObject<Id<K>, S>> {
-    let spec: String = row.get(1)?;
+) -> Result<StoredObject<Id<K>, S>> {
     Ok(StoredObject {
         id: id(row, 0)?,
-        spec: from_str(&spec).map_err(|error| corrupt_value(1, &error.to_string()))?,
+        spec: json(row, 1)?,
         created_at: time(row, 2)?,
         updated_at: time(row, 3)?,
     })
@@ -121,32 +111,24 @@ const PAST_SOURCES: &str = "
        AND (spec ->> '$.redact' IS NOT NULL OR spec ->> '$.strip_secrets')
      ORDER BY id";
 
-fn load_past_configuration(connection: &Connection) -> rusqlite::Result<PastConfiguration> {
-    let token_headers = collect_rows(connection, TOKEN_HEADERS, [], |row| row.get(0))?;
-    let sources = collect_rows(connection, PAST_SOURCES, [], |row| {
-        let (name, redact): (String, Option<String>) = (row.get(1)?, row.get(2)?);
-        let redact = redact.map(|list| from_str(&list)).transpose();
+fn load_past_configuration(connection: &Connection) -> Result<PastConfiguration> {
+    let token_headers = connection.read_all(TOKEN_HEADERS, [], |row| row.get(0))?;
+    let sources = connection.read_all(PAST_SOURCES, [], |row| {
         Ok(PastSource {
             id: id(row, 0)?,
-            name: name.parse().map_err(|_| corrupt_value(1, &name))?,
-            redact: redact
-                .map_err(|error| corrupt_value(2, &error.to_string()))?
-                .unwrap_or_default(),
+            name: name(row, 1)?,
+            redact: optional_json(row, 2)?.unwrap_or_default(),
             strip_secrets: row.get(3)?,
         })
     })?;
-    Ok(PastConfiguration { token_headers: token_headers.into_iter().collect(), sources })
+    Ok(PastConfiguration { token_headers, sources })
 }
 
-pub(super) fn load_configuration(connection: &Connection) -> rusqlite::Result<Configuration> {
-    let name = |row: &Row<'_>, column: usize| {
-        let text: String = row.get(column)?;
-        text.parse().map_err(|_| corrupt_value(column, &text))
-    };
+pub(super) fn load_configuration(connection: &Connection) -> Result<Configuration> {
     Ok(Configuration {
-        sources: collect_rows(connection, SOURCES, [], read_stored)?,
-        destinations: collect_rows(connection, DESTINATIONS, [], read_stored)?,
-        routes: collect_rows(connection, ROUTES, [], |row| {
+        sources: connection.read_all(SOURCES, [], read_stored)?,
+        destinations: connection.read_all(DESTINATIONS, [], read_stored)?,
+        routes: connection.read_all(ROUTES, [], |row| {
             Ok(StoredObject {
                 id: id(row, 0)?,
                 spec: RouteSpec {
@@ -164,20 +146,14 @@ pub(super) fn load_configuration(connection: &Connection) -> rusqlite::Result<Co
 }
 
 /// Implements `AdminStore::find_event_row`.
-pub(super) fn find_event_row(
-    connection: &Connection,
-    event: EventId,
-) -> rusqlite::Result<Option<EventRow>> {
+pub(super) fn find_event_row(connection: &Connection, event: EventId) -> Result<Option<EventRow>> {
     let sql = format!(
         "SELECT {EVENT_COLUMNS} FROM events e JOIN sources s ON s.seq = e.source WHERE e.id = ?1"
     );
-    connection.prepare_cached(&sql)?.query_row(params![blob(event)], row::event).optional()
+    connection.find_one(&sql, params![blob(event)], row::event)
 }
 
-pub(super) fn find_event(
-    connection: &Connection,
-    id: EventId,
-) -> rusqlite::Result<Option<EventDetail>> {
+pub(super) fn find_event(connection: &Connection, id: EventId) -> Result<Option<EventDetail>> {
     let sql = format!(
         "SELECT {EVENT_COLUMNS}, p.seq IS NOT NULL, {PAYLOAD_COLUMNS}, e.verified_by, e.key_from,
                 e.unrouted
@@ -185,91 +161,68 @@ pub(super) fn find_event(
           WHERE e.id = ?1"
     );
     // The body (column 16) is not read; see [`find_payload`].
-    let found = connection
-        .prepare_cached(&sql)?
-        .query_row(params![blob(id)], |found| {
-            let head = if found.get(11)? { Some(row::head(found, 12)?) } else { None };
-            Ok(EventDetail {
-                event: row::event(found)?,
-                head,
-                fingerprint: found.get(17)?,
-                deliveries: Vec::new(),
-                duplicates: Vec::new(),
-                verified_by: found.get(18)?,
-                key_from: found.get(19)?,
-                unrouted: read_unrouted_routes(found, 20)?,
-                decisions: Vec::new(),
-                attempts: Vec::new(),
-            })
+    connection.find_one(&sql, params![blob(id)], |found| {
+        let mut event = row::event(found)?;
+        let deliveries = list_deliveries(connection, id)?;
+        for delivery in &deliveries {
+            *event.deliveries.entry(delivery.status).or_default() += 1;
+        }
+        Ok(EventDetail {
+            event,
+            head: if found.get(11)? { Some(row::head(found, 12)?) } else { None },
+            fingerprint: found.get(17)?,
+            deliveries,
+            duplicates: duplicates::list_for_event(connection, id)?,
+            verified_by: found.get(18)?,
+            key_from: found.get(19)?,
+            unrouted: optional_text(found, 20, read_unrouted)?.unwrap_or_default(),
+            decisions: decisions::list_for_event(connection, id)?,
+            attempts: list_attempts(connection, id)?,
         })
-        .optional()?;
-    let Some(mut event) = found else { return Ok(None) };
-    let deliveries = list_deliveries(connection, id)?;
-    for delivery in &deliveries {
-        *event.event.deliveries.entry(delivery.status).or_default() += 1;
-    }
-    Ok(Some(EventDetail {
-        deliveries,
-        duplicates: duplicates::list_for_event(connection, id)?,
-        decisions: decisions::list_for_event(connection, id)?,
-        attempts: list_attempts(connection, id)?,
-        ..event
-    }))
+    })
 }
 
-fn read_unrouted_routes(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<UnroutedRoute>> {
-    let Some(text) = row.get::<_, Option<String>>(column)? else { return Ok(Vec::new()) };
-    read_unrouted(&text).ok_or_else(|| corrupt_value(column, &text))
-}
-
-fn list_attempts(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<AttemptRow>> {
+fn list_attempts(connection: &Connection, event: EventId) -> Result<Vec<AttemptRow>> {
     // Without response bodies, which are long and shown with each delivery.
     let columns = ATTEMPT_COLUMNS.replace("a.response", "NULL");
     let sql = format!(
         "SELECT {columns} FROM deliveries d JOIN attempts a ON a.delivery_id = d.id
           WHERE d.event_id = ?1 ORDER BY a.started_at, a.number LIMIT ?2"
     );
-    collect_rows(connection, &sql, params![blob(event), EVENT_ATTEMPTS_MAX], row::attempt)
+    connection.read_all(&sql, params![blob(event), EVENT_ATTEMPTS_MAX], row::attempt)
 }
 
-fn list_deliveries(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DeliveryRow>> {
+fn list_deliveries(connection: &Connection, event: EventId) -> Result<Vec<DeliveryRow>> {
     let sql = format!(
         "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
           WHERE d.event_id = ?1 ORDER BY d.id"
     );
-    collect_rows(connection, &sql, params![blob(event)], row::delivery)
+    connection.read_all(&sql, params![blob(event)], row::delivery)
 }
 
-pub(super) fn find_payload(
-    connection: &Connection,
-    event: EventId,
-) -> rusqlite::Result<Option<Payload>> {
+pub(super) fn find_payload(connection: &Connection, event: EventId) -> Result<Option<Payload>> {
     let sql = format!(
         "SELECT {PAYLOAD_COLUMNS} FROM events e JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
-    connection
-        .prepare_cached(&sql)?
-        .query_row(params![blob(event)], |found| row::payload(found, 0))
-        .optional()
+    connection.find_one(&sql, params![blob(event)], |found| row::payload(found, 0))
 }
 
 pub(super) fn find_delivery(
     connection: &Connection,
     id: DeliveryId,
-) -> rusqlite::Result<Option<DeliveryDetail>> {
+) -> Result<Option<DeliveryDetail>> {
     let sql = format!(
         "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
           WHERE d.id = ?1"
     );
-    let found =
-        connection.prepare_cached(&sql)?.query_row(params![blob(id)], row::delivery).optional()?;
+    let found = connection.find_one(&sql, params![blob(id)], row::delivery)?;
     let Some(delivery) = found else { return Ok(None) };
     let sql = format!(
         "SELECT {ATTEMPT_COLUMNS} FROM attempts a JOIN deliveries d ON d.id = a.delivery_id
           WHERE a.delivery_id = ?1 ORDER BY a.number"
     );
-    let attempts = collect_rows(connection, &sql, params![blob(id)], row::attempt)?;
+    let attempts = connection.read_all(&sql, params![blob(id)], row::attempt)?;
     Ok(Some(DeliveryDetail { delivery, attempts }))
 }
 
@@ -281,9 +234,7 @@ const OLDEST_DUE: &str = "
 pub(super) fn find_oldest_due(
     connection: &Connection,
     now: Timestamp,
-) -> rusqlite::Result<BTreeMap<DestinationId, Timestamp>> {
-    connection
-        .prepare_cached(OLDEST_DUE)?
-        .query_map(params![now.as_millis()], |row| Ok((id(row, 0)?, time(row, 1)?)))?
-        .collect()
+) -> Result<BTreeMap<DestinationId, Timestamp>> {
+    let read = |row: &Row<'_>| Ok((id(row, 0)?, time(row, 1)?));
+    connection.read_all(OLDEST_DUE, params![now.as_millis()], read)
 }

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Result, params};
 use surehook_types::{ids::EventId, time::Timestamp};
 use surehook_webhooks::key::KeyDigest;
 
@@ -123,11 +123,7 @@ const DELETE_UP_TO: &str = "
 impl RecentKeys {
     /// Loads the batches. Of equal keys the last one wins; keys that were already merged are merged
     /// again, with the same result.
-    pub(super) fn load(
-        connection: &Connection,
-        file: &Path,
-        merge_at: usize,
-    ) -> rusqlite::Result<Self> {
+    pub(super) fn load(connection: &Connection, file: &Path, merge_at: usize) -> Result<Self> {
         let mut keys = Self {
             merge_at,
             filter: KeyFilter::start(file),
@@ -167,7 +163,7 @@ impl RecentKeys {
         sql: &mut PreparedStatements<'_>,
         key: KeyDigest,
         entry: KeyEntry,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         // An expired key is replaced, on disk as well.
         let expired = self.map.lock().get(&key).copied();
         if let Some(expired) = expired {
@@ -194,7 +190,7 @@ impl RecentKeys {
         sql: &mut PreparedStatements<'_>,
         now: Timestamp,
         limit: usize,
-    ) -> rusqlite::Result<usize> {
+    ) -> Result<usize> {
         if now < self.earliest_expiry {
             return Ok(0);
         }
@@ -224,7 +220,7 @@ impl RecentKeys {
         &mut self,
         sql: &mut PreparedStatements<'_>,
         keys: &[(KeyDigest, i64)],
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         // Keys of the current transaction must be on disk to be removed there.
         self.write_batch(sql)?;
         let mut by_batch: BTreeMap<i64, HashSet<KeyDigest>> = BTreeMap::new();
@@ -246,15 +242,12 @@ impl RecentKeys {
     }
 
     /// Writes the keys that the transaction added, and merges some in proportion.
-    pub(super) fn write_and_merge(
-        &mut self,
-        sql: &mut PreparedStatements<'_>,
-    ) -> rusqlite::Result<()> {
+    pub(super) fn write_and_merge(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
         self.write_batch(sql)?;
         self.merge_some(sql)
     }
 
-    fn write_batch(&mut self, sql: &mut PreparedStatements<'_>) -> rusqlite::Result<()> {
+    fn write_batch(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
         if !self.batch.is_empty() {
             sql.get(INSERT)?.execute(params![self.next_batch, self.batch])?;
             self.batch.clear();
@@ -263,7 +256,7 @@ impl RecentKeys {
         Ok(())
     }
 
-    fn merge_some(&mut self, sql: &mut PreparedStatements<'_>) -> rusqlite::Result<()> {
+    fn merge_some(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
         if self.merge.is_none() && self.map.lock().len() >= self.merge_at {
             self.merge = Some(self.start_merge());
             self.changes.merge_started = true;
@@ -347,7 +340,7 @@ fn still_unmerged(map: &KeyMap, keys: &[KeyDigest], last_batch: i64) -> Vec<(Key
 pub(super) fn read_batches(
     connection: &Connection,
     mut each: impl FnMut(i64, KeyDigest, KeyEntry),
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let mut statement = connection.prepare_cached(READ_ALL)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -508,7 +501,7 @@ impl KeyFilter {
 }
 
 /// Reads all keys into a filter that has room for as many again.
-fn read_index(connection: &Connection, stop: &AtomicBool) -> rusqlite::Result<BloomFilter> {
+fn read_index(connection: &Connection, stop: &AtomicBool) -> Result<BloomFilter> {
     let mut hashes = Vec::new();
     let mut next = Some(i64::MIN);
     while let Some(from) = next.filter(|_| !stop.load(Ordering::Relaxed)) {

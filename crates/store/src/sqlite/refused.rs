@@ -1,7 +1,7 @@
 //! Sampled refused requests.
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     event::HeaderBlock,
     refused::{RefusedFilter, RefusedRequest, SAMPLES_MAX},
@@ -11,8 +11,8 @@ use surehook_types::{ids::RequestId, time::Timestamp};
 
 use super::{
     list::IdRange,
+    prepared::CachedStatements,
     row::{blob, id, time},
-    writer::WriteTransaction,
 };
 
 const PER_SLICE: usize = 200;
@@ -29,12 +29,9 @@ const EVICT_OLDEST: &str = "
          ORDER BY id DESC LIMIT -1 OFFSET ?3)";
 
 /// Implements `AdminStore::store_refused`.
-pub(super) fn insert(
-    tx: &mut WriteTransaction<'_, '_>,
-    refused: &[RefusedRequest],
-) -> rusqlite::Result<()> {
+pub(super) fn insert(connection: &Connection, refused: &[RefusedRequest]) -> Result<()> {
     for request in refused {
-        tx.connection.prepare_cached(INSERT)?.execute(params![
+        connection.prepare_cached(INSERT)?.execute(params![
             blob(request.id),
             request.source,
             request.at.as_millis(),
@@ -48,11 +45,7 @@ pub(super) fn insert(
             request.body_bytes,
             request.body.as_deref(),
         ])?;
-        tx.connection.prepare_cached(EVICT_OLDEST)?.execute(params![
-            request.source,
-            request.code,
-            SAMPLES_MAX
-        ])?;
+        connection.run(EVICT_OLDEST, params![request.source, request.code, SAMPLES_MAX])?;
     }
     Ok(())
 }
@@ -60,7 +53,7 @@ pub(super) fn insert(
 const COLUMNS: &str =
     "id, source, at, code, status, method, path, query, remote, headers, body_bytes, body";
 
-fn read_request(row: &Row<'_>) -> rusqlite::Result<RefusedRequest> {
+fn read_request(row: &Row<'_>) -> Result<RefusedRequest> {
     Ok(RefusedRequest {
         id: id(row, 0)?,
         source: row.get(1)?,
@@ -82,38 +75,26 @@ pub(super) fn list(
     connection: &Connection,
     filter: &RefusedFilter,
     page: PageRequest<RequestId>,
-) -> rusqlite::Result<Vec<RefusedRequest>> {
+) -> Result<Vec<RefusedRequest>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM refused_requests
           WHERE id < ?1 AND id >= ?5 AND (?3 IS NULL OR source = ?3) AND (?4 IS NULL OR code = ?4)
           ORDER BY id DESC LIMIT ?2"
     );
     let range = IdRange::new(page.after, filter.since, filter.until);
-    connection
-        .prepare_cached(&sql)?
-        .query_map(
-            params![range.top, page.limit, filter.source, filter.code, range.bottom],
-            read_request,
-        )?
-        .collect()
+    let values = params![range.top, page.limit, filter.source, filter.code, range.bottom];
+    connection.read_all(&sql, values, read_request)
 }
 
 /// Implements `AdminStore::find_refused`.
-pub(super) fn find(
-    connection: &Connection,
-    request: RequestId,
-) -> rusqlite::Result<Option<RefusedRequest>> {
+pub(super) fn find(connection: &Connection, request: RequestId) -> Result<Option<RefusedRequest>> {
     let sql = format!("SELECT {COLUMNS} FROM refused_requests WHERE id = ?1");
-    connection.prepare_cached(&sql)?.query_row(params![blob(request)], read_request).optional()
+    connection.find_one(&sql, params![blob(request)], read_request)
 }
 
 /// Removes a slice of the requests received before a time.
-pub(super) fn prune(tx: &WriteTransaction<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
-    let cutoff = RequestId::new(before, 0);
-    tx.connection
-        .prepare_cached(
-            "DELETE FROM refused_requests WHERE id IN
-                 (SELECT id FROM refused_requests WHERE id < ?1 ORDER BY id LIMIT ?2)",
-        )?
-        .execute(params![blob(cutoff), PER_SLICE])
+pub(super) fn prune(connection: &Connection, before: Timestamp) -> Result<usize> {
+    let sql = "DELETE FROM refused_requests WHERE id IN
+                   (SELECT id FROM refused_requests WHERE id < ?1 ORDER BY id LIMIT ?2)";
+    connection.run(sql, params![blob(RequestId::new(before, 0)), PER_SLICE])
 }

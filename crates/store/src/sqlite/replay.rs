@@ -2,7 +2,7 @@
 //!
 //! All insert a new delivery that refers to the old one. The dedup key plays no part.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, Result, Row, params};
 use serde_json::json;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
@@ -18,7 +18,9 @@ use surehook_types::{
 use surehook_webhooks::key::fingerprint;
 
 use super::{
-    dead_letter_groups, decisions, delivery_bodies, ordering_queue, prune,
+    dead_letter_groups, decisions, delivery_bodies, ordering_queue,
+    prepared::CachedStatements,
+    prune,
     row::{blob, id, optional_time, reason, status, time},
     writer::WriteTransaction,
 };
@@ -45,27 +47,24 @@ const FIND_CANDIDATE: &str = "
      WHERE d.id = ?1";
 
 fn find_candidate(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     delivery: DeliveryId,
-) -> rusqlite::Result<Option<ReplayCandidate>> {
-    tx.connection
-        .prepare_cached(FIND_CANDIDATE)?
-        .query_row(params![blob(delivery)], |row| {
-            let cause: String = row.get(3)?;
-            // A delivery that is itself a replay counts from its creation.
-            let created_by_replay = if cause == "replay" { Some(time(row, 4)?) } else { None };
-            Ok(ReplayCandidate {
-                event: id(row, 8)?,
-                destination: id(row, 0)?,
-                status: status(row, 1)?,
-                reason: reason(row, 2)?,
-                last_replay_at: optional_time(row, 5)?.or(created_by_replay),
-                destination_exists: row.get(6)?,
-                has_body: row.get(7)?,
-                ordering: (row.get(9)?, row.get(10)?),
-            })
+) -> Result<Option<ReplayCandidate>> {
+    connection.find_one(FIND_CANDIDATE, params![blob(delivery)], |row| {
+        let cause: String = row.get(3)?;
+        // A delivery that is itself a replay counts from its creation.
+        let created_by_replay = if cause == "replay" { Some(time(row, 4)?) } else { None };
+        Ok(ReplayCandidate {
+            event: id(row, 8)?,
+            destination: id(row, 0)?,
+            status: status(row, 1)?,
+            reason: reason(row, 2)?,
+            last_replay_at: optional_time(row, 5)?.or(created_by_replay),
+            destination_exists: row.get(6)?,
+            has_body: row.get(7)?,
+            ordering: (row.get(9)?, row.get(10)?),
         })
-        .optional()
+    })
 }
 
 /// Implements `AdminStore::replay`.
@@ -74,7 +73,7 @@ pub(super) fn replay_delivery(
     old: DeliveryId,
     new: DeliveryId,
     now: Timestamp,
-) -> rusqlite::Result<ReplayResult> {
+) -> Result<ReplayResult> {
     let Some(found) = find_candidate(tx, old)? else { return Ok(ReplayResult::NotFound) };
     if is_replay_of(tx, old, new)? {
         return Ok(ReplayResult::Created { delivery: new, destination: found.destination });
@@ -91,7 +90,7 @@ pub(super) fn replay_delivery(
     if !found.has_body {
         return Ok(ReplayResult::BodyRemoved);
     }
-    replace_delivery(tx, &Replacement { old, new, cause: ReplacementCause::Replay, now }, &found)?;
+    replace_delivery(tx, old, new, &found, ReplacementCause::Replay, now)?;
     Ok(ReplayResult::Created { delivery: new, destination: found.destination })
 }
 
@@ -104,7 +103,7 @@ pub(super) fn replay_for_job(
     job: ReplayId,
     spec: &ReplaySpec,
     now: Timestamp,
-) -> rusqlite::Result<Result<DeliveryId, SkipReason>> {
+) -> Result<Result<DeliveryId, SkipReason>> {
     let Some(found) = find_candidate(tx, old)? else { return Ok(Err(SkipReason::EventGone)) };
     let only_dead = spec.filter.requires_dead();
     if !spec.selects(found.status) || (only_dead && found.status != DeliveryStatus::Dead) {
@@ -117,7 +116,7 @@ pub(super) fn replay_for_job(
         return Ok(Err(SkipReason::BodyGone));
     }
     let new = derive_delivery_id(old, job, now);
-    replace_delivery(tx, &Replacement { old, new, cause: ReplacementCause::Replay, now }, &found)?;
+    replace_delivery(tx, old, new, &found, ReplacementCause::Replay, now)?;
     Ok(Ok(new))
 }
 
@@ -145,15 +144,9 @@ pub(super) fn deliver_missing(
     destination: i64,
     job: ReplayId,
     now: Timestamp,
-) -> rusqlite::Result<Result<DeliveryId, SkipReason>> {
-    let found: Option<(bool, bool, bool)> = tx
-        .connection
-        .prepare_cached(FIND_MISSING)?
-        .query_row(params![blob(event), destination], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
-        .optional()?;
-    let skip = match found {
+) -> Result<Result<DeliveryId, SkipReason>> {
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let skip = match tx.find_one(FIND_MISSING, params![blob(event), destination], read)? {
         None => Some(SkipReason::EventGone),
         Some((_, _, true)) => Some(SkipReason::Present),
         Some((_, false, _)) => Some(SkipReason::DestinationGone),
@@ -164,17 +157,8 @@ pub(super) fn deliver_missing(
         return Ok(Err(skip));
     }
     let new = derive_delivery_id(event, job, now);
-    tx.connection.prepare_cached(INSERT_DELIVERY)?.execute(params![
-        blob(new),
-        blob(event),
-        destination,
-        now.as_millis()
-    ])?;
-    tx.connection.prepare_cached(INSERT_PENDING_TRANSFORM)?.execute(params![
-        blob(new),
-        blob(event),
-        destination
-    ])?;
+    tx.run(INSERT_DELIVERY, params![blob(new), blob(event), destination, now.as_millis()])?;
+    tx.run(INSERT_PENDING_TRANSFORM, params![blob(new), blob(event), destination])?;
     tx.counts.count_move(None, Some(DeliveryStatus::Pending));
     prune::defer_if_passed(tx, event, now)?;
     Ok(Ok(new))
@@ -184,44 +168,14 @@ const IS_REPLAY_OF: &str =
     "SELECT EXISTS (SELECT 1 FROM deliveries WHERE id = ?2 AND replay_of = ?1)";
 
 /// Whether the same request was carried out before.
-fn is_replay_of(
-    tx: &WriteTransaction<'_, '_>,
-    old: DeliveryId,
-    new: DeliveryId,
-) -> rusqlite::Result<bool> {
-    tx.connection
-        .prepare_cached(IS_REPLAY_OF)?
-        .query_row(params![blob(old), blob(new)], |row| row.get(0))
-}
-
-/// An old delivery and the new one that replaces it.
-struct Replacement {
-    old: DeliveryId,
-    new: DeliveryId,
-    cause: ReplacementCause,
-    now: Timestamp,
+fn is_replay_of(connection: &Connection, old: DeliveryId, new: DeliveryId) -> Result<bool> {
+    connection.read_one(IS_REPLAY_OF, params![blob(old), blob(new)], |row| row.get(0))
 }
 
 #[derive(Clone, Copy)]
 enum ReplacementCause {
     Replay,
     Revival,
-}
-
-impl ReplacementCause {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Replay => "replay",
-            Self::Revival => "revival",
-        }
-    }
-
-    const fn kind(self) -> EventDecisionKind {
-        match self {
-            Self::Replay => EventDecisionKind::Replayed,
-            Self::Revival => EventDecisionKind::Revived,
-        }
-    }
 }
 
 // `DeliveryTransition::Replay`
@@ -237,11 +191,17 @@ const INSERT_REPLACEMENT: &str = "
 
 fn replace_delivery(
     tx: &mut WriteTransaction<'_, '_>,
-    replacement: &Replacement,
+    old: DeliveryId,
+    new: DeliveryId,
     found: &ReplayCandidate,
-) -> rusqlite::Result<()> {
-    let Replacement { old, new, cause, now } = replacement;
-    let now = now.as_millis();
+    cause: ReplacementCause,
+    at: Timestamp,
+) -> Result<()> {
+    let (cause, kind) = match cause {
+        ReplacementCause::Replay => ("replay", EventDecisionKind::Replayed),
+        ReplacementCause::Revival => ("revival", EventDecisionKind::Revived),
+    };
+    let now = at.as_millis();
     // An ordered delivery goes to the end of its queue.
     let position = match &found.ordering {
         (destination, Some(key)) => Some(ordering_queue::append(tx, *destination, key)?),
@@ -249,11 +209,11 @@ fn replace_delivery(
     };
     let is_first = position.is_none_or(|position| position.is_first);
     let status = if is_first { DeliveryStatus::Pending } else { DeliveryStatus::Held };
-    tx.connection.prepare_cached(MARK_REPLAYED)?.execute(params![blob(*old), blob(*new), now])?;
-    tx.connection.prepare_cached(INSERT_REPLACEMENT)?.execute(params![
-        blob(*old),
-        blob(*new),
-        cause.as_str(),
+    tx.run(MARK_REPLAYED, params![blob(old), blob(new), now])?;
+    tx.prepare_cached(INSERT_REPLACEMENT)?.execute(params![
+        blob(old),
+        blob(new),
+        cause,
         now,
         status.as_str(),
         is_first.then_some(now),
@@ -262,19 +222,13 @@ fn replace_delivery(
     tx.counts.count_move(Some(found.status), Some(DeliveryStatus::Replayed));
     tx.counts.count_move(None, Some(status));
     if let (DeliveryStatus::Dead, Some(reason)) = (found.status, found.reason) {
-        tx.counts.change_dead_count(reason, -1);
-        dead_letter_groups::remove_delivery(tx, *old)?;
+        dead_letter_groups::remove_delivery(tx, old, reason)?;
     }
-    delivery_bodies::copy_body(tx, *old, *new)?;
-    prune::defer_if_passed(tx, found.event, replacement.now)?;
-    let decision = EventDecision {
-        event: found.event,
-        delivery: Some(*new),
-        at: replacement.now,
-        kind: cause.kind(),
-        detail: json!({ "replay_of": old }),
-    };
-    decisions::insert(tx.connection, &decision)
+    delivery_bodies::copy_body(tx, old, new)?;
+    prune::defer_if_passed(tx, found.event, at)?;
+    let detail = json!({ "replay_of": old });
+    let decision = EventDecision { event: found.event, delivery: Some(new), at, kind, detail };
+    decisions::insert(tx, &decision)
 }
 
 const LATEST_DELIVERIES: &str =
@@ -287,12 +241,9 @@ pub(super) fn revive_event(
     event: EventId,
     request: RequestId,
     now: Timestamp,
-) -> rusqlite::Result<Vec<DestinationId>> {
-    let latest: Vec<(DeliveryId, DeliveryStatus)> = tx
-        .connection
-        .prepare_cached(LATEST_DELIVERIES)?
-        .query_map(params![blob(event)], |row| Ok((id(row, 0)?, status(row, 1)?)))?
-        .collect::<Result<_, _>>()?;
+) -> Result<Vec<DestinationId>> {
+    let read = |row: &Row<'_>| Ok((id(row, 0)?, status(row, 1)?));
+    let latest: Vec<_> = tx.read_all(LATEST_DELIVERIES, params![blob(event)], read)?;
     if latest.iter().any(|(_, status)| *status != DeliveryStatus::Dead) {
         return Ok(Vec::new());
     }
@@ -311,7 +262,7 @@ pub(super) fn revive_delivery(
     old: DeliveryId,
     request: RequestId,
     now: Timestamp,
-) -> rusqlite::Result<Vec<DestinationId>> {
+) -> Result<Vec<DestinationId>> {
     let can_be_revived = |found: &ReplayCandidate| {
         let may_have_arrived = found.reason == Some(DeadReason::Ambiguous);
         found.destination_exists && found.has_body && !may_have_arrived
@@ -320,7 +271,7 @@ pub(super) fn revive_delivery(
         return Ok(Vec::new());
     };
     let new = derive_delivery_id(old, request, now);
-    replace_delivery(tx, &Replacement { old, new, cause: ReplacementCause::Revival, now }, &found)?;
+    replace_delivery(tx, old, new, &found, ReplacementCause::Revival, now)?;
     Ok(vec![found.destination])
 }
 
@@ -342,9 +293,6 @@ pub(super) fn derive_delivery_id<O: IdKind, W: IdKind>(
 const HAS_DEAD: &str =
     "SELECT EXISTS (SELECT 1 FROM deliveries WHERE event_id = ?1 AND state = 'dead')";
 
-pub(super) fn has_dead_delivery(
-    tx: &WriteTransaction<'_, '_>,
-    event: EventId,
-) -> rusqlite::Result<bool> {
-    tx.connection.prepare_cached(HAS_DEAD)?.query_row(params![blob(event)], |row| row.get(0))
+pub(super) fn has_dead_delivery(connection: &Connection, event: EventId) -> Result<bool> {
+    connection.read_one(HAS_DEAD, params![blob(event)], |row| row.get(0))
 }

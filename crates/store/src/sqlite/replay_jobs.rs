@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde_json::from_str;
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     replay::{
@@ -26,8 +25,10 @@ use surehook_types::{
 };
 
 use super::{
-    SqliteStore, replay, replay_selection,
-    row::{blob, corrupt_value, id, optional_id, optional_time, reason, time},
+    SqliteStore,
+    prepared::CachedStatements,
+    replay, replay_selection,
+    row::{blob, corrupt_value, id, json, optional_id, optional_time, reason, text, time, to_json},
     writer::WriteTransaction,
 };
 
@@ -69,7 +70,7 @@ impl ReplayStore for SqliteStore {
         let scan = self.readers.read(move |connection| scan_items(connection, step)).await?;
         match scan {
             None => Ok(None),
-            Some(scan) if !scan.has_changes() => Ok(Some(scan.unchanged_report())),
+            Some(scan) if !scan.has_changes() => Ok(Some(scan.unchanged)),
             Some(scan) => self.writer.write(move |tx| apply_step(tx, step, &scan)).await,
         }
     }
@@ -113,58 +114,34 @@ pub(super) struct ReplayJob {
 
 const FIND_JOB: &str = "SELECT seq, spec, state, created_at, cursor FROM replays WHERE id = ?1";
 
-pub(super) fn find_job(
-    connection: &Connection,
-    id: ReplayId,
-) -> rusqlite::Result<Option<ReplayJob>> {
-    connection
-        .prepare_cached(FIND_JOB)?
-        .query_row(params![blob(id)], |row| {
-            Ok(ReplayJob {
-                seq: row.get(0)?,
-                spec: read_spec(row, 1)?,
-                state: read_state(row, 2)?,
-                created_at: time(row, 3)?,
-                cursor: row.get(4)?,
-            })
+pub(super) fn find_job(connection: &Connection, id: ReplayId) -> Result<Option<ReplayJob>> {
+    connection.find_one(FIND_JOB, params![blob(id)], |row| {
+        Ok(ReplayJob {
+            seq: row.get(0)?,
+            spec: json(row, 1)?,
+            state: text(row, 2, ReplayState::parse)?,
+            created_at: time(row, 3)?,
+            cursor: row.get(4)?,
         })
-        .optional()
-}
-
-fn read_spec(row: &Row<'_>, column: usize) -> rusqlite::Result<ReplaySpec> {
-    let text: String = row.get(column)?;
-    from_str(&text).map_err(|error| corrupt_value(column, &error.to_string()))
-}
-
-fn read_state(row: &Row<'_>, column: usize) -> rusqlite::Result<ReplayState> {
-    let text: String = row.get(column)?;
-    ReplayState::parse(&text).ok_or_else(|| corrupt_value(column, &text))
+    })
 }
 
 const NOT_ENDED: &str = "SELECT id, spec FROM replays WHERE ended_at IS NULL";
 const INSERT: &str = "
     INSERT INTO replays (id, spec, state, created_at, cursor) VALUES (?1, ?2, 'selecting', ?3, ?4)";
 
-fn create_job(
-    tx: &mut WriteTransaction<'_, '_>,
-    new: &NewReplay,
-) -> rusqlite::Result<CreateReplayResult> {
-    if find_job(tx.connection, new.id)?.is_some() {
+fn create_job(connection: &Connection, new: &NewReplay) -> Result<CreateReplayResult> {
+    if find_job(connection, new.id)?.is_some() {
         return Ok(CreateReplayResult::Known);
     }
-    let others: Vec<(ReplayId, ReplaySpec)> = tx
-        .connection
-        .prepare_cached(NOT_ENDED)?
-        .query_map([], |row| Ok((id(row, 0)?, read_spec(row, 1)?)))?
-        .collect::<Result<_, _>>()?;
+    let others: Vec<(ReplayId, ReplaySpec)> =
+        connection.read_all(NOT_ENDED, [], |row| Ok((id(row, 0)?, json(row, 1)?)))?;
     if let Some((other, _)) = others.iter().find(|(_, other)| new.spec.may_overlap(other)) {
         return Ok(CreateReplayResult::Overlaps(*other));
     }
-    let text = serde_json::to_string(&new.spec)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    tx.connection.prepare_cached(INSERT)?.execute(params![
+    connection.prepare_cached(INSERT)?.execute(params![
         blob(new.id),
-        text,
+        to_json(&new.spec)?,
         new.created_at.as_millis(),
         replay_selection::first_cursor(&new.spec),
     ])?;
@@ -179,31 +156,31 @@ pub(super) fn apply_transition(
     job: &ReplayJob,
     input: ReplayTransition,
     now: Timestamp,
-) -> rusqlite::Result<Option<ReplayState>> {
+) -> Result<Option<ReplayState>> {
     let Some(state) = job.state.apply(input) else { return Ok(None) };
     let ended_at = state.is_final().then(|| now.as_millis());
-    connection.prepare_cached(SET_STATE)?.execute(params![job.seq, state.as_str(), ended_at])?;
+    connection.run(SET_STATE, params![job.seq, state.as_str(), ended_at])?;
     Ok(Some(state))
 }
 
 fn change_state(
-    tx: &mut WriteTransaction<'_, '_>,
+    connection: &Connection,
     id: ReplayId,
     input: ReplayTransition,
     now: Timestamp,
-) -> rusqlite::Result<ChangeReplayResult> {
-    let Some(job) = find_job(tx.connection, id)? else { return Ok(ChangeReplayResult::NotFound) };
-    let moved = apply_transition(tx.connection, &job, input, now)?;
+) -> Result<ChangeReplayResult> {
+    let Some(job) = find_job(connection, id)? else { return Ok(ChangeReplayResult::NotFound) };
+    let moved = apply_transition(connection, &job, input, now)?;
     Ok(moved.map_or(ChangeReplayResult::Refused(job.state), ChangeReplayResult::Changed))
 }
 
 const ROWS: &str = "SELECT seq, id, spec, state, created_at, ended_at FROM replays";
 
-fn read_replay(row: &Row<'_>) -> rusqlite::Result<(i64, ReplayRow)> {
+fn read_replay(row: &Row<'_>) -> Result<(i64, ReplayRow)> {
     let replay = ReplayRow {
         id: id(row, 1)?,
-        spec: read_spec(row, 2)?,
-        state: read_state(row, 3)?,
+        spec: json(row, 2)?,
+        state: text(row, 3, ReplayState::parse)?,
         created_at: time(row, 4)?,
         ended_at: optional_time(row, 5)?,
         by_destination: BTreeMap::new(),
@@ -211,23 +188,17 @@ fn read_replay(row: &Row<'_>) -> rusqlite::Result<(i64, ReplayRow)> {
     Ok((row.get(0)?, replay))
 }
 
-fn find_replay(connection: &Connection, id: ReplayId) -> rusqlite::Result<Option<ReplayRow>> {
+fn find_replay(connection: &Connection, id: ReplayId) -> Result<Option<ReplayRow>> {
     let sql = format!("{ROWS} WHERE id = ?1");
-    let found =
-        connection.prepare_cached(&sql)?.query_row(params![blob(id)], read_replay).optional()?;
+    let found = connection.find_one(&sql, params![blob(id)], read_replay)?;
     found.map(|(seq, replay)| add_progress(connection, seq, replay)).transpose()
 }
 
-fn list_replays(
-    connection: &Connection,
-    page: PageRequest<ReplayId>,
-) -> rusqlite::Result<Vec<ReplayRow>> {
+fn list_replays(connection: &Connection, page: PageRequest<ReplayId>) -> Result<Vec<ReplayRow>> {
     let sql = format!("{ROWS} WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
     let border = page.after.map_or([0xff; 16], blob);
-    let rows: Vec<(i64, ReplayRow)> = connection
-        .prepare_cached(&sql)?
-        .query_map(params![border, page.limit], read_replay)?
-        .collect::<Result<_, _>>()?;
+    let rows: Vec<(i64, ReplayRow)> =
+        connection.read_all(&sql, params![border, page.limit], read_replay)?;
     rows.into_iter().map(|(seq, replay)| add_progress(connection, seq, replay)).collect()
 }
 
@@ -238,26 +209,16 @@ const COUNTS: &str = "
     SELECT t.id, c.outcome, c.many
       FROM replay_counts c JOIN destinations t ON t.seq = c.destination WHERE c.replay = ?1";
 
-fn add_progress(
-    connection: &Connection,
-    seq: i64,
-    mut replay: ReplayRow,
-) -> rusqlite::Result<ReplayRow> {
-    replay.by_destination = connection
-        .prepare_cached(LANES)?
-        .query_map(params![seq], |row| {
-            let (selected, taken) = (row.get(1)?, row.get(2)?);
-            Ok((id(row, 0)?, ReplayProgress { selected, taken, outcomes: BTreeMap::new() }))
-        })?
-        .collect::<Result<_, _>>()?;
+fn add_progress(connection: &Connection, seq: i64, mut replay: ReplayRow) -> Result<ReplayRow> {
+    replay.by_destination = connection.read_all(LANES, params![seq], |row| {
+        let (selected, taken) = (row.get(1)?, row.get(2)?);
+        Ok((id(row, 0)?, ReplayProgress { selected, taken, outcomes: BTreeMap::new() }))
+    })?;
     let mut statement = connection.prepare_cached(COUNTS)?;
     let mut rows = statement.query(params![seq])?;
     while let Some(row) = rows.next()? {
-        let destination: DestinationId = id(row, 0)?;
-        let word: String = row.get(1)?;
-        let outcome = ReplayItemOutcome::parse(&word).ok_or_else(|| corrupt_value(1, &word))?;
-        let part = replay.by_destination.entry(destination).or_default();
-        part.outcomes.insert(outcome, row.get(2)?);
+        let part = replay.by_destination.entry(id(row, 0)?).or_default();
+        part.outcomes.insert(text(row, 1, ReplayItemOutcome::parse)?, row.get(2)?);
     }
     Ok(replay)
 }
@@ -268,8 +229,8 @@ const UNFINISHED: &str = "
         OR EXISTS (SELECT 1 FROM replay_lanes l WHERE l.replay = r.seq AND l.open > 0)
      ORDER BY r.seq";
 
-fn list_unfinished(connection: &Connection) -> rusqlite::Result<Vec<ReplayId>> {
-    connection.prepare_cached(UNFINISHED)?.query_map([], |row| id(row, 0))?.collect()
+fn list_unfinished(connection: &Connection) -> Result<Vec<ReplayId>> {
+    connection.read_all(UNFINISHED, [], |row| id(row, 0))
 }
 
 const PRUNABLE: &str = "
@@ -281,22 +242,18 @@ const PRUNE_ITEMS: &str = "
     DELETE FROM replay_items WHERE (replay, destination, number) IN
            (SELECT replay, destination, number FROM replay_items WHERE replay = ?1 LIMIT ?2)";
 
-fn prune_finished(tx: &mut WriteTransaction<'_, '_>, before: Timestamp) -> rusqlite::Result<bool> {
-    let old: Option<i64> = tx
-        .connection
-        .prepare_cached(PRUNABLE)?
-        .query_row(params![before.as_millis()], |row| row.get(0))
-        .optional()?;
+fn prune_finished(connection: &Connection, before: Timestamp) -> Result<bool> {
+    let old: Option<i64> =
+        connection.find_one(PRUNABLE, params![before.as_millis()], |row| row.get(0))?;
     let Some(seq) = old else { return Ok(false) };
-    let removed =
-        tx.connection.prepare_cached(PRUNE_ITEMS)?.execute(params![seq, ITEMS_PER_SLICE])?;
+    let removed = connection.run(PRUNE_ITEMS, params![seq, ITEMS_PER_SLICE])?;
     if removed < ITEMS_PER_SLICE {
         for sql in [
             "DELETE FROM replay_counts WHERE replay = ?1",
             "DELETE FROM replay_lanes WHERE replay = ?1",
             "DELETE FROM replays WHERE seq = ?1",
         ] {
-            tx.connection.prepare_cached(sql)?.execute(params![seq])?;
+            connection.run(sql, params![seq])?;
         }
     }
     Ok(true)
@@ -305,11 +262,11 @@ fn prune_finished(tx: &mut WriteTransaction<'_, '_>, before: Timestamp) -> rusql
 const ENDED_MAX: usize = 500;
 
 #[derive(Clone, Copy)]
-pub(super) struct AdvanceStep {
-    pub(super) id: ReplayId,
-    pub(super) limit: usize,
-    pub(super) open_max: u64,
-    pub(super) now: Timestamp,
+struct AdvanceStep {
+    id: ReplayId,
+    limit: usize,
+    open_max: u64,
+    now: Timestamp,
 }
 
 #[derive(Clone, Copy)]
@@ -336,29 +293,18 @@ impl ReplayLane {
 }
 
 /// The result of the scan on a reader.
-pub(super) struct AdvanceScan {
-    state: ReplayState,
+struct AdvanceScan {
     ended: Vec<(ItemPosition, ReplayItemOutcome)>,
     can_dispatch: bool,
-    open: u64,
-    queued: u64,
+    /// The report if there is nothing to write.
+    unchanged: AdvanceReport,
 }
 
 impl AdvanceScan {
-    pub(super) fn has_changes(&self) -> bool {
-        let is_finished = self.state == ReplayState::Running && self.open + self.queued == 0;
+    fn has_changes(&self) -> bool {
+        let AdvanceReport { state, open, queued, .. } = self.unchanged;
+        let is_finished = state == ReplayState::Running && open + queued == 0;
         !self.ended.is_empty() || self.can_dispatch || is_finished
-    }
-
-    /// The report if there is nothing to write.
-    pub(super) fn unchanged_report(&self) -> AdvanceReport {
-        AdvanceReport {
-            state: self.state,
-            dispatched: BTreeMap::new(),
-            outcomes: BTreeMap::new(),
-            open: self.open,
-            queued: self.queued,
-        }
     }
 }
 
@@ -370,32 +316,28 @@ const ENDED: &str = "
        AND (d.id IS NULL OR d.ended_at IS NOT NULL)
      LIMIT ?2";
 
-pub(super) fn scan_items(
-    connection: &Connection,
-    step: AdvanceStep,
-) -> rusqlite::Result<Option<AdvanceScan>> {
+fn scan_items(connection: &Connection, step: AdvanceStep) -> Result<Option<AdvanceScan>> {
     let Some(job) = find_job(connection, step.id)? else { return Ok(None) };
     let lanes = load_lanes(connection, &job)?;
-    let ended = connection
-        .prepare_cached(ENDED)?
-        .query_map(params![job.seq, ENDED_MAX], |row| {
-            let position = ItemPosition { destination: row.get(0)?, number: row.get(1)? };
-            let word: Option<String> = row.get(2)?;
-            Ok((position, item_outcome(word.as_deref(), reason(row, 3)?.is_some())?))
-        })?
-        .collect::<Result<_, _>>()?;
+    let ended = connection.read_all(ENDED, params![job.seq, ENDED_MAX], |row| {
+        let position = ItemPosition { destination: row.get(0)?, number: row.get(1)? };
+        let word: Option<String> = row.get(2)?;
+        Ok((position, item_outcome(word.as_deref(), reason(row, 3)?.is_some())?))
+    })?;
     let running = job.state == ReplayState::Running && step.limit > 0;
-    Ok(Some(AdvanceScan {
+    let can_dispatch = running && lanes.iter().any(|lane| lane.room(step.open_max) > 0);
+    let unchanged = AdvanceReport {
         state: job.state,
-        ended,
-        can_dispatch: running && lanes.iter().any(|lane| lane.room(step.open_max) > 0),
+        dispatched: BTreeMap::new(),
+        outcomes: BTreeMap::new(),
         open: lanes.iter().map(|lane| lane.open).sum(),
         queued: lanes.iter().map(|lane| lane.selected - lane.taken).sum(),
-    }))
+    };
+    Ok(Some(AdvanceScan { ended, can_dispatch, unchanged }))
 }
 
 /// The outcome of an ended delivery. One that was replayed later keeps its outcome.
-fn item_outcome(word: Option<&str>, died: bool) -> rusqlite::Result<ReplayItemOutcome> {
+fn item_outcome(word: Option<&str>, died: bool) -> Result<ReplayItemOutcome> {
     let Some(word) = word else { return Ok(ReplayItemOutcome::Skipped(SkipReason::Forgotten)) };
     match DeliveryStatus::parse(word) {
         Some(DeliveryStatus::Succeeded) => Ok(ReplayItemOutcome::Succeeded),
@@ -420,29 +362,26 @@ const LANES_BY_TAKEN: &str = "
      WHERE l.replay = ?1 ORDER BY l.taken, l.destination";
 
 /// All lanes, the one with the fewest taken items first.
-fn load_lanes(connection: &Connection, job: &ReplayJob) -> rusqlite::Result<Vec<ReplayLane>> {
-    connection
-        .prepare_cached(LANES_BY_TAKEN)?
-        .query_map(params![job.seq], |row| {
-            Ok(ReplayLane {
-                destination: row.get(0)?,
-                id: id(row, 1)?,
-                selected: row.get(2)?,
-                taken: row.get(3)?,
-                open: row.get(4)?,
-            })
-        })?
-        .collect()
+fn load_lanes(connection: &Connection, job: &ReplayJob) -> Result<Vec<ReplayLane>> {
+    connection.read_all(LANES_BY_TAKEN, params![job.seq], |row| {
+        Ok(ReplayLane {
+            destination: row.get(0)?,
+            id: id(row, 1)?,
+            selected: row.get(2)?,
+            taken: row.get(3)?,
+            open: row.get(4)?,
+        })
+    })
 }
 
 const SET_LANE: &str =
     "UPDATE replay_lanes SET taken = ?3, open = ?4 WHERE replay = ?1 AND destination = ?2";
 
-pub(super) fn apply_step(
+fn apply_step(
     tx: &mut WriteTransaction<'_, '_>,
     step: AdvanceStep,
     scan: &AdvanceScan,
-) -> rusqlite::Result<Option<AdvanceReport>> {
+) -> Result<Option<AdvanceReport>> {
     let Some(job) = find_job(tx.connection, step.id)? else { return Ok(None) };
     let mut lanes = load_lanes(tx.connection, &job)?;
     let mut counts: BTreeMap<(i64, ReplayItemOutcome), u64> = BTreeMap::new();
@@ -456,24 +395,22 @@ pub(super) fn apply_step(
                 dispatched.insert(lane.id, share - skipped.len());
             }
             for skip in skipped {
-                *counts.entry((lane.destination, ReplayItemOutcome::Skipped(skip))).or_default() +=
-                    1;
+                let outcome = ReplayItemOutcome::Skipped(skip);
+                *counts.entry((lane.destination, outcome)).or_default() += 1;
             }
         }
     }
     for lane in &lanes {
-        let values = params![job.seq, lane.destination, lane.taken, lane.open];
-        tx.connection.prepare_cached(SET_LANE)?.execute(values)?;
+        tx.run(SET_LANE, params![job.seq, lane.destination, lane.taken, lane.open])?;
     }
     let outcomes = add_outcome_counts(tx.connection, &job, &counts)?;
     let open = lanes.iter().map(|lane| lane.open).sum();
     let queued = lanes.iter().map(|lane| lane.selected - lane.taken).sum();
-    let state = if open + queued == 0 {
-        apply_transition(tx.connection, &job, ReplayTransition::Finish, step.now)?
-            .unwrap_or(job.state)
-    } else {
-        job.state
+    let state = match open + queued {
+        0 => apply_transition(tx, &job, ReplayTransition::Finish, step.now)?,
+        _ => None,
     };
+    let state = state.unwrap_or(job.state);
     Ok(Some(AdvanceReport { state, dispatched, outcomes, open, queued }))
 }
 
@@ -487,7 +424,7 @@ fn record_ended(
     scan: &AdvanceScan,
     lanes: &mut [ReplayLane],
     counts: &mut BTreeMap<(i64, ReplayItemOutcome), u64>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let mut end = connection.prepare_cached(SET_OUTCOME)?;
     for (position, outcome) in &scan.ended {
         let values = params![job.seq, position.destination, position.number, outcome.as_str()];
@@ -517,14 +454,10 @@ fn dispatch(
     step: AdvanceStep,
     lane: &mut ReplayLane,
     share: usize,
-) -> rusqlite::Result<Vec<SkipReason>> {
-    let items: Vec<(i64, EventId, Option<DeliveryId>)> = tx
-        .connection
-        .prepare_cached(ITEMS)?
-        .query_map(params![job.seq, lane.destination, lane.taken, share], |row| {
-            Ok((row.get(0)?, id(row, 1)?, optional_id(row, 2)?))
-        })?
-        .collect::<Result<_, _>>()?;
+) -> Result<Vec<SkipReason>> {
+    let values = params![job.seq, lane.destination, lane.taken, share];
+    let items: Vec<(i64, EventId, Option<DeliveryId>)> =
+        tx.read_all(ITEMS, values, |row| Ok((row.get(0)?, id(row, 1)?, optional_id(row, 2)?)))?;
     let mut skipped = Vec::new();
     for (number, event, old) in items {
         let new = match old {
@@ -535,13 +468,8 @@ fn dispatch(
             Ok(new) => (Some(blob(new)), None),
             Err(skip) => (None, Some(skip)),
         };
-        tx.connection.prepare_cached(SET_DISPATCHED)?.execute(params![
-            job.seq,
-            lane.destination,
-            number,
-            new,
-            skip.map(SkipReason::as_str),
-        ])?;
+        let outcome = skip.map(SkipReason::as_str);
+        tx.run(SET_DISPATCHED, params![job.seq, lane.destination, number, new, outcome])?;
         lane.taken += 1;
         lane.open += u64::from(skip.is_none());
         skipped.extend(skip);
@@ -558,11 +486,10 @@ fn add_outcome_counts(
     connection: &Connection,
     job: &ReplayJob,
     counts: &BTreeMap<(i64, ReplayItemOutcome), u64>,
-) -> rusqlite::Result<BTreeMap<ReplayItemOutcome, u64>> {
+) -> Result<BTreeMap<ReplayItemOutcome, u64>> {
     let mut outcomes = BTreeMap::new();
     for ((destination, outcome), many) in counts {
-        let values = params![job.seq, destination, outcome.as_str(), many];
-        connection.prepare_cached(ADD_COUNT)?.execute(values)?;
+        connection.run(ADD_COUNT, params![job.seq, destination, outcome.as_str(), many])?;
         *outcomes.entry(*outcome).or_default() += many;
     }
     Ok(outcomes)

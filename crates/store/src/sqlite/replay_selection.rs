@@ -7,13 +7,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rusqlite::{Connection, OptionalExtension as _, ToSql, params, params_from_iter};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     replay::{
-        PreviewDepth, REPLAY_ITEMS_MAX, ReplayAction, ReplayPreview, ReplaySpec, ReplayState,
-        ReplayTransition, SelectionReport,
+        PreviewDepth, REPLAY_ITEMS_MAX, ReplayAction, ReplayFilter, ReplayPreview, ReplaySpec,
+        ReplayState, ReplayTransition, SelectionReport, StatusPattern,
     },
+    store::ListPage,
 };
 use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
@@ -23,6 +24,8 @@ use surehook_types::{
 };
 
 use super::{
+    list::{HAS_SOURCE, IS_IN_GROUP, IS_TO, ListTable, SqlListQuery},
+    prepared::CachedStatements,
     read::ReadPool,
     replay_jobs::{ReplayJob, apply_transition, find_job},
     row::{blob, id, optional_id, time},
@@ -52,17 +55,11 @@ struct SelectedItem {
     received_at: Timestamp,
 }
 
-struct SelectionScan {
-    found: Vec<SelectedItem>,
-    /// Where to continue; `None` at the end.
-    cursor: Option<[u8; 16]>,
-}
-
 /// Scanned items, to be inserted.
 pub(super) struct SelectionSlice {
     id: ReplayId,
     from: Option<[u8; 16]>,
-    scan: SelectionScan,
+    scan: ListPage<SelectedItem, [u8; 16]>,
 }
 
 /// A cursor before everything that a job can select. Ids begin with their time, and no delivery is
@@ -72,10 +69,7 @@ pub(super) fn first_cursor(spec: &ReplaySpec) -> [u8; 16] {
 }
 
 /// Scans for the next slice; returns `None` if the job does not exist.
-pub(super) fn scan_next(
-    connection: &Connection,
-    id: ReplayId,
-) -> rusqlite::Result<Option<SelectionSlice>> {
+pub(super) fn scan_next(connection: &Connection, id: ReplayId) -> Result<Option<SelectionSlice>> {
     let Some(job) = find_job(connection, id)? else { return Ok(None) };
     let ReplayJob { spec, state, created_at, cursor, .. } = job;
     let scan = match (state, cursor) {
@@ -86,199 +80,134 @@ pub(super) fn scan_next(
         | (
             ReplayState::Running | ReplayState::Paused | ReplayState::Done | ReplayState::Cancelled,
             _,
-        ) => SelectionScan { found: Vec::new(), cursor: None },
+        ) => ListPage::empty(),
     };
     Ok(Some(SelectionSlice { id, from: cursor, scan }))
 }
 
-struct SelectionQuery {
-    sql: String,
-    values: Vec<Box<dyn ToSql>>,
-    filters: Vec<String>,
-}
-
-impl SelectionQuery {
-    /// Binds a value; returns its placeholder.
-    fn bind(&mut self, value: impl ToSql + 'static) -> String {
-        self.values.push(Box::new(value));
-        format!("?{}", self.values.len())
-    }
-
-    fn filter(&mut self, text: impl Into<String>) {
-        self.filters.push(text.into());
-    }
-}
-
-/// Reads at most [`SCAN_MAX`] rows after `cursor`, until `limit` items match.
+/// Reads at most [`SCAN_MAX`] rows after `cursor`, until `limit` items match. The filter of the job
+/// is checked on each row, so that the number of rows read is limited, not the number of matches.
 fn scan_rows(
     connection: &Connection,
     spec: &ReplaySpec,
     created_at: Timestamp,
     cursor: [u8; 16],
     limit: usize,
-) -> rusqlite::Result<SelectionScan> {
-    let query = match spec.action {
-        ReplayAction::SendMissing => event_query(spec, created_at, cursor),
-        ReplayAction::RetryFailed | ReplayAction::ForceResend => {
-            delivery_query(spec, created_at, cursor)
-        }
+) -> Result<ListPage<SelectedItem, [u8; 16]>> {
+    let mut query = SqlListQuery::new(SCAN_MAX);
+    let (from, columns, order_by) = match spec.action {
+        ReplayAction::SendMissing => (
+            select_events(&mut query, spec, created_at, cursor),
+            "e.id, e.id, NULL, t.seq, t.id, e.received_at",
+            "e.id",
+        ),
+        ReplayAction::RetryFailed | ReplayAction::ForceResend => (
+            select_deliveries(&mut query, spec, created_at, cursor),
+            "d.id, d.event_id, d.id, d.destination, t.id, e.received_at",
+            "d.id",
+        ),
     };
-    let mut statement = connection.prepare_cached(&query.sql)?;
-    let values = query.values.iter().map(|value| &**value);
-    let mut rows = statement.query(params_from_iter(values))?;
-    let mut scan = SelectionScan { found: Vec::new(), cursor: None };
-    let mut scanned = 0;
-    while let Some(row) = rows.next()? {
-        scanned += 1;
-        if row.get::<_, Option<bool>>(6)? == Some(true) {
-            scan.found.push(SelectedItem {
-                event: id(row, 1)?,
-                delivery: optional_id(row, 2)?,
-                destination: row.get(3)?,
-                destination_id: id(row, 4)?,
-                received_at: time(row, 5)?,
-            });
-        }
-        if scanned == SCAN_MAX || scan.found.len() == limit {
-            scan.cursor = Some(row.get(0)?);
-            break;
-        }
-    }
-    Ok(scan)
+    let table = ListTable { columns, from: &from, order_by };
+    query.run(connection, table, limit, |row| row.get(0), |row| read_item(row).map(Some))
 }
 
-/// Ended deliveries. The filter is a column of the result, not a condition of the scan, so that the
-/// number of rows read is limited, not the number of matches.
-fn delivery_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) -> SelectionQuery {
-    let mut query = SelectionQuery { sql: String::new(), values: Vec::new(), filters: Vec::new() };
+fn read_item(row: &Row<'_>) -> Result<SelectedItem> {
+    Ok(SelectedItem {
+        event: id(row, 1)?,
+        delivery: optional_id(row, 2)?,
+        destination: row.get(3)?,
+        destination_id: id(row, 4)?,
+        received_at: time(row, 5)?,
+    })
+}
+
+/// Selects ended deliveries; returns the tables to read.
+fn select_deliveries(
+    query: &mut SqlListQuery,
+    spec: &ReplaySpec,
+    created_at: Timestamp,
+    cursor: [u8; 16],
+) -> String {
     let filter = &spec.filter;
-    let (after, upper_bound) = (query.bind(cursor), bind_upper_bound(&mut query, created_at));
-    let to = filter.destination.map(|to| {
-        let to = query.bind(blob(to));
-        format!("d.destination = (SELECT seq FROM destinations WHERE id = {to})")
-    });
+    query.narrow("d.id > {}", Some(cursor));
+    query.narrow("d.id < {}", Some(first_id_after(created_at)));
     // Dead deliveries and their groups have an index; succeeded ones are found by destination or by
     // a full scan.
     let only_dead = !spec.selects(DeliveryStatus::Succeeded);
-    let group = filter.group.map(|group| {
-        let group = query.bind(blob(group));
-        format!("d.dead_group = (SELECT seq FROM dead_groups WHERE id = {group})")
-    });
-    let (table, within) = match (group, only_dead, &to) {
-        (Some(group), _, _) => ("deliveries d INDEXED BY deliveries_by_group", group),
-        (None, true, _) => {
-            ("deliveries d INDEXED BY deliveries_dead", "d.state = 'dead'".to_owned())
-        }
-        (None, false, Some(to)) => {
-            ("deliveries d INDEXED BY deliveries_by_destination", to.clone())
-        }
-        (None, false, None) => ("deliveries d NOT INDEXED", "true".to_owned()),
+    let destination = filter.destination.map(blob);
+    let index = if filter.group.is_some() {
+        query.narrow(IS_IN_GROUP, filter.group.map(blob));
+        "INDEXED BY deliveries_by_group"
+    } else if only_dead {
+        query.index_conditions.push("d.state = 'dead'".to_owned());
+        "INDEXED BY deliveries_dead"
+    } else if destination.is_some() {
+        query.narrow(IS_TO, destination);
+        "INDEXED BY deliveries_by_destination"
+    } else {
+        "NOT INDEXED"
     };
-    if let (true, Some(to)) = (only_dead, to) {
-        query.filter(to);
-    }
+    query.filter_rows(IS_TO, destination.filter(|_| only_dead));
     let statuses: Vec<String> = [DeliveryStatus::Dead, DeliveryStatus::Succeeded]
         .into_iter()
         .filter(|status| spec.selects(*status))
         .map(|status| format!("d.state = '{}'", status.as_str()))
         .collect();
-    query.filter(format!("({})", statuses.join(" OR ")));
-    let created = query.bind(created_at.as_millis());
-    query.filter(format!("d.ended_at <= {created}"));
-    if let Some(reason) = filter.reason.map(DeadReason::as_str) {
-        let reason = query.bind(reason);
-        query.filter(format!("d.reason = {reason}"));
-    }
-    if let Some(class) = filter.class.map(FailureClass::as_str) {
-        let class = query.bind(class);
-        query.filter(format!("a.class = {class}"));
-    }
-    if let Some((low, high)) = filter.code.map(surehook_core::replay::StatusPattern::range) {
-        let (low, high) = (query.bind(low), query.bind(high));
-        query.filter(format!("a.status BETWEEN {low} AND {high}"));
-    }
-    filter_events(&mut query, spec, &["e.key", "a.detail"]);
-    let matches = query.filters.join(" AND ");
-    query.sql = format!(
-        "SELECT d.id, d.event_id, d.id, d.destination, t.id, e.received_at, {matches}
-           FROM {table} CROSS JOIN events e ON e.id = d.event_id
-                CROSS JOIN destinations t ON t.seq = d.destination
-                LEFT JOIN attempts a ON a.delivery_id = d.id AND a.number = d.attempts
-          WHERE {within} AND d.id > {after} AND d.id < {upper_bound} ORDER BY d.id LIMIT {SCAN_MAX}"
-    );
-    query
+    query.row_conditions.push(format!("({})", statuses.join(" OR ")));
+    query.filter_rows("d.ended_at <= {}", Some(created_at.as_millis()));
+    query.filter_rows("d.reason = {}", filter.reason.map(DeadReason::as_str));
+    query.filter_rows("a.class = {}", filter.class.map(FailureClass::as_str));
+    let code = filter.code.map(StatusPattern::range);
+    query.filter_rows("a.status >= {}", code.map(|(low, _)| low));
+    query.filter_rows("a.status <= {}", code.map(|(_, high)| high));
+    filter_events(query, filter, &["e.key", "a.detail"]);
+    format!(
+        "deliveries d {index} CROSS JOIN events e ON e.id = d.event_id
+         CROSS JOIN destinations t ON t.seq = d.destination
+         LEFT JOIN attempts a ON a.delivery_id = d.id AND a.number = d.attempts"
+    )
 }
 
-/// Events without a delivery to the destination.
-fn event_query(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) -> SelectionQuery {
-    let mut query = SelectionQuery { sql: String::new(), values: Vec::new(), filters: Vec::new() };
-    let (after, upper_bound) = (query.bind(cursor), bind_upper_bound(&mut query, created_at));
-    let to = query.bind(spec.to.map(blob));
-    let created = query.bind(created_at.as_millis());
-    query.filter(format!("e.received_at <= {created}"));
+/// Selects events without a delivery to the destination; returns the tables to read.
+fn select_events(
+    query: &mut SqlListQuery,
+    spec: &ReplaySpec,
+    created_at: Timestamp,
+    cursor: [u8; 16],
+) -> String {
+    query.narrow("t.id = {}", Some(spec.to.map(blob)));
+    query.narrow("e.id > {}", Some(cursor));
+    query.narrow("e.id < {}", Some(first_id_after(created_at)));
+    query.narrow(HAS_SOURCE, spec.filter.source.map(blob));
+    query.filter_rows("e.received_at <= {}", Some(created_at.as_millis()));
     // INDEXED BY: an event has few deliveries, a destination has many.
-    query.filter(
+    query.row_conditions.push(
         "NOT EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event
-                      WHERE d.event_id = e.id AND d.destination = t.seq)",
+                      WHERE d.event_id = e.id AND d.destination = t.seq)"
+            .to_owned(),
     );
-    filter_events(&mut query, spec, &["e.key"]);
-    let table = match spec.filter.source {
-        Some(_) => "events e INDEXED BY events_by_source",
-        None => "events e NOT INDEXED",
-    };
-    let within = match spec.filter.source {
-        Some(source) => {
-            let source = query.bind(blob(source));
-            format!("e.source = (SELECT seq FROM sources WHERE id = {source})")
-        }
-        None => "true".to_owned(),
-    };
-    let matches = query.filters.join(" AND ");
-    query.sql = format!(
-        "SELECT e.id, e.id, NULL, t.seq, t.id, e.received_at, {matches}
-           FROM {table} CROSS JOIN destinations t
-          WHERE t.id = {to} AND {within} AND e.id > {after} AND e.id < {upper_bound}
-          ORDER BY e.id LIMIT {SCAN_MAX}"
-    );
-    query
+    filter_events(query, &spec.filter, &["e.key"]);
+    let index = spec.filter.source.map_or("NOT INDEXED", |_| "INDEXED BY events_by_source");
+    format!("events e {index} CROSS JOIN destinations t")
 }
 
-/// Binds the first id after the creation of the job.
-fn bind_upper_bound(query: &mut SelectionQuery, created_at: Timestamp) -> String {
-    query.bind(blob(EventId::new(created_at + TICK, 0)))
+/// The first id after the creation of the job.
+fn first_id_after(created_at: Timestamp) -> [u8; 16] {
+    blob(EventId::new(created_at + TICK, 0))
 }
 
 /// Adds the conditions on events; `searched` are the columns that a text search covers.
-fn filter_events(query: &mut SelectionQuery, spec: &ReplaySpec, searched: &[&str]) {
-    let filter = &spec.filter;
-    if let Some(source) = filter.source {
-        let source = query.bind(blob(source));
-        query.filter(format!("e.source = (SELECT seq FROM sources WHERE id = {source})"));
-    }
-    if let Some(kind) = &filter.kind {
-        let kind = query.bind(kind.as_str().to_owned());
-        query.filter(format!("e.kind = {kind}"));
-    }
-    if let Some(since) = filter.since {
-        let since = query.bind(since.as_millis());
-        query.filter(format!("e.received_at >= {since}"));
-    }
-    if let Some(until) = filter.until {
-        let until = query.bind(until.as_millis());
-        query.filter(format!("e.received_at < {until}"));
-    }
-    if let Some(key) = &filter.key {
-        let key = query.bind(key.clone());
-        query.filter(format!("e.key = {key}"));
-    }
-    if let Some(text) = &filter.search {
-        let text = query.bind(text.clone());
-        let found: Vec<String> = searched
-            .iter()
-            .map(|column| format!("instr(lower(coalesce({column}, '')), lower({text})) > 0"))
-            .collect();
-        query.filter(format!("({})", found.join(" OR ")));
-    }
+fn filter_events(query: &mut SqlListQuery, filter: &ReplayFilter, searched: &[&str]) {
+    query.filter_rows(HAS_SOURCE, filter.source.map(blob));
+    query.filter_rows("e.kind = {}", filter.kind.as_ref().map(|kind| kind.as_str().to_owned()));
+    query.filter_rows("e.received_at >= {}", filter.since.map(Timestamp::as_millis));
+    query.filter_rows("e.received_at < {}", filter.until.map(Timestamp::as_millis));
+    query.filter_rows("e.key = {}", filter.key.clone());
+    let has_text: Vec<String> = searched
+        .iter()
+        .map(|column| format!("instr(lower(coalesce({column}, '')), lower({{}})) > 0"))
+        .collect();
+    query.filter_rows(&format!("({})", has_text.join(" OR ")), filter.search.clone());
 }
 
 const LANE_SELECTED: &str =
@@ -298,26 +227,21 @@ const SET_CURSOR: &str = "UPDATE replays SET cursor = ?2 WHERE seq = ?1";
 pub(super) fn insert_slice(
     tx: &mut WriteTransaction<'_, '_>,
     slice: &SelectionSlice,
-) -> rusqlite::Result<SelectionReport> {
-    let Some(job) = find_job(tx.connection, slice.id)? else {
-        return Ok(SelectionReport::NotFound);
-    };
+) -> Result<SelectionReport> {
+    let Some(job) = find_job(tx, slice.id)? else { return Ok(SelectionReport::NotFound) };
     if job.state != ReplayState::Selecting || job.cursor != slice.from {
         return Ok(SelectionReport::Now(job.state));
     }
-    let selected_before: u64 = tx
-        .connection
-        .prepare_cached(COUNT_SELECTED)?
-        .query_row(params![job.seq], |row| row.get(0))?;
+    let selected_before: u64 = tx.read_one(COUNT_SELECTED, params![job.seq], |row| row.get(0))?;
     let room =
         usize::try_from(REPLAY_ITEMS_MAX.saturating_sub(selected_before)).unwrap_or(usize::MAX);
     let mut lanes: BTreeMap<i64, u64> = BTreeMap::new();
-    for found in slice.scan.found.iter().take(room) {
+    for found in slice.scan.rows.iter().take(room) {
         let selected = match lanes.get(&found.destination) {
             Some(selected) => *selected,
             None => find_or_insert_lane(tx.connection, job.seq, found.destination)?,
         };
-        let added = tx.connection.prepare_cached(ADD_ITEM)?.execute(params![
+        let added = tx.prepare_cached(ADD_ITEM)?.execute(params![
             job.seq,
             found.destination,
             selected + 1,
@@ -327,12 +251,11 @@ pub(super) fn insert_slice(
         lanes.insert(found.destination, selected + u64::try_from(added).unwrap_or(0));
     }
     for (destination, selected) in &lanes {
-        let values = params![job.seq, destination, selected];
-        tx.connection.prepare_cached(SET_LANE)?.execute(values)?;
+        tx.run(SET_LANE, params![job.seq, destination, selected])?;
     }
-    let is_full = slice.scan.found.len() >= room;
-    let cursor = slice.scan.cursor.filter(|_| !is_full);
-    tx.connection.prepare_cached(SET_CURSOR)?.execute(params![job.seq, cursor])?;
+    let is_full = slice.scan.rows.len() >= room;
+    let cursor = slice.scan.next.filter(|_| !is_full);
+    tx.run(SET_CURSOR, params![job.seq, cursor])?;
     let state = match cursor {
         Some(_) => None,
         None => apply_transition(tx.connection, &job, ReplayTransition::Selected, job.created_at)?,
@@ -341,19 +264,13 @@ pub(super) fn insert_slice(
 }
 
 /// How many items a destination has; inserts its lane if there is none.
-fn find_or_insert_lane(
-    connection: &Connection,
-    replay: i64,
-    destination: i64,
-) -> rusqlite::Result<u64> {
-    let found = connection
-        .prepare_cached(LANE_SELECTED)?
-        .query_row(params![replay, destination], |row| row.get(0))
-        .optional()?;
+fn find_or_insert_lane(connection: &Connection, replay: i64, destination: i64) -> Result<u64> {
+    let found =
+        connection.find_one(LANE_SELECTED, params![replay, destination], |row| row.get(0))?;
     match found {
         Some(selected) => Ok(selected),
         None => {
-            connection.prepare_cached(ADD_LANE)?.execute(params![replay, destination])?;
+            connection.run(ADD_LANE, params![replay, destination])?;
             Ok(0)
         }
     }
@@ -374,14 +291,14 @@ pub(super) async fn preview_selection(
         let scan = readers
             .read(move |connection| scan_rows(connection, &scanned_spec, now, cursor, usize::MAX))
             .await?;
-        for found in scan.found {
+        for found in scan.rows {
             preview.count += 1;
             *preview.by_destination.entry(found.destination_id).or_default() += 1;
             let at = found.received_at;
             preview.oldest = Some(preview.oldest.map_or(at, |oldest| oldest.min(at)));
             preview.newest = Some(preview.newest.map_or(at, |newest| newest.max(at)));
         }
-        match scan.cursor {
+        match scan.next {
             Some(next) => cursor = next,
             None => {
                 preview.complete = true;

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, Statement, params};
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use surehook_core::rollup::{
     BucketWidth, DecodeRollupError, RollupCounts, RollupQuery, RollupSubject, read_varint,
     write_varint,
@@ -21,8 +21,8 @@ use surehook_core::rollup::{
 use surehook_types::time::Timestamp;
 
 use super::{
+    prepared::CachedStatements,
     row::{blob, corrupt_value, time},
-    writer::WriteTransaction,
 };
 
 /// Rows of `rollup_facts` per slice; a few seconds of traffic at the highest rate.
@@ -88,14 +88,13 @@ impl PendingRollups {
     }
 
     /// Inserts the counts of a batch in its transaction.
-    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn insert(&self, connection: &Connection) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
         }
         let mut pending = Vec::with_capacity(64 * self.0.len());
         self.encode(&mut pending);
-        let sql = "INSERT INTO rollup_facts (facts) VALUES (?1)";
-        connection.prepare_cached(sql)?.execute(params![pending])?;
+        connection.run("INSERT INTO rollup_facts (facts) VALUES (?1)", params![pending])?;
         Ok(())
     }
 }
@@ -104,14 +103,19 @@ fn damaged_counts(_: DecodeRollupError) -> rusqlite::Error {
     corrupt_value(0, "counts that cannot be decoded")
 }
 
+/// Reads the counts of a bucket.
+fn counts(row: &Row<'_>, column: usize) -> Result<RollupCounts> {
+    RollupCounts::decode(&mut row.get_ref(column)?.as_blob()?).map_err(damaged_counts)
+}
+
 const NEXT_PENDING: &str = "SELECT seq, facts FROM rollup_facts ORDER BY seq LIMIT ?1";
 
 /// Implements `AdminStore::roll_up`.
-pub(super) fn roll_up(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+pub(super) fn roll_up(connection: &Connection) -> Result<bool> {
     let mut pending = PendingRollups::default();
     let mut last = None;
     let mut rows_read = 0;
-    let mut statement = tx.connection.prepare_cached(NEXT_PENDING)?;
+    let mut statement = connection.prepare_cached(NEXT_PENDING)?;
     let mut rows = statement.query(params![ROWS_PER_SLICE])?;
     while let Some(row) = rows.next()? {
         pending.decode_and_add(row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
@@ -123,11 +127,9 @@ pub(super) fn roll_up(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<boo
     }
     drop(rows);
     let Some(last) = last else { return Ok(false) };
-    add_to_buckets(tx.connection, &pending)?;
+    add_to_buckets(connection, &pending)?;
     // A row number may be reused after this, for a new row.
-    tx.connection
-        .prepare_cached("DELETE FROM rollup_facts WHERE seq <= ?1")?
-        .execute(params![last])?;
+    connection.run("DELETE FROM rollup_facts WHERE seq <= ?1", params![last])?;
     Ok(rows_read == ROWS_PER_SLICE || pending.0.len() >= BUCKETS_PER_SLICE)
 }
 
@@ -137,7 +139,7 @@ const PUT_BUCKET: &str = "
     INSERT OR REPLACE INTO rollups (width, kind, subject, start, tally)
     VALUES (?1, ?2, ?3, ?4, ?5)";
 
-fn add_to_buckets(connection: &Connection, pending: &PendingRollups) -> rusqlite::Result<()> {
+fn add_to_buckets(connection: &Connection, pending: &PendingRollups) -> Result<()> {
     let mut find = connection.prepare_cached(FIND_BUCKET)?;
     let mut put = connection.prepare_cached(PUT_BUCKET)?;
     let mut bytes = Vec::new();
@@ -146,29 +148,19 @@ fn add_to_buckets(connection: &Connection, pending: &PendingRollups) -> rusqlite
         for ((subject, start), counts) in &pending.0 {
             buckets.entry((*subject, width.start(*start))).or_default().merge(counts);
         }
-        for ((subject, start), mut counts) in buckets {
-            let (kind, seq, start) = (subject.kind(), subject.seq(), start.as_millis());
-            if let Some(stored) = find_bucket(&mut find, width, subject, start)? {
-                counts.merge(&stored);
+        for ((subject, start), mut added) in buckets {
+            let (width, kind) = (width.secs(), subject.kind());
+            let (seq, start) = (subject.seq(), start.as_millis());
+            let stored = find.query_row(params![width, kind, seq, start], |row| counts(row, 0));
+            if let Some(stored) = stored.optional()? {
+                added.merge(&stored);
             }
             bytes.clear();
-            counts.encode(&mut bytes);
-            put.execute(params![width.secs(), kind, seq, start, bytes])?;
+            added.encode(&mut bytes);
+            put.execute(params![width, kind, seq, start, bytes])?;
         }
     }
     Ok(())
-}
-
-fn find_bucket(
-    find: &mut Statement<'_>,
-    width: BucketWidth,
-    subject: SubjectSeq,
-    start: i64,
-) -> rusqlite::Result<Option<RollupCounts>> {
-    find.query_row(params![width.secs(), subject.kind(), subject.seq(), start], |row| {
-        RollupCounts::decode(&mut row.get_ref(0)?.as_blob()?).map_err(damaged_counts)
-    })
-    .optional()
 }
 
 // Up to the first one beyond the limit, if there are so many.
@@ -186,7 +178,7 @@ pub(super) fn prune_buckets(
     subject: SubjectSeq,
     now: Timestamp,
     limit: usize,
-) -> rusqlite::Result<usize> {
+) -> Result<usize> {
     let mut expire = connection.prepare_cached(PRUNE_BUCKETS)?;
     let mut removed = 0;
     for width in BucketWidth::ALL {
@@ -213,40 +205,33 @@ const OF_DESTINATIONS: &str = "
 pub(super) fn query_buckets(
     connection: &Connection,
     query: RollupQuery,
-) -> rusqlite::Result<Vec<(Timestamp, RollupCounts)>> {
+) -> Result<Vec<(Timestamp, RollupCounts)>> {
     // One snapshot of both tables: no row may move from one to the other in between.
     let snapshot = connection.unchecked_transaction()?;
-    let only = match query.subject {
-        RollupSubject::Source(None) | RollupSubject::Destination(None) => None,
-        RollupSubject::Source(Some(id)) => Some(find_seq(&snapshot, "sources", blob(id))?),
-        RollupSubject::Destination(Some(id)) => {
-            Some(find_seq(&snapshot, "destinations", blob(id))?)
+    let (kind, id, sql) = match query.subject {
+        RollupSubject::Source(id) => ("source", id.map(blob), OF_SOURCES),
+        RollupSubject::Destination(id) => ("destination", id.map(blob), OF_DESTINATIONS),
+    };
+    let mut only = None;
+    if let Some(id) = id {
+        let find_seq = format!("SELECT seq FROM {kind}s WHERE id = ?1");
+        only = snapshot.find_one(&find_seq, params![id], |row| row.get(0))?;
+        // An unknown id has no counts.
+        if only.is_none() {
+            return Ok(Vec::new());
         }
-    };
-    // An unknown id has no counts.
-    let Some(only) = only.map_or(Some(None), |seq| seq.map(Some)) else { return Ok(Vec::new()) };
+    }
     let mut buckets: BTreeMap<Timestamp, RollupCounts> = BTreeMap::new();
-    let sql = match query.subject {
-        RollupSubject::Source(_) => OF_SOURCES,
-        RollupSubject::Destination(_) => OF_DESTINATIONS,
-    };
     let (since, until) = (query.since.as_millis(), query.until.as_millis());
     let mut statement = snapshot.prepare_cached(sql)?;
     let mut rows = statement.query(params![query.width.secs(), since, until, only])?;
     while let Some(row) = rows.next()? {
-        let counts =
-            RollupCounts::decode(&mut row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
-        buckets.entry(time(row, 0)?).or_default().merge(&counts);
+        buckets.entry(time(row, 0)?).or_default().merge(&counts(row, 1)?);
     }
     for ((subject, start), counts) in read_pending(&snapshot)?.0 {
         let start = query.width.start(start);
-        let is_of_kind = match (query.subject, subject) {
-            (RollupSubject::Source(_), SubjectSeq::Source(_))
-            | (RollupSubject::Destination(_), SubjectSeq::Destination(_)) => true,
-            (RollupSubject::Source(_), SubjectSeq::Destination(_))
-            | (RollupSubject::Destination(_), SubjectSeq::Source(_)) => false,
-        };
-        let is_wanted = is_of_kind && only.is_none_or(|only| only == subject.seq());
+        let is_wanted =
+            subject.kind() == kind && only.is_none_or(|only: i64| only == subject.seq());
         if is_wanted && (query.since..query.until).contains(&start) {
             buckets.entry(start).or_default().merge(&counts);
         }
@@ -255,7 +240,7 @@ pub(super) fn query_buckets(
 }
 
 /// The counts that are not in buckets yet.
-fn read_pending(connection: &Connection) -> rusqlite::Result<PendingRollups> {
+fn read_pending(connection: &Connection) -> Result<PendingRollups> {
     let mut pending = PendingRollups::default();
     let mut statement = connection.prepare_cached("SELECT facts FROM rollup_facts")?;
     let mut rows = statement.query([])?;
@@ -263,13 +248,6 @@ fn read_pending(connection: &Connection) -> rusqlite::Result<PendingRollups> {
         pending.decode_and_add(row.get_ref(0)?.as_blob()?).map_err(damaged_counts)?;
     }
     Ok(pending)
-}
-
-fn find_seq(connection: &Connection, table: &str, id: [u8; 16]) -> rusqlite::Result<Option<i64>> {
-    connection
-        .prepare_cached(&format!("SELECT seq FROM {table} WHERE id = ?1"))?
-        .query_row(params![id], |row| row.get(0))
-        .optional()
 }
 
 #[cfg(test)]

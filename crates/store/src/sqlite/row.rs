@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rusqlite::{Row, types::Type};
+use rusqlite::{Error, Result, Row, types::Type};
+use serde::{Serialize, de::DeserializeOwned};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     event::{HeaderBlock, Payload, RequestHead},
@@ -21,19 +22,16 @@ use uuid::Uuid;
 use super::{attempt_timing, lanes::displayed_status};
 
 /// A value that the schema should have rejected.
-pub(super) fn corrupt_value(column: usize, what: &str) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.to_owned().into())
+pub(super) fn corrupt_value(column: usize, what: &str) -> Error {
+    Error::FromSqlConversionFailure(column, Type::Text, what.to_owned().into())
 }
 
-pub(super) fn id<K: IdKind>(row: &Row<'_>, column: usize) -> rusqlite::Result<Id<K>> {
+pub(super) fn id<K: IdKind>(row: &Row<'_>, column: usize) -> Result<Id<K>> {
     let bytes: [u8; 16] = row.get(column)?;
     Ok(Id::from_uuid(Uuid::from_bytes(bytes)))
 }
 
-pub(super) fn optional_id<K: IdKind>(
-    row: &Row<'_>,
-    column: usize,
-) -> rusqlite::Result<Option<Id<K>>> {
+pub(super) fn optional_id<K: IdKind>(row: &Row<'_>, column: usize) -> Result<Option<Id<K>>> {
     let bytes: Option<[u8; 16]> = row.get(column)?;
     Ok(bytes.map(|bytes| Id::from_uuid(Uuid::from_bytes(bytes))))
 }
@@ -49,37 +47,61 @@ pub(super) fn hex_json_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
     format!("[{}]", quoted.join(","))
 }
 
-pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+pub(super) fn time(row: &Row<'_>, column: usize) -> Result<Timestamp> {
     row.get(column).map(Timestamp::from_millis)
 }
 
-pub(super) fn optional_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+pub(super) fn optional_time(row: &Row<'_>, column: usize) -> Result<Option<Timestamp>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
 }
 
-pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
-    let text: String = row.get(column)?;
-    text.parse().map_err(|_| corrupt_value(column, &text))
-}
-
-/// Parses a text column; NULL is `None`.
-pub(super) fn parse_text<T>(
+/// Parses a text column.
+pub(super) fn text<T>(
     row: &Row<'_>,
     column: usize,
     parse: impl Fn(&str) -> Option<T>,
-) -> rusqlite::Result<Option<T>> {
+) -> Result<T> {
+    optional_text(row, column, parse)?.ok_or_else(|| corrupt_value(column, "NULL"))
+}
+
+pub(super) fn optional_text<T>(
+    row: &Row<'_>,
+    column: usize,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>> {
     match row.get_ref(column)?.as_str_or_null()? {
         None => Ok(None),
         Some(text) => parse(text).map(Some).ok_or_else(|| corrupt_value(column, text)),
     }
 }
 
-pub(super) fn status(row: &Row<'_>, column: usize) -> rusqlite::Result<DeliveryStatus> {
-    parse_text(row, column, DeliveryStatus::parse)?.ok_or_else(|| corrupt_value(column, "NULL"))
+pub(super) fn name(row: &Row<'_>, column: usize) -> Result<Name> {
+    text(row, column, |text| text.parse().ok())
 }
 
-pub(super) fn reason(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<DeadReason>> {
-    parse_text(row, column, DeadReason::parse)
+pub(super) fn status(row: &Row<'_>, column: usize) -> Result<DeliveryStatus> {
+    text(row, column, DeliveryStatus::parse)
+}
+
+pub(super) fn reason(row: &Row<'_>, column: usize) -> Result<Option<DeadReason>> {
+    optional_text(row, column, DeadReason::parse)
+}
+
+pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<T> {
+    optional_json(row, column)?.ok_or_else(|| corrupt_value(column, "NULL"))
+}
+
+pub(super) fn optional_json<T: DeserializeOwned>(
+    row: &Row<'_>,
+    column: usize,
+) -> Result<Option<T>> {
+    let parsed = row.get_ref(column)?.as_str_or_null()?.map(serde_json::from_str).transpose();
+    parsed.map_err(|error| corrupt_value(column, &error.to_string()))
+}
+
+/// The text of a JSON column.
+pub(super) fn to_json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 /// Columns of [`payload`], from `payloads p` and `events e`.
@@ -87,7 +109,7 @@ pub(super) const PAYLOAD_COLUMNS: &str =
     "p.path, p.query, p.remote, p.headers, p.body, e.fingerprint";
 
 /// Reads [`PAYLOAD_COLUMNS`] that begin at `first`.
-pub(super) fn payload(row: &Row<'_>, first: usize) -> rusqlite::Result<Payload> {
+pub(super) fn payload(row: &Row<'_>, first: usize) -> Result<Payload> {
     Ok(Payload {
         head: Arc::new(head(row, first)?),
         body: Bytes::from(row.get::<_, Vec<u8>>(first + 4)?),
@@ -95,7 +117,7 @@ pub(super) fn payload(row: &Row<'_>, first: usize) -> rusqlite::Result<Payload> 
     })
 }
 
-pub(super) fn head(row: &Row<'_>, first: usize) -> rusqlite::Result<RequestHead> {
+pub(super) fn head(row: &Row<'_>, first: usize) -> Result<RequestHead> {
     Ok(RequestHead {
         path: row.get(first)?,
         query: row.get(first + 1)?,
@@ -108,7 +130,7 @@ pub(super) fn head(row: &Row<'_>, first: usize) -> rusqlite::Result<RequestHead>
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.request_id, s.id, e.key, e.received_at,
     e.body_bytes, e.duplicates, e.last_duplicate_at, e.payload IS NULL, e.kind, e.attributes";
 
-pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
+pub(super) fn event(row: &Row<'_>) -> Result<EventRow> {
     Ok(EventRow {
         id: id(row, 0)?,
         request_id: id(row, 1)?,
@@ -119,14 +141,14 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
         duplicates: row.get(6)?,
         last_duplicate_at: optional_time(row, 7)?,
         body_removed: row.get(8)?,
-        kind: parse_text(row, 9, EventKind::new)?,
+        kind: optional_text(row, 9, EventKind::new)?,
         attributes: attributes(row, 10)?,
         // Filled in by the caller.
         deliveries: BTreeMap::new(),
     })
 }
 
-fn attributes(row: &Row<'_>, column: usize) -> rusqlite::Result<Attributes> {
+fn attributes(row: &Row<'_>, column: usize) -> Result<Attributes> {
     let Some(json) = row.get_ref(column)?.as_str_or_null()? else {
         return Ok(Attributes::default());
     };
@@ -146,7 +168,7 @@ pub(super) const DELIVERY_COLUMNS: &str = concat!(
     (SELECT id FROM dead_groups WHERE seq = d.dead_group)"
 );
 
-pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
+pub(super) fn delivery(row: &Row<'_>) -> Result<DeliveryRow> {
     Ok(DeliveryRow {
         id: id(row, 0)?,
         event: id(row, 1)?,
@@ -170,9 +192,9 @@ pub(super) const ATTEMPT_COLUMNS: &str = "a.number, a.id, a.started_at, a.took_m
     a.failure, a.class, a.detail, a.response, a.delivery_id, a.next, a.next_due_at,
     coalesce(d.reason, 'ambiguous'), a.timing";
 
-pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
+pub(super) fn attempt(row: &Row<'_>) -> Result<AttemptRow> {
     let (timing, schedule_reason) =
-        parse_text(row, 13, attempt_timing::decode)?.unwrap_or_default();
+        optional_text(row, 13, attempt_timing::decode)?.unwrap_or_default();
     let attempt = AttemptRecord {
         number: row.get(0)?,
         id: id(row, 1)?,
@@ -180,8 +202,8 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
         took: Duration::from_millis(row.get(3)?),
         timing,
         status: row.get(4)?,
-        failure: parse_text(row, 5, AttemptFailure::parse)?,
-        class: parse_text(row, 6, FailureClass::parse)?,
+        failure: optional_text(row, 5, AttemptFailure::parse)?,
+        class: optional_text(row, 6, FailureClass::parse)?,
         detail: row.get(7)?,
         response: row.get::<_, Option<Vec<u8>>>(8)?.unwrap_or_default(),
     };
@@ -192,7 +214,7 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
 /// Reads the next step from three columns: name, due time and reason. An attempt has the reason of
 /// its delivery, whose last attempt it is; if that has none any more it was `ambiguous`, and has
 /// arrived after all.
-pub(super) fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<NextStep>> {
+pub(super) fn next(row: &Row<'_>, first: usize) -> Result<Option<NextStep>> {
     let Some(word) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
     let found = match word.as_str() {
         "succeeded" => Some(NextStep::Succeeded),

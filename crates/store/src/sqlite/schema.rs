@@ -5,7 +5,7 @@ mod tests;
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, functions::FunctionFlags};
+use rusqlite::{Connection, OpenFlags, Result, functions::FunctionFlags};
 use surehook_types::ids::SourceId;
 use surehook_webhooks::key::{DedupKey, KeyDigest};
 use uuid::Uuid;
@@ -80,7 +80,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
 }
 
 /// Opens the connection that copies the log; see `checkpoint`.
-pub(super) fn open_checkpointer(file: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn open_checkpointer(file: &Path) -> Result<Connection> {
     let connection = Connection::open(file)?;
     connection.execute_batch(
         "PRAGMA synchronous = FULL;
@@ -91,7 +91,7 @@ pub(super) fn open_checkpointer(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-pub(super) fn open_reader(file: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn open_reader(file: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
     connection.execute_batch(
@@ -135,23 +135,16 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
 }
 
 /// SQL functions that the migrations use.
-fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
-    connection.create_scalar_function(
-        "key_digest",
-        2,
-        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC,
-        |call| {
-            let source = SourceId::from_uuid(Uuid::from_bytes(call.get(0)?));
-            let key = DedupKey::new(call.get_raw(1).as_str()?);
-            Ok(key.map(|key| KeyDigest::of(source, &key).to_bytes()))
-        },
-    )?;
-    connection.create_scalar_function(
-        "key_place",
-        1,
-        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC,
-        |call| Ok(key_index::key_position(KeyDigest::from_bytes(call.get(0)?))),
-    )?;
+fn add_functions(connection: &Connection) -> Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("key_digest", 2, flags, |call| {
+        let source = SourceId::from_uuid(Uuid::from_bytes(call.get(0)?));
+        let key = DedupKey::new(call.get_raw(1).as_str()?);
+        Ok(key.map(|key| KeyDigest::of(source, &key).to_bytes()))
+    })?;
+    connection.create_scalar_function("key_place", 1, flags, |call| {
+        Ok(key_index::key_position(KeyDigest::from_bytes(call.get(0)?)))
+    })?;
     dead_letter_groups::add_functions(connection)
 }
 

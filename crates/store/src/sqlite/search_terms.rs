@@ -11,13 +11,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result, params};
 use surehook_types::ids::EventId;
 use surehook_webhooks::attribute::{Attributes, EventKind, SearchTerm};
 use uuid::Uuid;
 
 use super::{
     list::IdRange,
+    prepared::CachedStatements,
     prepared::PreparedStatements,
     row::{blob, id},
 };
@@ -113,7 +114,7 @@ const INSERT_BLOCK: &str = "
 
 impl RecentTerms {
     /// Loads the terms that are not merged yet.
-    pub(super) fn load(connection: &Connection, merge_at: usize) -> rusqlite::Result<Self> {
+    pub(super) fn load(connection: &Connection, merge_at: usize) -> Result<Self> {
         connection.execute_batch(DELETE_INCOMPLETE)?;
         let next_segment = connection.query_row(NEXT_SEGMENT, [], |row| row.get(0))?;
         let mut unmerged = Vec::new();
@@ -140,7 +141,7 @@ impl RecentTerms {
         sql: &mut PreparedStatements<'_>,
         event: EventId,
         terms: &EventTerms,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         if terms.terms.is_empty() {
             return Ok(());
         }
@@ -160,11 +161,11 @@ impl RecentTerms {
         event: EventId,
         kind: Option<&EventKind>,
         attributes: &Attributes,
-    ) -> rusqlite::Result<usize> {
+    ) -> Result<usize> {
         if event_search_terms(kind, attributes).next().is_none() {
             return Ok(0);
         }
-        let removed = connection.prepare_cached(DELETE)?.execute(params![blob(event)])?;
+        let removed = connection.run(DELETE, params![blob(event)])?;
         if removed > 0 && self.removed_events.insert(event) {
             self.changes.removed_events.push(event);
         }
@@ -172,7 +173,7 @@ impl RecentTerms {
     }
 
     /// Merges some terms, in proportion to those that the transaction added.
-    pub(super) fn merge_some(&mut self, sql: &mut PreparedStatements<'_>) -> rusqlite::Result<()> {
+    pub(super) fn merge_some(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
         let Some(merge) = &self.merge else { return Ok(()) };
         let remaining = &merge.entries[merge.written..];
         if remaining.is_empty() {
@@ -243,7 +244,7 @@ fn remove_rows(
     sql: &mut PreparedStatements<'_>,
     events: &[EventId],
     earliest_unmerged: Option<EventId>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let [Some(first), Some(last)] = [events.first(), events.last()] else { return Ok(()) };
     if earliest_unmerged.is_none_or(|earliest| earliest > *last) {
         sql.get(DELETE_BETWEEN)?.execute(params![blob(*first), blob(*last)])?;
@@ -292,17 +293,15 @@ const UNUSED_SEGMENTS: &str = "
 const SEGMENTS_REMOVED_MAX: usize = 4;
 
 /// Removes segments of which no event is left.
-pub(super) fn remove_unused_segments(connection: &Connection) -> rusqlite::Result<()> {
-    let unused: Vec<i64> = connection
-        .prepare_cached(UNUSED_SEGMENTS)?
-        .query_map(params![SEGMENTS_REMOVED_MAX], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
+pub(super) fn remove_unused_segments(connection: &Connection) -> Result<()> {
+    let unused: Vec<i64> =
+        connection.read_all(UNUSED_SEGMENTS, params![SEGMENTS_REMOVED_MAX], |row| row.get(0))?;
     for segment in unused {
         for sql in [
             "DELETE FROM term_blocks WHERE segment = ?1",
             "DELETE FROM term_segments WHERE id = ?1",
         ] {
-            connection.prepare_cached(sql)?.execute(params![segment])?;
+            connection.run(sql, params![segment])?;
         }
     }
     Ok(())
@@ -325,12 +324,13 @@ pub(super) fn find_events_with_term(
     term: SearchTerm,
     range: IdRange,
     limit: usize,
-) -> rusqlite::Result<Vec<EventId>> {
+) -> Result<Vec<EventId>> {
     // Recent rows first: a term merged in the meantime is then found twice, not missed.
-    let recent = connection
-        .prepare_cached(RECENT_WITH_TERM)?
-        .query_map(params![term.to_bytes(), range.top, range.bottom, limit], |row| id(row, 0))?
-        .collect::<Result<_, _>>()?;
+    let recent = connection.read_all(
+        RECENT_WITH_TERM,
+        params![term.to_bytes(), range.top, range.bottom, limit],
+        |row| id(row, 0),
+    )?;
     let mut found = [(term, recent)];
     search_segments(connection, &mut found, range, limit)?;
     let [(_, found)] = found;
@@ -346,7 +346,7 @@ pub(super) fn find_events_with_each_term(
     connection: &Connection,
     terms: &[SearchTerm],
     limit: usize,
-) -> rusqlite::Result<HashMap<SearchTerm, Vec<EventId>>> {
+) -> Result<HashMap<SearchTerm, Vec<EventId>>> {
     let mut recent: HashMap<SearchTerm, BTreeSet<EventId>, ahash::RandomState> =
         terms.iter().map(|term| (*term, BTreeSet::new())).collect();
     let mut statement = connection.prepare_cached(ALL_RECENT)?;
@@ -375,7 +375,7 @@ fn search_segments(
     terms: &mut [(SearchTerm, BTreeSet<EventId>)],
     range: IdRange,
     limit: usize,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let mut segments = connection.prepare_cached(SEGMENTS)?;
     let mut segments = segments.query(params![range.top, range.bottom])?;
     while let Some(row) = segments.next()? {
@@ -404,7 +404,7 @@ fn search_segment(
     range: IdRange,
     limit: usize,
     found: &mut BTreeSet<EventId>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let (from, before) = (encode_entry(term, range.bottom), encode_entry(term, range.top));
     let mut blocks = connection.prepare_cached(BLOCKS_BEFORE)?;
     let mut blocks = blocks.query(params![segment, &before[..]])?;

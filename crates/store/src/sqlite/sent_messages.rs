@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, Result, params};
 use surehook_core::store::SentMessage;
 use surehook_messaging::store::{DailySendCount, SENT_DAYS_KEPT};
 use surehook_types::{
@@ -11,7 +11,7 @@ use surehook_types::{
 };
 
 use super::{
-    read::collect_rows,
+    prepared::CachedStatements,
     row::{blob, id},
     writer::WriteTransaction,
 };
@@ -29,7 +29,7 @@ pub(super) fn record_sent(
     destination: i64,
     sent: &SentMessage,
     at: Timestamp,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     tx.sql.get(COUNT_SENT)?.execute(params![destination, sent.day])?;
     sent.id.as_deref().map_or(Ok(()), |sent_id| record_sent_id(tx, delivery, sent_id, at))
 }
@@ -44,7 +44,7 @@ pub(super) fn record_sent_id(
     delivery: DeliveryId,
     sent_id: &str,
     at: Timestamp,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     // An empty id is none.
     if !sent_id.is_empty() {
         tx.sql.get(SET_SENT_ID)?.execute(params![blob(delivery), sent_id, at.as_millis()])?;
@@ -59,13 +59,12 @@ const BELONGS_TO_OTHER_DELIVERY: &str = "
 
 /// Whether the id belongs to a message of another delivery of the same event.
 pub(super) fn belongs_to_other_delivery(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     delivery: DeliveryId,
     sent_id: &str,
-) -> rusqlite::Result<bool> {
-    tx.connection
-        .prepare_cached(BELONGS_TO_OTHER_DELIVERY)?
-        .query_row(params![blob(delivery), sent_id], |row| row.get(0))
+) -> Result<bool> {
+    connection
+        .read_one(BELONGS_TO_OTHER_DELIVERY, params![blob(delivery), sent_id], |row| row.get(0))
 }
 
 const SENT_ON: &str = "
@@ -77,11 +76,8 @@ pub(super) fn count_sent_on(
     connection: &Connection,
     destination: DestinationId,
     day: i32,
-) -> rusqlite::Result<u64> {
-    let found = connection
-        .prepare_cached(SENT_ON)?
-        .query_row(params![blob(destination), day], |row| row.get(0))
-        .optional()?;
+) -> Result<u64> {
+    let found = connection.find_one(SENT_ON, params![blob(destination), day], |row| row.get(0))?;
     Ok(found.unwrap_or_default())
 }
 
@@ -93,8 +89,8 @@ const BY_DAY: &str = "
 pub(super) fn list_by_day(
     connection: &Connection,
     days: &RangeInclusive<i32>,
-) -> rusqlite::Result<Vec<DailySendCount>> {
-    collect_rows(connection, BY_DAY, params![days.start(), days.end()], |row| {
+) -> Result<Vec<DailySendCount>> {
+    connection.read_all(BY_DAY, params![days.start(), days.end()], |row| {
         Ok(DailySendCount { destination: id(row, 0)?, day: row.get(1)?, sent: row.get(2)? })
     })
 }
@@ -102,13 +98,9 @@ pub(super) fn list_by_day(
 const PRUNE_DAYS: &str = "DELETE FROM sends_by_day WHERE destination = ?1 AND day < ?2";
 
 /// Removes the counts of old days, of which each has one row.
-pub(super) fn prune_days(
-    connection: &Connection,
-    destination: i64,
-    now: Timestamp,
-) -> rusqlite::Result<()> {
+pub(super) fn prune_days(connection: &Connection, destination: i64, now: Timestamp) -> Result<()> {
     let first_day_kept = now.as_millis() / DAY_MILLIS - i64::from(SENT_DAYS_KEPT);
-    connection.prepare_cached(PRUNE_DAYS)?.execute(params![destination, first_day_kept])?;
+    connection.run(PRUNE_DAYS, params![destination, first_day_kept])?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Provider statuses of sent messages: applied at once to a pending delivery, and after the attempt
 //! to one that is in flight.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use serde_json::json;
 use surehook_core::{
     dead_letters::DeathCause,
@@ -17,10 +17,9 @@ use surehook_types::{
 };
 
 use super::{
-    awaited_statuses, claims,
-    dead_letter_groups::{self, DeadDelivery},
-    decisions, ordering_queue, prune,
-    read::collect_rows,
+    awaited_statuses, dead_letter_groups, decisions, ordering_queue,
+    prepared::CachedStatements,
+    prune,
     rollups::SubjectSeq,
     row::{blob, corrupt_value, id, next, optional_id, reason, status, time},
     sent_messages,
@@ -58,7 +57,7 @@ macro_rules! target_columns {
     };
 }
 
-fn read_target(row: &Row<'_>) -> rusqlite::Result<StatusTarget> {
+fn read_target(row: &Row<'_>) -> Result<StatusTarget> {
     Ok(StatusTarget {
         id: id(row, 0)?,
         event: id(row, 1)?,
@@ -104,22 +103,19 @@ pub(super) fn apply_update(
     tx: &mut WriteTransaction<'_, '_>,
     status_event: EventId,
     update: &StatusUpdate,
-) -> rusqlite::Result<Option<ConfirmedDelivery>> {
+) -> Result<Option<ConfirmedDelivery>> {
     let Some(destination) = tx.row_numbers.destinations.get(&update.destination).copied() else {
         return Ok(None);
     };
-    let found = tx
-        .connection
-        .prepare_cached(LATEST_DELIVERY)?
-        .query_row(params![blob(update.event), destination], read_target)
-        .optional()?;
+    let found =
+        tx.find_one(LATEST_DELIVERY, params![blob(update.event), destination], read_target)?;
     let Some(target) = found else { return Ok(None) };
     if let Some(sent_id) = &update.sent_id
         && sent_messages::belongs_to_other_delivery(tx, target.id, sent_id)?
     {
         return Ok(None);
     }
-    let (at, status, about_event) = (update.at, update.status, update.event);
+    let StatusUpdate { at, status, event: about_event, .. } = *update;
     let received =
         ReceivedStatus { status_event, at, sent_id: update.sent_id.clone(), status, about_event };
     if target.status == DeliveryStatus::InFlight {
@@ -148,25 +144,20 @@ const DELIVERY_BY_ID: &str =
 pub(super) fn apply_late_answer(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
-) -> rusqlite::Result<SettleResult> {
+) -> Result<SettleResult> {
     let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
     let is_there = tx.row_numbers.destinations.contains_key(&settlement.destination);
     if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
         return Ok(SettleResult::LeaseLost);
     }
-    let found = tx
-        .connection
-        .prepare_cached(DELIVERY_BY_ID)?
-        .query_row(params![blob(settlement.delivery)], read_target)
-        .optional()?;
+    let found = tx.find_one(DELIVERY_BY_ID, params![blob(settlement.delivery)], read_target)?;
     let Some(target) = found else { return Ok(SettleResult::LeaseLost) };
-    let (status_event, about_event) = (target.event, target.event);
     let received = ReceivedStatus {
-        status_event,
+        status_event: target.event,
         at: settlement.at,
         sent_id,
         status: ProviderStatus::Sent,
-        about_event,
+        about_event: target.event,
     };
     if target.status == DeliveryStatus::InFlight {
         store_for_in_flight(tx, target.id, &received)?;
@@ -185,14 +176,12 @@ const IS_AMBIGUOUS: &str = "
 /// Whether the delivery replaces an ambiguous one that the status can be about: that one has no
 /// other message id.
 fn replaces_ambiguous(
-    tx: &WriteTransaction<'_, '_>,
+    connection: &Connection,
     target: &StatusTarget,
     received: &ReceivedStatus,
-) -> rusqlite::Result<bool> {
+) -> Result<bool> {
     let Some(old) = target.replay_of else { return Ok(false) };
-    tx.connection
-        .prepare_cached(IS_AMBIGUOUS)?
-        .query_row(params![blob(old), received.sent_id], |row| row.get(0))
+    connection.read_one(IS_AMBIGUOUS, params![blob(old), received.sent_id], |row| row.get(0))
 }
 
 // Once a message has arrived, a later or delayed status does not change that.
@@ -208,9 +197,9 @@ fn store_for_in_flight(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
     received: &ReceivedStatus,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let next = received.status.next_step();
-    tx.connection.prepare_cached(STORE)?.execute(params![
+    tx.prepare_cached(STORE)?.execute(params![
         blob(delivery),
         blob(received.status_event),
         received.at.as_millis(),
@@ -231,17 +220,14 @@ const FIND_STORED: &str = "
 pub(super) fn find_stored(
     tx: &WriteTransaction<'_, '_>,
     delivery: DeliveryId,
-) -> rusqlite::Result<Option<ReceivedStatus>> {
+) -> Result<Option<ReceivedStatus>> {
     if !tx.hints.stored_statuses {
         return Ok(None);
     }
-    tx.connection
-        .prepare_cached(FIND_STORED)?
-        .query_row(params![blob(delivery)], |row| read_status(row, 0))
-        .optional()
+    tx.find_one(FIND_STORED, params![blob(delivery)], |row| read_status(row, 0))
 }
 
-fn read_status(row: &Row<'_>, first: usize) -> rusqlite::Result<ReceivedStatus> {
+fn read_status(row: &Row<'_>, first: usize) -> Result<ReceivedStatus> {
     let next = next(row, first + 3)?.ok_or_else(|| corrupt_value(first + 3, "NULL"))?;
     let status = if next == NextStep::Succeeded {
         ProviderStatus::Sent
@@ -258,13 +244,9 @@ fn read_status(row: &Row<'_>, first: usize) -> rusqlite::Result<ReceivedStatus> 
 }
 
 /// Removes the stored status of a delivery whose claim has ended.
-pub(super) fn remove_stored(
-    tx: &WriteTransaction<'_, '_>,
-    delivery: DeliveryId,
-) -> rusqlite::Result<()> {
+pub(super) fn remove_stored(tx: &WriteTransaction<'_, '_>, delivery: DeliveryId) -> Result<()> {
     if tx.hints.stored_statuses {
-        let forget = "DELETE FROM said WHERE delivery_id = ?1";
-        tx.connection.prepare_cached(forget)?.execute(params![blob(delivery)])?;
+        tx.run("DELETE FROM said WHERE delivery_id = ?1", params![blob(delivery)])?;
     }
     Ok(())
 }
@@ -277,13 +259,12 @@ const STORED_FOR_ENDED_CLAIMS: &str = concat!(
 );
 
 /// Applies stored statuses to deliveries whose claim has ended without a recorded attempt.
-pub(super) fn apply_stored(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<()> {
+pub(super) fn apply_stored(tx: &mut WriteTransaction<'_, '_>) -> Result<()> {
     if !tx.hints.stored_statuses {
         return Ok(());
     }
-    let stored = collect_rows(tx.connection, STORED_FOR_ENDED_CLAIMS, [], |row| {
-        Ok((read_target(row)?, read_status(row, 8)?))
-    })?;
+    let read = |row: &Row<'_>| Ok((read_target(row)?, read_status(row, 8)?));
+    let stored: Vec<_> = tx.read_all(STORED_FOR_ENDED_CLAIMS, [], read)?;
     for (target, received) in stored {
         remove_stored(tx, target.id)?;
         // A status for a delivery in flight proves that it was sent, though no attempt was
@@ -307,14 +288,13 @@ fn move_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     target: &StatusTarget,
     received: &ReceivedStatus,
-) -> rusqlite::Result<NextStep> {
+) -> Result<NextStep> {
     let at = received.at;
     let next = received.status.next_step();
     awaited_statuses::remove(tx, target.id)?;
     match next {
         NextStep::RetryAt(due_at) => {
-            let values = params![blob(target.id), due_at.as_millis()];
-            tx.connection.prepare_cached(POSTPONE)?.execute(values)?;
+            tx.run(POSTPONE, params![blob(target.id), due_at.as_millis()])?;
         }
         NextStep::Succeeded => {
             end_delivery(tx, target, DeliveryStatus::Succeeded, None, at)?;
@@ -323,14 +303,9 @@ fn move_delivery(
         }
         NextStep::Dead(reason) => {
             end_delivery(tx, target, DeliveryStatus::Dead, Some(reason), at)?;
-            tx.counts.count_death(reason, target.destination, at);
-            let (delivery, destination) = (target.id, target.destination);
-            let cause = &DeathCause::from_status(reason);
-            dead_letter_groups::add_delivery(
-                tx,
-                &DeadDelivery { delivery, destination, cause, reason, at },
-            )?;
-            claims::uncache_key_of(tx, target.id)?;
+            let cause = DeathCause::from_status(reason);
+            let destination = target.destination;
+            dead_letter_groups::add_delivery(tx, target.id, destination, &cause, reason, at)?;
         }
     }
     record_decision(tx, target.id, received, at)?;
@@ -343,18 +318,15 @@ fn end_delivery(
     to: DeliveryStatus,
     reason: Option<DeadReason>,
     at: Timestamp,
-) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(END_DELIVERY)?.execute(params![
-        blob(target.id),
-        to.as_str(),
-        at.as_millis(),
-        reason.map(DeadReason::as_str),
-    ])?;
+) -> Result<()> {
+    tx.run(
+        END_DELIVERY,
+        params![blob(target.id), to.as_str(), at.as_millis(), reason.map(DeadReason::as_str),],
+    )?;
     tx.counts.count_move(Some(target.status), Some(to));
     if let Some(previous_reason) = target.reason {
         // It had ended before: its ordering queue has moved on, and retention may have passed it.
-        tx.counts.change_dead_count(previous_reason, -1);
-        dead_letter_groups::remove_delivery(tx, target.id)?;
+        dead_letter_groups::remove_delivery(tx, target.id, previous_reason)?;
         return prune::defer_if_passed(tx, target.event, at);
     }
     ordering_queue::release_next(tx, target.id, at)
@@ -366,7 +338,7 @@ pub(super) fn record_decision(
     delivery: DeliveryId,
     received: &ReceivedStatus,
     at: Timestamp,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     if let Some(sent_id) = &received.sent_id {
         sent_messages::record_sent_id(tx, delivery, sent_id, at)?;
     }

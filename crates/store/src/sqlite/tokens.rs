@@ -1,6 +1,6 @@
 //! API tokens: hashes, roles and expiry.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     access::{ApiToken, Session},
     store::RemoveTokenResult,
@@ -8,9 +8,8 @@ use surehook_core::{
 use surehook_types::{ids::TokenId, time::Timestamp};
 
 use super::{
-    read::collect_rows,
-    row::{blob, corrupt_value, id, optional_id, optional_time, time},
-    writer::WriteTransaction,
+    prepared::CachedStatements,
+    row::{blob, id, optional_id, optional_time, text, time},
 };
 
 const ADD: &str = "
@@ -23,7 +22,7 @@ const REMOVE_EXPIRED_SESSIONS: &str =
     "DELETE FROM tokens WHERE is_session = 1 AND expires_at <= ?1";
 
 /// Implements `AdminStore::add_token`.
-pub(super) fn add(tx: &mut WriteTransaction<'_, '_>, token: &ApiToken) -> rusqlite::Result<bool> {
+pub(super) fn add(connection: &Connection, token: &ApiToken) -> Result<bool> {
     let begun_with = token.session.and_then(|session| session.sign_in_token);
     let values = params![
         token.hash,
@@ -36,15 +35,15 @@ pub(super) fn add(tx: &mut WriteTransaction<'_, '_>, token: &ApiToken) -> rusqli
         begun_with.map(blob),
     ];
     if token.session.is_some() {
-        tx.connection.execute(REMOVE_EXPIRED_SESSIONS, params![token.created_at.as_millis()])?;
+        connection.execute(REMOVE_EXPIRED_SESSIONS, params![token.created_at.as_millis()])?;
     }
     // A token removed while a session is being started with it ends that session too.
     if let Some(with) = begun_with
-        && !tx.connection.prepare_cached(ROLE)?.exists(params![blob(with)])?
+        && !connection.prepare_cached(EXISTS)?.exists(params![blob(with)])?
     {
         return Ok(false);
     }
-    tx.connection.execute(ADD, values)?;
+    connection.execute(ADD, values)?;
     Ok(true)
 }
 
@@ -53,28 +52,23 @@ const LIST: &str = "
       FROM tokens ORDER BY created_at, id";
 
 /// Implements `AdminStore::list_tokens`.
-pub(super) fn list(connection: &Connection) -> rusqlite::Result<Vec<ApiToken>> {
-    collect_rows(connection, LIST, [], read_token)
+pub(super) fn list(connection: &Connection) -> Result<Vec<ApiToken>> {
+    connection.read_all(LIST, [], read_token)
 }
 
-fn read_token(row: &Row<'_>) -> rusqlite::Result<ApiToken> {
-    let role: String = row.get(3)?;
+fn read_token(row: &Row<'_>) -> Result<ApiToken> {
     Ok(ApiToken {
         id: id(row, 0)?,
         hash: row.get(1)?,
         name: row.get(2)?,
-        role: role.parse().map_err(|_| corrupt_value(3, &role))?,
+        role: text(row, 3, |role| role.parse().ok())?,
         created_at: time(row, 4)?,
         expires_at: optional_time(row, 5)?,
-        session: if row.get(6)? {
-            Some(Session { sign_in_token: optional_id(row, 7)? })
-        } else {
-            None
-        },
+        session: row.get::<_, bool>(6)?.then_some(Session { sign_in_token: optional_id(row, 7)? }),
     })
 }
 
-const ROLE: &str = "SELECT role FROM tokens WHERE id = ?1";
+const EXISTS: &str = "SELECT 1 FROM tokens WHERE id = ?1";
 // One statement: if two admins remove each other's token at once, one stays.
 const REMOVE: &str = "
     DELETE FROM tokens
@@ -88,20 +82,17 @@ const END_SESSIONS: &str = "DELETE FROM tokens WHERE is_session = 1 AND begun_wi
 
 /// Implements `AdminStore::remove_token`.
 pub(super) fn remove(
-    tx: &mut WriteTransaction<'_, '_>,
+    connection: &Connection,
     token: TokenId,
     now: Timestamp,
-) -> rusqlite::Result<RemoveTokenResult> {
+) -> Result<RemoveTokenResult> {
     let id = blob(token);
-    let found = tx.connection.query_row(ROLE, params![id], |_| Ok(())).optional()?;
-    if found.is_none() {
+    if !connection.prepare_cached(EXISTS)?.exists(params![id])? {
         return Ok(RemoveTokenResult::NotFound);
     }
-    match tx.connection.execute(REMOVE, params![id, now.as_millis()])? {
-        0 => Ok(RemoveTokenResult::LastAdmin),
-        _ => {
-            tx.connection.execute(END_SESSIONS, params![id])?;
-            Ok(RemoveTokenResult::Removed)
-        }
+    if connection.execute(REMOVE, params![id, now.as_millis()])? == 0 {
+        return Ok(RemoveTokenResult::LastAdmin);
     }
+    connection.execute(END_SESSIONS, params![id])?;
+    Ok(RemoveTokenResult::Removed)
 }

@@ -13,13 +13,14 @@ use std::{
     collections::HashMap,
     fmt,
     fs::File,
+    ops::Deref,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, Result};
 use surehook_types::{
     ids::{DestinationId, EventId, SourceId},
     store_error::StoreError,
@@ -85,6 +86,14 @@ enum CacheUpdate {
     RemoveKey(KeyDigest),
 }
 
+impl Deref for WriteTransaction<'_, '_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection
+    }
+}
+
 impl WriteTransaction<'_, '_> {
     pub(super) fn cache_key(&mut self, key: KeyDigest, entry: KeyEntry) {
         self.cache_updates.push(CacheUpdate::InsertKey(key, entry));
@@ -104,7 +113,7 @@ pub(super) struct RowNumbers {
 }
 
 trait WriteJob: Send {
-    fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<()>;
+    fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<()>;
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
@@ -116,10 +125,10 @@ struct StepJob<F, T> {
 
 impl<F, T> WriteJob for StepJob<F, T>
 where
-    F: FnMut(&mut WriteTransaction<'_, '_>) -> rusqlite::Result<T> + Send,
+    F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send,
     T: Send,
 {
-    fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<()> {
+    fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<()> {
         self.value = Some((self.step)(tx)?);
         Ok(())
     }
@@ -185,7 +194,7 @@ impl Writer {
         cache: Arc<StoreCache>,
         queue_max: usize,
         now: Timestamp,
-    ) -> rusqlite::Result<Self> {
+    ) -> Result<Self> {
         let WriterResources { connection, checkpointer, file, merge_at, lock } = resources;
         let mut state = WriterState::load(&connection, &file, merge_at)?;
         cache.share_recent_keys(state.recent_keys.shared_map());
@@ -230,7 +239,7 @@ impl Writer {
     /// Runs `step` in the next transaction; returns once that is committed.
     pub(super) async fn write<T, F>(&self, step: F) -> Result<T, StoreError>
     where
-        F: FnMut(&mut WriteTransaction<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.enqueue(step, usize::MAX)?.await.unwrap_or_else(|_| Err(self.closed_error()))
@@ -239,7 +248,7 @@ impl Writer {
     /// Like [`Self::write`], but fails with `Overloaded` when the queue is full.
     pub(super) async fn write_bounded<T, F>(&self, step: F) -> Result<T, StoreError>
     where
-        F: FnMut(&mut WriteTransaction<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.enqueue(step, self.queue_max)?.await.unwrap_or_else(|_| Err(self.closed_error()))
@@ -251,7 +260,7 @@ impl Writer {
         limit: usize,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
     where
-        F: FnMut(&mut WriteTransaction<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
@@ -338,7 +347,7 @@ struct WriterState {
 }
 
 impl WriterState {
-    fn load(connection: &Connection, file: &Path, merge_at: usize) -> rusqlite::Result<Self> {
+    fn load(connection: &Connection, file: &Path, merge_at: usize) -> Result<Self> {
         Ok(Self {
             row_numbers: configure::load_row_numbers(connection)?,
             recent_keys: RecentKeys::load(connection, file, merge_at)?,
@@ -515,7 +524,7 @@ impl WriterThread<'_> {
         &mut self,
         jobs: &mut [Box<dyn WriteJob>],
         sightings: &HashMap<EventId, DuplicateSightings>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         self.sql.get(BEGIN)?.execute([])?;
         let mut tx = self.state.transaction(self.connection, &mut self.sql);
         for job in jobs {
@@ -570,11 +579,7 @@ fn wait_for_jobs<'q>(
 
 /// Releases the claims of the previous process and restarts the waits for statuses, in one
 /// transaction. The caches are still empty, so they need no update.
-fn recover(
-    connection: &Connection,
-    now: Timestamp,
-    state: &mut WriterState,
-) -> rusqlite::Result<()> {
+fn recover(connection: &Connection, now: Timestamp, state: &mut WriterState) -> Result<()> {
     let mut sql = PreparedStatements::new(connection);
     // The tables may have rows of the previous process.
     state.hints =

@@ -90,55 +90,24 @@ fn scheduled_event(uri: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{attribute_pairs, summary};
+    use super::super::testing::{assert_events, attribute_pairs};
     use crate::provider::find;
 
     #[test]
     fn invitees_are_ordered_by_meeting() {
-        let cases = [
-            (
-                "an invitee",
-                r#"{"event":"invitee.created","created_at":"T","payload":{"uri":"https://x/scheduled_events/EV/invitees/IN"}}"#,
-                [
-                    "invitee.created",
-                    "calendly:invitee.created:https://x/scheduled_events/EV/invitees/IN:T",
-                    "EV",
-                ],
-            ),
-            (
-                "a no-show",
-                r#"{"event":"invitee_no_show.created","created_at":"T","payload":{"uri":"https://x/invitee_no_shows/NS","invitee":"https://x/scheduled_events/EV/invitees/IN"}}"#,
-                [
-                    "invitee_no_show.created",
-                    "calendly:invitee_no_show.created:https://x/invitee_no_shows/NS:T",
-                    "EV",
-                ],
-            ),
-            (
-                "a form",
-                r#"{"event":"routing_form_submission.created","created_at":"T","payload":{"uri":"https://x/routing_form_submissions/RF"}}"#,
-                [
-                    "routing_form_submission.created",
-                    "calendly:routing_form_submission.created:https://x/routing_form_submissions/RF:T",
-                    "-",
-                ],
-            ),
-            (
-                "no URI",
-                r#"{"event":"new.kind","created_at":"T","payload":{}}"#,
-                ["new.kind", "content 172800s", "-"],
-            ),
-            ("no time", r#"{"event":"new.kind","payload":{"uri":"u"}}"#, ["new.kind", "-", "-"]),
-            (
-                "no id in the URI",
-                r#"{"payload":{"uri":"https://x/scheduled_events//"}}"#,
-                ["-", "-", "-"],
-            ),
-            ("not JSON", "x", ["-", "-", "-"]),
-        ];
-        for (name, body, expected) in cases {
-            assert_eq!(summary("calendly", &[], body), expected, "case: {name}");
-        }
+        assert_events(
+            "calendly",
+            &[],
+            r#"
+            an invitee | {"event":"invitee.created","created_at":"T","payload":{"uri":"https://x/scheduled_events/EV/invitees/IN"}} | invitee.created | calendly:invitee.created:https://x/scheduled_events/EV/invitees/IN:T | EV
+            a no-show | {"event":"invitee_no_show.created","created_at":"T","payload":{"uri":"https://x/invitee_no_shows/NS","invitee":"https://x/scheduled_events/EV/invitees/IN"}} | invitee_no_show.created | calendly:invitee_no_show.created:https://x/invitee_no_shows/NS:T | EV
+            a form | {"event":"routing_form_submission.created","created_at":"T","payload":{"uri":"https://x/routing_form_submissions/RF"}} | routing_form_submission.created | calendly:routing_form_submission.created:https://x/routing_form_submissions/RF:T | -
+            no URI | {"event":"new.kind","created_at":"T","payload":{}} | new.kind | content 172800s | -
+            no time | {"event":"new.kind","payload":{"uri":"u"}} | new.kind | - | -
+            no id in the URI | {"payload":{"uri":"https://x/scheduled_events//"}} | - | - | -
+            not JSON | x | - | - | -
+            "#,
+        );
     }
 
     #[test]

@@ -137,7 +137,7 @@ mod tests {
     use surehook_types::{secret::Secret, time::Timestamp};
 
     use super::{
-        super::testing::{attribute_pairs, headers, incoming, part, summary},
+        super::testing::{attribute_pairs, headers, incoming, part, rows, summary},
         *,
     };
     use crate::{request::OutgoingRequest, verify::VerifyError};
@@ -155,97 +155,28 @@ mod tests {
         let (latest, later) = (message("90"), message("91"));
         let conversation =
             r#""id":481,"inbox_id":12,"status":"open","updated_at":17.02,"messages":[{"id":90}]"#;
-        // (name, event, body, delivery header, expected key, expected ordering key)
-        let cases: [(&str, &str, &str, &str, &str, &str); 12] = [
-            (
-                "a message",
-                "message_created",
-                &latest,
-                "d",
-                "chatwoot:3:message_created:90",
-                "3:481",
-            ),
-            (
-                "without a delivery",
-                "message_created",
-                &latest,
-                "",
-                "chatwoot:3:message_created:90",
-                "3:481",
-            ),
-            (
-                "the latest message",
-                "message_updated",
-                &latest,
-                "d",
-                "chatwoot:3:message_updated:90:T",
-                "3:481",
-            ),
-            (
-                "not the latest message",
-                "message_updated",
-                &later,
-                "d",
-                "chatwoot:3:message_updated:90:d",
-                "3:481",
-            ),
-            ("no version", "message_updated", &later, "", "-", "3:481"),
-            (
-                "a conversation",
-                "conversation_created",
-                conversation,
-                "d",
-                "chatwoot:12:conversation_created:481:17.02",
-                "12:481",
-            ),
-            (
-                "a change of it",
-                "conversation_updated",
-                conversation,
-                "",
-                "chatwoot:12:conversation_updated:481:17.02",
-                "12:481",
-            ),
-            (
-                "a contact",
-                "contact_created",
-                r#""account":{"id":3},"id":77"#,
-                "",
-                "chatwoot:3:contact_created:77",
-                "3:77",
-            ),
-            (
-                "a change of it",
-                "contact_updated",
-                r#""account":{"id":3},"id":77"#,
-                "d",
-                "chatwoot:3:contact_updated:77:d",
-                "3:77",
-            ),
-            (
-                "typing",
-                "conversation_typing_on",
-                r#""conversation":{"id":481,"inbox_id":12}"#,
-                "d",
-                "chatwoot:12:conversation_typing_on:481:d",
-                "12:481",
-            ),
-            (
-                "a visit",
-                "webwidget_triggered",
-                r#""id":null"#,
-                "d",
-                "chatwoot:-:webwidget_triggered:-:d",
-                "-",
-            ),
-            ("unknown event", "new_thing", r#""id":1"#, "", "-", "-"),
-        ];
-        for (case, event, body, delivery, expected_key, expected_order) in cases {
+        // Case, event, body, delivery header, expected key and ordering key.
+        let table = r#"
+        a message | message_created | $LATEST | d | chatwoot:3:message_created:90 | 3:481
+        without a delivery | message_created | $LATEST | | chatwoot:3:message_created:90 | 3:481
+        the latest message | message_updated | $LATEST | d | chatwoot:3:message_updated:90:T | 3:481
+        not the latest message | message_updated | $LATER | d | chatwoot:3:message_updated:90:d | 3:481
+        no version | message_updated | $LATER | | - | 3:481
+        a conversation | conversation_created | $CONVERSATION | d | chatwoot:12:conversation_created:481:17.02 | 12:481
+        a change of it | conversation_updated | $CONVERSATION | | chatwoot:12:conversation_updated:481:17.02 | 12:481
+        a contact | contact_created | "account":{"id":3},"id":77 | | chatwoot:3:contact_created:77 | 3:77
+        a change of it | contact_updated | "account":{"id":3},"id":77 | d | chatwoot:3:contact_updated:77:d | 3:77
+        typing | conversation_typing_on | "conversation":{"id":481,"inbox_id":12} | d | chatwoot:12:conversation_typing_on:481:d | 12:481
+        a visit | webwidget_triggered | "id":null | d | chatwoot:-:webwidget_triggered:-:d | -
+        unknown event | new_thing | "id":1 | | - | -
+        "#;
+        let table = table.replace("$LATEST", &latest).replace("$LATER", &later);
+        for row in rows(&table.replace("$CONVERSATION", conversation)) {
+            let [case, event, body, delivery, key, order] = row[..] else { panic!("{row:?}") };
             let body = format!(r#"{{{body},"event":"{event}"}}"#);
             let sent = [(DELIVERY, delivery)];
             let sent: &[_] = if delivery.is_empty() { &[] } else { &sent };
-            let actual = summary(NAME, sent, &body);
-            assert_eq!(actual, [event, expected_key, expected_order], "{case}");
+            assert_eq!(summary(NAME, sent, &body), [event, key, order], "{case}");
         }
         assert_eq!(part(NAME, &[(DELIVERY, "d")], "not json").key, EventKey::None);
     }

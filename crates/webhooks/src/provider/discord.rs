@@ -251,7 +251,7 @@ mod tests {
     use data_encoding::HEXLOWER;
     use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
-    use super::super::testing::{TestCall, attribute_pairs, summary};
+    use super::super::testing::{TestCall, assert_events, attribute_pairs};
 
     fn signed(body: &str) -> TestCall {
         signed_at("1779023999", body)
@@ -352,37 +352,18 @@ mod tests {
 
     #[test]
     fn interactions_are_keyed_by_id_and_events_by_time() {
-        let cases = [
-            (
-                "command",
-                r#"{"type":2,"id":"99","application_id":"1","channel_id":"c1"}"#,
-                ["interaction.application_command", "discord:99", "c1"],
-            ),
-            ("a new kind", r#"{"type":9,"id":"99"}"#, ["interaction", "discord:99", "-"]),
-            (
-                "event",
-                r#"{"type":1,"application_id":"1","event":{"type":"APPLICATION_AUTHORIZED","timestamp":"2026-05-17T13:00:00.123456","data":{"user":{"id":"7"}}}}"#,
-                [
-                    "APPLICATION_AUTHORIZED",
-                    "discord:1:APPLICATION_AUTHORIZED:2026-05-17T13:00:00.123456:7",
-                    "-",
-                ],
-            ),
-            (
-                "purchase",
-                r#"{"type":1,"application_id":"1","event":{"type":"ENTITLEMENT_CREATE","timestamp":"t","data":{"id":"e1","user_id":"7"}}}"#,
-                ["ENTITLEMENT_CREATE", "discord:1:ENTITLEMENT_CREATE:t:7", "-"],
-            ),
-            (
-                "event without a time",
-                r#"{"type":1,"application_id":"1","event":{"type":"A"}}"#,
-                ["A", "-", "-"],
-            ),
-            ("not JSON", "x", ["-", "-", "-"]),
-        ];
-        for (name, body, expected) in cases {
-            assert_eq!(summary("discord", &[], body), expected, "case: {name}");
-        }
+        assert_events(
+            "discord",
+            &[],
+            r#"
+            command | {"type":2,"id":"99","application_id":"1","channel_id":"c1"} | interaction.application_command | discord:99 | c1
+            a new kind | {"type":9,"id":"99"} | interaction | discord:99 | -
+            event | {"type":1,"application_id":"1","event":{"type":"APPLICATION_AUTHORIZED","timestamp":"2026-05-17T13:00:00.123456","data":{"user":{"id":"7"}}}} | APPLICATION_AUTHORIZED | discord:1:APPLICATION_AUTHORIZED:2026-05-17T13:00:00.123456:7 | -
+            purchase | {"type":1,"application_id":"1","event":{"type":"ENTITLEMENT_CREATE","timestamp":"t","data":{"id":"e1","user_id":"7"}}} | ENTITLEMENT_CREATE | discord:1:ENTITLEMENT_CREATE:t:7 | -
+            event without a time | {"type":1,"application_id":"1","event":{"type":"A"}} | A | - | -
+            not JSON | x | - | - | -
+            "#,
+        );
         let body = r#"{"type":3,"id":"9","application_id":"1","channel_id":"c1","member":{"user":{"id":"u1"}},"message":{"id":"m1"}}"#;
         assert_eq!(
             attribute_pairs("discord", &[], body),

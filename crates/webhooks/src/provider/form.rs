@@ -36,7 +36,7 @@ pub(super) fn payload_json<'b>(request: &IncomingRequest<'b>) -> Cow<'b, [u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::testing::incoming, *};
 
     #[test]
     fn json_is_read_from_body_or_form_payload() {
@@ -51,14 +51,7 @@ mod tests {
         for (kind, body, expected) in cases {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
-            let request = IncomingRequest {
-                source: "s",
-                path: "",
-                query: None,
-                headers: &headers,
-                body,
-                origin: None,
-            };
+            let request = IncomingRequest { body, ..incoming(&headers, "") };
             assert_eq!(payload_json(&request).as_ref(), expected, "{kind} {body:?}");
         }
     }

@@ -86,50 +86,27 @@ fn parse_update(body: &[u8]) -> Option<EventPart> {
 mod tests {
     use surehook_types::secret::Secret;
 
-    use super::super::testing::{attribute_pairs, summary, verify};
+    use super::super::testing::{assert_events, attribute_pairs, verify};
     use crate::provider::find;
 
     #[test]
     fn update_kind_is_the_name_of_its_object() {
-        let cases = [
-            (
-                "a message in a group",
-                r#"{"update_id":7,"message":{"message_id":1,"from":{"id":5},"chat":{"id":-1001234567890123}}}"#,
-                ["message", "telegram:7", "-1001234567890123"],
-            ),
-            (
-                "a button",
-                r#"{"update_id":8,"callback_query":{"id":"4382bfdwdsb323b2d9","from":{"id":5},"message":{"message_id":1,"chat":{"id":6}}}}"#,
-                ["callback_query", "telegram:8", "6"],
-            ),
-            (
-                "a button of an inline message",
-                r#"{"update_id":9,"callback_query":{"id":"4","from":{"id":5},"inline_message_id":"x"}}"#,
-                ["callback_query", "telegram:9", "5"],
-            ),
-            (
-                "a poll",
-                r#"{"update_id":10,"poll":{"id":"77","question":"?"}}"#,
-                ["poll", "telegram:10", "77"],
-            ),
-            (
-                "an answer to one",
-                r#"{"update_id":11,"poll_answer":{"poll_id":"77","user":{"id":5}}}"#,
-                ["poll_answer", "telegram:11", "5"],
-            ),
-            (
-                "unknown kind",
-                r#"{"update_id":12,"hologram":{"chat":{"id":6}}}"#,
-                ["hologram", "telegram:12", "6"],
-            ),
-            ("no number", r#"{"message":{"chat":{"id":6}}}"#, ["message", "-", "6"]),
-            ("an odd number", r#"{"update_id":"7:8","message":{}}"#, ["message", "-", "-"]),
-            ("a list", r#"[{"update_id":7}]"#, ["-", "-", "-"]),
-            ("not JSON", "x", ["-", "-", "-"]),
-        ];
-        for (name, body, expected) in cases {
-            assert_eq!(summary("telegram", &[], body), expected, "case: {name}");
-        }
+        assert_events(
+            "telegram",
+            &[],
+            r#"
+            a message in a group | {"update_id":7,"message":{"message_id":1,"from":{"id":5},"chat":{"id":-1001234567890123}}} | message | telegram:7 | -1001234567890123
+            a button | {"update_id":8,"callback_query":{"id":"4382bfdwdsb323b2d9","from":{"id":5},"message":{"message_id":1,"chat":{"id":6}}}} | callback_query | telegram:8 | 6
+            a button of an inline message | {"update_id":9,"callback_query":{"id":"4","from":{"id":5},"inline_message_id":"x"}} | callback_query | telegram:9 | 5
+            a poll | {"update_id":10,"poll":{"id":"77","question":"?"}} | poll | telegram:10 | 77
+            an answer to one | {"update_id":11,"poll_answer":{"poll_id":"77","user":{"id":5}}} | poll_answer | telegram:11 | 5
+            unknown kind | {"update_id":12,"hologram":{"chat":{"id":6}}} | hologram | telegram:12 | 6
+            no number | {"message":{"chat":{"id":6}}} | message | - | 6
+            an odd number | {"update_id":"7:8","message":{}} | message | - | -
+            a list | [{"update_id":7}] | - | - | -
+            not JSON | x | - | - | -
+            "#,
+        );
     }
 
     #[test]

@@ -58,6 +58,19 @@ pub(super) fn summary(preset: &str, pairs: Headers<'_>, body: &str) -> [String; 
     event_summary(&part(preset, pairs, body))
 }
 
+/// Compares the only event of each request in a table: case, body, kind, key and ordering key.
+pub(super) fn assert_events(preset: &str, pairs: Headers<'_>, table: &str) {
+    for row in rows(table) {
+        let [case, body, expected @ ..] = &row[..] else { panic!("a short row: {row:?}") };
+        assert_eq!(summary(preset, pairs, body), expected, "case: {case}");
+    }
+}
+
+/// The rows of a table, split into columns at each `|`.
+pub(super) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
+    table.trim().lines().map(|row| row.split('|').map(str::trim).collect())
+}
+
 /// Kind, key and ordering key of an event; `-` if absent.
 pub(super) fn event_summary(part: &EventPart) -> [String; 3] {
     let key = match &part.key {

@@ -7,7 +7,10 @@ use proptest::{prelude::*, test_runner::TestCaseResult};
 use surehook_types::{secret::Secret, time::Timestamp};
 use url::form_urlencoded;
 
-use super::{EventPart, PROVIDERS, ParsedRequest, Provider, SampleEvent, find, testing::headers};
+use super::{
+    EventPart, PROVIDERS, ParsedRequest, Provider, SampleEvent, find,
+    testing::{headers, incoming},
+};
 use crate::{
     provider::MessageStatusUpdate,
     request::{IncomingRequest, OutgoingRequest},
@@ -251,14 +254,7 @@ fn garbage_is_at_most_one_event_and_never_panics() {
     for provider in PROVIDERS {
         for (body, kind) in bodies.iter().flat_map(|body| kinds.map(|kind| (body, kind))) {
             let headers = headers(&[("content-type", kind)]);
-            let request = IncomingRequest {
-                source: "s",
-                path: "",
-                query: None,
-                headers: &headers,
-                body,
-                origin: None,
-            };
+            let request = IncomingRequest { body, ..incoming(&headers, "") };
             match provider.parse_request(&request, None) {
                 ParsedRequest::Events(parts) => assert!(parts.len() <= 1, "{provider:?} {body:?}"),
                 ParsedRequest::Handshake(reply) => panic!("{provider:?} {body:?} {reply:?}"),

@@ -105,48 +105,25 @@ mod tests {
     use sha2::Sha256;
 
     use super::{
-        super::testing::{attribute_pairs, incoming, parse, part, summary, verify},
+        super::testing::{assert_events, attribute_pairs, incoming, parse, part, verify},
         *,
     };
 
     #[test]
     fn key_is_built_from_event_time_and_object() {
-        let cases = [
-            (
-                "a meeting",
-                r#"{"event":"meeting.started","event_ts":5,"payload":{"object":{"uuid":"u==","id":"123"}}}"#,
-                ["meeting.started", "zoom:meeting.started:5:u==", "123"],
-            ),
-            (
-                "a participant",
-                r#"{"event":"meeting.participant_joined","event_ts":5,"payload":{"object":{"uuid":"u==","id":123,"participant":{"user_id":"16","participant_uuid":"p1"}}}}"#,
-                ["meeting.participant_joined", "zoom:meeting.participant_joined:5:u==:p1", "123"],
-            ),
-            (
-                "another participant in the same millisecond",
-                r#"{"event":"meeting.participant_joined","event_ts":5,"payload":{"object":{"uuid":"u==","id":123,"participant":{"user_id":"17"}}}}"#,
-                ["meeting.participant_joined", "zoom:meeting.participant_joined:5:u==:17", "123"],
-            ),
-            (
-                "a user",
-                r#"{"event":"user.created","event_ts":5,"payload":{"object":{"id":"z8"}}}"#,
-                ["user.created", "zoom:user.created:5:z8", "z8"],
-            ),
-            (
-                "no object",
-                r#"{"event":"app_deauthorized","event_ts":5,"payload":{"account_id":"a"}}"#,
-                ["app_deauthorized", "content 86400s", "-"],
-            ),
-            (
-                "no time",
-                r#"{"event":"user.created","payload":{"object":{"id":"z8"}}}"#,
-                ["user.created", "-", "z8"],
-            ),
-            ("not JSON", "x", ["-", "-", "-"]),
-        ];
-        for (name, body, expected) in cases {
-            assert_eq!(summary("zoom", &[], body), expected, "case: {name}");
-        }
+        assert_events(
+            "zoom",
+            &[],
+            r#"
+            a meeting | {"event":"meeting.started","event_ts":5,"payload":{"object":{"uuid":"u==","id":"123"}}} | meeting.started | zoom:meeting.started:5:u== | 123
+            a participant | {"event":"meeting.participant_joined","event_ts":5,"payload":{"object":{"uuid":"u==","id":123,"participant":{"user_id":"16","participant_uuid":"p1"}}}} | meeting.participant_joined | zoom:meeting.participant_joined:5:u==:p1 | 123
+            another participant in the same millisecond | {"event":"meeting.participant_joined","event_ts":5,"payload":{"object":{"uuid":"u==","id":123,"participant":{"user_id":"17"}}}} | meeting.participant_joined | zoom:meeting.participant_joined:5:u==:17 | 123
+            a user | {"event":"user.created","event_ts":5,"payload":{"object":{"id":"z8"}}} | user.created | zoom:user.created:5:z8 | z8
+            no object | {"event":"app_deauthorized","event_ts":5,"payload":{"account_id":"a"}} | app_deauthorized | content 86400s | -
+            no time | {"event":"user.created","payload":{"object":{"id":"z8"}}} | user.created | - | z8
+            not JSON | x | - | - | -
+            "#,
+        );
     }
 
     #[test]

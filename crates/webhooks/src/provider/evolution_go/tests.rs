@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::{
     super::{
         raw_json::EVENTS_MAX,
-        testing::{attribute_pairs, event_summary, headers, incoming, part, parts, summary},
+        testing::{attribute_pairs, event_summary, headers, incoming, part, parts, rows, summary},
     },
     *,
 };
@@ -15,154 +15,34 @@ fn body(event: &str, data: &str, more: &str) -> String {
     format!(r#"{{"data":{data},"event":"{event}","instanceId":"i","instanceToken":"t"{more}}}"#)
 }
 
+/// Case, event, data, other members, expected kind, key and ordering key.
+const EVENTS: &str = r#"
+a message | Message | {"Info":{$INFO,"Edit":""}} | | Message | evolution_go:i:Message:c@g.us:m: | i:c@g.us
+an edit | Message | {"Info":{$INFO,"Edit":"1"},"IsEdit":true} | | Message.edit | evolution_go:i:Message:c@g.us:m:1 | i:c@g.us
+taken back | Message | {"Info":{$INFO,"Edit":"7"}} | | Message.revoke | evolution_go:i:Message:c@g.us:m:7 | i:c@g.us
+taken back by an admin | Message | {"Info":{$INFO,"Edit":"8"}} | | Message.revoke | evolution_go:i:Message:c@g.us:m:8 | i:c@g.us
+the placeholder of one to see once | Message | {"Info":{$INFO,"Edit":""},"IsUnavailable":true,"UnavailableType":"view_once"} | | Message.unavailable | evolution_go:i:Message:c@g.us:m::unavailable | i:c@g.us
+a message without an id | Message | {"Info":{}} | | Message | content 180s | i
+sent through the API | SendMessage | {"Info":{$INFO,"Edit":""}} | | SendMessage | evolution_go:i:SendMessage:m | i:c@g.us
+a receipt | Receipt | {"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":""} | ,"state":"Delivered" | Receipt.Delivered | evolution_go:i:Receipt:m:Delivered:p@lid | i:c@g.us
+a receipt without a state | Receipt | {"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":"read-self"} | | Receipt.ReadSelf | evolution_go:i:Receipt:m:ReadSelf:p@lid | i:c@g.us
+delivered is nothing | Receipt | {"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":""} | | Receipt.Delivered | evolution_go:i:Receipt:m:Delivered:p@lid | i:c@g.us
+a receipt for nothing | Receipt | {"MessageIDs":[],"Chat":"c@g.us"} | ,"state":"Read" | Receipt.Read | content 180s | i:c@g.us
+a receipt of another shape | Receipt | {"MessageIDs":null,"Chat":"c@g.us"} | ,"state":"Read" | Receipt.Read | content 180s | i:c@g.us
+connected, as every time | Connected | {"status":"open"} | | Connected | content 180s | i
+logged out, three times over | LoggedOut | {"reason":"x"} | | LoggedOut | content 180s | i
+a call | CallOffer | {"CallID":"x"} | | CallOffer | content 180s | i
+typing | ChatPresence | {"Chat":"c@g.us","State":"composing"} | | ChatPresence | - | i:c@g.us
+presence | Presence | {"From":"p@lid"} | | Presence | - | i:p@lid
+"#;
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
 fn each_event_kind_has_its_key() {
-    let hash = "content 180s";
-    let info = |rest: &str| {
-        format!(r#"{{"Info":{{"Chat":"c@g.us","ID":"m","IsFromMe":false,"Sender":"p@lid",{rest}"#)
-    };
-    let plain = info(r#""Edit":""}"#);
-    let edit = info(r#""Edit":"1"},"IsEdit":true"#);
-    let revoke = info(r#""Edit":"7"}"#);
-    let by_admin = info(r#""Edit":"8"}"#);
-    let once = info(r#""Edit":""},"IsUnavailable":true,"UnavailableType":"view_once""#);
-    // (name, event, data, other members, expected kind, expected key, expected ordering key)
-    let cases: [(&str, &str, &str, &str, &str, &str, &str); 17] = [
-        (
-            "a message",
-            "Message",
-            &plain,
-            "",
-            "Message",
-            "evolution_go:i:Message:c@g.us:m:",
-            "i:c@g.us",
-        ),
-        (
-            "an edit",
-            "Message",
-            &edit,
-            "",
-            "Message.edit",
-            "evolution_go:i:Message:c@g.us:m:1",
-            "i:c@g.us",
-        ),
-        (
-            "taken back",
-            "Message",
-            &revoke,
-            "",
-            "Message.revoke",
-            "evolution_go:i:Message:c@g.us:m:7",
-            "i:c@g.us",
-        ),
-        (
-            "taken back by an admin",
-            "Message",
-            &by_admin,
-            "",
-            "Message.revoke",
-            "evolution_go:i:Message:c@g.us:m:8",
-            "i:c@g.us",
-        ),
-        (
-            "the placeholder of one to see once",
-            "Message",
-            &once,
-            "",
-            "Message.unavailable",
-            "evolution_go:i:Message:c@g.us:m::unavailable",
-            "i:c@g.us",
-        ),
-        ("a message without an id", "Message", r#"{"Info":{}"#, "", "Message", hash, "i"),
-        (
-            "sent through the API",
-            "SendMessage",
-            &plain,
-            "",
-            "SendMessage",
-            "evolution_go:i:SendMessage:m",
-            "i:c@g.us",
-        ),
-        (
-            "a receipt",
-            "Receipt",
-            r#"{"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":"""#,
-            r#","state":"Delivered""#,
-            "Receipt.Delivered",
-            "evolution_go:i:Receipt:m:Delivered:p@lid",
-            "i:c@g.us",
-        ),
-        (
-            "a receipt without a state",
-            "Receipt",
-            r#"{"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":"read-self""#,
-            "",
-            "Receipt.ReadSelf",
-            "evolution_go:i:Receipt:m:ReadSelf:p@lid",
-            "i:c@g.us",
-        ),
-        (
-            "delivered is nothing",
-            "Receipt",
-            r#"{"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":"""#,
-            "",
-            "Receipt.Delivered",
-            "evolution_go:i:Receipt:m:Delivered:p@lid",
-            "i:c@g.us",
-        ),
-        (
-            "a receipt for nothing",
-            "Receipt",
-            r#"{"MessageIDs":[],"Chat":"c@g.us""#,
-            r#","state":"Read""#,
-            "Receipt.Read",
-            hash,
-            "i:c@g.us",
-        ),
-        (
-            "a receipt of another shape",
-            "Receipt",
-            r#"{"MessageIDs":null,"Chat":"c@g.us""#,
-            r#","state":"Read""#,
-            "Receipt.Read",
-            hash,
-            "i:c@g.us",
-        ),
-        (
-            "connected, as every time",
-            "Connected",
-            r#"{"status":"open""#,
-            "",
-            "Connected",
-            hash,
-            "i",
-        ),
-        (
-            "logged out, three times over",
-            "LoggedOut",
-            r#"{"reason":"x""#,
-            "",
-            "LoggedOut",
-            hash,
-            "i",
-        ),
-        ("a call", "CallOffer", r#"{"CallID":"x""#, "", "CallOffer", hash, "i"),
-        (
-            "typing",
-            "ChatPresence",
-            r#"{"Chat":"c@g.us","State":"composing""#,
-            "",
-            "ChatPresence",
-            "-",
-            "i:c@g.us",
-        ),
-        ("presence", "Presence", r#"{"From":"p@lid""#, "", "Presence", "-", "i:p@lid"),
-    ];
-    for (case, event, data, more, expected_kind, expected_key, expected_order) in cases {
-        let body = body(event, &format!("{data}}}"), more);
-        let actual = summary(NAME, &[], &body);
-        assert_eq!(actual, [expected_kind, expected_key, expected_order], "{case}");
+    let info = r#""Chat":"c@g.us","ID":"m","IsFromMe":false,"Sender":"p@lid""#;
+    for row in rows(EVENTS) {
+        let [case, event, data, more, expected @ ..] = &row[..] else { panic!("{row:?}") };
+        let body = body(event, &data.replace("$INFO", info), more);
+        assert_eq!(summary(NAME, &[], &body), expected, "{case}");
         assert_eq!(part(NAME, &[], &body).body, None, "{case}");
     }
     for odd in ["not json", "[]", "{}"] {

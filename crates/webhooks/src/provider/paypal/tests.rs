@@ -9,7 +9,7 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, pem::PemObject};
 use surehook_types::time::Timestamp;
 
 use super::{
-    super::testing::{TestCall, attribute_pairs, summary},
+    super::testing::{TestCall, assert_events, attribute_pairs},
     parse_certificate_url,
 };
 use crate::verify::Certificate;
@@ -212,23 +212,16 @@ fn any_flipped_bit_is_refused() {
 
 #[test]
 fn key_is_the_paypal_event_id() {
-    let cases = [
-        (
-            "typical",
-            r#"{"id":"WH-1","event_type":"PAYMENT.CAPTURE.COMPLETED","resource":{"id":"R1"}}"#,
-            ["PAYMENT.CAPTURE.COMPLETED", "paypal:WH-1", "R1"],
-        ),
-        (
-            "a dispute has no plain id",
-            r#"{"id":"WH-1","event_type":"CUSTOMER.DISPUTE.CREATED","resource":{"dispute_id":"PP-D-1"}}"#,
-            ["CUSTOMER.DISPUTE.CREATED", "paypal:WH-1", "PP-D-1"],
-        ),
-        ("no id", r#"{"event_type":"A"}"#, ["A", "-", "-"]),
-        ("not JSON", "x", ["-", "-", "-"]),
-    ];
-    for (name, body, expected) in cases {
-        assert_eq!(summary("paypal", &[], body), expected, "case: {name}");
-    }
+    assert_events(
+        "paypal",
+        &[],
+        r#"
+        typical | {"id":"WH-1","event_type":"PAYMENT.CAPTURE.COMPLETED","resource":{"id":"R1"}} | PAYMENT.CAPTURE.COMPLETED | paypal:WH-1 | R1
+        a dispute has no plain id | {"id":"WH-1","event_type":"CUSTOMER.DISPUTE.CREATED","resource":{"dispute_id":"PP-D-1"}} | CUSTOMER.DISPUTE.CREATED | paypal:WH-1 | PP-D-1
+        no id | {"event_type":"A"} | A | - | -
+        not JSON | x | - | - | -
+        "#,
+    );
     let body = r#"{"resource":{"id":"R1","status":"COMPLETED","payer":{"email_address":"a@example.com"}}}"#;
     let expected = ["object=R1", "email=a@example.com", "provider_status=COMPLETED"];
     assert_eq!(attribute_pairs("paypal", &[], body), expected);

@@ -96,7 +96,7 @@ mod shopify {
 }
 
 mod square {
-    use crate::provider::testing::{TestCall, attribute_pairs, summary};
+    use crate::provider::testing::{TestCall, assert_events, attribute_pairs};
 
     const URL: &str = "https://gw.test/in/square/1";
 
@@ -128,19 +128,16 @@ mod square {
 
     #[test]
     fn keys_are_per_merchant() {
-        let cases = [
-            (
-                "typical",
-                r#"{"merchant_id":"M1","type":"payment.updated","event_id":"e1","data":{"id":"p1"}}"#,
-                ["payment.updated", "square:M1:e1", "p1"],
-            ),
-            ("no merchant", r#"{"type":"a","event_id":"e1"}"#, ["a", "-", "-"]),
-            ("no id", r#"{"merchant_id":"M1","type":"a"}"#, ["a", "-", "-"]),
-            ("not JSON", "x", ["-", "-", "-"]),
-        ];
-        for (name, body, expected) in cases {
-            assert_eq!(summary("square", &[], body), expected, "case: {name}");
-        }
+        assert_events(
+            "square",
+            &[],
+            r#"
+            typical | {"merchant_id":"M1","type":"payment.updated","event_id":"e1","data":{"id":"p1"}} | payment.updated | square:M1:e1 | p1
+            no merchant | {"type":"a","event_id":"e1"} | a | - | -
+            no id | {"merchant_id":"M1","type":"a"} | a | - | -
+            not JSON | x | - | - | -
+            "#,
+        );
         let body = r#"{"merchant_id":"M1","data":{"id":"p1","object":{"payment":{"id":"p1","status":"COMPLETED","order_id":"o1","customer_id":"c1"}}}}"#;
         let expected =
             ["object=p1", "object=o1", "user=c1", "account=M1", "provider_status=COMPLETED"];
@@ -149,34 +146,23 @@ mod square {
 }
 
 mod stripe {
-    use crate::provider::testing::{attribute_pairs, summary, verify};
+    use crate::provider::testing::{assert_events, attribute_pairs, verify};
     use crate::verify::VerifyError;
 
     #[test]
     fn key_is_the_event_id() {
-        let cases = [
-            (
-                "typical",
-                r#"{"id":"evt_1","type":"charge.refunded","data":{"object":{"id":"ch_1"}}}"#,
-                ["charge.refunded", "stripe:evt_1", "ch_1"],
-            ),
-            (
-                "an upcoming invoice has no id",
-                r#"{"id":"evt_2","type":"invoice.upcoming","data":{"object":{"object":"invoice"}}}"#,
-                ["invoice.upcoming", "stripe:evt_2", "-"],
-            ),
-            (
-                "thin",
-                r#"{"id":"evt_3","object":"v2.core.event","type":"v1.billing.meter.no_meter_found","related_object":{"id":"mtr_1"}}"#,
-                ["v1.billing.meter.no_meter_found", "stripe:evt_3", "mtr_1"],
-            ),
-            ("no id", r#"{"type":"a.b"}"#, ["a.b", "-", "-"]),
-            ("not JSON", "id=evt_1", ["-", "-", "-"]),
-            ("a list", r#"[{"id":"evt_1"}]"#, ["-", "-", "-"]),
-        ];
-        for (name, body, expected) in cases {
-            assert_eq!(summary("stripe", &[], body), expected, "case: {name}");
-        }
+        assert_events(
+            "stripe",
+            &[],
+            r#"
+            typical | {"id":"evt_1","type":"charge.refunded","data":{"object":{"id":"ch_1"}}} | charge.refunded | stripe:evt_1 | ch_1
+            an upcoming invoice has no id | {"id":"evt_2","type":"invoice.upcoming","data":{"object":{"object":"invoice"}}} | invoice.upcoming | stripe:evt_2 | -
+            thin | {"id":"evt_3","object":"v2.core.event","type":"v1.billing.meter.no_meter_found","related_object":{"id":"mtr_1"}} | v1.billing.meter.no_meter_found | stripe:evt_3 | mtr_1
+            no id | {"type":"a.b"} | a.b | - | -
+            not JSON | id=evt_1 | - | - | -
+            a list | [{"id":"evt_1"}] | - | - | -
+            "#,
+        );
     }
 
     #[test]
@@ -308,33 +294,22 @@ mod n8n {
 }
 
 mod evonexus {
-    use crate::provider::testing::{attribute_pairs, summary};
+    use crate::provider::testing::{assert_events, attribute_pairs};
 
     #[test]
     fn keys_and_kinds_follow_the_evonexus_receiver() {
-        let cases = [
-            (
-                "all of them",
-                r#"{"idempotency_key":"a","messageId":"b","data":{"messageId":"c","idempotency_key":"d"},"event_type":"k","event":"l"}"#,
-                ["k", "a", "-"],
-            ),
-            (
-                "a message",
-                r#"{"messageId":"b","data":{"messageId":"c"},"event":"l"}"#,
-                ["l", "b", "-"],
-            ),
-            (
-                "a message inside",
-                r#"{"data":{"messageId":"c","idempotency_key":"d"}}"#,
-                ["-", "c", "-"],
-            ),
-            ("a key inside", r#"{"data":{"idempotency_key":"d"}}"#, ["-", "d", "-"]),
-            ("none", r#"{"id":1,"data":[]}"#, ["-", "-", "-"]),
-            ("a list", r#"[{"idempotency_key":"a"}]"#, ["-", "-", "-"]),
-        ];
-        for (name, body, expected) in cases {
-            assert_eq!(summary("evonexus", &[], body), expected, "case: {name}");
-        }
+        assert_events(
+            "evonexus",
+            &[],
+            r#"
+            all of them | {"idempotency_key":"a","messageId":"b","data":{"messageId":"c","idempotency_key":"d"},"event_type":"k","event":"l"} | k | a | -
+            a message | {"messageId":"b","data":{"messageId":"c"},"event":"l"} | l | b | -
+            a message inside | {"data":{"messageId":"c","idempotency_key":"d"}} | - | c | -
+            a key inside | {"data":{"idempotency_key":"d"}} | - | d | -
+            none | {"id":1,"data":[]} | - | - | -
+            a list | [{"idempotency_key":"a"}] | - | - | -
+            "#,
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::{
-    super::testing::{attribute_pairs, headers, incoming, parse, part, summary, verify},
+    super::testing::{assert_events, attribute_pairs, headers, incoming, parse, part, verify},
     *,
 };
 use crate::verify::VerifyError;
@@ -43,62 +43,29 @@ fn each_request_kind_has_kind_key_and_order() {
         r#"{"type":"view_submission","trigger_id":"1.3","team":{"id":"T1"},"user":{"id":"U1"}}"#,
     );
     let closed = block(r#"{"type":"view_closed","team":{"id":"T1"},"user":{"id":"U1"}}"#);
-    let cases: [(_, &[_], &str, _); 12] = [
-        (
-            "a reaction",
-            &[],
-            r#"{"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"reaction_added","item":{"channel":"C1"}}}"#,
-            ["event_callback.reaction_added", "slack:T1:Ev1", "T1:C1"],
-        ),
-        (
-            "a channel that is an object",
-            &[],
-            r#"{"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"channel_created","channel":{"id":"C1"}}}"#,
-            ["event_callback.channel_created", "slack:T1:Ev1", "T1:C1"],
-        ),
-        (
-            "no channel",
-            &[],
-            r#"{"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"team_join","user":{"id":"U1"}}}"#,
-            ["event_callback.team_join", "slack:T1:Ev1", "-"],
-        ),
-        (
-            "a whole enterprise",
-            &[],
-            r#"{"type":"event_callback","team_id":null,"enterprise_id":"E1","event_id":"Ev1","event":{"type":"message","channel":"C1"}}"#,
-            ["event_callback.message", "slack:E1:Ev1", "E1:C1"],
-        ),
-        (
-            "no event",
-            &[],
-            r#"{"type":"app_rate_limited","team_id":"T1"}"#,
-            ["app_rate_limited", "-", "-"],
-        ),
-        (
-            "a command",
-            &[FORM],
-            COMMAND,
-            [
-                "slash_command",
-                "slack:T1DC2JH3J:398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c",
-                "T1DC2JH3J:G8PSS9T3V",
-            ],
-        ),
-        ("a button", &[FORM], &button, ["block_actions", "slack:T1:1.2", "T1:C1"]),
-        ("a view", &[FORM], &view, ["view_submission", "slack:T1:1.3", "T1:U1"]),
-        ("a view that was closed", &[FORM], &closed, ["view_closed", "-", "T1:U1"]),
-        ("an unknown form", &[FORM], "a=1", ["-", "-", "-"]),
-        ("a form with an invalid payload", &[FORM], "payload=x", ["-", "-", "-"]),
-        (
-            "a challenge without one",
-            &[],
-            r#"{"type":"url_verification"}"#,
-            ["url_verification", "-", "-"],
-        ),
-    ];
-    for (name, headers, body, expected) in cases {
-        assert_eq!(summary("slack", headers, body), expected, "case: {name}");
-    }
+    assert_events(
+        "slack",
+        &[],
+        r#"
+        a reaction | {"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"reaction_added","item":{"channel":"C1"}}} | event_callback.reaction_added | slack:T1:Ev1 | T1:C1
+        a channel that is an object | {"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"channel_created","channel":{"id":"C1"}}} | event_callback.channel_created | slack:T1:Ev1 | T1:C1
+        no channel | {"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"team_join","user":{"id":"U1"}}} | event_callback.team_join | slack:T1:Ev1 | -
+        a whole enterprise | {"type":"event_callback","team_id":null,"enterprise_id":"E1","event_id":"Ev1","event":{"type":"message","channel":"C1"}} | event_callback.message | slack:E1:Ev1 | E1:C1
+        no event | {"type":"app_rate_limited","team_id":"T1"} | app_rate_limited | - | -
+        a challenge without one | {"type":"url_verification"} | url_verification | - | -
+        "#,
+    );
+    let forms = format!(
+        "
+        a command | {COMMAND} | slash_command | slack:T1DC2JH3J:398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c | T1DC2JH3J:G8PSS9T3V
+        a button | {button} | block_actions | slack:T1:1.2 | T1:C1
+        a view | {view} | view_submission | slack:T1:1.3 | T1:U1
+        a view that was closed | {closed} | view_closed | - | T1:U1
+        an unknown form | a=1 | - | - | -
+        a form with an invalid payload | payload=x | - | - | -
+        "
+    );
+    assert_events("slack", &[FORM], &forms);
 }
 
 #[test]

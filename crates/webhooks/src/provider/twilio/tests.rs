@@ -1,5 +1,5 @@
 use super::{
-    super::testing::{TestCall, attribute_pairs, summary},
+    super::testing::{TestCall, assert_events, attribute_pairs, summary},
     scheme::with_and_without_port,
 };
 use crate::provider::ParsedRequest;
@@ -117,56 +117,25 @@ fn json_body_is_covered_by_the_hash_in_the_url() {
 #[test]
 fn messages_calls_and_events_have_their_own_keys() {
     let token = ("i-twilio-idempotency-token", "t1");
-    let cases: [(&str, &str, [&str; 3]); 13] = [
-        (
-            "message",
-            "MessageSid=SM1&AccountSid=AC1&SmsStatus=received&From=%2B55&To=%2B1",
-            ["message.received", "twilio:AC1:SM1:received", "+55"],
-        ),
-        (
-            "message without a status",
-            "MessageSid=SM1&AccountSid=AC1&From=%2B55&To=%2B1",
-            ["message.received", "twilio:AC1:SM1:received", "+55"],
-        ),
-        (
-            "status",
-            "MessageSid=SM1&AccountSid=AC1&MessageStatus=read&SmsStatus=read&From=%2B1&To=%2B55",
-            ["message.status.read", "twilio:AC1:SM1:read", "+55"],
-        ),
-        (
-            "status by the old name",
-            "SmsSid=SM1&AccountSid=AC1&SmsStatus=sent&From=%2B1&To=%2B55",
-            ["message.status.sent", "twilio:AC1:SM1:sent", "+55"],
-        ),
-        ("no account", "MessageSid=SM1&From=%2B55", ["message.received", "-", "+55"]),
-        (
-            "a report of a call",
-            "CallSid=CA1&AccountSid=AC1&CallStatus=ringing&SequenceNumber=1",
-            ["call.ringing", "twilio:AC1:CA1:ringing:1", "CA1"],
-        ),
-        (
-            "a call asks after each digit, in one state",
-            "CallSid=CA1&AccountSid=AC1&CallStatus=in-progress&Digits=1",
-            ["call.in-progress", "twilio:AC1:t1", "CA1"],
-        ),
-        (
-            "an event of a conversation names a message, and is another one at each change",
-            "EventType=onMessageUpdated&MessageSid=IM1&AccountSid=AC1&ConversationSid=CH1",
-            ["onMessageUpdated", "twilio:AC1:t1", "CH1"],
-        ),
-        ("something else", "AccountSid=AC1&a=b", ["-", "twilio:AC1:t1", "-"]),
-        ("nothing", "", ["-", "twilio:-:t1", "-"]),
-        ("blank", "MessageSid=+&CallSid=", ["-", "twilio:-:t1", "-"]),
-        ("not a form", "\u{fffd}", ["-", "twilio:-:t1", "-"]),
-        (
-            "a field twice",
-            "MessageSid=SM1&MessageSid=SM2&AccountSid=AC1",
-            ["message.received", "twilio:AC1:SM1:received", "-"],
-        ),
-    ];
-    for (name, body, expected) in cases {
-        assert_eq!(summary("twilio", &[FORM, token], body), expected, "case: {name}");
-    }
+    assert_events(
+        "twilio",
+        &[FORM, token],
+        r#"
+        message | MessageSid=SM1&AccountSid=AC1&SmsStatus=received&From=%2B55&To=%2B1 | message.received | twilio:AC1:SM1:received | +55
+        message without a status | MessageSid=SM1&AccountSid=AC1&From=%2B55&To=%2B1 | message.received | twilio:AC1:SM1:received | +55
+        status | MessageSid=SM1&AccountSid=AC1&MessageStatus=read&SmsStatus=read&From=%2B1&To=%2B55 | message.status.read | twilio:AC1:SM1:read | +55
+        status by the old name | SmsSid=SM1&AccountSid=AC1&SmsStatus=sent&From=%2B1&To=%2B55 | message.status.sent | twilio:AC1:SM1:sent | +55
+        no account | MessageSid=SM1&From=%2B55 | message.received | - | +55
+        a report of a call | CallSid=CA1&AccountSid=AC1&CallStatus=ringing&SequenceNumber=1 | call.ringing | twilio:AC1:CA1:ringing:1 | CA1
+        a call asks after each digit, in one state | CallSid=CA1&AccountSid=AC1&CallStatus=in-progress&Digits=1 | call.in-progress | twilio:AC1:t1 | CA1
+        an event of a conversation names a message, and is another one at each change | EventType=onMessageUpdated&MessageSid=IM1&AccountSid=AC1&ConversationSid=CH1 | onMessageUpdated | twilio:AC1:t1 | CH1
+        something else | AccountSid=AC1&a=b | - | twilio:AC1:t1 | -
+        nothing |  | - | twilio:-:t1 | -
+        blank | MessageSid=+&CallSid= | - | twilio:-:t1 | -
+        not a form | � | - | twilio:-:t1 | -
+        a field twice | MessageSid=SM1&MessageSid=SM2&AccountSid=AC1 | message.received | twilio:AC1:SM1:received | -
+        "#,
+    );
     let digits = "CallSid=CA1&AccountSid=AC1&CallStatus=in-progress&Digits=1";
     assert_eq!(
         summary("twilio", &[FORM], digits),

@@ -63,17 +63,11 @@ impl RequestHead {
     /// from the original bytes. Keeps `content-encoding` unless the new body contradicts it.
     pub fn for_changed_body(&self, body: &[u8]) -> Self {
         let is_belied = inflate::has_wrong_encoding_header(&self.headers.to_map(), body);
-        let mut headers = HeaderBlock::default();
-        for (name, value) in self.headers.lines() {
-            let lower = name.to_ascii_lowercase();
-            let describes_body = BODY_HEADERS.contains(&lower.as_str())
-                && lower != "content-type"
-                && (lower != "content-encoding" || is_belied);
-            if !describes_body && !is_signature_header(&lower) {
-                headers.push(name.as_bytes(), value);
-            }
-        }
-        Self { headers, ..self.clone() }
+        self.with_headers(|name| match name {
+            "content-type" => true,
+            "content-encoding" => !is_belied,
+            _ => !BODY_HEADERS.contains(&name) && !is_signature_header(name),
+        })
     }
 
     /// The head for a JSON body that replaces the original: drops signatures and all headers about
@@ -83,6 +77,17 @@ impl RequestHead {
         for (name, value) in self.headers.lines() {
             let describes_body = BODY_HEADERS.iter().any(|other| other.eq_ignore_ascii_case(name));
             if !describes_body && !is_signature_header(name) {
+                headers.push(name.as_bytes(), value);
+            }
+        }
+        Self { headers, ..self.clone() }
+    }
+
+    /// The head with those headers for whose names, in lower case, `is_kept` holds.
+    fn with_headers(&self, is_kept: impl Fn(&str) -> bool) -> Self {
+        let mut headers = HeaderBlock::default();
+        for (name, value) in self.headers.lines() {
+            if is_kept(&name.to_ascii_lowercase()) {
                 headers.push(name.as_bytes(), value);
             }
         }
@@ -168,24 +173,19 @@ impl Payload {
     pub fn without_secrets(&self, names: &SecretNames) -> Result<Self, UnreadableBodyError> {
         let sent = redact::strip_secrets(&self.head.headers.to_map(), &self.body, names)?;
         let has_changed = sent.fields > 0;
-        let stays = |name: &str| match name.to_ascii_lowercase().as_str() {
+        let head = self.head.with_headers(|name| match name {
             "content-type" => true,
             "content-encoding" => !sent.unpacked,
-            other => {
-                let describes_body = BODY_HEADERS.contains(&other) || is_signature_header(other);
-                !(has_changed && describes_body || names.is_secret_parameter(other))
+            _ => {
+                let describes_body = BODY_HEADERS.contains(&name) || is_signature_header(name);
+                !(has_changed && describes_body || names.is_secret_parameter(name))
             }
-        };
-        let mut headers = HeaderBlock::default();
-        for (name, value) in self.head.headers.lines().filter(|(name, _)| stays(name)) {
-            headers.push(name.as_bytes(), value);
-        }
-        let head = Arc::new(RequestHead { headers, ..(*self.head).clone() });
+        });
         let body = match sent.body {
             Cow::Borrowed(_) => self.body.clone(),
             Cow::Owned(body) => Bytes::from(body),
         };
-        Ok(Self { head, fingerprint: fingerprint(&body), body })
+        Ok(Self { head: Arc::new(head), fingerprint: fingerprint(&body), body })
     }
 
     /// The same request with the output of a transform, which is always JSON, as its body.

@@ -11,15 +11,16 @@ mod tests;
 use std::{
     collections::HashMap,
     fmt,
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{FutureExt, future::Shared};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
 use http::Uri;
 use surehook_retry::AttemptOutcome;
 use surehook_types::time::Timestamp;
@@ -32,6 +33,7 @@ use url::Url;
 
 use crate::{
     ingest::IngestError,
+    lock::lock,
     sender::{HttpSender, HttpSenderConfig, RESPONSE_BYTES_KEPT},
     tls::TrustStore,
 };
@@ -51,7 +53,7 @@ const FAILURES_MAX: usize = 128;
 
 /// A certificate in PEM, or why there is none.
 type CertificateResult = Result<Bytes, Arc<str>>;
-type PendingCertificate = Shared<Pin<Box<dyn Future<Output = CertificateResult> + Send>>>;
+type PendingCertificate = Shared<BoxFuture<'static, CertificateResult>>;
 
 #[async_trait]
 pub(crate) trait FetchCertificate: fmt::Debug + Send + Sync {
@@ -163,11 +165,6 @@ impl CertificateCache {
             .boxed()
             .shared()
     }
-}
-
-fn lock(state: &Mutex<CertificateCacheState>) -> MutexGuard<'_, CertificateCacheState> {
-    // Each change is one step; a panic cannot leave it half done.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CertificateCacheState {

@@ -242,8 +242,5 @@ fn is_unauthorized(report: &SendReport) -> bool {
 }
 
 fn without_token(problem: TokenError) -> SendReport {
-    SendReport {
-        detail: Some(problem.detail),
-        ..SendReport::of(AttemptOutcome::Failed(problem.failure))
-    }
+    SendReport::failed(problem.failure, problem.detail)
 }

@@ -16,7 +16,7 @@ use std::{
     os::unix::{ffi::OsStrExt as _, process::ExitStatusExt as _},
     path::Path,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -35,7 +35,9 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{non_http::NonHttpResult, programs::AllowedPrograms, sender::RESPONSE_BYTES_KEPT};
+use crate::{
+    lock::lock, non_http::NonHttpResult, programs::AllowedPrograms, sender::RESPONSE_BYTES_KEPT,
+};
 
 /// The time between TERM and KILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -62,11 +64,8 @@ pub(crate) async fn run(
     let file = match found {
         Ok(Ok(file)) => file,
         Ok(Err(refused)) => {
-            return NonHttpResult::failed(
-                AttemptFailure::NotStarted,
-                FailureClass::Config,
-                refused.to_string(),
-            );
+            let class = FailureClass::Config;
+            return NonHttpResult::failed(AttemptFailure::NotStarted, class, refused.to_string());
         }
         Err(_) => return start_failure(&io::ErrorKind::Other.into()),
     };
@@ -122,7 +121,7 @@ fn start(command: &mut Command, body: Bytes) -> io::Result<RunningProgram> {
     let mut child = command.spawn()?;
     let input = child.stdin.take();
     let group = ProcessGroup::of(child)?;
-    let captured = Arc::<CapturedOutput>::default();
+    let captured = Arc::default();
     Ok(RunningProgram {
         group,
         _input_task: AbortOnDropHandle::new(tokio::spawn(write_input(input, body))),
@@ -135,7 +134,8 @@ struct RunningProgram {
     group: ProcessGroup,
     _input_task: AbortOnDropHandle<()>,
     output_task: AbortOnDropHandle<()>,
-    captured: Arc<CapturedOutput>,
+    /// The beginning of the output.
+    captured: Arc<Mutex<Vec<u8>>>,
 }
 
 impl RunningProgram {
@@ -148,7 +148,7 @@ impl RunningProgram {
         }
         let status = self.group.kill_and_reap().await;
         let _rest = timeout(REST_OF_OUTPUT, &mut self.output_task).await;
-        let output = std::mem::take(&mut *self.captured.bytes());
+        let output = std::mem::take(&mut *lock(&self.captured));
         let result = match status {
             Ok(_) if !in_time => {
                 let detail = format!("the program did not end within {deadline:?} and was killed");
@@ -166,27 +166,19 @@ impl RunningProgram {
 }
 
 fn interpret_exit(status: ExitStatus) -> NonHttpResult {
-    match (status.code(), status.signal()) {
-        (Some(0), _) => NonHttpResult::succeeded(Vec::new()),
-        (Some(EX_TEMPFAIL), _) => NonHttpResult::failed(
-            AttemptFailure::Exit,
-            FailureClass::Transient,
-            "exit code 75: the program asks to be run again later",
-        ),
-        (Some(code), _) => NonHttpResult::failed(
-            AttemptFailure::Exit,
-            FailureClass::Permanent,
-            format!("exit code {code}"),
-        ),
+    let (class, detail) = match (status.code(), status.signal()) {
+        (Some(0), _) => return NonHttpResult::succeeded(Vec::new()),
+        (Some(EX_TEMPFAIL), _) => {
+            let detail = "exit code 75: the program asks to be run again later";
+            (FailureClass::Transient, detail.to_owned())
+        }
+        (Some(code), _) => (FailureClass::Permanent, format!("exit code {code}")),
         (None, signal) => {
             let signal = signal.unwrap_or_default();
-            NonHttpResult::failed(
-                AttemptFailure::Exit,
-                FailureClass::Transient,
-                format!("the program was ended by signal {signal}"),
-            )
+            (FailureClass::Transient, format!("the program was ended by signal {signal}"))
         }
-    }
+    };
+    NonHttpResult::failed(AttemptFailure::Exit, class, detail)
 }
 
 /// Why the program did not start: the settings have to be fixed, or the machine lacks resources now.
@@ -279,24 +271,14 @@ async fn write_input(input: Option<ChildStdin>, body: Bytes) {
     }
 }
 
-/// The beginning of the output.
-#[derive(Debug, Default)]
-struct CapturedOutput(Mutex<Vec<u8>>);
-
-impl CapturedOutput {
-    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Reads to the end, so that the program never blocks, and keeps the beginning.
-async fn capture(mut output: pipe::Receiver, captured: Arc<CapturedOutput>) {
+async fn capture(mut output: pipe::Receiver, captured: Arc<Mutex<Vec<u8>>>) {
     let mut chunk = vec![0; 8 * 1024];
     while let Ok(read) = output.read(&mut chunk).await {
         if read == 0 {
             break;
         }
-        let mut bytes = captured.bytes();
+        let mut bytes = lock(&captured);
         let room = RESPONSE_BYTES_KEPT - bytes.len();
         bytes.extend_from_slice(&chunk[..read.min(room)]);
     }

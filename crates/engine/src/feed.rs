@@ -14,7 +14,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -31,6 +31,8 @@ use surehook_types::{
 };
 use surehook_webhooks::attribute::EventKind;
 use tokio::sync::Notify;
+
+use crate::lock::lock;
 
 /// Updates kept for subscribers that lag or reconnect.
 const RING_MAX: usize = 8192;
@@ -211,11 +213,6 @@ impl Feed {
         })
     }
 
-    fn ring(&self) -> MutexGuard<'_, UpdateRing> {
-        // A panic elsewhere cannot leave the list half changed.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether there is a subscriber, or was one shortly before `at`.
     pub(crate) fn is_active(&self, at: Timestamp) -> bool {
         self.subscribers.load(Ordering::SeqCst) > 0
@@ -228,7 +225,7 @@ impl Feed {
             return self.skip();
         }
         let update = Arc::new(make());
-        let mut ring = self.ring();
+        let mut ring = lock(&self.ring);
         let number = self.latest.fetch_add(1, Ordering::SeqCst) + 1;
         ring.push(number, update);
         drop(ring);
@@ -256,7 +253,7 @@ impl Feed {
             .and_then(|(_, number)| number.parse().ok())
             .filter(|number| *number <= latest);
         match number {
-            Some(number) if self.ring().read_after(number, latest).is_ok() => {
+            Some(number) if lock(&self.ring).read_after(number, latest).is_ok() => {
                 subscriber.after = number;
                 (subscriber, None)
             }
@@ -285,7 +282,7 @@ impl FeedSubscriber {
 
     /// The updates that are available now, without waiting.
     pub fn take_available(&mut self) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
-        let ring = self.feed.ring();
+        let ring = lock(&self.feed.ring);
         let latest = self.feed.latest.load(Ordering::SeqCst);
         let updates = ring.read_after(self.after, latest);
         drop(ring);

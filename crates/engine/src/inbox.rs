@@ -2,14 +2,13 @@
 //!
 //! A new user sees a whole delivery before there is any other program to deliver to.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use surehook_types::{ids::EventId, time::Timestamp};
+
+use crate::lock::lock;
 
 /// Deliveries kept.
 const DELIVERIES_MAX: usize = 50;
@@ -35,7 +34,7 @@ impl Inbox {
         // Copied: a slice would keep the whole body alive.
         let kept = delivery.body.len().min(BODY_BYTES_KEPT);
         delivery.body = Bytes::copy_from_slice(&delivery.body[..kept]);
-        let mut deliveries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deliveries = lock(&self.0);
         if deliveries.len() == DELIVERIES_MAX {
             deliveries.pop_front();
         }
@@ -44,6 +43,6 @@ impl Inbox {
 
     /// The latest deliveries, newest first.
     pub fn deliveries(&self) -> Vec<InboxDelivery> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
+        lock(&self.0).iter().rev().cloned().collect()
     }
 }

@@ -18,6 +18,7 @@ pub mod feed;
 pub mod inbox;
 pub mod ingest;
 mod lane;
+mod lock;
 mod maintenance;
 pub mod media;
 mod non_http;
@@ -243,14 +244,7 @@ impl Engine {
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
         let changing = Arc::clone(&self.changing).lock_owned().await;
-        let mut configuration =
-            self.store.load_configuration().await.map_err(ConfigChangeError::from)?;
-        let (changes, result) = plan(&configuration)?;
-        let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
-        // Later than every change before it: two versions of an object never have the same time.
-        let now = self.shared.clock.now().max(last_change(&configuration) + TICK);
-        configuration.apply(&changes, now);
-        self.check_configuration(&configuration, &changes)?;
+        let PlannedChange { configuration, changes, now, result } = self.plan_change(plan).await?;
         let engine = Arc::clone(self);
         // A stored change must also be applied, even if the caller is cancelled.
         let store_and_apply = async move {
@@ -272,22 +266,25 @@ impl Engine {
         &self,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
+        Ok(self.plan_change(plan).await?.result)
+    }
+
+    /// Plans a change and checks the configuration that it leads to.
+    async fn plan_change<T, E: From<ConfigChangeError>>(
+        &self,
+        plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
+    ) -> Result<PlannedChange<T>, E> {
         let mut configuration =
             self.store.load_configuration().await.map_err(ConfigChangeError::from)?;
         let (changes, result) = plan(&configuration)?;
         let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
-        configuration.apply(&changes, self.shared.clock.now());
-        self.check_configuration(&configuration, &changes)?;
-        Ok(result)
-    }
-
-    fn check_configuration(
-        &self,
-        configuration: &Configuration,
-        changes: &[ConfigChange],
-    ) -> Result<(), ConfigChangeError> {
+        // Later than every change before it: two versions of an object never have the same time.
+        let now = self.shared.clock.now().max(last_change(&configuration) + TICK);
+        configuration.apply(&changes, now);
         let policy = self.shared.destination_policy();
-        Ok(registry::check_configuration(configuration, changes, &policy, &*self.env)?)
+        registry::check_configuration(&configuration, &changes, &policy, &*self.env)
+            .map_err(ConfigChangeError::from)?;
+        Ok(PlannedChange { configuration, changes, now, result })
     }
 
     /// Publishes the current state of a delivery that was not changed by its lane.
@@ -447,6 +444,15 @@ impl Engine {
                 tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
         }
     }
+}
+
+/// A change of the configuration that is valid and not stored yet.
+struct PlannedChange<T> {
+    /// The configuration after the change.
+    configuration: Configuration,
+    changes: Vec<ConfigChange>,
+    now: Timestamp,
+    result: T,
 }
 
 /// The least time between two changes of the configuration.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use surehook_core::{idempotency, store::HeldClaim};
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
@@ -27,29 +28,33 @@ const PRUNE_KEYS_EVERY: Duration = Duration::from_secs(3600);
 
 /// Starts all periodic tasks; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
-    let tasks = &engine.shared.tasks;
-    tasks.spawn(repeat(Arc::clone(engine), LEASES_EVERY, |engine| Box::pin(engine.renew_leases())));
-    tasks.spawn(repeat(Arc::clone(engine), METRICS_EVERY, |engine| {
-        Box::pin(async move { engine.refresh_metrics().await.map(|()| None) })
-    }));
-    tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune())));
-    tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays())));
     let soon_if_more = |more: bool| more.then_some(PRUNE_BUSY_PAUSE);
-    tasks.spawn(repeat(Arc::clone(engine), CANCEL_EVERY, move |engine| {
+    spawn(engine, LEASES_EVERY, |engine| Box::pin(engine.renew_leases()));
+    spawn(engine, METRICS_EVERY, |engine| {
+        Box::pin(async move { engine.refresh_metrics().await.map(|()| None) })
+    });
+    spawn(engine, PRUNE_EVERY, |engine| Box::pin(engine.prune()));
+    spawn(engine, PRUNE_EVERY, |engine| Box::pin(engine.prune_replays()));
+    spawn(engine, CANCEL_EVERY, move |engine| {
         Box::pin(
             async move { engine.store.cancel_for_deleted_destinations().await.map(soon_if_more) },
         )
-    }));
-    tasks.spawn(repeat(Arc::clone(engine), ROLL_UP_EVERY, move |engine| {
+    });
+    spawn(engine, ROLL_UP_EVERY, move |engine| {
         Box::pin(async move { engine.store.roll_up().await.map(soon_if_more) })
-    }));
-    tasks.spawn(repeat(Arc::clone(engine), PRUNE_KEYS_EVERY, |engine| {
-        Box::pin(engine.prune_idempotency_keys())
-    }));
+    });
+    spawn(engine, PRUNE_KEYS_EVERY, |engine| Box::pin(engine.prune_idempotency_keys()));
 }
 
-type TaskFuture<'a> =
-    std::pin::Pin<Box<dyn Future<Output = Result<Option<Duration>, StoreError>> + Send + 'a>>;
+type TaskFuture<'a> = BoxFuture<'a, Result<Option<Duration>, StoreError>>;
+
+fn spawn(
+    engine: &Arc<Engine>,
+    every: Duration,
+    task: impl for<'a> Fn(&'a Engine) -> TaskFuture<'a> + Send + 'static,
+) {
+    engine.shared.tasks.spawn(repeat(Arc::clone(engine), every, task));
+}
 
 /// Runs a task periodically, and after each change of the configuration. The task may ask to run again
 /// sooner than `every`.

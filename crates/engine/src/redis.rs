@@ -12,7 +12,7 @@ use std::{
     fmt, io,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -40,6 +40,7 @@ use tokio_util::task::AbortOnDropHandle;
 use url::Host;
 
 use crate::{
+    lock::lock,
     non_http::NonHttpResult,
     sender::{
         OPEN_TIMEOUT, POOL_IDLE_TIMEOUT, RESPONSE_BYTES_KEPT,
@@ -158,7 +159,7 @@ impl StreamSender {
         });
         match opened {
             Ok(connection) => {
-                *self.lock() = Some(connection.clone());
+                *lock(&self.connection) = Some(connection.clone());
                 Ok(connection)
             }
             Err(result) => {
@@ -168,12 +169,8 @@ impl StreamSender {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<RedisConnection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn current(&self) -> Option<RedisConnection> {
-        let mut current = self.lock();
+        let mut current = lock(&self.connection);
         let connection = current.as_mut().filter(|connection| connection.is_usable())?;
         connection.used_at = Instant::now();
         Some(connection.clone())
@@ -181,7 +178,7 @@ impl StreamSender {
 
     /// Drops the connection, unless another one has replaced it.
     fn discard(&self, broken: &RedisConnection) {
-        let mut current = self.lock();
+        let mut current = lock(&self.connection);
         if current.as_ref().is_some_and(|one| Arc::ptr_eq(&one.driver, &broken.driver)) {
             *current = None;
         }

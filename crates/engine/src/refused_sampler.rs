@@ -4,17 +4,13 @@
 //! at once, and then one per second. They wait in a short queue, and one task writes them in batches a
 //! few times per second. The rest is only counted by the metrics.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use surehook_core::refused::RefusedRequest;
 use surehook_types::time::Timestamp;
 use tokio::sync::mpsc;
 
-use crate::Engine;
+use crate::{Engine, lock::lock};
 
 /// Samples per source and reason that may follow each other at once.
 const BURST: u32 = 20;
@@ -70,7 +66,7 @@ impl RefusedSampler {
         now: Timestamp,
         request: impl FnOnce() -> RefusedRequest,
     ) {
-        let mut allowances = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut allowances = lock(&self.allowances);
         if allowances.len() >= KINDS_MAX {
             allowances.clear();
         }

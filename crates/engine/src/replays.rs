@@ -9,7 +9,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -24,7 +24,7 @@ use surehook_core::{
 use surehook_types::{ids::ReplayId, store_error::StoreError};
 use tokio::sync::Notify;
 
-use crate::{Engine, run_to_completion::RunToCompletion};
+use crate::{Engine, lock::lock, run_to_completion::RunToCompletion};
 
 /// Unfinished deliveries of a job per destination.
 const OPEN_MAX: u64 = 200;
@@ -58,8 +58,7 @@ impl fmt::Debug for ReplayTasks {
 
 impl ReplayTasks {
     fn lock(&self) -> MutexGuard<'_, HashMap<ReplayId, ReplayTaskHandle>> {
-        // A panic elsewhere cannot leave the map half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// How many jobs are in each state that is not final.

@@ -16,7 +16,7 @@ mod tests;
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ use tokio::time::{Instant, timeout};
 use tower::Service;
 
 use self::exchange_error::ExchangeError;
+use crate::lock::lock;
 
 /// How long a connection may stay unused, and so how long an old address of a name is called.
 pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -128,6 +129,11 @@ impl SendReport {
             may_have_arrived: false,
             sent_id: None,
         }
+    }
+
+    /// The report of an attempt that failed before anything was sent.
+    pub(crate) fn failed(failure: AttemptFailure, detail: String) -> Self {
+        Self { detail: Some(detail), ..Self::of(AttemptOutcome::Failed(failure)) }
     }
 }
 
@@ -415,15 +421,13 @@ impl LastTlsError {
     fn record(&self, error: &io::Error) {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         if let Some(error) = inner {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some((Instant::now(), error.clone()));
+            *lock(&self.0) = Some((Instant::now(), error.clone()));
         }
     }
 
     /// The latest error, if it is not older than `started`.
     fn since(&self, started: Instant) -> Option<rustls::Error> {
-        let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.as_ref().filter(|(at, _)| *at >= started).map(|(_, error)| error.clone())
+        lock(&self.0).as_ref().filter(|(at, _)| *at >= started).map(|(_, error)| error.clone())
     }
 }
 

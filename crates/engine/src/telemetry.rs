@@ -10,7 +10,7 @@ use prometheus_client::{
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 use surehook_core::replay::ReplayState;
 
@@ -109,170 +109,106 @@ pub struct StoreReadings {
     pub commit_queue: usize,
 }
 
+/// Creates and registers metrics.
+struct MetricBuilder(Registry);
+
+impl MetricBuilder {
+    fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        let metric = M::default();
+        self.0.register(name, help, metric.clone());
+        metric
+    }
+
+    fn add_in<M: Metric + Clone + Default>(&mut self, name: &str, help: &str, unit: Unit) -> M {
+        let metric = M::default();
+        self.0.register_with_unit(name, help, unit, metric.clone());
+        metric
+    }
+
+    fn add_durations(&mut self, name: &str, help: &str) -> Histograms {
+        let metric = Histograms::new_with_constructor(seconds);
+        self.0.register_with_unit(name, help, Unit::Seconds, metric.clone());
+        metric
+    }
+}
+
 impl Default for Telemetry {
-    #[expect(clippy::too_many_lines, reason = "a list of metrics, to be read as one")]
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("surehook");
-        macro_rules! metric {
-            ($name:literal, $help:literal, $metric:expr) => {{
-                let metric = $metric;
-                registry.register($name, $help, metric.clone());
-                metric
-            }};
-            ($name:literal, $help:literal, $unit:expr, $metric:expr) => {{
-                let metric = $metric;
-                registry.register_with_unit($name, $help, $unit, metric.clone());
-                metric
-            }};
-        }
-        let histograms = || Histograms::new_with_constructor(seconds as fn() -> Histogram);
-        let build = metric!("build_info", "The running version", Gauges::default());
-        build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
+        let mut metrics = MetricBuilder(Registry::with_prefix("surehook"));
+        let build: Gauges = metrics.add("build_info", "The running version");
+        build.get_or_create(&labels([("version", env!("CARGO_PKG_VERSION"))])).set(1);
         Self {
-            requests: metric!("requests", "Incoming requests by outcome", Counters::default()),
-            request_seconds: metric!(
+            requests: metrics.add("requests", "Incoming requests by outcome"),
+            request_seconds: metrics.add_durations(
                 "request_duration",
                 "Time from the complete request to the response",
-                Unit::Seconds,
-                histograms()
             ),
-            attempts: metric!(
-                "delivery_attempts",
-                "Delivery attempts by outcome",
-                Counters::default()
-            ),
-            attempt_seconds: metric!(
-                "delivery_attempt_duration",
-                "Duration of an attempt",
-                Unit::Seconds,
-                histograms()
-            ),
-            latency_seconds: metric!(
-                "delivery_latency",
-                "Time from receipt to a 2xx of the destination",
-                Unit::Seconds,
-                histograms()
-            ),
-            dead_added: metric!("dlq_added", "Deliveries that became dead", Counters::default()),
-            remote_429: metric!(
-                "remote_429",
-                "Responses that asked us to slow down",
-                Counters::default()
-            ),
-            no_key: metric!(
-                "events_without_key",
-                "Events without a dedup key",
-                Counters::default()
-            ),
-            filter_errors: metric!(
-                "filter_errors",
-                "Route filters and transforms that failed on an event",
-                Counters::default()
-            ),
-            sync_answers: metric!(
-                "sync_answers",
-                "Responses to senders that waited for the delivery result",
-                Counters::default()
-            ),
-            leases_lost: metric!(
-                "leases_lost",
-                "Attempt results dropped because the lease had expired",
-                Counter::default()
-            ),
-            quarantine_dropped: metric!(
+            attempts: metrics.add("delivery_attempts", "Delivery attempts by outcome"),
+            attempt_seconds: metrics
+                .add_durations("delivery_attempt_duration", "Duration of an attempt"),
+            latency_seconds: metrics
+                .add_durations("delivery_latency", "Time from receipt to a 2xx of the destination"),
+            dead_added: metrics.add("dlq_added", "Deliveries that became dead"),
+            remote_429: metrics.add("remote_429", "Responses that asked us to slow down"),
+            no_key: metrics.add("events_without_key", "Events without a dedup key"),
+            filter_errors: metrics
+                .add("filter_errors", "Route filters and transforms that failed on an event"),
+            sync_answers: metrics
+                .add("sync_answers", "Responses to senders that waited for the delivery result"),
+            leases_lost: metrics
+                .add("leases_lost", "Attempt results dropped because the lease had expired"),
+            quarantine_dropped: metrics.add(
                 "quarantine_dropped",
                 "Refused requests that did not fit into the quarantine, or were pushed out of it",
-                Counters::default()
             ),
-            in_flight: metric!("deliveries_inflight", "Running attempts", Gauges::default()),
-            cooling: metric!(
-                "destination_cooling",
-                "1 while a destination cools down",
-                Gauges::default()
-            ),
-            paused: metric!(
-                "destination_paused",
-                "1 while a destination is paused",
-                Gauges::default()
-            ),
-            circuit: metric!(
-                "circuit_state",
-                "0 closed, 1 open, 2 half-open, 3 recovering",
-                Gauges::default()
-            ),
-            circuit_transitions: metric!(
-                "circuit_transitions",
-                "Circuit state changes by new state",
-                Counters::default()
-            ),
-            no_order_key: metric!(
+            in_flight: metrics.add("deliveries_inflight", "Running attempts"),
+            cooling: metrics.add("destination_cooling", "1 while a destination cools down"),
+            paused: metrics.add("destination_paused", "1 while a destination is paused"),
+            circuit: metrics.add("circuit_state", "0 closed, 1 open, 2 half-open, 3 recovering"),
+            circuit_transitions: metrics
+                .add("circuit_transitions", "Circuit state changes by new state"),
+            no_order_key: metrics.add(
                 "deliveries_without_order_key",
                 "Deliveries to an ordered destination without an ordering key",
-                Counters::default()
             ),
-            sent_today: metric!(
+            sent_today: metrics.add(
                 "messages_sent_today",
                 "Messages sent today, in the time zone of the destination",
-                Gauges::default()
             ),
-            warn_at: metric!(
-                "messages_warn_at",
-                "Daily warning threshold of messages; 0 means none",
-                Gauges::default()
-            ),
-            postponed: metric!(
+            warn_at: metrics
+                .add("messages_warn_at", "Daily warning threshold of messages; 0 means none"),
+            postponed: metrics.add(
                 "messages_put_off",
                 "Messages postponed because their recipient must not get another one yet",
-                Counters::default()
             ),
-            pending_age: metric!(
+            pending_age: metrics.add_in(
                 "oldest_pending_age",
                 "Age of the oldest due delivery",
                 Unit::Seconds,
-                Gauges::default()
             ),
-            by_status: metric!("deliveries", "Deliveries by status", Gauges::default()),
-            dead: metric!("dlq_events", "Dead letters by reason", Gauges::default()),
-            replay_jobs: metric!("replay_jobs", "Replay jobs by state", Gauges::default()),
-            replay_events: metric!(
-                "replay_events",
-                "Events selected by replay jobs, by outcome",
-                Counters::default()
-            ),
-            store_bytes: metric!("store", "Size of the database", Unit::Bytes, Gauge::default()),
-            wal_bytes: metric!("wal", "Size of the write-ahead log", Unit::Bytes, Gauge::default()),
-            disk_free: metric!(
-                "disk_free",
-                "Free space on the disk",
-                Unit::Bytes,
-                Gauge::default()
-            ),
-            commit_queue: metric!(
-                "commit_queue",
-                "Write jobs that wait for a commit",
-                Gauge::default()
-            ),
-            body_bytes_held: metric!(
+            by_status: metrics.add("deliveries", "Deliveries by status"),
+            dead: metrics.add("dlq_events", "Dead letters by reason"),
+            replay_jobs: metrics.add("replay_jobs", "Replay jobs by state"),
+            replay_events: metrics
+                .add("replay_events", "Events selected by replay jobs, by outcome"),
+            store_bytes: metrics.add_in("store", "Size of the database", Unit::Bytes),
+            wal_bytes: metrics.add_in("wal", "Size of the write-ahead log", Unit::Bytes),
+            disk_free: metrics.add_in("disk_free", "Free space on the disk", Unit::Bytes),
+            commit_queue: metrics.add("commit_queue", "Write jobs that wait for a commit"),
+            body_bytes_held: metrics.add_in(
                 "bodies_in_memory",
                 "Request bodies in memory",
                 Unit::Bytes,
-                Gauge::default()
             ),
-            registry,
+            registry: metrics.0,
         }
     }
 }
 
 impl Telemetry {
     pub fn source(&self, name: &str) -> SourceMetrics {
-        let outcome = |outcome: &str| {
-            vec![
-                ("source", name.to_owned()),
-                ("outcome", outcome.to_owned()),
-                ("reason", String::new()),
-            ]
-        };
-        let source = vec![("source", name.to_owned())];
+        let outcome = |outcome| labels([("source", name), ("outcome", outcome), ("reason", "")]);
+        let source = labels([("source", name)]);
         SourceMetrics {
             accepted: self.requests.get_or_create_owned(&outcome("accepted")),
             duplicate: self.requests.get_or_create_owned(&outcome("duplicate")),
@@ -285,23 +221,19 @@ impl Telemetry {
     /// Counts a refused request. Only names of known sources become labels: senders must not be able to
     /// fill the memory with them.
     pub fn count_refused(&self, source: Option<&str>, reason: &str) {
-        let labels = vec![
-            ("source", source.unwrap_or("unknown").to_owned()),
-            ("outcome", "rejected".to_owned()),
-            ("reason", reason.to_owned()),
-        ];
+        let source = source.unwrap_or("unknown");
+        let labels = labels([("source", source), ("outcome", "rejected"), ("reason", reason)]);
         self.requests.get_or_create(&labels).inc();
     }
 
     pub(crate) fn count_quarantine_dropped(&self, source: &str, count: u64) {
         if count > 0 {
-            let labels = vec![("source", source.to_owned())];
-            self.quarantine_dropped.get_or_create(&labels).inc_by(count);
+            self.quarantine_dropped.get_or_create(&labels([("source", source)])).inc_by(count);
         }
     }
 
     pub fn lane(&self, name: &str) -> LaneMetrics {
-        let to = vec![("destination", name.to_owned())];
+        let to = labels([("destination", name)]);
         LaneMetrics {
             succeeded: self.attempts.get_or_create_owned(&attempt_labels(name, "succeeded", "2xx")),
             attempt_seconds: self.attempt_seconds.get_or_create_owned(&to),
@@ -320,28 +252,27 @@ impl Telemetry {
     }
 
     pub(crate) fn count_dead(&self, destination: &str, reason: &str) {
-        let labels = vec![("destination", destination.to_owned()), ("reason", reason.to_owned())];
+        let labels = labels([("destination", destination), ("reason", reason)]);
         self.dead_added.get_or_create(&labels).inc();
     }
 
     pub(crate) fn count_circuit_change(&self, destination: &str, to: &str) {
-        let labels = vec![("destination", destination.to_owned()), ("to", to.to_owned())];
+        let labels = labels([("destination", destination), ("to", to)]);
         self.circuit_transitions.get_or_create(&labels).inc();
     }
 
     pub(crate) fn set_sent_today(&self, destination: &str, sent: u64, warn_at: Option<NonZeroU64>) {
-        let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let to = vec![("destination", destination.to_owned())];
-        self.sent_today.get_or_create(&to).set(whole(sent));
-        self.warn_at.get_or_create(&to).set(warn_at.map_or(0, |threshold| whole(threshold.get())));
+        let to = labels([("destination", destination)]);
+        self.sent_today.get_or_create(&to).set(to_i64(sent));
+        self.warn_at.get_or_create(&to).set(warn_at.map_or(0, |threshold| to_i64(threshold.get())));
     }
 
     pub(crate) fn count_postponed(&self, destination: &str) {
-        self.postponed.get_or_create(&vec![("destination", destination.to_owned())]).inc();
+        self.postponed.get_or_create(&labels([("destination", destination)])).inc();
     }
 
     pub(crate) fn count_sync_answer(&self, source: &str, answer: &str) {
-        let labels = vec![("source", source.to_owned()), ("answer", answer.to_owned())];
+        let labels = labels([("source", source), ("answer", answer)]);
         self.sync_answers.get_or_create(&labels).inc();
     }
 
@@ -351,41 +282,37 @@ impl Telemetry {
 
     pub(crate) fn count_replay_outcomes<'a>(&self, outcomes: impl Iterator<Item = (&'a str, u64)>) {
         for (outcome, count) in outcomes {
-            self.replay_events.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(count);
+            self.replay_events.get_or_create(&labels([("outcome", outcome)])).inc_by(count);
         }
     }
 
     pub(crate) fn set_replay_jobs(&self, by_state: &[(ReplayState, usize)]) {
         for (state, count) in by_state {
-            self.replay_jobs
-                .get_or_create(&vec![("state", state.as_str().to_owned())])
-                .set(i64::try_from(*count).unwrap_or(i64::MAX));
+            let labels = labels([("state", state.as_str())]);
+            self.replay_jobs.get_or_create(&labels).set(to_i64(*count));
         }
     }
 
     pub fn set_bodies_in_memory(&self, bytes: usize) {
-        self.body_bytes_held.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.body_bytes_held.set(to_i64(bytes));
     }
 
     pub fn record_readings(&self, readings: &StoreReadings) {
-        let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (status, count) in &readings.by_status {
-            self.by_status
-                .get_or_create(&vec![("status", (*status).to_owned())])
-                .set(whole(*count));
+            self.by_status.get_or_create(&labels([("status", status)])).set(to_i64(*count));
         }
         for (reason, count) in &readings.dead {
-            self.dead.get_or_create(&vec![("reason", (*reason).to_owned())]).set(whole(*count));
+            self.dead.get_or_create(&labels([("reason", reason)])).set(to_i64(*count));
         }
         for (destination, age) in &readings.pending_age {
-            self.pending_age.get_or_create(&vec![("destination", destination.clone())]).set(*age);
+            self.pending_age.get_or_create(&labels([("destination", destination)])).set(*age);
         }
-        self.store_bytes.set(whole(readings.store_bytes));
-        self.wal_bytes.set(whole(readings.wal_bytes));
+        self.store_bytes.set(to_i64(readings.store_bytes));
+        self.wal_bytes.set(to_i64(readings.wal_bytes));
         if let Some(free) = readings.disk_free {
-            self.disk_free.set(whole(free));
+            self.disk_free.set(to_i64(free));
         }
-        self.commit_queue.set(i64::try_from(readings.commit_queue).unwrap_or(i64::MAX));
+        self.commit_queue.set(to_i64(readings.commit_queue));
     }
 
     /// The metrics in the Prometheus text format.
@@ -398,9 +325,13 @@ impl Telemetry {
 }
 
 fn attempt_labels(destination: &str, outcome: &str, code_class: &str) -> Labels {
-    vec![
-        ("destination", destination.to_owned()),
-        ("outcome", outcome.to_owned()),
-        ("code_class", code_class.to_owned()),
-    ]
+    labels([("destination", destination), ("outcome", outcome), ("code_class", code_class)])
+}
+
+fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
+    pairs.map(|(name, value)| (name, value.to_owned())).into()
+}
+
+fn to_i64(value: impl TryInto<i64>) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
 }

@@ -135,15 +135,10 @@ pub(crate) fn load_destination_tls(
         }
         None => None,
     };
-    let text =
-        |loaded: &Option<&LoadedPem>| loaded.map_or(Vec::new(), |l| l.text.expose().to_vec());
-    let (certificate, key) = (identity.as_ref().map(|i| &i.0), identity.as_ref().map(|i| &i.1));
-    let digest = digest_parts([
-        &[u8::from(tls.ca_only)][..],
-        &text(&ca.as_ref()),
-        &text(&certificate),
-        &text(&key),
-    ]);
+    let (certificate, key) = identity.as_ref().map(|(certificate, key)| (certificate, key)).unzip();
+    let ca_only = [u8::from(tls.ca_only)];
+    let digest =
+        digest_parts([&ca_only[..], pem_text(ca.as_ref()), pem_text(certificate), pem_text(key)]);
     let roots = match &ca {
         Some(ca) => Arc::new(roots_with(ca, tls.ca_only, trust)?),
         None => Arc::clone(&trust.roots),
@@ -152,6 +147,10 @@ pub(crate) fn load_destination_tls(
         identity.map(|(certificate, key)| read_identity(&certificate, &key)).transpose()?;
     let config = build_config(roots, identity).map_err(|_| TlsConfigError::KeyMismatch)?;
     Ok(DestinationTls { config: Arc::new(config), digest })
+}
+
+fn pem_text(pem: Option<&LoadedPem>) -> &[u8] {
+    pem.map(|pem| pem.text.expose()).unwrap_or_default()
 }
 
 /// PEM text, and where it was read from.

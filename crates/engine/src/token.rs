@@ -5,13 +5,11 @@
 //! in a task of its own, so that an attempt that times out does not cancel it for the others. A failure
 //! is cached for a moment too: a failing token endpoint is not called once per waiting delivery.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::Shared;
+use futures_util::future::{BoxFuture, Shared};
 use http::HeaderValue;
 use surehook_core::destination::oauth2::{
     AccessToken, Oauth2Config, TokenError, parse_token_response,
@@ -19,6 +17,7 @@ use surehook_core::destination::oauth2::{
 use surehook_retry::{AttemptFailure, AttemptOutcome};
 use tokio::time::Instant;
 
+use crate::lock::lock;
 use crate::sender::{HttpOutboundRequest, HttpSender, SendReport};
 
 /// The timeout of a token request.
@@ -28,7 +27,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 const FAILURE_CACHED_FOR: Duration = Duration::from_secs(1);
 
 type TokenResult = Result<HeaderValue, TokenError>;
-type PendingFetch = Shared<Pin<Box<dyn Future<Output = TokenResult> + Send>>>;
+type PendingFetch = Shared<BoxFuture<'static, TokenResult>>;
 
 #[derive(Debug)]
 pub(crate) struct TokenCache {
@@ -67,11 +66,6 @@ impl TokenCache {
         self.digest == oauth2.digest()
     }
 
-    fn lock(&self) -> MutexGuard<'_, TokenCacheState> {
-        // The state is replaced as a whole; a panic cannot leave it half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A token other than `refused`. Waits for a fetch if none is cached.
     pub(crate) async fn get(
         self: &Arc<Self>,
@@ -80,7 +74,7 @@ impl TokenCache {
         refused: Option<&HeaderValue>,
     ) -> Result<TokenGrant, TokenError> {
         let fetching = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             if let Some(cached) = &state.cached
                 && Instant::now() < cached.until
             {
@@ -124,13 +118,13 @@ impl TokenCache {
             Err(problem) => (Err(problem), FAILURE_CACHED_FOR),
         };
         let cached = CachedToken { result: result.clone(), until: Instant::now() + valid_for };
-        *self.lock() = TokenCacheState { cached: Some(cached), fetching: None };
+        *lock(&self.state) = TokenCacheState { cached: Some(cached), fetching: None };
         result
     }
 
     /// Removes a refused token, so that the next attempt fetches another.
     pub(crate) fn remove(&self, refused: &HeaderValue) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.cached.as_ref().is_some_and(|cached| cached.result.as_ref() == Ok(refused)) {
             state.cached = None;
         }

@@ -5,13 +5,15 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use surehook_core::{store::NextStep, sync::SyncResult};
 use surehook_retry::DeadReason;
 use surehook_types::ids::DeliveryId;
 use tokio::sync::watch;
+
+use crate::lock::lock;
 
 /// The result that waiting senders get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,31 +46,26 @@ pub(crate) struct AttemptWaiter {
 }
 
 impl Waiters {
-    fn lock(&self) -> MutexGuard<'_, ResultSenders> {
-        // A panic elsewhere cannot leave the map half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins to wait for the next attempt of a delivery.
     pub(crate) fn watch(self: &Arc<Self>, delivery: DeliveryId) -> AttemptWaiter {
-        let mut senders = self.lock();
+        let mut senders = lock(&self.0);
         let sender = senders.entry(delivery).or_insert_with(|| watch::Sender::new(None));
         AttemptWaiter { waiters: Arc::clone(self), delivery, result: sender.subscribe() }
     }
 
     pub(crate) fn is_awaited(&self, delivery: DeliveryId) -> bool {
-        self.lock().contains_key(&delivery)
+        lock(&self.0).contains_key(&delivery)
     }
 
     /// All deliveries that a sender waits for now.
     pub(crate) fn awaited(&self) -> Vec<DeliveryId> {
-        self.lock().keys().copied().collect()
+        lock(&self.0).keys().copied().collect()
     }
 
     /// Gives everyone who waits for the delivery its recorded result. `result` is only evaluated if a
     /// sender waits.
     pub(crate) fn notify(&self, delivery: DeliveryId, result: impl FnOnce() -> WaiterResult) {
-        let mut senders = self.lock();
+        let mut senders = lock(&self.0);
         if let Some(sender) = senders.remove(&delivery) {
             // Under the lock: a waiter dropped now must see that the map entry is no longer its own.
             sender.send_replace(Some(result()));
@@ -90,7 +87,7 @@ impl AttemptWaiter {
 
 impl Drop for AttemptWaiter {
     fn drop(&mut self) {
-        let mut senders = self.waiters.lock();
+        let mut senders = lock(&self.waiters.0);
         // After a result the entry was removed; one that exists now is for the next attempt.
         let has_result = self.result.borrow().is_some();
         // This waiter's own receiver is still counted.

@@ -112,7 +112,6 @@ pub struct GuardedConnector {
     policy: Arc<AddressPolicy>,
     resolver: Arc<dyn Resolver>,
     lookups: Arc<Semaphore>,
-    connect_timeout: Duration,
     proxy: Option<Arc<Proxy>>,
     watch: Stopwatch,
 }
@@ -121,22 +120,11 @@ impl GuardedConnector {
     /// Connects to what `policy` allows, within [`CONNECT_TIMEOUT`].
     pub fn new(policy: Arc<AddressPolicy>, resolver: Arc<dyn Resolver>) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Self {
-            policy,
-            resolver,
-            lookups,
-            connect_timeout: CONNECT_TIMEOUT,
-            proxy: None,
-            watch: Stopwatch::default(),
-        }
+        Self { policy, resolver, lookups, proxy: None, watch: Stopwatch::default() }
     }
 
     pub fn with_proxy(self, proxy: Option<Proxy>) -> Self {
         Self { proxy: proxy.map(Arc::new), ..self }
-    }
-
-    pub fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
-        Self { connect_timeout, ..self }
     }
 
     /// Opens a connection as an attempt would, and closes it unused.
@@ -223,15 +211,15 @@ impl GuardedConnector {
 
     /// Tries the addresses one after the other. The error is that of the last one.
     async fn connect_to_any(&self, ips: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
-        let deadline = self.watch.begin(ConnectStage::Connect) + self.connect_timeout;
-        let mut failure = ConnectError::Timeout { after: self.connect_timeout };
+        let deadline = self.watch.begin(ConnectStage::Connect) + CONNECT_TIMEOUT;
+        let mut failure = ConnectError::Timeout { after: CONNECT_TIMEOUT };
         for (tried, ip) in ips.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());
             let connecting = TcpStream::connect(SocketAddr::new(*ip, port));
             failure = match timeout(share_of(left, ips.len() - tried), connecting).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => ConnectError::from_connect(error),
-                Err(_) => ConnectError::Timeout { after: self.connect_timeout },
+                Err(_) => ConnectError::Timeout { after: CONNECT_TIMEOUT },
             };
         }
         Err(failure)

@@ -13,9 +13,12 @@ use surehook_retry::DeadReason::Unrecoverable;
 
 use super::{
     AccountRequirements, Channel, ChannelAccount, ChannelResponse, ComposedRequest, ErrorScope,
-    Message, ResendPolicy, UnsupportedMessageError,
-    evolution::{API_KEY, add_field, media_link, recipient_number},
-    message::{ContactCard, MediaContent, MediaKind, MessageContent, ReactionContent, TextContent},
+    Message, ResendPolicy,
+    evolution::{API_KEY, media_link, recipient_number},
+    message::{
+        ContactCard, MediaContent, MediaKind, MessageContent, ReactionContent, TextContent,
+        add_field,
+    },
     meta_errors,
     response::{classify_status, extract_sent_id, parse_json},
 };
@@ -40,13 +43,13 @@ impl Channel for EvolutionApiChannel {
         true
     }
 
-    fn compose(
+    fn compose_request(
         &self,
         account: &ChannelAccount,
         message: &Message,
         _: &str,
-    ) -> Result<ComposedRequest, UnsupportedMessageError> {
-        let number = recipient_number(NAME, message)?;
+    ) -> Result<ComposedRequest, &'static str> {
+        let number = recipient_number(message)?;
         let (endpoint, mut body) = compose_content(message)?;
         let is_reaction = matches!(message.content, MessageContent::Reaction(_));
         // A reaction names its chat in `key`.
@@ -81,7 +84,7 @@ impl Channel for EvolutionApiChannel {
     }
 }
 
-fn compose_content(message: &Message) -> Result<(&'static str, Value), UnsupportedMessageError> {
+fn compose_content(message: &Message) -> Result<(&'static str, Value), &'static str> {
     Ok(match &message.content {
         MessageContent::Text(text) => ("sendText", compose_text(text)),
         MessageContent::Media(file) => compose_media(file)?,
@@ -119,8 +122,8 @@ fn compose_text(text: &TextContent) -> Value {
     body
 }
 
-fn compose_media(file: &MediaContent) -> Result<(&'static str, Value), UnsupportedMessageError> {
-    let link = media_link(NAME, file)?;
+fn compose_media(file: &MediaContent) -> Result<(&'static str, Value), &'static str> {
+    let link = media_link(file)?;
     if file.kind == MediaKind::Sticker {
         return Ok(("sendSticker", json!({ "sticker": link })));
     }

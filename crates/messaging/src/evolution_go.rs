@@ -15,10 +15,11 @@ use surehook_retry::DeadReason::{PayloadError, Unrecoverable};
 
 use super::{
     AccountRequirements, Channel, ChannelAccount, ChannelResponse, ComposedRequest, ErrorScope,
-    Message, ResendPolicy, UnsupportedMessageError,
-    evolution::{API_KEY, add_field, media_link, recipient_number},
+    Message, ResendPolicy,
+    evolution::{API_KEY, media_link, recipient_number},
     message::{
         ContactCard, LocationContent, MediaContent, MediaKind, MessageContent, ReactionContent,
+        add_field,
     },
     response::{classify_status, extract_sent_id, parse_json},
 };
@@ -47,13 +48,13 @@ impl Channel for EvolutionGoChannel {
         true
     }
 
-    fn compose(
+    fn compose_request(
         &self,
         account: &ChannelAccount,
         message: &Message,
         send_id: &str,
-    ) -> Result<ComposedRequest, UnsupportedMessageError> {
-        let number = recipient_number(NAME, message)?;
+    ) -> Result<ComposedRequest, &'static str> {
+        let number = recipient_number(message)?;
         let (path, mut body) = compose_content(&message.content)?;
         body["number"] = json!(number);
         let is_reaction = matches!(message.content, MessageContent::Reaction(_));
@@ -93,41 +94,35 @@ fn stanza_id(send_id: &str) -> String {
     format!("{ID_PREFIX}{hex}")
 }
 
-fn cannot(reason: &'static str) -> UnsupportedMessageError {
-    UnsupportedMessageError { channel: NAME, reason }
-}
-
-fn compose_content(
-    content: &MessageContent,
-) -> Result<([&'static str; 2], Value), UnsupportedMessageError> {
+fn compose_content(content: &MessageContent) -> Result<([&'static str; 2], Value), &'static str> {
     Ok(match content {
         MessageContent::Text(text) => (["send", "text"], json!({ "text": text.body })),
         MessageContent::Media(file) if file.kind == MediaKind::Sticker => {
-            (["send", "sticker"], json!({ "sticker": media_link(NAME, file)? }))
+            (["send", "sticker"], json!({ "sticker": media_link(file)? }))
         }
         MessageContent::Media(file) => (["send", "media"], compose_media(file)?),
         MessageContent::Location(place) => (["send", "location"], compose_location(place)?),
         MessageContent::Contacts(contacts) => (["send", "contact"], compose_contact(contacts)?),
         MessageContent::Reaction(reaction) => (["message", "react"], compose_reaction(reaction)),
         MessageContent::Template(_) => {
-            return Err(cannot("does not support templates; use whatsapp-cloud or evolution-api"));
+            return Err("does not support templates; use whatsapp-cloud or evolution-api");
         }
     })
 }
 
-fn compose_media(file: &MediaContent) -> Result<Value, UnsupportedMessageError> {
-    let mut body = json!({ "url": media_link(NAME, file)?, "type": file.kind.as_str() });
+fn compose_media(file: &MediaContent) -> Result<Value, &'static str> {
+    let mut body = json!({ "url": media_link(file)?, "type": file.kind.as_str() });
     add_field(&mut body, "caption", file.caption.as_ref());
     add_field(&mut body, "filename", file.filename.as_ref());
     Ok(body)
 }
 
-fn compose_location(place: &LocationContent) -> Result<Value, UnsupportedMessageError> {
+fn compose_location(place: &LocationContent) -> Result<Value, &'static str> {
     let (Some(name), Some(address)) = (&place.name, &place.address) else {
-        return Err(cannot("requires `name` and `address` of a location; set both"));
+        return Err("requires `name` and `address` of a location; set both");
     };
     if place.latitude == 0.0 || place.longitude == 0.0 {
-        return Err(cannot("treats a latitude or longitude of 0 as missing; use 0.00001 instead"));
+        return Err("treats a latitude or longitude of 0 as missing; use 0.00001 instead");
     }
     Ok(json!({
         "latitude": place.latitude,
@@ -137,9 +132,9 @@ fn compose_location(place: &LocationContent) -> Result<Value, UnsupportedMessage
     }))
 }
 
-fn compose_contact(contacts: &[ContactCard]) -> Result<Value, UnsupportedMessageError> {
+fn compose_contact(contacts: &[ContactCard]) -> Result<Value, &'static str> {
     let [contact] = contacts else {
-        return Err(cannot("sends one contact per message; send one message for each"));
+        return Err("sends one contact per message; send one message for each");
     };
     let mut vcard = json!({ "fullName": contact.name, "phone": contact.phone });
     add_field(&mut vcard, "organization", contact.organization.as_ref());
@@ -155,15 +150,13 @@ fn compose_reaction(reaction: &ReactionContent) -> Value {
 }
 
 /// The message to reply to and its author, which in a direct chat is the recipient.
-fn compose_quoted(message: &Message) -> Result<Option<Value>, UnsupportedMessageError> {
+fn compose_quoted(message: &Message) -> Result<Option<Value>, &'static str> {
     let Some(reply) = &message.reply_to else { return Ok(None) };
     let author = match &reply.participant {
         Some(participant) => participant.clone(),
         None if message.to.is_group() => {
-            return Err(cannot(
-                "needs the author of the message to reply to in a group; set \
-                 `reply_to` with `message_id` and `participant`",
-            ));
+            return Err("needs the author of the message to reply to in a group; set \
+                 `reply_to` with `message_id` and `participant`");
         }
         None => message.to.jid().unwrap_or_default(),
     };

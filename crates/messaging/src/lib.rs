@@ -88,7 +88,18 @@ pub trait Channel: fmt::Debug + Send + Sync {
         account: &ChannelAccount,
         message: &Message,
         send_id: &str,
-    ) -> Result<ComposedRequest, UnsupportedMessageError>;
+    ) -> Result<ComposedRequest, UnsupportedMessageError> {
+        self.compose_request(account, message, send_id)
+            .map_err(|reason| UnsupportedMessageError { channel: self.name(), reason })
+    }
+
+    /// What [`Self::compose`] returns. The error is the reason alone.
+    fn compose_request(
+        &self,
+        account: &ChannelAccount,
+        message: &Message,
+        send_id: &str,
+    ) -> Result<ComposedRequest, &'static str>;
 
     /// Whether status updates carry our send id, so that a send without a response can be resolved.
     fn has_send_id_in_statuses(&self) -> bool {
@@ -150,16 +161,6 @@ pub enum ResendPolicy {
     WaitForStatus,
     /// Not safe: the recipient could get it twice. The destination's `on_ambiguous` decides.
     Unsafe,
-}
-
-impl ResendPolicy {
-    /// Whether it may be sent again immediately.
-    pub const fn is_safe(self) -> bool {
-        match self {
-            Self::SameId | Self::Harmless => true,
-            Self::WaitForStatus | Self::Unsafe => false,
-        }
-    }
 }
 
 /// A message that this channel cannot send. The text says what to do instead.

@@ -52,6 +52,13 @@ word_enum! {
     }
 }
 
+/// Adds a field if it has a value.
+pub(super) fn add_field(body: &mut Value, field: &str, text: Option<&String>) {
+    if let Some(text) = text {
+        body[field] = Value::from(text.as_str());
+    }
+}
+
 /// A text message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

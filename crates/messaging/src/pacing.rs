@@ -47,10 +47,6 @@ pub const CLOUD_API: ChannelPacing = ChannelPacing {
         burst_span: Duration::from_secs(6),
     }),
 };
-/// Rate of a number that Meta has raised.
-pub const CLOUD_API_RAISED: Rate = Rate::per_second(1000);
-/// Rate of a number that is also used in the WhatsApp Business app.
-pub const CLOUD_API_SHARED_WITH_APP: Rate = Rate::per_second(20);
 
 /// Key of a recipient. A recipient is a person, so only a hash is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AccountRequirements, Channel, ChannelAccount, ChannelPacing, ChannelResponse, ComposedRequest,
-    Message, Recipient, ResendPolicy, UnsupportedMessageError,
+    Message, Recipient, ResendPolicy,
     message::{
         ContactCard, LocationContent, MediaContent, MediaKind, MediaLocation, MessageContent,
-        NO_LINK, ReactionContent, TemplateContent,
+        NO_LINK, ReactionContent, TemplateContent, add_field,
     },
     meta_errors,
     pacing::CLOUD_API,
@@ -47,12 +47,12 @@ impl Channel for WhatsAppCloudChannel {
         CLOUD_API
     }
 
-    fn compose(
+    fn compose_request(
         &self,
         account: &ChannelAccount,
         message: &Message,
         send_id: &str,
-    ) -> Result<ComposedRequest, UnsupportedMessageError> {
+    ) -> Result<ComposedRequest, &'static str> {
         let mut body = Map::new();
         body.insert("messaging_product".to_owned(), json!("whatsapp"));
         add_recipient(&mut body, message)?;
@@ -63,7 +63,7 @@ impl Channel for WhatsAppCloudChannel {
             body.insert("context".to_owned(), json!({ "message_id": reply.message_id }));
         }
         if send_id.chars().count() > CALLBACK_CHARS_MAX {
-            return Err(cannot("accepts send ids of at most 512 characters; use a shorter one"));
+            return Err("accepts send ids of at most 512 characters; use a shorter one");
         }
         body.insert("biz_opaque_callback_data".to_owned(), json!(send_id));
         let is_reaction = matches!(message.content, MessageContent::Reaction(_));
@@ -99,14 +99,7 @@ impl Channel for WhatsAppCloudChannel {
     }
 }
 
-fn cannot(reason: &'static str) -> UnsupportedMessageError {
-    UnsupportedMessageError { channel: NAME, reason }
-}
-
-fn add_recipient(
-    body: &mut Map<String, Value>,
-    message: &Message,
-) -> Result<(), UnsupportedMessageError> {
+fn add_recipient(body: &mut Map<String, Value>, message: &Message) -> Result<(), &'static str> {
     let (kind, field, to) = match &message.to {
         Recipient::Phone(digits) => ("individual", "to", digits),
         Recipient::BusinessScoped(id) => ("individual", "recipient", id),
@@ -118,18 +111,18 @@ fn add_recipient(
                 MessageContent::Location(_)
                 | MessageContent::Contacts(_)
                 | MessageContent::Reaction(_) => {
-                    return Err(cannot("sends only text, media and templates to groups"));
+                    return Err("sends only text, media and templates to groups");
                 }
             }
             ("group", "to", id)
         }
         Recipient::Group(_) => {
-            return Err(cannot(
+            return Err(
                 "identifies groups by the id of its Groups API, not by …@g.us; use that id",
-            ));
+            );
         }
         Recipient::Other(_) => {
-            return Err(cannot("sends only to phone numbers, BSUIDs and groups"));
+            return Err("sends only to phone numbers, BSUIDs and groups");
         }
     };
     body.insert("recipient_type".to_owned(), json!(kind));
@@ -137,9 +130,7 @@ fn add_recipient(
     Ok(())
 }
 
-fn compose_content(
-    content: &MessageContent,
-) -> Result<(&'static str, Value), UnsupportedMessageError> {
+fn compose_content(content: &MessageContent) -> Result<(&'static str, Value), &'static str> {
     Ok(match content {
         MessageContent::Text(text) => {
             let preview = text.preview_url.unwrap_or_default();
@@ -157,17 +148,15 @@ fn compose_content(
     })
 }
 
-fn compose_media(media: &MediaContent) -> Result<Value, UnsupportedMessageError> {
+fn compose_media(media: &MediaContent) -> Result<Value, &'static str> {
     let mut value = match &media.location {
         MediaLocation::Url(link) => json!({ "link": link }),
         MediaLocation::Id(id) => json!({ "id": id }),
-        MediaLocation::File(_) => return Err(cannot(NO_LINK)),
+        MediaLocation::File(_) => return Err(NO_LINK),
     };
-    if let Some(caption) = &media.caption {
-        value["caption"] = json!(caption);
-    }
-    if let (MediaKind::Document, Some(filename)) = (media.kind, &media.filename) {
-        value["filename"] = json!(filename);
+    add_field(&mut value, "caption", media.caption.as_ref());
+    if media.kind == MediaKind::Document {
+        add_field(&mut value, "filename", media.filename.as_ref());
     }
     if media.voice {
         value["voice"] = json!(true);
@@ -177,11 +166,8 @@ fn compose_media(media: &MediaContent) -> Result<Value, UnsupportedMessageError>
 
 fn compose_location(place: &LocationContent) -> Value {
     let mut value = json!({ "latitude": place.latitude, "longitude": place.longitude });
-    for (field, text) in [("name", &place.name), ("address", &place.address)] {
-        if let Some(text) = text {
-            value[field] = json!(text);
-        }
-    }
+    add_field(&mut value, "name", place.name.as_ref());
+    add_field(&mut value, "address", place.address.as_ref());
     value
 }
 

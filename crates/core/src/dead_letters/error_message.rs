@@ -84,7 +84,7 @@ fn message_in_json(text: &str) -> ErrorMessage {
                 let end = rest.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(rest.len());
                 let (digits, after) = rest.split_at(end);
                 rest = after;
-                if is_in(&CODE_FIELDS, &name) {
+                if CODE_FIELDS.contains(&name.as_str()) {
                     take(&mut texts, &name, &format!("{sign}{digits}"));
                 }
             }
@@ -96,18 +96,14 @@ fn message_in_json(text: &str) -> ErrorMessage {
     if texts.is_empty() { ErrorMessage::Names(names) } else { ErrorMessage::Fields(texts) }
 }
 
-fn is_in(known: &[&str], name: &str) -> bool {
-    known.contains(&name)
-}
-
 fn take(texts: &mut Vec<(bool, String)>, name: &str, text: &str) {
     /// A longer text is not a code.
     const CODE_CHARS_MAX: usize = 24;
     let text = text.trim();
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_-.".contains(sign);
-    let is_code =
-        is_in(&CODE_FIELDS, name) && text.len() <= CODE_CHARS_MAX && text.chars().all(is_plain);
-    let is_message = is_code || is_in(&MESSAGE_FIELDS, name) || is_in(&CODE_FIELDS, name);
+    let is_code_field = CODE_FIELDS.contains(&name);
+    let is_code = is_code_field && text.len() <= CODE_CHARS_MAX && text.chars().all(is_plain);
+    let is_message = is_code_field || MESSAGE_FIELDS.contains(&name);
     let entry = (is_code, text.to_owned());
     if is_message && !text.is_empty() && texts.len() < TEXTS_MAX && !texts.contains(&entry) {
         texts.push(entry);

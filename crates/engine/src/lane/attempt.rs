@@ -74,18 +74,6 @@ enum OutboundRequest<'c> {
     StreamEntry(&'c RedisStream, Box<ClaimedDelivery>),
 }
 
-/// Why nothing was sent, as the result of the attempt.
-pub(super) struct NotSentReason {
-    pub(super) failure: AttemptFailure,
-    pub(super) detail: String,
-}
-
-impl From<NotSentReason> for SendReport {
-    fn from(NotSentReason { failure, detail }: NotSentReason) -> Self {
-        Self { detail: Some(detail), ..Self::of(AttemptOutcome::Failed(failure)) }
-    }
-}
-
 /// What follows from an attempt. The answer is classified once, when this is made.
 pub(super) struct AttemptDecision {
     at: Timestamp,
@@ -207,9 +195,8 @@ impl Lane {
         let now = attempt.started_at;
         let destination = &*attempt.client.destination;
         let headers = || {
-            outbound_headers::build(destination, &claimed, &secrets.headers, now).map_err(|error| {
-                NotSentReason { failure: AttemptFailure::Unsignable, detail: error.to_string() }
-            })
+            outbound_headers::build(destination, &claimed, &secrets.headers, now)
+                .map_err(|error| SendReport::failed(AttemptFailure::Unsignable, error.to_string()))
         };
         let body = claimed.payload.body.clone();
         Ok(match &destination.transport {
@@ -236,8 +223,8 @@ impl Lane {
         &self,
         claimed: &'c ClaimedDelivery,
         secrets: &SourceSecrets,
-    ) -> Result<Cow<'c, Payload>, NotSentReason> {
-        let failed = |detail| NotSentReason { failure: AttemptFailure::Transform, detail };
+    ) -> Result<Cow<'c, Payload>, SendReport> {
+        let failed = |detail| SendReport::failed(AttemptFailure::Transform, detail);
         let Some(route) = claimed.transform else {
             return strip(secrets, &claimed.payload).map_err(failed);
         };

@@ -1,7 +1,7 @@
 //! Pause, resume and probe of a lane, and saving its state so that it survives a restart.
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -13,7 +13,10 @@ use surehook_retry::{circuit::CircuitState, rate::Rate};
 use surehook_types::store_error::StoreError;
 
 use super::{Lane, QueuedDelivery, RunningAttemptGuard, message::RecipientPacing};
-use crate::feed::{DestinationChange, DestinationChanged, LiveUpdate};
+use crate::{
+    feed::{DestinationChange, DestinationChanged, LiveUpdate},
+    lock::lock,
+};
 
 /// A cool-down that ends sooner than this is not saved: it is over before a restart could read it.
 const COOL_DOWN_SAVED_MIN: Duration = Duration::from_secs(10);
@@ -77,11 +80,8 @@ impl Lane {
     pub(super) async fn save_state(&self) -> Result<(), StoreError> {
         let _saving = self.saving.lock().await;
         let state = self.state_to_save();
-        let is_same = {
-            let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-            is_same(&saved, &state)
-        };
-        if !is_same {
+        let has_changed = !is_same(&lock(&self.saved), &state);
+        if has_changed {
             self.shared.store.save_lane(self.id, state.clone()).await?;
             self.note_saved(state);
         }
@@ -91,7 +91,7 @@ impl Lane {
     /// Logs and publishes the change to a state that is in the store now.
     fn note_saved(&self, state: SavedLaneState) {
         let name = self.name();
-        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut saved = lock(&self.saved);
         if saved.circuit.as_str() != state.circuit.as_str() {
             self.shared.telemetry.count_circuit_change(&name, state.circuit.as_str());
             log_circuit(&name, state.circuit);

@@ -28,7 +28,7 @@ use surehook_types::{store_error::StoreError, time::Timestamp};
 
 use super::{
     Lane, LaneSlot, LaneState,
-    attempt::{NotSentReason, PostponedUntil, RunningAttempt},
+    attempt::{PostponedUntil, RunningAttempt},
 };
 use crate::{
     destination_client::DestinationClient,
@@ -81,9 +81,7 @@ impl<'c> OutboundMessage<'c> {
         claimed: &ClaimedDelivery,
         now: Timestamp,
     ) -> Result<Self, SendReport> {
-        let unsendable = |detail: String| {
-            SendReport::from(NotSentReason { failure: AttemptFailure::Unsendable, detail })
-        };
+        let unsendable = |detail: String| SendReport::failed(AttemptFailure::Unsendable, detail);
         let mut message = Message::parse(&claimed.payload.body)
             .map_err(|error| unsendable(describe_invalid_message(&error)))?;
         media.resolve_files(&mut message, sender.channel.name(), now).await.map_err(|error| {
@@ -134,8 +132,7 @@ impl Lane {
         if message.needs_crash_outcome()
             && let Err(detail) = self.record_crash_outcome(attempt, &message).await
         {
-            let failure = AttemptFailure::Interrupted;
-            return Ok(NotSentReason { failure, detail }.into());
+            return Ok(SendReport::failed(AttemptFailure::Interrupted, detail));
         }
         let report = message.send(&attempt.client).await;
         if let Some(wait) = recipient_backoff(&report.outcome, self.shared.clock.now()) {

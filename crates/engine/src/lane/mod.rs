@@ -31,7 +31,7 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -64,6 +64,7 @@ use crate::{
     destination_client::{DestinationClient, PreparedDestination},
     feed::Feed,
     inbox::Inbox,
+    lock::lock,
     media::MediaFiles,
     programs::AllowedPrograms,
     registry::DestinationPolicy,
@@ -344,8 +345,7 @@ impl Lane {
     }
 
     fn lock(&self) -> MutexGuard<'_, LaneState> {
-        // A panic elsewhere cannot leave the lists half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn set_limited(&self, gate: &LaneGate) {

@@ -93,43 +93,38 @@ async fn socks_connect(
 }
 
 fn socks_failure(error: &tokio_socks::Error) -> ConnectError {
+    use ConnectError::{Proxy, ProxyRefused};
     use tokio_socks::Error;
     match error {
-        Error::Io(_) | Error::ProxyServerUnreachable => {
-            ConnectError::Proxy("the proxy closed the connection")
-        }
+        Error::Io(_) | Error::ProxyServerUnreachable => Proxy("the proxy closed the connection"),
         Error::GeneralSocksServerFailure | Error::UnknownError => {
-            ConnectError::Proxy("the proxy could not connect")
+            Proxy("the proxy could not connect")
         }
         Error::NetworkUnreachable | Error::HostUnreachable | Error::TtlExpired => {
-            ConnectError::Proxy("the proxy cannot reach the destination")
+            Proxy("the proxy cannot reach the destination")
         }
-        Error::ConnectionRefused => {
-            ConnectError::Proxy("the destination refused the proxy's connection")
-        }
+        Error::ConnectionRefused => Proxy("the destination refused the proxy's connection"),
         Error::ConnectionNotAllowedByRuleset => {
-            ConnectError::ProxyRefused("the proxy's rules do not allow the destination")
+            ProxyRefused("the proxy's rules do not allow the destination")
         }
         Error::PasswordAuthFailure(_) | Error::InvalidAuthValues(_) => {
-            ConnectError::ProxyRefused("the proxy does not accept the user and password")
+            ProxyRefused(PROXY_AUTHENTICATION)
         }
         Error::NoAcceptableAuthMethods
         | Error::UnknownAuthMethod
         | Error::AuthorizationRequired => {
-            ConnectError::ProxyRefused("the proxy requires another authentication method")
+            ProxyRefused("the proxy requires another authentication method")
         }
         Error::CommandNotSupported | Error::AddressTypeNotSupported => {
-            ConnectError::ProxyRefused("the proxy does not support this kind of connection")
+            ProxyRefused("the proxy does not support this kind of connection")
         }
-        Error::InvalidTargetAddress(_) => ConnectError::ProxyRefused("the host name is too long"),
+        Error::InvalidTargetAddress(_) => ProxyRefused("the host name is too long"),
         Error::ParseError(_)
         | Error::InvalidResponseVersion
         | Error::InvalidReservedByte
         | Error::UnknownAddressType
         | Error::IdentdAuthFailure
-        | Error::InvalidUserIdAuthFailure => {
-            ConnectError::Proxy("the proxy does not speak SOCKS 5")
-        }
+        | Error::InvalidUserIdAuthFailure => Proxy("the proxy does not speak SOCKS 5"),
     }
 }
 

@@ -21,9 +21,7 @@ impl Edit {
     pub(super) fn plain(span: Range<usize>) -> Self {
         Self { span, with: Cow::Borrowed(MASK) }
     }
-}
 
-impl Edit {
     /// The same edit, shifted by `start`.
     pub(super) fn shifted(self, start: usize) -> Self {
         Self { span: self.span.start + start..self.span.end + start, with: self.with }

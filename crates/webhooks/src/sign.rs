@@ -92,7 +92,7 @@ impl SigningSecret {
     }
 }
 
-fn joined_by_dots<'p>([id, timestamp, body]: [&'p [u8]; 3]) -> [&'p [u8]; 5] {
+fn joined_by_dots([id, timestamp, body]: [&[u8]; 3]) -> [&[u8]; 5] {
     [id, b".", timestamp, b".", body]
 }
 

@@ -77,7 +77,7 @@ pub(super) fn strip_bom(body: &[u8]) -> &[u8] {
 
 fn walk<'b>(node: &PointerNode, text: &'b str, hits: &mut Hits<'b>) -> serde_json::Result<()> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    NodeSeed { node, hits }.deserialize(&mut deserializer)?;
+    NodeReader { node, hits }.deserialize(&mut deserializer)?;
     deserializer.end()
 }
 
@@ -125,41 +125,35 @@ fn array_index(token: &str) -> Option<usize> {
 }
 
 /// Reads the value at a node: keeps it if a pointer ends here, descends if one continues.
-struct NodeSeed<'n, 'h, 'b> {
+struct NodeReader<'n, 'h, 'b> {
     node: &'n PointerNode,
     hits: &'h mut Hits<'b>,
 }
 
-impl<'de> DeserializeSeed<'de> for NodeSeed<'_, '_, 'de> {
+impl<'de> DeserializeSeed<'de> for NodeReader<'_, '_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        let Self { node, hits } = self;
-        node.clear(hits);
-        if node.ends.is_empty() {
-            return deserializer.deserialize_any(NodeVisitor { node, hits });
+        self.node.clear(self.hits);
+        if self.node.ends.is_empty() {
+            return deserializer.deserialize_any(self);
         }
         let value = <&RawValue>::deserialize(deserializer)?;
-        for number in &node.ends {
-            hits[*number] = Some(value);
+        for number in &self.node.ends {
+            self.hits[*number] = Some(value);
         }
-        if node.branches.is_empty() {
+        if self.node.branches.is_empty() {
             return Ok(());
         }
         // Rare: one pointer ends where another continues, so this value is read a second time.
         serde_json::Deserializer::from_str(value.get())
-            .deserialize_any(NodeVisitor { node, hits })
+            .deserialize_any(self)
             .map_err(D::Error::custom)
     }
 }
 
 /// Follows the branches of a node into an object or an array.
-struct NodeVisitor<'n, 'h, 'b> {
-    node: &'n PointerNode,
-    hits: &'h mut Hits<'b>,
-}
-
-impl<'de> Visitor<'de> for NodeVisitor<'_, '_, 'de> {
+impl<'de> Visitor<'de> for NodeReader<'_, '_, 'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -169,7 +163,7 @@ impl<'de> Visitor<'de> for NodeVisitor<'_, '_, 'de> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(followed) = map.next_key_seed(BranchSeed(&self.node.branches))? {
             match followed {
-                Some(node) => map.next_value_seed(NodeSeed { node, hits: self.hits })?,
+                Some(node) => map.next_value_seed(NodeReader { node, hits: self.hits })?,
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -181,7 +175,7 @@ impl<'de> Visitor<'de> for NodeVisitor<'_, '_, 'de> {
             let mut branches = self.node.branches.iter();
             let item = match branches.find(|branch| branch.index == Some(index)) {
                 Some(branch) => {
-                    items.next_element_seed(NodeSeed { node: &branch.node, hits: self.hits })?
+                    items.next_element_seed(NodeReader { node: &branch.node, hits: self.hits })?
                 }
                 None => items.next_element::<IgnoredAny>()?.map(drop),
             };

@@ -14,8 +14,8 @@ use crate::{
     mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
     verify::{
-        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, decode_signature,
-        parse_timestamp, signature_header, signing_secret, timestamp_header,
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, check_age,
+        decode_signature, signature_header, signing_secret, timestamp_header,
     },
 };
 
@@ -104,11 +104,7 @@ impl VerificationScheme for HubspotV3Scheme {
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let signature = decode_signature(&BASE64, signature_header(request.headers, &SIGNATURE)?)?;
         let timestamp = timestamp_header(request.headers, &TIMESTAMP)?;
-        let signed_at =
-            parse_timestamp(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
-        if now.as_millis().abs_diff(signed_at) > TOLERANCE_MILLIS {
-            return Err(VerifyError::Stale);
-        }
+        check_age(timestamp, now.as_millis(), TOLERANCE_MILLIS)?;
         let urls = request.known_urls()?;
         let is_match = |secret: &Secret| {
             let key = HmacKey::sha256(secret.expose());

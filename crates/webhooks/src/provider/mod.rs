@@ -143,8 +143,7 @@ pub struct Provider {
     pub secret_header: Option<&'static str>,
     /// Answers the GET request with which the provider verifies the URL, from its query and the verify
     /// token of the source, if it sends one.
-    pub answer_handshake:
-        fn(Option<&str>, Option<&Secret>) -> Option<Result<ProviderReply, VerifyError>>,
+    pub answer_handshake: fn(Option<&str>, Option<&Secret>) -> HandshakeAnswer,
     /// The reply after the events are stored, if the default reply would cause harm.
     pub success_reply: fn(&IncomingRequest<'_>) -> Option<ProviderReply>,
     /// Whether its message statuses carry our delivery ids, so that they can confirm deliveries.
@@ -195,7 +194,7 @@ impl Provider {
         &self,
         query: Option<&str>,
         verify_token: Option<&Secret>,
-    ) -> Option<Result<ProviderReply, VerifyError>> {
+    ) -> HandshakeAnswer {
         (self.answer_handshake)(query, verify_token)
     }
 
@@ -211,6 +210,9 @@ impl Provider {
         (self.failure_reason)(body)
     }
 }
+
+/// `None` if a request is not a handshake of the provider.
+pub type HandshakeAnswer = Option<Result<ProviderReply, VerifyError>>;
 
 /// The content of a verified request.
 #[derive(Debug, PartialEq, Eq)]

@@ -121,7 +121,7 @@ impl SignedSample {
 fn secret_header_of_provider_matches_its_verifier() {
     for provider in PROVIDERS {
         let secret = "0123456789abcdef0123456789abcdef";
-        let Ok(verifier) = verifier(*provider, secret.as_bytes()) else { continue };
+        let Ok(verifier) = verifier(provider, secret.as_bytes()) else { continue };
         let header = verifier.secret_header().map(HeaderName::as_str);
         assert_eq!(provider.secret_header, header, "{}", provider.name);
     }
@@ -197,7 +197,7 @@ fn each_sample_verifies_and_parses_as_its_kind() {
         let name = provider.name;
         assert!(!provider.samples.is_empty(), "{name} has no samples");
         for sample in provider.samples {
-            check_sample(*provider, sample);
+            check_sample(provider, sample);
         }
         for header in provider.signature_headers {
             assert_eq!(header.parse::<HeaderName>().unwrap().as_str(), *header, "{name}");

@@ -17,6 +17,7 @@ use surehook_types::{
 
 use super::{
     SignError, VerificationScheme, VerifyError, VerifySpecError, parse_header_name, single_header,
+    timestamp_header,
 };
 use crate::{
     mac::HmacKey,
@@ -423,30 +424,25 @@ impl HmacVerifier {
         headers: &'h HeaderMap,
         in_list: Option<&'h [u8]>,
     ) -> Result<Option<&'h [u8]>, VerifyError> {
-        let found = match &self.timestamp {
-            None => return Ok(None),
-            Some(TimestampLocation::Param(_)) => in_list,
-            Some(TimestampLocation::Header(name)) => {
-                single_header(headers, name, "timestamp")?.map(http::HeaderValue::as_bytes)
+        match &self.timestamp {
+            None => Ok(None),
+            Some(TimestampLocation::Param(_)) => {
+                in_list.map(Some).ok_or(VerifyError::MissingTimestamp)
             }
-        };
-        found.map(Some).ok_or(VerifyError::MissingTimestamp)
+            Some(TimestampLocation::Header(name)) => timestamp_header(headers, name).map(Some),
+        }
     }
 
-    fn check_age(&self, timestamp: Option<&[u8]>, now: Timestamp) -> Result<(), VerifyError> {
-        let Some(digits) = timestamp else { return Ok(()) };
-        let signed_at =
-            parse_timestamp(digits).ok_or(VerifyError::Malformed { part: "timestamp" })?;
+    fn check_age(&self, timestamp: &[u8], now: Timestamp) -> Result<(), VerifyError> {
         let tolerance = self.tolerance.0;
         // Compared in the sender's unit, so that a fraction of a second does not count.
-        let (now, tolerance) = match self.unit {
-            TimestampUnit::Seconds => (now.as_secs(), u128::from(tolerance.as_secs())),
-            TimestampUnit::Milliseconds => (now.as_millis(), tolerance.as_millis()),
-        };
-        if u128::from(now.abs_diff(signed_at)) > tolerance {
-            return Err(VerifyError::Stale);
+        match self.unit {
+            TimestampUnit::Seconds => check_age(timestamp, now.as_secs(), tolerance.as_secs()),
+            TimestampUnit::Milliseconds => {
+                let tolerance = u64::try_from(tolerance.as_millis()).unwrap_or(u64::MAX);
+                check_age(timestamp, now.as_millis(), tolerance)
+            }
         }
-        Ok(())
     }
 
     fn id<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h [u8]>, VerifyError> {
@@ -481,7 +477,7 @@ impl VerificationScheme for HmacVerifier {
         }
         // Checked before hashing, so that a stale request costs little.
         let timestamp = self.timestamp(headers, in_list)?;
-        self.check_age(timestamp, now)?;
+        timestamp.map(|timestamp| self.check_age(timestamp, now)).transpose()?;
         let id = self.id(headers)?;
         let signed = SignedContent {
             template: &self.template,
@@ -557,8 +553,15 @@ fn params(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
+/// Checks that a timestamp differs from `now` by at most the tolerance, all in the same unit.
+pub(crate) fn check_age(timestamp: &[u8], now: i64, tolerance: u64) -> Result<(), VerifyError> {
+    let signed_at =
+        parse_timestamp(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
+    if now.abs_diff(signed_at) > tolerance { Err(VerifyError::Stale) } else { Ok(()) }
+}
+
 /// Accepts digits only: no sign, no fraction, and no leading zero, so that a time has one spelling.
-pub(crate) fn parse_timestamp(text: &[u8]) -> Option<i64> {
+fn parse_timestamp(text: &[u8]) -> Option<i64> {
     let is_number = text.iter().all(u8::is_ascii_digit);
     let leads_with_zero = text.len() > 1 && text[0] == b'0';
     if !is_number || leads_with_zero || text.is_empty() || text.len() > TIMESTAMP_DIGITS_MAX {

@@ -27,7 +27,7 @@ use surehook_types::{object, secret::Secret, time::Timestamp};
 use url::Url;
 
 pub use self::certificate::Certificate;
-pub(crate) use self::hmac::{CANDIDATES_MAX, parse_timestamp};
+pub(crate) use self::hmac::{CANDIDATES_MAX, check_age};
 pub use self::hmac::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
 use self::{
     credentials::{BasicVerifier, TokenVerifier},

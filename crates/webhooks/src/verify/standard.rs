@@ -12,7 +12,7 @@ use surehook_types::{secret::Secret, time::Timestamp};
 
 use super::{
     CANDIDATES_MAX, RequestSignature, SignError, VerificationScheme, VerifyError, VerifySpecError,
-    parse_timestamp, single_header,
+    check_age, single_header, timestamp_header,
 };
 use crate::{
     request::{IncomingRequest, OutgoingRequest},
@@ -176,11 +176,12 @@ impl VerificationScheme for StandardWebhooksScheme {
         let family = HeaderFamily::of(request.headers).ok_or_else(missing)?;
         let candidates = candidates(request.headers, family)?;
         // Checked before hashing, so that a stale request costs little.
-        let timestamp = single_header_bytes(request.headers, family.timestamp, "timestamp")?
-            .ok_or(VerifyError::MissingTimestamp)?;
-        check_age(timestamp, now)?;
-        let id =
-            single_header_bytes(request.headers, family.id, "id")?.ok_or(VerifyError::MissingId)?;
+        let timestamp =
+            timestamp_header(request.headers, &HeaderName::from_static(family.timestamp))?;
+        check_age(timestamp, now.as_secs(), TOLERANCE_SECS)?;
+        let id = single_header(request.headers, &HeaderName::from_static(family.id), "id")?
+            .ok_or(VerifyError::MissingId)?
+            .as_bytes();
         // A dot in the id would make one signature valid for two requests.
         if id.contains(&b'.') {
             return Err(VerifyError::Malformed { part: "id" });
@@ -222,15 +223,6 @@ impl VerificationScheme for StandardWebhooksScheme {
     }
 }
 
-fn single_header_bytes<'h>(
-    headers: &'h HeaderMap,
-    name: &'static str,
-    part: &'static str,
-) -> Result<Option<&'h [u8]>, VerifyError> {
-    let value = single_header(headers, &HeaderName::from_static(name), part)?;
-    Ok(value.map(http::HeaderValue::as_bytes))
-}
-
 /// A version and a decoded signature.
 type VersionedSignature<'h> = (&'h [u8], Vec<u8>);
 
@@ -254,15 +246,6 @@ fn candidates<'h>(
         }
     }
     if found.is_empty() { Err(VerifyError::Malformed { part: "signature" }) } else { Ok(found) }
-}
-
-fn check_age(timestamp: &[u8], now: Timestamp) -> Result<(), VerifyError> {
-    let signed_at =
-        parse_timestamp(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
-    if now.as_secs().abs_diff(signed_at) > TOLERANCE_SECS {
-        return Err(VerifyError::Stale);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

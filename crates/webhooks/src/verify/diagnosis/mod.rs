@@ -4,7 +4,8 @@
 
 mod json;
 
-use bytes::Bytes;
+use std::borrow::Cow;
+
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::{HeaderMap, HeaderValue};
 use surehook_types::{secret::Secret, time::Timestamp};
@@ -15,16 +16,25 @@ use crate::request::IncomingRequest;
 /// Builds a verifier with the given secrets.
 pub type VerifierFactory<'b> = dyn Fn(Vec<Secret>) -> Result<Verifier, VerifySpecError> + 'b;
 
-/// A change to the request or the secrets that would explain the mismatch.
-#[derive(Clone, Default)]
-struct RequestVariant {
+/// The request and the secrets, with a change that would explain the mismatch.
+#[derive(Clone)]
+struct RequestVariant<'r> {
+    /// Empty if nothing is changed.
     description: String,
-    secrets: Option<Vec<Secret>>,
-    body: Option<Bytes>,
-    headers: Option<HeaderMap>,
-    origin: Option<String>,
-    path: Option<String>,
-    drops_query: bool,
+    secrets: Vec<Secret>,
+    headers: Cow<'r, HeaderMap>,
+    body: Cow<'r, [u8]>,
+    origin: Option<Cow<'r, str>>,
+    path: Cow<'r, str>,
+    query: Option<&'r str>,
+}
+
+impl RequestVariant<'_> {
+    fn with(&self, description: impl Into<String>, change: impl FnOnce(&mut Self)) -> Self {
+        let mut variant = Self { description: description.into(), ..self.clone() };
+        change(&mut variant);
+        variant
+    }
 }
 
 /// Describes the common mistake that explains why `request` is refused, if there is one.
@@ -34,37 +44,39 @@ pub fn find_cause(
     request: &IncomingRequest<'_>,
     now: Timestamp,
 ) -> Option<String> {
-    let matches = |variant: &RequestVariant, at: Timestamp| {
-        let secrets = variant.secrets.clone().unwrap_or_else(|| secrets.to_vec());
-        let Ok(verifier) = build(secrets) else { return false };
+    let received = RequestVariant {
+        description: String::new(),
+        secrets: secrets.to_vec(),
+        headers: Cow::Borrowed(request.headers),
+        body: request.body.into(),
+        origin: request.origin.map(Cow::from),
+        path: request.path.into(),
+        query: request.query,
+    };
+    let mut variants = vec![received.clone()];
+    variants.extend(secret_variants(&received));
+    variants.extend(body_variants(&received));
+    variants.extend(signature_variants(&received));
+    variants.extend(url_variants(&received));
+    let matches = |variant: &RequestVariant<'_>, at: Timestamp| {
+        let Ok(verifier) = build(variant.secrets.clone()) else { return false };
         let changed = IncomingRequest {
-            body: variant.body.as_deref().unwrap_or(request.body),
-            headers: variant.headers.as_ref().unwrap_or(request.headers),
-            origin: variant.origin.as_deref().or(request.origin),
-            path: variant.path.as_deref().unwrap_or(request.path),
-            query: request.query.filter(|_| !variant.drops_query),
-            ..*request
+            source: request.source,
+            path: &variant.path,
+            query: variant.query,
+            headers: &variant.headers,
+            body: &variant.body,
+            origin: variant.origin.as_deref(),
         };
         verifier.verify(&changed, at).is_ok()
     };
-    let mut variants = vec![RequestVariant::default()];
-    variants.extend(secret_variants(secrets));
-    variants.extend(body_variants(request.body));
-    variants.extend(signature_variants(request.headers));
-    variants.extend(url_variants(request));
-    let mut times = vec![now];
-    times.extend(find_timestamps(request));
-    for at in times {
-        for variant in &variants {
-            if matches(variant, at) {
-                return Some(describe(variant, at, now));
-            }
-        }
-    }
-    None
+    [now].into_iter().chain(find_timestamps(request)).find_map(|at| {
+        let variant = variants.iter().find(|variant| matches(variant, at))?;
+        Some(describe(&variant.description, at, now))
+    })
 }
 
-fn describe(variant: &RequestVariant, at: Timestamp, now: Timestamp) -> String {
+fn describe(description: &str, at: Timestamp, now: Timestamp) -> String {
     let old = (at != now).then(|| {
         let (difference, direction) =
             if at < now { (now.since(at), "old") } else { (at.since(now), "ahead") };
@@ -73,7 +85,7 @@ fn describe(variant: &RequestVariant, at: Timestamp, now: Timestamp) -> String {
             difference.as_secs()
         )
     });
-    match (variant.description.as_str(), old) {
+    match (description, old) {
         ("", Some(old)) => format!("the signature matches, but {old}"),
         (description, Some(old)) => format!("the signature matches {description}; also, {old}"),
         (description, None) => format!("the signature matches {description}"),
@@ -81,126 +93,103 @@ fn describe(variant: &RequestVariant, at: Timestamp, now: Timestamp) -> String {
 }
 
 /// The secret was copied with extra or missing characters, or in another encoding.
-fn secret_variants(secrets: &[Secret]) -> Vec<RequestVariant> {
-    let text = |secret: &Secret| std::str::from_utf8(secret.expose()).ok().map(str::to_owned);
-    let each = |description: &str, change: &dyn Fn(&str) -> Option<Vec<u8>>| {
-        let changed: Vec<Secret> =
-            secrets.iter().filter_map(|secret| change(&text(secret)?).map(Secret::new)).collect();
-        (!changed.is_empty()).then(|| RequestVariant {
-            description: description.to_owned(),
-            secrets: Some(changed),
-            ..RequestVariant::default()
-        })
-    };
-    let bare = |secret: &str| secret.split_once('_').map_or(secret, |(_, rest)| rest).to_owned();
+fn secret_variants<'r>(received: &RequestVariant<'r>) -> Vec<RequestVariant<'r>> {
+    let bare = |secret: &str| secret.split_once('_').map(|(_, rest)| rest.to_owned());
     let base64 = |text: &str| {
-        let text = text.trim().trim_end_matches('=');
-        BASE64_NOPAD.decode(text.as_bytes()).or_else(|_| BASE64URL_NOPAD.decode(text.as_bytes()))
+        let text = text.trim().trim_end_matches('=').as_bytes();
+        BASE64_NOPAD.decode(text).or_else(|_| BASE64URL_NOPAD.decode(text)).ok()
     };
-    let tries: [Option<RequestVariant>; 8] = [
-        each("the secret without the spaces or the newline around it", &|secret| {
+    type Change<'c> = &'c dyn Fn(&str) -> Option<Vec<u8>>;
+    let changes: [(&str, Change<'_>); 8] = [
+        ("the secret without the spaces or the newline around it", &|secret| {
             (secret.trim() != secret).then(|| secret.trim().into())
         }),
-        each(
-            "the secret with a newline at its end: the other side read it from a file",
-            &|secret| Some(format!("{secret}\n").into()),
-        ),
-        each("the secret without the quotes around it", &|secret| {
+        ("the secret with a newline at its end: the other side read it from a file", &|secret| {
+            Some(format!("{secret}\n").into())
+        }),
+        ("the secret without the quotes around it", &|secret| {
             let bare = secret.trim_matches(['"', '\'']);
             (bare != secret).then(|| bare.into())
         }),
-        each("the secret decoded from base64", &|secret| base64(secret).ok()),
-        each("the secret decoded from hex", &|secret| {
+        ("the secret decoded from base64", &base64),
+        ("the secret decoded from hex", &|secret| {
             HEXLOWER_PERMISSIVE.decode(secret.trim().as_bytes()).ok()
         }),
-        each("the secret encoded as base64", &|secret| {
-            Some(BASE64.encode(secret.as_bytes()).into())
-        }),
-        each("the secret without the prefix before its `_`", &|secret| {
-            secret.contains('_').then(|| bare(secret).into())
-        }),
-        each("the secret without the prefix before its `_`, decoded from base64", &|secret| {
-            secret.contains('_').then(|| base64(&bare(secret)).ok()).flatten()
+        ("the secret encoded as base64", &|secret| Some(BASE64.encode(secret.as_bytes()).into())),
+        ("the secret without the prefix before its `_`", &|secret| bare(secret).map(Into::into)),
+        ("the secret without the prefix before its `_`, decoded from base64", &|secret| {
+            base64(&bare(secret)?)
         }),
     ];
-    tries.into_iter().flatten().collect()
+    let variant = |(description, change): (&str, Change<'_>)| {
+        let change = |secret: &Secret| change(std::str::from_utf8(secret.expose()).ok()?);
+        let secrets: Vec<_> = received.secrets.iter().filter_map(change).map(Secret::new).collect();
+        let is_changed = !secrets.is_empty();
+        is_changed.then(|| received.with(description, |variant| variant.secrets = secrets))
+    };
+    changes.into_iter().filter_map(variant).collect()
 }
 
 /// The body differs from the signed bytes.
-fn body_variants(body: &[u8]) -> Vec<RequestVariant> {
-    let variant = |description: &str, body: Vec<u8>| RequestVariant {
-        description: description.to_owned(),
-        body: Some(body.into()),
-        ..RequestVariant::default()
+fn body_variants<'r>(received: &RequestVariant<'r>) -> Vec<RequestVariant<'r>> {
+    let body = &*received.body;
+    let mut variants = Vec::new();
+    let mut add = |description: &str, changed: Vec<u8>| {
+        if changed != body {
+            variants.push(received.with(description, |variant| variant.body = changed.into()));
+        }
     };
-    let mut variants = vec![
-        variant("the body without the spaces or the newline around it: something added them", {
-            body.trim_ascii().to_vec()
-        }),
-        variant("the body with a newline at its end: something cut it off", {
-            [body, b"\n"].concat()
-        }),
-        variant("an empty body: the body got lost before it was signed", Vec::new()),
-    ];
+    add(
+        "the body without the spaces or the newline around it: something added them",
+        body.trim_ascii().to_vec(),
+    );
+    add("the body with a newline at its end: something cut it off", [body, b"\n"].concat());
+    add("an empty body: the body got lost before it was signed", Vec::new());
     if let Ok(text) = std::str::from_utf8(body) {
-        variants.push(variant("the body with plain newlines: something made them CRLF", {
-            text.replace("\r\n", "\n").into()
-        }));
-        variants.push(variant("the body with CRLF: something changed its newlines", {
-            text.replace("\r\n", "\n").replace('\n', "\r\n").into()
-        }));
+        let plain = text.replace("\r\n", "\n");
+        let crlf = plain.replace('\n', "\r\n");
+        add("the body with plain newlines: something made them CRLF", plain.into());
+        add("the body with CRLF: something changed its newlines", crlf.into());
     }
     for (how, text) in json::spellings(body) {
         let description = format!(
             "the body parsed and serialized again ({how}): sign and forward the exact bytes that \
              were received"
         );
-        variants.push(variant(&description, text.into()));
+        add(&description, text.into());
     }
-    variants.retain(|variant| variant.body.as_deref() != Some(body));
     variants
 }
 
 /// The signature is in another encoding or has another prefix than the scheme expects.
-fn signature_variants(headers: &HeaderMap) -> Vec<RequestVariant> {
+fn signature_variants<'r>(received: &RequestVariant<'r>) -> Vec<RequestVariant<'r>> {
     let mut variants = Vec::new();
-    for (name, value) in headers {
+    for (name, value) in &*received.headers {
         let Ok(text) = value.to_str() else { continue };
+        let mut add = |change: &str, text: String| {
+            let Ok(value) = HeaderValue::from_str(&text) else { return };
+            variants.push(received.with(format!("as `{name}` {change}"), |variant| {
+                variant.headers.to_mut().insert(name.clone(), value);
+            }));
+        };
         let (prefix, bare) = split_prefix(text);
         let hex = HEXLOWER_PERMISSIVE.decode(bare.as_bytes()).ok().filter(|bytes| is_digest(bytes));
         let base64 = BASE64.decode(bare.as_bytes()).ok().filter(|bytes| is_digest(bytes));
-        let mut tries = Vec::new();
         if let Some(bytes) = &hex {
-            tries.push((
-                "in base64; it was sent in hex",
-                format!("{prefix}{}", BASE64.encode(bytes)),
-            ));
+            add("in base64; it was sent in hex", format!("{prefix}{}", BASE64.encode(bytes)));
             if prefix.is_empty() {
-                tries.push(("with the prefix `sha256=`", format!("sha256={bare}")));
+                add("with the prefix `sha256=`", format!("sha256={bare}"));
             }
         }
         if let Some(bytes) = &base64 {
-            tries.push((
-                "in hex; it was sent in base64",
-                format!("{prefix}{}", HEXLOWER.encode(bytes)),
-            ));
+            add("in hex; it was sent in base64", format!("{prefix}{}", HEXLOWER.encode(bytes)));
         }
         if !prefix.is_empty() && (hex.is_some() || base64.is_some()) {
-            tries.push(("without its prefix", bare.to_owned()));
+            add("without its prefix", bare.to_owned());
         }
-        if text.trim_matches(['"', '\'', ' ']) != text {
-            tries.push(("without quotes", text.trim_matches(['"', '\'', ' ']).to_owned()));
-        }
-        for (change, text) in tries {
-            let Ok(value) = HeaderValue::from_str(&text) else { continue };
-            let mut changed = headers.clone();
-            changed.insert(name.clone(), value);
-            let description = format!("as `{name}` {change}");
-            variants.push(RequestVariant {
-                description,
-                headers: Some(changed),
-                ..RequestVariant::default()
-            });
+        let unquoted = text.trim_matches(['"', '\'', ' ']);
+        if unquoted != text {
+            add("without quotes", unquoted.to_owned());
         }
     }
     variants
@@ -218,35 +207,30 @@ fn is_digest(bytes: &[u8]) -> bool {
 }
 
 /// The sender called another URL than the configured one.
-fn url_variants(request: &IncomingRequest<'_>) -> Vec<RequestVariant> {
+fn url_variants<'r>(received: &RequestVariant<'r>) -> Vec<RequestVariant<'r>> {
     let mut variants = Vec::new();
-    let mut add = |description: &str, change: &dyn Fn(&mut RequestVariant)| {
-        let mut variant =
-            RequestVariant { description: description.to_owned(), ..RequestVariant::default() };
-        change(&mut variant);
-        variants.push(variant);
+    let other_scheme = match received.origin.as_deref().and_then(|origin| origin.split_once("://"))
+    {
+        Some(("https", rest)) => Some(("http", rest)),
+        Some(("http", rest)) => Some(("https", rest)),
+        _ => None,
     };
-    if let Some(origin) = request.origin {
-        let other = match origin.split_once("://") {
-            Some(("https", rest)) => Some(("http", format!("http://{rest}"))),
-            Some(("http", rest)) => Some(("https", format!("https://{rest}"))),
-            _ => None,
-        };
-        if let Some((scheme, origin)) = other {
-            let description = format!("a URL that begins with {scheme}: set `public_url`");
-            add(&description, &|variant| variant.origin = Some(origin.clone()));
-        }
+    if let Some((scheme, rest)) = other_scheme {
+        let description = format!("a URL that begins with {scheme}: set `public_url`");
+        variants.push(received.with(description, |variant| {
+            variant.origin = Some(format!("{scheme}://{rest}").into());
+        }));
     }
-    add("the URL with a trailing slash", &|variant| {
-        variant.path = Some(format!("{}/", request.path));
-    });
-    if let Some(bare) = request.path.strip_suffix('/') {
-        add("the URL without the trailing slash", &|variant| {
-            variant.path = Some(bare.to_owned());
-        });
+    variants.push(received.with("the URL with a trailing slash", |variant| {
+        variant.path.to_mut().push('/');
+    }));
+    if received.path.ends_with('/') {
+        variants.push(received.with("the URL without the trailing slash", |variant| {
+            variant.path.to_mut().pop();
+        }));
     }
-    if request.query.is_some() {
-        add("the URL without its query", &|variant| variant.drops_query = true);
+    if received.query.is_some() {
+        variants.push(received.with("the URL without its query", |variant| variant.query = None));
     }
     variants
 }

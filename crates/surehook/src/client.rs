@@ -1,8 +1,10 @@
 //! Client of the API: over HTTP, or directly on a data folder with `--data`.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -11,6 +13,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use serde_json::Value;
+use surehook_api::{ApiCall, ApiTransport, CallError, ProblemBody};
 
 use crate::{cli::GatewayArgs, data_folder::DataFolder, error::CliError};
 
@@ -18,9 +21,8 @@ use crate::{cli::GatewayArgs, data_folder::DataFolder, error::CliError};
 const RESPONSE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Larger stream events cannot come from a gateway.
 const EVENT_BYTES_MAX: usize = 1024 * 1024;
-const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
-/// For uploads, which the gateway forwards before it responds.
-const UPLOAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(crate) struct ApiClient {
     http: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -56,153 +58,61 @@ impl ApiClient {
         Self { http, base, token: token.to_owned(), folder: None }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, CliError> {
-        self.call(Method::GET, path, None).await
-    }
-
-    /// Gets a response that is not JSON.
-    pub(crate) async fn get_bytes(&self, path: &str) -> Result<Bytes, CliError> {
-        let (status, bytes) = self.send_or_read(Method::GET, path, None).await?;
-        match status.is_success() {
-            true => Ok(bytes),
-            false => self.parse_response(status, &bytes).map(|_| Bytes::new()),
-        }
-    }
-
-    pub(crate) async fn post(&self, path: &str) -> Result<Value, CliError> {
-        self.call(Method::POST, path, None).await
-    }
-
-    pub(crate) async fn post_json(&self, path: &str, body: &Value) -> Result<Value, CliError> {
-        self.call(Method::POST, path, Some(body)).await
-    }
-
-    /// POST with an `Idempotency-Key`.
-    pub(crate) async fn post_idempotent(
-        &self,
-        path: &str,
-        body: String,
-        key: &str,
-    ) -> Result<Value, CliError> {
-        if self.folder.is_some() {
-            return self.post(path).await;
-        }
-        let mut request = self.request(Method::POST, path, None)?;
-        let key = key.parse().context("invalid idempotency key")?;
-        request.headers_mut().insert("idempotency-key", key);
-        *request.body_mut() = Full::new(Bytes::from(body));
-        let (status, bytes) = self.exchange(request).await?;
-        self.parse_response(status, &bytes)
-    }
-
-    /// Uploads a file with an `Idempotency-Key`.
-    pub(crate) async fn upload(
-        &self,
-        path: &str,
-        file: Vec<u8>,
-        key: &str,
-    ) -> Result<Value, CliError> {
-        let mut request = self.request(Method::POST, path, None)?;
-        let headers = request.headers_mut();
-        headers.insert("idempotency-key", key.parse().context("invalid idempotency key")?);
-        // The gateway detects the media type.
-        let unknown = header::HeaderValue::from_static("application/octet-stream");
-        headers.insert(header::CONTENT_TYPE, unknown);
-        *request.body_mut() = Full::new(Bytes::from(file));
-        let response = self.send_within(request, UPLOAD_TIMEOUT).await?;
-        let status = response.status();
-        let bytes = self.read_bytes(response.into_body()).await?;
-        self.parse_response(status, &bytes)
-    }
-
-    pub(crate) async fn delete(&self, path: &str) -> Result<Value, CliError> {
-        self.call(Method::DELETE, path, None).await
-    }
-
     pub(crate) fn base_url(&self) -> &str {
         &self.base
     }
 
-    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, CliError> {
-        self.call(Method::PUT, path, Some(body)).await
+    /// Makes a call and returns its response as JSON, for commands that only print it.
+    pub(crate) async fn call_json<T>(&self, call: ApiCall<T>) -> Result<Value, CliError> {
+        let response = self.call_raw(call).await?;
+        Ok(serde_json::from_slice(response.body()).map_err(CallError::from)?)
     }
 
     /// Opens the stream of live updates after the one with the id `last_id`.
-    pub(crate) async fn stream(
+    pub(crate) async fn stream<T>(
         &self,
-        path: &str,
+        call: ApiCall<T>,
         last_id: Option<&str>,
     ) -> Result<EventStream, CliError> {
-        let mut request = self.request(Method::GET, path, None)?;
+        let mut request = self.address(call.into_request()?)?;
         if let Some(id) = last_id {
             request.headers_mut().insert("last-event-id", id.parse().context("invalid event id")?);
         }
-        let response = self.send(request).await?;
+        let response = self.send_within(request, TIMEOUT).await?;
         let (status, body) = (response.status(), response.into_body());
         if status.is_success() {
             return Ok(EventStream { body, buffer: Vec::new() });
         }
-        let bytes = self.read_bytes(body).await?;
-        self.parse_response(status, &bytes)
-            .and_then(|_| Err(CliError::unreachable(anyhow!("the gateway opened no stream"))))
+        Err(CallError::from_response(status, &self.read_bytes(body).await?).into())
     }
 
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, CliError> {
-        let (status, bytes) = self.send_or_read(method, path, body).await?;
-        self.parse_response(status, &bytes)
-    }
-
-    async fn send_or_read(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(StatusCode, Bytes), CliError> {
-        match &self.folder {
-            Some(folder) => folder.call(&method, path).await,
-            None => self.exchange(self.request(method, path, body)?).await,
-        }
-    }
-
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Request<Full<Bytes>>, CliError> {
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{}/api/v1{path}", self.base))
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))
+    /// Adds the host and the token to a request.
+    fn address(&self, request: Request<Bytes>) -> Result<Request<Full<Bytes>>, CliError> {
+        let mut request = request.map(Full::new);
+        *request.uri_mut() = format!("{}{}", self.base, request.uri())
+            .parse()
             .with_context(|| format!("`{}` is not a URL", self.base))?;
+        let token = format!("Bearer {}", self.token).parse().context("invalid token")?;
+        request.headers_mut().insert(header::AUTHORIZATION, token);
         Ok(request)
     }
 
-    /// Sends a request; error statuses are not turned into errors.
+    /// Sends a request to any URL; error statuses are not turned into errors.
     pub(crate) async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
-    ) -> Result<(StatusCode, Bytes), CliError> {
-        let response = self.send(request).await?;
-        let status = response.status();
-        Ok((status, self.read_bytes(response.into_body()).await?))
-    }
-
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, CliError> {
-        self.send_within(request, TIMEOUT).await
+    ) -> Result<Response<Bytes>, CliError> {
+        // The gateway forwards an upload before it responds.
+        let is_upload = request.uri().path().ends_with("/media");
+        let limit = if is_upload { UPLOAD_TIMEOUT } else { TIMEOUT };
+        let (head, body) = self.send_within(request, limit).await?.into_parts();
+        Ok(Response::from_parts(head, self.read_bytes(body).await?))
     }
 
     async fn send_within(
         &self,
         request: Request<Full<Bytes>>,
-        limit: std::time::Duration,
+        limit: Duration,
     ) -> Result<Response<Incoming>, CliError> {
         tokio::time::timeout(limit, self.http.request(request))
             .await
@@ -217,16 +127,21 @@ impl ApiClient {
             .map_err(|error| CliError::unreachable(anyhow!("the response was cut off: {error}")))?;
         Ok(whole.to_bytes())
     }
+}
 
-    fn parse_response(&self, status: StatusCode, bytes: &[u8]) -> Result<Value, CliError> {
-        let value: Value = if bytes.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_slice(bytes).map_err(|_| {
-                CliError::unreachable(anyhow!("{} is not a Surehook gateway", self.base))
-            })?
-        };
-        if status.is_success() { Ok(value) } else { Err(response_error(status, &value)) }
+impl ApiTransport for ApiClient {
+    type Error = CliError;
+
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CliError> {
+        if let Some(folder) = &self.folder {
+            return folder.send(&request).await;
+        }
+        let response = self.exchange(self.address(request)?).await?;
+        let is_problem = || serde_json::from_slice::<ProblemBody>(response.body()).is_ok();
+        if response.status().is_success() || is_problem() {
+            return Ok(response);
+        }
+        Err(CliError::unreachable(anyhow!("{} is not a Surehook gateway", self.base)))
     }
 }
 
@@ -280,27 +195,4 @@ fn parse_event(block: &str) -> ServerSentEvent {
         }
     }
     event
-}
-
-fn response_error(status: StatusCode, problem: &Value) -> CliError {
-    let detail = problem["detail"].as_str().unwrap_or("the gateway gave no details").to_owned();
-    let error = anyhow!("{detail} ({status})");
-    match status {
-        StatusCode::UNAUTHORIZED => CliError::unauthenticated(error),
-        StatusCode::FORBIDDEN => CliError::forbidden(error),
-        StatusCode::NOT_FOUND => CliError::not_found(error),
-        status if status.is_client_error() => CliError::refused(error),
-        _ => CliError::from(error),
-    }
-}
-
-/// Builds a query string from the parameters that are set.
-pub(crate) fn query_string(pairs: &[(&str, Option<&str>)]) -> String {
-    let mut query = url::form_urlencoded::Serializer::new(String::new());
-    for (name, value) in pairs {
-        if let Some(value) = value {
-            query.append_pair(name, value);
-        }
-    }
-    format!("?{}", query.finish())
 }

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::anyhow;
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{Method, Request, Response};
 use surehook_engine::Engine;
 use surehook_server::{ServerLimits, ServerState};
 use surehook_store::{OpenError, SqliteStore};
@@ -31,17 +31,18 @@ impl DataFolder {
         )))
     }
 
-    /// Answers an API request.
-    pub(crate) async fn call(
-        &self,
-        method: &Method,
-        path: &str,
-    ) -> Result<(StatusCode, Bytes), CliError> {
-        if method != Method::GET {
+    /// Answers a request of the API.
+    pub(crate) async fn send(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, CliError> {
+        if request.method() != Method::GET {
             let error = anyhow!("--data is read-only");
             return Err(CliError::refused(error).hint("Use the running gateway: omit --data."));
         }
-        Ok(self.0.get_in_process(path).await?)
+        let path = request.uri().to_string();
+        let path = path.strip_prefix("/api/v1").unwrap_or(&path);
+        let (status, body) = self.0.get_in_process(path).await?;
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        Ok(response)
     }
 }
 

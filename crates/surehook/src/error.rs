@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use http::StatusCode;
+use surehook_api::CallError;
+
 use crate::output;
 
 const UNREACHABLE: u8 = 6;
@@ -126,6 +129,17 @@ impl std::fmt::Display for CliError {
 
 impl<E: Into<anyhow::Error>> From<E> for CliError {
     fn from(error: E) -> Self {
-        Self::new(1, error)
+        let error = error.into();
+        match error.downcast_ref() {
+            Some(CallError::Problem { status, .. }) => match *status {
+                StatusCode::UNAUTHORIZED => Self::unauthenticated(error),
+                StatusCode::FORBIDDEN => Self::forbidden(error),
+                StatusCode::NOT_FOUND => Self::not_found(error),
+                status if status.is_client_error() => Self::refused(error),
+                _ => Self::new(1, error),
+            },
+            Some(CallError::UnexpectedResponse(_)) => Self::unreachable(error),
+            Some(CallError::InvalidRequest(_)) | None => Self::new(1, error),
+        }
     }
 }

@@ -114,8 +114,8 @@ fn row(arg: &Arg) -> String {
         (None, None) => value(arg),
         (short, long) => {
             let short = short.map(|short| format!("-{short}, ")).unwrap_or_default();
-            let given = if takes { format!(" {}", value(arg)) } else { String::new() };
-            format!("{short}--{}{given}", long.unwrap_or_default())
+            let value = if takes { format!(" {}", value(arg)) } else { String::new() };
+            format!("{short}--{}{value}", long.unwrap_or_default())
         }
     };
     let mut meaning =

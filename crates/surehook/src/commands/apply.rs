@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
+use surehook_api::{
+    ApiTransport as _, calls,
+    configuration::{ApplyResponse, ConfigurationDocument, FieldChange, ResourceChange},
+};
 
 use super::files;
 use crate::{
     cli::GatewayArgs,
-    client::{ApiClient, query_string},
+    client::ApiClient,
     error::CliError,
     output::{self, OutputStyle, style},
 };
@@ -44,32 +46,19 @@ pub(crate) struct DiffArgs {
     remote: GatewayArgs,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ConfigFile {
-    #[serde(default)]
-    sources: Vec<SourceSpec>,
-    #[serde(default)]
-    destinations: Vec<DestinationSpec>,
-    #[serde(default)]
-    routes: Vec<RouteSpec>,
-}
-
 pub(super) async fn run(args: &ApplyArgs) -> Result<(), CliError> {
     let document = read_config(&args.file).map_err(CliError::settings)?;
-    let query = query_string(&[
-        ("prune", args.prune.then_some("true")),
-        ("dry_run", args.dry_run.then_some("true")),
-    ]);
-    let client = ApiClient::new(&args.remote)?;
-    let report = client.put(&format!("/configuration{query}"), &document).await?;
+    let call = calls::apply_configuration(&document)
+        .with_some("prune", args.prune.then_some("true"))
+        .with_some("dry_run", args.dry_run.then_some("true"));
+    let report = ApiClient::new(&args.remote)?.call(call).await?;
     if args.remote.json {
-        output::print_line(&report)?;
+        output::print_line(json!(report))?;
     } else {
-        print_report(&report, args.dry_run)?;
+        print_report(&report)?;
     }
-    let is_pending = report["changes"].as_array().is_some_and(|changes| !changes.is_empty());
-    if args.dry_run && is_pending { Err(CliError::pending_changes()) } else { Ok(()) }
+    let is_pending = args.dry_run && !report.changes.is_empty();
+    if is_pending { Err(CliError::pending_changes()) } else { Ok(()) }
 }
 
 /// `diff` is `apply --dry-run`.
@@ -78,56 +67,52 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), CliError> {
     run(&ApplyArgs { file, prune, dry_run: true, remote }).await
 }
 
-fn read_config(file: &Path) -> anyhow::Result<Value> {
+fn read_config(file: &Path) -> anyhow::Result<ConfigurationDocument> {
     let text = files::read_text(file)?;
     let is_json = file.extension().is_some_and(|end| end == "json");
     // TOML never starts with a brace, so standard input may be either.
     let is_json = is_json || text.trim_start().starts_with('{');
     let within = || format!("in {}", file.display());
-    let document = if is_json {
-        serde_json::from_str(&text).with_context(within)?
+    if is_json {
+        serde_json::from_str(&text).with_context(within)
     } else {
-        toml::from_str(&text).with_context(within)?
-    };
-    let ConfigFile { sources, destinations, routes } = document;
-    Ok(json!({ "sources": sources, "destinations": destinations, "routes": routes }))
+        toml::from_str(&text).with_context(within)
+    }
 }
 
-fn print_report(report: &Value, dry_run: bool) -> Result<(), CliError> {
-    for change in report["changes"].as_array().into_iter().flatten() {
-        let what = output::format_value(&change["what"]);
-        let line = match change["action"].as_str() {
-            Some("create") => style(OutputStyle::Success, &format!("+ {what}")),
-            Some("delete") => style(OutputStyle::Error, &format!("- {what}")),
-            Some(_) | None => style(OutputStyle::Warning, &format!("~ {what}")),
-        };
-        output::print_line(line)?;
-        for field in change["fields"].as_array().into_iter().flatten() {
-            output::print_line(format!("    {}", format_field(field)))?;
-        }
+fn print_report(report: &ApplyResponse) -> Result<(), CliError> {
+    for ResourceChange { action, what, fields } in &report.changes {
+        let what = output::escape_control(what);
+        output::print_line(match action.as_str() {
+            "create" => style(OutputStyle::Success, &format!("+ {what}")),
+            "delete" => style(OutputStyle::Error, &format!("- {what}")),
+            _ => style(OutputStyle::Warning, &format!("~ {what}")),
+        })?;
+        fields.iter().try_for_each(|field| output::print_line(format_field(field)))?;
     }
-    let count = |verb: &str| report[verb].as_array().map_or(0, Vec::len);
-    let (created, updated, deleted) = (count("created"), count("updated"), count("deleted"));
-    let unchanged = &report["unchanged"];
-    let summary = if dry_run {
-        format!(
+    let ApplyResponse { created, updated, deleted, unchanged, .. } = report;
+    let (created, updated, deleted) = (created.len(), updated.len(), deleted.len());
+    output::note(&match report.dry_run {
+        true => format!(
             "{created} to create, {updated} to update, {deleted} to delete, {unchanged} unchanged"
-        )
-    } else {
-        format!("{created} created, {updated} updated, {deleted} deleted, {unchanged} unchanged")
-    };
-    output::note(&summary);
+        ),
+        false => {
+            format!(
+                "{created} created, {updated} updated, {deleted} deleted, {unchanged} unchanged"
+            )
+        }
+    });
     Ok(())
 }
 
-fn format_field(field: &Value) -> String {
-    let name = output::format_value(&field["name"]);
-    if field["from"] == field["to"] {
-        return format!("{name}: secret changed");
+fn format_field(FieldChange { name, from, to }: &FieldChange) -> String {
+    let name = output::escape_control(name);
+    if from == to {
+        return format!("    {name}: secret changed");
     }
     let text = |value: &Value| match value.is_null() {
         true => "(not set)".to_owned(),
         false => output::escape_control(&value.to_string()),
     };
-    format!("{name}: {} → {}", text(&field["from"]), text(&field["to"]))
+    format!("    {name}: {} → {}", text(from), text(to))
 }

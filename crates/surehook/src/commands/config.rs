@@ -56,11 +56,11 @@ fn show(local: &LocalArgs, origin: bool) -> Result<(), CliError> {
     let args = local.serve_args();
     let settings = Settings::load(&args).map_err(CliError::settings)?;
     let file = settings::settings_file(&args);
-    let table = match &file {
-        Some(path) => settings::read_file(path).map_err(CliError::settings)?,
-        None => toml::Table::new(),
+    let in_file = match &file {
+        Some(path) => json!(settings::read_file(path).map_err(CliError::settings)?),
+        None => Value::Null,
     };
-    let origins = SettingOrigins { args: &args, file: file.as_deref(), table: &table };
+    let origins = SettingOrigins { args: &args, file: file.as_deref(), in_file: &in_file };
     let mut rows = Vec::new();
     for (key, value) in flatten(&mask_settings(&settings)?) {
         let from = origins.find(&key);
@@ -103,7 +103,7 @@ fn flatten(value: &Value) -> Vec<(String, Value)> {
 struct SettingOrigins<'a> {
     args: &'a ServeArgs,
     file: Option<&'a Path>,
-    table: &'a toml::Table,
+    in_file: &'a Value,
 }
 
 impl SettingOrigins<'_> {
@@ -116,15 +116,11 @@ impl SettingOrigins<'_> {
         if environment(&variable).is_some() {
             return variable;
         }
-        let mut at = Some(self.table);
-        let mut path = key.split('.').peekable();
-        while let (Some(name), Some(table)) = (path.next(), at) {
-            if path.peek().is_none() && table.contains_key(name) {
-                return self.file.map_or_else(String::new, |file| file.display().to_string());
-            }
-            at = table.get(name).and_then(toml::Value::as_table);
+        let path = format!("/{}", key.replace('.', "/"));
+        match self.file {
+            Some(file) if self.in_file.pointer(&path).is_some() => file.display().to_string(),
+            Some(_) | None => "default".to_owned(),
         }
-        "default".to_owned()
     }
 }
 

@@ -2,6 +2,10 @@
 
 use clap::Subcommand;
 use serde_json::{Value, json};
+use surehook_api::{
+    ApiTransport as _, calls,
+    resources::{PauseRequest, ResumeRequest},
+};
 use surehook_core::destination::kind::DestinationKind;
 
 use super::list::print_list;
@@ -60,16 +64,15 @@ pub(super) async fn run(command: DestinationsCommand) -> Result<(), CliError> {
     match command {
         DestinationsCommand::List { remote } => list(&remote).await,
         DestinationsCommand::Pause { name, reason, remote } => {
-            let path = format!("/destinations/{name}/pause");
-            let request = json!({ "reason": reason });
-            let destination = ApiClient::new(&remote)?.post_json(&path, &request).await?;
+            let call = calls::pause_destination(&name, &PauseRequest { reason });
+            let destination = ApiClient::new(&remote)?.call_json(call).await?;
             let text = format!("{name} paused. Its deliveries are held.");
             output::print_result(remote.json, &destination, &text)
         }
         DestinationsCommand::Resume { name, rate, remote } => {
-            let path = format!("/destinations/{name}/resume");
-            let request = json!({ "rate": rate });
-            let destination = ApiClient::new(&remote)?.post_json(&path, &request).await?;
+            let rate = rate.map(|rate| rate.parse()).transpose().map_err(CliError::refused)?;
+            let call = calls::resume_destination(&name, &ResumeRequest { rate });
+            let destination = ApiClient::new(&remote)?.call_json(call).await?;
             output::print_result(remote.json, &destination, &format!("{name} resumed"))
         }
         DestinationsCommand::Probe { name, remote } => probe(&remote, &name).await,
@@ -77,7 +80,7 @@ pub(super) async fn run(command: DestinationsCommand) -> Result<(), CliError> {
 }
 
 async fn list(remote: &GatewayArgs) -> Result<(), CliError> {
-    let mut destinations = ApiClient::new(remote)?.get("/destinations").await?;
+    let mut destinations = ApiClient::new(remote)?.call_json(calls::list_destinations()).await?;
     if !remote.json {
         // A table shows only flat fields.
         for row in destinations["data"].as_array_mut().into_iter().flatten() {
@@ -103,16 +106,12 @@ fn hold_reason(state: &Value) -> Value {
 }
 
 async fn probe(remote: &GatewayArgs, name: &str) -> Result<(), CliError> {
-    let path = format!("/destinations/{name}/probe");
-    let result = ApiClient::new(remote)?.post(&path).await?;
-    let attempt = &result["attempt"];
-    let outcome =
-        if attempt["status"].is_null() { &attempt["failure"] } else { &attempt["status"] };
-    let verb = if result["succeeded"] == true { "delivered" } else { "failed" };
-    let text = format!(
-        "{} {verb}: {}",
-        output::format_value(&result["delivery"]),
-        output::format_value(outcome)
-    );
-    output::print_result(remote.json, &result, &text)
+    let probe = ApiClient::new(remote)?.call(calls::probe_destination(name)).await?;
+    let verb = if probe.succeeded { "delivered" } else { "failed" };
+    let outcome = match (probe.attempt.status, probe.attempt.failure) {
+        (Some(status), _) => json!(status),
+        (None, failure) => json!(failure),
+    };
+    let text = format!("{} {verb}: {}", probe.delivery, output::format_value(&outcome));
+    output::print_result(remote.json, &json!(probe), &text)
 }

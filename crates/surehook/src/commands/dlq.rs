@@ -3,6 +3,7 @@
 use anyhow::anyhow;
 use clap::Subcommand;
 use serde_json::{Value, json};
+use surehook_api::{ApiTransport as _, calls};
 
 use super::{
     for_each_id,
@@ -98,19 +99,18 @@ const GROUP_COLUMNS: [(&str, &str); 6] = [
 pub(super) async fn run(command: DlqCommand) -> Result<(), CliError> {
     match command {
         DlqCommand::List { destination, reason, kind, group, paging, remote } => {
-            let query = [
-                ("destination", destination.as_deref()),
-                ("reason", reason.as_deref()),
-                ("kind", kind.as_deref()),
-                ("group", group.as_deref()),
-            ];
-            let empty = "No dead letters.";
-            print_page(&remote, "/dead-letters", &query, &paging, &COLUMNS, empty).await
+            let call = calls::list_dead_letters()
+                .with_some("destination", destination.as_deref())
+                .with_some("reason", reason.as_deref())
+                .with_some("kind", kind.as_deref())
+                .with_some("group", group.as_deref());
+            print_page(&remote, call, &paging, &COLUMNS, "No dead letters.").await
         }
         DlqCommand::Groups { destination, source, paging, remote } => {
-            let query = [("destination", destination.as_deref()), ("source", source.as_deref())];
-            let (path, empty) = ("/dead-letters/groups", "No dead letters.");
-            print_page(&remote, path, &query, &paging, &GROUP_COLUMNS, empty).await
+            let call = calls::list_dead_letter_groups()
+                .with_some("destination", destination.as_deref())
+                .with_some("source", source.as_deref());
+            print_page(&remote, call, &paging, &GROUP_COLUMNS, "No dead letters.").await
         }
         DlqCommand::Show { id, remote } => show(&remote, &id).await,
         DlqCommand::Stats { remote } => stats(&remote).await,
@@ -129,7 +129,7 @@ pub(super) async fn run(command: DlqCommand) -> Result<(), CliError> {
 }
 
 async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
-    let delivery = ApiClient::new(remote)?.get(&format!("/deliveries/{id}")).await?;
+    let delivery = ApiClient::new(remote)?.call_json(calls::get_delivery(id)).await?;
     if remote.json {
         return output::print_line(&delivery);
     }
@@ -171,18 +171,12 @@ async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
 }
 
 async fn stats(remote: &GatewayArgs) -> Result<(), CliError> {
-    let stats = ApiClient::new(remote)?.get("/dead-letters/stats").await?;
+    let stats = ApiClient::new(remote)?.call_json(calls::get_dead_letter_stats()).await?;
     if remote.json {
         return output::print_line(&stats);
     }
-    let rows: Vec<Value> = stats
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(reason, count)| {
-            json!({ "reason": reason, "total": count["total"], "pending": count["pending"] })
-        })
-        .collect();
+    let row = |(reason, counts): (&String, &Value)| json!({ "reason": reason, "total": counts["total"], "pending": counts["pending"] });
+    let rows: Vec<Value> = stats.as_object().into_iter().flatten().map(row).collect();
     let columns = [("reason", "reason"), ("dead now", "pending"), ("total", "total")];
     output::print_table(&columns, &rows)
 }
@@ -190,9 +184,8 @@ async fn stats(remote: &GatewayArgs) -> Result<(), CliError> {
 async fn replay_each(remote: &GatewayArgs, ids: &[String]) -> Result<(), CliError> {
     let client = ApiClient::new(remote)?;
     for_each_id(ids, "some deliveries were not replayed", async |id| {
-        let response = client.post(&format!("/deliveries/{id}/replay")).await?;
-        let new = &response["delivery_id"];
-        let text = format!("{id} replayed as {}", output::format_value(new));
+        let new = client.call(calls::replay_delivery(id)).await?.delivery_id;
+        let text = format!("{id} replayed as {new}");
         output::print_result(remote.json, &json!({ "id": id, "delivery_id": new }), &text)
     })
     .await

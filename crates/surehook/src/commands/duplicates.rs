@@ -1,13 +1,9 @@
 //! `surehook events duplicates` and `deliver-anyway`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use surehook_api::{ApiTransport as _, calls};
 
-use crate::{
-    cli::GatewayArgs,
-    client::{ApiClient, query_string},
-    error::CliError,
-    output,
-};
+use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 
 const COLUMNS: [(&str, &str); 4] = [
     ("n", "n"),
@@ -20,7 +16,7 @@ const CHANGES: [(&str, &str); 4] =
     [("where", "path"), ("change", "change"), ("before", "before"), ("after", "after")];
 
 pub(super) async fn list(remote: &GatewayArgs, event: &str) -> Result<(), CliError> {
-    let details = ApiClient::new(remote)?.get(&format!("/events/{event}")).await?;
+    let details = ApiClient::new(remote)?.call_json(calls::get_event(event)).await?;
     let rows = details["duplicates"].as_array().cloned().unwrap_or_default();
     if remote.json {
         return output::print_json_lines(&rows);
@@ -43,9 +39,8 @@ pub(super) async fn show(
     n: u32,
     exact: bool,
 ) -> Result<(), CliError> {
-    let query = query_string(&[("exact", exact.then_some("true"))]);
-    let path = format!("/events/{event}/duplicates/{n}{query}");
-    let comparison = ApiClient::new(remote)?.get(&path).await?;
+    let call = calls::compare_duplicate(event, n).with_some("exact", exact.then_some("true"));
+    let comparison = ApiClient::new(remote)?.call_json(call).await?;
     if remote.json {
         return output::print_line(&comparison);
     }
@@ -87,9 +82,7 @@ pub(super) async fn deliver_anyway(
     event: &str,
     n: u32,
 ) -> Result<(), CliError> {
-    let path = format!("/events/{event}/duplicates/{n}/deliver");
-    let delivered = ApiClient::new(remote)?.post(&path).await?;
-    let new = output::format_value(&delivered["event_id"]);
-    let text = format!("Duplicate {n} of {event} delivered as {new}");
-    output::print_result(remote.json, &delivered, &text)
+    let delivered = ApiClient::new(remote)?.call(calls::deliver_duplicate(event, n)).await?;
+    let text = format!("Duplicate {n} of {event} delivered as {}", delivered.event_id);
+    output::print_result(remote.json, &json!(delivered), &text)
 }

@@ -2,15 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use surehook_api::{ApiCall, ApiTransport as _, calls};
 use surehook_types::redact::MASK;
 use surehook_webhooks::attribute::AttributeName;
 
 use super::{duplicates, list::print_page, timing};
 use crate::{
     cli::{GatewayArgs, PageArgs},
-    client::{ApiClient, query_string},
+    client::ApiClient,
     error::CliError,
     output,
 };
@@ -180,11 +182,14 @@ pub(super) async fn run(command: EventsCommand) -> Result<(), CliError> {
             let mut filter = vec![("source", source.as_deref()), ("key", key.as_deref())];
             filter.extend(attributes.pairs());
             filter.extend(search.pairs());
+            let call = filter
+                .iter()
+                .fold(calls::list_events(), |call, (name, value)| call.with_some(name, *value));
             let empty = match filter.iter().any(|(_, value)| value.is_some()) {
                 true => "No matching events.",
                 false => "No events yet. Send one to /in/{source}.",
             };
-            print_page(&remote, "/events", &filter, &paging, &COLUMNS, empty).await
+            print_page(&remote, call, &paging, &COLUMNS, empty).await
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
         EventsCommand::Body { id, exact, remote } => body(&remote, &id, exact).await,
@@ -202,7 +207,7 @@ pub(super) async fn run(command: EventsCommand) -> Result<(), CliError> {
 }
 
 async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
-    let event = ApiClient::new(remote)?.get(&format!("/events/{id}")).await?;
+    let event = ApiClient::new(remote)?.call_json(calls::get_event(id)).await?;
     if remote.json {
         return output::print_line(&event);
     }
@@ -253,9 +258,12 @@ fn attribute_rows(attributes: &Value) -> Vec<Value> {
 
 /// Writes only the body to standard output.
 async fn body(remote: &GatewayArgs, id: &str, exact: bool) -> Result<(), CliError> {
-    let list = if id.starts_with("dlv_") { "deliveries" } else { "events" };
-    let query = query_string(&[("exact", exact.then_some("true"))]);
-    let body = ApiClient::new(remote)?.get_bytes(&format!("/{list}/{id}/body{query}")).await?;
+    let call = match id.starts_with("dlv_") {
+        true => calls::get_delivery_body(id),
+        false => calls::get_event_body(id),
+    };
+    let call = call.with_some("exact", exact.then_some("true"));
+    let body = ApiClient::new(remote)?.call_raw(call).await?.into_body();
     output::write_bytes(&body)?;
     let mask = MASK.as_bytes();
     if !exact && body.windows(mask.len()).any(|window| window == mask) {
@@ -276,13 +284,12 @@ const DELIVERY_COLUMNS: [(&str, &str); 6] = [
 /// Prints new events from the gateway's stream. Reconnects after a broken connection and resumes there.
 async fn tail(remote: &GatewayArgs, source: Option<&str>) -> Result<(), CliError> {
     let client = ApiClient::new(remote)?;
-    let query = query_string(&[("types", Some("event.received")), ("source", source)]);
-    let path = format!("/stream{query}");
+    let call = calls::stream_updates().with("types", "event.received").with_some("source", source);
     let mut follower = StreamFollower { last_id: None, was_ready: false, down_since: None };
     loop {
         tokio::select! {
             _ = tokio::signal::ctrl_c() => return Ok(()),
-            broken = follower.follow(&client, &path, remote) => broken?,
+            broken = follower.follow(&client, call.clone(), remote) => broken?,
         }
         tokio::select! {
             _ = tokio::signal::ctrl_c() => return Ok(()),
@@ -303,10 +310,10 @@ impl StreamFollower {
     async fn follow(
         &mut self,
         client: &ApiClient,
-        path: &str,
+        call: ApiCall<Bytes>,
         remote: &GatewayArgs,
     ) -> Result<(), CliError> {
-        let mut updates = match client.stream(path, self.last_id.as_deref()).await {
+        let mut updates = match client.stream(call, self.last_id.as_deref()).await {
             Ok(updates) => updates,
             Err(failure) if self.should_reconnect(&failure) => return Ok(()),
             Err(failure) => return Err(failure),

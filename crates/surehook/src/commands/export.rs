@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
+use surehook_api::{ApiTransport as _, calls};
 // Replaces literal secrets; `apply` refuses it.
 use surehook_types::redact::MASK;
 
@@ -25,7 +26,7 @@ pub(crate) struct ExportArgs {
 const SECTIONS: [&str; 3] = ["sources", "destinations", "routes"];
 
 pub(super) async fn run(args: &ExportArgs) -> Result<(), CliError> {
-    let configuration = ApiClient::new(&args.remote)?.get("/configuration").await?;
+    let configuration = ApiClient::new(&args.remote)?.call(calls::get_configuration()).await?;
     let missing = masked_fields(&configuration);
     if args.remote.json {
         output::print_line(&configuration)?;

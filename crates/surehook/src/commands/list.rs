@@ -1,10 +1,11 @@
 //! Lists of the API, one page as a table.
 
 use serde_json::Value;
+use surehook_api::ApiCall;
 
 use crate::{
     cli::{GatewayArgs, PageArgs},
-    client::{ApiClient, query_string},
+    client::ApiClient,
     error::CliError,
     output,
 };
@@ -12,19 +13,17 @@ use crate::{
 /// Titles and fields of a table.
 pub(super) type Columns = [(&'static str, &'static str)];
 
-/// Gets a page of the list at `path` and prints it.
-pub(super) async fn print_page(
+/// Gets a page of a list and prints it.
+pub(super) async fn print_page<T>(
     remote: &GatewayArgs,
-    path: &str,
-    filter: &[(&str, Option<&str>)],
+    call: ApiCall<T>,
     paging: &PageArgs,
     columns: &Columns,
     empty: &str,
 ) -> Result<(), CliError> {
-    let limit = paging.limit.to_string();
-    let page = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
-    let query = query_string(&[filter, &page].concat());
-    let list = ApiClient::new(remote)?.get(&format!("{path}{query}")).await?;
+    let call = call.with("limit", &paging.limit.to_string());
+    let call = call.with_some("cursor", paging.cursor.as_deref());
+    let list = ApiClient::new(remote)?.call_json(call).await?;
     print_list(remote, &list, columns, empty)
 }
 

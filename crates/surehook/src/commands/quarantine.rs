@@ -1,7 +1,11 @@
 //! `surehook quarantine`: requests that failed verification and were stored.
 
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
+use surehook_api::{
+    ApiTransport as _, calls,
+    quarantine::{ReleaseRequest, ReleaseResponse, ReleaseSourceRequest},
+};
 
 use super::{for_each_id, list::print_page};
 use crate::{
@@ -69,17 +73,15 @@ const COLUMNS: [(&str, &str); 7] = [
 pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
     match command {
         QuarantineCommand::List { source, paging, remote } => {
-            let filter = [("source", source.as_deref())];
-            let empty = "No quarantined requests.";
-            print_page(&remote, "/quarantine", &filter, &paging, &COLUMNS, empty).await
+            let call = calls::list_quarantine().with_some("source", source.as_deref());
+            print_page(&remote, call, &paging, &COLUMNS, "No quarantined requests.").await
         }
         QuarantineCommand::Show { id, remote } => show(&remote, &id).await,
         QuarantineCommand::Release { ids, source: None, force, remote } => {
             let client = ApiClient::new(&remote)?;
             for_each_id(&ids, "some requests failed", async |id| {
-                let path = format!("/quarantine/{id}/release");
-                let released = client.post_json(&path, &json!({ "force": force })).await?;
-                print_released(&remote, id, &released)
+                let call = calls::release_quarantined_request(id, &ReleaseRequest { force });
+                print_released(&remote, id, &client.call(call).await?)
             })
             .await
         }
@@ -89,7 +91,7 @@ pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
         QuarantineCommand::Discard { ids, remote } => {
             let client = ApiClient::new(&remote)?;
             for_each_id(&ids, "some requests failed", async |id| {
-                client.delete(&format!("/quarantine/{id}")).await?;
+                client.call(calls::discard_quarantined_request(id)).await?;
                 let result = json!({ "id": id, "discarded": true });
                 output::print_result(remote.json, &result, &format!("{id} discarded"))
             })
@@ -99,7 +101,7 @@ pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
 }
 
 async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
-    let request = ApiClient::new(remote)?.get(&format!("/quarantine/{id}")).await?;
+    let request = ApiClient::new(remote)?.call_json(calls::get_quarantined_request(id)).await?;
     if remote.json {
         return output::print_line(&request);
     }
@@ -129,39 +131,43 @@ async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     output::print_line(output::format_value(body))
 }
 
-fn print_released(remote: &GatewayArgs, id: &str, response: &Value) -> Result<(), CliError> {
+fn print_released(
+    remote: &GatewayArgs,
+    id: &str,
+    released: &ReleaseResponse,
+) -> Result<(), CliError> {
     if remote.json {
-        return output::print_line(json!({ "id": id, "answer": response }));
+        return output::print_line(json!({ "id": id, "answer": released }));
     }
-    let events = response["events"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if events.is_empty() {
+    if released.events.is_empty() {
         return output::print_line(format!("{id} released; it contained no events"));
     }
-    events.iter().try_for_each(|event| {
-        let [status, event] = ["status", "id"].map(|name| output::format_value(&event[name]));
-        output::print_line(format!("{id} released: {status} {event}"))
+    released.events.iter().try_for_each(|event| {
+        output::print_line(format!("{id} released: {} {}", event.status, event.id))
     })
 }
 
 /// Releases all requests of a source that verify, page by page.
 async fn release_all(remote: &GatewayArgs, source: &str) -> Result<(), CliError> {
     let client = ApiClient::new(remote)?;
-    let mut sums = ["released", "events", "duplicates", "left"].map(|name| (name, 0));
-    let mut after = Value::Null;
+    let mut request = ReleaseSourceRequest { source: source.to_owned(), after: None };
+    let (mut released, mut events, mut duplicates, mut left) = (0, 0, 0, 0);
     loop {
-        let request = json!({ "source": source, "after": after });
-        let page = client.post_json("/quarantine/release", &request).await?;
-        for (name, sum) in &mut sums {
-            *sum += page[*name].as_u64().unwrap_or(0);
-        }
-        after = page["next"].clone();
-        if after.is_null() {
+        let page = client.call(calls::release_quarantine(&request)).await?;
+        released += page.released;
+        events += page.events;
+        duplicates += page.duplicates;
+        left += page.left;
+        request.after = page.next;
+        if request.after.is_none() {
             break;
         }
     }
-    let [released, events, duplicates, left] = sums.map(|(_, sum)| sum);
+    let result = json!({
+        "released": released, "events": events, "duplicates": duplicates, "left": left,
+    });
     let text = format!(
         "{released} released: {events} new events, {duplicates} duplicates; {left} still fail verification"
     );
-    output::print_result(remote.json, &sums.into_iter().collect(), &text)
+    output::print_result(remote.json, &result, &text)
 }

@@ -10,7 +10,11 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use surehook_core::replay::StatusPattern;
+use surehook_api::{
+    ApiTransport as _, calls,
+    replays::{CreateReplayRequest, ReplayJobResponse, ReplayPreviewResponse},
+};
+use surehook_core::replay::{ReplayState, StatusPattern};
 use surehook_engine::system::SystemClock;
 use surehook_types::time::{Clock as _, HumanDuration, Timestamp};
 
@@ -182,10 +186,11 @@ pub(super) async fn run(command: ReplayCommand) -> Result<(), CliError> {
     match command {
         ReplayCommand::Create(args) => create(&args).await,
         ReplayCommand::List { paging, remote } => {
-            print_page(&remote, "/replays", &[], &paging, &COLUMNS, "No replay jobs.").await
+            let call = calls::list_replays();
+            print_page(&remote, call, &paging, &COLUMNS, "No replay jobs.").await
         }
         ReplayCommand::Show(ReplayJobArgs { id, remote }) => {
-            let job = ApiClient::new(&remote)?.get(&format!("/replays/{id}")).await?;
+            let job = ApiClient::new(&remote)?.call(calls::get_replay(&id)).await?;
             print_job(&remote, &job)
         }
         ReplayCommand::Watch(ReplayJobArgs { id, remote }) => {
@@ -199,7 +204,7 @@ pub(super) async fn run(command: ReplayCommand) -> Result<(), CliError> {
 
 async fn change_state(args: &ReplayJobArgs, action: &str) -> Result<(), CliError> {
     let ReplayJobArgs { id, remote } = args;
-    let job = ApiClient::new(remote)?.post(&format!("/replays/{id}/{action}")).await?;
+    let job = ApiClient::new(remote)?.call(calls::change_replay(id, action)).await?;
     print_job(remote, &job)
 }
 
@@ -223,47 +228,43 @@ pub(super) async fn start(
         job["rate"] = json!(rate);
     }
     job["note"] = json!(run.note);
-    job["dry_run"] = json!(true);
-    let preview = client.post_json("/replays", &job).await?;
+    let mut job: CreateReplayRequest = serde_json::from_value(job).map_err(CliError::refused)?;
+    job.dry_run = true;
+    let preview = client.call(calls::preview_replay(&job)).await?;
     let summary = preview_summary(&preview);
-    if run.dry_run || preview["count"] == 0 {
-        return output::print_result(remote.json, &preview, &summary);
+    if run.dry_run || preview.count == 0 {
+        return output::print_result(remote.json, &json!(preview), &summary);
     }
     // With --json, standard output carries only the job.
     output::note(&summary);
     if !run.yes {
         confirm()?;
     }
-    job["dry_run"] = json!(false);
-    let created = client.post_json("/replays", &job).await?;
-    let id = created["id"].as_str().unwrap_or_default().to_owned();
+    job.dry_run = false;
+    let created = client.call(calls::create_replay(&job)).await?;
+    let id = created.id.to_string();
     if run.detach {
         let text = format!("{id} started. Follow it with `surehook replay watch {id}`");
-        return output::print_result(remote.json, &created, &text);
+        return output::print_result(remote.json, &json!(created), &text);
     }
     watch(&client, remote, &id).await
 }
 
 /// A preview in one sentence.
-fn preview_summary(preview: &Value) -> String {
-    let count = &preview["count"];
+fn preview_summary(preview: &ReplayPreviewResponse) -> String {
+    let ReplayPreviewResponse { count, estimate_seconds, rate, .. } = preview;
     if *count == 0 {
         return "Nothing to replay: no delivery matches.".to_owned();
     }
-    let per_destination: Vec<String> = preview["by_destination"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, count)| format!("{count} to {}", output::format_value(&json!(name))))
-        .collect();
-    let more = if preview["complete"] == true { "" } else { " or more" };
-    let seconds = preview["estimate_seconds"].as_f64().unwrap_or(0.0);
+    let per_destination: Vec<String> =
+        preview.by_destination.iter().map(|(name, count)| format!("{count} to {name}")).collect();
+    let more = if preview.complete { "" } else { " or more" };
+    let time = |at: Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
     format!(
-        "{count}{more} to replay ({}), received from {} to {}; about {seconds} s at {}.",
+        "{count}{more} to replay ({}), received from {} to {}; about {estimate_seconds} s at {rate}.",
         per_destination.join(", "),
-        output::format_value(&preview["oldest"]),
-        output::format_value(&preview["newest"]),
-        output::format_value(&preview["rate"]),
+        time(preview.oldest),
+        time(preview.newest),
     )
 }
 
@@ -289,20 +290,21 @@ async fn watch(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<(),
     // indicatif draws only on a terminal.
     let bar = if remote.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_style(bar_style()?);
-    let mut last = Value::Null;
+    let mut last = String::new();
     let mut seen_at = Instant::now();
     let ended = loop {
-        match client.get(&format!("/replays/{id}")).await {
+        match client.call(calls::get_replay(id)).await {
             Ok(job) => {
                 seen_at = Instant::now();
                 update_bar(&bar, &job);
-                if remote.json && job != last {
-                    output::print_line(&job)?;
+                let line = json!(job).to_string();
+                if remote.json && line != last {
+                    output::print_line(&line)?;
                 }
                 if has_ended(&job) {
                     break job;
                 }
-                last = job;
+                last = line;
             }
             // The job survives a restart of the gateway and resumes.
             Err(failure) if failure.is_unreachable() && seen_at.elapsed() < RECONNECT_TIMEOUT => {
@@ -323,17 +325,21 @@ async fn watch(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<(),
     if !remote.json {
         print_job(remote, &ended)?;
     }
-    match ended["dead"].as_u64().unwrap_or(0) {
+    match ended.counts.dead {
         0 => Ok(()),
         dead => {
-            let error = anyhow!("{dead} of {} deliveries failed again", ended["dispatched"]);
+            let error = anyhow!("{dead} of {} deliveries failed again", ended.counts.dispatched);
             Err(CliError::partial(error))
         }
     }
 }
 
-fn has_ended(job: &Value) -> bool {
-    job["state"] == "done" || (job["state"] == "cancelled" && job["waiting"] == 0)
+fn has_ended(job: &ReplayJobResponse) -> bool {
+    match job.state {
+        ReplayState::Done => true,
+        ReplayState::Cancelled => job.counts.waiting == 0,
+        _ => false,
+    }
 }
 
 fn bar_style() -> Result<ProgressStyle, CliError> {
@@ -341,28 +347,27 @@ fn bar_style() -> Result<ProgressStyle, CliError> {
     Ok(ProgressStyle::with_template(template)?.progress_chars("=> "))
 }
 
-fn update_bar(bar: &ProgressBar, job: &Value) {
-    let number = |name: &str| job[name].as_u64().unwrap_or(0);
-    bar.set_length(number("selected"));
-    bar.set_position(number("selected").saturating_sub(number("waiting")));
-    let state = job["state"].as_str().unwrap_or_default();
-    bar.set_message(match number("dead") {
-        0 => state.to_owned(),
+fn update_bar(bar: &ProgressBar, job: &ReplayJobResponse) {
+    let counts = &job.counts;
+    bar.set_length(counts.selected);
+    bar.set_position(counts.selected.saturating_sub(counts.waiting));
+    let state = output::format_value(&json!(job.state));
+    bar.set_message(match counts.dead {
+        0 => state,
         dead => format!("{state}, {dead} dead"),
     });
 }
 
-fn print_job(remote: &GatewayArgs, job: &Value) -> Result<(), CliError> {
-    if remote.json {
-        return Ok(output::print_line(&job)?);
+fn print_job(remote: &GatewayArgs, job: &ReplayJobResponse) -> Result<(), CliError> {
+    let mut shown = json!(job);
+    if !remote.json {
+        shown["skipped_for"] = shown["skipped_by_reason"].take();
     }
-    let mut shown = job.clone();
-    shown["skipped_for"] = job["skipped_by_reason"].clone();
     let details = ["id", "verb", "filter", "to", "rate", "note", "state", "created_at", "ended_at"];
     let mut names = details.to_vec();
     names.extend(COUNTS);
-    if job["skipped"] != 0 {
+    if job.counts.skipped != 0 {
         names.push("skipped_for");
     }
-    output::print_object(remote.json, &job, &names)
+    output::print_object(remote.json, &shown, &names)
 }

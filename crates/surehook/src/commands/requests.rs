@@ -1,6 +1,7 @@
 //! `surehook requests`: lists incoming requests.
 
 use clap::Subcommand;
+use surehook_api::calls;
 
 use super::list::print_page;
 use crate::{
@@ -41,10 +42,9 @@ const COLUMNS: [(&str, &str); 8] = [
 
 pub(super) async fn run(command: RequestsCommand) -> Result<(), CliError> {
     let RequestsCommand::List { outcome, source, reason, paging, remote } = command;
-    let filter = [
-        ("outcome", outcome.as_deref()),
-        ("source", source.as_deref()),
-        ("reason", reason.as_deref()),
-    ];
-    print_page(&remote, "/requests", &filter, &paging, &COLUMNS, "No matching requests.").await
+    let call = calls::list_requests()
+        .with_some("outcome", outcome.as_deref())
+        .with_some("source", source.as_deref())
+        .with_some("reason", reason.as_deref());
+    print_page(&remote, call, &paging, &COLUMNS, "No matching requests.").await
 }

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::{json, value::to_raw_value};
+use surehook_api::{
+    ApiTransport as _, calls,
+    resources::{TryRouteRequest, TryRouteResponse},
+};
 
 use super::files;
 use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
@@ -37,42 +41,37 @@ pub(crate) enum RoutesCommand {
 pub(super) async fn run(command: RoutesCommand) -> Result<(), CliError> {
     let RoutesCommand::Try { filter, transform, event, body, exact, remote } = command;
     let body = body.as_deref().map(files::read_text).transpose()?;
-    let request = json!({
-        "filter": filter,
-        "transform": transform,
-        "event": event,
-        "body": body,
-        "exact": exact,
-    });
-    let result = ApiClient::new(&remote)?.post_json("/routes/try", &request).await?;
-    print_result(&remote, &result)
+    let body = body.map(|body| to_raw_value(&body)).transpose()?;
+    let event = event.map(|id| id.parse()).transpose().map_err(CliError::refused)?;
+    let request = TryRouteRequest { filter, transform, event, body, exact };
+    let result = ApiClient::new(&remote)?.call(calls::try_route(&request)).await?;
+    if remote.json {
+        output::print_line(json!(result))?;
+    } else {
+        print_result(&result)?;
+    }
+    let errors: Vec<String> =
+        [result.filter_error, result.transform_error].into_iter().flatten().collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::refused(anyhow!("{}", errors.join("; ")))),
+    }
 }
 
-fn print_result(remote: &GatewayArgs, result: &Value) -> Result<(), CliError> {
-    if remote.json {
-        output::print_line(result)?;
-    } else {
-        match result["matches"].as_bool() {
-            Some(true) => output::note("The filter matches."),
-            Some(false) => output::note("The filter does not match."),
-            None => {}
-        }
-        if result["dropped"] == true {
-            output::note("The transform drops the event: nothing would be sent.");
-        }
-        if let Some(sent) = result["output"].as_str() {
-            output::print_line(sent)?;
-        }
-        if result["masked"].as_u64().is_some_and(|masked| masked > 0) {
-            output::note("note: secrets were masked as •••. Use --exact to include them.");
-        }
+fn print_result(result: &TryRouteResponse) -> Result<(), CliError> {
+    match result.matches {
+        Some(true) => output::note("The filter matches."),
+        Some(false) => output::note("The filter does not match."),
+        None => {}
     }
-    let errors: Vec<&str> = ["filter_error", "transform_error"]
-        .iter()
-        .filter_map(|name| result[name].as_str())
-        .collect();
-    if errors.is_empty() {
-        return Ok(());
+    if result.dropped {
+        output::note("The transform drops the event: nothing would be sent.");
     }
-    Err(CliError::refused(anyhow!("{}", errors.join("; "))))
+    if let Some(text) = &result.output {
+        output::print_line(text)?;
+    }
+    if result.masked > 0 {
+        output::note("note: secrets were masked as •••. Use --exact to include them.");
+    }
+    Ok(())
 }

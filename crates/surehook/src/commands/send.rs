@@ -6,18 +6,17 @@ use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
-use serde_json::{Map, Value, json, value::RawValue};
-use surehook_core::destination::kind::DestinationKind;
+use serde_json::{
+    Map, Value, json,
+    value::{RawValue, to_raw_value},
+};
+use surehook_api::{ApiTransport as _, calls, messages::UploadResponse};
+use surehook_core::{destination::kind::DestinationKind, message_status::MessageStatus};
 use surehook_engine::system::SystemRng;
 use surehook_types::{rng::Rng as _, time::HumanDuration};
 
 use super::files;
-use crate::{
-    cli::GatewayArgs,
-    client::{ApiClient, query_string},
-    error::CliError,
-    output,
-};
+use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 
 #[derive(Debug, Args)]
 #[command(
@@ -132,27 +131,31 @@ pub(super) async fn run(args: &SendArgs) -> Result<(), CliError> {
     let new_key = || HEXLOWER.encode(&SystemRng.next_u128().to_be_bytes());
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
     let request = build_request(&client, args, &key).await?;
-    let sent = client.post_idempotent("/messages", request, &key).await;
-    let mut message = sent.map_err(|failure| match failure.is_unreachable() {
+    let sent = client.call(calls::send_message(&request).idempotent(&key)).await;
+    let message = sent.map_err(|failure| match failure.is_unreachable() {
         // It is unknown whether the gateway received the request.
         true => failure
             .hint(&format!("Retry with --idempotency-key {key}; the message is sent only once.")),
         false => failure,
     })?;
-    let id = message["id"].as_str().unwrap_or_default().to_owned();
-    message["idempotency_key"] = json!(key);
+    let id = message.id.to_string();
     if args.remote.json {
-        output::print_line(&message)?;
+        let mut line = json!(message);
+        line["idempotency_key"] = json!(key);
+        output::print_line(line)?;
     } else {
-        let destination = output::format_value(&message["destination"]);
-        output::print_line(format!("{id} accepted for {destination}"))?;
+        output::print_line(format!("{id} accepted for {}", message.destination))?;
         output::note(&format!("idempotency key: {key}"));
     }
     if args.wait { follow(&client, &args.remote, &id).await } else { Ok(()) }
 }
 
 /// The request body as JSON.
-async fn build_request(client: &ApiClient, args: &SendArgs, key: &str) -> Result<String, CliError> {
+async fn build_request(
+    client: &ApiClient,
+    args: &SendArgs,
+    key: &str,
+) -> Result<Box<RawValue>, CliError> {
     let mut request = Map::new();
     request.insert("destination".to_owned(), json!(args.destination));
     if let Some(delay) = args.delay {
@@ -166,11 +169,11 @@ async fn build_request(client: &ApiClient, args: &SendArgs, key: &str) -> Result
         request.insert("reply_to".to_owned(), json!(message));
     }
     let (name, value) = match media_field(&args.content) {
-        Some((name, given)) => (name, build_file(client, args, given, key).await?),
+        Some((name, url_or_file)) => (name, build_file(client, args, url_or_file, key).await?),
         None => content_field(&args.content),
     };
     request.insert(name.to_owned(), value);
-    Ok(Value::Object(request).to_string())
+    Ok(to_raw_value(&request)?)
 }
 
 /// Inserts the body of a webhook byte for byte.
@@ -178,7 +181,7 @@ fn build_webhook(
     request: Map<String, Value>,
     kind: Option<&str>,
     body: &str,
-) -> Result<String, CliError> {
+) -> Result<Box<RawValue>, CliError> {
     let text = match body.strip_prefix('@') {
         Some(file) => files::read_text(Path::new(file))?,
         None => body.to_owned(),
@@ -191,7 +194,7 @@ fn build_webhook(
     if let Some(kind) = kind {
         all.push_str(&format!(",\"type\":{}", json!(kind)));
     }
-    Ok(format!("{all},\"body\":{}}}", body.get()))
+    Ok(RawValue::from_string(format!("{all},\"body\":{}}}", body.get()))?)
 }
 
 /// The media field of a message, with its URL or file.
@@ -203,7 +206,7 @@ fn media_field(args: &MessageContentArgs) -> Option<(&'static str, &str)> {
         ("document", &args.document),
         ("sticker", &args.sticker),
     ];
-    media.into_iter().find_map(|(name, given)| Some((name, given.as_deref()?)))
+    media.into_iter().find_map(|(name, url_or_file)| Some((name, url_or_file.as_deref()?)))
 }
 
 /// The field of a message without a file, and its value.
@@ -229,13 +232,13 @@ fn content_field(args: &MessageContentArgs) -> (&'static str, Value) {
 async fn build_file(
     client: &ApiClient,
     args: &SendArgs,
-    given: &str,
+    url_or_file: &str,
     key: &str,
 ) -> Result<Value, CliError> {
-    let is_url = given.starts_with("http://") || given.starts_with("https://");
+    let is_url = url_or_file.starts_with("http://") || url_or_file.starts_with("https://");
     let mut file = match is_url {
-        true => json!({ "url": given }),
-        false => upload(client, &args.destination, Path::new(given), key).await?,
+        true => json!({ "url": url_or_file }),
+        false => upload(client, &args.destination, Path::new(url_or_file), key).await?,
     };
     let args = &args.content;
     for (name, value) in [("caption", &args.caption), ("filename", &args.filename)] {
@@ -259,16 +262,21 @@ async fn upload(
 ) -> Result<Value, CliError> {
     let bytes = files::read(path)?;
     let name = path.file_name().map(|name| name.to_string_lossy());
-    let kind = client.get(&format!("/destinations/{destination}")).await?;
-    let is_cloud = kind["kind"] == DestinationKind::WhatsappCloud.as_str();
-    let to = is_cloud.then_some(destination);
-    let query = query_string(&[("filename", name.as_deref()), ("destination", to)]);
+    // Its JSON: a destination with a masked token is no valid spec.
+    let kind = client.call_json(calls::get_destination(destination)).await?["kind"].take();
+    let to = (kind == DestinationKind::WhatsappCloud.as_str()).then_some(destination);
+    let call = calls::upload_media(bytes)
+        .with_some("filename", name.as_deref())
+        .with_some("destination", to)
+        .idempotent(&format!("{key}-file"));
     let bar = ProgressBar::new_spinner().with_message(format!("uploading {}", path.display()));
     bar.enable_steady_tick(POLL_INTERVAL);
-    let uploaded = client.upload(&format!("/media{query}"), bytes, &format!("{key}-file")).await?;
+    let uploaded = client.call(call).await?;
     bar.finish_and_clear();
-    let (field, id) = if is_cloud { ("media_id", "media_id") } else { ("file", "id") };
-    Ok(json!({ field: uploaded[id] }))
+    Ok(match uploaded {
+        UploadResponse::Bucket(file) => json!({ "file": file.id }),
+        UploadResponse::CloudApi(file) => json!({ "media_id": file.media_id }),
+    })
 }
 
 fn build_template(name: &str, args: &MessageContentArgs) -> Value {
@@ -285,20 +293,19 @@ fn build_template(name: &str, args: &MessageContentArgs) -> Value {
 async fn follow(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     // indicatif draws only on a terminal.
     let bar = if remote.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-    let mut last = Value::Null;
+    let mut last = None;
     let message = loop {
-        let message = client.get(&format!("/messages/{id}")).await?;
-        if message["status"] != last {
-            last = message["status"].clone();
-            bar.set_message(output::format_value(&last));
+        let detail = client.call(calls::get_message(id)).await?;
+        let status = detail.message.status;
+        if last.replace(status) != Some(status) {
+            bar.set_message(status.as_str());
             if remote.json {
-                output::print_line(&message)?;
+                output::print_line(json!(detail))?;
             }
         }
         bar.tick();
-        match message["status"].as_str() {
-            Some("accepted" | "sending") => {}
-            Some(_) | None => break message,
+        if !matches!(status, MessageStatus::Accepted | MessageStatus::Sending) {
+            break detail.message;
         }
         tokio::select! {
             _ = tokio::signal::ctrl_c() => {
@@ -310,14 +317,12 @@ async fn follow(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<()
     };
     bar.finish_and_clear();
     if !remote.json {
-        output::print_fields(&message, &["id", "status", "reason", "attempts", "sent_id"])?;
+        let names = ["id", "status", "reason", "attempts", "sent_id"];
+        output::print_fields(&json!(message), &names)?;
     }
-    match message["status"].as_str() {
-        Some("failed" | "cancelled") => {
-            let error =
-                anyhow!("the message was not sent: {}", output::format_value(&message["status"]));
-            Err(CliError::from(error).hint(&format!("See `surehook events show {id}`")))
-        }
-        Some(_) | None => Ok(()),
+    if matches!(message.status, MessageStatus::Failed | MessageStatus::Cancelled) {
+        let error = anyhow!("the message was not sent: {}", message.status.as_str());
+        return Err(CliError::from(error).hint(&format!("See `surehook events show {id}`")));
     }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use serde_json::json;
+use surehook_api::calls;
 
 use super::list::print_list;
 use crate::{cli::GatewayArgs, client::ApiClient, error::CliError};
@@ -25,7 +26,7 @@ const COLUMNS: [(&str, &str); 5] = [
 
 pub(super) async fn run(command: SourcesCommand) -> Result<(), CliError> {
     let SourcesCommand::List { remote } = command;
-    let mut sources = ApiClient::new(&remote)?.get("/sources").await?;
+    let mut sources = ApiClient::new(&remote)?.call_json(calls::list_sources()).await?;
     if !remote.json {
         for row in sources["data"].as_array_mut().into_iter().flatten() {
             let is_verified = row["verified"] == true;

@@ -30,8 +30,8 @@ mod tests {
     fn unknown_phases_are_omitted() {
         let fresh = json!({ "dns_ms": 3, "connect_ms": 0, "tls_ms": null, "first_byte_ms": 41 });
         assert_eq!(format_phases(&fresh), "dns 3, connect 0, first byte 41");
-        let kept = json!({ "first_byte_ms": 5, "reused_connection": true });
-        assert_eq!(format_phases(&kept), "reused, first byte 5");
+        let reused = json!({ "first_byte_ms": 5, "reused_connection": true });
+        assert_eq!(format_phases(&reused), "reused, first byte 5");
         assert_eq!(format_phases(&Value::Null), "");
     }
 }

@@ -1,7 +1,11 @@
 //! `surehook token`: manages API tokens.
 
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
+use surehook_api::{
+    ApiTransport as _, calls,
+    tokens::{CreateTokenRequest, LoginLink, TokenResponse},
+};
 use surehook_core::access::Role;
 use surehook_types::time::HumanDuration;
 
@@ -60,15 +64,10 @@ const COLUMNS: [(&str, &str); 6] = [
 pub(super) async fn run(command: TokenCommand) -> Result<(), CliError> {
     match command {
         TokenCommand::Create { role, name, expires, remote } => {
-            let request = json!({
-                "role": role,
-                "name": name,
-                "expires_in": expires.map(|span| span.to_string()),
-            });
-            create(&remote, &request).await
+            create(&remote, &CreateTokenRequest { role, name, expires_in: expires }).await
         }
         TokenCommand::List { remote } => {
-            let tokens = ApiClient::new(&remote)?.get("/tokens").await?;
+            let tokens = ApiClient::new(&remote)?.call_json(calls::list_tokens()).await?;
             print_list(&remote, &tokens, &COLUMNS, "No tokens.")
         }
         TokenCommand::Link { remote } => link(&remote).await,
@@ -77,39 +76,35 @@ pub(super) async fn run(command: TokenCommand) -> Result<(), CliError> {
 }
 
 /// Only the token goes to standard output, for scripts.
-async fn create(remote: &GatewayArgs, request: &Value) -> Result<(), CliError> {
-    let created = ApiClient::new(remote)?.post_json("/tokens", request).await?;
+async fn create(remote: &GatewayArgs, request: &CreateTokenRequest) -> Result<(), CliError> {
+    let created = ApiClient::new(remote)?.call(calls::create_token(request)).await?;
     if remote.json {
-        return output::print_line(&created);
+        return output::print_line(json!(created));
     }
-    let (id, role) = (output::format_value(&created["id"]), output::format_value(&created["role"]));
-    let expiry = match created["expires_at"].as_str() {
+    let TokenResponse { id, role, expires_at, .. } = &created.details;
+    let expiry = match expires_at {
         Some(at) => format!("expires {at}"),
         None => "never expires".to_owned(),
     };
     output::note(&format!("{id}: {role}, {expiry}. The token is shown only once:"));
-    output::print_line(output::format_value(&created["token"]))
+    output::print_line(&created.token)
 }
 
 /// Only the link goes to standard output, for scripts.
 async fn link(remote: &GatewayArgs) -> Result<(), CliError> {
     let client = ApiClient::new(remote)?;
-    let created = client.post("/tokens/link").await?;
-    let url = format!("{}{}", client.base_url(), output::format_value(&created["path"]));
-    if remote.json {
-        return output::print_line(json!({ "url": url, "expires_at": created["expires_at"] }));
+    let LoginLink { path, expires_at } = client.call(calls::create_login_link()).await?;
+    let url = format!("{}{path}", client.base_url());
+    if !remote.json {
+        output::note(&format!("One-time login link, valid until {expires_at}:"));
     }
-    output::note(&format!(
-        "One-time login link, valid until {}:",
-        output::format_value(&created["expires_at"])
-    ));
-    output::print_line(url)
+    output::print_result(remote.json, &json!({ "url": url, "expires_at": expires_at }), &url)
 }
 
 async fn revoke(remote: &GatewayArgs, ids: &[String]) -> Result<(), CliError> {
     let client = ApiClient::new(remote)?;
     for_each_id(ids, "some tokens were not revoked", async |id| {
-        client.delete(&format!("/tokens/{id}")).await?;
+        client.call(calls::revoke_token(id)).await?;
         let result = json!({ "id": id, "revoked": true });
         output::print_result(remote.json, &result, &format!("{id} revoked"))
     })

@@ -1,9 +1,11 @@
 //! Checks a running gateway: readiness, token and message limits.
 
+use std::num::NonZeroU64;
+
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use serde_json::Value;
+use surehook_api::{ApiTransport as _, CallError, calls, stats::Stats};
 
 use super::Findings;
 use crate::{client::ApiClient, settings::environment};
@@ -21,20 +23,19 @@ pub(super) async fn check(server: &str, token: Option<&str>, findings: &mut Find
             let advice = "Check that `surehook serve` is running there and that the URL is right.";
             return findings.fail("server", failure.to_string(), advice);
         }
-        Ok((status, _)) if status.is_success() => {
+        Ok(response) if response.status().is_success() => {
             findings.ok("server", format!("{} is ready", client.base_url()));
         }
-        Ok((status, body)) => {
-            let problem: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            let detail = problem["detail"].as_str().unwrap_or("no details");
-            let message = format!("{} is not ready ({status}): {detail}", client.base_url());
+        Ok(response) => {
+            let problem = CallError::from_response(response.status(), response.body());
+            let message = format!("{} is not ready: {problem}", client.base_url());
             findings.fail("server", message, "See its log.");
         }
     }
     if token.is_none() {
         return;
     }
-    match client.get("/stats").await {
+    match client.call(calls::get_stats()).await {
         Ok(stats) => {
             findings.ok("token", "accepted by the gateway");
             check_daily_limits(&stats, findings);
@@ -47,13 +48,14 @@ pub(super) async fn check(server: &str, token: Option<&str>, findings: &mut Find
 }
 
 /// Warns about destinations beyond their daily warning threshold.
-fn check_daily_limits(stats: &Value, findings: &mut Findings) {
-    let destinations = stats["destinations"].as_array().into_iter().flatten();
-    for destination in destinations.filter(|destination| destination["over"] == true) {
-        let name = destination["name"].as_str().unwrap_or_default();
-        let (sent, warn_at) = (&destination["sent_today"], &destination["warn_at"]);
-        let message =
-            format!("`{name}` sent {sent} messages today; the warning threshold is {warn_at}");
+fn check_daily_limits(stats: &Stats, findings: &mut Findings) {
+    for destination in stats.destinations.iter().filter(|destination| destination.over) {
+        let message = format!(
+            "`{}` sent {} messages today; the warning threshold is {}",
+            destination.name,
+            destination.sent_today.unwrap_or_default(),
+            destination.warn_at.map_or(0, NonZeroU64::get),
+        );
         let advice =
             "Send less, or WhatsApp may ban the number; see docs/reference/destinations.md.";
         findings.warn("sending", message, advice);

@@ -33,8 +33,8 @@ impl EvolutionClient {
         }
         let request = request.body(Full::new(Bytes::from(body))).context("invalid request")?;
         let response = self.0.exchange(request).await;
-        let (status, bytes) = response.map_err(|failure| failure.hint(UNREACHABLE_HINT))?;
-        read(status.as_u16(), &bytes).map_err(|error| explain(error, key_hint))
+        let response = response.map_err(|failure| failure.hint(UNREACHABLE_HINT))?;
+        read(response.status().as_u16(), response.body()).map_err(|error| explain(error, key_hint))
     }
 }
 

@@ -23,20 +23,26 @@ pub(super) struct InstanceTarget {
 
 impl InstanceTarget {
     pub(super) fn new(args: &InstanceArgs) -> Result<Self, CliError> {
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let key = |text: &Option<String>, flag: &str| {
-            given(text).map(|text| parse_secret(&text, flag)).transpose()
+            non_empty(text).map(|text| parse_secret(&text, flag)).transpose()
         };
         let admin_key = key(&args.admin_key, "--admin-key")?;
         if let Some(name) = &args.destination {
             return Ok(Self { admin_key, ..Self::from_destination(name, args)? });
         }
-        let url = given(&args.url).ok_or_else(|| {
+        let url = non_empty(&args.url).ok_or_else(|| {
             CliError::refused(anyhow!("no server URL"))
                 .hint("Pass it with --url or EVOLUTION_URL, or use --destination.")
         })?;
         let token = key(&args.token, "--token")?;
-        Ok(Self { product: args.service, url, instance: given(&args.instance), token, admin_key })
+        Ok(Self {
+            product: args.service,
+            url,
+            instance: non_empty(&args.instance),
+            token,
+            admin_key,
+        })
     }
 
     /// The instance of a destination in the settings file.

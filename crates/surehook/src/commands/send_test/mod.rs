@@ -14,6 +14,7 @@ use clap::Args;
 use http::StatusCode;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
+use surehook_api::calls;
 use surehook_engine::system::SystemClock;
 use surehook_retry::rate::Rate;
 use surehook_types::time::Clock as _;
@@ -97,46 +98,38 @@ fn list_kinds(args: &SendTestArgs, preset: &Provider) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The source with that name, or the only source of that provider.
+/// The source with that name, or the only source of that provider. Its JSON: a source with masked secrets
+/// is no valid spec.
 async fn find_source(client: &ApiClient, args: &SendTestArgs) -> Result<Value, CliError> {
+    let searched = args.source_or_preset.as_str();
     if let Some(to) = &args.to {
-        let source = client.get(&format!("/sources/{to}")).await?;
+        let source = client.call_json(calls::get_source(to)).await?;
         let provider = source["provider"].as_str().unwrap_or_default();
-        if provider == args.source_or_preset || args.source_or_preset == *to {
+        if provider == searched || searched == to {
             return Ok(source);
         }
-        let error =
-            anyhow!("source `{to}` has the provider {provider}, not {}", args.source_or_preset);
+        let error = anyhow!("source `{to}` has the provider {provider}, not {searched}");
         return Err(CliError::refused(error));
     }
-    let sources = client.get("/sources").await?;
-    let all = sources["data"].as_array().cloned().unwrap_or_default();
-    if let Some(named) = all.iter().find(|source| source["name"] == args.source_or_preset.as_str())
-    {
+    let mut list = client.call_json(calls::list_sources()).await?;
+    let sources = list["data"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    if let Some(named) = sources.iter().find(|source| source["name"] == searched) {
         return Ok(named.clone());
     }
-    let is_preset = provider::find(&args.source_or_preset).is_some();
-    let of_preset: Vec<&Value> =
-        all.iter().filter(|source| source["provider"] == args.source_or_preset.as_str()).collect();
-    match of_preset[..] {
+    let of_preset: Vec<Value> =
+        sources.into_iter().filter(|source| source["provider"] == searched).collect();
+    match &of_preset[..] {
         [only] => Ok(only.clone()),
-        [] if is_preset => Err(CliError::not_found(anyhow!(
-            "no source has the provider {}",
-            args.source_or_preset
-        ))
-        .hint("Create one, or use another source.")),
-        [] => Err(CliError::not_found(anyhow!(
-            "No such source or provider: {}",
-            args.source_or_preset
-        ))),
-        _ => {
+        [] if provider::find(searched).is_some() => {
+            Err(CliError::not_found(anyhow!("no source has the provider {searched}"))
+                .hint("Create one, or use another source."))
+        }
+        [] => Err(CliError::not_found(anyhow!("No such source or provider: {searched}"))),
+        several => {
             let names: Vec<String> =
-                of_preset.iter().map(|one| output::format_value(&one["name"])).collect();
-            let error = anyhow!(
-                "several sources have the provider {}: {}",
-                args.source_or_preset,
-                names.join(", ")
-            );
+                several.iter().map(|source| output::format_value(&source["name"])).collect();
+            let names = names.join(", ");
+            let error = anyhow!("several sources have the provider {searched}: {names}");
             Err(CliError::refused(error).hint("Choose one with --to."))
         }
     }
@@ -192,7 +185,8 @@ impl TestSender<'_> {
                 for _ in 0..times {
                     limiter.wait().await;
                     let request = self.signer.request(&values, sample, self.body.as_ref())?;
-                    let (status, body) = client.exchange(request).await?;
+                    let (head, body) = client.exchange(request).await?.into_parts();
+                    let status = head.status;
                     let response = serde_json::from_slice(&body).unwrap_or(Value::Null);
                     bar.suspend(|| self.print_response(sample, status, &response))?;
                     bar.inc(1);

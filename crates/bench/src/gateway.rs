@@ -1,6 +1,5 @@
 //! The measured gateway: its configuration, process and data folder.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,14 +20,14 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(300);
 /// Concurrent deliveries to one destination.
 const DESTINATION_CONCURRENCY: usize = 64;
 
-/// Sources, destinations and routes of the gateway.
-#[derive(Debug, Default)]
-pub(crate) struct GatewayConfig {
-    /// Name and further settings of each source.
-    sources: Vec<(String, String)>,
-    /// Name and further settings of each destination.
-    destinations: Vec<(String, String)>,
-    routes: Vec<(String, String)>,
+/// The settings file of the gateway.
+#[derive(Debug)]
+pub(crate) struct GatewayConfig(String);
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self("allow_networks = [\"127.0.0.0/8\"]\n".to_owned())
+    }
 }
 
 impl GatewayConfig {
@@ -36,40 +35,27 @@ impl GatewayConfig {
         self.source_with(name, "provider = \"generic\"\nverify = \"none\"")
     }
 
-    pub(crate) fn source_with(mut self, name: &str, settings: &str) -> Self {
-        self.sources.push((name.to_owned(), settings.to_owned()));
-        self
+    pub(crate) fn source_with(self, name: &str, settings: &str) -> Self {
+        self.with(&format!("[[sources]]\nname = \"{name}\"\n{settings}"))
     }
 
     /// A source and a destination, connected by a route.
     pub(crate) fn connected(self, source: &str, destination: &str, addr: SocketAddr) -> Self {
         let settings = format!("url = \"http://{addr}/\"\nconcurrency = {DESTINATION_CONCURRENCY}");
-        self.destination_with(destination, &settings).route(source, destination).source(source)
+        self.source(source).destination_with(destination, &settings).route(source, destination)
     }
 
-    pub(crate) fn destination_with(mut self, name: &str, settings: &str) -> Self {
-        self.destinations.push((name.to_owned(), settings.to_owned()));
+    pub(crate) fn destination_with(self, name: &str, settings: &str) -> Self {
+        self.with(&format!("[[destinations]]\nname = \"{name}\"\n{settings}"))
+    }
+
+    pub(crate) fn route(self, source: &str, destination: &str) -> Self {
+        self.with(&format!("[[routes]]\nfrom = \"{source}\"\nto = \"{destination}\""))
+    }
+
+    fn with(mut self, toml: &str) -> Self {
+        self.0.push_str(&format!("\n{toml}\n"));
         self
-    }
-
-    pub(crate) fn route(mut self, source: &str, destination: &str) -> Self {
-        self.routes.push((source.to_owned(), destination.to_owned()));
-        self
-    }
-
-    fn to_toml(&self) -> String {
-        let mut toml = String::from("allow_networks = [\"127.0.0.0/8\"]\n");
-        // Writing to a string cannot fail.
-        for (name, settings) in &self.sources {
-            let _ = writeln!(toml, "\n[[sources]]\nname = \"{name}\"\n{settings}");
-        }
-        for (name, settings) in &self.destinations {
-            let _ = writeln!(toml, "\n[[destinations]]\nname = \"{name}\"\n{settings}");
-        }
-        for (from, to) in &self.routes {
-            let _ = writeln!(toml, "\n[[routes]]\nfrom = \"{from}\"\nto = \"{to}\"");
-        }
-        toml
     }
 }
 
@@ -86,7 +72,7 @@ impl Gateway {
     pub(crate) async fn start(exe: &Path, folder: PathBuf, config: &GatewayConfig) -> Result<Self> {
         fs::create_dir(&folder)?;
         fs::create_dir(folder.join("data"))?;
-        fs::write(folder.join("surehook.toml"), config.to_toml())?;
+        fs::write(folder.join("surehook.toml"), &config.0)?;
         let token = format!("{:016x}{:016x}", random_u64(), random_u64());
         let launch = GatewayLaunch { exe: exe.to_owned(), folder, addr: free_addr()?, token };
         let mut child = launch.start()?;
@@ -187,10 +173,8 @@ mod tests {
     #[test]
     fn configuration_matches_the_documented_format() {
         let sink = SocketAddr::from(([127, 0, 0, 1], 9000));
-        let toml = GatewayConfig::default()
-            .source("in-only")
-            .connected("delivered", "sink", sink)
-            .to_toml();
+        let config =
+            GatewayConfig::default().source("in-only").connected("delivered", "sink", sink);
         let expected = r#"allow_networks = ["127.0.0.0/8"]
 
 [[sources]]
@@ -212,7 +196,7 @@ concurrency = 64
 from = "delivered"
 to = "sink"
 "#;
-        assert_eq!(toml, expected);
+        assert_eq!(config.0, expected);
     }
 
     #[test]

@@ -147,9 +147,9 @@ async fn events_are_listed_in_pages_newest_first() {
 
     assert_eq!([ids(&first), ids(&second), ids(&last)].concat(), sent);
     assert_eq!(last["next_cursor"], Value::Null);
-    let found = gateway.get("/events?source=demo&key=k3").await.expect(200).json();
-    assert_eq!(ids(&found), [sent[1].clone()]);
-    let row = &found["data"][0];
+    let events = gateway.get("/events?source=demo&key=k3").await.expect(200).json();
+    assert_eq!(ids(&events), [sent[1].clone()]);
+    let row = &events["data"][0];
     assert_eq!((&row["source"], &row["key"]), (&json!("demo"), &json!("k3")));
     assert_eq!((&row["no_key"], &row["duplicate_count"]), (&json!(false), &json!(0)));
     assert_eq!(row["body_bytes"], 11);

@@ -78,20 +78,21 @@ struct ExpectedOutcome {
 /// Waits for the first attempt and checks its result.
 async fn assert_outcome(gateway: &Gateway, name: &str, delivery: &str, expected: &ExpectedOutcome) {
     let path = format!("/deliveries/{delivery}");
-    let found = eventually(WAIT_LIMIT, || async {
-        let found = gateway.get(&path).await.expect(200).json();
-        (found["attempts"].as_u64() > Some(0) && found["status"] != "in_flight").then_some(found)
+    let attempted = eventually(WAIT_LIMIT, || async {
+        let attempted = gateway.get(&path).await.expect(200).json();
+        (attempted["attempts"].as_u64() > Some(0) && attempted["status"] != "in_flight")
+            .then_some(attempted)
     })
     .await;
-    let context = format!("{name} {expected:?} {found}");
-    let attempt = &found["attempt_list"][0];
+    let context = format!("{name} {expected:?} {attempted}");
+    let attempt = &attempted["attempt_list"][0];
     assert_eq!(attempt["class"], expected.class.as_str(), "{context}");
     let state = &gateway.get(&format!("/destinations/{name}")).await.expect(200).json()["state"];
     let is_config = expected.class == FailureClass::Config;
     match expected.dead {
         Some(reason) => {
-            assert_eq!(found["status"], "dead", "{context}");
-            assert_eq!(found["reason"], reason.as_str(), "{context}");
+            assert_eq!(attempted["status"], "dead", "{context}");
+            assert_eq!(attempted["reason"], reason.as_str(), "{context}");
         }
         // A config failure keeps the delivery: it is held once the pause of the destination is saved.
         None if is_config && expected.stops_destination => {
@@ -100,8 +101,8 @@ async fn assert_outcome(gateway: &Gateway, name: &str, delivery: &str, expected:
         None => {
             let ended = millis(&attempt["started_at"]) + attempt["took_ms"].as_i64().unwrap();
             let wait = i64::try_from(expected.wait.as_millis()).unwrap();
-            let attempts = found["attempts"].as_u64().unwrap();
-            let is_later = attempts > 1 || millis(&found["due_at"]) - ended >= wait;
+            let attempts = attempted["attempts"].as_u64().unwrap();
+            let is_later = attempts > 1 || millis(&attempted["due_at"]) - ended >= wait;
             assert!(is_later, "{context}");
             assert!(wait < 1000 || attempts == 1, "{context}");
         }

@@ -95,11 +95,11 @@ async fn all_succeed(gateway: &Gateway) {
 }
 
 fn by_recipient(messages: &[RecordedMessage]) -> BTreeMap<&str, Vec<&RecordedMessage>> {
-    let mut found: BTreeMap<&str, Vec<&RecordedMessage>> = BTreeMap::new();
+    let mut messages_by_recipient: BTreeMap<&str, Vec<&RecordedMessage>> = BTreeMap::new();
     for message in messages {
-        found.entry(&message.to).or_default().push(message);
+        messages_by_recipient.entry(&message.to).or_default().push(message);
     }
-    found
+    messages_by_recipient
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,9 +153,9 @@ async fn heavy_cloud_api_messages_are_not_resent_before_status_or_deadline() {
     all_succeed(&gateway).await;
 
     let messages = meta.messages();
-    let found = by_recipient(&messages);
-    assert_eq!(found.len(), MESSAGES);
-    for (to, all) in &found {
+    let messages_by_recipient = by_recipient(&messages);
+    assert_eq!(messages_by_recipient.len(), MESSAGES);
+    for (to, all) in &messages_by_recipient {
         for pair in all.windows(2) {
             let apart = pair[1].at - pair[0].at;
             assert!(apart >= STATUS_DEADLINE, "{to} was resent after {apart:?}");
@@ -163,9 +163,10 @@ async fn heavy_cloud_api_messages_are_not_resent_before_status_or_deadline() {
         }
     }
     for message in confirmed {
-        let later = found[&*message.to].iter().filter(|one| one.at > confirmed_at).count();
+        let later =
+            messages_by_recipient[&*message.to].iter().filter(|one| one.at > confirmed_at).count();
         assert_eq!(later, 0, "{} was resent after its status update", message.to);
     }
-    let resent = messages.len() - found.len();
+    let resent = messages.len() - messages_by_recipient.len();
     assert!(resent > 0, "messages without a status update are resent after their deadline");
 }

@@ -66,8 +66,8 @@ async fn initial_token_is_printed_once_and_survives_restart() {
     let files = std::fs::read_dir(gateway.folder().join("data")).unwrap();
     for file in files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
         let bytes = std::fs::read(&file).unwrap();
-        let found = bytes.windows(token.len()).any(|window| window == token.as_bytes());
-        assert!(!found, "the token itself is in {}", file.display());
+        let contains_token = bytes.windows(token.len()).any(|window| window == token.as_bytes());
+        assert!(!contains_token, "the token itself is in {}", file.display());
     }
 }
 

@@ -87,11 +87,11 @@ async fn three_error_types_form_three_groups_and_one_is_replayed_alone() {
     assert_eq!(facts[..4], config);
     let id = unknown["id"].as_str().unwrap();
     for list in ["/dead-letters", "/deliveries"] {
-        let found = gateway.list(&format!("{list}?group={id}")).await;
-        assert_eq!(found.len(), EACH);
-        assert_eq!(found[0]["id"], unknown["newest_delivery"]);
-        assert_eq!(found[0]["event"], unknown["newest_event"]);
-        assert!(found.iter().all(|delivery| delivery["group"] == id), "{found:?}");
+        let deliveries = gateway.list(&format!("{list}?group={id}")).await;
+        assert_eq!(deliveries.len(), EACH);
+        assert_eq!(deliveries[0]["id"], unknown["newest_delivery"]);
+        assert_eq!(deliveries[0]["event"], unknown["newest_event"]);
+        assert!(deliveries.iter().all(|delivery| delivery["group"] == id), "{deliveries:?}");
     }
     let first = gateway.get("/dead-letters/groups?limit=2").await.expect(200).json();
     let cursor = first["next_cursor"].as_str().unwrap();

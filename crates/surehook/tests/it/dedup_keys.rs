@@ -32,21 +32,21 @@ async fn default_key_locations_are_tried_in_order() {
     });
     let headers = [("idempotency-key", "1"), ("webhook-id", "2"), ("x-event-id", "3")];
     let mut body = body;
-    let mut found = Vec::new();
+    let mut keys = Vec::new();
     for first in 0..headers.len() {
         let response = send(&gateway, &headers[first..], &body.to_string()).await;
-        found.push(key(&response).as_str().unwrap().to_owned());
+        keys.push(key(&response).as_str().unwrap().to_owned());
     }
     for pointer in ["/id", "/event_id", "/idempotency_key", "/messageId"] {
-        found.push(key(&send(&gateway, &[], &body.to_string()).await).as_str().unwrap().to_owned());
+        keys.push(key(&send(&gateway, &[], &body.to_string()).await).as_str().unwrap().to_owned());
         body.as_object_mut().unwrap().remove(&pointer[1..]).unwrap();
     }
     for name in ["idempotency_key", "messageId"] {
-        found.push(key(&send(&gateway, &[], &body.to_string()).await).as_str().unwrap().to_owned());
+        keys.push(key(&send(&gateway, &[], &body.to_string()).await).as_str().unwrap().to_owned());
         body["data"].as_object_mut().unwrap().remove(name).unwrap();
     }
 
-    assert_eq!(found, ["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    assert_eq!(keys, ["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
     assert_eq!(*key(&send(&gateway, &[], &body.to_string()).await), Value::Null);
 }
 

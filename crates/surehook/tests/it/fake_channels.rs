@@ -118,8 +118,8 @@ async fn cloud_api_errors_in_a_201_of_evolution_api_are_classified() {
         let to = phone(number);
         evolution.set_for_recipient(&to, ChannelBehavior::code_in_201(code.code));
         let response = client.text(&to).await;
-        let found = (response.class, response.dead_reason, response.backoff, response.scope);
-        assert_eq!(found, (Some(code.class), code.dead, code.wait, code.scope), "{code:?}");
+        let outcome = (response.class, response.dead_reason, response.backoff, response.scope);
+        assert_eq!(outcome, (Some(code.class), code.dead, code.wait, code.scope), "{code:?}");
         assert_eq!(response.sent_id, None);
     }
 }

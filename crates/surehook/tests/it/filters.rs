@@ -129,13 +129,13 @@ async fn key_filter_finds_events_of_all_sources_with_duplicate_count() {
     let second = gateway.post_accepted("second", r#"{"id":"same"}"#).await;
     gateway.send_webhook("second", &[], r#"{"id":"same"}"#).await.expect(200);
 
-    let found = eventually(WAIT_LIMIT, || async {
-        let found = gateway.get("/events?key=same").await.expect(200).json();
-        (found["data"][0]["duplicate_count"] == 1).then_some(found)
+    let events = eventually(WAIT_LIMIT, || async {
+        let events = gateway.get("/events?key=same").await.expect(200).json();
+        (events["data"][0]["duplicate_count"] == 1).then_some(events)
     })
     .await;
 
-    assert_eq!(ids(&found), [second, first.clone()]);
+    assert_eq!(ids(&events), [second, first.clone()]);
     let one = gateway.get("/events?key=same&source=in").await.expect(200).json();
     assert_eq!(ids(&one), [first]);
 }
@@ -196,8 +196,8 @@ async fn request_list_contains_accepted_duplicate_and_refused_requests() {
         ("since=2001-01-01T00:00:00Z", 5),
         ("until=2001-01-01T00:00:00Z", 0),
     ] {
-        let found = gateway.get(&format!("/requests?{query}")).await.expect(200).json();
-        assert_eq!(rows(&found).len(), count, "case: {query}");
+        let requests = gateway.get(&format!("/requests?{query}")).await.expect(200).json();
+        assert_eq!(rows(&requests).len(), count, "case: {query}");
     }
     for (query, named) in [
         ("outcome=lost", "outcome"),

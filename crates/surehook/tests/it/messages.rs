@@ -57,8 +57,8 @@ async fn webhook_message_is_sent_byte_for_byte_and_tracked() {
     // A message is an event of the source `outbox`.
     let event = gateway.event(&id).await;
     assert_eq!((&event["source"], &event["kind"]), (&json!("outbox"), &json!("order.paid")));
-    let found = gateway.get("/events?kind=order.paid").await.expect(200).json();
-    assert_eq!(found["data"][0]["id"], id.as_str());
+    let events = gateway.get("/events?kind=order.paid").await.expect(200).json();
+    assert_eq!(events["data"][0]["id"], id.as_str());
 }
 
 #[tokio::test]
@@ -243,10 +243,10 @@ async fn messages_are_filtered_by_destination_and_status() {
     ];
     for (query, expected) in cases {
         let list = gateway.get(&format!("/messages{query}")).await.expect(200).json();
-        let found: Vec<_> =
+        let listed_ids: Vec<_> =
             list["data"].as_array().unwrap().iter().map(|row| text(row, "id")).collect();
         let expected: Vec<_> = expected.iter().map(|index| ids[*index].clone()).collect();
-        assert_eq!(found, expected, "case: {query}");
+        assert_eq!(listed_ids, expected, "case: {query}");
     }
     gateway.get("/messages?status=lost").await.expect(422);
     gateway.get("/messages?destination=absent").await.expect(422);
@@ -264,8 +264,8 @@ async fn message_is_found_by_its_created_at_time() {
 
     for (filter, expected) in [("since", 1), ("until", 0)] {
         let path = format!("/messages?{filter}={shown}");
-        let found = gateway.get(&path).await.expect(200).json();
-        assert_eq!(found["data"].as_array().unwrap().len(), expected, "{path}: {found}");
+        let page = gateway.get(&path).await.expect(200).json();
+        assert_eq!(page["data"].as_array().unwrap().len(), expected, "{path}: {page}");
     }
 }
 

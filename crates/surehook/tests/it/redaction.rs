@@ -146,8 +146,8 @@ async fn readable_paths(gateway: &Gateway) -> Vec<String> {
             continue;
         };
         if !lists.contains_key(list) {
-            let found = ids(&gateway.get(list).await.json());
-            lists.insert(list.to_owned(), found);
+            let known_ids = ids(&gateway.get(list).await.json());
+            lists.insert(list.to_owned(), known_ids);
         }
         let (_, rest) = rest.split_once('}').unwrap();
         paths.extend(lists[list].iter().map(|id| format!("{list}/{id}{rest}")));
@@ -238,8 +238,8 @@ async fn search_finds_masked_values_for_operators_only() {
     ] {
         let exact = get("operator", query).await;
         let masked = get("viewer", query).await;
-        let found = |list: &Value| list["data"].as_array().unwrap().len();
-        assert_eq!((found(&exact), found(&masked)), (1, usize::from(!is_secret)), "case: {query}");
+        let count = |list: &Value| list["data"].as_array().unwrap().len();
+        assert_eq!((count(&exact), count(&masked)), (1, usize::from(!is_secret)), "case: {query}");
         if is_secret {
             let nothing = get("viewer", "search=certainly-not-there&limit=1").await;
             assert_eq!(masked, nothing, "the response must not reveal a match: {query}");

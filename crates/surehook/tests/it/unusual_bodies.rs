@@ -195,8 +195,8 @@ async fn compressed_bodies_keep_their_key_kind_and_ordering() {
             let headers = [("content-encoding", coding)];
             let response = gateway.send_webhook(source, &headers, body).await.expect(200).json();
             let events = response["events"].as_array().unwrap();
-            let found: Vec<_> = events.iter().map(|event| event["key"].clone()).collect();
-            assert_eq!(found, keys, "{source} {coding}");
+            let event_keys: Vec<_> = events.iter().map(|event| event["key"].clone()).collect();
+            assert_eq!(event_keys, keys, "{source} {coding}");
             // The second request is a duplicate, whatever its encoding.
             let status = if coding == "gzip" { "accepted" } else { "duplicate" };
             assert_eq!(response["status"], status, "{source} {coding}");

@@ -97,8 +97,8 @@ impl RawConnection {
     /// Reads up to and including `end`.
     pub(crate) async fn read_until(&mut self, end: &str) -> String {
         loop {
-            let found = self.buffered.windows(end.len()).position(|part| part == end.as_bytes());
-            if let Some(at) = found {
+            let position = self.buffered.windows(end.len()).position(|part| part == end.as_bytes());
+            if let Some(at) = position {
                 let taken = self.buffered.drain(..at + end.len()).collect();
                 return String::from_utf8(taken).unwrap();
             }

@@ -74,8 +74,8 @@ impl VendorLibraries {
 
     /// Name and version of a vendor's library, for failure messages.
     pub(crate) fn name(&self, vendor: &str) -> String {
-        let found = self.find(vendor).unwrap();
-        let text = |field: &str| found[field].as_str().unwrap();
+        let library = self.find(vendor).unwrap();
+        let text = |field: &str| library[field].as_str().unwrap();
         format!("{} {} ({})", text("library"), text("version"), self.language)
     }
 

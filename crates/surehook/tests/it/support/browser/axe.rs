@@ -39,10 +39,10 @@ pub(crate) async fn axe(browser: &Browser) -> Vec<AxeViolation> {
         let source = std::fs::read_to_string(vendor_file("node/node_modules/axe-core/axe.min.js"));
         browser.run(&source.unwrap(), &[]).await;
     }
-    let found = browser.run_async(RUN, &[json!(TAGS)]).await;
-    let found = found.as_array().unwrap_or_else(|| panic!("axe: {found}"));
+    let results = browser.run_async(RUN, &[json!(TAGS)]).await;
+    let results = results.as_array().unwrap_or_else(|| panic!("axe: {results}"));
     let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
-    let violations = found.iter().map(|violation| AxeViolation {
+    let violations = results.iter().map(|violation| AxeViolation {
         rule: text(&violation["id"]),
         impact: text(&violation["impact"]),
         help: text(&violation["help"]),
@@ -58,6 +58,6 @@ pub(crate) async fn axe(browser: &Browser) -> Vec<AxeViolation> {
 
 /// Fails if the page has serious or critical violations.
 pub(crate) async fn assert_accessible(browser: &Browser) {
-    let found: Vec<String> = axe(browser).await.iter().map(AxeViolation::to_string).collect();
-    assert!(found.is_empty(), "{}:\n{}", browser.url().await, found.join("\n"));
+    let violations: Vec<String> = axe(browser).await.iter().map(AxeViolation::to_string).collect();
+    assert!(violations.is_empty(), "{}:\n{}", browser.url().await, violations.join("\n"));
 }

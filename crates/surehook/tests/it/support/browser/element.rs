@@ -25,8 +25,8 @@ impl Element<'_> {
 
     /// The attribute or property of this name.
     pub(crate) async fn attribute(&self, name: &str) -> Option<String> {
-        let found = self.call("GET", &format!("/attribute/{name}"), &Value::Null).await.unwrap();
-        found.as_str().map(str::to_owned)
+        let value = self.call("GET", &format!("/attribute/{name}"), &Value::Null).await.unwrap();
+        value.as_str().map(str::to_owned)
     }
 
     async fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, WebDriverError> {
@@ -45,7 +45,7 @@ impl Browser {
     pub(crate) async fn find_all(&self, css: &str) -> Vec<Element<'_>> {
         let body = json!({ "using": "css selector", "value": css });
         match self.session.call("POST", "/elements", &body).await {
-            Ok(found) => found
+            Ok(element) => element
                 .as_array()
                 .unwrap()
                 .iter()

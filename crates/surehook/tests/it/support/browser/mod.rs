@@ -161,8 +161,8 @@ impl Browser {
         eventually(WAIT_LIMIT, move || {
             let body = body.clone();
             async move {
-                let found = self.session.call("POST", "/execute/sync", &body).await;
-                (found == Ok(Value::Bool(true))).then_some(())
+                let result = self.session.call("POST", "/execute/sync", &body).await;
+                (result == Ok(Value::Bool(true))).then_some(())
             }
         })
     }

@@ -47,7 +47,7 @@ pub struct ListedEvent {
 }
 
 /// One page of events, and how far the search went.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct EventList {
     #[serde(flatten)]
     pub page: ListResponse<ListedEvent>,
@@ -55,7 +55,7 @@ pub struct EventList {
 }
 
 /// Progress of a search. A search that finds little returns a short page after a while.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SearchProgress {
     /// Number of events examined.
     pub events: usize,

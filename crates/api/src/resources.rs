@@ -3,10 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
-use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
+use surehook_core::{destination::kind::DestinationKind, route::RouteSpec};
 use surehook_retry::rate::Rate;
 use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
+    name::Name,
     time::Timestamp,
 };
 
@@ -25,10 +26,32 @@ pub struct StoredSpecResponse<I, S, T> {
     pub state: T,
 }
 
-pub type SourceResponse = StoredSpecResponse<SourceId, SourceSpec, SourceStatus>;
+pub type SourceResponse = StoredSpecResponse<SourceId, SourceSummary, SourceStatus>;
 pub type DestinationResponse =
-    StoredSpecResponse<DestinationId, DestinationSpec, DestinationStatus>;
+    StoredSpecResponse<DestinationId, DestinationSummary, DestinationStatus>;
 pub type RouteResponse = StoredSpecResponse<RouteId, RouteSpec, NoRuntimeState>;
+
+/// The settings of a source that clients use. They cannot read a `SourceSpec`: the mask of a secret is not a
+/// secret.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SourceSummary {
+    pub name: Name,
+    pub provider: String,
+    pub verify: Option<Value>,
+    pub enabled: bool,
+}
+
+/// The settings of a destination that clients use.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DestinationSummary {
+    pub name: Name,
+    #[serde(default)]
+    pub kind: DestinationKind,
+    /// Empty if the kind needs none.
+    #[serde(default)]
+    pub url: String,
+    pub rate: Option<Rate>,
+}
 
 /// Properties derived from a source's settings.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -7,12 +7,13 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+use surehook_api::percent_encode;
 use surehook_core::access::Role;
 use surehook_types::time::Timestamp;
 
 use crate::{
     Dashboard,
-    client::{ApiError, percent_encode},
+    client::ApiError,
     cookies,
     gateway::{DashboardGateway, DashboardSession},
     lang::Lang,

@@ -3,13 +3,10 @@
 //! A filter is a list of terms: `status:dead source:shop since:1h`. Values with spaces are quoted. A
 //! term without a name is a text search. The whole filter is in the query of the page, as `q`.
 
+use surehook_api::{ApiCall, percent_encode};
 use surehook_types::time::{HumanDuration, Timestamp};
 
-use crate::{
-    client::{ApiError, ApiPath, percent_encode},
-    lang::fill,
-    translations::CommonTexts,
-};
+use crate::{client::ApiError, lang::fill, translations::CommonTexts};
 
 /// Filter names that the API calls differently.
 const ALIASES: [(&str, &str); 3] =
@@ -127,15 +124,15 @@ impl FilterQuery {
         self.merge_text_terms().iter().map(parameter).collect()
     }
 
-    /// Adds the filter to an API path; see [`Self::api_parameters`].
-    pub(crate) fn apply_to(
+    /// Adds the filter to an API call; see [`Self::api_parameters`].
+    pub(crate) fn apply_to<T>(
         &self,
-        address: ApiPath,
+        call: ApiCall<T>,
         known: &[&str],
         now: Timestamp,
-    ) -> Result<ApiPath, String> {
+    ) -> Result<ApiCall<T>, String> {
         let parameters = self.api_parameters(known, now)?;
-        Ok(parameters.iter().fold(address, |address, (name, value)| address.with(name, value)))
+        Ok(parameters.iter().fold(call, |call, (name, value)| call.with(name, value)))
     }
 }
 
@@ -237,6 +234,8 @@ impl FilterBar {
 
 #[cfg(test)]
 mod tests {
+    use surehook_api::calls::list_events;
+
     use super::*;
 
     fn term(name: &str, value: &str) -> FilterTerm {
@@ -287,9 +286,7 @@ mod tests {
     fn unknown_filter_term_is_reported() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let known = ["status", "since", "body.", ""];
-        let ask = |typed: &str| {
-            FilterQuery::parse(typed).apply_to(ApiPath::new(&["events"]), &known, now)
-        };
+        let ask = |typed: &str| FilterQuery::parse(typed).apply_to(list_events(), &known, now);
         assert_eq!(ask("colour:red").unwrap_err(), "colour:red");
         assert_eq!(ask("since:later").unwrap_err(), "since:later");
         let found = ask("two status:dead words").map(|address| format!("{address:?}"));

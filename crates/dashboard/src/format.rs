@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use surehook_core::delivery::state::DeliveryStatus;
+
 use crate::{lang::Lang, translations::CommonTexts};
 
 /// A status pill. Color, icon and text all carry the status, so that none of them is needed alone.
@@ -17,18 +19,16 @@ impl Badge {
         Self { tone, icon, text: text.into() }
     }
 
-    /// The badge for a delivery status of the API.
-    pub(crate) fn status(status: &str, c: &CommonTexts) -> Self {
+    pub(crate) fn status(status: DeliveryStatus, c: &CommonTexts) -> Self {
         match status {
-            "succeeded" => Self::new("ok", "check", c.succeeded),
-            "scheduled" => Self::new("warn", "clock", c.scheduled),
-            "dead" => Self::new("bad", "cross", c.dead),
-            "held" => Self::new("held", "pause", c.held),
-            "pending" => Self::new("", "clock", c.pending),
-            "in_flight" => Self::new("", "pulse", c.in_flight),
-            "cancelled" => Self::new("", "cross", c.cancelled),
-            "replayed" => Self::new("", "replay", c.replayed),
-            other => Self::new("", "dot", other),
+            DeliveryStatus::Succeeded => Self::new("ok", "check", c.succeeded),
+            DeliveryStatus::Scheduled => Self::new("warn", "clock", c.scheduled),
+            DeliveryStatus::Dead => Self::new("bad", "cross", c.dead),
+            DeliveryStatus::Held => Self::new("held", "pause", c.held),
+            DeliveryStatus::Pending => Self::new("", "clock", c.pending),
+            DeliveryStatus::InFlight => Self::new("", "pulse", c.in_flight),
+            DeliveryStatus::Cancelled => Self::new("", "cross", c.cancelled),
+            DeliveryStatus::Replayed => Self::new("", "replay", c.replayed),
         }
     }
 }

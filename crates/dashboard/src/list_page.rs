@@ -1,9 +1,10 @@
 //! List pages: a filter bar, one page of results from the API, and links to other pages.
 
 use serde::{Deserialize, de::DeserializeOwned};
+use surehook_api::{ApiCall, ApiTransport as _, percent_encode};
 
 use crate::{
-    client::{ApiError, ApiList, ApiPath, percent_encode},
+    client::ApiError,
     current_user::CurrentUser,
     filter::{FilterBar, FilterQuery},
     lang::fill,
@@ -21,50 +22,40 @@ pub(crate) struct ListPageQuery {
 pub(crate) struct ListDefinition {
     /// Path of the page.
     pub(crate) path: &'static str,
-    /// Name of the list in the API.
-    pub(crate) name: &'static str,
     /// Filter names; see [`FilterQuery::api_parameters`].
     pub(crate) known: &'static [&'static str],
     /// Placeholder of the filter bar.
     pub(crate) example: &'static str,
 }
 
-pub(crate) struct FilteredList<T> {
-    pub(crate) filter: FilterQuery,
-    pub(crate) bar: FilterBar,
-    pub(crate) found: ApiList<T>,
-    pub(crate) pager: Pager,
-}
-
 impl ListDefinition {
-    /// Loads one page. An invalid filter is not an error page: the list is empty and the bar shows the
-    /// problem.
-    pub(crate) async fn load<T: DeserializeOwned>(
+    /// Loads one page of a list. An invalid filter is not an error page: the list is empty and the bar
+    /// shows the problem.
+    pub(crate) async fn load<L: DeserializeOwned + Default>(
         &self,
         user: &CurrentUser,
         query: &ListPageQuery,
-    ) -> Result<FilteredList<T>, ApiError> {
+        list: ApiCall<L>,
+    ) -> Result<(FilterBar, L), ApiError> {
         let c = CommonTexts::of(user.lang());
         let filter = FilterQuery::parse(&query.q);
         let mut bar = FilterBar::new(self.path, &filter, self.known, self.example, c);
-        let address = ApiPath::new(&[self.name]).with_some("cursor", query.cursor.as_deref());
-        let found = match filter.apply_to(address, self.known, user.now()) {
+        let list = list.with_some("cursor", query.cursor.as_deref());
+        let found = match filter.apply_to(list, self.known, user.now()) {
             Err(unknown) => {
                 bar.problem = Some(fill(c.unknown_filter, &[&unknown, &bar.known.join(" ")]));
-                ApiList::default()
+                L::default()
             }
-            Ok(address) => match user.get::<ApiList<T>>(address).await {
+            Ok(list) => match user.call(list).await {
                 Ok(found) => found,
                 Err(error) if error.is_invalid_request() => {
                     bar.set_api_error(error);
-                    ApiList::default()
+                    L::default()
                 }
                 Err(error) => return Err(error),
             },
         };
-        let here = format!("{}?q={}", self.path, percent_encode(&bar.typed));
-        let pager = Pager::new(here, query.cursor.as_deref(), found.next_cursor.as_deref());
-        Ok(FilteredList { filter, bar, found, pager })
+        Ok((bar, found))
     }
 }
 
@@ -83,6 +74,12 @@ impl Pager {
             next: next_cursor.map(|next| format!("{here}{joint}cursor={}", percent_encode(next))),
             first: cursor.map(|_| here),
         }
+    }
+
+    /// The pager of a list with a filter bar.
+    pub(crate) fn filtered(bar: &FilterBar, query: &ListPageQuery, next: Option<&str>) -> Self {
+        let here = format!("{}?q={}", bar.path, percent_encode(&bar.typed));
+        Self::new(here, query.cursor.as_deref(), next)
     }
 }
 

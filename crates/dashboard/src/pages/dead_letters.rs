@@ -5,14 +5,17 @@ use std::sync::Arc;
 use askama::Template;
 use axum::{Router, extract::Query, routing::get};
 use serde::Deserialize;
+use surehook_api::{
+    ApiTransport as _, calls, dead_letters::DeadLetterGroupResponse, deliveries::DeliveryResponse,
+    percent_encode,
+};
 
 use crate::{
     Dashboard,
-    client::{ApiList, ApiPath, percent_encode},
     current_user::CurrentUser,
     filter::{FilterBar, FilterQuery, FilterTerm},
     lang::fill,
-    list_page::{FilteredList, ListDefinition, ListPageQuery, Pager},
+    list_page::{ListDefinition, ListPageQuery, Pager},
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{DeadLetterTexts, FailureTexts},
 };
@@ -21,32 +24,6 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
         .route("/dead-letters", get(list_groups))
         .route("/dead-letters/all", get(list_dead_letters))
-}
-
-#[derive(Deserialize)]
-struct GroupItem {
-    id: String,
-    destination: Option<String>,
-    class: Option<String>,
-    code: Option<u16>,
-    failure: Option<String>,
-    reason: Option<String>,
-    shape: String,
-    sample: Option<String>,
-    count: u64,
-    first_seen: String,
-    last_seen: String,
-    newest_event: Option<String>,
-}
-
-impl GroupItem {
-    fn replay_path(&self) -> String {
-        format!("/replays/new?q={}", percent_encode(&format!("group:{}", self.id)))
-    }
-
-    fn list_path(&self) -> String {
-        format!("/dead-letters/all?q={}", percent_encode(&format!("group:{}", self.id)))
-    }
 }
 
 #[derive(Deserialize)]
@@ -62,7 +39,7 @@ struct GroupsPage {
     frame: PageFrame,
     t: &'static DeadLetterTexts,
     f: &'static FailureTexts,
-    groups: Vec<GroupItem>,
+    groups: Vec<DeadLetterGroupResponse>,
     /// Empty for all destinations.
     destination: String,
     pager: Pager,
@@ -77,18 +54,18 @@ impl GroupsPage {
         format!("/dead-letters/all?q={}", percent_encode(&term.text()))
     }
 
-    fn count(&self, group: &GroupItem) -> String {
+    fn count(&self, group: &DeadLetterGroupResponse) -> String {
         self.frame.lang().count(group.count, self.t.one, self.t.many)
     }
 }
 
 async fn list_groups(user: CurrentUser, Query(query): Query<GroupsQuery>) -> PageResult {
     let t = DeadLetterTexts::of(user.lang());
-    let address = ApiPath::new(&["dead-letters", "groups"])
+    let call = calls::list_dead_letter_groups()
         .with_some("destination", Some(&query.destination))
         .with_some("cursor", query.cursor.as_deref())
         .with("limit", "30");
-    let found: ApiList<GroupItem> = user.get(address).await?;
+    let found = user.call(call).await?;
     let destination = query.destination;
     let here = match destination.as_str() {
         "" => "/dead-letters".to_owned(),
@@ -102,27 +79,9 @@ async fn list_groups(user: CurrentUser, Query(query): Query<GroupsQuery>) -> Pag
 
 const LIST: ListDefinition = ListDefinition {
     path: "/dead-letters/all",
-    name: "dead-letters",
     known: &["dest", "source", "reason", "class", "code", "kind", "group", "since", "until"],
     example: "dest:crm code:5xx since:1d",
 };
-
-#[derive(Deserialize)]
-struct DeadLetterItem {
-    id: String,
-    event: String,
-    destination: Option<String>,
-    reason: Option<String>,
-    attempts: u64,
-    ended_at: Option<String>,
-    created_at: String,
-}
-
-impl DeadLetterItem {
-    fn died_at(&self) -> &str {
-        self.ended_at.as_deref().unwrap_or(&self.created_at)
-    }
-}
 
 #[derive(Template)]
 #[template(path = "dead_letters_all.html")]
@@ -131,7 +90,7 @@ struct DeadLettersPage {
     t: &'static DeadLetterTexts,
     f: &'static FailureTexts,
     bar: FilterBar,
-    letters: Vec<DeadLetterItem>,
+    letters: Vec<DeliveryResponse>,
     idempotency_key: String,
     pager: Pager,
 }
@@ -145,7 +104,7 @@ impl DeadLettersPage {
         (!has_times).then(|| format!("/replays/new?q={}", percent_encode(&self.bar.typed)))
     }
 
-    fn select_label(&self, letter: &DeadLetterItem) -> String {
+    fn select_label(&self, letter: &DeliveryResponse) -> String {
         fill(self.t.select, &[&letter.id])
     }
 }
@@ -153,7 +112,8 @@ impl DeadLettersPage {
 async fn list_dead_letters(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
     let t = DeadLetterTexts::of(user.lang());
     let frame = PageFrame::new(&user, NavItem::DeadLetters, t.all);
-    let FilteredList { bar, found, pager, .. } = LIST.load(&user, &query).await?;
+    let (bar, found) = LIST.load(&user, &query, calls::list_dead_letters()).await?;
+    let pager = Pager::filtered(&bar, &query, found.next_cursor.as_deref());
     let (f, idempotency_key) = (FailureTexts::of(user.lang()), user.new_idempotency_key());
     render_page(&DeadLettersPage { frame, t, f, bar, letters: found.data, idempotency_key, pager })
 }

@@ -9,15 +9,21 @@ use axum::{
     routing::get,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use surehook_api::{
+    ApiTransport as _, calls,
+    messages::{MessageDetail, MessageResponse, MessageStatusEntry},
+};
+use surehook_core::{destination::kind::DestinationFamily, message_status::MessageStatus};
+use surehook_webhooks::provider::MessageStatusUpdate;
 
 use crate::{
     Dashboard,
-    client::{ApiList, ApiPath, percent_encode},
     current_user::CurrentUser,
     filter::FilterBar,
     format::{Badge, mask_middle},
-    list_page::{FilteredList, ListDefinition, ListPageQuery, Pager},
+    lang::Lang,
+    list_page::{ListDefinition, ListPageQuery, Pager},
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{CommonTexts, MessageTexts},
 };
@@ -30,70 +36,43 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 
 const LIST: ListDefinition = ListDefinition {
     path: "/messages",
-    name: "messages",
     known: &["status", "dest", "to", "since", "until"],
     example: "status:failed dest:support since:1d",
 };
 
-#[derive(Deserialize)]
-struct MessageItem {
-    id: String,
-    created_at: String,
-    destination: Option<String>,
-    to: Option<String>,
-    #[serde(rename = "type")]
-    of_type: Option<String>,
-    status: String,
-    reason: Option<String>,
-    attempts: u64,
-    sent_id: Option<String>,
-    #[serde(default)]
-    statuses: Vec<MessageStatusItem>,
-}
-
-#[derive(Deserialize)]
-struct MessageStatusItem {
-    at: String,
-    state: String,
-    error_code: Option<String>,
-    error_title: Option<String>,
-    event_id: String,
-}
-
-impl MessageItem {
-    fn masked_recipient(&self) -> String {
-        self.to.as_deref().map(mask_middle).unwrap_or_default()
-    }
-}
-
-pub(super) fn status_badge(status: &str, t: &MessageTexts, c: &CommonTexts) -> Badge {
+pub(super) fn status_badge(status: MessageStatus, lang: Lang) -> Badge {
+    let t = MessageTexts::of(lang);
     match status {
-        "accepted" => Badge::new("", "clock", t.accepted),
-        "sending" => Badge::new("warn", "clock", t.sending),
-        "sent" => Badge::new("ok", "send", t.sent),
-        "delivered" => Badge::new("ok", "check", t.delivered),
-        "read" => Badge::new("ok", "eye", t.read),
-        "failed" => Badge::new("bad", "cross", t.failed),
-        "cancelled" => Badge::new("", "cross", c.cancelled),
-        other => Badge::new("", "dot", other),
+        MessageStatus::Accepted => Badge::new("", "clock", t.accepted),
+        MessageStatus::Sending => Badge::new("warn", "clock", t.sending),
+        MessageStatus::Sent => Badge::new("ok", "send", t.sent),
+        MessageStatus::Delivered => Badge::new("ok", "check", t.delivered),
+        MessageStatus::Read => Badge::new("ok", "eye", t.read),
+        MessageStatus::Failed => Badge::new("bad", "cross", t.failed),
+        MessageStatus::Cancelled => Badge::new("", "cross", CommonTexts::of(lang).cancelled),
     }
 }
 
-#[derive(Deserialize)]
-struct MessageDestination {
-    name: String,
-    #[serde(default)]
-    kind: String,
+fn update_badge(update: MessageStatusUpdate, lang: Lang) -> Badge {
+    let status = match update {
+        MessageStatusUpdate::Sent => MessageStatus::Sent,
+        MessageStatusUpdate::Failed => MessageStatus::Failed,
+        MessageStatusUpdate::Delivered => MessageStatus::Delivered,
+        MessageStatusUpdate::Read => MessageStatus::Read,
+    };
+    status_badge(status, lang)
+}
+
+fn masked_recipient(message: &MessageResponse) -> String {
+    message.to.as_deref().map(mask_middle).unwrap_or_default()
 }
 
 /// Names of the destinations that can send messages.
 pub(super) async fn sender_names(user: &CurrentUser) -> Vec<String> {
-    let address = ApiPath::new(&["destinations"]).with("limit", "200");
-    let found = user.get::<ApiList<MessageDestination>>(address).await.unwrap_or_default();
-    let sends = |sender: &MessageDestination| {
-        matches!(sender.kind.as_str(), "whatsapp-cloud" | "evolution-go" | "evolution-api")
-    };
-    found.data.into_iter().filter(sends).map(|sender| sender.name).collect()
+    let found = user.call(calls::list_destinations()).await.unwrap_or_default();
+    let specs = found.data.into_iter().map(|destination| destination.spec);
+    let senders = specs.filter(|spec| spec.kind.family() == DestinationFamily::Channel);
+    senders.map(|spec| spec.name.to_string()).collect()
 }
 
 #[derive(Template)]
@@ -102,18 +81,12 @@ struct MessagesPage {
     frame: PageFrame,
     t: &'static MessageTexts,
     bar: FilterBar,
-    messages: Vec<MessageItem>,
+    messages: Vec<MessageResponse>,
     senders: Vec<String>,
     idempotency_key: String,
     typed: MessageForm,
     problem: Option<String>,
     pager: Pager,
-}
-
-impl MessagesPage {
-    fn badge(&self, status: &str) -> Badge {
-        status_badge(status, self.t, self.frame.c)
-    }
 }
 
 async fn list_messages(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
@@ -130,7 +103,8 @@ async fn messages_page(
 ) -> PageResult {
     let t = MessageTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Messages);
-    let FilteredList { bar, found, pager, .. } = LIST.load(&user, &query).await?;
+    let (bar, found) = LIST.load(&user, &query, calls::list_messages()).await?;
+    let pager = Pager::filtered(&bar, &query, found.next_cursor.as_deref());
     let (senders, idempotency_key) = (sender_names(&user).await, typed.idempotency_key.clone());
     let messages = found.data;
     render_page(&MessagesPage {
@@ -151,19 +125,15 @@ async fn messages_page(
 struct MessagePage {
     frame: PageFrame,
     t: &'static MessageTexts,
-    message: MessageItem,
-}
-
-impl MessagePage {
-    fn badge(&self, status: &str) -> Badge {
-        status_badge(status, self.t, self.frame.c)
-    }
+    message: MessageResponse,
+    statuses: Vec<MessageStatusEntry>,
 }
 
 async fn show_message(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     let t = MessageTexts::of(user.lang());
-    let message = user.get::<MessageItem>(ApiPath::new(&["messages", &id])).await?;
-    render_page(&MessagePage { frame: PageFrame::of_menu(&user, NavItem::Messages), t, message })
+    let MessageDetail { message, statuses, .. } = user.call(calls::get_message(&id)).await?;
+    let frame = PageFrame::of_menu(&user, NavItem::Messages);
+    render_page(&MessagePage { frame, t, message, statuses })
 }
 
 #[derive(Default, Deserialize)]
@@ -178,26 +148,14 @@ struct MessageForm {
     idempotency_key: String,
 }
 
-#[derive(Deserialize)]
-struct AcceptedMessage {
-    id: String,
-}
-
 async fn send_message(user: CurrentUser, Form(form): Form<MessageForm>) -> PageResult {
-    let body: Value = json!({
-        "destination": form.destination,
-        "to": form.to.trim(),
-        "text": form.text,
-    });
-    let address = ApiPath::new(&["messages"]);
-    match user.post_idempotent::<AcceptedMessage>(address, Some(body), &form.idempotency_key).await
-    {
+    let message =
+        json!({ "destination": form.destination, "to": form.to.trim(), "text": form.text });
+    let call = calls::send_message(&message).idempotent(&form.idempotency_key);
+    match user.call(call).await {
         Ok(accepted) => {
             let t = MessageTexts::of(user.lang());
-            Ok(user.redirect_with_notice(
-                &format!("/messages/{}", percent_encode(&accepted.id)),
-                t.sent_flash,
-            ))
+            Ok(user.redirect_with_notice(&format!("/messages/{}", accepted.id), t.sent_flash))
         }
         Err(error) => {
             let idempotency_key = user.idempotency_key_for_retry(&form.idempotency_key, &error);

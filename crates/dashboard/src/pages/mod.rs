@@ -16,8 +16,16 @@ mod stream;
 use std::sync::Arc;
 
 use axum::Router;
+use serde::Deserialize;
 
 use crate::Dashboard;
+
+/// A form that must be executed only once.
+#[derive(Deserialize)]
+struct IdempotentForm {
+    #[serde(default)]
+    idempotency_key: String,
+}
 
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()

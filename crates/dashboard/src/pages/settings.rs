@@ -9,13 +9,14 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
-use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use surehook_api::{ApiTransport as _, calls, gateway::AboutResponse, tokens::TokenResponse};
+use surehook_types::ids::TokenId;
 
 use crate::{
     Dashboard,
-    client::{ApiList, ApiPath},
+    client::parse_request,
     current_user::CurrentUser,
     format::format_size,
     page::{NavItem, PageFrame, PageResult, render_page},
@@ -29,37 +30,17 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/settings/tokens/{id}/revoke", post(revoke_token))
 }
 
-#[derive(Deserialize)]
-struct TokenItem {
-    id: String,
-    name: Option<String>,
-    role: String,
-    created_at: String,
-    expires_at: Option<String>,
-    expired: bool,
-    session: bool,
-}
-
-#[derive(Deserialize)]
-struct GatewayInfo {
-    version: String,
-    now: String,
-    public_url: Option<String>,
-    retention: String,
-    body_bytes_max: u64,
-}
-
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsPage {
     frame: PageFrame,
     t: &'static SettingsTexts,
-    about: GatewayInfo,
+    about: AboutResponse,
     body_max: String,
     /// `None` if the user may not see tokens.
-    tokens: Option<Vec<TokenItem>>,
-    sessions: Vec<TokenItem>,
-    own_session: String,
+    tokens: Option<Vec<TokenResponse>>,
+    sessions: Vec<TokenResponse>,
+    own_session: TokenId,
     /// Set once, directly after creation.
     new_token: Option<String>,
     /// Why the token was not created.
@@ -78,9 +59,9 @@ async fn settings_page(
     typed: NewTokenForm,
 ) -> PageResult {
     let t = SettingsTexts::of(user.lang());
-    let about: GatewayInfo = user.get(ApiPath::new(&["about"])).await?;
+    let about = user.call(calls::get_about()).await?;
     let tokens = if user.can_administer() {
-        Some(user.get::<ApiList<TokenItem>>(ApiPath::new(&["tokens"])).await?.data)
+        Some(user.call(calls::list_tokens()).await?.data)
     } else {
         None
     };
@@ -92,9 +73,9 @@ async fn settings_page(
         }
         None => (Vec::new(), None),
     };
-    let body_max = format_size(user.lang(), about.body_bytes_max);
+    let body_max = format_size(user.lang(), about.body_bytes_max as u64);
     let frame = PageFrame::of_menu(&user, NavItem::Settings);
-    let own_session = user.session().id.to_string();
+    let own_session = user.session().id;
     render_page(&SettingsPage {
         frame,
         t,
@@ -119,18 +100,17 @@ struct NewTokenForm {
     expires_in: String,
 }
 
-#[derive(Deserialize)]
-struct CreatedToken {
-    token: String,
-}
-
 /// The response is the page itself, so that the token is in no URL and no cookie.
 async fn create_token(user: CurrentUser, Form(form): Form<NewTokenForm>) -> PageResult {
     let mut body = json!({ "role": form.role, "name": form.name.trim() });
     if !form.expires_in.trim().is_empty() {
         body["expires_in"] = Value::from(form.expires_in.trim());
     }
-    match user.post::<CreatedToken>(ApiPath::new(&["tokens"]), Some(body)).await {
+    let created = match parse_request(body) {
+        Ok(request) => user.call(calls::create_token(&request)).await,
+        Err(error) => Err(error),
+    };
+    match created {
         Ok(new_token) => {
             settings_page(user, Some(new_token.token), None, NewTokenForm::default()).await
         }
@@ -140,7 +120,6 @@ async fn create_token(user: CurrentUser, Form(form): Form<NewTokenForm>) -> Page
 
 async fn revoke_token(user: CurrentUser, Path(id): Path<String>) -> Response {
     let t = SettingsTexts::of(user.lang());
-    let address = ApiPath::new(&["tokens", &id]);
-    let revoked = user.call_api::<Value>(Method::DELETE, address, None).await;
+    let revoked = user.call(calls::revoke_token(&id)).await;
     user.redirect_with_result("/settings", revoked, t.revoked)
 }

@@ -16,6 +16,7 @@ use axum::{
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, Request, StatusCode, header};
+use surehook_core::delivery::state::DeliveryStatus;
 use tokio::time::Instant;
 
 use crate::{
@@ -140,19 +141,23 @@ struct LivePage {
     badges: String,
 }
 
-const STATUSES: [&str; 7] =
-    ["received", "succeeded", "scheduled", "dead", "held", "cancelled", "replayed"];
+/// Statuses with which a delivery appears in the live tail.
+const STATUSES: [DeliveryStatus; 6] = [
+    DeliveryStatus::Succeeded,
+    DeliveryStatus::Scheduled,
+    DeliveryStatus::Dead,
+    DeliveryStatus::Held,
+    DeliveryStatus::Cancelled,
+    DeliveryStatus::Replayed,
+];
 
 async fn show_live(user: CurrentUser, Query(filter): Query<TailFilter>) -> PageResult {
     let t = LiveTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Live);
-    let (sources, destinations) =
-        tokio::try_join!(user.resource_names("sources"), user.resource_names("destinations"))?;
-    let badge = |word: &'static str| match word {
-        "received" => Badge::new("", "source", t.received),
-        word => Badge::status(word, frame.c),
-    };
-    let badges = STATUSES.map(|word| (word, badge(word)));
+    let (sources, destinations) = tokio::try_join!(user.source_names(), user.destination_names())?;
+    let received = ("received", Badge::new("", "source", t.received));
+    let changed = STATUSES.map(|status| (status.as_str(), Badge::status(status, frame.c)));
+    let badges: Vec<_> = [received].into_iter().chain(changed).collect();
     let as_json: serde_json::Map<_, _> = badges
         .iter()
         .map(|(word, b)| ((*word).to_owned(), serde_json::json!([b.tone, b.icon, b.text])))

@@ -8,14 +8,14 @@ use axum::{
     extract::{Path, Query},
     routing::{get, post},
 };
-use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use surehook_api::{ApiTransport as _, calls, percent_encode};
 
 use super::{EditableResource, ResourceChoice};
 use crate::{
     Dashboard,
-    client::{ApiError, ApiPath, percent_encode},
+    client::ApiError,
     current_user::CurrentUser,
     form_fields::{self, Control, FormField, FormValues},
     lang::fill,
@@ -196,14 +196,13 @@ async fn create<T: EditableResource>(
 ) -> PageResult {
     let form = new_form::<T>(&user, query.choice.as_deref().unwrap_or(T::DEFAULT_CHOICE))
         .with_json(query.form.as_deref() == Some("json"));
-    let idempotency_key =
-        values.get("idempotency_key").filter(|idempotency_key| !idempotency_key.is_empty());
-    let created: Result<Value, ApiError> = match (form.submitted_spec(&values), idempotency_key) {
+    let idempotency_key = values.get("idempotency_key").filter(|key| !key.is_empty());
+    let created = match (form.submitted_spec(&values), idempotency_key) {
         (Err(error), _) => Err(error),
-        (Ok(spec), Some(idempotency_key)) => {
-            user.post_idempotent(ApiPath::new(&[T::PATH]), Some(spec), idempotency_key).await
+        (Ok(spec), Some(key)) => {
+            user.call(calls::create_resource(T::PATH, &spec).idempotent(key)).await
         }
-        (Ok(spec), None) => user.post(ApiPath::new(&[T::PATH]), Some(spec)).await,
+        (Ok(spec), None) => user.call(calls::create_resource(T::PATH, &spec)).await,
     };
     finish_save::<T>(&user, &form, &values, created)
 }
@@ -212,7 +211,7 @@ async fn load_form<'v, T: EditableResource>(
     user: &'v CurrentUser,
     name: &str,
 ) -> Result<ResourceForm<'v, T>, ApiError> {
-    let (spec, tag) = user.get_with_etag::<Value>(ApiPath::new(&[T::PATH, name])).await?;
+    let (spec, tag) = user.call_versioned(calls::get_resource(T::PATH, name)).await?;
     Ok(ResourceForm::new(user, Some(name.to_owned()), form_fields::editable_spec(spec), tag))
 }
 
@@ -234,12 +233,12 @@ async fn replace<T: EditableResource>(
 ) -> PageResult {
     let form = load_form::<T>(&user, &name).await?;
     let form = form.with_json(query.form.as_deref() == Some("json"));
-    let changed: Result<Value, ApiError> = match form.submitted_spec(&values) {
+    let changed = match form.submitted_spec(&values) {
         Err(error) => Err(error),
         Ok(spec) => {
             // The version the form was filled from, not the one just loaded.
             let tag = values.get("tag").map(String::as_str).unwrap_or_default();
-            user.call_if_match(Method::PUT, ApiPath::new(&[T::PATH, &name]), Some(spec), tag).await
+            user.call(calls::replace_resource(T::PATH, &name, &spec).if_match(tag)).await
         }
     };
     finish_save::<T>(&user, &form, &values, changed)
@@ -280,9 +279,10 @@ async fn delete<T: EditableResource>(
     if form.name.trim() != name {
         return Ok(user.redirect_with_error(&one, &ApiError::local(e.delete_wrong)));
     }
-    let address = ApiPath::new(&[T::PATH, &name]);
-    match user.call_if_match::<Value>(Method::DELETE, address, None, &form.tag).await {
-        Ok(_) => Ok(user.redirect_with_notice(&format!("/{}", T::PATH), fill(e.deleted, &[&name]))),
+    match user.call(calls::delete_resource(T::PATH, &name).if_match(&form.tag)).await {
+        Ok(()) => {
+            Ok(user.redirect_with_notice(&format!("/{}", T::PATH), fill(e.deleted, &[&name])))
+        }
         Err(error) if is_correctable(&error) => Ok(user.redirect_with_error(&one, &error)),
         Err(error) => Err(error),
     }

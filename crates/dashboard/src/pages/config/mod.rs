@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use serde_json::Value;
+use surehook_api::percent_encode;
 
 use crate::{
     Dashboard,
-    client::percent_encode,
     form_fields::{FormField, FormValues},
     lang::{Lang, fill},
     page::NavItem,

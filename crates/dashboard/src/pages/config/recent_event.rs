@@ -1,42 +1,31 @@
 //! Recent events, as listed by source and route pages.
 
-use serde::Deserialize;
+use surehook_api::{ApiTransport as _, calls, events::EventResponse};
+use surehook_webhooks::attribute::EventKind;
 
-use crate::{
-    client::{ApiError, ApiList, ApiPath},
-    current_user::CurrentUser,
-    format::mask_phones,
-};
+use crate::{client::ApiError, current_user::CurrentUser, format::mask_phones};
 
-#[derive(Deserialize)]
-pub(super) struct RecentEvent {
-    pub(super) id: String,
-    pub(super) kind: Option<String>,
-    key: Option<String>,
-    pub(super) received_at: String,
+pub(super) async fn load_newest(
+    user: &CurrentUser,
+    source: &str,
+    limit: &str,
+) -> Result<Vec<EventResponse>, ApiError> {
+    let call = calls::list_events().with("source", source).with("limit", limit);
+    let listed = user.call(call).await?.page.data;
+    Ok(listed.into_iter().map(|listed| listed.event).collect())
 }
 
-impl RecentEvent {
-    pub(super) async fn load_newest(
-        user: &CurrentUser,
-        source: &str,
-        limit: &str,
-    ) -> Result<Vec<Self>, ApiError> {
-        let address = ApiPath::new(&["events"]).with("source", source).with("limit", limit);
-        Ok(user.get::<ApiList<Self>>(address).await?.data)
-    }
+pub(super) fn masked_key(event: &EventResponse) -> Option<String> {
+    event.key.as_deref().map(mask_phones)
+}
 
-    pub(super) fn masked_key(&self) -> Option<String> {
-        self.key.as_deref().map(mask_phones)
-    }
-
-    /// Label in a list of events.
-    pub(super) fn label(&self) -> String {
-        let key = self.masked_key();
-        let known = [self.kind.as_deref(), key.as_deref()];
-        let known: Vec<&str> = known.into_iter().flatten().collect();
-        let at = self.received_at.get(..19).unwrap_or(&self.received_at).replace('T', " ");
-        let text: String = known.join(" · ").chars().take(60).collect();
-        if text.is_empty() { at } else { format!("{at} · {text}") }
-    }
+/// Label in a list of events.
+pub(super) fn label(event: &EventResponse) -> String {
+    let key = masked_key(event);
+    let known = [event.kind.as_ref().map(EventKind::as_str), key.as_deref()];
+    let known: Vec<&str> = known.into_iter().flatten().collect();
+    let at = event.received_at.to_string();
+    let at = at.get(..19).unwrap_or(&at).replace('T', " ");
+    let text: String = known.join(" · ").chars().take(60).collect();
+    if text.is_empty() { at } else { format!("{at} · {text}") }
 }

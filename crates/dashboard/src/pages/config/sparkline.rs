@@ -1,58 +1,33 @@
 //! Metrics of a source or destination in the last 24 hours, drawn as a sparkline.
 
-use serde::Deserialize;
+use surehook_api::{ApiTransport as _, calls, stats::Series};
 
-use crate::{
-    client::{ApiError, ApiPath},
-    current_user::CurrentUser,
-};
+use crate::{client::ApiError, current_user::CurrentUser};
 
 /// Longer lists have no sparklines: each needs its own API call.
 pub(super) const CHARTS_MAX: usize = 60;
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct DaySeries {
-    pub(super) total: DayTotal,
-    points: Vec<HourPoint>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct DayTotal {
-    pub(super) value: u64,
-    pub(super) p50_ms: Option<f64>,
-    pub(super) p95_ms: Option<f64>,
-    pub(super) p99_ms: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct HourPoint {
-    value: u64,
-}
-
 const WIDTH: u64 = 96;
 const HEIGHT: u64 = 22;
 
-impl DaySeries {
-    /// Loads 24 hourly points. `subject` is `source` or `destination`.
-    pub(super) async fn load(
-        user: &CurrentUser,
-        metric: &str,
-        subject: &str,
-        name: &str,
-    ) -> Result<Self, ApiError> {
-        let since = user.now() - std::time::Duration::from_secs(86_400);
-        let address = ApiPath::new(&["stats", "series"])
-            .with("metric", metric)
-            .with(subject, name)
-            .with("since", &since.to_string())
-            .with("width", "1h");
-        user.get(address).await
-    }
+/// Loads 24 hourly points. `subject` is `source` or `destination`.
+pub(super) async fn load_day(
+    user: &CurrentUser,
+    metric: &str,
+    subject: &str,
+    name: &str,
+) -> Result<Series, ApiError> {
+    let since = user.now() - std::time::Duration::from_secs(86_400);
+    let call = calls::get_stats_series(metric)
+        .with(subject, name)
+        .with("since", &since.to_string())
+        .with("width", "1h");
+    user.call(call).await
+}
 
-    /// Points of an SVG polyline.
-    pub(super) fn sparkline(&self) -> String {
-        sparkline_points(&self.points.iter().map(|point| point.value).collect::<Vec<_>>())
-    }
+/// Points of an SVG polyline.
+pub(super) fn sparkline(series: &Series) -> String {
+    sparkline_points(&series.points.iter().map(|point| point.value.value).collect::<Vec<_>>())
 }
 
 fn sparkline_points(values: &[u64]) -> String {

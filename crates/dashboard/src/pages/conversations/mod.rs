@@ -11,13 +11,18 @@ use askama::Template;
 use axum::{Form, Router, extract::Query, routing::get};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
-use serde_json::Value;
-use surehook_types::time::Timestamp;
+use surehook_api::{
+    ApiTransport as _, ListResponse, calls,
+    events::{EventList, EventResponse},
+    percent_encode,
+};
+use surehook_core::message_status::MessageStatus;
+use surehook_types::{ids::EventId, time::Timestamp};
+use surehook_webhooks::attribute::{AttributeName, EventKind};
 
 use super::messages::{sender_names, status_badge};
 use crate::{
     Dashboard,
-    client::{ApiList, ApiPath, percent_encode},
     current_user::CurrentUser,
     format::{Badge, mask_middle},
     page::{NavItem, PageFrame, PageResult, render_page},
@@ -51,39 +56,29 @@ struct ConversationQuery {
     cursor: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct ConversationEvent {
-    id: String,
-    source: Option<String>,
-    kind: Option<String>,
-    #[serde(default)]
-    body_bytes: u64,
-    received_at: String,
-    #[serde(default)]
-    attributes: HashMap<String, Vec<String>>,
+fn phone_of(event: &EventResponse) -> Option<&str> {
+    first_value(event, AttributeName::Phone)
 }
 
-impl ConversationEvent {
-    fn phone(&self) -> Option<&str> {
-        self.attributes.get("phone")?.first().map(String::as_str)
-    }
+fn first_value(event: &EventResponse, name: AttributeName) -> Option<&str> {
+    event.attributes.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
+}
 
-    fn is_outgoing(&self) -> bool {
-        self.source.as_deref() == Some("outbox")
-    }
+fn is_outgoing(event: &EventResponse) -> bool {
+    event.source.as_deref() == Some("outbox")
 }
 
 struct RecentConversation {
     phone: String,
-    last_at: String,
-    newest: String,
+    last_at: Timestamp,
+    newest: EventId,
     count: usize,
 }
 
 /// An event of the conversation.
 struct ConversationEntry {
-    event: String,
-    at: String,
+    event: EventId,
+    at: Timestamp,
     side: &'static str,
     label: &'static str,
     source: String,
@@ -118,8 +113,7 @@ async fn show_conversations(
 
 /// Shows the phone number. The API logs who viewed it.
 async fn reveal_phone(user: CurrentUser, Form(query): Form<ConversationQuery>) -> PageResult {
-    let address = ApiPath::new(&["events", &query.event, "reveal"]);
-    user.post::<Value>(address, None).await?;
+    user.call(calls::reveal_event(&query.event)).await?;
     conversations_page(user, query, true).await
 }
 
@@ -144,35 +138,34 @@ async fn conversations_page(
     };
     let mut phone = query.phone.trim().to_owned();
     if phone.is_empty() && !query.event.is_empty() {
-        let about = ApiPath::new(&["events", &query.event]);
-        let event: ConversationEvent = user.get(about).await?;
-        phone = event.phone().unwrap_or_default().to_owned();
+        let event = user.call(calls::get_event(&query.event)).await?.event;
+        phone = phone_of(&event).unwrap_or_default().to_owned();
     }
+    let events = async |call| user.call(call).await.map(|found: EventList| found.page);
     if phone.is_empty() {
-        let address = ApiPath::new(&["events"]).with("limit", RECENT_EVENTS_LIMIT);
-        let newest: ApiList<ConversationEvent> = user.get(address).await?;
-        page.recent = recent_conversations(newest.data);
+        let newest = events(calls::list_events().with("limit", RECENT_EVENTS_LIMIT)).await?;
+        page.recent = recent_conversations(newest.data.into_iter().map(|listed| listed.event));
         return render_page(&page);
     }
-    let address = ApiPath::new(&["events"])
+    let call = calls::list_events()
         .with("phone", &phone)
         .with("limit", PAGE_LIMIT)
         .with_some("cursor", query.cursor.as_deref());
-    let found: ApiList<ConversationEvent> = user.get(address).await?;
+    let ListResponse { data, next_cursor } = events(call).await?;
+    let found: Vec<EventResponse> = data.into_iter().map(|listed| listed.event).collect();
     if query.event.is_empty() {
-        query.event = found.data.first().map(|event| event.id.clone()).unwrap_or_default();
+        query.event = found.first().map(|event| event.id.to_string()).unwrap_or_default();
     }
     let by = if query.phone.is_empty() {
         format!("event={}", percent_encode(&query.event))
     } else {
         format!("phone={}", percent_encode(&query.phone))
     };
-    page.older = found
-        .next_cursor
-        .map(|cursor| format!("/conversations?{by}&cursor={}", percent_encode(&cursor)));
-    let statuses = load_message_statuses(&user, &phone, query.cursor.as_deref(), &found.data).await;
+    page.older =
+        next_cursor.map(|cursor| format!("/conversations?{by}&cursor={}", percent_encode(&cursor)));
+    let statuses = load_message_statuses(&user, &phone, query.cursor.as_deref(), &found).await;
     // The API lists newest first; a conversation is read top to bottom.
-    let entries = stream::iter(found.data.into_iter().rev());
+    let entries = stream::iter(found.into_iter().rev());
     page.entries = entries
         .map(|event| build_entry(&user, t, &statuses, event))
         .buffered(CONCURRENT_READS)
@@ -186,11 +179,11 @@ async fn conversations_page(
 }
 
 /// The phone numbers of the newest events, each with its newest event.
-fn recent_conversations(events: Vec<ConversationEvent>) -> Vec<RecentConversation> {
+fn recent_conversations(events: impl Iterator<Item = EventResponse>) -> Vec<RecentConversation> {
     let mut found: Vec<RecentConversation> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for event in events {
-        let Some(phone) = event.phone() else { continue };
+        let Some(phone) = phone_of(&event) else { continue };
         if let Some(at) = known.get(phone) {
             found[*at].count += 1;
         } else {
@@ -207,43 +200,36 @@ fn recent_conversations(events: Vec<ConversationEvent>) -> Vec<RecentConversatio
     found
 }
 
-#[derive(Deserialize)]
-struct MessageProgress {
-    id: String,
-    status: String,
-}
-
 /// Status of each outgoing message among these events, with one API call for all: messages and events
 /// share their cursors.
 async fn load_message_statuses(
     user: &CurrentUser,
     phone: &str,
     cursor: Option<&str>,
-    events: &[ConversationEvent],
-) -> HashMap<String, String> {
-    let Some(oldest) = events.iter().rev().find(|event| event.is_outgoing()) else {
+    events: &[EventResponse],
+) -> HashMap<EventId, MessageStatus> {
+    let Some(oldest) = events.iter().rev().find(|event| is_outgoing(event)) else {
         return HashMap::new();
     };
     // A message id is created slightly before its event.
-    let since = oldest.received_at.parse::<Timestamp>().map(|at| at - ID_AGE_MAX);
-    let since = since.map_or_else(|_| oldest.received_at.clone(), |since| since.to_string());
-    let address = ApiPath::new(&["messages"])
+    let since = oldest.received_at - ID_AGE_MAX;
+    let call = calls::list_messages()
         .with("to", phone)
-        .with("since", &since)
+        .with("since", &since.to_string())
         .with("limit", MESSAGES_LIMIT)
         .with_some("cursor", cursor);
-    let found = user.get::<ApiList<MessageProgress>>(address).await.unwrap_or_default();
+    let found = user.call(call).await.unwrap_or_default();
     found.data.into_iter().map(|message| (message.id, message.status)).collect()
 }
 
 async fn build_entry(
     user: &CurrentUser,
     t: &'static MessageTexts,
-    statuses: &HashMap<String, String>,
-    event: ConversationEvent,
+    statuses: &HashMap<EventId, MessageStatus>,
+    event: EventResponse,
 ) -> ConversationEntry {
-    let is_outgoing = event.is_outgoing();
-    let kind = event.kind.unwrap_or_default();
+    let is_outgoing = is_outgoing(&event);
+    let kind = event.kind.as_ref().map(EventKind::to_string).unwrap_or_default();
     let is_status = kind.contains("status") || kind.contains("receipt") || kind.contains("ack");
     let c = crate::translations::CommonTexts::of(user.lang());
     let (side, label) = match (is_outgoing, is_status) {
@@ -252,14 +238,14 @@ async fn build_entry(
         (false, false) => ("incoming", t.incoming),
     };
     let text = if is_status {
-        event.attributes.get("provider_status").and_then(|all| all.first()).cloned()
+        first_value(&event, AttributeName::ProviderStatus).map(str::to_owned)
     } else if event.body_bytes > TEXT_BODY_BYTES_MAX {
         None
     } else {
-        let body = user.read_bytes(ApiPath::new(&["events", &event.id, "body"])).await;
-        body.ok().and_then(|body| message_text::extract(&body))
+        let body = user.call_raw(calls::get_event_body(&event.id.to_string())).await;
+        body.ok().and_then(|body| message_text::extract(body.body()))
     };
-    let badge = statuses.get(&event.id).map(|status| status_badge(status, t, c));
+    let badge = statuses.get(&event.id).map(|status| status_badge(*status, user.lang()));
     let source = event.source.unwrap_or_default();
     ConversationEntry {
         event: event.id,
@@ -279,26 +265,25 @@ mod tests {
 
     #[test]
     fn recent_conversations_list_each_phone_once() {
-        let event = |id: &str, phone: Option<&str>| ConversationEvent {
-            id: id.to_owned(),
-            source: None,
-            kind: None,
-            body_bytes: 0,
-            received_at: id.to_owned(),
-            attributes: phone
-                .map(|phone| ("phone".to_owned(), vec![phone.to_owned()]))
-                .into_iter()
-                .collect(),
+        let id = |n: u8| format!("evt_01k0000000000000000000000{n}");
+        let event = |n: u8, phones: &[&str]| -> EventResponse {
+            serde_json::from_value(serde_json::json!({
+                "id": id(n), "request_id": format!("req_01k0000000000000000000000{n}"),
+                "no_key": true, "attributes": { "phone": phones },
+                "received_at": "2026-11-15T10:00:00.000Z", "body_bytes": 0, "duplicate_count": 0,
+                "body_removed": false,
+            }))
+            .unwrap()
         };
-        let events = vec![
-            event("3", Some("5511987654321")),
-            event("2", None),
-            event("1", Some("5511900000000")),
-            event("0", Some("5511987654321")),
+        let events = [
+            event(3, &["5511987654321"]),
+            event(2, &[]),
+            event(1, &["5511900000000"]),
+            event(0, &["5511987654321"]),
         ];
-        let found = recent_conversations(events);
-        let listed: Vec<_> = found.iter().map(|one| (one.newest.as_str(), one.count)).collect();
-        assert_eq!(listed, [("3", 2), ("1", 1)]);
+        let found = recent_conversations(events.into_iter());
+        let listed: Vec<_> = found.iter().map(|one| (one.newest.to_string(), one.count)).collect();
+        assert_eq!(listed, [(id(3), 2), (id(1), 1)]);
         assert!(found.iter().all(|one| one.phone.contains('•')));
     }
 }

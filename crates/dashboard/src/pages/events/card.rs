@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use super::api::{AttemptItem, DeliveryDetails, RevealedResponse};
+use surehook_api::{
+    deliveries::{AttemptResponse, DeliveryResponse, DeliveryWithAttempts},
+    events::RevealedAttemptResponse,
+};
+use surehook_core::delivery::state::DeliveryStatus;
+use surehook_types::time::Timestamp;
+
 use crate::{
     format::{Badge, format_duration},
     lang::Lang,
@@ -14,8 +20,8 @@ const OPEN_MAX: usize = 3;
 const ANSWER_CHARS_MAX: usize = 2000;
 
 pub(super) struct AttemptEntry {
-    pub(super) number: u64,
-    pub(super) at: String,
+    pub(super) number: u32,
+    pub(super) at: Timestamp,
     pub(super) badge: Badge,
     pub(super) facts: Vec<String>,
     /// Detail from the API, in English.
@@ -23,94 +29,85 @@ pub(super) struct AttemptEntry {
     pub(super) answer: String,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each says whether one thing is shown")]
 pub(super) struct DeliveryCard {
-    pub(super) id: String,
-    /// `None` if the destination was deleted.
-    pub(super) destination: Option<String>,
+    pub(super) delivery: DeliveryResponse,
     pub(super) name: String,
     pub(super) badge: Badge,
-    pub(super) reason: Option<String>,
-    pub(super) due_at: Option<String>,
-    pub(super) order_key: Option<String>,
-    pub(super) replay_of: Option<String>,
-    pub(super) replayed_by: Option<String>,
-    pub(super) sent_id: Option<String>,
-    pub(super) attempts: u64,
+    pub(super) reason: Option<&'static str>,
     pub(super) attempts_removed: bool,
     /// Newest first.
     pub(super) open: Vec<AttemptEntry>,
     pub(super) older: Vec<AttemptEntry>,
-    pub(super) can_replay: bool,
-    pub(super) can_cancel: bool,
-    pub(super) has_arrived: bool,
     pub(super) idempotency_key: String,
 }
 
 impl DeliveryCard {
     pub(super) fn new(
-        detail: DeliveryDetails,
-        responses: &[RevealedResponse],
+        detail: DeliveryWithAttempts,
+        responses: &[RevealedAttemptResponse],
         idempotency_key: String,
         lang: Lang,
     ) -> Self {
         let (t, c, f) = (EventTexts::of(lang), CommonTexts::of(lang), FailureTexts::of(lang));
-        let DeliveryDetails { delivery, attempts_removed, attempt_list } = detail;
-        let revealed_response = |number: u64| {
+        let DeliveryWithAttempts { delivery, attempts_removed, attempt_list } = detail;
+        let revealed_response = |number: u32| {
             let found = responses.iter().find(|a| a.delivery == delivery.id && a.number == number);
-            found.map(|answer| answer.response.shown())
+            found.map(|answer| answer.response.to_text())
         };
         let mut attempts: Vec<AttemptEntry> = attempt_list
-            .into_iter()
+            .iter()
             .rev()
-            .map(|attempt| attempt_entry(&attempt, revealed_response(attempt.number), t, f, lang))
+            .map(|attempt| attempt_entry(attempt, revealed_response(attempt.number), t, f, lang))
             .collect();
         let older = attempts.split_off(attempts.len().min(OPEN_MAX));
-        let status = delivery.status.as_str();
         Self {
-            badge: Badge::status(status, c),
-            can_replay: delivery.destination.is_some()
-                && matches!(status, "succeeded" | "dead" | "cancelled"),
-            can_cancel: matches!(status, "pending" | "scheduled" | "held"),
-            has_arrived: status == "succeeded",
-            reason: delivery.reason.map(|reason| f.reason(&reason).to_owned()),
+            badge: Badge::status(delivery.status, c),
+            reason: delivery.reason.map(|reason| f.reason(reason.as_str())),
             name: delivery.destination.clone().unwrap_or_else(|| t.destination_gone.to_owned()),
-            destination: delivery.destination,
-            id: delivery.id,
-            due_at: delivery.due_at,
-            order_key: delivery.order_key,
-            replay_of: delivery.replay_of,
-            replayed_by: delivery.replayed_by,
-            sent_id: delivery.sent_id,
-            attempts: delivery.attempts,
             attempts_removed: attempts_removed && delivery.attempts > 0,
+            delivery,
             open: attempts,
             older,
             idempotency_key,
         }
     }
+
+    pub(super) fn can_replay(&self) -> bool {
+        use DeliveryStatus::{Cancelled, Dead, Succeeded};
+        self.delivery.destination.is_some()
+            && matches!(self.delivery.status, Succeeded | Dead | Cancelled)
+    }
+
+    pub(super) fn can_cancel(&self) -> bool {
+        use DeliveryStatus::{Held, Pending, Scheduled};
+        matches!(self.delivery.status, Pending | Scheduled | Held)
+    }
+
+    pub(super) fn has_arrived(&self) -> bool {
+        self.delivery.status == DeliveryStatus::Succeeded
+    }
 }
 
 fn attempt_entry(
-    attempt: &AttemptItem,
+    attempt: &AttemptResponse,
     revealed: Option<String>,
     t: &EventTexts,
     f: &FailureTexts,
     lang: Lang,
 ) -> AttemptEntry {
-    let answered = match (attempt.status, attempt.failure.as_deref()) {
+    let answered = match (attempt.status, attempt.failure) {
         (Some(status), _) => format!("HTTP {status}"),
-        (None, Some(failure)) => f.failure(failure).to_owned(),
+        (None, Some(failure)) => f.failure(failure.as_str()).to_owned(),
         (None, None) if attempt.class.is_none() => t.delivered.to_owned(),
         (None, None) => t.no_response.to_owned(),
     };
     let (tone, icon) = if attempt.class.is_none() { ("ok", "check") } else { ("bad", "cross") };
-    let class = attempt.class.as_deref().map(|class| f.class(class).to_owned());
+    let class = attempt.class.map(|class| f.class(class.as_str()).to_owned());
     let took = format_duration(lang, Duration::from_millis(attempt.took_ms));
     let answer = revealed.unwrap_or_else(|| attempt.response.clone());
     AttemptEntry {
         number: attempt.number,
-        at: attempt.started_at.clone(),
+        at: attempt.started_at,
         badge: Badge::new(tone, icon, answered),
         facts: class.into_iter().chain([took]).collect(),
         detail_text: attempt.detail.clone().filter(|detail_text| !detail_text.is_empty()),

@@ -2,28 +2,37 @@
 
 use askama::Template;
 use axum::{body::Body, extract::Path};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::{HeaderName, HeaderValue, Response, header};
-use serde::Deserialize;
+use surehook_api::{
+    ApiCall, ApiTransport as _, BodyContent, HeaderField, calls,
+    events::{
+        DuplicateResponse, EventDetailResponse, EventResponse, RequestHeadResponse,
+        RevealEventResponse, RevealedAttemptResponse,
+    },
+    percent_encode,
+};
+use surehook_core::delivery::state::DeliveryStatus;
+use surehook_types::time::Timestamp;
+use surehook_webhooks::attribute::{Attributes, EventKind};
 
 use super::{
-    api::{
-        DeliveryDetails, EventAttributes, EventDetails, EventFact, RequestHeadItem,
-        RevealedEventData, RevealedResponse, event_facts, mask_people,
-    },
+    attributes::{self, event_facts, mask_people},
     card::DeliveryCard,
     event_path,
-    timeline::{self, TimelineBuilder, TimelineLine},
+    list::status_badges,
+    timeline::{TimelineBuilder, TimelineLine},
 };
 use crate::{
     body::{BodyView, INLINE_BYTES_MAX},
-    client::{ApiError, ApiPath, percent_encode},
+    client::ApiError,
     curl,
     current_user::CurrentUser,
     format::{Badge, format_duration, format_size},
     lang::fill,
     page::{NavItem, PageFrame, PageResult, render_page},
-    translations::{CommonTexts, EventTexts, TimelineTexts},
+    translations::{EventTexts, TimelineTexts},
 };
 
 /// Number of deliveries shown, newest first.
@@ -33,33 +42,28 @@ const LOAD_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Response header with the number of masked values; absent if there are none.
 const MASKED: HeaderName = HeaderName::from_static("surehook-masked");
 
-struct SightingRow {
-    n: u32,
-    at: String,
-    gap: String,
-    bytes_differ: bool,
-    delivered_as: Option<String>,
-}
-
 #[derive(Template)]
 #[template(path = "event.html")]
 struct EventPage {
     frame: PageFrame,
     t: &'static EventTexts,
     timeline_texts: &'static TimelineTexts,
-    event: EventDetails,
+    event: EventResponse,
+    request: Option<RequestHeadResponse>,
+    sha256: String,
     heading: String,
     path: String,
     size: String,
     pills: Vec<Badge>,
-    facts: Vec<EventFact>,
+    facts: Vec<(&'static str, Vec<String>)>,
     cards: Vec<DeliveryCard>,
     cards_left: Option<String>,
     /// Destinations of dead deliveries, without deleted ones.
     dead_destinations: Vec<String>,
     idempotency_key: String,
-    timeline: Vec<TimelineLine>,
-    sightings: Vec<SightingRow>,
+    timeline: Vec<(Timestamp, TimelineLine)>,
+    /// Duplicates, each with the time since the event.
+    sightings: Vec<(DuplicateResponse, String)>,
     sightings_left: Option<String>,
     body: BodyView,
     has_masked_values: bool,
@@ -73,7 +77,7 @@ struct EventPage {
 
 impl EventPage {
     fn masked_subject(&self) -> String {
-        super::api::masked_subject(&self.event.attributes)
+        attributes::masked_subject(&self.event.attributes)
     }
 
     fn older_attempts_label(&self, card: &DeliveryCard) -> String {
@@ -90,10 +94,9 @@ pub(super) async fn show_event(user: CurrentUser, Path(id): Path<String>) -> Pag
 pub(super) async fn event_page(
     user: &CurrentUser,
     id: &str,
-    revealed: Option<RevealedEventData>,
+    revealed: Option<RevealEventResponse>,
 ) -> PageResult {
-    let address = ApiPath::new(&["events", id]);
-    let mut event: EventDetails = user.get(address).await?;
+    let mut detail = user.call(calls::get_event(id)).await?;
     let is_revealed = revealed.is_some();
     let (body, has_masked_values, responses) = match revealed {
         Some(revealed) => {
@@ -102,46 +105,56 @@ pub(super) async fn event_page(
                 let shown = bytes.len().min(INLINE_BYTES_MAX);
                 BodyView::from_bytes(&bytes[..shown], shown < bytes.len())
             });
-            (event.key, event.attributes) = (revealed.key, revealed.attributes);
-            event.request = revealed.request;
-            (body, false, revealed.responses)
+            (detail.event.key, detail.event.attributes) = (revealed.key, revealed.attributes);
+            detail.request = revealed.request;
+            (body, false, revealed.answers)
         }
         None => {
-            let (body, has_masked_values) =
-                read_body(user, ApiPath::new(&["events", id, "body"])).await?;
+            let (body, has_masked_values) = read_body(user, calls::get_event_body(id)).await?;
             (body, has_masked_values, Vec::new())
         }
     };
     let masked_attributes =
-        if is_revealed { EventAttributes::new() } else { event.attributes.clone() };
-    event.key = event.key.map(|key| mask_people(&key, &masked_attributes));
+        if is_revealed { Attributes::default() } else { detail.event.attributes.clone() };
+    detail.event.key = detail.event.key.map(|key| mask_people(&key, &masked_attributes));
     let lang = user.lang();
     let t = EventTexts::of(lang);
-    let cards = load_cards(user, &event, &responses, &masked_attributes).await?;
-    let left = event.deliveries.len().saturating_sub(CARDS_MAX);
-    let heading = event.kind.clone().unwrap_or_else(|| t.title.to_owned());
+    let cards = load_cards(user, &detail, &responses, &masked_attributes).await?;
+    let timeline = TimelineBuilder::new(&detail, &masked_attributes, lang).build();
+    let EventDetailResponse { event, sha256, request, deliveries, duplicates, .. } = detail;
+    let left = deliveries.len().saturating_sub(CARDS_MAX);
+    let heading = event.kind.as_ref().map_or(t.title, EventKind::as_str).to_owned();
     let frame = PageFrame::new(user, NavItem::Events, heading.clone());
+    let address = request.as_ref().map(|request| request_address(request, event.source.as_deref()));
     // Revealed secrets must not end up in a shell history.
-    let request = event.request.as_ref().filter(|_| !is_revealed);
-    let curl = request.map(|request| curl_command(user, &event, request, body.full_text()));
-    let address = event.request.as_ref().map(|request| request.address(event.source.as_deref()));
-    let sightings_left = event.duplicate_count > event.duplicates.len() as u64;
+    let curl = request.as_ref().zip(address.clone()).filter(|_| !is_revealed);
+    let curl = curl.map(|(request, path)| curl_command(user, request, path, body.full_text()));
+    let sightings_left = event.duplicate_count > duplicates.len() as u64;
+    let gap = |seen: &DuplicateResponse| seen.seen_at.since(event.received_at);
+    let count = |status| deliveries.iter().filter(|other| other.status == status).count() as u64;
+    let dead = deliveries.iter().filter(|delivery| delivery.status == DeliveryStatus::Dead);
     render_page(&EventPage {
         t,
         timeline_texts: TimelineTexts::of(lang),
         heading,
-        path: event_path(&event.id),
+        path: event_path(event.id),
         size: format_size(lang, event.body_bytes),
-        pills: status_badges(&event, frame.c),
+        pills: status_badges(count, frame.c),
         facts: event_facts(&event.attributes, t, is_revealed),
         cards,
-        dead_destinations: dead_destinations(&event),
+        dead_destinations: dead.filter_map(|delivery| delivery.destination.clone()).collect(),
         idempotency_key: user.new_idempotency_key(),
         cards_left: (left > 0).then(|| lang.count(left as u64, t.delivery_more, t.deliveries_more)),
-        timeline: TimelineBuilder::new(&event, &masked_attributes, lang).build(),
-        sightings: sighting_rows(&event, user),
+        timeline,
         sightings_left: sightings_left
             .then(|| fill(t.duplicates_more, &[&lang.number(event.duplicate_count)])),
+        sightings: duplicates
+            .into_iter()
+            .map(|seen| {
+                let gap = format_duration(lang, gap(&seen));
+                (seen, gap)
+            })
+            .collect(),
         cut_note: fill(t.body_cut, &[&format_size(lang, INLINE_BYTES_MAX as u64)]),
         can_load: !is_revealed && event.body_bytes <= LOAD_BYTES_MAX,
         body,
@@ -151,57 +164,42 @@ pub(super) async fn event_page(
         is_revealed,
         frame,
         event,
+        request,
+        sha256,
     })
+}
+
+/// Path and query as requested.
+fn request_address(request: &RequestHeadResponse, source: Option<&str>) -> String {
+    let query = request.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+    format!("/in/{}{}{query}", source.unwrap_or("…"), request.path)
 }
 
 async fn load_cards(
     user: &CurrentUser,
-    event: &EventDetails,
-    responses: &[RevealedResponse],
-    masked_attributes: &EventAttributes,
+    detail: &EventDetailResponse,
+    responses: &[RevealedAttemptResponse],
+    masked_attributes: &Attributes,
 ) -> Result<Vec<DeliveryCard>, ApiError> {
     let mut cards = Vec::new();
-    for delivery in event.deliveries.iter().rev().take(CARDS_MAX) {
-        let found = match user.get(ApiPath::new(&["deliveries", &delivery.id])).await {
+    for delivery in detail.deliveries.iter().rev().take(CARDS_MAX) {
+        let found = match user.call(calls::get_delivery(&delivery.id.to_string())).await {
             Ok(found) => found,
             // Retention may remove a delivery meanwhile.
             Err(error) if error.is_not_found() => continue,
             Err(error) => return Err(error),
         };
         let mut card = DeliveryCard::new(found, responses, user.new_idempotency_key(), user.lang());
-        card.order_key = card.order_key.map(|key| mask_people(&key, masked_attributes));
+        let key = &mut card.delivery.order_key;
+        *key = key.take().map(|key| mask_people(&key, masked_attributes));
         cards.push(card);
     }
     Ok(cards)
 }
 
-fn status_badges(event: &EventDetails, c: &CommonTexts) -> Vec<Badge> {
-    let mut counts = std::collections::BTreeMap::<&str, u64>::new();
-    for delivery in &event.deliveries {
-        *counts.entry(delivery.status.as_str()).or_default() += 1;
-    }
-    super::list::status_badges(&counts, c)
-}
-
-fn dead_destinations(event: &EventDetails) -> Vec<String> {
-    let dead = event.deliveries.iter().filter(|delivery| delivery.status == "dead");
-    dead.filter_map(|delivery| delivery.destination.clone()).collect()
-}
-
-fn sighting_rows(event: &EventDetails, user: &CurrentUser) -> Vec<SightingRow> {
-    let sighting = |seen: &super::api::DuplicateItem| SightingRow {
-        n: seen.n,
-        at: seen.seen_at.clone(),
-        gap: format_duration(user.lang(), timeline::elapsed(&event.received_at, &seen.seen_at)),
-        bytes_differ: seen.bytes_differ,
-        delivered_as: seen.delivered_as.clone(),
-    };
-    event.duplicates.iter().map(sighting).collect()
-}
-
 /// The first part of a body, and whether it contains masked values.
-async fn read_body(user: &CurrentUser, address: ApiPath) -> Result<(BodyView, bool), ApiError> {
-    let file = match user.fetch(address).await {
+async fn read_body(user: &CurrentUser, call: ApiCall<Bytes>) -> Result<(BodyView, bool), ApiError> {
+    let file = match user.fetch(call).await {
         Ok(file) => file,
         Err(error) if matches!(error.status, 404 | 410) => {
             return Ok((BodyView::Removed, false));
@@ -228,35 +226,38 @@ async fn read_body(user: &CurrentUser, address: ApiPath) -> Result<(BodyView, bo
 
 fn curl_command(
     user: &CurrentUser,
-    event: &EventDetails,
-    request: &RequestHeadItem,
+    request: &RequestHeadResponse,
+    path: String,
     body: Option<&str>,
 ) -> curl::CurlCommand {
     let origin = user.gateway().public_url();
     let origin = origin.as_deref().map(|url| url.trim_end_matches('/'));
-    let headers = request.headers.iter().map(|line| (line.name.clone(), line.value.text.clone()));
-    curl::CurlRequest {
-        origin,
-        path: request.address(event.source.as_deref()),
-        headers: headers.collect(),
-        body,
-    }
-    .to_command()
+    let headers = request.headers.iter().map(header_text).collect();
+    curl::CurlRequest { origin, path, headers, body }.to_command()
+}
+
+/// A header, with its value if it is text.
+fn header_text(header: &HeaderField) -> (String, Option<String>) {
+    let value = match &header.value {
+        BodyContent::Text { text } => Some(text.clone()),
+        BodyContent::Base64 { .. } => None,
+    };
+    (header.name.clone(), value)
 }
 
 pub(super) async fn download_body(user: CurrentUser, Path(id): Path<String>) -> PageResult {
-    download(&user, ApiPath::new(&["events", &id, "body"]), &id).await
+    download(&user, calls::get_event_body(&id), &id).await
 }
 
 pub(super) async fn download_sent_body(
     user: CurrentUser,
     Path((_, delivery)): Path<(String, String)>,
 ) -> PageResult {
-    download(&user, ApiPath::new(&["deliveries", &delivery, "body"]), &delivery).await
+    download(&user, calls::get_delivery_body(&delivery), &delivery).await
 }
 
-async fn download(user: &CurrentUser, address: ApiPath, name: &str) -> PageResult {
-    let file = user.fetch(address).await?;
+async fn download(user: &CurrentUser, call: ApiCall<Bytes>, name: &str) -> PageResult {
+    let file = user.fetch(call).await?;
     let name = format!("attachment; filename=\"{}.bin\"", percent_encode(name));
     let name = HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment"));
     let mut response = Response::new(Body::new(file.into_body()));
@@ -277,28 +278,21 @@ struct CurlPage {
     command: Option<curl::CurlCommand>,
 }
 
-#[derive(Deserialize)]
-struct DestinationUrl {
-    url: Option<String>,
-}
-
 pub(super) async fn show_curl(
     user: CurrentUser,
     Path((id, delivery)): Path<(String, String)>,
 ) -> PageResult {
-    let details: DeliveryDetails = user.get(ApiPath::new(&["deliveries", &delivery])).await?;
-    let event: EventDetails = user.get(ApiPath::new(&["events", &id])).await?;
+    let details = user.call(calls::get_delivery(&delivery)).await?;
+    let event = user.call(calls::get_event(&id)).await?;
     let t = EventTexts::of(user.lang());
     let name = details.delivery.destination.unwrap_or_default();
-    let destination = user.get::<DestinationUrl>(ApiPath::new(&["destinations", &name])).await;
-    let url = destination.ok().and_then(|destination| destination.url);
-    let address = ApiPath::new(&["deliveries", &delivery, "body"]);
-    let (body, _) = read_body(&user, address).await?;
+    let destination = user.call(calls::get_destination(&name)).await.ok();
+    let url = destination.map(|it| it.spec.url).filter(|url| !url.is_empty());
+    let (body, _) = read_body(&user, calls::get_delivery_body(&delivery)).await?;
     let command = url.map(|url| {
         let lines = event.request.iter().flat_map(|request| &request.headers);
-        let is_kind = |name: &str| name.eq_ignore_ascii_case("content-type");
-        let kind = lines.filter(|line| is_kind(&line.name));
-        let headers = kind.map(|line| (line.name.clone(), line.value.text.clone())).collect();
+        let kind = lines.filter(|line| line.name.eq_ignore_ascii_case("content-type"));
+        let headers = kind.map(header_text).collect();
         curl::CurlRequest { origin: Some(""), path: url, headers, body: body.full_text() }
             .to_command()
     });

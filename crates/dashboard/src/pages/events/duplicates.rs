@@ -4,49 +4,19 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::{Form, extract::Path, response::Response};
-use serde::Deserialize;
+use surehook_api::{
+    ApiTransport as _, calls,
+    events::{DuplicateComparison, DuplicateDifference},
+};
 
-use super::{actions::IdempotentForm, event_path};
+use super::{super::IdempotentForm, event_path};
 use crate::{
-    client::ApiPath,
     current_user::CurrentUser,
     format::{Badge, format_duration},
     lang::fill,
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::EventTexts,
 };
-
-#[derive(Deserialize)]
-struct DuplicateComparison {
-    at: String,
-    gap_ms: u64,
-    same_bytes: bool,
-    body_kept: bool,
-    delivered_as: Option<String>,
-    compared_as: Option<String>,
-    diff: Vec<BodyDifference>,
-    truncated: bool,
-    masked: u64,
-}
-
-#[derive(Deserialize)]
-struct BodyDifference {
-    path: String,
-    change: String,
-    before: Option<String>,
-    after: Option<String>,
-}
-
-impl BodyDifference {
-    fn badge(&self, t: &EventTexts) -> Badge {
-        match self.change.as_str() {
-            "added" => Badge::new("ok", "plus", t.added),
-            "removed" => Badge::new("bad", "minus", t.removed),
-            "changed" => Badge::new("warn", "swap", t.changed),
-            other => Badge::new("", "dot", other),
-        }
-    }
-}
 
 #[derive(Template)]
 #[template(path = "event_duplicate.html")]
@@ -64,12 +34,22 @@ struct DuplicatePage {
     idempotency_key: String,
 }
 
+impl DuplicatePage {
+    fn badge(&self, difference: &DuplicateDifference) -> Badge {
+        match difference.change.as_str() {
+            "added" => Badge::new("ok", "plus", self.t.added),
+            "removed" => Badge::new("bad", "minus", self.t.removed),
+            "changed" => Badge::new("warn", "swap", self.t.changed),
+            other => Badge::new("", "dot", other),
+        }
+    }
+}
+
 pub(super) async fn show_comparison(
     user: CurrentUser,
     Path((id, n)): Path<(String, u32)>,
 ) -> PageResult {
-    let address = ApiPath::new(&["events", &id, "duplicates", &n.to_string()]);
-    let comparison: DuplicateComparison = user.get(address).await?;
+    let comparison = user.call(calls::compare_duplicate(&id, n)).await?;
     let (lang, t) = (user.lang(), EventTexts::of(user.lang()));
     let method = match comparison.compared_as.as_deref() {
         Some("json") => t.compared_json,
@@ -84,7 +64,7 @@ pub(super) async fn show_comparison(
         path: event_path(&id),
         gap: format_duration(lang, Duration::from_millis(comparison.gap_ms)),
         masked: (comparison.masked > 0)
-            .then(|| lang.count(comparison.masked, t.diff_masked_one, t.diff_masked)),
+            .then(|| lang.count(comparison.masked as u64, t.diff_masked_one, t.diff_masked)),
         can_deliver: user.can_operate()
             && comparison.body_kept
             && comparison.delivered_as.is_none(),
@@ -97,20 +77,15 @@ pub(super) async fn show_comparison(
     })
 }
 
-#[derive(Deserialize)]
-struct DeliveredAnyway {
-    event_id: String,
-}
-
 pub(super) async fn deliver_anyway(
     user: CurrentUser,
     Path((id, n)): Path<(String, u32)>,
     Form(form): Form<IdempotentForm>,
 ) -> Response {
-    let address = ApiPath::new(&["events", &id, "duplicates", &n.to_string(), "deliver"]);
-    let done = user.post_idempotent::<DeliveredAnyway>(address, None, &form.idempotency_key).await;
+    let call = calls::deliver_duplicate(&id, n).idempotent(&form.idempotency_key);
+    let done = user.call(call).await;
     let next = match &done {
-        Ok(new) => event_path(&new.event_id),
+        Ok(new) => event_path(new.event_id),
         Err(_) => format!("{}/duplicates/{n}", event_path(&id)),
     };
     user.redirect_with_result(&next, done, EventTexts::of(user.lang()).anyway_done)

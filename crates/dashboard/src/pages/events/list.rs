@@ -1,7 +1,5 @@
 //! The event list, its filter and its export.
 
-use std::collections::BTreeMap;
-
 use askama::Template;
 use axum::{
     extract::Query,
@@ -9,15 +7,21 @@ use axum::{
 };
 use http::{HeaderValue, header};
 use serde::Deserialize;
+use surehook_api::{
+    calls,
+    events::{EventList, EventResponse, ListedEvent},
+    percent_encode,
+};
+use surehook_core::delivery::state::DeliveryStatus;
+use surehook_types::time::Timestamp;
 
-use super::api::{self, EventAttributes};
+use super::attributes;
 use crate::{
-    client::{ApiPath, percent_encode},
     current_user::CurrentUser,
     filter::{FilterBar, FilterQuery},
     format::{Badge, mask_phones},
     lang::fill,
-    list_page::{FilteredList, ListDefinition, ListPageQuery, Pager},
+    list_page::{ListDefinition, ListPageQuery, Pager},
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{CommonTexts, EventListTexts},
 };
@@ -29,7 +33,6 @@ const FILTERS: [&str; 16] = [
 
 const LIST: ListDefinition = ListDefinition {
     path: "/events",
-    name: "events",
     known: &FILTERS,
     example: "status:dead source:shop since:1h",
 };
@@ -38,60 +41,28 @@ const LIST: ListDefinition = ListDefinition {
 const PAGE_ROWS: usize = 50;
 
 /// Statuses that need attention come first.
-const STATUSES_BY_URGENCY: [&str; 8] =
-    ["dead", "held", "scheduled", "in_flight", "pending", "succeeded", "cancelled", "replayed"];
+const STATUSES_BY_URGENCY: [DeliveryStatus; 8] = [
+    DeliveryStatus::Dead,
+    DeliveryStatus::Held,
+    DeliveryStatus::Scheduled,
+    DeliveryStatus::InFlight,
+    DeliveryStatus::Pending,
+    DeliveryStatus::Succeeded,
+    DeliveryStatus::Cancelled,
+    DeliveryStatus::Replayed,
+];
 
-#[derive(Deserialize)]
-struct EventRow {
-    id: String,
-    source: Option<String>,
-    kind: Option<String>,
-    key: Option<String>,
-    received_at: String,
-    duplicate_count: u64,
-    #[serde(default)]
-    attributes: EventAttributes,
-    /// Number of deliveries by status.
-    deliveries: Option<BTreeMap<String, u64>>,
-}
-
-impl EventRow {
-    fn about(&self) -> String {
-        api::masked_subject(&self.attributes)
-    }
-
-    fn shown_key(&self) -> Option<String> {
-        self.key.as_deref().map(|key| mask_phones(&api::mask_people(key, &self.attributes)))
-    }
-
-    fn badges(&self, c: &CommonTexts) -> Vec<Badge> {
-        let counts = self.deliveries.iter().flatten();
-        status_badges(&counts.map(|(status, count)| (status.as_str(), *count)).collect(), c)
-    }
-
-    fn select_label(&self, t: &EventListTexts) -> String {
-        fill(t.select, &[&self.id])
-    }
-
-    fn has_no_deliveries(&self) -> bool {
-        self.deliveries.as_ref().is_some_and(BTreeMap::is_empty)
-    }
-}
-
-/// One badge per status, most urgent first.
-pub(super) fn status_badges(counts: &BTreeMap<&str, u64>, c: &CommonTexts) -> Vec<Badge> {
-    let known =
-        STATUSES_BY_URGENCY.iter().filter_map(|status| Some((*status, *counts.get(status)?)));
-    let new = counts.iter().filter(|(status, _)| !STATUSES_BY_URGENCY.contains(*status));
-    let all = known.chain(new.map(|(status, count)| (*status, *count)));
-    all.map(|(status, count)| {
-        let mut badge = Badge::status(status, c);
-        if count > 1 {
-            badge.text = format!("{} ×{count}", badge.text);
+/// One badge per status with deliveries, most urgent first.
+pub(super) fn status_badges(count: impl Fn(DeliveryStatus) -> u64, c: &CommonTexts) -> Vec<Badge> {
+    let badge = |status| match count(status) {
+        0 => None,
+        1 => Some(Badge::status(status, c)),
+        count => {
+            let badge = Badge::status(status, c);
+            Some(Badge { text: format!("{} ×{count}", badge.text), ..badge })
         }
-        badge
-    })
-    .collect()
+    };
+    STATUSES_BY_URGENCY.into_iter().filter_map(badge).collect()
 }
 
 #[derive(Template)]
@@ -100,13 +71,29 @@ struct EventsPage {
     frame: PageFrame,
     t: &'static EventListTexts,
     bar: FilterBar,
-    events: Vec<EventRow>,
+    events: Vec<ListedEvent>,
     pager: Pager,
     /// How far was searched, if the page is not full.
-    searched: Option<(String, String)>,
+    searched: Option<(String, Timestamp)>,
     /// Only for operators: exports contain unmasked phone numbers.
     export: Vec<(&'static str, String)>,
     idempotency_key: String,
+}
+
+impl EventsPage {
+    fn masked_subject(&self, event: &EventResponse) -> String {
+        attributes::masked_subject(&event.attributes)
+    }
+
+    fn masked_key(&self, event: &EventResponse) -> Option<String> {
+        let key = event.key.as_deref()?;
+        Some(mask_phones(&attributes::mask_people(key, &event.attributes)))
+    }
+
+    fn badges(&self, event: &ListedEvent) -> Vec<Badge> {
+        let count = |status: DeliveryStatus| event.deliveries.get(status.as_str());
+        status_badges(|status| count(status).copied().unwrap_or_default(), self.frame.c)
+    }
 }
 
 pub(super) async fn list_events(
@@ -115,13 +102,15 @@ pub(super) async fn list_events(
 ) -> PageResult {
     let t = EventListTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Events);
-    let FilteredList { bar, found, pager, .. } = LIST.load::<EventRow>(&user, &query).await?;
+    let (bar, EventList { page: found, searched }) =
+        LIST.load(&user, &query, calls::list_events()).await?;
+    let pager = Pager::filtered(&bar, &query, found.next_cursor.as_deref());
     // A full page does not mean that the search stopped early.
     let is_short = found.next_cursor.is_some() && found.data.len() < PAGE_ROWS;
-    let searched = found.searched.filter(|_| is_short);
-    let searched = searched.and_then(|extent| {
-        Some((fill(t.searched, &[&user.lang().number(extent.events)]), extent.until?))
-    });
+    let searched = searched
+        .until
+        .filter(|_| is_short)
+        .map(|until| (fill(t.searched, &[&user.lang().number(searched.events as u64)]), until));
     let file =
         |format: &str| format!("/events/export?format={format}&q={}", percent_encode(&bar.typed));
     let export = match user.can_operate() {
@@ -148,13 +137,13 @@ pub(super) async fn export_events(
         return Ok(Redirect::to(&format!("/events?q={}", percent_encode(&query.q))).into_response());
     }
     let format = if query.format == "csv" { "csv" } else { "ndjson" };
-    let address = ApiPath::new(&["events"]).with("format", format);
+    let list = calls::list_events().with("format", format);
     let filter = FilterQuery::parse(&query.q);
-    let Ok(address) = filter.apply_to(address, &FILTERS, user.now()) else {
+    let Ok(list) = filter.apply_to(list, &FILTERS, user.now()) else {
         // The list shows which filter is unknown.
         return Ok(Redirect::to(&format!("/events?q={}", percent_encode(&query.q))).into_response());
     };
-    let mut file = user.fetch(address).await?;
+    let mut file = user.fetch(list).await?;
     let name = format!("attachment; filename=\"events.{format}\"");
     let name = HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment"));
     file.headers_mut().insert(header::CONTENT_DISPOSITION, name);

@@ -1,7 +1,7 @@
 //! `/events`: the event list, and the page of one event.
 
 mod actions;
-mod api;
+mod attributes;
 mod card;
 mod detail;
 mod duplicates;
@@ -17,8 +17,9 @@ use axum::{
     response::Redirect,
     routing::{get, post},
 };
+use surehook_api::percent_encode;
 
-use crate::{Dashboard, client::percent_encode};
+use crate::Dashboard;
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
@@ -36,8 +37,8 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/events/{id}/duplicates/{n}/deliver", post(duplicates::deliver_anyway))
 }
 
-fn event_path(id: &str) -> String {
-    format!("/events/{}", percent_encode(id))
+fn event_path(id: impl std::fmt::Display) -> String {
+    format!("/events/{}", percent_encode(&id.to_string()))
 }
 
 /// Short link for chats. Also the target after revealing: revealed values are shown only once.

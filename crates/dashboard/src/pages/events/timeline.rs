@@ -1,16 +1,16 @@
 //! The timeline of an event in the language of the user. Entries of unknown kinds are shown in English,
 //! as the API describes them.
 
-use std::time::Duration;
-
 use serde_json::Value;
-use surehook_types::time::Timestamp;
-
-use super::{
-    api::{EventAttributes, EventDetails, TimelineItem, TimingItem, mask_people},
-    event_path,
-    waterfall::Waterfall,
+use surehook_api::{
+    deliveries::DeliveryResponse,
+    events::{EventDetailResponse, TimelineEntryResponse},
 };
+use surehook_guard::timing::AttemptTimingView;
+use surehook_types::time::Timestamp;
+use surehook_webhooks::attribute::Attributes;
+
+use super::{attributes::mask_people, event_path, waterfall::Waterfall};
 use crate::{
     format::{format_duration, format_size},
     lang::{Lang, fill},
@@ -22,7 +22,6 @@ const VALUE_CHARS_MAX: usize = 120;
 
 #[derive(Default)]
 pub(super) struct TimelineLine {
-    pub(super) at: String,
     pub(super) icon: &'static str,
     pub(super) tone: &'static str,
     pub(super) text: String,
@@ -42,9 +41,9 @@ pub(super) struct TimelineLine {
 }
 
 pub(super) struct TimelineBuilder<'e> {
-    event: &'e EventDetails,
+    detail: &'e EventDetailResponse,
     /// Values of these attributes are masked in keys.
-    masked_attributes: &'e EventAttributes,
+    masked_attributes: &'e Attributes,
     lang: Lang,
     t: &'static EventTexts,
     texts: &'static TimelineTexts,
@@ -52,8 +51,9 @@ pub(super) struct TimelineBuilder<'e> {
     longest_ms: u64,
 }
 
-fn attempt_timing(decision: &TimelineItem) -> TimingItem {
-    serde_json::from_value(decision.detail["timing"].clone()).unwrap_or_default()
+/// `None` for attempts that were recorded without timing.
+fn attempt_timing(decision: &TimelineEntryResponse) -> Option<AttemptTimingView> {
+    serde_json::from_value(decision.detail["timing"].clone()).ok()
 }
 
 fn detail_str<'d>(detail: &'d Value, name: &str) -> &'d str {
@@ -68,14 +68,14 @@ fn truncate(value: &str) -> String {
 
 impl<'e> TimelineBuilder<'e> {
     pub(super) fn new(
-        event: &'e EventDetails,
-        masked_attributes: &'e EventAttributes,
+        detail: &'e EventDetailResponse,
+        masked_attributes: &'e Attributes,
         lang: Lang,
     ) -> Self {
-        let longest_ms =
-            event.decisions.iter().filter_map(|decision| attempt_timing(decision).total_ms).max();
+        let longest_ms = detail.decisions.iter().filter_map(attempt_timing);
+        let longest_ms = longest_ms.map(|timing| timing.total_ms).max();
         Self {
-            event,
+            detail,
             masked_attributes,
             lang,
             t: EventTexts::of(lang),
@@ -85,24 +85,23 @@ impl<'e> TimelineBuilder<'e> {
         }
     }
 
-    pub(super) fn build(&self) -> Vec<TimelineLine> {
-        self.event.decisions.iter().map(|decision| self.build_line(decision)).collect()
+    /// The lines with their times.
+    pub(super) fn build(&self) -> Vec<(Timestamp, TimelineLine)> {
+        let decisions = self.detail.decisions.iter();
+        decisions.map(|decision| (decision.at, self.build_line(decision))).collect()
     }
 
-    fn build_line(&self, decision: &TimelineItem) -> TimelineLine {
-        let line = self.translated_line(decision);
-        let mut line = line.unwrap_or_else(|| TimelineLine {
+    fn build_line(&self, decision: &TimelineEntryResponse) -> TimelineLine {
+        self.translated_line(decision).unwrap_or_else(|| TimelineLine {
             icon: "dot",
             text: decision.text.clone(),
             is_english: true,
             ..TimelineLine::default()
-        });
-        line.at.clone_from(&decision.at);
-        line
+        })
     }
 
     /// The translated line, if the kind is known.
-    fn translated_line(&self, decision: &TimelineItem) -> Option<TimelineLine> {
+    fn translated_line(&self, decision: &TimelineEntryResponse) -> Option<TimelineLine> {
         let (texts, detail) = (self.texts, &decision.detail);
         let line = |icon, tone, text: String| {
             Some(TimelineLine { icon, tone, text, ..TimelineLine::default() })
@@ -111,8 +110,9 @@ impl<'e> TimelineBuilder<'e> {
         match decision.kind.as_str() {
             "received" => {
                 let mut line = TimelineLine { icon: "door", ..TimelineLine::default() };
-                line.text = fill(texts.received, &[&format_size(self.lang, self.event.body_bytes)]);
-                line.end = self.event.body_removed.then(|| texts.body_removed.to_owned());
+                line.text =
+                    fill(texts.received, &[&format_size(self.lang, self.detail.event.body_bytes)]);
+                line.end = self.detail.event.body_removed.then(|| texts.body_removed.to_owned());
                 Some(line)
             }
             "verified" => match detail_str(detail, "by") {
@@ -122,8 +122,9 @@ impl<'e> TimelineBuilder<'e> {
             },
             "key" => line("dot", "", self.key_text(detail)),
             "no_key" => {
-                let is_duplicate = |other: &TimelineItem| other.kind == "not_a_duplicate_of";
-                let is_duplicate = self.event.decisions.iter().any(is_duplicate);
+                let is_duplicate =
+                    |other: &TimelineEntryResponse| other.kind == "not_a_duplicate_of";
+                let is_duplicate = self.detail.decisions.iter().any(is_duplicate);
                 line(
                     "dot",
                     "",
@@ -184,11 +185,12 @@ impl<'e> TimelineBuilder<'e> {
         }
     }
 
-    fn destination_name(&self, decision: &TimelineItem) -> &str {
-        let about = decision.delivery.as_deref();
-        let delivery =
-            self.event.deliveries.iter().find(|delivery| Some(delivery.id.as_str()) == about);
-        let name = delivery.and_then(|delivery| delivery.destination.as_deref());
+    fn delivery(&self, decision: &TimelineEntryResponse) -> Option<&DeliveryResponse> {
+        self.detail.deliveries.iter().find(|delivery| Some(delivery.id) == decision.delivery)
+    }
+
+    fn destination_name(&self, decision: &TimelineEntryResponse) -> &str {
+        let name = self.delivery(decision).and_then(|delivery| delivery.destination.as_deref());
         name.unwrap_or(self.t.destination_gone)
     }
 
@@ -221,7 +223,7 @@ impl<'e> TimelineBuilder<'e> {
         })
     }
 
-    fn attempt_line(&self, decision: &TimelineItem) -> TimelineLine {
+    fn attempt_line(&self, decision: &TimelineEntryResponse) -> TimelineLine {
         let detail = &decision.detail;
         let ok = decision.kind == "attempt_succeeded";
         let (icon, tone) = if ok { ("check", "ok") } else { ("cross", "bad") };
@@ -231,6 +233,8 @@ impl<'e> TimelineBuilder<'e> {
         let failure = detail["failure"].as_str().map(|word| self.failures.failure(word).to_owned());
         let class = detail["class"].as_str().map(|word| self.failures.class(word).to_owned());
         let why = detail["next_why"].as_str().map(|word| self.failures.why(word).to_owned());
+        let delivery = self.delivery(decision).filter(|_| detail["next"] == "dead");
+        let reason = delivery.and_then(|delivery| delivery.reason);
         TimelineLine {
             icon,
             tone,
@@ -238,35 +242,22 @@ impl<'e> TimelineBuilder<'e> {
             facts: [status, failure, class].into_iter().flatten().collect(),
             detail_text: detail["detail"].as_str().map(str::to_owned),
             next: detail["next_at"].as_str().map(|at| (at.to_owned(), why)),
-            end: (detail["next"] == "dead")
-                .then(|| self.gave_up_text(self.dead_reason(decision)))
-                .flatten(),
-            waterfall: Waterfall::build(
-                &attempt_timing(decision),
-                self.longest_ms,
-                self.lang,
-                self.t,
-            ),
+            end: reason.and_then(|reason| self.gave_up_text(Some(reason.as_str()))),
+            waterfall: attempt_timing(decision)
+                .map(|timing| Waterfall::build(&timing, self.longest_ms, self.lang, self.t)),
             ..TimelineLine::default()
         }
-    }
-
-    fn dead_reason(&self, decision: &TimelineItem) -> Option<&str> {
-        let about = decision.delivery.as_deref();
-        let delivery =
-            self.event.deliveries.iter().find(|delivery| Some(delivery.id.as_str()) == about)?;
-        delivery.reason.as_deref()
     }
 
     fn gave_up_text(&self, reason: Option<&str>) -> Option<String> {
         reason.map(|reason| fill(self.texts.gave_up, &[&self.failures.reason(reason)]))
     }
 
-    fn duplicate_line(&self, decision: &TimelineItem, words: &str) -> TimelineLine {
-        let gap = elapsed(&self.event.received_at, &decision.at);
-        let seen = self.event.duplicates.iter().find(|seen| seen.seen_at == decision.at);
+    fn duplicate_line(&self, decision: &TimelineEntryResponse, words: &str) -> TimelineLine {
+        let gap = decision.at.since(self.detail.event.received_at);
+        let seen = self.detail.duplicates.iter().find(|seen| seen.seen_at == decision.at);
         let link = seen.filter(|seen| seen.n > 0).map(|seen| {
-            let path = format!("{}/duplicates/{}", event_path(&self.event.id), seen.n);
+            let path = format!("{}/duplicates/{}", event_path(self.detail.event.id), seen.n);
             (path, self.t.compare.to_owned())
         });
         let text = fill(words, &[&format_duration(self.lang, gap)]);
@@ -285,13 +276,6 @@ impl<'e> TimelineBuilder<'e> {
     }
 }
 
-pub(super) fn elapsed(first: &str, then: &str) -> Duration {
-    match (first.parse::<Timestamp>(), then.parse::<Timestamp>()) {
-        (Ok(first), Ok(then)) => then.since(first),
-        _ => Duration::ZERO,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -299,15 +283,18 @@ mod tests {
 
     use super::*;
 
-    fn event(decisions: &Value) -> EventDetails {
+    const EVENT: &str = "evt_01k00000000000000000000000";
+    const DELIVERY: &str = "dlv_01k00000000000000000000000";
+
+    fn event(decisions: &Value) -> EventDetailResponse {
         serde_json::from_value(json!({
-            "id": "evt_1", "source": "shop", "kind": null, "key": null,
-            "received_at": "2026-11-15T10:00:00.000Z", "body_bytes": 10, "duplicate_count": 1,
-            "attributes": {}, "body_removed": false, "sha256": "", "request": null,
-            "deliveries": [{ "id": "dlv_1", "destination": "crm", "status": "dead", "order_key": null,
-                "reason": "max_retries", "attempts": 1, "due_at": null, "replay_of": null,
-                "replayed_by": null, "sent_id": null }],
-            "duplicates": [{ "n": 1, "seen_at": "2026-11-15T10:00:04.250Z", "bytes_differ": false }],
+            "id": EVENT, "request_id": "req_01k00000000000000000000000", "source": "shop",
+            "no_key": true, "received_at": "2026-11-15T10:00:00.000Z", "body_bytes": 10,
+            "duplicate_count": 1, "attributes": {}, "body_removed": false, "sha256": "",
+            "deliveries": [{ "id": DELIVERY, "event": EVENT, "destination": "crm", "status": "dead",
+                "reason": "max_retries", "attempts": 1, "created_at": "2026-11-15T10:00:00.000Z" }],
+            "duplicates": [{ "n": 1, "seen_at": "2026-11-15T10:00:04.250Z", "bytes_differ": false,
+                "body_left_out": false, "masked": 0 }],
             "decisions": decisions,
         }))
         .unwrap()
@@ -315,10 +302,11 @@ mod tests {
 
     fn line_for(lang: Lang, kind: &str, detail: Value) -> TimelineLine {
         let decision = json!({ "at": "2026-11-15T10:00:04.250Z", "kind": kind, "text": "as the API says",
-            "delivery": "dlv_1", "detail": detail });
-        TimelineBuilder::new(&event(&json!([decision])), &EventAttributes::new(), lang)
+            "delivery": DELIVERY, "detail": detail });
+        TimelineBuilder::new(&event(&json!([decision])), &Attributes::default(), lang)
             .build()
             .remove(0)
+            .1
     }
 
     #[test]
@@ -360,6 +348,7 @@ mod tests {
             (at.as_str(), why.as_deref()),
             ("2026-11-15T10:01:00Z", Some("Solicitado pelo destino (Retry-After)"))
         );
+        assert!(line.waterfall.is_none(), "no timing, no waterfall");
         let dead = line_for(Lang::En, "attempt_failed", json!({ "number": 1, "next": "dead" }));
         assert_eq!(dead.end.as_deref(), Some("No more retries: All retries failed"));
     }
@@ -368,7 +357,7 @@ mod tests {
     fn duplicate_line_shows_delay_and_links_to_comparison() {
         let line = line_for(Lang::En, "duplicate", Value::Null);
         assert_eq!(line.text, "Duplicate received after 4.2 s");
-        assert_eq!(line.link.unwrap().0, "/events/evt_1/duplicates/1");
+        assert_eq!(line.link.unwrap().0, format!("/events/{EVENT}/duplicates/1"));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::api::TimingItem;
+use surehook_guard::timing::AttemptTimingView;
+
 use crate::{format::format_duration, lang::Lang, translations::EventTexts};
 
 /// Width of the SVG view box.
@@ -26,12 +27,12 @@ pub(super) struct Waterfall {
 impl Waterfall {
     /// Scales the bars so that `longest` milliseconds fill the width.
     pub(super) fn build(
-        timing: &TimingItem,
+        timing: &AttemptTimingView,
         longest: u64,
         lang: Lang,
         t: &'static EventTexts,
-    ) -> Option<Self> {
-        let total = timing.total_ms?;
+    ) -> Self {
+        let total = timing.total_ms;
         let stages = [
             ("w-dns", t.dns, timing.dns_ms),
             ("w-connect", t.connect, timing.connect_ms),
@@ -50,12 +51,12 @@ impl Waterfall {
             parts.push((class, name, format_duration(lang, Duration::from_millis(ms))));
             at += ms;
         }
-        Some(Self {
+        Self {
             bars,
             parts,
             total: format_duration(lang, Duration::from_millis(total)),
             reused: timing.reused_connection == Some(true),
-        })
+        }
     }
 }
 
@@ -63,19 +64,28 @@ impl Waterfall {
 mod tests {
     use super::*;
 
-    fn drawn(timing: &TimingItem, longest: u64) -> Vec<(&'static str, u64, u64)> {
-        let drawn = Waterfall::build(timing, longest, Lang::En, EventTexts::of(Lang::En)).unwrap();
+    const UNMEASURED: AttemptTimingView = AttemptTimingView {
+        dns_ms: None,
+        connect_ms: None,
+        tls_ms: None,
+        first_byte_ms: None,
+        total_ms: 0,
+        reused_connection: None,
+    };
+
+    fn drawn(timing: &AttemptTimingView, longest: u64) -> Vec<(&'static str, u64, u64)> {
+        let drawn = Waterfall::build(timing, longest, Lang::En, EventTexts::of(Lang::En));
         drawn.bars.iter().map(|bar| (bar.class, bar.x, bar.width)).collect()
     }
 
     #[test]
     fn waterfall_stages_add_up_to_the_total() {
-        let timing = TimingItem {
+        let timing = AttemptTimingView {
             dns_ms: Some(10),
             connect_ms: Some(20),
             first_byte_ms: Some(50),
-            total_ms: Some(100),
-            ..TimingItem::default()
+            total_ms: 100,
+            ..UNMEASURED
         };
         let expected = [
             ("w-dns", 0, 100),
@@ -91,17 +101,14 @@ mod tests {
 
     #[test]
     fn inconsistent_timings_stay_within_the_waterfall() {
-        let none = TimingItem { total_ms: Some(0), dns_ms: Some(0), ..TimingItem::default() };
+        let none = AttemptTimingView { dns_ms: Some(0), ..UNMEASURED };
         assert_eq!(drawn(&none, 0), [("w-dns", 0, 4)]);
-        let more_than_all = TimingItem {
-            total_ms: Some(1),
+        let more_than_all = AttemptTimingView {
+            total_ms: 1,
             tls_ms: Some(9),
             first_byte_ms: Some(0),
-            ..TimingItem::default()
+            ..UNMEASURED
         };
         assert_eq!(drawn(&more_than_all, 0), [("w-tls", 0, 1000), ("w-first", 996, 4)]);
-        let unknown =
-            Waterfall::build(&TimingItem::default(), 0, Lang::En, EventTexts::of(Lang::En));
-        assert!(unknown.is_none());
     }
 }

@@ -1,64 +1,39 @@
 //! The charts. Each is rendered as a table, and the browser draws the table as a chart.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use serde::Deserialize;
-use surehook_types::time::HumanDuration;
+use surehook_api::{
+    ApiCall, ApiTransport as _, calls,
+    stats::{Series, SeriesValue},
+};
+use surehook_types::time::{HumanDuration, Timestamp};
 
 use super::range::TimeRange;
 use crate::{
-    client::{ApiError, ApiPath},
-    current_user::CurrentUser,
-    format::format_duration,
-    lang::Lang,
+    client::ApiError, current_user::CurrentUser, format::format_duration, lang::Lang,
     translations::OverviewTexts,
 };
 
 /// Time window of the current rate.
 pub(super) const RATE_WINDOW: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct MetricSeries {
-    pub(super) total: MetricValues,
-    points: Vec<MetricPoint>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct MetricValues {
-    pub(super) value: u64,
-    #[serde(default)]
-    pub(super) by: BTreeMap<String, u64>,
-    p50_ms: Option<f64>,
-    pub(super) p95_ms: Option<f64>,
-    p99_ms: Option<f64>,
-}
-
-impl MetricValues {
-    pub(super) fn succeeded(&self) -> u64 {
-        self.by.get("succeeded").copied().unwrap_or_default()
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct MetricPoint {
-    at: String,
-    #[serde(flatten)]
-    values: MetricValues,
+pub(super) fn succeeded(attempts: &SeriesValue) -> u64 {
+    attempts.by.as_ref().and_then(|by| by.get("succeeded")).copied().unwrap_or_default()
 }
 
 /// Data of the charts and tiles in one time range.
 pub(super) struct OverviewMetrics {
-    pub(super) accepted: MetricSeries,
-    duplicates: MetricSeries,
-    pub(super) attempts: MetricSeries,
-    dead: MetricSeries,
-    pub(super) latency: MetricSeries,
-    pub(super) last_minute: MetricSeries,
+    pub(super) accepted: Series,
+    duplicates: Series,
+    pub(super) attempts: Series,
+    dead: Series,
+    pub(super) latency: Series,
+    pub(super) last_minute: Series,
 }
 
 impl OverviewMetrics {
     pub(super) async fn load(user: &CurrentUser, range: TimeRange) -> Result<Self, ApiError> {
-        let series = |metric: &'static str| user.get::<MetricSeries>(series_path(metric, range));
+        let series = |metric: &'static str| user.call(series_call(metric, range));
         let now = user.now();
         let just_now = TimeRange {
             preset_name: None,
@@ -72,15 +47,14 @@ impl OverviewMetrics {
             series("attempts"),
             series("dead"),
             series("latency"),
-            user.get::<MetricSeries>(series_path("accepted", just_now)),
+            user.call(series_call("accepted", just_now)),
         )?;
         Ok(Self { accepted, duplicates, attempts, dead, latency, last_minute })
     }
 }
 
-pub(super) fn series_path(metric: &str, range: TimeRange) -> ApiPath {
-    ApiPath::new(&["stats", "series"])
-        .with("metric", metric)
+pub(super) fn series_call(metric: &str, range: TimeRange) -> ApiCall<Series> {
+    calls::get_stats_series(metric)
         .with("since", &range.since.to_string())
         .with("until", &range.until.to_string())
         .with("width", &range.width.to_string())
@@ -131,7 +105,7 @@ pub(super) struct Chart {
     /// `count` or `ms`.
     pub(super) unit: &'static str,
     pub(super) columns: Vec<ChartColumn>,
-    pub(super) rows: Vec<(String, Vec<ChartCell>)>,
+    pub(super) rows: Vec<(Timestamp, Vec<ChartCell>)>,
 }
 
 pub(super) fn build_charts(
@@ -143,19 +117,20 @@ pub(super) fn build_charts(
     let count = |count| ChartCell::count(lang, count);
     let received = metrics.accepted.points.iter().zip(&metrics.duplicates.points);
     let received = received.map(|(accepted, duplicates)| {
-        (accepted.at.clone(), vec![count(accepted.values.value), count(duplicates.values.value)])
+        (accepted.at, vec![count(accepted.value.value), count(duplicates.value.value)])
     });
     let attempts = metrics.attempts.points.iter().zip(&metrics.dead.points);
     let attempts = attempts.map(|(attempts, dead)| {
-        let (total, succeeded) = (attempts.values.value, attempts.values.succeeded());
-        let dead = dead.values.value;
+        let (total, succeeded) = (attempts.value.value, succeeded(&attempts.value));
+        let dead = dead.value.value;
         // The last attempt of a dead delivery is counted as dead, not as failed.
         let retried = total.saturating_sub(succeeded).saturating_sub(dead);
-        (attempts.at.clone(), vec![count(succeeded), count(retried), count(dead)])
+        (attempts.at, vec![count(succeeded), count(retried), count(dead)])
     });
-    let latency = metrics.latency.points.iter().map(|MetricPoint { at, values }| {
-        let cells = [values.p50_ms, values.p95_ms, values.p99_ms];
-        (at.clone(), cells.into_iter().map(|millis| ChartCell::millis(lang, millis)).collect())
+    let latency = metrics.latency.points.iter().map(|point| {
+        let times = point.value.percentiles.clone().unwrap_or_default();
+        let cells = [times.p50_ms, times.p95_ms, times.p99_ms];
+        (point.at, cells.into_iter().map(|millis| ChartCell::millis(lang, millis)).collect())
     });
     [
         Chart {
@@ -194,14 +169,23 @@ pub(super) fn build_charts(
 
 #[cfg(test)]
 mod tests {
+    use surehook_api::stats::SeriesPoint;
+
     use super::*;
 
-    fn series(value: u64, by: &[(&str, u64)]) -> MetricSeries {
+    fn series(value: u64, by: &[(&str, u64)]) -> Series {
         let by = by.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-        let values = MetricValues { value, by, ..MetricValues::default() };
-        MetricSeries {
-            points: vec![MetricPoint { at: "t".to_owned(), values }],
-            ..MetricSeries::default()
+        let at = Timestamp::from_millis(0);
+        let value = SeriesValue { value, by: Some(by), percentiles: None };
+        Series {
+            metric: String::new(),
+            source: None,
+            destination: None,
+            since: at,
+            until: at,
+            width: HumanDuration::from_secs(10),
+            total: SeriesValue::default(),
+            points: vec![SeriesPoint { at, value }],
         }
     }
 

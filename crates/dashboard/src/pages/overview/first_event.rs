@@ -1,47 +1,23 @@
 //! Guide for a new installation: a source, a command that sends to it, and the first event.
 
 use http::HeaderMap;
-use serde::Deserialize;
-
-use super::StatsSummary;
-use crate::{
-    client::{ApiError, ApiList, ApiPath},
-    current_user::CurrentUser,
-    lang::fill,
-    translations::OverviewTexts,
+use surehook_api::{
+    ApiTransport as _, calls, events::EventResponse, resources::SourceSummary, stats::Stats,
 };
+
+use crate::{client::ApiError, current_user::CurrentUser, lang::fill, translations::OverviewTexts};
 
 /// The guide is shown up to this number of events.
 const NEW_EVENTS_MAX: u64 = 3;
 
-#[derive(Deserialize)]
-struct SourceSummary {
-    name: String,
-    provider: String,
-    verify: Option<serde_json::Value>,
-    #[serde(default)]
-    enabled: bool,
+/// Whether an unsigned curl request is accepted.
+fn accepts_unsigned(source: &SourceSummary) -> bool {
+    let is_open = source.verify.as_ref().is_some_and(|verify| verify == "none");
+    source.enabled && source.provider == "generic" && is_open
 }
 
-impl SourceSummary {
-    /// Whether an unsigned curl request is accepted.
-    fn accepts_unsigned(&self) -> bool {
-        let verify = self.verify.as_ref().and_then(|verify| verify.as_str());
-        self.enabled && self.provider == "generic" && verify == Some("none")
-    }
-}
-
-#[derive(Deserialize)]
-pub(super) struct EventSummary {
-    pub(super) id: String,
-    pub(super) source: Option<String>,
-    pub(super) received_at: String,
-}
-
-impl EventSummary {
-    pub(super) fn arrived_text(&self, t: &OverviewTexts) -> String {
-        fill(t.arrived_lead, &[&self.source.as_deref().unwrap_or_default()])
-    }
+pub(super) fn arrived_text(event: &EventResponse, t: &OverviewTexts) -> String {
+    fill(t.arrived_lead, &[&event.source.as_deref().unwrap_or_default()])
 }
 
 pub(super) fn source_ready_text(source: &str, t: &OverviewTexts) -> String {
@@ -56,37 +32,34 @@ pub(super) enum FirstEventGuide {
         source: String,
         command: String,
     },
-    Arrived(EventSummary),
+    Arrived(Box<EventResponse>),
 }
 
 impl FirstEventGuide {
     pub(super) async fn load(
         user: &CurrentUser,
-        stats: &StatsSummary,
+        stats: &Stats,
         headers: &HeaderMap,
     ) -> Result<Self, ApiError> {
         if stats.total > NEW_EVENTS_MAX {
             return Ok(Self::Finished);
         }
         if stats.total > 0 {
-            let newest = ApiPath::new(&["events"]).with("limit", "1");
-            let mut newest = user.get::<ApiList<EventSummary>>(newest).await?;
-            return Ok(newest.data.pop().map_or(Self::Finished, Self::Arrived));
+            let newest = user.call(calls::list_events().with("limit", "1")).await?.page.data.pop();
+            return Ok(newest.map_or(Self::Finished, |it| Self::Arrived(Box::new(it.event))));
         }
-        let sources = user.get::<ApiList<SourceSummary>>(ApiPath::new(&["sources"])).await?.data;
-        let demo = sources.iter().find(|source| source.name == "demo" && source.accepts_unsigned());
-        let open = demo.or_else(|| sources.iter().find(|source| source.accepts_unsigned()));
-        if let Some(SourceSummary { name, .. }) = open {
-            return Ok(Self::Waiting {
-                source: name.clone(),
-                command: curl_command(&user.ingest_base(headers), name),
-            });
-        }
-        Ok(sources.into_iter().next().map_or(Self::NoSource, |SourceSummary { name, .. }| {
+        let sources = user.call(calls::list_sources()).await?.data;
+        let mut sources: Vec<_> = sources.into_iter().map(|source| source.spec).collect();
+        // A source that accepts unsigned requests is preferred, the demo among them.
+        sources.sort_by_key(|source| (!accepts_unsigned(source), source.name.as_str() != "demo"));
+        let Some(source) = sources.first() else { return Ok(Self::NoSource) };
+        let name = source.name.to_string();
+        let command = match accepts_unsigned(source) {
+            true => curl_command(&user.ingest_base(headers), &name),
             // The source requires signed requests; this command signs like the provider.
-            let command = format!("surehook send-test {name}");
-            Self::Waiting { source: name, command }
-        }))
+            false => format!("surehook send-test {name}"),
+        };
+        Ok(Self::Waiting { source: name, command })
     }
 
     pub(super) fn is_waiting(&self) -> bool {

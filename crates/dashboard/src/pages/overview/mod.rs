@@ -5,12 +5,12 @@ mod first_event;
 mod problems;
 mod range;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use askama::Template;
 use axum::{Router, extract::Query, routing::get};
 use http::HeaderMap;
-use serde::Deserialize;
+use surehook_api::{ApiTransport as _, calls, percent_encode, stats::Stats};
 
 use self::{
     charts::{Chart, OverviewMetrics, RATE_WINDOW},
@@ -20,7 +20,6 @@ use self::{
 };
 use crate::{
     Dashboard,
-    client::ApiPath,
     current_user::CurrentUser,
     format::format_duration,
     lang::Lang,
@@ -30,15 +29,6 @@ use crate::{
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new().route("/", get(show_overview))
-}
-
-#[derive(Debug, Deserialize)]
-struct StatsSummary {
-    total: u64,
-    by_status: BTreeMap<String, u64>,
-    dlq_size: u64,
-    oldest_pending_age_seconds: Option<u64>,
-    destinations: Vec<problems::DestinationStats>,
 }
 
 /// A number that links to its details.
@@ -71,7 +61,7 @@ async fn show_overview(
     let t = OverviewTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Overview);
     let range = TimeRange::from_query(&query, user.now());
-    let stats = user.get::<StatsSummary>(ApiPath::new(&["stats"]));
+    let stats = user.call(calls::get_stats());
     let (stats, metrics) = tokio::try_join!(stats, OverviewMetrics::load(&user, range))?;
     let problems = OverviewProblems::load(&user, &stats, range, t);
     let guide = FirstEventGuide::load(&user, &stats, &headers);
@@ -84,7 +74,7 @@ async fn show_overview(
 }
 
 fn build_tiles(
-    stats: &StatsSummary,
+    stats: &Stats,
     metrics: &OverviewMetrics,
     range: TimeRange,
     t: &'static OverviewTexts,
@@ -92,14 +82,14 @@ fn build_tiles(
 ) -> [OverviewTile; 6] {
     const NONE: &str = "–";
     let c = CommonTexts::of(lang);
-    let events = |filter: &str| format!("/events?q={}", crate::client::percent_encode(filter));
+    let events = |filter: &str| format!("/events?q={}", percent_encode(filter));
     let within = match range.preset_name {
         Some(preset) => format!("since:{preset}"),
         None => format!("since:{} until:{}", range.since, range.until),
     };
     let scheduled = stats.by_status.get("scheduled").copied().unwrap_or_default();
     let attempts = metrics.attempts.total.value;
-    let success = percent(metrics.attempts.total.succeeded(), attempts);
+    let success = percent(charts::succeeded(&metrics.attempts.total), attempts);
     let oldest = stats.oldest_pending_age_seconds;
     let in_range = if range.preset_name.is_some() { t.in_range } else { t.in_marked };
     [
@@ -128,7 +118,9 @@ fn build_tiles(
             value: metrics
                 .latency
                 .total
-                .p95_ms
+                .percentiles
+                .as_ref()
+                .and_then(|times| times.p95_ms)
                 .map_or(NONE.to_owned(), |p95| charts::format_millis(lang, p95)),
             more: in_range,
             tone: "",

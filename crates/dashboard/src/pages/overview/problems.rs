@@ -1,18 +1,23 @@
 //! Failing destinations, dead letter groups and daily message limits. All come from short lists, so
 //! the cost does not depend on the number of events.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    num::NonZeroU64,
+};
 
 use futures_util::future;
-use serde::Deserialize;
-
-use super::{
-    StatsSummary,
-    charts::{self, MetricSeries},
-    range::TimeRange,
+use surehook_api::{
+    ApiTransport as _, calls,
+    dead_letters::DeadLetterGroupResponse,
+    deliveries::DeliveryResponse,
+    stats::{DestinationStatsResponse, Stats},
 };
+use surehook_retry::{AttemptFailure, FailureClass};
+
+use super::{charts, range::TimeRange};
 use crate::{
-    client::{ApiError, ApiList, ApiPath, percent_encode},
+    client::ApiError,
     current_user::CurrentUser,
     format::Badge,
     lang::{Lang, fill},
@@ -22,68 +27,30 @@ use crate::{
 const ROWS_MAX: usize = 8;
 const GROUPS_SHOWN: usize = 5;
 
-#[derive(Debug, Deserialize)]
-pub(super) struct DeadLetterGroupItem {
-    pub(super) id: String,
-    pub(super) destination: Option<String>,
-    pub(super) class: Option<String>,
-    pub(super) code: Option<u16>,
-    failure: Option<String>,
-    pub(super) sample: Option<String>,
-    pub(super) count: u64,
-    pub(super) last_seen: String,
+/// Short description of the cause.
+pub(super) fn cause_text(
+    group: &DeadLetterGroupResponse,
+    t: &OverviewTexts,
+    f: &FailureTexts,
+) -> String {
+    let code = group.code.map(|code| code.to_string());
+    let code = code.as_deref().or(group.failure.map(AttemptFailure::as_str));
+    let class = group.class.map(|class| f.class(class.as_str()));
+    let parts: Vec<_> = [code, class].into_iter().flatten().collect();
+    if parts.is_empty() { t.class_unknown.to_owned() } else { parts.join(" · ") }
 }
 
-impl DeadLetterGroupItem {
-    /// Short description of the cause.
-    pub(super) fn cause_text(&self, t: &OverviewTexts, f: &FailureTexts) -> String {
-        let code = self.code.map(|code| code.to_string());
-        let code = code.as_deref().or(self.failure.as_deref());
-        let class = self.class.as_deref().map(|class| f.class(class));
-        let parts: Vec<_> = [code, class].into_iter().flatten().collect();
-        if parts.is_empty() { t.class_unknown.to_owned() } else { parts.join(" · ") }
-    }
-
-    pub(super) fn path(&self) -> String {
-        format!("/dead-letters/all?q={}", percent_encode(&format!("group:{}", self.id)))
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct RetryingDelivery {
-    destination: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct DestinationStats {
-    name: String,
-    sent_today: Option<u64>,
-    warn_at: Option<u64>,
-    stop_at: Option<u64>,
-    over: bool,
-    state: Option<LaneSummary>,
-}
-
-#[derive(Debug, Deserialize)]
-struct LaneSummary {
-    paused: bool,
-    circuit: String,
-    cooling_until: Option<String>,
-}
-
-impl DestinationStats {
-    /// The current problem, if the destination has one.
-    fn problem_badge(&self, t: &OverviewTexts) -> Option<Badge> {
-        let Some(state) = &self.state else {
-            return Some(Badge::new("bad", "warn", t.misconfigured));
-        };
-        match (state.paused, state.circuit.as_str()) {
-            (true, _) => Some(Badge::new("held", "pause", t.paused)),
-            (false, "open") => Some(Badge::new("bad", "cross", t.circuit_open)),
-            (false, "half_open" | "ramp") => Some(Badge::new("warn", "clock", t.circuit_half_open)),
-            _ if state.cooling_until.is_some() => Some(Badge::new("warn", "clock", t.rate_limited)),
-            _ => None,
-        }
+/// The current problem, if the destination has one.
+fn problem_badge(destination: &DestinationStatsResponse, t: &OverviewTexts) -> Option<Badge> {
+    let Some(state) = &destination.state else {
+        return Some(Badge::new("bad", "warn", t.misconfigured));
+    };
+    match (state.paused, state.circuit.as_str()) {
+        (true, _) => Some(Badge::new("held", "pause", t.paused)),
+        (false, "open") => Some(Badge::new("bad", "cross", t.circuit_open)),
+        (false, "half_open" | "ramp") => Some(Badge::new("warn", "clock", t.circuit_half_open)),
+        _ if state.cooling_until.is_some() => Some(Badge::new("warn", "clock", t.rate_limited)),
+        _ => None,
     }
 }
 
@@ -109,7 +76,7 @@ pub(super) struct DailyUsage {
 
 pub(super) struct OverviewProblems {
     pub(super) failing: Vec<FailingDestination>,
-    pub(super) groups: Vec<DeadLetterGroupItem>,
+    pub(super) groups: Vec<DeadLetterGroupResponse>,
     pub(super) sent: Vec<DailyUsage>,
     /// Whether there are dead letters at all, grouped or not.
     pub(super) has_dead_letters: bool,
@@ -118,15 +85,14 @@ pub(super) struct OverviewProblems {
 impl OverviewProblems {
     pub(super) async fn load(
         user: &CurrentUser,
-        stats: &StatsSummary,
+        stats: &Stats,
         range: TimeRange,
         t: &'static OverviewTexts,
     ) -> Result<Self, ApiError> {
-        let address = |parts: &[&str]| ApiPath::new(parts).with("limit", "50");
-        let retrying = address(&["deliveries"]).with("status", "scheduled");
+        let retrying = calls::list_deliveries().with("status", "scheduled").with("limit", "50");
         let (mut groups, retrying) = tokio::try_join!(
-            user.get::<ApiList<DeadLetterGroupItem>>(address(&["dead-letters", "groups"])),
-            user.get::<ApiList<RetryingDelivery>>(retrying),
+            user.call(calls::list_dead_letter_groups().with("limit", "50")),
+            user.call(retrying),
         )?;
         let mut failing = failing_destinations(stats, &groups.data, &retrying.data, t);
         let classes = failing.iter().map(|one| most_common_class(user, range, &one.name));
@@ -141,25 +107,25 @@ impl OverviewProblems {
 
 /// The most common failure class of a destination in the selected time range.
 async fn most_common_class(user: &CurrentUser, range: TimeRange, name: &str) -> Option<String> {
-    let address = charts::series_path("failed", range).with("destination", name);
+    let call = charts::series_call("failed", range).with("destination", name);
     // The destination may have been deleted meanwhile.
-    let failed: MetricSeries = user.get(address).await.ok()?;
-    let most = failed.total.by.into_iter().max_by_key(|(_, count)| *count);
+    let failed = user.call(call).await.ok()?;
+    let most = failed.total.by.into_iter().flatten().max_by_key(|(_, count)| *count);
     most.filter(|(_, count)| *count > 0).map(|(class, _)| class)
 }
 
 /// Destinations with a problem, dead letters or retries, worst first.
 fn failing_destinations(
-    stats: &StatsSummary,
-    groups: &[DeadLetterGroupItem],
-    retrying: &[RetryingDelivery],
+    stats: &Stats,
+    groups: &[DeadLetterGroupResponse],
+    retrying: &[DeliveryResponse],
     t: &'static OverviewTexts,
 ) -> Vec<FailingDestination> {
-    let mut dead: BTreeMap<&str, (u64, Option<&str>)> = BTreeMap::new();
+    let mut dead: BTreeMap<&str, (u64, Option<FailureClass>)> = BTreeMap::new();
     for group in groups {
         let Some(name) = group.destination.as_deref() else { continue };
         // Groups are sorted newest first, so the first class is the one of the latest failure.
-        let entry = dead.entry(name).or_insert((0, group.class.as_deref()));
+        let entry = dead.entry(name).or_insert((0, group.class));
         entry.0 += group.count;
     }
     let retried: HashSet<&str> =
@@ -169,14 +135,14 @@ fn failing_destinations(
         .iter()
         .filter_map(|destination| {
             let name = destination.name.as_str();
-            let problem = destination.problem_badge(t);
+            let problem = problem_badge(destination, t);
             let (count, class) = dead.get(name).copied().unwrap_or_default();
             let is_retrying = retried.contains(name);
             (problem.is_some() || count > 0 || is_retrying).then(|| FailingDestination {
                 name: name.to_owned(),
-                path: format!("/destinations/{}", percent_encode(name)),
+                path: format!("/destinations/{name}"),
                 state: problem.unwrap_or_else(|| Badge::new("ok", "check", t.circuit_closed)),
-                class: class.map(str::to_owned),
+                class: class.map(|class| class.as_str().to_owned()),
                 dead: count,
                 is_retrying,
             })
@@ -190,27 +156,29 @@ fn failing_destinations(
     found
 }
 
-fn daily_usage(stats: &StatsSummary, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> {
-    let shown = |destination: &DestinationStats| {
+fn daily_usage(stats: &Stats, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> {
+    let shown = |destination: &DestinationStatsResponse| {
         let value = destination.sent_today?;
-        let limit = destination.stop_at.or(destination.warn_at);
+        let stop_at = destination.stop_at.map(NonZeroU64::get);
+        let warn_at = destination.warn_at.map(NonZeroU64::get);
+        let limit = stop_at.or(warn_at);
         let number = lang.number(value);
         let text = match limit {
             Some(limit) => fill(t.sent_of, &[&number, &lang.number(limit)]),
             None => number,
         };
-        let is_full = destination.stop_at.is_some_and(|stop_at| value >= stop_at);
+        let is_full = stop_at.is_some_and(|stop_at| value >= stop_at);
         let badge = if is_full {
             Some(Badge::new("bad", "cross", t.day_full))
         } else {
             destination.over.then(|| Badge::new("warn", "warn", t.day_warns))
         };
         Some(DailyUsage {
-            name: destination.name.clone(),
-            path: format!("/destinations/{}", percent_encode(&destination.name)),
+            name: destination.name.to_string(),
+            path: format!("/destinations/{}", destination.name),
             text,
             value,
-            warn_at: destination.warn_at.filter(|_| limit.is_some()),
+            warn_at,
             max: limit,
             badge,
         })
@@ -225,30 +193,30 @@ mod tests {
     fn destination(name: &str, paused: bool, circuit: &str) -> serde_json::Value {
         serde_json::json!({
             "name": name, "sent_today": null, "warn_at": null, "stop_at": null, "over": false,
-            "state": { "paused": paused, "circuit": circuit, "cooling_until": null },
+            "state": { "paused": paused, "circuit": circuit, "holds": paused },
         })
     }
 
-    fn stats(destinations: &[serde_json::Value]) -> StatsSummary {
+    fn stats(destinations: &[serde_json::Value]) -> Stats {
         serde_json::from_value(serde_json::json!({
-            "total": 1, "by_status": {}, "dlq_size": 0, "oldest_pending_age_seconds": null,
-            "destinations": destinations,
+            "total": 1, "no_key": 0, "duplicates": 0, "attempts": 0, "retries": 0, "by_status": {},
+            "dlq_size": 0, "destinations": destinations,
         }))
         .unwrap()
     }
 
-    fn group(destination: &str, class: &str, count: u64) -> DeadLetterGroupItem {
-        DeadLetterGroupItem {
-            id: "g".to_owned(),
-            destination: Some(destination.to_owned()),
-            class: Some(class.to_owned()),
-            code: Some(503),
-            failure: None,
-            sample: None,
-            count,
-            last_seen: String::new(),
-        }
+    fn group(destination: &str, class: &str, count: u64) -> DeadLetterGroupResponse {
+        serde_json::from_value(serde_json::json!({
+            "id": "grp_00000000000000000000000000", "destination": destination, "class": class,
+            "code": 503, "reason": "max_retries", "shape": "", "count": count,
+            "first_seen": "2026-11-15T10:00:00.000Z", "last_seen": "2026-11-15T10:00:00.000Z",
+            "newest_delivery": DELIVERY, "newest_event": EVENT,
+        }))
+        .unwrap()
     }
+
+    const EVENT: &str = "evt_01k00000000000000000000000";
+    const DELIVERY: &str = "dlv_01k00000000000000000000000";
 
     #[test]
     fn failing_destinations_are_sorted_worst_first() {
@@ -260,13 +228,17 @@ mod tests {
             destination("dying", false, "closed"),
         ]);
         let groups = [group("dying", "permanent", 3), group("dying", "transient", 4)];
-        let retrying = [RetryingDelivery { destination: Some("retried".to_owned()) }];
+        let retrying = [serde_json::from_value(serde_json::json!({
+            "id": DELIVERY, "event": EVENT, "destination": "retried", "status": "scheduled",
+            "attempts": 1, "created_at": "2026-11-15T10:00:00.000Z",
+        }))
+        .unwrap()];
         let found = failing_destinations(&stats, &groups, &retrying, OverviewTexts::of(Lang::En));
         let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["open", "paused", "dying", "retried"]);
         assert_eq!((found[2].dead, found[2].class.as_deref()), (7, Some("permanent")));
         assert_eq!(
-            groups[0].cause_text(OverviewTexts::of(Lang::En), FailureTexts::of(Lang::En)),
+            cause_text(&groups[0], OverviewTexts::of(Lang::En), FailureTexts::of(Lang::En)),
             "503 · Permanent failure"
         );
     }

@@ -2,11 +2,12 @@
 
 use askama::Template;
 use axum::{extract::Path, response::Response};
-use serde_json::Value;
+use surehook_api::{ApiTransport as _, calls, percent_encode, replays::ReplayJobResponse};
+use surehook_core::replay::ReplayState;
 
-use super::ReplayJob;
+use super::finished_count;
 use crate::{
-    client::{ApiError, ApiPath, percent_encode},
+    client::ApiError,
     current_user::CurrentUser,
     lang::fill,
     page::{NavItem, PageFrame, PageResult, render_page},
@@ -18,7 +19,7 @@ use crate::{
 struct ReplayPage {
     frame: PageFrame,
     t: &'static ReplayTexts,
-    job: ReplayJob,
+    job: ReplayJobResponse,
 }
 
 impl ReplayPage {
@@ -27,8 +28,16 @@ impl ReplayPage {
     }
 
     fn progress(&self) -> String {
-        let (finished, of) = (self.job.finished_count(), self.job.selected);
+        let (finished, of) = (finished_count(&self.job), self.job.counts.selected);
         fill(self.t.of, &[&self.number(&finished), &self.number(&of)])
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.job.state, ReplayState::Done | ReplayState::Cancelled)
+    }
+
+    fn is_paused(&self) -> bool {
+        self.job.state == ReplayState::Paused
     }
 
     /// All dead letters since the start, not only those of this replay.
@@ -40,7 +49,7 @@ impl ReplayPage {
 
 pub(super) async fn show_replay(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     let t = ReplayTexts::of(user.lang());
-    let job = user.get::<ReplayJob>(ApiPath::new(&["replays", &id])).await?;
+    let job = user.call(calls::get_replay(&id)).await?;
     render_page(&ReplayPage { frame: PageFrame::new(&user, NavItem::Replays, t.job), t, job })
 }
 
@@ -57,6 +66,6 @@ pub(super) async fn change_replay(
         "cancel" => t.cancel_done,
         _ => return user.redirect_with_error(&page, &ApiError::default()),
     };
-    let result = user.post::<Value>(ApiPath::new(&["replays", &id, &action]), None).await;
+    let result = user.call(calls::change_replay(&id, &action)).await;
     user.redirect_with_result(&page, result, notice)
 }

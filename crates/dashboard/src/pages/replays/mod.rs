@@ -4,7 +4,7 @@ mod job;
 mod new_replay;
 mod selected;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use askama::Template;
 use axum::{
@@ -13,10 +13,12 @@ use axum::{
     routing::{get, post},
 };
 use serde::Deserialize;
+use serde_json::Value;
+use surehook_api::{ApiTransport as _, calls, replays::ReplayJobResponse};
+use surehook_core::replay::{ReplayAction, ReplayState};
 
 use crate::{
     Dashboard,
-    client::{ApiList, ApiPath},
     current_user::CurrentUser,
     format::Badge,
     list_page::Pager,
@@ -33,78 +35,37 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/replays/{id}/{action}", post(job::change_replay))
 }
 
-#[derive(Deserialize)]
-struct ReplayJob {
-    id: String,
-    verb: String,
-    state: String,
-    created_at: String,
-    ended_at: Option<String>,
-    note: Option<String>,
-    rate: String,
-    to: Option<String>,
-    #[serde(default)]
-    filter: BTreeMap<String, serde_json::Value>,
-    selected: u64,
-    dispatched: u64,
-    succeeded: u64,
-    dead: u64,
-    cancelled: u64,
-    skipped: u64,
-    waiting: u64,
-    left: u64,
-    #[serde(default)]
-    skipped_by_reason: BTreeMap<String, u64>,
-    #[serde(default)]
-    capped: bool,
+fn finished_count(job: &ReplayJobResponse) -> u64 {
+    job.counts.succeeded + job.counts.dead + job.counts.cancelled + job.counts.skipped
 }
 
-impl ReplayJob {
-    fn finished_count(&self) -> u64 {
-        self.succeeded + self.dead + self.cancelled + self.skipped
-    }
+/// The filter as typed in the filter bar.
+fn filter_text(job: &ReplayJobResponse) -> String {
+    let word = |(name, value): (&String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let name = if name == "destination" { "dest" } else { name };
+        format!("{name}:{text}")
+    };
+    let filter = serde_json::to_value(&job.filter).unwrap_or_default();
+    let words: Vec<_> = filter.as_object().into_iter().flatten().map(word).collect();
+    words.join(" ")
+}
 
-    fn is_over(&self) -> bool {
-        matches!(self.state.as_str(), "done" | "cancelled")
-    }
-
-    fn is_paused(&self) -> bool {
-        self.state == "paused"
-    }
-
-    /// The filter as typed in the filter bar.
-    fn filter_text(&self) -> String {
-        let word = |(name, value): (&String, &serde_json::Value)| {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let name = if name == "destination" { "dest" } else { name };
-            (!value.is_null()).then(|| format!("{name}:{text}"))
-        };
-        self.filter.iter().filter_map(word).collect::<Vec<_>>().join(" ")
-    }
-
-    fn action_label<'w>(&'w self, t: &'w ReplayTexts) -> &'w str {
-        action_label(&self.verb, t)
-    }
-
-    fn badge(&self, t: &ReplayTexts) -> Badge {
-        match self.state.as_str() {
-            "selecting" => Badge::new("", "clock", t.selecting),
-            "running" => Badge::new("warn", "pulse", t.running),
-            "paused" => Badge::new("held", "pause", t.paused),
-            "done" => Badge::new("ok", "check", t.done),
-            "cancelled" => Badge::new("", "cross", t.cancelled),
-            other => Badge::new("", "dot", other),
-        }
+fn action_label(action: ReplayAction, t: &ReplayTexts) -> &'static str {
+    match action {
+        ReplayAction::RetryFailed => t.verb_retry_failed,
+        ReplayAction::SendMissing => t.verb_send_missing,
+        ReplayAction::ForceResend => t.verb_force_resend,
     }
 }
 
-/// Unknown actions are shown as the API sent them.
-fn action_label<'w>(word: &'w str, t: &'w ReplayTexts) -> &'w str {
-    match word {
-        "retry_failed" => t.verb_retry_failed,
-        "send_missing" => t.verb_send_missing,
-        "force_resend" => t.verb_force_resend,
-        other => other,
+fn state_badge(state: ReplayState, t: &ReplayTexts) -> Badge {
+    match state {
+        ReplayState::Selecting => Badge::new("", "clock", t.selecting),
+        ReplayState::Running => Badge::new("warn", "pulse", t.running),
+        ReplayState::Paused => Badge::new("held", "pause", t.paused),
+        ReplayState::Done => Badge::new("ok", "check", t.done),
+        ReplayState::Cancelled => Badge::new("", "cross", t.cancelled),
     }
 }
 
@@ -113,7 +74,7 @@ fn action_label<'w>(word: &'w str, t: &'w ReplayTexts) -> &'w str {
 struct ReplaysPage {
     frame: PageFrame,
     t: &'static ReplayTexts,
-    jobs: Vec<ReplayJob>,
+    jobs: Vec<ReplayJobResponse>,
     pager: Pager,
 }
 
@@ -124,8 +85,8 @@ struct ReplaysQuery {
 
 async fn list_replays(user: CurrentUser, Query(query): Query<ReplaysQuery>) -> PageResult {
     let t = ReplayTexts::of(user.lang());
-    let address = ApiPath::new(&["replays"]).with_some("cursor", query.cursor.as_deref());
-    let found: ApiList<ReplayJob> = user.get(address).await?;
+    let call = calls::list_replays().with_some("cursor", query.cursor.as_deref());
+    let found = user.call(call).await?;
     let (cursor, next) = (query.cursor.as_deref(), found.next_cursor.as_deref());
     let pager = Pager::new("/replays".to_owned(), cursor, next);
     let frame = PageFrame::of_menu(&user, NavItem::Replays);

@@ -1,6 +1,6 @@
 //! `/replays/new`: the form, the preview and the start of a replay.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use askama::Template;
 use axum::{
@@ -9,10 +9,13 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use surehook_api::{ApiTransport as _, calls, replays::ReplayPreviewResponse};
+use surehook_core::replay::ReplayAction;
 use surehook_types::time::Timestamp;
 
+use super::action_label;
 use crate::{
-    client::{ApiError, ApiPath, percent_encode},
+    client::{ApiError, parse_request},
     current_user::CurrentUser,
     filter::{FilterQuery, list_names},
     format::format_duration,
@@ -63,7 +66,7 @@ impl ReplayForm {
     }
 
     /// The count to type before starting; `None` for a small filtered replay.
-    fn count_to_confirm(&self, preview: &ReplayPreviewData) -> Option<u64> {
+    fn count_to_confirm(&self, preview: &ReplayPreviewResponse) -> Option<u64> {
         let is_large = preview.count >= CONFIRM_COUNT_FROM || !preview.complete;
         (is_large || self.has_no_filter()).then_some(preview.count)
     }
@@ -88,17 +91,6 @@ impl ReplayForm {
     }
 }
 
-#[derive(Deserialize)]
-struct ReplayPreviewData {
-    count: u64,
-    complete: bool,
-    estimate_seconds: Option<f64>,
-    oldest: Option<String>,
-    newest: Option<String>,
-    #[serde(default)]
-    by_destination: BTreeMap<String, u64>,
-}
-
 #[derive(Template)]
 #[template(path = "replay_new.html")]
 struct NewReplayPage {
@@ -106,7 +98,7 @@ struct NewReplayPage {
     t: &'static ReplayTexts,
     form: ReplayForm,
     destinations: Vec<String>,
-    preview: Option<ReplayPreviewData>,
+    preview: Option<ReplayPreviewResponse>,
     problem: Option<ApiError>,
     idempotency_key: String,
     /// The filter with absolute times, so that the replay selects what the preview showed.
@@ -119,29 +111,25 @@ impl NewReplayPage {
     }
 
     fn actions(&self) -> [(&'static str, &'static str); 3] {
-        let t = self.t;
-        [
-            ("retry_failed", t.verb_retry_failed),
-            ("force_resend", t.verb_force_resend),
-            ("send_missing", t.verb_send_missing),
-        ]
+        [ReplayAction::RetryFailed, ReplayAction::ForceResend, ReplayAction::SendMissing]
+            .map(|action| (action.as_str(), action_label(action, self.t)))
     }
 
     fn number(&self, number: &u64) -> String {
         self.frame.lang().number(*number)
     }
 
-    fn count(&self, preview: &ReplayPreviewData) -> String {
+    fn count(&self, preview: &ReplayPreviewResponse) -> String {
         let number = self.number(&preview.count);
         if preview.complete { number } else { fill(self.t.at_least, &[&number]) }
     }
 
-    fn estimate(&self, preview: &ReplayPreviewData) -> String {
-        let seconds = preview.estimate_seconds.filter(|seconds| seconds.is_finite()).unwrap_or(0.0);
-        format_duration(self.frame.lang(), Duration::from_secs_f64(seconds.clamp(0.0, 1e9).ceil()))
+    fn estimate(&self, preview: &ReplayPreviewResponse) -> String {
+        let seconds = preview.estimate_seconds.clamp(0.0, 1e9).ceil();
+        format_duration(self.frame.lang(), Duration::from_secs_f64(seconds))
     }
 
-    fn confirm_label(&self, preview: &ReplayPreviewData) -> Option<String> {
+    fn confirm_label(&self, preview: &ReplayPreviewResponse) -> Option<String> {
         self.form.count_to_confirm(preview).map(|count| fill(self.t.confirm, &[&count]))
     }
 }
@@ -164,7 +152,7 @@ async fn form_page(user: CurrentUser, form: ReplayForm, error: Option<ApiError>)
     let mut problem = error;
     let t = ReplayTexts::of(user.lang());
     let frame = PageFrame::new(&user, NavItem::Replays, t.new);
-    let destinations = user.resource_names("destinations").await.unwrap_or_default();
+    let destinations = user.destination_names().await.unwrap_or_default();
     // Preview and replay use the same time.
     let now = user.now();
     let mut preview = None;
@@ -173,13 +161,11 @@ async fn form_page(user: CurrentUser, form: ReplayForm, error: Option<ApiError>)
             let known = list_names(&FILTERS).join(" ");
             problem = Some(ApiError::local(fill(frame.c.unknown_filter, &[&unknown, &known])));
         }
-        Ok(body) => {
-            match user.post::<ReplayPreviewData>(ApiPath::new(&["replays"]), Some(body)).await {
-                Ok(found) => preview = Some(found),
-                Err(error) if error.status == 403 => return Err(error),
-                Err(error) => problem = problem.or(Some(error)),
-            }
-        }
+        Ok(body) => match preview_replay(&user, body).await {
+            Ok(found) => preview = Some(found),
+            Err(error) if error.status == 403 => return Err(error),
+            Err(error) => problem = problem.or(Some(error)),
+        },
     }
     let absolute_filter = FilterQuery::parse(&form.q).with_absolute_times(now).text();
     render_page(&NewReplayPage {
@@ -194,9 +180,11 @@ async fn form_page(user: CurrentUser, form: ReplayForm, error: Option<ApiError>)
     })
 }
 
-#[derive(Deserialize)]
-struct CreatedReplayJob {
-    id: String,
+async fn preview_replay(
+    user: &CurrentUser,
+    request: Value,
+) -> Result<ReplayPreviewResponse, ApiError> {
+    user.call(calls::preview_replay(&parse_request(request)?)).await
 }
 
 /// Starts the replay if the count was confirmed.
@@ -204,8 +192,7 @@ pub(super) async fn start_replay(user: CurrentUser, Form(form): Form<ReplayForm>
     let t = ReplayTexts::of(user.lang());
     let now = user.now();
     let Ok(dry) = form.to_request(now, true) else { return form_page(user, form, None).await };
-    let address = || ApiPath::new(&["replays"]);
-    let preview = match user.post::<ReplayPreviewData>(address(), Some(dry)).await {
+    let preview = match preview_replay(&user, dry).await {
         Ok(preview) => preview,
         Err(error) => return form_page(user, form, Some(error)).await,
     };
@@ -219,18 +206,24 @@ pub(super) async fn start_replay(user: CurrentUser, Form(form): Form<ReplayForm>
         return form_page(user, form, Some(error)).await;
     }
     let Ok(body) = form.to_request(now, false) else { return form_page(user, form, None).await };
-    match user
-        .post_idempotent::<CreatedReplayJob>(address(), Some(body), &form.idempotency_key)
-        .await
-    {
-        Ok(created) => Ok(user
-            .redirect_with_notice(&format!("/replays/{}", percent_encode(&created.id)), t.started)),
+    let started = match parse_request(body) {
+        Ok(request) => {
+            user.call(calls::create_replay(&request).idempotent(&form.idempotency_key)).await
+        }
+        Err(error) => Err(error),
+    };
+    match started {
+        Ok(job) => Ok(user.redirect_with_notice(&format!("/replays/{}", job.id), t.started)),
         Err(error) => form_page(user, form, Some(error)).await,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use surehook_core::replay::ReplayRate;
+
     use super::*;
 
     fn form(query: &str) -> Result<ReplayForm, QueryRejection> {
@@ -252,12 +245,14 @@ mod tests {
 
     #[test]
     fn large_or_unfiltered_replay_requires_typed_count() {
-        let preview = |count, complete| ReplayPreviewData {
+        let preview = |count, complete| ReplayPreviewResponse {
+            dry_run: true,
             count,
             complete,
-            estimate_seconds: None,
             oldest: None,
             newest: None,
+            rate: ReplayRate::default(),
+            estimate_seconds: 0.0,
             by_destination: BTreeMap::new(),
         };
         for (query, found, expected) in [

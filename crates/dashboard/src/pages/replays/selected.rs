@@ -1,14 +1,11 @@
 //! Replays deliveries and events selected in a list.
 
 use axum::{Form, response::Response};
-use serde::Deserialize;
-use serde_json::Value;
+use surehook_api::{ApiTransport as _, calls, deliveries::DeliveryResponse};
+use surehook_core::delivery::state::DeliveryStatus;
 
 use crate::{
-    client::{ApiError, ApiPath},
-    current_user::CurrentUser,
-    lang::fill,
-    page::local_path,
+    client::ApiError, current_user::CurrentUser, lang::fill, page::local_path,
     translations::ReplayTexts,
 };
 
@@ -42,18 +39,6 @@ impl Selection {
     }
 }
 
-#[derive(Deserialize)]
-struct EventDeliveries {
-    #[serde(default)]
-    deliveries: Vec<DeliveryState>,
-}
-
-#[derive(Deserialize)]
-struct DeliveryState {
-    id: String,
-    status: String,
-}
-
 pub(super) async fn replay_selected(
     user: CurrentUser,
     Form(fields): Form<Vec<(String, String)>>,
@@ -64,9 +49,10 @@ pub(super) async fn replay_selected(
     let mut deliveries = selection.deliveries;
     for event in &selection.events {
         // For an event, its dead deliveries are replayed.
-        if let Ok(event) = user.get::<EventDeliveries>(ApiPath::new(&["events", event])).await {
-            let dead = event.deliveries.into_iter().filter(|delivery| delivery.status == "dead");
-            deliveries.extend(dead.map(|delivery| delivery.id));
+        if let Ok(event) = user.call(calls::get_event(event)).await {
+            let is_dead = |delivery: &&DeliveryResponse| delivery.status == DeliveryStatus::Dead;
+            let dead = event.deliveries.iter().filter(is_dead);
+            deliveries.extend(dead.map(|delivery| delivery.id.to_string()));
         }
     }
     // A delivery may be selected directly and through its event.
@@ -82,10 +68,9 @@ pub(super) async fn replay_selected(
         selection.idempotency_key
     };
     for delivery in &deliveries {
-        let address = ApiPath::new(&["deliveries", delivery, "replay"]);
         // The delivery id, not its index: when the form is sent again, the list may be shorter.
         let idempotency_key = format!("{idempotency_key}-{delivery}");
-        match user.post_idempotent::<Value>(address, None, &idempotency_key).await {
+        match user.call(calls::replay_delivery(delivery).idempotent(&idempotency_key)).await {
             Ok(_) => done += 1,
             Err(error) => refused.push(error.detail),
         }

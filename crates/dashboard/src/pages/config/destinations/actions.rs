@@ -3,13 +3,18 @@
 use axum::{Form, extract::Path};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use surehook_api::{
+    ApiTransport as _, calls, percent_encode,
+    resources::{DestinationResponse, PauseRequest},
+};
+use surehook_retry::AttemptFailure;
 
 use super::{
     super::editor::is_correctable,
     page::{PageForms, destination_page},
 };
 use crate::{
-    client::{ApiError, ApiPath, percent_encode},
+    client::{ApiError, parse_request},
     current_user::CurrentUser,
     lang::fill,
     page::PageResult,
@@ -27,11 +32,11 @@ pub(super) async fn pause_destination(
     Path(name): Path<String>,
     Form(form): Form<PauseForm>,
 ) -> PageResult {
-    let reason = Some(form.reason.trim()).filter(|reason| !reason.is_empty());
-    let payload = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
-    let t = DestinationTexts::of(user.lang());
+    let reason = Some(form.reason.trim().to_owned()).filter(|reason| !reason.is_empty());
+    let paused = user.call(calls::pause_destination(&name, &PauseRequest { reason })).await;
     let forms = PageForms { reason: form.reason, ..PageForms::new(&user) };
-    run_action(&user, &name, "pause", payload, Some(forms), |_| fill(t.was_paused, &[&name])).await
+    let notice = fill(DestinationTexts::of(user.lang()).was_paused, &[&name]);
+    finish_lane_action(&user, &name, paused, forms, notice).await
 }
 
 #[derive(Deserialize)]
@@ -46,49 +51,51 @@ pub(super) async fn resume_destination(
     Form(form): Form<ResumeForm>,
 ) -> PageResult {
     let rate = Some(form.rate.trim()).filter(|rate| !rate.is_empty());
-    let payload = rate.map_or_else(|| json!({}), |rate| json!({ "rate": rate }));
-    let t = DestinationTexts::of(user.lang());
+    let resumed = match parse_request(json!({ "rate": rate })) {
+        Ok(request) => user.call(calls::resume_destination(&name, &request)).await,
+        Err(error) => Err(error),
+    };
     let forms = PageForms { rate: form.rate, ..PageForms::new(&user) };
-    run_action(&user, &name, "resume", payload, Some(forms), |_| fill(t.was_resumed, &[&name]))
-        .await
+    let notice = fill(DestinationTexts::of(user.lang()).was_resumed, &[&name]);
+    finish_lane_action(&user, &name, resumed, forms, notice).await
+}
+
+/// Returns to the page of the destination. After an error the submitted values are kept.
+async fn finish_lane_action(
+    user: &CurrentUser,
+    name: &str,
+    result: Result<DestinationResponse, ApiError>,
+    forms: PageForms,
+    notice: String,
+) -> PageResult {
+    match result {
+        Ok(_) => Ok(user.redirect_with_notice(&destination_path(name), notice)),
+        Err(error) if !is_correctable(&error) => Err(error),
+        Err(error) => {
+            destination_page(user, name, PageForms { lane_error: Some(error), ..forms }).await
+        }
+    }
+}
+
+fn destination_path(name: &str) -> String {
+    format!("/destinations/{}", percent_encode(name))
 }
 
 pub(super) async fn probe_destination(user: CurrentUser, Path(name): Path<String>) -> PageResult {
     let t = DestinationTexts::of(user.lang());
-    let notice = |answer: &Value| match answer["succeeded"].as_bool() {
-        Some(true) => t.probe_succeeded.to_owned(),
-        _ => {
-            let attempt = &answer["attempt"];
-            let code = attempt["status"].as_u64().map(|code| code.to_string());
-            let result = code.or_else(|| attempt["failure"].as_str().map(str::to_owned));
-            fill(t.probe_failed, &[&result.unwrap_or_default()])
-        }
+    let probe = match user.call(calls::probe_destination(&name)).await {
+        Ok(probe) => probe,
+        Err(error) if !is_correctable(&error) => return Err(error),
+        Err(error) => return Ok(user.redirect_with_error(&destination_path(&name), &error)),
     };
-    run_action(&user, &name, "probe", json!({}), None, notice).await
-}
-
-/// Runs an action and returns to the page of the destination. After an error the submitted values are
-/// kept.
-async fn run_action(
-    user: &CurrentUser,
-    name: &str,
-    action: &str,
-    payload: Value,
-    forms: Option<PageForms>,
-    notice: impl Fn(&Value) -> String,
-) -> PageResult {
-    let back = format!("/destinations/{}", percent_encode(name));
-    let body = (action != "probe").then_some(payload);
-    match user.post::<Value>(ApiPath::new(&["destinations", name, action]), body).await {
-        Ok(answer) => Ok(user.redirect_with_notice(&back, notice(&answer))),
-        Err(error) if !is_correctable(&error) => Err(error),
-        Err(error) => match forms {
-            Some(forms) => {
-                destination_page(user, name, PageForms { lane_error: Some(error), ..forms }).await
-            }
-            None => Ok(user.redirect_with_error(&back, &error)),
-        },
-    }
+    let notice = if probe.succeeded {
+        t.probe_succeeded.to_owned()
+    } else {
+        let code = probe.attempt.status.map(|code| code.to_string());
+        let failure = probe.attempt.failure.map(AttemptFailure::as_str);
+        fill(t.probe_failed, &[&code.as_deref().or(failure).unwrap_or_default()])
+    };
+    Ok(user.redirect_with_notice(&destination_path(&name), notice))
 }
 
 #[derive(Deserialize)]
@@ -122,12 +129,9 @@ pub(super) async fn test_destination(
     } else {
         json!({ "destination": name, "to": form.to.trim(), "text": form.text })
     };
-    let address = ApiPath::new(&["messages"]);
-    match user.post_idempotent::<Value>(address, Some(payload), &form.idempotency_key).await {
-        Ok(sent) => {
-            let id = sent["id"].as_str().unwrap_or_default();
-            Ok(user.redirect_with_notice(&format!("/events/{}", percent_encode(id)), t.test_sent))
-        }
+    let call = calls::send_message(&payload).idempotent(&form.idempotency_key);
+    match user.call(call).await {
+        Ok(sent) => Ok(user.redirect_with_notice(&format!("/events/{}", sent.id), t.test_sent)),
         Err(error) if !is_correctable(&error) => Err(error),
         Err(error) => test_page_with_error(&user, &name, form, error).await,
     }

@@ -1,11 +1,11 @@
 //! Form fields of each destination kind.
 
 use serde_json::Value;
+use surehook_api::percent_encode;
 use surehook_core::destination::kind::{DestinationFamily, DestinationKind};
 
 use super::super::{EditableResource, ResourceChoice};
 use crate::{
-    client::percent_encode,
     form_fields::{Control, FormField},
     lang::Lang,
     page::NavItem,

@@ -1,14 +1,17 @@
 //! The destination list.
 
 use askama::Template;
+use surehook_api::{
+    ApiTransport as _, calls,
+    resources::{DestinationStatus, DestinationSummary, StoredSpecResponse},
+};
 
 use super::{
-    super::sparkline::{CHARTS_MAX, DaySeries},
-    DestinationItem, DestinationsStats, mask_url_secrets,
-    state::{DailyMeter, daily_meter, state_badge},
+    super::sparkline::{CHARTS_MAX, load_day, sparkline},
+    mask_url_secrets,
+    state::{DailyMeter, daily_meter, oldest_age, state_badge},
 };
 use crate::{
-    client::{ApiList, ApiPath, percent_encode},
     current_user::CurrentUser,
     format::Badge,
     page::{NavItem, PageFrame, PageResult, render_page},
@@ -16,8 +19,7 @@ use crate::{
 };
 
 struct DestinationRow {
-    path: String,
-    destination: DestinationItem,
+    spec: DestinationSummary,
     badge: Badge,
     meter: Option<DailyMeter>,
     oldest: String,
@@ -36,29 +38,27 @@ struct DestinationsPage {
 
 pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
-    let destinations: ApiList<DestinationItem> = user.get(ApiPath::new(&["destinations"])).await?;
-    let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await?;
-    let with_charts = destinations.data.len() <= CHARTS_MAX;
-    let mut rows = Vec::with_capacity(destinations.data.len());
-    for mut destination in destinations.data {
-        let numbers = stats.destinations.iter().find(|numbers| numbers.name == destination.name);
+    let destinations = user.call(calls::list_destinations()).await?.data;
+    let stats = user.call(calls::get_stats()).await?;
+    let with_charts = destinations.len() <= CHARTS_MAX;
+    let mut rows = Vec::with_capacity(destinations.len());
+    for StoredSpecResponse { mut spec, state: DestinationStatus { state }, .. } in destinations {
+        let numbers = stats.destinations.iter().find(|numbers| numbers.name == spec.name);
         let (mut dead, mut line) = (0, String::new());
         if with_charts {
-            let of = |metric| DaySeries::load(&user, metric, "destination", &destination.name);
+            let of = |metric| load_day(&user, metric, "destination", spec.name.as_str());
             dead = of("dead").await.map(|series| series.total.value).unwrap_or_default();
-            line = of("attempts").await.map(|series| series.sparkline()).unwrap_or_default();
+            line = of("attempts").await.as_ref().map(sparkline).unwrap_or_default();
         }
-        destination.url = mask_url_secrets(&destination.url);
-        let oldest = numbers.map(|numbers| numbers.oldest_age(lang)).unwrap_or_default();
+        spec.url = mask_url_secrets(&spec.url);
         rows.push(DestinationRow {
-            path: format!("/destinations/{}", percent_encode(&destination.name)),
-            badge: state_badge(destination.state.as_ref(), t),
+            badge: state_badge(state.as_ref(), t),
             meter: numbers.and_then(|numbers| daily_meter(numbers, lang, t)),
-            oldest,
+            oldest: oldest_age(numbers, lang),
             dead,
             dead_shown: lang.number(dead),
             line,
-            destination,
+            spec,
         });
     }
     render_page(&DestinationsPage {

@@ -12,13 +12,9 @@ use axum::{
     Router,
     routing::{get, post},
 };
-use serde::Deserialize;
 
-use self::{
-    fields::DestinationResource,
-    state::{DestinationNumbers, LaneStatus},
-};
-use super::{EditableResource as _, editor};
+use self::fields::DestinationResource;
+use super::editor;
 use crate::Dashboard;
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
@@ -34,27 +30,6 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 
 /// Placeholder for missing values.
 const NO_VALUE: &str = "–";
-
-#[derive(Deserialize)]
-struct DestinationItem {
-    name: String,
-    #[serde(default = "default_kind")]
-    kind: String,
-    #[serde(default)]
-    url: String,
-    rate: Option<String>,
-    state: Option<LaneStatus>,
-}
-
-fn default_kind() -> String {
-    DestinationResource::DEFAULT_CHOICE.to_owned()
-}
-
-#[derive(Default, Deserialize)]
-struct DestinationsStats {
-    #[serde(default)]
-    destinations: Vec<DestinationNumbers>,
-}
 
 /// Masks user, password and query of a URL: they may contain credentials.
 fn mask_url_secrets(url: &str) -> String {

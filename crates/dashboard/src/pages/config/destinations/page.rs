@@ -4,40 +4,33 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::extract::Path;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use surehook_api::{
+    ApiTransport as _, calls,
+    deliveries::AttemptResponse,
+    resources::{DestinationResponse, DestinationState, DestinationStatus, DestinationSummary},
+};
 use surehook_core::destination::kind::DestinationFamily;
+use surehook_retry::{AttemptFailure, FailureClass};
 
 use super::{
-    super::{DeleteDialog, sparkline::DaySeries},
-    DestinationItem, DestinationsStats, NO_VALUE,
-    fields::kind_of,
-    mask_url_secrets,
-    state::{ActiveLimit, DailyMeter, DestinationNumbers, active_limits, daily_meter, state_badge},
+    super::{DeleteDialog, sparkline::load_day},
+    NO_VALUE, mask_url_secrets,
+    state::{ActiveLimit, DailyMeter, active_limits, daily_meter, oldest_age, state_badge},
 };
 use crate::{
-    client::{ApiError, ApiList, ApiPath, percent_encode},
+    client::ApiError,
     current_user::CurrentUser,
     format::{Badge, format_duration},
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{DestinationTexts, FormTexts},
 };
 
-#[derive(Deserialize)]
-struct FailedAttempt {
-    started_at: String,
-    status: Option<u16>,
-    failure: Option<String>,
-    class: Option<String>,
-    detail: Option<String>,
-}
-
-impl FailedAttempt {
-    fn summary(&self) -> String {
-        let code = self.status.map(|status| status.to_string());
-        let what = code.or_else(|| self.failure.clone()).unwrap_or_default();
-        format!("{what} {}", self.class.as_deref().unwrap_or_default()).trim().to_owned()
-    }
+fn attempt_summary(attempt: &AttemptResponse) -> String {
+    let code = attempt.status.map(|status| status.to_string());
+    let what = code.as_deref().or(attempt.failure.map(AttemptFailure::as_str));
+    let class = attempt.class.map(FailureClass::as_str);
+    [what, class].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 #[derive(Template)]
@@ -46,7 +39,8 @@ struct DestinationPage {
     frame: PageFrame,
     t: &'static DestinationTexts,
     e: &'static FormTexts,
-    destination: DestinationItem,
+    destination: DestinationSummary,
+    state: Option<DestinationState>,
     badge: Badge,
     meter: Option<DailyMeter>,
     limits: Vec<ActiveLimit>,
@@ -55,7 +49,7 @@ struct DestinationPage {
     delete_dialog: DeleteDialog,
     path: String,
     tiles: Vec<(&'static str, String, String)>,
-    last: Option<FailedAttempt>,
+    last: Option<AttemptResponse>,
     takes_messages: bool,
     spec: String,
     forms: PageForms,
@@ -103,35 +97,35 @@ pub(super) async fn destination_page(
     forms: PageForms,
 ) -> PageResult {
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
-    let address = ApiPath::new(&["destinations", name]);
-    let (mut resource, tag) = user.get_with_etag::<Value>(address).await?;
-    let mut destination: DestinationItem =
-        serde_json::from_value(resource.clone()).map_err(ApiError::unexpected)?;
-    let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await?;
-    let numbers = stats.destinations.into_iter().find(|numbers| numbers.name == destination.name);
-    let numbers = numbers.unwrap_or_default();
+    let (mut resource, tag) =
+        user.call_versioned(calls::get_resource("destinations", name)).await?;
+    let DestinationResponse { spec: mut destination, state: DestinationStatus { state }, .. } =
+        serde_json::from_value(resource.clone())?;
+    let stats = user.call(calls::get_stats()).await?;
+    let numbers = stats.destinations.iter().find(|numbers| numbers.name == destination.name);
     destination.url = mask_url_secrets(&destination.url);
     if resource["url"].is_string() {
         resource["url"] = json!(destination.url);
     }
     let spec = crate::form_fields::editable_spec(resource);
     let e = FormTexts::of(lang);
-    let text = t.delete_text.to_owned();
+    let name = destination.name.as_str();
     render_page(&DestinationPage {
-        frame: PageFrame::new(user, NavItem::Destinations, &destination.name),
+        frame: PageFrame::new(user, NavItem::Destinations, name),
         t,
         e,
-        badge: state_badge(destination.state.as_ref(), t),
-        meter: daily_meter(&numbers, lang, t),
-        limits: active_limits(destination.state.as_ref(), destination.rate.as_deref(), t),
-        is_running: destination.state.as_ref().is_some_and(|state| state.pause.is_none()),
-        delete_dialog: DeleteDialog::new(e, "destinations", &destination.name, tag, text),
-        path: format!("/destinations/{}", percent_encode(&destination.name)),
-        tiles: load_tiles(user, &destination.name, &numbers).await?,
-        last: load_last_failure(user, &destination.name).await?,
-        takes_messages: kind_of(&spec).family() == DestinationFamily::Channel,
+        badge: state_badge(state.as_ref(), t),
+        meter: numbers.and_then(|numbers| daily_meter(numbers, lang, t)),
+        limits: active_limits(state.as_ref(), destination.rate, t),
+        is_running: state.as_ref().is_some_and(|state| state.pause.is_none()),
+        delete_dialog: DeleteDialog::new(e, "destinations", name, tag, t.delete_text.to_owned()),
+        path: format!("/destinations/{name}"),
+        tiles: load_tiles(user, name, oldest_age(numbers, lang)).await?,
+        last: load_last_failure(user, name).await?,
+        takes_messages: destination.kind.family() == DestinationFamily::Channel,
         spec: serde_json::to_string_pretty(&spec).unwrap_or_default(),
         forms,
+        state,
         destination,
     })
 }
@@ -140,12 +134,12 @@ pub(super) async fn destination_page(
 async fn load_tiles(
     user: &CurrentUser,
     name: &str,
-    numbers: &DestinationNumbers,
+    oldest_age: String,
 ) -> Result<Vec<(&'static str, String, String)>, ApiError> {
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
-    let of = |metric| DaySeries::load(user, metric, "destination", name);
+    let of = |metric| load_day(user, metric, "destination", name);
     let (attempts, failures) = (of("attempts").await?.total.value, of("failed").await?.total.value);
-    let times = of("attempt_time").await?.total;
+    let times = of("attempt_time").await?.total.percentiles.unwrap_or_default();
     let dead = of("dead").await?.total.value;
     let ms = |ms: Option<f64>| {
         let whole = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
@@ -169,7 +163,7 @@ async fn load_tiles(
         (t.attempts_day, lang.number(attempts), none()),
         (t.response_time, ms(times.p95_ms), times_shown),
         (t.dead_day, lang.number(dead), none()),
-        (t.oldest, numbers.oldest_age(lang), none()),
+        (t.oldest, oldest_age, none()),
     ])
 }
 
@@ -177,26 +171,16 @@ async fn load_tiles(
 async fn load_last_failure(
     user: &CurrentUser,
     name: &str,
-) -> Result<Option<FailedAttempt>, ApiError> {
-    #[derive(Deserialize)]
-    struct DeliveryRef {
-        id: String,
-    }
-    #[derive(Deserialize)]
-    struct DeliveryAttempts {
-        attempt_list: Vec<FailedAttempt>,
-    }
+) -> Result<Option<AttemptResponse>, ApiError> {
     for status in ["scheduled", "dead"] {
-        let address = ApiPath::new(&["deliveries"])
+        let call = calls::list_deliveries()
             .with("destination", name)
             .with("status", status)
             .with("limit", "1");
-        let deliveries: ApiList<DeliveryRef> = user.get(address).await?;
-        let Some(delivery) = deliveries.data.into_iter().next() else { continue };
-        let delivery: DeliveryAttempts =
-            user.get(ApiPath::new(&["deliveries", &delivery.id])).await?;
-        let failed = |attempt: &FailedAttempt| attempt.class.is_some();
-        if let Some(attempt) = delivery.attempt_list.into_iter().rev().find(failed) {
+        let Some(delivery) = user.call(call).await?.data.pop() else { continue };
+        let attempts = user.call(calls::get_delivery(&delivery.id.to_string())).await?.attempt_list;
+        let failed = |attempt: &AttemptResponse| attempt.class.is_some();
+        if let Some(attempt) = attempts.into_iter().rev().find(failed) {
             return Ok(Some(attempt));
         }
     }

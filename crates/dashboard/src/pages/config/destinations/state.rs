@@ -1,8 +1,10 @@
 //! Health of a destination: status badge, active limits and messages sent today.
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
-use serde::Deserialize;
+use surehook_api::{resources::DestinationState, stats::DestinationStatsResponse};
+use surehook_retry::rate::Rate;
+use surehook_types::time::Timestamp;
 
 use super::NO_VALUE;
 use crate::{
@@ -11,59 +13,15 @@ use crate::{
     translations::DestinationTexts,
 };
 
-/// Lane state in the API response.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct LaneStatus {
-    pub(super) pause: Option<PauseInfo>,
-    pub(super) circuit: String,
-    pub(super) open_until: Option<String>,
-    pub(super) cooling_until: Option<String>,
-    pub(super) hold: Option<HoldInfo>,
-    pub(super) drain: Option<DrainInfo>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct PauseInfo {
-    pub(super) at: String,
-    pub(super) reason: Option<String>,
-    pub(super) automatic: bool,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct HoldInfo {
-    pub(super) until: String,
-    pub(super) why: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct DrainInfo {
-    pub(super) rate: String,
-}
-
-/// Entry of a destination in `/stats`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct DestinationNumbers {
-    pub(super) name: String,
-    pub(super) oldest_pending_age_seconds: Option<u64>,
-    pub(super) sent_today: Option<u64>,
-    pub(super) warn_at: Option<u64>,
-    pub(super) stop_at: Option<u64>,
-    pub(super) over: bool,
-}
-
-impl DestinationNumbers {
-    /// Age of the oldest delivery that is due.
-    pub(super) fn oldest_age(&self, lang: Lang) -> String {
-        let seconds = self.oldest_pending_age_seconds;
-        let shown = seconds.map(|age| format_duration(lang, Duration::from_secs(age)));
-        shown.unwrap_or_else(|| NO_VALUE.to_owned())
-    }
+/// Age of the oldest delivery that is due.
+pub(super) fn oldest_age(numbers: Option<&DestinationStatsResponse>, lang: Lang) -> String {
+    let seconds = numbers.and_then(|numbers| numbers.oldest_pending_age_seconds);
+    let shown = seconds.map(|age| format_duration(lang, Duration::from_secs(age)));
+    shown.unwrap_or_else(|| NO_VALUE.to_owned())
 }
 
 /// The most important state as a badge; `None` means invalid settings.
-pub(super) fn state_badge(state: Option<&LaneStatus>, t: &DestinationTexts) -> Badge {
+pub(super) fn state_badge(state: Option<&DestinationState>, t: &DestinationTexts) -> Badge {
     let Some(state) = state else { return Badge::new("bad", "warn", t.unusable) };
     if state.pause.is_some() {
         return Badge::new("held", "pause", t.paused);
@@ -86,34 +44,28 @@ pub(super) fn state_badge(state: Option<&LaneStatus>, t: &DestinationTexts) -> B
 /// A limit, and when it ends.
 pub(super) struct ActiveLimit {
     pub(super) text: String,
-    pub(super) until: Option<String>,
+    pub(super) until: Option<Timestamp>,
 }
 
 /// All limits that slow deliveries down.
 pub(super) fn active_limits(
-    state: Option<&LaneStatus>,
-    rate: Option<&str>,
+    state: Option<&DestinationState>,
+    rate: Option<Rate>,
     t: &DestinationTexts,
 ) -> Vec<ActiveLimit> {
-    let limit = |text: &str, until: Option<&String>| ActiveLimit {
-        text: text.to_owned(),
-        until: until.cloned(),
-    };
+    let limit = |text: &str, until| ActiveLimit { text: text.to_owned(), until };
     let mut limits = Vec::new();
     if let Some(state) = state {
-        if let Some(until) = &state.open_until {
-            limits.push(limit(t.limited_circuit, Some(until)));
-        }
-        if let Some(until) = &state.cooling_until {
-            limits.push(limit(t.limited_cooling, Some(until)));
-        }
+        let circuit = state.open_until.map(|until| limit(t.limited_circuit, Some(until)));
+        let cooling = state.cooling_until.map(|until| limit(t.limited_cooling, Some(until)));
+        limits.extend(circuit.into_iter().chain(cooling));
         if let Some(hold) = &state.hold {
             let text = match hold.why.as_str() {
                 "quiet_hours" => t.limited_quiet,
                 "daily_limit" => t.limited_daily,
                 other => other,
             };
-            limits.push(limit(text, Some(&hold.until)));
+            limits.push(limit(text, Some(hold.until)));
         }
         if let Some(drain) = &state.drain {
             limits.push(limit(&fill(t.limited_drain, &[&drain.rate]), None));
@@ -135,12 +87,13 @@ pub(super) struct DailyMeter {
 }
 
 pub(super) fn daily_meter(
-    numbers: &DestinationNumbers,
+    numbers: &DestinationStatsResponse,
     lang: Lang,
     t: &DestinationTexts,
 ) -> Option<DailyMeter> {
     let sent = numbers.sent_today?;
     let (warn, stop) = (numbers.warn_at, numbers.stop_at);
+    let (warn, stop) = (warn.map(NonZeroU64::get), stop.map(NonZeroU64::get));
     let text = match stop.or(warn) {
         Some(most) => fill(t.sent_of, &[&lang.number(sent), &lang.number(most)]),
         None => lang.count(sent, t.sent_one, t.sent),
@@ -164,21 +117,17 @@ mod tests {
     #[test]
     fn badge_shows_the_most_important_state() {
         let t = DestinationTexts::of(Lang::En);
-        for (state, tone) in [
+        const AT: &str = "2026-11-15T10:00:00.000Z";
+        for (mut state, tone) in [
             (json!({ "circuit": "closed" }), "ok"),
-            (json!({ "circuit": "open", "open_until": "x" }), "bad"),
+            (json!({ "circuit": "open", "open_until": AT }), "bad"),
             (json!({ "circuit": "half_open" }), "warn"),
-            (json!({ "circuit": "closed", "cooling_until": "x" }), "warn"),
-            (
-                json!({ "circuit": "closed", "hold": { "until": "x", "why": "quiet_hours" } }),
-                "warn",
-            ),
-            (
-                json!({ "circuit": "open", "pause": { "at": "x", "reason": null, "automatic": true } }),
-                "held",
-            ),
+            (json!({ "circuit": "closed", "cooling_until": AT }), "warn"),
+            (json!({ "circuit": "closed", "hold": { "until": AT, "why": "quiet_hours" } }), "warn"),
+            (json!({ "circuit": "open", "pause": { "at": AT, "automatic": true } }), "held"),
         ] {
-            let read: LaneStatus = serde_json::from_value(state.clone()).unwrap();
+            (state["paused"], state["holds"]) = (false.into(), false.into());
+            let read: DestinationState = serde_json::from_value(state.clone()).unwrap();
             assert_eq!(state_badge(Some(&read), t).tone, tone, "case: {state}");
         }
         assert_eq!(state_badge(None, t).tone, "bad");
@@ -188,21 +137,17 @@ mod tests {
     fn daily_meter_warns_before_the_limit() {
         let t = DestinationTexts::of(Lang::En);
         for (sent, warn, stop, over, expected) in [
-            (Some(3), Some(50), Some(200), false, Some(("", 200))),
+            (Some(3_u64), Some(50_u64), Some(200_u64), false, Some(("", 200))),
             (Some(60), Some(50), Some(200), true, Some(("warn", 200))),
             (Some(200), Some(50), Some(200), true, Some(("bad", 200))),
             (Some(60), Some(50), None, true, Some(("warn", 100))),
             (Some(0), None, None, false, Some(("", 1))),
             (None, None, None, false, None),
         ] {
-            let numbers = DestinationNumbers {
-                sent_today: sent,
-                warn_at: warn,
-                stop_at: stop,
-                over,
-                ..DestinationNumbers::default()
-            };
-            let meter = daily_meter(&numbers, Lang::En, t);
+            let numbers = json!({
+                "name": "wa", "sent_today": sent, "warn_at": warn, "stop_at": stop, "over": over,
+            });
+            let meter = daily_meter(&serde_json::from_value(numbers).unwrap(), Lang::En, t);
             assert_eq!(meter.map(|meter| (meter.badge.tone, meter.most)), expected);
         }
     }

@@ -4,17 +4,16 @@ use axum::{
     Form,
     extract::{Path, Query},
 };
-use http::Method;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
+use surehook_api::{ApiTransport as _, calls, percent_encode};
+use surehook_core::route::RouteSpec;
 
 use super::{
     super::editor::{is_correctable, require_admin},
-    RouteItem,
     form::{RouteForm, page_title, route_page},
 };
 use crate::{
-    client::{ApiError, ApiPath, percent_encode},
     current_user::CurrentUser,
     lang::{Lang, fill},
     page::{PageResult, render_page},
@@ -30,14 +29,14 @@ pub(super) async fn show_new(user: CurrentUser, Query(form): Query<RouteForm>) -
 
 pub(super) async fn show_edit(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     require_admin(&user)?;
-    let (route, tag) = user.get_with_etag::<RouteItem>(ApiPath::new(&["routes", &id])).await?;
+    let (route, tag) = user.call_versioned(calls::get_route(&id)).await?;
     let form = RouteForm {
-        id: Some(route.id),
+        id: Some(id),
         tag,
-        from: route.from,
-        to: route.to,
-        filter: route.filter.unwrap_or_default(),
-        transform: route.transform.unwrap_or_default(),
+        from: route.spec.from.to_string(),
+        to: route.spec.to.to_string(),
+        filter: route.spec.filter.unwrap_or_default(),
+        transform: route.spec.transform.unwrap_or_default(),
         ..RouteForm::default()
     };
     let title = page_title(&user, &form);
@@ -51,16 +50,11 @@ pub(super) async fn save_route(user: CurrentUser, Form(mut form): Form<RouteForm
         payload.insert(name.to_owned(), text.clone().into());
     }
     form.write_programs(&mut payload);
-    let payload = Some(Value::Object(payload));
-    let saved: Result<Value, ApiError> = match &form.id {
-        Some(id) => {
-            user.call_if_match(Method::PUT, ApiPath::new(&["routes", id]), payload, &form.tag).await
-        }
-        None => {
-            user.post_idempotent(ApiPath::new(&["routes"]), payload, &form.idempotency_key).await
-        }
+    let call = match &form.id {
+        Some(id) => calls::replace_resource("routes", id, &payload).if_match(&form.tag),
+        None => calls::create_resource("routes", &payload).idempotent(&form.idempotency_key),
     };
-    let error = match saved {
+    let error = match user.call(call).await {
         Ok(_) => {
             let name = format!("{} → {}", form.from, form.to);
             return Ok(user.redirect_with_notice("/routes", fill(e.saved, &[&name])));
@@ -71,10 +65,9 @@ pub(super) async fn save_route(user: CurrentUser, Form(mut form): Form<RouteForm
     let is_conflict = error.status == 412;
     let differences = match &form.id {
         Some(id) if is_conflict => {
-            let (current, tag) =
-                user.get_with_etag::<RouteItem>(ApiPath::new(&["routes", id])).await?;
+            let (current, tag) = user.call_versioned(calls::get_route(id)).await?;
             form.tag = tag;
-            list_differences(&current, &form, user.lang())
+            list_differences(&current.spec, &form, user.lang())
         }
         _ => Vec::new(),
     };
@@ -88,15 +81,15 @@ pub(super) async fn save_route(user: CurrentUser, Form(mut form): Form<RouteForm
 
 /// Current settings that differ from the submitted ones.
 fn list_differences(
-    current: &RouteItem,
+    current: &RouteSpec,
     form: &RouteForm,
     lang: Lang,
 ) -> Vec<(&'static str, String)> {
     let (t, c) = (RouteTexts::of(lang), CommonTexts::of(lang));
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     [
-        (c.source, current.from.clone(), &form.from),
-        (c.destination, current.to.clone(), &form.to),
+        (c.source, current.from.to_string(), &form.from),
+        (c.destination, current.to.to_string(), &form.to),
         (t.filter, text(&current.filter), &form.filter),
         (t.transform, text(&current.transform), &form.transform),
     ]
@@ -117,9 +110,8 @@ pub(super) async fn delete_route(
     Path(id): Path<String>,
     Form(form): Form<DeleteRouteForm>,
 ) -> PageResult {
-    let address = ApiPath::new(&["routes", &id]);
-    match user.call_if_match::<Value>(Method::DELETE, address, None, &form.tag).await {
-        Ok(_) => Ok(user.redirect_with_notice("/routes", RouteTexts::of(user.lang()).deleted)),
+    match user.call(calls::delete_resource("routes", &id).if_match(&form.tag)).await {
+        Ok(()) => Ok(user.redirect_with_notice("/routes", RouteTexts::of(user.lang()).deleted)),
         Err(error) if error.status == 412 => {
             Ok(user.redirect_with_error(&format!("/routes/{}/edit", percent_encode(&id)), &error))
         }

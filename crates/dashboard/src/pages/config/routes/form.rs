@@ -4,14 +4,13 @@ use askama::Template;
 use axum::{Form, extract::Query};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use surehook_api::{ApiTransport as _, calls, events::EventResponse, resources::TryRouteResponse};
 
-use super::{
-    super::{DeleteDialog, recent_event::RecentEvent},
-    trial::{RouteTrialData, RouteTrialView},
-};
+use super::super::{DeleteDialog, recent_event::load_newest};
 use crate::{
-    client::{ApiError, ApiList, ApiPath},
+    client::{ApiError, parse_request},
     current_user::CurrentUser,
+    format::Badge,
     lang::fill,
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{FormTexts, RouteTexts},
@@ -47,11 +46,6 @@ impl RouteForm {
     }
 }
 
-#[derive(Deserialize)]
-struct EventSource {
-    source: Option<String>,
-}
-
 #[derive(Template)]
 #[template(path = "route.html")]
 pub(super) struct RoutePage {
@@ -64,8 +58,8 @@ pub(super) struct RoutePage {
     form: RouteForm,
     sources: Vec<String>,
     destinations: Vec<String>,
-    events: Vec<RecentEvent>,
-    trial: Option<RouteTrialView>,
+    events: Vec<EventResponse>,
+    trial: Option<TryRouteResponse>,
     trial_error: Option<String>,
     pub(super) error: Option<String>,
     pub(super) conflict: bool,
@@ -82,23 +76,21 @@ pub(super) async fn route_page(
     title: String,
 ) -> Result<RoutePage, ApiError> {
     let (t, e) = (RouteTexts::of(user.lang()), FormTexts::of(user.lang()));
-    let (sources, destinations) =
-        (user.resource_names("sources").await?, user.resource_names("destinations").await?);
+    let (sources, destinations) = (user.source_names().await?, user.destination_names().await?);
     if !sources.contains(&form.from) {
         // Prefers the source with the newest event, so that there is an event to test with.
-        let newest = ApiPath::new(&["events"]).with("limit", "1");
-        let newest = user.get::<ApiList<EventSource>>(newest).await.unwrap_or_default();
-        let active = newest.data.into_iter().next().and_then(|event| event.source);
+        let newest = user.call(calls::list_events().with("limit", "1")).await.unwrap_or_default();
+        let active = newest.page.data.into_iter().next().and_then(|listed| listed.event.source);
         let active = active.filter(|source| sources.contains(source));
         form.from = active.or_else(|| sources.first().cloned()).unwrap_or_default();
     }
     let mut events = Vec::new();
     if !form.from.is_empty() {
-        events = RecentEvent::load_newest(user, &form.from, EVENTS_MAX).await?;
+        events = load_newest(user, &form.from, EVENTS_MAX).await?;
     }
-    let is_there = events.iter().any(|event| event.id == form.event);
+    let is_there = events.iter().any(|event| event.id.to_string() == form.event);
     if !is_there && (!form.event.is_empty() || form.body.trim().is_empty()) {
-        form.event = events.first().map(|event| event.id.clone()).unwrap_or_default();
+        form.event = events.first().map(|event| event.id.to_string()).unwrap_or_default();
     }
     let delete_dialog = form.id.as_ref().map(|id| {
         let name = format!("{} → {}", form.from, form.to);
@@ -142,12 +134,24 @@ impl RoutePage {
         }
         payload.insert(on.0.to_owned(), on.1.clone().into());
         form.write_programs(&mut payload);
-        let address = ApiPath::new(&["routes", "try"]);
-        match user.post::<RouteTrialData>(address, Some(payload.into())).await {
-            Ok(answer) => self.trial = Some(RouteTrialView::new(answer, self.t)),
+        let tried = match parse_request(payload.into()) {
+            Ok(request) => user.call(calls::try_route(&request)).await,
+            Err(error) => Err(error),
+        };
+        match tried {
+            Ok(trial) => self.trial = Some(trial),
             Err(error) => self.trial_error = Some(error.detail),
         }
         self
+    }
+
+    fn verdict(&self, trial: &TryRouteResponse) -> Badge {
+        match (trial.matches, &trial.filter_error) {
+            (_, Some(_)) => Badge::new("bad", "warn", self.t.filter_failed),
+            (Some(true), None) => Badge::new("ok", "check", self.t.matches),
+            (Some(false), None) => Badge::new("warn", "cross", self.t.no_match),
+            (None, None) => Badge::new("", "dot", self.t.no_filter),
+        }
     }
 }
 

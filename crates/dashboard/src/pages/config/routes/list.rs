@@ -1,10 +1,9 @@
 //! The route list, grouped by source.
 
 use askama::Template;
+use surehook_api::{ApiTransport as _, calls, resources::RouteResponse};
 
-use super::RouteItem;
 use crate::{
-    client::{ApiList, ApiPath},
     current_user::CurrentUser,
     page::{NavItem, PageFrame, PageResult, render_page},
     translations::{FormTexts, RouteTexts},
@@ -12,7 +11,7 @@ use crate::{
 
 struct SourceRoutes {
     from: String,
-    routes: Vec<RouteItem>,
+    routes: Vec<RouteResponse>,
 }
 
 #[derive(Template)]
@@ -27,12 +26,13 @@ struct RoutesPage {
 
 pub(super) async fn list_routes(user: CurrentUser) -> PageResult {
     let (t, e) = (RouteTexts::of(user.lang()), FormTexts::of(user.lang()));
-    let mut routes = user.get::<ApiList<RouteItem>>(ApiPath::new(&["routes"])).await?.data;
-    routes.sort_by(|a, b| (&a.to, &a.id).cmp(&(&b.to, &b.id)));
-    let sources = user.resource_names("sources").await?;
-    let can_create = !sources.is_empty() && !user.resource_names("destinations").await?.is_empty();
+    let mut routes = user.call(calls::list_routes()).await?.data;
+    routes.sort_by(|a, b| (&a.spec.to, a.id).cmp(&(&b.spec.to, b.id)));
+    let sources = user.source_names().await?;
+    let can_create = !sources.is_empty() && !user.destination_names().await?.is_empty();
     let group = |from: String| {
-        let of_source = routes.iter().filter(|route| route.from == from).cloned().collect();
+        let of_source =
+            routes.iter().filter(|route| route.spec.from.as_str() == from).cloned().collect();
         SourceRoutes { from, routes: of_source }
     };
     let groups = sources.into_iter().map(group).collect();

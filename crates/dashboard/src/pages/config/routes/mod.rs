@@ -3,7 +3,6 @@
 mod edit;
 mod form;
 mod list;
-mod trial;
 
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ use axum::{
     Router,
     routing::{get, post},
 };
-use serde::Deserialize;
 
 use crate::Dashboard;
 
@@ -23,13 +21,4 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/routes/save", post(edit::save_route))
         .route("/routes/{id}/edit", get(edit::show_edit))
         .route("/routes/{id}/delete", post(edit::delete_route))
-}
-
-#[derive(Clone, Deserialize)]
-struct RouteItem {
-    id: String,
-    from: String,
-    to: String,
-    filter: Option<String>,
-    transform: Option<String>,
 }

@@ -1,11 +1,11 @@
 //! Form fields of a source.
 
 use serde_json::{Map, Value};
+use surehook_api::percent_encode;
 use surehook_webhooks::provider::{self, PROVIDERS};
 
 use super::super::{EditableResource, ResourceChoice};
 use crate::{
-    client::percent_encode,
     form_fields::{self, Control, FormField, FormValues},
     lang::Lang,
     page::NavItem,

@@ -7,19 +7,21 @@ use std::{fmt::Write as _, sync::Arc};
 use askama::Template;
 use axum::{Router, extract::Path, routing::get};
 use http::HeaderMap;
-use serde::Deserialize;
 use serde_json::Value;
+use surehook_api::{
+    ApiTransport as _, calls, events::EventResponse, requests::ReceivedRequestSummary,
+    resources::SourceResponse,
+};
 use surehook_webhooks::provider;
 
 use self::fields::SourceResource;
 use super::{
     DeleteDialog, editor,
-    recent_event::RecentEvent,
-    sparkline::{CHARTS_MAX, DaySeries},
+    recent_event::load_newest,
+    sparkline::{CHARTS_MAX, load_day, sparkline},
 };
 use crate::{
     Dashboard,
-    client::{ApiError, ApiList, ApiPath, percent_encode},
     current_user::CurrentUser,
     lang::fill,
     page::{NavItem, PageFrame, PageResult, render_page},
@@ -36,18 +38,9 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 /// The built-in source of events that were sent through the API.
 const OUTBOX: &str = "outbox";
 
-#[derive(Deserialize)]
-struct SourceItem {
-    name: String,
-    provider: String,
-    verified: bool,
-    enabled: bool,
-}
-
 struct SourceRow {
-    source: SourceItem,
+    source: SourceResponse,
     url: String,
-    path: String,
     day: String,
     line: String,
 }
@@ -62,20 +55,20 @@ struct SourcesPage {
 
 async fn list_sources(user: CurrentUser, headers: HeaderMap) -> PageResult {
     let t = SourceTexts::of(user.lang());
-    let sources: ApiList<SourceItem> = user.get(ApiPath::new(&["sources"])).await?;
-    let with_charts = sources.data.len() <= CHARTS_MAX;
+    let sources = user.call(calls::list_sources()).await?.data;
+    let with_charts = sources.len() <= CHARTS_MAX;
     let base = user.ingest_base(&headers);
-    let mut rows = Vec::with_capacity(sources.data.len());
-    for source in sources.data {
+    let mut rows = Vec::with_capacity(sources.len());
+    for source in sources {
+        let name = source.spec.name.as_str();
         let series = match with_charts {
-            true => DaySeries::load(&user, "accepted", "source", &source.name).await.ok(),
+            true => load_day(&user, "accepted", "source", name).await.ok(),
             false => None,
         };
         rows.push(SourceRow {
-            url: ingest_url(&base, &source.name),
-            path: format!("/sources/{}", percent_encode(&source.name)),
+            url: ingest_url(&base, name),
             day: series.as_ref().map(|s| user.lang().number(s.total.value)).unwrap_or_default(),
-            line: series.map(|series| series.sparkline()).unwrap_or_default(),
+            line: series.as_ref().map(sparkline).unwrap_or_default(),
             source,
         });
     }
@@ -89,20 +82,13 @@ fn ingest_url(base: &str, name: &str) -> String {
 /// Number of events and refused requests on the page of a source.
 const RECENT_LIMIT: &str = "5";
 
-#[derive(Deserialize)]
-struct RefusedItem {
-    reason: Option<String>,
-    at: String,
-    what_to_do: Option<String>,
-}
-
 #[derive(Template)]
 #[template(path = "source.html")]
 struct SourcePage {
     frame: PageFrame,
     t: &'static SourceTexts,
     e: &'static FormTexts,
-    source: SourceItem,
+    source: SourceResponse,
     delete_dialog: DeleteDialog,
     url: String,
     /// Description and command line.
@@ -110,8 +96,8 @@ struct SourcePage {
     has_handshake: bool,
     with_secret: Option<String>,
     facts: Vec<(&'static str, String)>,
-    events: Vec<RecentEvent>,
-    refused: Vec<RefusedItem>,
+    events: Vec<EventResponse>,
+    refused: Vec<ReceivedRequestSummary>,
     numbers: Vec<(&'static str, String, String)>,
 }
 
@@ -121,39 +107,39 @@ async fn show_source(
     headers: HeaderMap,
 ) -> PageResult {
     let (t, e) = (SourceTexts::of(user.lang()), FormTexts::of(user.lang()));
-    let (resource, tag) = user.get_with_etag::<Value>(ApiPath::new(&["sources", &name])).await?;
-    let source: SourceItem =
-        serde_json::from_value(resource.clone()).map_err(ApiError::unexpected)?;
-    let events = RecentEvent::load_newest(&user, &source.name, RECENT_LIMIT).await?;
-    let refused = ApiPath::new(&["requests"])
-        .with("source", &source.name)
+    let (resource, tag) = user.call_versioned(calls::get_resource("sources", &name)).await?;
+    let source: SourceResponse = serde_json::from_value(resource.clone())?;
+    let name = source.spec.name.as_str();
+    let events = load_newest(&user, name, RECENT_LIMIT).await?;
+    let refused = calls::list_requests()
+        .with("source", name)
         .with("outcome", "refused")
         .with("limit", RECENT_LIMIT);
-    let refused: ApiList<RefusedItem> = user.get(refused).await?;
+    let refused = user.call(refused).await?.data;
     let mut numbers = Vec::new();
     for (metric, label) in
         [("accepted", t.accepted), ("duplicates", t.duplicates), ("no_key", t.no_key)]
     {
-        let series = DaySeries::load(&user, metric, "source", &source.name).await;
-        let series = series?;
-        numbers.push((label, user.lang().number(series.total.value), series.sparkline()));
+        let series = load_day(&user, metric, "source", name).await?;
+        numbers.push((label, user.lang().number(series.total.value), sparkline(&series)));
     }
     let base = user.ingest_base(&headers);
-    let url = ingest_url(&base, &source.name);
-    let preset = provider::find(&source.provider);
+    let url = ingest_url(&base, name);
+    let provider = source.spec.provider.as_str();
+    let preset = provider::find(provider);
     render_page(&SourcePage {
-        frame: PageFrame::new(&user, NavItem::Sources, &source.name),
+        frame: PageFrame::new(&user, NavItem::Sources, name),
         t,
         e,
-        delete_dialog: DeleteDialog::new(e, "sources", &source.name, tag, t.delete_text.to_owned()),
+        delete_dialog: DeleteDialog::new(e, "sources", name, tag, t.delete_text.to_owned()),
         commands: if url.is_empty() { Vec::new() } else { test_commands(t, &source, &base, &url) },
         has_handshake: preset.is_some_and(|preset| preset.answer_handshake(None, None).is_some()),
-        with_secret: (source.verified && SECRET_IN_PATH.contains(&source.provider.as_str()))
+        with_secret: (source.state.verified && SECRET_IN_PATH.contains(&provider))
             .then(|| fill(t.address_secret, &[&url])),
         facts: setting_facts(t, &resource),
         url,
         events,
-        refused: refused.data,
+        refused,
         numbers,
         source,
     })
@@ -165,15 +151,15 @@ const SECRET_IN_PATH: [&str; 2] = ["evolution-go", "evolution-api"];
 /// Commands that send a test event to this source.
 fn test_commands(
     t: &'static SourceTexts,
-    source: &SourceItem,
+    source: &SourceResponse,
     base: &str,
     url: &str,
 ) -> Vec<(&'static str, String)> {
-    let test = format!("surehook send-test {} --server {base}", source.name);
-    if source.verified {
+    let test = format!("surehook send-test {} --server {base}", source.spec.name);
+    if source.state.verified {
         return vec![(t.send_signed, format!("SUREHOOK_SECRET=… SUREHOOK_TOKEN=… {test}"))];
     }
-    let sample = provider::find(&source.provider).and_then(|preset| preset.samples.first());
+    let sample = provider::find(&source.spec.provider).and_then(|preset| preset.samples.first());
     let mut curl = format!("curl -X POST '{url}{}'", sample.map_or("", |sample| sample.target));
     for (name, value) in sample.map_or([].as_slice(), |sample| sample.headers) {
         let _ = write!(curl, " -H '{name}: {value}'");

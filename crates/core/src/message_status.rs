@@ -83,7 +83,7 @@ pub fn parse_status_update(part: &EventPart, now: Timestamp) -> Option<StatusUpd
     let get = |target| part.attributes.iter().find(|(name, _)| *name == target);
     let (_, id) = get(AttributeName::Object)?;
     let (event, destination) = parse_send_id(id)?;
-    let said = match MessageStatusUpdate::parse(state)? {
+    let status = match MessageStatusUpdate::parse(state)? {
         MessageStatusUpdate::Sent | MessageStatusUpdate::Delivered | MessageStatusUpdate::Read => {
             ProviderStatus::Sent
         }
@@ -93,7 +93,7 @@ pub fn parse_status_update(part: &EventPart, now: Timestamp) -> Option<StatusUpd
         )),
     };
     let sent_id = get(AttributeName::MessageId).map(|(_, id)| id.to_owned());
-    Some(StatusUpdate { event, destination, at: now, sent_id, status: said })
+    Some(StatusUpdate { event, destination, at: now, sent_id, status })
 }
 
 /// The next step after a failed message: it is no longer in flight, so it is retried unless its error code
@@ -122,97 +122,57 @@ mod tests {
 
     #[test]
     fn furthest_status_update_counts_in_any_order() {
+        use DeliveryStatus as Delivery;
         use MessageStatus::{Accepted, Cancelled, Delivered, Failed, Read, Sending, Sent};
-        let cases: [(DeliveryStatus, u32, &[MessageStatusUpdate], MessageStatus); 24] = [
-            (DeliveryStatus::Pending, 0, &[], Accepted),
-            (DeliveryStatus::Held, 0, &[], Accepted),
-            (DeliveryStatus::Pending, 1, &[], Sending),
-            (DeliveryStatus::InFlight, 0, &[], Sending),
-            (DeliveryStatus::Scheduled, 2, &[], Sending),
-            (DeliveryStatus::Succeeded, 1, &[], Sent),
-            (DeliveryStatus::Dead, 3, &[], Failed),
-            (DeliveryStatus::Cancelled, 0, &[], Cancelled),
-            (DeliveryStatus::Succeeded, 1, &[MessageStatusUpdate::Sent], Sent),
-            (
-                DeliveryStatus::Succeeded,
-                1,
-                &[MessageStatusUpdate::Delivered, MessageStatusUpdate::Sent],
-                Delivered,
-            ),
-            (
-                DeliveryStatus::Succeeded,
-                1,
-                &[
-                    MessageStatusUpdate::Sent,
-                    MessageStatusUpdate::Read,
-                    MessageStatusUpdate::Delivered,
-                ],
-                Read,
-            ),
-            (
-                DeliveryStatus::Succeeded,
-                1,
-                &[MessageStatusUpdate::Read, MessageStatusUpdate::Read],
-                Read,
-            ),
-            (
-                DeliveryStatus::Succeeded,
-                1,
-                &[MessageStatusUpdate::Failed, MessageStatusUpdate::Sent],
-                Failed,
-            ),
-            (
-                DeliveryStatus::Succeeded,
-                1,
-                &[MessageStatusUpdate::Delivered, MessageStatusUpdate::Failed],
-                Delivered,
-            ),
-            (
-                DeliveryStatus::Succeeded,
-                1,
-                &[MessageStatusUpdate::Failed, MessageStatusUpdate::Read],
-                Read,
-            ),
+        use MessageStatusUpdate as Update;
+
+        let cases: [(Delivery, u32, &[Update], MessageStatus); 24] = [
+            (Delivery::Pending, 0, &[], Accepted),
+            (Delivery::Held, 0, &[], Accepted),
+            (Delivery::Pending, 1, &[], Sending),
+            (Delivery::InFlight, 0, &[], Sending),
+            (Delivery::Scheduled, 2, &[], Sending),
+            (Delivery::Succeeded, 1, &[], Sent),
+            (Delivery::Dead, 3, &[], Failed),
+            (Delivery::Cancelled, 0, &[], Cancelled),
+            (Delivery::Succeeded, 1, &[Update::Sent], Sent),
+            (Delivery::Succeeded, 1, &[Update::Delivered, Update::Sent], Delivered),
+            (Delivery::Succeeded, 1, &[Update::Sent, Update::Read, Update::Delivered], Read),
+            (Delivery::Succeeded, 1, &[Update::Read, Update::Read], Read),
+            (Delivery::Succeeded, 1, &[Update::Failed, Update::Sent], Failed),
+            (Delivery::Succeeded, 1, &[Update::Delivered, Update::Failed], Delivered),
+            (Delivery::Succeeded, 1, &[Update::Failed, Update::Read], Read),
             // A retry is scheduled, or a user has replayed it.
-            (DeliveryStatus::Pending, 0, &[MessageStatusUpdate::Failed], Sending),
-            (
-                DeliveryStatus::Scheduled,
-                1,
-                &[MessageStatusUpdate::Sent, MessageStatusUpdate::Failed],
-                Sending,
-            ),
-            (DeliveryStatus::InFlight, 1, &[MessageStatusUpdate::Failed], Sending),
-            (DeliveryStatus::Held, 0, &[MessageStatusUpdate::Failed], Sending),
-            (
-                DeliveryStatus::Scheduled,
-                1,
-                &[MessageStatusUpdate::Failed, MessageStatusUpdate::Delivered],
-                Delivered,
-            ),
-            (DeliveryStatus::Dead, 1, &[MessageStatusUpdate::Failed], Failed),
-            (DeliveryStatus::Cancelled, 1, &[MessageStatusUpdate::Failed], Failed),
+            (Delivery::Pending, 0, &[Update::Failed], Sending),
+            (Delivery::Scheduled, 1, &[Update::Sent, Update::Failed], Sending),
+            (Delivery::InFlight, 1, &[Update::Failed], Sending),
+            (Delivery::Held, 0, &[Update::Failed], Sending),
+            (Delivery::Scheduled, 1, &[Update::Failed, Update::Delivered], Delivered),
+            (Delivery::Dead, 1, &[Update::Failed], Failed),
+            (Delivery::Cancelled, 1, &[Update::Failed], Failed),
             // An ambiguous send, resolved by a status update.
-            (DeliveryStatus::Dead, 1, &[MessageStatusUpdate::Delivered], Delivered),
-            (DeliveryStatus::Scheduled, 1, &[MessageStatusUpdate::Sent], Sent),
+            (Delivery::Dead, 1, &[Update::Delivered], Delivered),
+            (Delivery::Scheduled, 1, &[Update::Sent], Sent),
         ];
         for (delivery, attempts, updates, expected) in cases {
-            let found = message_status(delivery, attempts, updates.iter().copied());
-            assert_eq!(found, expected, "case: {delivery:?} {attempts} {updates:?}");
+            let status = message_status(delivery, attempts, updates.iter().copied());
+            assert_eq!(status, expected, "case: {delivery:?} {attempts} {updates:?}");
         }
     }
 
     #[test]
     fn status_names_of_all_services_are_parsed() {
+        use MessageStatusUpdate::{Delivered, Failed, Read, Sent};
         let cases = [
-            ("sent", Some(MessageStatusUpdate::Sent)),
-            ("SERVER_ACK", Some(MessageStatusUpdate::Sent)),
-            ("DELIVERY_ACK", Some(MessageStatusUpdate::Delivered)),
-            ("Delivered", Some(MessageStatusUpdate::Delivered)),
-            ("READ", Some(MessageStatusUpdate::Read)),
-            ("played", Some(MessageStatusUpdate::Read)),
-            ("failed", Some(MessageStatusUpdate::Failed)),
-            ("undelivered", Some(MessageStatusUpdate::Failed)),
-            ("ERROR", Some(MessageStatusUpdate::Failed)),
+            ("sent", Some(Sent)),
+            ("SERVER_ACK", Some(Sent)),
+            ("DELIVERY_ACK", Some(Delivered)),
+            ("Delivered", Some(Delivered)),
+            ("READ", Some(Read)),
+            ("played", Some(Read)),
+            ("failed", Some(Failed)),
+            ("undelivered", Some(Failed)),
+            ("ERROR", Some(Failed)),
             ("PENDING", None),
             ("queued", None),
             ("DELETED", None),
@@ -254,11 +214,12 @@ mod tests {
                 attributes.push(AttributeName::Error, error);
             }
             let part = EventPart { kind: EventKind::new(kind), attributes, ..EventPart::default() };
-            let found = parse_status_update(&part, NOW);
-            assert_eq!(found.as_ref().map(|found| found.status), expected, "case: {kind} {error}");
-            if let Some(found) = found {
-                assert_eq!((found.event, found.destination), (event, destination));
-                assert_eq!(found.sent_id.as_deref(), Some("wamid.1"));
+            let update = parse_status_update(&part, NOW);
+            let status = update.as_ref().map(|update| update.status);
+            assert_eq!(status, expected, "case: {kind} {error}");
+            if let Some(update) = update {
+                assert_eq!((update.event, update.destination), (event, destination));
+                assert_eq!(update.sent_id.as_deref(), Some("wamid.1"));
             }
         }
     }

@@ -218,58 +218,43 @@ mod tests {
 
     #[test]
     fn each_attempt_result_has_its_response() {
+        use FailureClass::{Ambiguous, Permanent, Throttled, Transient};
+        use NextStep::{Dead, Succeeded};
         let success = |text: &str| SyncResponse::Success { result: Some(text.to_owned()) };
         let later = NextStep::RetryAt(NOW + Duration::from_millis(2100));
         let skipped =
             |reason: &str| SyncResponse::Skipped { reason: reason.to_owned(), result: None };
         let cases = [
-            (result(NextStep::Succeeded, None, ""), SyncResponse::Success { result: None }),
-            (result(NextStep::Succeeded, None, "thanks"), SyncResponse::Success { result: None }),
+            (result(Succeeded, None, ""), SyncResponse::Success { result: None }),
+            (result(Succeeded, None, "thanks"), SyncResponse::Success { result: None }),
             (
-                result(NextStep::Succeeded, None, " {\"id\":9007199254740993}\n"),
+                result(Succeeded, None, " {\"id\":9007199254740993}\n"),
                 success("{\"id\":9007199254740993}"),
             ),
+            (result(Succeeded, None, "{\"skipped\":false}"), success("{\"skipped\":false}")),
             (
-                result(NextStep::Succeeded, None, "{\"skipped\":false}"),
-                success("{\"skipped\":false}"),
-            ),
-            (
-                result(NextStep::Succeeded, None, r#"{"status":"skipped"}"#),
+                result(Succeeded, None, r#"{"status":"skipped"}"#),
                 SyncResponse::Skipped {
                     reason: "by_destination".to_owned(),
                     result: Some(r#"{"status":"skipped"}"#.to_owned()),
                 },
             ),
+            (result(later, Some(Throttled), ""), SyncResponse::Throttled { retry_after: 3 }),
+            (result(later, Some(Transient), ""), SyncResponse::Retry { reason: "failed" }),
             (
-                result(later, Some(FailureClass::Throttled), ""),
-                SyncResponse::Throttled { retry_after: 3 },
-            ),
-            (
-                result(later, Some(FailureClass::Transient), ""),
-                SyncResponse::Retry { reason: "failed" },
-            ),
-            (
-                result(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), ""),
+                result(Dead(DeadReason::MaxRetries), Some(Transient), ""),
                 SyncResponse::Retry { reason: "max_retries" },
             ),
             (
-                result(
-                    NextStep::Dead(DeadReason::PayloadError),
-                    Some(FailureClass::Permanent),
-                    "{}",
-                ),
+                result(Dead(DeadReason::PayloadError), Some(Permanent), "{}"),
                 skipped("payload_error"),
             ),
-            (
-                result(NextStep::Dead(DeadReason::Ambiguous), Some(FailureClass::Ambiguous), ""),
-                skipped("ambiguous"),
-            ),
+            (result(Dead(DeadReason::Ambiguous), Some(Ambiguous), ""), skipped("ambiguous")),
         ];
         for (result, expected) in cases {
             assert_eq!(result.to_response(true, NOW), expected, "{result:?}");
         }
-        let given_up =
-            result(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), "");
+        let given_up = result(Dead(DeadReason::MaxRetries), Some(Transient), "");
         assert_eq!(
             given_up.to_response(false, NOW),
             skipped("max_retries"),

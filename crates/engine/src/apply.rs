@@ -9,7 +9,6 @@ use surehook_core::{
 };
 use surehook_types::{
     ids::{Id, IdKind, RouteId},
-    name::Name,
     rng::{Rng, new_id},
     time::Timestamp,
 };
@@ -45,25 +44,23 @@ pub fn plan_changes(
     now: Timestamp,
 ) -> (Vec<ConfigChange>, ApplyReport) {
     let mut plan = ChangePlan { changes: Vec::new(), report: ApplyReport::default(), rng, now };
-    let names = desired.prune.then(|| DesiredNames::of(&desired));
-    for spec in desired.sources {
+    for spec in &desired.sources {
         let current = configuration.sources.iter().find(|other| other.spec.name == spec.name);
         let label = format!("source {}", spec.name);
         plan.put(current, spec, label, ConfigChange::PutSource);
     }
-    for spec in desired.destinations {
+    for spec in &desired.destinations {
         let current = configuration.destinations.iter().find(|other| other.spec.name == spec.name);
         let label = format!("destination {}", spec.name);
         plan.put(current, spec, label, ConfigChange::PutDestination);
     }
     let mut unmatched: Vec<_> = configuration.routes.iter().collect();
-    for spec in desired.routes {
-        let current = take_route(&mut unmatched, &spec);
-        let label = route_label(&spec);
-        plan.put(current, spec, label, ConfigChange::PutRoute);
+    for spec in &desired.routes {
+        let current = take_route(&mut unmatched, spec);
+        plan.put(current, spec, route_label(spec), ConfigChange::PutRoute);
     }
-    if let Some(names) = names {
-        plan.delete_unlisted(configuration, &unmatched, &names);
+    if desired.prune {
+        plan.delete_unlisted(configuration, &unmatched, &desired);
     }
     (plan.changes, plan.report)
 }
@@ -84,21 +81,6 @@ fn take_route<'a>(
     Some(unmatched.remove(at))
 }
 
-/// The names of the listed objects.
-struct DesiredNames {
-    sources: Vec<Name>,
-    destinations: Vec<Name>,
-}
-
-impl DesiredNames {
-    fn of(desired: &DesiredConfiguration) -> Self {
-        Self {
-            sources: desired.sources.iter().map(|spec| spec.name.clone()).collect(),
-            destinations: desired.destinations.iter().map(|spec| spec.name.clone()).collect(),
-        }
-    }
-}
-
 struct ChangePlan<'a> {
     changes: Vec<ConfigChange>,
     report: ApplyReport,
@@ -113,41 +95,45 @@ impl ChangePlan<'_> {
         &mut self,
         configuration: &Configuration,
         routes: &[&StoredObject<RouteId, RouteSpec>],
-        names: &DesiredNames,
+        desired: &DesiredConfiguration,
     ) {
         for route in routes {
             self.changes.push(ConfigChange::DeleteRoute(route.id));
             self.report.deleted.push(route_label(&route.spec));
         }
-        for source in &configuration.sources {
-            if !names.sources.contains(&source.spec.name) && !source.spec.is_outbox() {
-                self.changes.push(ConfigChange::DeleteSource(source.id));
-                self.report.deleted.push(format!("source {}", source.spec.name));
+        for StoredObject { id, spec: SourceSpec { name, .. }, .. } in
+            configuration.sources.iter().filter(|source| !source.spec.is_outbox())
+        {
+            if !desired.sources.iter().any(|spec| spec.name == *name) {
+                self.changes.push(ConfigChange::DeleteSource(*id));
+                self.report.deleted.push(format!("source {name}"));
             }
         }
-        for destination in &configuration.destinations {
-            if !names.destinations.contains(&destination.spec.name) {
-                self.changes.push(ConfigChange::DeleteDestination(destination.id));
-                self.report.deleted.push(format!("destination {}", destination.spec.name));
+        for StoredObject { id, spec: DestinationSpec { name, .. }, .. } in
+            &configuration.destinations
+        {
+            if !desired.destinations.iter().any(|spec| spec.name == *name) {
+                self.changes.push(ConfigChange::DeleteDestination(*id));
+                self.report.deleted.push(format!("destination {name}"));
             }
         }
     }
 
-    fn put<K: IdKind, S: PartialEq>(
+    fn put<K: IdKind, S: Clone + PartialEq>(
         &mut self,
         current: Option<&StoredObject<Id<K>, S>>,
-        spec: S,
+        spec: &S,
         label: String,
         change: impl Fn(Id<K>, S) -> ConfigChange,
     ) {
         match current {
-            Some(stored) if stored.spec == spec => self.report.unchanged += 1,
+            Some(stored) if stored.spec == *spec => self.report.unchanged += 1,
             Some(stored) => {
-                self.changes.push(change(stored.id, spec));
+                self.changes.push(change(stored.id, spec.clone()));
                 self.report.updated.push(label);
             }
             None => {
-                self.changes.push(change(new_id(self.rng, self.now), spec));
+                self.changes.push(change(new_id(self.rng, self.now), spec.clone()));
                 self.report.created.push(label);
             }
         }

@@ -36,6 +36,8 @@ mod source_secrets;
 mod sync;
 pub mod system;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 mod token;
 pub mod trial;

@@ -118,77 +118,28 @@ fn forwarded(head: &RequestHead, secret: &[String]) -> HeaderMap {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-    use bytes::Bytes;
-    use surehook_core::{
-        delivery::{Lease, LeaseToken},
-        destination::{DestinationSpec, kind::DestinationKind},
-        event::{HeaderBlock, Payload},
-    };
-    use surehook_retry::{RetrySpec, circuit::CircuitSpec};
-    use surehook_types::{
-        ids::{DeliveryId, DestinationId, EventId},
-        time::HumanDuration,
-    };
+    use serde_json::json;
+    use surehook_core::destination::DestinationSpec;
+    use surehook_types::ids::DestinationId;
 
     use super::*;
+    use crate::testing::claimed_delivery;
 
     const NOW: Timestamp = Timestamp::from_millis(1_614_265_330_000);
 
-    fn destination(signing: &[&str]) -> Destination {
-        let spec = DestinationSpec {
-            name: "crm".parse().unwrap(),
-            kind: DestinationKind::Http,
-            url: "https://example.com/hook".to_owned(),
-            account: None,
-            sending: None,
-            exec: None,
-            stream: None,
-            retry: RetrySpec::default(),
-            concurrency: 1,
-            rate: None,
-            delay: None,
-            order: None,
-            circuit: CircuitSpec::default(),
-            pause_after_config_failures: 0,
-            timeout: HumanDuration(Duration::from_secs(1)),
-            headers: BTreeMap::from([("X-Tenant".to_owned(), "acme".parse().unwrap())]),
-            sign_as: None,
-            signing_secrets: signing.iter().map(|text| text.parse().unwrap()).collect(),
-            auth: None,
-            proxy: None,
-            tls: None,
-            rules: Vec::new(),
-        };
+    fn destination(signing_secrets: &[&str]) -> Destination {
+        let spec: DestinationSpec = serde_json::from_value(json!({
+            "name": "crm",
+            "url": "https://example.com/hook",
+            "headers": { "X-Tenant": "acme" },
+            "signing_secrets": signing_secrets,
+        }))
+        .unwrap();
         spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
     }
 
     fn claimed(headers: &[(&str, &str)]) -> ClaimedDelivery {
-        let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            map.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
-        }
-        let head = RequestHead { headers: HeaderBlock::from_map(&map), ..RequestHead::default() };
-        ClaimedDelivery {
-            id: DeliveryId::new(NOW, 2),
-            event: EventId::new(NOW, 3),
-            destination: DestinationId::new(NOW, 1),
-            source: "shop".parse().unwrap(),
-            key: None,
-            lease: Lease { token: LeaseToken(1), until: NOW },
-            attempts: 0,
-            throttled: 0,
-            created_at: NOW,
-            received_at: NOW,
-            transform: None,
-            ordered: false,
-            payload: Payload {
-                head: Arc::new(head),
-                body: Bytes::from_static(b"{}"),
-                fingerprint: [0; 32],
-            },
-        }
+        claimed_delivery(headers, b"{}", NOW)
     }
 
     #[test]

@@ -288,8 +288,7 @@ impl Registry {
             .map(|stored| {
                 let name = stored.spec.name.as_str();
                 let source = stored.spec.build(stored.id, env).map_err(|error| error.to_string());
-                let targets = RouteTargets { lanes: &lanes, configuration };
-                let (routes, invalid) = routes_of(stored.id, name, &routes, &targets);
+                let (routes, invalid) = routes_of(stored, &routes, &lanes, configuration);
                 // With an invalid route, events would be accepted and not delivered.
                 let source = invalid.map_or(source, Err);
                 let (source, sync) = resolve_sync(source, &routes);
@@ -373,48 +372,42 @@ fn check_program(destination: &Destination, programs: &AllowedPrograms) -> Resul
     programs.resolve(&exec.program).map(drop).map_err(named)
 }
 
-/// Finds the destinations of routes.
-struct RouteTargets<'a> {
-    lanes: &'a HashMap<DestinationId, Arc<Lane>>,
-    configuration: &'a Configuration,
-}
-
-impl RouteTargets<'_> {
-    fn of(&self, route: &Route) -> RouteRuntime {
-        let lane = self.lanes.get(&route.destination).cloned();
-        let is_there =
-            |stored: &&StoredObject<DestinationId, DestinationSpec>| stored.id == route.destination;
-        let without_lane = match lane {
-            Some(_) => None,
-            None => self.configuration.destinations.iter().find(is_there),
-        };
-        // Invalid rules were refused when they were stored.
-        let rules_without_lane =
-            without_lane.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
-        let target = RouteTarget { destination: route.destination, lane, rules_without_lane };
-        RouteRuntime { route: route.clone(), target }
-    }
-}
-
 /// The routes of one source, and why one of them is invalid, if so.
 fn routes_of(
-    source: SourceId,
-    name: &str,
+    source: &StoredObject<SourceId, SourceSpec>,
     routes: &[Result<Route, ConfigError>],
-    targets: &RouteTargets<'_>,
+    lanes: &HashMap<DestinationId, Arc<Lane>>,
+    configuration: &Configuration,
 ) -> (Vec<RouteRuntime>, Option<String>) {
-    let mut found = Vec::new();
+    let mut valid = Vec::new();
     let mut invalid = None;
     for route in routes {
         match route {
-            Ok(route) if route.source == source => {
-                found.push(targets.of(route));
+            Ok(route) if route.source == source.id => {
+                let target = route_target(route.destination, lanes, configuration);
+                valid.push(RouteRuntime { route: route.clone(), target });
             }
-            Err(problem) if problem.is_of_route_from(name) => invalid = Some(problem.to_string()),
+            Err(problem) if problem.is_of_route_from(source.spec.name.as_str()) => {
+                invalid = Some(problem.to_string());
+            }
             Ok(_) | Err(_) => {}
         }
     }
-    (found, invalid)
+    (valid, invalid)
+}
+
+fn route_target(
+    destination: DestinationId,
+    lanes: &HashMap<DestinationId, Arc<Lane>>,
+    configuration: &Configuration,
+) -> RouteTarget {
+    if let Some(lane) = lanes.get(&destination) {
+        return RouteTarget::of_lane(Arc::clone(lane));
+    }
+    let stored = configuration.destinations.iter().find(|stored| stored.id == destination);
+    // Invalid rules were refused when they were stored.
+    let rules_without_lane = stored.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
+    RouteTarget { destination, lane: None, rules_without_lane }
 }
 
 /// The source, and what its senders wait for. A source whose senders would wait in vain is invalid.

@@ -180,10 +180,10 @@ impl Engine {
     /// again finds the job that it created.
     pub async fn create_replay(
         self: &Arc<Self>,
-        wish: IdempotentRequest,
+        request: IdempotentRequest,
         spec: ReplaySpec,
     ) -> Result<Result<ReplayId, ReplayId>, StoreError> {
-        let (id, created_at): (ReplayId, _) = (wish.id(""), wish.at);
+        let (id, created_at): (ReplayId, _) = (request.id(""), request.at);
         let (engine, rate) = (Arc::clone(self), spec.rate);
         // A stored job must also be started, even if the caller is cancelled.
         let create = async move {

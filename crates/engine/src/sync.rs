@@ -74,14 +74,14 @@ impl Engine {
         event: EventId,
     ) -> Result<SyncResponse, StoreError> {
         let config = wait.config;
-        let wish = JoinRequest {
+        let request = JoinRequest {
             event,
             destination: config.destination,
             request: wait.request,
             revive: config.revives,
             now: wait.received_at,
         };
-        let (delivery, attempts) = match self.store.join(wish).await? {
+        let (delivery, attempts) = match self.store.join(request).await? {
             JoinResult::NotOwed => return Ok(skipped("not_routed")),
             JoinResult::Forgotten => return Ok(skipped("no_longer_kept")),
             JoinResult::Cancelled => return Ok(skipped("cancelled")),

@@ -1,6 +1,7 @@
 //! The proxy of a destination.
 
 use http::HeaderValue;
+use percent_encoding::percent_decode_str;
 use surehook_types::{
     authorization::basic_header,
     secret::{SecretError, digest_parts},
@@ -119,29 +120,8 @@ fn parse_user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, ProxySpec
 
 /// Decodes the percent-encoding of a URL's user or password. `None` if the result is not plain text.
 pub fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let escaped = match tail {
-            [high, low, ..] if *first == b'%' => hex_digit(*high).zip(hex_digit(*low)),
-            _ => None,
-        };
-        match escaped {
-            Some((high, low)) => {
-                bytes.push(high * 16 + low);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
-}
-
-fn hex_digit(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+    let text = percent_decode_str(text).decode_utf8().ok()?;
+    (!text.contains(char::is_control)).then(|| text.into_owned())
 }
 
 #[cfg(test)]

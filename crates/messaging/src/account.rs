@@ -99,17 +99,22 @@ impl ChannelAccount {
 
 fn parse_base_url(text: &str, version: Option<&str>) -> Option<Url> {
     let mut url = Url::parse(text.trim()).ok()?;
-    let is_plain = url.query().is_none()
-        && url.fragment().is_none()
-        && url.username().is_empty()
-        && url.password().is_none();
-    if !matches!(url.scheme(), "http" | "https") || !is_plain {
+    if !is_plain_http(&url) {
         return None;
     }
     if let Some(version) = version.filter(|_| url.path() == "/") {
         url.set_path(version);
     }
     Some(url)
+}
+
+/// Whether it is an HTTP URL without user, query and fragment.
+pub(super) fn is_plain_http(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none()
 }
 
 fn is_path_segment(sender: &str) -> bool {

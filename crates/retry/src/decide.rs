@@ -28,21 +28,15 @@ pub struct AttemptProgress {
 /// What to do with a delivery after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
+    /// The delivery has arrived.
     Succeeded,
-    RetryAt {
-        due_at: Timestamp,
-        class: FailureClass,
-        reason: ScheduleReason,
-    },
+    /// Attempt it again at this time.
+    RetryAt { due_at: Timestamp, class: FailureClass, reason: ScheduleReason },
     /// Pause the destination and keep the delivery, due at this time once the destination is
     /// resumed. The class is [`FailureClass::Config`].
-    Pause {
-        due_at: Timestamp,
-    },
-    Dead {
-        reason: DeadReason,
-        class: FailureClass,
-    },
+    Pause { due_at: Timestamp },
+    /// Give up.
+    Dead { reason: DeadReason, class: FailureClass },
 }
 
 /// The settings of a destination that decide about retries.

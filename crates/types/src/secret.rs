@@ -109,9 +109,7 @@ impl SecretRef {
             }
         }
     }
-}
 
-impl SecretRef {
     /// The literal secret; `None` for a variable.
     pub fn literal(&self) -> Option<&str> {
         match &self.0 {

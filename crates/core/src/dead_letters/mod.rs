@@ -51,18 +51,14 @@ impl DeathCause {
 
     /// A later status update reported the failure.
     pub fn from_status(reason: DeadReason) -> Self {
-        Self::without_answer(
-            Some(FailureClass::Permanent),
-            format!("a status said so: {}", reason.as_str()),
-        )
+        let shape = format!("a status said so: {}", reason.as_str());
+        Self::without_answer(Some(FailureClass::Permanent), shape)
     }
 
     /// The stored body is missing or damaged.
     pub fn from_damaged_body() -> Self {
-        Self::without_answer(
-            Some(FailureClass::Permanent),
-            "the stored body is missing or damaged".to_owned(),
-        )
+        let shape = "the stored body is missing or damaged".to_owned();
+        Self::without_answer(Some(FailureClass::Permanent), shape)
     }
 
     /// The last attempt is no longer stored.
@@ -109,7 +105,7 @@ pub fn shape(
     let message = message.strip_prefix("# ").filter(|_| status.is_some()).unwrap_or(&message);
     match message.is_empty() {
         true => head,
-        false => truncate(&format!("{head}: {message}"), SHAPE_CHARS_MAX),
+        false => truncate(&format!("{head}: {message}")),
     }
 }
 
@@ -117,29 +113,23 @@ fn message(detail: Option<&str>, response: &[u8]) -> String {
     // Shapes are stored for long and shown to all users, so secrets are masked first.
     let response = &response[..response.len().min(error_message::ANSWER_BYTES_MAX)];
     let masked = redact::mask_text(response, &SecretNames::default());
-    let detail =
-        detail.map(|detail| normalize_message(detail, SHAPE_CHARS_MAX)).unwrap_or_default();
+    let detail = detail.map(normalize_message).unwrap_or_default();
     let answer = match error_message::read(&masked.body) {
         ErrorMessage::Fields(texts) => {
-            let texts: Vec<String> = texts
-                .into_iter()
-                .map(
-                    |(is_code, text)| {
-                        if is_code { text } else { normalize_message(&text, SHAPE_CHARS_MAX) }
-                    },
-                )
-                .collect();
+            let normalized = texts.into_iter().map(|(is_code, text)| match is_code {
+                true => text,
+                false => normalize_message(&text),
+            });
             // A detail, if any, was made of these fields.
-            return texts.join("; ");
+            return normalized.collect::<Vec<_>>().join("; ");
         }
         ErrorMessage::Names(names) if names.is_empty() => String::new(),
         ErrorMessage::Names(names) => {
-            let mut names: Vec<String> =
-                names.iter().map(|name| normalize_message(name, SHAPE_CHARS_MAX)).collect();
+            let mut names: Vec<_> = names.iter().map(|name| normalize_message(name)).collect();
             names.dedup();
             format!("{{{}}}", names.join(", "))
         }
-        ErrorMessage::Text(text) => normalize_message(&text, SHAPE_CHARS_MAX),
+        ErrorMessage::Text(text) => normalize_message(&text),
     };
     match (detail.is_empty(), answer.is_empty()) {
         (false, false) => format!("{detail}; {answer}"),

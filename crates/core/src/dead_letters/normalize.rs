@@ -3,6 +3,8 @@
 //! Works word by word and piece by piece, so that `order-8837` and `order-9` become equal while
 //! `ERR_SSL_WRONG_VERSION_NUMBER` stays. The result is still readable.
 
+use super::SHAPE_CHARS_MAX;
+
 const NUMBER: &str = "#";
 const ID: &str = "<id>";
 const TIME: &str = "<time>";
@@ -21,8 +23,8 @@ const READ_CHARS_MAX: usize = 1024;
 /// Maximum length of a unit after a number.
 const UNIT_CHARS_MAX: usize = 3;
 
-/// The text with placeholders and single spaces, at most `chars_max` long.
-pub(super) fn normalize_message(text: &str, chars_max: usize) -> String {
+/// The text with placeholders and single spaces, at most [`SHAPE_CHARS_MAX`] long.
+pub(super) fn normalize_message(text: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut chars = 0;
     for word in replace_quoted(text).split_whitespace() {
@@ -35,19 +37,19 @@ pub(super) fn normalize_message(text: &str, chars_max: usize) -> String {
         chars += word.chars().count() + 1;
         words.push(word);
         // The rest would be cut off anyway.
-        if chars > 2 * chars_max {
+        if chars > 2 * SHAPE_CHARS_MAX {
             break;
         }
     }
-    truncate(&words.join(" "), chars_max)
+    truncate(&words.join(" "))
 }
 
-/// Truncates a text, with an ellipsis.
-pub(super) fn truncate(text: &str, chars_max: usize) -> String {
-    if text.chars().count() <= chars_max {
+/// Truncates a text to [`SHAPE_CHARS_MAX`], with an ellipsis.
+pub(super) fn truncate(text: &str) -> String {
+    if text.chars().count() <= SHAPE_CHARS_MAX {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(chars_max.saturating_sub(1)).collect();
+    let kept: String = text.chars().take(SHAPE_CHARS_MAX - 1).collect();
     format!("{}…", kept.trim_end())
 }
 

@@ -69,50 +69,31 @@ impl DeliveryStatus {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryTransition {
+    /// A lane begins to work on it.
     Claim(Lease),
     /// The holder extends its lease.
     Renew(Lease),
     /// The holder releases it without an attempt, or its lease expired.
-    Release {
-        due_at: Timestamp,
-    },
+    Release { due_at: Timestamp },
     /// The attempt succeeded.
-    Succeed {
-        at: Timestamp,
-    },
+    Succeed { at: Timestamp },
     /// The attempt failed and will be retried.
-    Retry {
-        due_at: Timestamp,
-    },
+    Retry { due_at: Timestamp },
     /// The attempt failed and the delivery is given up.
-    GiveUp {
-        at: Timestamp,
-        reason: DeadReason,
-    },
+    GiveUp { at: Timestamp, reason: DeadReason },
     /// A status update says that an earlier attempt succeeded, of this delivery or of the one it
     /// replaces. Possible while it waits, or after it died with an ambiguous outcome.
-    Confirm {
-        at: Timestamp,
-    },
+    Confirm { at: Timestamp },
     /// A status update says that an earlier attempt failed permanently. Possible while it waits.
-    ConfirmFailure {
-        at: Timestamp,
-        reason: DeadReason,
-    },
+    ConfirmFailure { at: Timestamp, reason: DeadReason },
     /// On creation, earlier deliveries of the same ordering key have not ended.
     Hold,
     /// All earlier deliveries of the same ordering key have ended.
-    EndHold {
-        due_at: Timestamp,
-    },
+    EndHold { due_at: Timestamp },
     /// A user cancels it, or its destination is deleted.
-    Cancel {
-        at: Timestamp,
-    },
+    Cancel { at: Timestamp },
     /// A new delivery replaces it.
-    Replay {
-        at: Timestamp,
-    },
+    Replay { at: Timestamp },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

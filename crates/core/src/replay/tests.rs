@@ -1,12 +1,14 @@
 //! Which jobs make sense, and which may run side by side.
 
+use ReplayAction::{ForceResend, RetryFailed, SendMissing};
+
 use super::*;
 
 fn spec(action: ReplayAction) -> ReplaySpec {
     ReplaySpec {
         action,
         filter: ReplayFilter::default(),
-        to: (action == ReplayAction::SendMissing).then(|| destination(9)),
+        to: (action == SendMissing).then(|| destination(9)),
         rate: ReplayRate::default(),
         note: None,
     }
@@ -30,102 +32,56 @@ fn at(millis: i64) -> Option<Timestamp> {
 
 #[test]
 fn invalid_replay_jobs_are_rejected() {
+    use ReplaySpecError::{
+        DeliveryFilterForEvents, MissingTo, Reason, Status, Text, TimeRange, UnexpectedTo,
+    };
     let none = ReplayFilter::default;
+    let status = |status| ReplayFilter { status: Some(status), ..none() };
+    let search = |search| ReplayFilter { search, ..none() };
     let long = |many| Some("é".repeat(many));
     let group = Some(GroupId::from_uuid(uuid::Uuid::nil()));
     let cases = [
-        (spec(ReplayAction::RetryFailed), None),
-        (spec(ReplayAction::SendMissing), None),
-        (spec(ReplayAction::ForceResend), None),
+        (spec(RetryFailed), None),
+        (spec(SendMissing), None),
+        (spec(ForceResend), None),
+        (ReplaySpec { to: None, ..spec(SendMissing) }, Some(MissingTo)),
+        (ReplaySpec { to: Some(destination(1)), ..spec(RetryFailed) }, Some(UnexpectedTo)),
         (
-            ReplaySpec { to: None, ..spec(ReplayAction::SendMissing) },
-            Some(ReplaySpecError::MissingTo),
+            filtered(SendMissing, ReplayFilter { class: Some(FailureClass::Config), ..none() }),
+            Some(DeliveryFilterForEvents),
         ),
-        (
-            ReplaySpec { to: Some(destination(1)), ..spec(ReplayAction::RetryFailed) },
-            Some(ReplaySpecError::UnexpectedTo),
-        ),
+        (filtered(RetryFailed, status(DeliveryStatus::Succeeded)), Some(Status)),
+        (filtered(ForceResend, status(DeliveryStatus::Pending)), Some(Status)),
+        (filtered(RetryFailed, status(DeliveryStatus::Dead)), None),
         (
             filtered(
-                ReplayAction::SendMissing,
-                ReplayFilter { class: Some(FailureClass::Config), ..none() },
-            ),
-            Some(ReplaySpecError::DeliveryFilterForEvents),
-        ),
-        (
-            filtered(
-                ReplayAction::RetryFailed,
-                ReplayFilter { status: Some(DeliveryStatus::Succeeded), ..none() },
-            ),
-            Some(ReplaySpecError::Status),
-        ),
-        (
-            filtered(
-                ReplayAction::ForceResend,
-                ReplayFilter { status: Some(DeliveryStatus::Pending), ..none() },
-            ),
-            Some(ReplaySpecError::Status),
-        ),
-        (
-            filtered(
-                ReplayAction::RetryFailed,
-                ReplayFilter { status: Some(DeliveryStatus::Dead), ..none() },
-            ),
-            None,
-        ),
-        (
-            filtered(
-                ReplayAction::ForceResend,
+                ForceResend,
                 ReplayFilter {
                     status: Some(DeliveryStatus::Succeeded),
                     reason: Some(DeadReason::Expired),
                     ..none()
                 },
             ),
-            Some(ReplaySpecError::Reason),
+            Some(Reason),
         ),
         (
             filtered(
-                ReplayAction::ForceResend,
+                ForceResend,
                 ReplayFilter { status: Some(DeliveryStatus::Succeeded), group, ..none() },
             ),
-            Some(ReplaySpecError::Reason),
+            Some(Reason),
         ),
+        (filtered(SendMissing, ReplayFilter { group, ..none() }), Some(DeliveryFilterForEvents)),
+        (filtered(ForceResend, ReplayFilter { group, ..none() }), None),
         (
-            filtered(ReplayAction::SendMissing, ReplayFilter { group, ..none() }),
-            Some(ReplaySpecError::DeliveryFilterForEvents),
+            filtered(RetryFailed, ReplayFilter { since: at(5), until: at(5), ..none() }),
+            Some(TimeRange),
         ),
-        (filtered(ReplayAction::ForceResend, ReplayFilter { group, ..none() }), None),
-        (
-            filtered(
-                ReplayAction::RetryFailed,
-                ReplayFilter { since: at(5), until: at(5), ..none() },
-            ),
-            Some(ReplaySpecError::TimeRange),
-        ),
-        (
-            filtered(
-                ReplayAction::RetryFailed,
-                ReplayFilter { search: Some(String::new()), ..none() },
-            ),
-            Some(ReplaySpecError::Text),
-        ),
-        (filtered(ReplayAction::RetryFailed, ReplayFilter { search: long(200), ..none() }), None),
-        (
-            filtered(ReplayAction::RetryFailed, ReplayFilter { search: long(201), ..none() }),
-            Some(ReplaySpecError::Text),
-        ),
-        (
-            filtered(
-                ReplayAction::RetryFailed,
-                ReplayFilter { key: Some(String::new()), ..none() },
-            ),
-            Some(ReplaySpecError::Text),
-        ),
-        (
-            ReplaySpec { note: long(501), ..spec(ReplayAction::RetryFailed) },
-            Some(ReplaySpecError::Text),
-        ),
+        (filtered(RetryFailed, search(Some(String::new()))), Some(Text)),
+        (filtered(RetryFailed, search(long(200))), None),
+        (filtered(RetryFailed, search(long(201))), Some(Text)),
+        (filtered(RetryFailed, ReplayFilter { key: Some(String::new()), ..none() }), Some(Text)),
+        (ReplaySpec { note: long(501), ..spec(RetryFailed) }, Some(Text)),
     ];
     for (spec, expected) in cases {
         assert_eq!(spec.check().err(), expected, "case: {spec:?}");
@@ -134,7 +90,6 @@ fn invalid_replay_jobs_are_rejected() {
 
 #[test]
 fn jobs_overlap_unless_immutable_facts_differ() {
-    use ReplayAction::{ForceResend, RetryFailed, SendMissing};
     let none = ReplayFilter::default;
     let to = |number| ReplayFilter { destination: Some(destination(number)), ..none() };
     let from = |number| ReplayFilter { source: Some(source(number)), ..none() };
@@ -188,8 +143,8 @@ fn replay_job_round_trips_through_json() {
         search: Some("refused".to_owned()),
     };
     let note = Some("the CRM was down".to_owned());
-    let whole = ReplaySpec { note, ..filtered(ReplayAction::RetryFailed, filter) };
-    for spec in [whole, spec(ReplayAction::SendMissing), spec(ReplayAction::ForceResend)] {
+    let whole = ReplaySpec { note, ..filtered(RetryFailed, filter) };
+    for spec in [whole, spec(SendMissing), spec(ForceResend)] {
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<ReplaySpec>(&json).unwrap(), spec, "{json}");
     }

@@ -30,19 +30,15 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayResult {
     /// A new delivery was created and is due at once.
-    Created {
-        delivery: DeliveryId,
-        destination: DestinationId,
-    },
+    Created { delivery: DeliveryId, destination: DestinationId },
+    /// There is no such delivery.
     NotFound,
     /// It has not ended, or its destination was deleted.
     NotReplayable(DeliveryStatus),
     /// Retention has removed the body.
     BodyRemoved,
     /// The event was replayed to that destination less than [`REPLAY_INTERVAL`] ago.
-    TooSoon {
-        again_at: Timestamp,
-    },
+    TooSoon { again_at: Timestamp },
 }
 
 /// The result of cancelling a delivery.

@@ -1,45 +1,21 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use http::HeaderMap;
-use surehook_core::{
-    delivery::{Lease, LeaseToken},
-    event::{HeaderBlock, Payload, RequestHead},
-};
-use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId},
-    secret::Secret,
-    time::Timestamp,
-};
+use surehook_types::{secret::Secret, time::Timestamp};
 use surehook_webhooks::key::DedupKey;
 use tempfile::TempDir;
 
 use super::*;
-use crate::non_http::NonHttpEnd;
+use crate::{non_http::NonHttpEnd, testing::claimed_delivery};
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 const LONG: Duration = Duration::from_secs(60);
 
 fn claimed(body: &[u8]) -> ClaimedDelivery {
-    let headers = HeaderMap::from_iter([(CONTENT_TYPE, "text/plain".parse().unwrap())]);
-    let head = RequestHead { headers: HeaderBlock::from_map(&headers), ..RequestHead::default() };
+    let key = DedupKey::new("a key");
     ClaimedDelivery {
-        id: DeliveryId::new(NOW, 2),
-        event: EventId::new(NOW, 3),
-        destination: DestinationId::new(NOW, 1),
-        source: "shop".parse().unwrap(),
-        key: DedupKey::new("a key"),
-        lease: Lease { token: LeaseToken(1), until: NOW },
+        key,
         attempts: 1,
-        throttled: 0,
-        created_at: NOW,
-        received_at: NOW,
-        transform: None,
-        ordered: false,
-        payload: Payload {
-            head: Arc::new(head),
-            body: Bytes::copy_from_slice(body),
-            fingerprint: [0; 32],
-        },
+        ..claimed_delivery(&[("content-type", "text/plain")], body, NOW)
     }
 }
 

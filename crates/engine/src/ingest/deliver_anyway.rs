@@ -47,11 +47,12 @@ impl Engine {
     /// same request again gets the same answer.
     pub async fn deliver_anyway(
         self: &Arc<Self>,
-        copy: DuplicateId,
-        wish: IdempotentRequest,
+        duplicate: DuplicateId,
+        idempotent: IdempotentRequest,
     ) -> Result<EventId, DeliverAnywayError> {
-        let found = self.store.find_duplicate(copy).await?.ok_or(DeliverAnywayError::NotFound)?;
-        let id: EventId = wish.id("");
+        let found =
+            self.store.find_duplicate(duplicate).await?.ok_or(DeliverAnywayError::NotFound)?;
+        let id: EventId = idempotent.id("");
         match found.duplicate.delivered_as {
             Some(before) if before == id => return Ok(id),
             Some(before) => return Err(DeliverAnywayError::AlreadyDelivered(before)),
@@ -93,13 +94,13 @@ impl Engine {
             ..EventPart::default()
         });
         let now = self.shared.clock.now();
-        let request_id = wish.id("");
+        let request_id = idempotent.id("");
         let context =
             RequestContext::new(&entry, source, &mut request, &readable, reason, request_id, now);
         let payload = Payload { head, fingerprint: fingerprint(&body), body };
         let mut draft = self.draft_event(&context, &part, None, payload);
         draft.event.id = id;
-        draft.event.from_duplicate = Some(copy);
+        draft.event.from_duplicate = Some(duplicate);
         // A message status counted when the duplicate was received; applied again so late, it could
         // make the message be sent again.
         draft.event.status_update = None;
@@ -113,11 +114,13 @@ impl Engine {
                 Some(received) => Err(DeliverAnywayError::AlreadyDelivered(received.event)),
                 None => Err(StoreError::Refused("no answer".to_owned()).into()),
             },
-            Err(IngestError::Store(error)) => Err(match self.store.find_duplicate(copy).await {
-                // Retention removed it together with its event meanwhile.
-                Ok(None) => DeliverAnywayError::NotFound,
-                Ok(Some(_)) | Err(_) => DeliverAnywayError::Store(error),
-            }),
+            Err(IngestError::Store(error)) => {
+                Err(match self.store.find_duplicate(duplicate).await {
+                    // Retention removed it together with its event meanwhile.
+                    Ok(None) => DeliverAnywayError::NotFound,
+                    Ok(Some(_)) | Err(_) => DeliverAnywayError::Store(error),
+                })
+            }
             Err(_) => Err(DeliverAnywayError::SourceGone),
         }
     }

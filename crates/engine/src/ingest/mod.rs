@@ -168,25 +168,28 @@ impl AcceptReason {
 pub struct ReadySource(pub(crate) Arc<SourceRuntime>);
 
 impl ReadySource {
+    fn source(&self) -> Option<&Source> {
+        self.0.source.as_ref().ok()
+    }
+
     /// The source's own limit on bodies.
     pub fn max_body_bytes(&self) -> Option<usize> {
-        self.0.source.as_ref().ok().and_then(|source| source.max_body_bytes)
+        self.source()?.max_body_bytes
     }
 
     /// The header that carries the source's secret itself.
     pub fn secret_header(&self) -> Option<&HeaderName> {
-        self.0.source.as_ref().ok().and_then(|source| source.verifier.secret_header())
+        self.source()?.verifier.secret_header()
     }
 
     /// Whether refused requests must be stored, because the sender does not send them again.
     pub fn quarantines_refused(&self) -> bool {
-        let source = self.0.source.as_ref();
-        source.is_ok_and(|source| source.on_refusal == RefusalPolicy::Quarantine)
+        self.source().is_some_and(|source| source.on_refusal == RefusalPolicy::Quarantine)
     }
 
     /// Whether the sample of refused requests includes their bodies.
     pub fn keeps_refused_bodies(&self) -> bool {
-        self.0.source.as_ref().is_ok_and(|source| source.keep_refused_bodies)
+        self.source().is_some_and(|source| source.keep_refused_bodies)
     }
 }
 

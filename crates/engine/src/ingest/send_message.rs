@@ -103,13 +103,13 @@ impl Engine {
         self: &Arc<Self>,
         to: SendTarget,
         post: OutboxPost,
-        wish: IdempotentRequest,
+        idempotent: IdempotentRequest,
         delay: Duration,
     ) -> Result<AcceptedMessage, SendMessageError> {
         let entry = self.outbox().await?;
         let Ok(source) = &entry.source else { return Err(SendMessageError::OutboxUnusable) };
         let now = self.shared.clock.now();
-        let accepted = AcceptedMessage { event: wish.id(""), delivery: wish.id("") };
+        let accepted = AcceptedMessage { event: idempotent.id(""), delivery: idempotent.id("") };
         let OutboxPost { kind, mut attributes, order, headers, body } = post;
         // The id finds the message even after the destination was renamed.
         attributes.push(AttributeName::Account, &to.destination.id.to_string());
@@ -120,8 +120,15 @@ impl Engine {
         let mut request = InboundRequest { path, query, headers, body, remote };
         let readable = DecodedRequest::new(&request.headers, &request.body);
         let reason = AcceptReason::without_signature(VERIFIED_BY);
-        let mut context =
-            RequestContext::new(&entry, source, &mut request, &readable, reason, wish.id(""), now);
+        let mut context = RequestContext::new(
+            &entry,
+            source,
+            &mut request,
+            &readable,
+            reason,
+            idempotent.id(""),
+            now,
+        );
         context.direct = Some(DirectDelivery {
             id: accepted.delivery,
             target: RouteTarget::of_lane(to.lane),

@@ -15,6 +15,8 @@ use surehook_types::{
 };
 use url::Url;
 
+use crate::account::is_plain_http;
+
 /// Default lifetime of a link.
 const LINK_LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// Longest lifetime that S3 allows.
@@ -155,13 +157,7 @@ impl BucketSpec {
         name: &str,
     ) -> Result<rusty_s3::Bucket, BucketSpecError> {
         let url = Url::parse(endpoint.trim()).map_err(|_| BucketSpecError::Address(field))?;
-        let is_plain = matches!(url.scheme(), "http" | "https")
-            && url.has_host()
-            && url.query().is_none()
-            && url.fragment().is_none()
-            && url.username().is_empty()
-            && url.password().is_none();
-        if !is_plain {
+        if !is_plain_http(&url) {
             return Err(BucketSpecError::Address(field));
         }
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);

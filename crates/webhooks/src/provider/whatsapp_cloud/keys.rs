@@ -135,111 +135,76 @@ impl<'b> ChangeScope<'b> {
         }
     }
 
-    fn key(&self, parts: &[&str]) -> Option<DedupKey> {
-        DedupKey::new(&format!("whatsapp:{}:{}", self.number(), parts.join(":")))
+    /// A key within the number.
+    fn key(&self, id: &str, label: &'static str) -> EventKey {
+        EventKey::known(DedupKey::new(&format!("whatsapp:{}:{id}", self.number())), label)
+    }
+
+    /// The key of an event by its id; without one, by its text.
+    fn id_key(
+        &self,
+        id: Option<Cow<'_, str>>,
+        label: &'static str,
+        word: &str,
+        text: &str,
+    ) -> EventKey {
+        id.map_or_else(|| self.hashed(word, text), |id| self.key(&id, label))
     }
 
     /// The key of an event without an id: the hash of its text.
     fn hashed(&self, word: &str, text: &str) -> EventKey {
-        let key = self.key(&[word, "sha256", &sha256(text)]);
-        EventKey::known(key, "whatsapp:sha256")
+        let hash = HEXLOWER.encode(&fingerprint(text.as_bytes()));
+        self.key(&format!("{word}:sha256:{hash}"), "whatsapp:sha256")
     }
 
     /// The key of a whole change: its time and the hash of its text.
     fn content(&self, event: Option<&str>, text: &str) -> EventKey {
         let (event, time) = (event.unwrap_or("-"), self.time.as_deref().unwrap_or("-"));
-        let key = self.key(&[self.field(), event, time, "sha256", &sha256(text)]);
-        EventKey::known(key, "whatsapp:sha256")
+        self.hashed(&format!("{}:{event}:{time}", self.field()), text)
     }
 
     /// The event of one array item.
     pub(super) fn part(&self, name: &str, text: &str, item: &FieldValues<'_>) -> EventPart {
+        let call = |kind: &'static str, key: &'static str| {
+            let kind = item.fill(kind).unwrap_or(Cow::Borrowed("call.unknown"));
+            let key = self.id_key(item.fill(key), "whatsapp:calls.id", "call", text);
+            (kind, key, item.get("/id"))
+        };
         let is_call = item.get("/type") == Some("call");
-        let mut part = match (self.field(), name) {
-            ("messages", r#""messages""#) => self.message(text, item),
-            ("calls", r#""statuses""#) => self.call(text, item, "/status"),
-            ("messages", r#""statuses""#) if is_call => self.call(text, item, "/status"),
-            ("messages", r#""statuses""#) => self.status(text, item),
-            ("smb_message_echoes", r#""message_echoes""#) => self.echo(text, item),
-            ("calls", r#""calls""#) => self.call(text, item, "/event"),
-            (_, r#""errors""#) => EventPart {
-                kind: EventKind::new("error"),
-                key: EventKey::ContentHash(ERROR_WINDOW),
-                order: self.order(None),
-                ..EventPart::default()
-            },
-            (field, _) => EventPart {
-                kind: EventKind::new(field),
-                key: self.hashed(field, text),
-                order: self.order(item.get(SENDER)),
-                ..EventPart::default()
-            },
-        };
-        part.attributes = self.attributes();
-        item.add_attributes(&mut part.attributes);
-        part
-    }
-
-    fn message(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
-        let kind = match item.get("/type") {
-            Some("reaction") => "message.reaction",
-            Some("system") => "message.system",
-            Some("unsupported") => "message.unsupported",
-            Some(_) | None => "message",
-        };
-        // Also for a reaction, which has its own id.
-        let key = match item.get("/id") {
-            Some(id) => EventKey::known(self.key(&["message", id]), "whatsapp:messages.id"),
-            None => self.hashed("message", text),
-        };
-        let order = self.order(item.get(SENDER));
-        EventPart { kind: EventKind::new(kind), key, order, ..EventPart::default() }
-    }
-
-    /// A message written in the WhatsApp Business app of a number that is also on the API.
-    fn echo(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
-        let key = match item.get("/id") {
-            Some(id) => EventKey::known(self.key(&["echo", id]), "whatsapp:message_echoes.id"),
-            None => self.hashed("echo", text),
-        };
-        let order = self.order(item.get(RECEIVER));
-        EventPart { kind: EventKind::new("echo"), key, order, ..EventPart::default() }
-    }
-
-    /// The status of a sent message. The id repeats for each status, and in a group for each member.
-    fn status(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
-        let participant = item.get(PARTICIPANT);
-        let is_group = item.get("/recipient_type") == Some("group");
-        let key = match (item.get("/id"), item.get("/status"), participant.or(item.get(RECIPIENT)))
-        {
-            (Some(id), Some(status), Some(recipient)) if participant.is_some() || !is_group => {
-                let key = self.key(&["status", id, status, recipient]);
-                EventKey::known(key, "whatsapp:statuses.id")
+        let (kind, key, with) = match (self.field(), name) {
+            ("messages", r#""messages""#) => {
+                // Also for a reaction, which has its own id.
+                let id = item.fill("message:{/id}");
+                let key = self.id_key(id, "whatsapp:messages.id", "message", text);
+                (Cow::Borrowed(message_kind(item)), key, item.get(SENDER))
             }
-            _ => self.hashed("status", text),
-        };
-        let status = item.get("/status").unwrap_or("unknown");
-        EventPart {
-            kind: EventKind::new(&format!("status.{status}")),
-            key,
-            order: self.order(item.get(RECIPIENT)),
-            ..EventPart::default()
-        }
-    }
-
-    /// A call or its status; `event` is the field that says what happened.
-    fn call(&self, text: &str, item: &FieldValues<'_>, event: &str) -> EventPart {
-        let key = match (item.get("/id"), item.get(event)) {
-            (Some(id), Some(event)) => {
-                EventKey::known(self.key(&["call", id, event]), "whatsapp:calls.id")
+            ("messages", r#""statuses""#) if !is_call => {
+                let kind = item.fill("status.{/status}");
+                let key = self.id_key(status_id(item), "whatsapp:statuses.id", "status", text);
+                (kind.unwrap_or(Cow::Borrowed("status.unknown")), key, item.get(RECIPIENT))
             }
-            _ => self.hashed("call", text),
+            ("messages" | "calls", r#""statuses""#) => {
+                call("call.{/status}", "call:{/id}:{/status}")
+            }
+            ("calls", r#""calls""#) => call("call.{/event}", "call:{/id}:{/event}"),
+            // A message written in the WhatsApp Business app of a number that is also on the API.
+            ("smb_message_echoes", r#""message_echoes""#) => {
+                let id = item.fill("echo:{/id}");
+                let key = self.id_key(id, "whatsapp:message_echoes.id", "echo", text);
+                (Cow::Borrowed("echo"), key, item.get(RECEIVER))
+            }
+            (_, r#""errors""#) => {
+                (Cow::Borrowed("error"), EventKey::ContentHash(ERROR_WINDOW), None)
+            }
+            (field, _) => (Cow::Borrowed(field), self.hashed(field, text), item.get(SENDER)),
         };
-        let event = item.get(event).unwrap_or("unknown");
+        let mut attributes = self.attributes();
+        item.add_attributes(&mut attributes);
         EventPart {
-            kind: EventKind::new(&format!("call.{event}")),
+            kind: EventKind::new(&kind),
             key,
-            order: self.order(item.get("/id")),
+            order: self.order(with),
+            attributes,
             ..EventPart::default()
         }
     }
@@ -263,8 +228,8 @@ impl<'b> ChangeScope<'b> {
                 Some(time),
             ) => {
                 // A template may be approved again after a pause; only the time differs.
-                let key = self.key(&["tmpl", template, language, event, time]);
-                EventKey::known(key, "whatsapp:message_template_id")
+                let id = format!("tmpl:{template}:{language}:{event}:{time}");
+                self.key(&id, "whatsapp:message_template_id")
             }
             (_, _, _, event, _) => self.content(event.as_deref(), &location.whole_value()),
         };
@@ -279,6 +244,20 @@ impl<'b> ChangeScope<'b> {
     }
 }
 
-fn sha256(text: &str) -> String {
-    HEXLOWER.encode(&fingerprint(text.as_bytes()))
+fn message_kind(item: &FieldValues<'_>) -> &'static str {
+    match item.get("/type") {
+        Some("reaction") => "message.reaction",
+        Some("system") => "message.system",
+        Some("unsupported") => "message.unsupported",
+        Some(_) | None => "message",
+    }
+}
+
+/// The id of a sent message repeats for each of its statuses, and in a group for each member.
+fn status_id<'f>(item: &'f FieldValues<'_>) -> Option<Cow<'f, str>> {
+    let is_group = item.get("/recipient_type") == Some("group");
+    let whole = || item.get(RECIPIENT).filter(|_| !is_group);
+    let recipient = item.get(PARTICIPANT).or_else(whole)?;
+    let (id, status) = (item.get("/id")?, item.get("/status")?);
+    Some(format!("status:{id}:{status}:{recipient}").into())
 }

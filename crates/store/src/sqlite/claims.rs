@@ -271,20 +271,19 @@ fn record_settlement(
     else {
         return Ok(SettleResult::LeaseLost);
     };
-    let at = settlement.at.as_millis();
-    let (status, due_at, ended_at, reason) = match settlement.next {
-        NextStep::Succeeded => (DeliveryStatus::Succeeded, None, Some(at), None),
-        NextStep::RetryAt(due_at) => {
-            (DeliveryStatus::Scheduled, Some(due_at.as_millis()), None, None)
-        }
-        NextStep::Dead(reason) => (DeliveryStatus::Dead, None, Some(at), Some(reason)),
+    let status = match settlement.next {
+        NextStep::Succeeded => DeliveryStatus::Succeeded,
+        NextStep::RetryAt(_) => DeliveryStatus::Scheduled,
+        NextStep::Dead(_) => DeliveryStatus::Dead,
     };
+    let (due_at, reason) = (settlement.next.due_at(), settlement.next.reason());
+    let ended_at = status.is_final().then(|| settlement.at.as_millis());
     let throttled = settlement.attempt.class == Some(FailureClass::Throttled);
     let changed = tx.sql.get(SETTLE)?.execute(params![
         blob(settlement.delivery),
         settlement.token.0,
         status.as_str(),
-        due_at,
+        due_at.map(Timestamp::as_millis),
         ended_at,
         reason.map(DeadReason::as_str),
         throttled,

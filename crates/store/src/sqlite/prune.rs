@@ -109,7 +109,7 @@ pub(super) fn prune_slice(
     quarantine::prune(tx, now - events_kept.min(QUARANTINE_RETENTION))?;
     let more_files = media::prune(tx, now)?;
     if slice.pruned.events > 0 || round_done {
-        search_terms::remove_unused_segments(tx.connection)?;
+        search_terms::remove_unused_segments(tx)?;
     }
     let more = !deferred_done || !round_done || more_keys || more_files;
     Ok(PruneReport { keys, more, ..slice.pruned })
@@ -294,7 +294,7 @@ impl PruneSlice {
             if !self.prune_rollups(tx, SubjectSeq::Destination(destination))? {
                 return Ok(false);
             }
-            sent_messages::prune_days(tx.connection, destination, self.now)?;
+            sent_messages::prune_days(tx, destination, self.now)?;
             tx.prune_progress.destination = destination;
         }
     }
@@ -382,7 +382,7 @@ impl PruneSlice {
             self.budget.spend_bytes(event.body_bytes + derived_bytes);
         }
         if expired.attempts {
-            let attempts = erase_attempts(tx, event.id)?;
+            let attempts = tx.run(ERASE_ATTEMPTS, params![blob(event.id)])?;
             self.pruned.attempts += attempts;
             self.budget.spend_steps(attempts);
         }
@@ -448,17 +448,14 @@ impl PruneSlice {
     }
 
     fn find_deferred(&self, connection: &Connection) -> Result<Vec<DeferredEvent>> {
-        connection.read_all(
-            DUE_DEFERRED,
-            params![self.now.as_millis(), DEFERRED_PER_SLICE],
-            |row| {
-                let event = match row.get(1)? {
-                    None => None,
-                    Some(source) => Some((source, read_old_event(row, 2)?)),
-                };
-                Ok((id(row, 0)?, event))
-            },
-        )
+        let values = params![self.now.as_millis(), DEFERRED_PER_SLICE];
+        connection.read_all(DUE_DEFERRED, values, |row| {
+            let event = match row.get(1)? {
+                None => None,
+                Some(source) => Some((source, read_old_event(row, 2)?)),
+            };
+            Ok((id(row, 0)?, event))
+        })
     }
 
     fn load_retention(&self, connection: &Connection, source: i64) -> Result<SourceRetention> {
@@ -531,6 +528,8 @@ const ERASE_DUPLICATE_BODIES: &str = "
     UPDATE duplicates SET body = NULL, body_removed = 1
      WHERE event_id = ?1 AND body IS NOT NULL";
 
+const ERASE_PAYLOAD: &str = "DELETE FROM payloads WHERE seq = ?1";
+
 const ERASE_DERIVED_BODIES: &str = "
     DELETE FROM delivery_bodies
      WHERE delivery_id IN (SELECT id FROM deliveries WHERE event_id = ?1)
@@ -549,23 +548,13 @@ fn erase_body(connection: &Connection, event: EventId, payload: i64) -> Result<u
     let key = params![blob(event)];
     connection.run("UPDATE events SET payload = NULL WHERE id = ?1", key)?;
     connection.run(ERASE_DUPLICATE_BODIES, key)?;
-    erase_payload(connection, payload)?;
+    connection.run(ERASE_PAYLOAD, params![payload])?;
     erase_derived_bodies(connection, event)
-}
-
-fn erase_payload(connection: &Connection, payload: i64) -> Result<()> {
-    connection.run("DELETE FROM payloads WHERE seq = ?1", params![payload])?;
-    Ok(())
 }
 
 const ERASE_ATTEMPTS: &str = "
     DELETE FROM attempts
      WHERE delivery_id IN (SELECT id FROM deliveries WHERE event_id = ?1)";
-
-/// Removes the attempts of all deliveries of an event; returns how many.
-fn erase_attempts(connection: &Connection, event: EventId) -> Result<usize> {
-    connection.run(ERASE_ATTEMPTS, params![blob(event)])
-}
 
 struct ErasedEvent {
     /// Bytes of transformed bodies.
@@ -611,7 +600,7 @@ fn erase_event(
     })?;
     let term_rows = tx.recent_terms.remove(tx.connection, event, kind.as_ref(), &attributes)?;
     if let Some(payload) = payload {
-        erase_payload(tx, payload)?;
+        tx.run(ERASE_PAYLOAD, params![payload])?;
     }
     Ok(ErasedEvent { derived_bytes, term_rows })
 }

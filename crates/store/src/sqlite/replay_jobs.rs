@@ -28,7 +28,10 @@ use super::{
     SqliteStore,
     prepared::CachedStatements,
     replay, replay_selection,
-    row::{blob, corrupt_value, id, json, optional_id, optional_time, reason, text, time, to_json},
+    row::{
+        blob, corrupt_value, id, json, optional_id, optional_text, optional_time, reason, text,
+        time, to_json,
+    },
     writer::WriteTransaction,
 };
 
@@ -269,10 +272,11 @@ struct AdvanceStep {
     now: Timestamp,
 }
 
-#[derive(Clone, Copy)]
-struct ItemPosition {
+/// An item whose new delivery has ended.
+struct EndedItem {
     destination: i64,
     number: i64,
+    outcome: ReplayItemOutcome,
 }
 
 /// The items of a job for one destination.
@@ -294,7 +298,7 @@ impl ReplayLane {
 
 /// The result of the scan on a reader.
 struct AdvanceScan {
-    ended: Vec<(ItemPosition, ReplayItemOutcome)>,
+    ended: Vec<EndedItem>,
     can_dispatch: bool,
     /// The report if there is nothing to write.
     unchanged: AdvanceReport,
@@ -320,9 +324,9 @@ fn scan_items(connection: &Connection, step: AdvanceStep) -> Result<Option<Advan
     let Some(job) = find_job(connection, step.id)? else { return Ok(None) };
     let lanes = load_lanes(connection, &job)?;
     let ended = connection.read_all(ENDED, params![job.seq, ENDED_MAX], |row| {
-        let position = ItemPosition { destination: row.get(0)?, number: row.get(1)? };
-        let word: Option<String> = row.get(2)?;
-        Ok((position, item_outcome(word.as_deref(), reason(row, 3)?.is_some())?))
+        let status = optional_text(row, 2, DeliveryStatus::parse)?;
+        let outcome = item_outcome(status, reason(row, 3)?.is_some())?;
+        Ok(EndedItem { destination: row.get(0)?, number: row.get(1)?, outcome })
     })?;
     let running = job.state == ReplayState::Running && step.limit > 0;
     let can_dispatch = running && lanes.iter().any(|lane| lane.room(step.open_max) > 0);
@@ -337,22 +341,21 @@ fn scan_items(connection: &Connection, step: AdvanceStep) -> Result<Option<Advan
 }
 
 /// The outcome of an ended delivery. One that was replayed later keeps its outcome.
-fn item_outcome(word: Option<&str>, died: bool) -> Result<ReplayItemOutcome> {
-    let Some(word) = word else { return Ok(ReplayItemOutcome::Skipped(SkipReason::Forgotten)) };
-    match DeliveryStatus::parse(word) {
-        Some(DeliveryStatus::Succeeded) => Ok(ReplayItemOutcome::Succeeded),
+fn item_outcome(status: Option<DeliveryStatus>, died: bool) -> Result<ReplayItemOutcome> {
+    match status {
+        None => Ok(ReplayItemOutcome::Skipped(SkipReason::Forgotten)),
         Some(DeliveryStatus::Dead) => Ok(ReplayItemOutcome::Dead),
-        Some(DeliveryStatus::Replayed) => {
-            Ok(if died { ReplayItemOutcome::Dead } else { ReplayItemOutcome::Succeeded })
+        Some(DeliveryStatus::Replayed) if died => Ok(ReplayItemOutcome::Dead),
+        Some(DeliveryStatus::Succeeded | DeliveryStatus::Replayed) => {
+            Ok(ReplayItemOutcome::Succeeded)
         }
         Some(DeliveryStatus::Cancelled) => Ok(ReplayItemOutcome::Cancelled),
         Some(
-            DeliveryStatus::Pending
+            unfinished @ (DeliveryStatus::Pending
             | DeliveryStatus::InFlight
             | DeliveryStatus::Scheduled
-            | DeliveryStatus::Held,
-        )
-        | None => Err(corrupt_value(2, word)),
+            | DeliveryStatus::Held),
+        ) => Err(corrupt_value(2, unfinished.as_str())),
     }
 }
 
@@ -382,10 +385,10 @@ fn apply_step(
     step: AdvanceStep,
     scan: &AdvanceScan,
 ) -> Result<Option<AdvanceReport>> {
-    let Some(job) = find_job(tx.connection, step.id)? else { return Ok(None) };
-    let mut lanes = load_lanes(tx.connection, &job)?;
+    let Some(job) = find_job(tx, step.id)? else { return Ok(None) };
+    let mut lanes = load_lanes(tx, &job)?;
     let mut counts: BTreeMap<(i64, ReplayItemOutcome), u64> = BTreeMap::new();
-    record_ended(tx.connection, &job, scan, &mut lanes, &mut counts)?;
+    record_ended(tx, &job, scan, &mut lanes, &mut counts)?;
     let mut dispatched = BTreeMap::new();
     if job.state == ReplayState::Running {
         let rooms: Vec<usize> = lanes.iter().map(|lane| lane.room(step.open_max)).collect();
@@ -403,7 +406,7 @@ fn apply_step(
     for lane in &lanes {
         tx.run(SET_LANE, params![job.seq, lane.destination, lane.taken, lane.open])?;
     }
-    let outcomes = add_outcome_counts(tx.connection, &job, &counts)?;
+    let outcomes = add_outcome_counts(tx, &job, &counts)?;
     let open = lanes.iter().map(|lane| lane.open).sum();
     let queued = lanes.iter().map(|lane| lane.selected - lane.taken).sum();
     let state = match open + queued {
@@ -426,14 +429,14 @@ fn record_ended(
     counts: &mut BTreeMap<(i64, ReplayItemOutcome), u64>,
 ) -> Result<()> {
     let mut end = connection.prepare_cached(SET_OUTCOME)?;
-    for (position, outcome) in &scan.ended {
-        let values = params![job.seq, position.destination, position.number, outcome.as_str()];
+    for item in &scan.ended {
+        let values = params![job.seq, item.destination, item.number, item.outcome.as_str()];
         // Concurrent scans find the same items; the first one counts them.
         if end.execute(values)? == 0 {
             continue;
         }
-        *counts.entry((position.destination, *outcome)).or_default() += 1;
-        if let Some(lane) = lanes.iter_mut().find(|lane| lane.destination == position.destination) {
+        *counts.entry((item.destination, item.outcome)).or_default() += 1;
+        if let Some(lane) = lanes.iter_mut().find(|lane| lane.destination == item.destination) {
             lane.open -= 1;
         }
     }

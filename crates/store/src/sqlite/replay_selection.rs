@@ -210,9 +210,11 @@ fn filter_events(query: &mut SqlListQuery, filter: &ReplayFilter, searched: &[&s
     query.filter_rows(&format!("({})", has_text.join(" OR ")), filter.search.clone());
 }
 
-const LANE_SELECTED: &str =
-    "SELECT selected FROM replay_lanes WHERE replay = ?1 AND destination = ?2";
-const ADD_LANE: &str = "INSERT INTO replay_lanes (replay, destination) VALUES (?1, ?2)";
+// Returns how many items the lane has, which may exist.
+const ADD_LANE: &str = "
+    INSERT INTO replay_lanes (replay, destination) VALUES (?1, ?2)
+    ON CONFLICT (replay, destination) DO UPDATE SET selected = selected
+    RETURNING selected";
 const SET_LANE: &str =
     "UPDATE replay_lanes SET selected = ?3 WHERE replay = ?1 AND destination = ?2";
 const ADD_ITEM: &str = "
@@ -239,7 +241,7 @@ pub(super) fn insert_slice(
     for found in slice.scan.rows.iter().take(room) {
         let selected = match lanes.get(&found.destination) {
             Some(selected) => *selected,
-            None => find_or_insert_lane(tx.connection, job.seq, found.destination)?,
+            None => tx.read_one(ADD_LANE, params![job.seq, found.destination], |row| row.get(0))?,
         };
         let added = tx.prepare_cached(ADD_ITEM)?.execute(params![
             job.seq,
@@ -258,22 +260,9 @@ pub(super) fn insert_slice(
     tx.run(SET_CURSOR, params![job.seq, cursor])?;
     let state = match cursor {
         Some(_) => None,
-        None => apply_transition(tx.connection, &job, ReplayTransition::Selected, job.created_at)?,
+        None => apply_transition(tx, &job, ReplayTransition::Selected, job.created_at)?,
     };
     Ok(SelectionReport::Now(state.unwrap_or(job.state)))
-}
-
-/// How many items a destination has; inserts its lane if there is none.
-fn find_or_insert_lane(connection: &Connection, replay: i64, destination: i64) -> Result<u64> {
-    let found =
-        connection.find_one(LANE_SELECTED, params![replay, destination], |row| row.get(0))?;
-    match found {
-        Some(selected) => Ok(selected),
-        None => {
-            connection.run(ADD_LANE, params![replay, destination])?;
-            Ok(0)
-        }
-    }
 }
 
 /// Implements `ReplayStore::preview_replay`. Each scan is a separate read, so that none keeps the

@@ -297,12 +297,8 @@ pub(super) fn remove_unused_segments(connection: &Connection) -> Result<()> {
     let unused: Vec<i64> =
         connection.read_all(UNUSED_SEGMENTS, params![SEGMENTS_REMOVED_MAX], |row| row.get(0))?;
     for segment in unused {
-        for sql in [
-            "DELETE FROM term_blocks WHERE segment = ?1",
-            "DELETE FROM term_segments WHERE id = ?1",
-        ] {
-            connection.run(sql, params![segment])?;
-        }
+        connection.run("DELETE FROM term_blocks WHERE segment = ?1", params![segment])?;
+        connection.run("DELETE FROM term_segments WHERE id = ?1", params![segment])?;
     }
     Ok(())
 }
@@ -326,11 +322,8 @@ pub(super) fn find_events_with_term(
     limit: usize,
 ) -> Result<Vec<EventId>> {
     // Recent rows first: a term merged in the meantime is then found twice, not missed.
-    let recent = connection.read_all(
-        RECENT_WITH_TERM,
-        params![term.to_bytes(), range.top, range.bottom, limit],
-        |row| id(row, 0),
-    )?;
+    let values = params![term.to_bytes(), range.top, range.bottom, limit];
+    let recent = connection.read_all(RECENT_WITH_TERM, values, |row| id(row, 0))?;
     let mut found = [(term, recent)];
     search_segments(connection, &mut found, range, limit)?;
     let [(_, found)] = found;

@@ -319,10 +319,8 @@ fn end_delivery(
     reason: Option<DeadReason>,
     at: Timestamp,
 ) -> Result<()> {
-    tx.run(
-        END_DELIVERY,
-        params![blob(target.id), to.as_str(), at.as_millis(), reason.map(DeadReason::as_str),],
-    )?;
+    let reason = reason.map(DeadReason::as_str);
+    tx.run(END_DELIVERY, params![blob(target.id), to.as_str(), at.as_millis(), reason])?;
     tx.counts.count_move(Some(target.status), Some(to));
     if let Some(previous_reason) = target.reason {
         // It had ended before: its ordering queue has moved on, and retention may have passed it.
@@ -355,7 +353,7 @@ pub(super) fn record_decision(
     };
     let decision =
         EventDecision { event: received.about_event, delivery: Some(delivery), at, kind, detail };
-    decisions::insert(tx.connection, &decision)
+    decisions::insert(tx, &decision)
 }
 
 #[cfg(test)]

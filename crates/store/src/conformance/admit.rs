@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use surehook_core::{
     delivery::{Lease, state::DeliveryStatus},
     event::{DuplicateId, NewDelivery, NewEvent},
-    store::{AdmitResult, EVENT_DUPLICATE_BYTES_MAX, EventFilter, PageRequest},
+    store::{AdmitResult, EVENT_DUPLICATE_BYTES_MAX},
 };
 use surehook_types::{ids::EventId, store_error::StoreError};
 use tokio::task::JoinSet;
@@ -352,7 +352,6 @@ pub async fn keys_survive_restart(mut fixture: StoreFixture) {
 }
 
 async fn all_events(fixture: &StoreFixture) -> Vec<EventId> {
-    let page = PageRequest { after: None, limit: 1000 };
-    let rows = fixture.list_events(EventFilter::default(), page).await.unwrap().rows;
+    let rows = fixture.all_events().await;
     rows.iter().map(|row| row.id).collect()
 }

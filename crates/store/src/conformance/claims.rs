@@ -162,8 +162,7 @@ pub async fn released_delivery_is_due_now_without_an_attempt(mut fixture: StoreF
 }
 
 pub async fn delivery_released_for_later_is_due_then_without_an_attempt(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let due_at = fixture.now + Duration::from_secs(60);
 
     fixture.release(vec![held_claim(&claimed)], due_at).await.unwrap();

@@ -13,7 +13,7 @@ use surehook_core::{
     event::NewEvent,
     retention::{EventStanding, ExpiredParts, RetentionSpec},
     rollup::{self, BucketWidth, RollupCounts, RollupMetric, RollupQuery},
-    store::{DeliveryFilter, DeliveryRow, EventFilter, PageRequest},
+    store::{DeliveryFilter, DeliveryRow, EventFilter},
 };
 use surehook_types::{
     ids::{EventId, GroupId, SourceId},
@@ -22,7 +22,7 @@ use surehook_types::{
 use surehook_webhooks::attribute::{AttributeFilter, AttributeName, Attributes, EventKind};
 
 use super::{
-    fixture::without_zeros,
+    fixture::{first_page, without_zeros},
     history::{HistoryRun, SearchFields},
     model::{CountSubject, ModelDelivery, ModelEvent, StoreModel},
 };
@@ -66,8 +66,7 @@ impl HistoryRun {
     }
 
     async fn compare_events(&self) -> TestCaseResult {
-        let page = PageRequest { after: None, limit: 10_000 };
-        let rows = self.fixture.list_events(EventFilter::default(), page).await.unwrap().rows;
+        let rows = self.fixture.all_events().await;
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
         prop_assert_eq!(ids, self.model.events.keys().copied().collect::<Vec<_>>());
         for row in rows {
@@ -102,14 +101,14 @@ impl HistoryRun {
         let expected = all.filter(|(_, event)| matches(&event.admitted)).map(|(id, _)| *id);
         let expected: Vec<EventId> = expected.collect();
         let filter = EventFilter { kind, attributes: attributes.clone(), ..EventFilter::default() };
-        let page = PageRequest { after: None, limit: 10_000 };
+        let page = first_page(10_000);
         let found = self.fixture.list_events(filter, page).await.unwrap().rows;
         prop_assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), expected);
         Ok(())
     }
 
     async fn compare_deliveries(&self) -> TestCaseResult {
-        let page = PageRequest { after: None, limit: 10_000 };
+        let page = first_page(10_000);
         let rows =
             self.fixture.list_deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
@@ -131,7 +130,7 @@ impl HistoryRun {
     /// Every dead delivery is in the group of its cause, no other delivery is in a group, and the counts
     /// of the groups match the deliveries.
     async fn compare_groups(&self) -> TestCaseResult {
-        let page = PageRequest { after: None, limit: 10_000 };
+        let page = first_page(10_000);
         let rows =
             self.fixture.list_deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
         let mut dead: BTreeMap<GroupId, Vec<DeliveryRow>> = BTreeMap::new();
@@ -147,7 +146,7 @@ impl HistoryRun {
             }
             dead.entry(group).or_default().push(row);
         }
-        let page = PageRequest { after: None, limit: 10_000 };
+        let page = first_page(10_000);
         let groups = self
             .fixture
             .list_dead_letter_groups(DeadLetterGroupFilter::default(), page)

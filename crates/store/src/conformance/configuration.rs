@@ -57,10 +57,7 @@ pub async fn stored_configuration_is_read_back(mut fixture: StoreFixture) {
     fixture.wait(Duration::from_secs(5));
     let mut spec = source_spec("shop");
     spec.dedup_window = Some(HumanDuration::from_secs(1));
-    fixture
-        .change(vec![ConfigChange::PutSource(fixture.shop, spec.clone())], fixture.now)
-        .await
-        .unwrap();
+    fixture.apply(ConfigChange::PutSource(fixture.shop, spec.clone())).await;
 
     fixture.reopen().await;
 
@@ -176,7 +173,7 @@ pub async fn deleted_source_rejects_new_events_and_keeps_old_ones(fixture: Store
     let put = vec![ConfigChange::PutRoute(route_id, route("shop", "crm"))];
     fixture.change(put, fixture.now).await.unwrap();
 
-    fixture.change(vec![ConfigChange::DeleteSource(fixture.shop)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteSource(fixture.shop)).await;
 
     assert_eq!(fixture.admit(vec![fixture.new_event()]).await.unwrap(), [AdmitResult::SourceGone]);
     assert_eq!(fixture.event_detail(event).await.event.source, fixture.shop);
@@ -197,7 +194,7 @@ pub async fn deleting_a_destination_cancels_unfinished_deliveries(mut fixture: S
     }
     fixture.wait(Duration::from_secs(1));
 
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     let gone = DeliveryStatus::Cancelled;
     let statuses = [DeliveryStatus::Succeeded, DeliveryStatus::Dead, gone, gone, gone];
@@ -222,7 +219,7 @@ pub async fn deleting_a_destination_cancels_unfinished_deliveries(mut fixture: S
 pub async fn deleted_destination_has_no_due_deliveries(fixture: StoreFixture) {
     fixture.accept(fixture.event_for_both("k")).await;
 
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     assert!(fixture.claim(fixture.crm, 9).await.is_empty());
     assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), None);
@@ -235,7 +232,7 @@ pub async fn deleted_destination_has_no_due_deliveries(fixture: StoreFixture) {
 }
 
 pub async fn delivery_to_deleted_or_unknown_destination_is_not_stored(fixture: StoreFixture) {
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     let nowhere =
         NewDelivery { destination: fixture.new_id(), ..fixture.delivery_to(fixture.mail) };
     let deliveries =
@@ -290,7 +287,7 @@ async fn fill_backlog(fixture: &StoreFixture) -> Vec<EventId> {
 }
 
 async fn delete_crm(fixture: &StoreFixture) {
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 }
 
 async fn cancel_all(fixture: &StoreFixture) {

@@ -5,17 +5,14 @@ use std::{collections::BTreeMap, time::Duration};
 use surehook_core::{
     delivery::{LeaseToken, state::DeliveryStatus},
     event::NewEvent,
-    store::{
-        DeadReasonCount, DeliveryFilter, EventFilter, NextStep, PageRequest, SettleResult,
-        Settlement, StoreCounts,
-    },
+    store::{DeadReasonCount, DeliveryFilter, NextStep, SettleResult, Settlement, StoreCounts},
 };
 use surehook_retry::DeadReason;
 use tokio::task::JoinSet;
 
 use super::{
     StoreFixture,
-    fixture::{LEASE, held_claim, without_zeros},
+    fixture::{LEASE, first_page, held_claim, without_zeros},
 };
 
 fn by_status<const N: usize>(pairs: [(DeliveryStatus, u64); N]) -> BTreeMap<DeliveryStatus, u64> {
@@ -91,7 +88,7 @@ pub async fn dead_deliveries_are_counted_by_reason(mut fixture: StoreFixture) {
         fixture.finish_due(fixture.crm, NextStep::Dead(reason)).await;
     }
     let dead = DeliveryFilter { status: Some(DeliveryStatus::Dead), ..DeliveryFilter::default() };
-    let page = PageRequest { after: None, limit: 4 };
+    let page = first_page(4);
     fixture.wait(Duration::from_secs(1));
     // The newest four died for the last reason, which six deliveries have.
     for row in fixture.list_deliveries(dead, page).await.unwrap().rows {
@@ -165,7 +162,7 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut fixture: StoreFixt
 
     for _restarted in [false, true] {
         let counts = without_zeros(fixture.counts());
-        let everything = PageRequest { after: None, limit: 1000 };
+        let everything = first_page(1000);
         let rows =
             fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
         let mut listed = BTreeMap::new();
@@ -176,8 +173,7 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut fixture: StoreFixt
         let retries: u32 = rows.iter().map(|row| row.attempts.saturating_sub(1)).sum();
         assert_eq!(counts.by_status, listed);
         assert_eq!((counts.attempts, counts.retries), (attempts.into(), retries.into()));
-        let page = PageRequest { after: None, limit: 1000 };
-        let events = fixture.list_events(EventFilter::default(), page).await.unwrap().rows;
+        let events = fixture.all_events().await;
         let duplicates: u64 = events.iter().map(|event| event.duplicates).sum();
         assert_eq!((counts.events, counts.duplicates), (20, 130));
         assert_eq!((events.len(), duplicates), (20, 130));

@@ -25,8 +25,7 @@ async fn record(fixture: &StoreFixture, outcome: Settlement) {
 }
 
 pub async fn crash_applies_the_crash_outcome(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let (started_at, due_at) = (fixture.now, fixture.now + MINUTE * 10);
     record(&fixture, fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(due_at))).await;
     assert_eq!(
@@ -59,8 +58,7 @@ pub async fn crash_applies_the_crash_outcome(mut fixture: StoreFixture) {
 pub async fn crash_outcome_restarts_the_wait_for_a_status_after_downtime(
     mut fixture: StoreFixture,
 ) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let outcome =
         fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(fixture.now + MINUTE * 10));
     let wait = MINUTE * 10 - outcome.attempt.took;
@@ -105,8 +103,7 @@ pub async fn expired_lease_applies_the_crash_outcome(mut fixture: StoreFixture) 
 }
 
 pub async fn settlement_removes_the_crash_outcome(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     record(&fixture, fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await;
     fixture.finish(&claimed, NextStep::RetryAt(fixture.now)).await;
     fixture.claim_one(fixture.crm).await;
@@ -118,8 +115,7 @@ pub async fn settlement_removes_the_crash_outcome(mut fixture: StoreFixture) {
 }
 
 pub async fn release_removes_the_crash_outcome(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     record(&fixture, fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await;
     fixture.release(vec![held_claim(&claimed)], fixture.now).await.unwrap();
     fixture.claim_one(fixture.crm).await;
@@ -131,8 +127,7 @@ pub async fn release_removes_the_crash_outcome(mut fixture: StoreFixture) {
 }
 
 pub async fn crash_outcome_needs_the_current_lease_token(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let good = fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS);
     let other_token = Settlement { token: LeaseToken(-1), ..good.clone() };
     let unknown = Settlement { delivery: fixture.new_id(), ..good };
@@ -146,8 +141,7 @@ pub async fn crash_outcome_needs_the_current_lease_token(mut fixture: StoreFixtu
 }
 
 pub async fn last_recorded_crash_outcome_is_applied(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     record(&fixture, fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await;
     let due_at = fixture.now + MINUTE;
     record(&fixture, fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(due_at))).await;
@@ -158,8 +152,7 @@ pub async fn last_recorded_crash_outcome_is_applied(mut fixture: StoreFixture) {
 }
 
 pub async fn crash_outcome_with_a_response_is_rejected(fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
 
     let answered = fixture.settlement(&claimed, NextStep::Succeeded);
     assert!(fixture.record_crash_outcome(answered).await.is_err());
@@ -182,10 +175,9 @@ pub async fn crash_outcome_that_ends_the_first_makes_the_next_due(mut fixture: S
 }
 
 pub async fn deleting_a_destination_removes_the_crash_outcome(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     record(&fixture, fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await;
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     let late = fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS);
     assert_eq!(fixture.record_crash_outcome(late).await.unwrap(), SettleResult::LeaseLost);
@@ -198,8 +190,7 @@ pub async fn deleting_a_destination_removes_the_crash_outcome(mut fixture: Store
 pub async fn all_crash_outcomes_are_applied_after_a_crash(mut fixture: StoreFixture) {
     let mut expected = Vec::new();
     for number in 0..20 {
-        let event = fixture.accept(fixture.new_event()).await;
-        let claimed = fixture.claim_one(fixture.crm).await;
+        let (event, claimed) = fixture.accept_and_claim().await;
         let next = match number % 3 {
             0 => NextStep::RetryAt(Timestamp::from_millis(fixture.now.as_millis() + number)),
             1 => DEAD_AMBIGUOUS,
@@ -233,8 +224,7 @@ pub async fn ambiguous_delivery_waits_again_for_a_status_after_restart(mut fixtu
     let (ten, month) = (MINUTE * 10, MINUTE * 60 * 24 * 30);
     let mut expected = Vec::new();
     for (wait, is_known) in [(ten, false), (month, false), (ten, true)] {
-        let event = fixture.accept(fixture.new_event()).await;
-        let claimed = fixture.claim_one(fixture.crm).await;
+        let (event, claimed) = fixture.accept_and_claim().await;
         let due_at = fixture.now + wait;
         let settlement = match is_known {
             true => fixture.settlement(&claimed, NextStep::RetryAt(due_at)),
@@ -246,8 +236,7 @@ pub async fn ambiguous_delivery_waits_again_for_a_status_after_restart(mut fixtu
         expected.push((event, due_at, (!is_known).then_some(span)));
     }
     // After a clear failure of the next attempt the delivery no longer waits for a status.
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     fixture
         .settle(fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(fixture.now)))
         .await

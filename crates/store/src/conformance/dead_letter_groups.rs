@@ -8,10 +8,7 @@ use surehook_core::{
     event::{NewEvent, ProviderStatus},
     replay::{PreviewDepth, ReplayFilter},
     retention::RetentionSpec,
-    store::{
-        ConfigChange, DeliveryFilter, NextStep, PageRequest, REPLAY_INTERVAL, ReplayResult,
-        SettleResult,
-    },
+    store::{ConfigChange, DeliveryFilter, NextStep, REPLAY_INTERVAL, SettleResult},
 };
 use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
@@ -21,6 +18,7 @@ use surehook_types::{
 
 use super::{
     StoreFixture,
+    fixture::{first_page, read_pages},
     replay_jobs::{DEAD, STEP_LIMIT, TICK, advance, all, report, resend, retry, selected},
     statuses::send_status,
 };
@@ -49,7 +47,7 @@ async fn list_groups(
     fixture: &StoreFixture,
     filter: DeadLetterGroupFilter,
 ) -> Vec<DeadLetterGroup> {
-    let page = PageRequest { after: None, limit: 1000 };
+    let page = first_page(1000);
     fixture.list_dead_letter_groups(filter, page).await.unwrap().rows
 }
 
@@ -74,18 +72,13 @@ async fn assert_groups(fixture: &StoreFixture, expected: &[(&str, u64)]) {
     assert_eq!(seen, expected);
 }
 
-async fn replay(fixture: &StoreFixture, delivery: DeliveryId) {
-    let replayed = fixture.replay(delivery, fixture.new_id(), fixture.now).await.unwrap();
-    assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
-}
-
 async fn list_group_members(
     fixture: &StoreFixture,
     group: GroupId,
     status: Option<DeliveryStatus>,
 ) -> Vec<DeliveryId> {
     let filter = DeliveryFilter { group: Some(group), status, ..DeliveryFilter::default() };
-    let page = PageRequest { after: None, limit: 1000 };
+    let page = first_page(1000);
     let rows = fixture.list_deliveries(filter, page).await.unwrap().rows;
     assert!(rows.iter().all(|row| row.group == Some(group) && row.status == DeliveryStatus::Dead));
     rows.iter().map(|row| row.id).collect()
@@ -144,7 +137,7 @@ pub async fn delivery_that_is_no_longer_dead_leaves_its_group(mut fixture: Store
     let (_, third) = create_dead_letter(&fixture, fixture.new_event(), "closed").await;
     fixture.wait(REPLAY_INTERVAL);
 
-    replay(&fixture, third).await;
+    fixture.replay_now(third).await;
     assert_groups(&fixture, &[("400: closed", 2)]).await;
     assert_eq!(fixture.delivery_detail(third).await.delivery.group, None);
     assert_ne!(
@@ -156,7 +149,7 @@ pub async fn delivery_that_is_no_longer_dead_leaves_its_group(mut fixture: Store
     assert!(fixture.expect_duplicate(fixture.repeat_of(&keyed)).await.revived.len() == 1);
     assert_groups(&fixture, &[("400: closed", 1)]).await;
 
-    replay(&fixture, first).await;
+    fixture.replay_now(first).await;
     assert_groups(&fixture, &[]).await;
     fixture.reopen().await;
     assert_groups(&fixture, &[]).await;
@@ -191,11 +184,9 @@ pub async fn pruned_delivery_leaves_its_group(mut fixture: StoreFixture) {
 }
 
 pub async fn status_update_moves_deliveries_between_groups(fixture: StoreFixture) {
-    let parked = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (parked, claimed) = fixture.accept_and_claim().await;
     fixture.settle(fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await.unwrap();
-    let waits = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (waits, claimed) = fixture.accept_and_claim().await;
     let later = NextStep::RetryAt(fixture.now + DAY);
     fixture.settle(fixture.ambiguous_settlement(&claimed, later)).await.unwrap();
     assert_groups(&fixture, &[("interrupted", 1)]).await;
@@ -207,8 +198,7 @@ pub async fn status_update_moves_deliveries_between_groups(fixture: StoreFixture
 }
 
 pub async fn failed_status_during_the_attempt_is_the_death_cause(mut fixture: StoreFixture) {
-    let under_way = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (under_way, claimed) = fixture.accept_and_claim().await;
     assert_eq!(
         send_status(&fixture, under_way, ProviderStatus::Failed(DEAD_UNRECOVERABLE)).await,
         None
@@ -240,17 +230,8 @@ pub async fn groups_are_listed_by_newest_death_first(mut fixture: StoreFixture) 
     };
     let whole = shapes(&list_all_groups(&fixture).await);
     assert!(["adecb", "aedcb"].contains(&whole.as_str()), "{whole}");
-    let (mut paged, mut after) = (Vec::new(), None);
-    loop {
-        let page = PageRequest { after, limit: 2 };
-        let listed =
-            fixture.list_dead_letter_groups(DeadLetterGroupFilter::default(), page).await.unwrap();
-        paged.extend(listed.rows);
-        after = listed.next;
-        if after.is_none() {
-            break;
-        }
-    }
+    let all = DeadLetterGroupFilter::default();
+    let paged = read_pages(2, async |page| fixture.list_dead_letter_groups(all, page).await).await;
     assert_eq!(shapes(&paged), whole);
     let to = |destination: DestinationId| DeadLetterGroupFilter {
         destination: Some(destination),
@@ -298,7 +279,7 @@ pub async fn replay_job_can_select_one_group(mut fixture: StoreFixture) {
 
 pub async fn groups_of_deleted_destination_remain(mut fixture: StoreFixture) {
     let (_, delivery) = create_dead_letter(&fixture, fixture.new_event(), "closed").await;
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     fixture.reopen().await;
     assert_groups(&fixture, &[("400: closed", 1)]).await;
     let group = list_all_groups(&fixture).await.remove(0);

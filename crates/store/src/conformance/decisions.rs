@@ -114,7 +114,7 @@ pub async fn cancellation_by_deleted_destination_is_recorded(fixture: StoreFixtu
     let settled = claimed.iter().find(|claimed| claimed.event == done).unwrap();
     fixture.finish(settled, NextStep::Succeeded).await;
 
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Cancelled]);
     assert!(kinds(&fixture, done).await.is_empty(), "the delivery had ended");

@@ -11,7 +11,7 @@ use surehook_core::{
     delivery::state::DeliveryStatus,
     event::{DuplicateId, NewEvent},
     retention::RetentionSpec,
-    store::{AdmitResult, ConfigChange, DuplicateDetail, NextStep, ReplayResult},
+    store::{AdmitResult, ConfigChange, DuplicateDetail, NextStep},
 };
 use surehook_retry::DeadReason;
 use surehook_types::{ids::EventId, store_error::StoreError, time::HumanDuration};
@@ -77,8 +77,7 @@ pub async fn find_committed_still_ignores_a_dead_event_after_a_duplicate(fixture
 
     assert_eq!(find_in_memory(&fixture, &first), None);
     let dead = fixture.only_delivery(first.id).await.id;
-    let replayed = fixture.replay(dead, fixture.new_id(), fixture.now).await.unwrap();
-    assert!(matches!(replayed, ReplayResult::Created { .. }));
+    fixture.replay_now(dead).await;
     fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::Unrecoverable)).await;
     assert_eq!(find_in_memory(&fixture, &first), None, "the replay died too");
 }
@@ -232,7 +231,7 @@ pub async fn delivery_to_deleted_destination_is_not_revived(fixture: StoreFixtur
     fixture.accept(first.clone()).await;
     fixture.finish_due(fixture.crm, DEAD).await;
     fixture.finish_due(fixture.mail, DEAD).await;
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     let duplicate = fixture.expect_duplicate(fixture.repeat_of(&first)).await;
 

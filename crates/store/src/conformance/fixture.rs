@@ -23,9 +23,10 @@ use surehook_core::{
     retention::RetentionSpec,
     source::SourceSpec,
     store::{
-        AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange, DeliveryDetail, DeliveryRow,
-        DuplicateOf, EventDetail, HeldClaim, NextStep, PruneReport, SettleResult, Settlement,
-        Store, StoreCounts,
+        AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange, DeliveryDetail, DeliveryFilter,
+        DeliveryRow, DuplicateOf, EventDetail, EventFilter, EventRow, HeldClaim, ListPage,
+        NextStep, PageRequest, PruneReport, ReplayResult, SettleResult, Settlement, Store,
+        StoreCounts,
     },
 };
 use surehook_guard::timing::AttemptTiming;
@@ -258,6 +259,12 @@ impl StoreFixture {
         claimed.remove(0)
     }
 
+    /// Admits an event for the CRM and claims its delivery; no other one may be due.
+    pub async fn accept_and_claim(&self) -> (EventId, ClaimedDelivery) {
+        let event = self.accept(self.new_event()).await;
+        (event, self.claim_one(self.crm).await)
+    }
+
     /// The settlement of an attempt with a response that fits `next`.
     pub fn settlement(&self, claimed: &ClaimedDelivery, next: NextStep) -> Settlement {
         let attempt = next_attempt(self.new_id(), claimed, self.now, next);
@@ -309,11 +316,24 @@ impl StoreFixture {
         }
     }
 
+    /// Replays a delivery, which must be possible; returns the new one.
+    pub async fn replay_now(&self, old: DeliveryId) -> DeliveryId {
+        let new = self.new_id();
+        let replayed = self.replay(old, new, self.now).await.unwrap();
+        assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
+        new
+    }
+
+    /// Changes the configuration, which must succeed.
+    pub async fn apply(&self, change: ConfigChange) {
+        self.change(vec![change], self.now).await.unwrap();
+    }
+
     /// Sets the retention of a source.
     pub async fn set_retention(&self, id: SourceId, retention: RetentionSpec) {
         let name = if id == self.shop { "shop" } else { "bank" };
         let spec = SourceSpec { retention, ..source_spec(name) };
-        self.change(vec![ConfigChange::PutSource(id, spec)], self.now).await.unwrap();
+        self.apply(ConfigChange::PutSource(id, spec)).await;
     }
 
     /// Prunes everything that has expired; `events_kept` is the retention of the server.
@@ -341,6 +361,16 @@ impl StoreFixture {
         self.find_delivery(delivery).await.unwrap().unwrap()
     }
 
+    /// All events, newest first.
+    pub async fn all_events(&self) -> Vec<EventRow> {
+        self.list_events(EventFilter::default(), first_page(10_000)).await.unwrap().rows
+    }
+
+    /// All deliveries, newest first.
+    pub async fn all_deliveries(&self) -> Vec<DeliveryRow> {
+        self.list_deliveries(DeliveryFilter::default(), first_page(10_000)).await.unwrap().rows
+    }
+
     /// The only delivery of an event.
     pub async fn only_delivery(&self, event: EventId) -> DeliveryRow {
         let mut deliveries = self.event_detail(event).await.deliveries;
@@ -356,6 +386,28 @@ impl StoreFixture {
     /// Current number of deliveries with a status.
     pub fn count_deliveries(&self, status: DeliveryStatus) -> u64 {
         self.counts().by_status.get(&status).copied().unwrap_or_default()
+    }
+}
+
+/// The first rows of a list.
+pub(super) fn first_page<I>(limit: usize) -> PageRequest<I> {
+    PageRequest { after: None, limit }
+}
+
+/// All rows of a list, read page by page.
+pub(super) async fn read_pages<R, I: Copy>(
+    limit: usize,
+    list: impl AsyncFn(PageRequest<I>) -> Result<ListPage<R, I>, StoreError>,
+) -> Vec<R> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = list(PageRequest { after, limit }).await.unwrap();
+        assert!(page.rows.len() <= limit);
+        all.extend(page.rows);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
     }
 }
 

@@ -205,14 +205,14 @@ pub async fn join_does_not_revive_permanent_or_ambiguous_failures(fixture: Store
 
 pub async fn join_reports_a_cancelled_delivery(fixture: StoreFixture) {
     let event = fixture.accept(fixture.new_event()).await;
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     assert_eq!(join(&fixture, event).await, JoinResult::Cancelled);
 }
 
 pub async fn join_does_not_revive_for_a_deleted_destination(fixture: StoreFixture) {
     let event = fixture.accept(fixture.new_event()).await;
     fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     assert!(matches!(join(&fixture, event).await, JoinResult::Ended(_)));
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Dead]);
 }

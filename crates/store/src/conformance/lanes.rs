@@ -8,7 +8,7 @@ use surehook_core::{
     lane::{BacklogDrain, LanePause, SavedLaneState},
     store::{
         CancelResult, ClaimedDelivery, ConfigChange, DeliveryFilter, EventDeliveryFilter,
-        EventFilter, NextStep, PageRequest,
+        EventFilter, NextStep,
     },
 };
 use surehook_retry::{DeadReason, circuit::CircuitState};
@@ -16,7 +16,7 @@ use surehook_types::ids::{DeliveryId, EventId};
 
 use super::{
     StoreFixture,
-    fixture::{destination_spec, held_claim},
+    fixture::{destination_spec, first_page, held_claim, read_pages},
 };
 
 fn paused(fixture: &StoreFixture) -> SavedLaneState {
@@ -68,7 +68,7 @@ pub async fn saved_lane_state_is_read_back_after_restart(mut fixture: StoreFixtu
 
 pub async fn lane_state_of_deleted_destination_is_removed(fixture: StoreFixture) {
     fixture.save_lane(fixture.crm, paused(&fixture)).await.unwrap();
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     assert!(fixture.load_lanes().await.unwrap().is_empty());
     fixture.save_lane(fixture.crm, paused(&fixture)).await.unwrap();
     let again = vec![ConfigChange::PutDestination(fixture.crm, destination_spec("crm"))];
@@ -79,7 +79,7 @@ pub async fn lane_state_of_deleted_destination_is_removed(fixture: StoreFixture)
 /// The deliveries with a status, newest first.
 async fn listed(fixture: &StoreFixture, status: DeliveryStatus) -> Vec<DeliveryId> {
     let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
-    let page = PageRequest { after: None, limit: 100 };
+    let page = first_page(100);
     let rows = fixture.list_deliveries(filter, page).await.unwrap().rows;
     assert!(rows.iter().all(|row| row.status == status));
     rows.iter().map(|row| row.id).collect()
@@ -125,7 +125,7 @@ async fn assert_events_are_filtered_by_shown_status(fixture: &StoreFixture, held
             },
             ..EventFilter::default()
         };
-        let page = PageRequest { after: None, limit: 100 };
+        let page = first_page(100);
         assert_eq!(fixture.list_events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
     }
 }
@@ -176,24 +176,13 @@ pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut fixture: S
         fixture.wait(Duration::from_millis(1));
         fixture.admit((0..50).map(|_| fixture.new_event()).collect()).await.unwrap();
     }
-    let all = |status| {
+    let all = async |status| {
         let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
-        let fixture = &fixture;
-        async move {
-            let (mut ids, mut after) = (Vec::new(), None);
-            loop {
-                let page = fixture
-                    .list_deliveries(filter.clone(), PageRequest { after, limit: 1000 })
-                    .await
-                    .unwrap();
-                assert!(page.rows.iter().all(|row| row.status == status));
-                ids.extend(page.rows.iter().map(|row| row.id));
-                after = page.next;
-                if after.is_none() {
-                    return ids;
-                }
-            }
-        }
+        let rows =
+            read_pages(1000, async |page| fixture.list_deliveries(filter.clone(), page).await)
+                .await;
+        assert!(rows.iter().all(|row| row.status == status));
+        rows.iter().map(|row| row.id).collect::<Vec<_>>()
     };
     let waiting = all(DeliveryStatus::Pending).await;
     assert_eq!(waiting.len(), MANY + 1);
@@ -250,8 +239,7 @@ async fn claim_next(fixture: &StoreFixture) -> Vec<ClaimedDelivery> {
 pub async fn claim_next_returns_the_next_retry_before_it_is_due(fixture: StoreFixture) {
     assert!(claim_next(&fixture).await.is_empty());
     for seconds in [60, 30] {
-        fixture.accept(fixture.new_event()).await;
-        let claimed = fixture.claim_one(fixture.crm).await;
+        let (_, claimed) = fixture.accept_and_claim().await;
         let again_at = fixture.now + Duration::from_secs(seconds);
         fixture.finish(&claimed, NextStep::RetryAt(again_at)).await;
     }
@@ -264,8 +252,7 @@ pub async fn claim_next_returns_the_next_retry_before_it_is_due(fixture: StoreFi
 
 pub async fn claim_next_skips_delayed_and_ambiguous_deliveries(mut fixture: StoreFixture) {
     // It may have arrived, and a status may confirm that.
-    let ambiguous = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (ambiguous, claimed) = fixture.accept_and_claim().await;
     let waits = NextStep::RetryAt(fixture.now + Duration::from_secs(600));
     fixture.settle(fixture.ambiguous_settlement(&claimed, waits)).await.unwrap();
     // A delivery with a delay.
@@ -275,12 +262,10 @@ pub async fn claim_next_skips_delayed_and_ambiguous_deliveries(mut fixture: Stor
     let delayed = fixture.accept(delayed).await;
 
     assert!(claim_next(&fixture).await.is_empty());
-    let failed = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (failed, claimed) = fixture.accept_and_claim().await;
     fixture.finish(&claimed, NextStep::RetryAt(fixture.now + Duration::from_secs(3600))).await;
     // A delivery that a lane released for later can still be claimed.
-    let released_for_later = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (released_for_later, claimed) = fixture.accept_and_claim().await;
     let later = fixture.now + Duration::from_secs(3000);
     fixture.release(vec![held_claim(&claimed)], later).await.unwrap();
     assert_eq!(claim_next(&fixture).await.remove(0).event, released_for_later);

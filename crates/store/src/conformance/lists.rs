@@ -9,14 +9,16 @@ use surehook_core::{
     replay::StatusPattern,
     store::{
         ConfigChange, DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest,
-        ReplayResult,
     },
 };
 use surehook_retry::DeadReason;
 use surehook_types::ids::{DeliveryId, EventId};
 use surehook_webhooks::{body_value::BodyValueFilter, key::fingerprint};
 
-use super::{StoreFixture, fixture::WINDOW};
+use super::{
+    StoreFixture,
+    fixture::{WINDOW, first_page, read_pages},
+};
 
 pub(super) fn with_delivery(delivery_filter: EventDeliveryFilter) -> EventFilter {
     EventFilter { delivery_filter, ..EventFilter::default() }
@@ -28,16 +30,9 @@ pub(super) async fn events(
     filter: &EventFilter,
     limit: usize,
 ) -> Vec<EventId> {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let page = fixture.list_events(filter.clone(), PageRequest { after, limit }).await.unwrap();
-        assert!(page.rows.len() <= limit);
-        all.extend(page.rows.iter().map(|row| row.id));
-        after = page.next;
-        if after.is_none() {
-            return all;
-        }
-    }
+    let rows =
+        read_pages(limit, async |page| fixture.list_events(filter.clone(), page).await).await;
+    rows.iter().map(|row| row.id).collect()
 }
 
 /// All deliveries that match a filter, read page by page.
@@ -46,17 +41,9 @@ async fn deliveries(
     filter: &DeliveryFilter,
     limit: usize,
 ) -> Vec<DeliveryId> {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let page =
-            fixture.list_deliveries(filter.clone(), PageRequest { after, limit }).await.unwrap();
-        assert!(page.rows.len() <= limit);
-        all.extend(page.rows.iter().map(|row| row.id));
-        after = page.next;
-        if after.is_none() {
-            return all;
-        }
-    }
+    let rows =
+        read_pages(limit, async |page| fixture.list_deliveries(filter.clone(), page).await).await;
+    rows.iter().map(|row| row.id).collect()
 }
 
 pub(super) fn newest_first<T: Ord>(mut list: Vec<T>) -> Vec<T> {
@@ -86,7 +73,7 @@ pub async fn events_are_listed_newest_first_in_pages(mut fixture: StoreFixture) 
         let listed = events(&fixture, &EventFilter::default(), limit).await;
         assert_eq!(listed, expected, "pages of {limit}");
     }
-    let none = PageRequest { after: None, limit: 0 };
+    let none = first_page(0);
     assert!(fixture.list_events(EventFilter::default(), none).await.unwrap().rows.is_empty());
 }
 
@@ -118,7 +105,7 @@ pub async fn events_are_filtered_by_source_and_key(mut fixture: StoreFixture) {
 pub async fn next_page_is_stable_while_events_are_received(mut fixture: StoreFixture) {
     let before = admit_many(&mut fixture).await;
     let expected = newest_first(before.iter().map(|event| event.id).collect());
-    let first = PageRequest { after: None, limit: 10 };
+    let first = first_page(10);
     let page = fixture.list_events(EventFilter::default(), first).await.unwrap();
     let after = page.next;
 
@@ -166,18 +153,16 @@ pub(super) async fn create_every_status(fixture: &mut StoreFixture) {
         }
         fixture.claim(destination, 2).await;
     }
-    fixture.change(vec![ConfigChange::DeleteDestination(spare)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(spare)).await;
     let dead = DeliveryFilter { status: Some(DeliveryStatus::Dead), ..DeliveryFilter::default() };
     for id in deliveries(fixture, &dead, 100).await.into_iter().step_by(4) {
-        let replayed = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
-        assert!(matches!(replayed, ReplayResult::Created { .. }));
+        fixture.replay_now(id).await;
     }
 }
 
 pub async fn deliveries_are_filtered_by_each_status(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
-    let everything = PageRequest { after: None, limit: 1000 };
-    let all = fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let all = fixture.all_deliveries().await;
     for status in DeliveryStatus::ALL {
         for destination in [None, Some(fixture.crm), Some(fixture.mail)] {
             let expected: Vec<DeliveryId> = all
@@ -203,8 +188,7 @@ pub async fn deliveries_are_filtered_by_each_status(mut fixture: StoreFixture) {
 
 pub async fn deliveries_are_filtered_by_destination_and_reason(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
-    let everything = PageRequest { after: None, limit: 1000 };
-    let all = fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let all = fixture.all_deliveries().await;
     for destination in [None, Some(fixture.crm)] {
         for reason in [None, Some(DeadReason::MaxRetries), Some(DeadReason::PayloadError)] {
             let status = reason.map(|_| DeliveryStatus::Dead);
@@ -265,8 +249,7 @@ pub async fn events_and_deliveries_are_filtered_by_time(mut fixture: StoreFixtur
 
 pub async fn events_are_filtered_by_delivery_status(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
-    let everything = PageRequest { after: None, limit: 1000 };
-    let all = fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let all = fixture.all_deliveries().await;
     for status in DeliveryStatus::ALL {
         let with = all.iter().filter(|row| row.status == status).map(|row| row.event);
         let mut expected = newest_first(with.collect::<Vec<_>>());
@@ -336,8 +319,7 @@ pub async fn deliveries_are_filtered_by_last_attempt(mut fixture: StoreFixture) 
     for claimed in fixture.claim(fixture.crm, 3).await {
         fixture.finish(&claimed, NextStep::Succeeded).await;
     }
-    let everything = PageRequest { after: None, limit: 1000 };
-    let rows = fixture.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    let rows = fixture.all_deliveries().await;
     for row in rows.iter().filter(|row| row.attempts > 0) {
         let last = fixture.delivery_detail(row.id).await.attempts.pop().unwrap().attempt;
         for (class, code) in [(last.class, None), (None, last.status), (last.class, last.status)] {
@@ -364,8 +346,7 @@ pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut fixture: St
         fixture.admit(rest).await.unwrap();
     }
     let filter = EventFilter { search: Some("needle".into()), ..EventFilter::default() };
-    let page =
-        fixture.list_events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
+    let page = fixture.list_events(filter.clone(), first_page(10)).await.unwrap();
 
     assert!(page.rows.is_empty());
     assert!(page.next.is_some(), "an empty page that is not the last has a next position");
@@ -378,14 +359,11 @@ pub async fn unknown_ids_are_none(fixture: StoreFixture) {
     assert!(fixture.find_delivery(fixture.new_id()).await.unwrap().is_none());
 }
 
-const EVERYTHING: usize = 1000;
-
 pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(
     mut fixture: StoreFixture,
 ) {
     create_every_status(&mut fixture).await;
-    let page = PageRequest { after: None, limit: EVERYTHING };
-    let rows = fixture.list_deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
+    let rows = fixture.all_deliveries().await;
     let mut all = Vec::new();
     for row in rows {
         let last = fixture.delivery_detail(row.id).await.attempts.pop();
@@ -447,8 +425,7 @@ pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(
 pub async fn event_rows_count_deliveries_by_status(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
     fixture.accept(NewEvent { deliveries: Vec::new(), ..fixture.new_event() }).await;
-    let page = PageRequest { after: None, limit: EVERYTHING };
-    for row in fixture.list_events(EventFilter::default(), page).await.unwrap().rows {
+    for row in fixture.all_events().await {
         let detail = fixture.event_detail(row.id).await;
         let mut expected = BTreeMap::new();
         for delivery in &detail.deliveries {
@@ -519,10 +496,7 @@ pub async fn body_value_search_reads_a_bounded_number_of_bodies_per_page(
         EventDeliveryFilter { destination: Some(fixture.crm), ..EventDeliveryFilter::default() };
     for delivery_filter in [EventDeliveryFilter::default(), crm] {
         let filter = EventFilter { delivery_filter, ..values(&[("needle", "1")]) };
-        let page = fixture
-            .list_events(filter.clone(), PageRequest { after: None, limit: 10 })
-            .await
-            .unwrap();
+        let page = fixture.list_events(filter.clone(), first_page(10)).await.unwrap();
 
         assert!(page.rows.is_empty() && page.rows_scanned < 1201, "{} looks", page.rows_scanned);
         assert_eq!(page.next, page.last, "the page reports how far it read");
@@ -546,10 +520,10 @@ pub async fn key_filter_without_source_finds_events_of_all_sources(mut fixture: 
     // Duplicates are counted with the original.
     fixture.expect_duplicate(fixture.repeat_of(&all[7])).await;
     fixture.reopen().await;
-    let page = PageRequest { after: None, limit: 9 };
+    let page = first_page(9);
     let found = fixture.list_events(with_key("k7"), page).await.unwrap().rows;
     assert_eq!((found.len(), found[0].duplicates), (1, 1));
     // Also events of a deleted source.
-    fixture.change(vec![ConfigChange::DeleteSource(fixture.bank)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteSource(fixture.bank)).await;
     assert_eq!(events(&fixture, &with_key("k6"), 9).await, both);
 }

@@ -214,7 +214,7 @@ pub async fn removing_the_ordering_setting_releases_held_deliveries(fixture: Sto
 
 pub async fn deleting_a_destination_cancels_held_deliveries(fixture: StoreFixture) {
     let queue = admit_in_order(&fixture, "c-1", 3).await;
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     assert_eq!(statuses_of(&fixture, &queue).await, [DeliveryStatus::Cancelled; 3]);
     assert_eq!(
         (

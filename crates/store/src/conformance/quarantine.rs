@@ -15,7 +15,7 @@ use surehook_types::{
     store_error::StoreError,
 };
 
-use super::StoreFixture;
+use super::{StoreFixture, fixture::first_page};
 
 fn request(fixture: &StoreFixture, source: SourceId, body: impl Into<Bytes>) -> QuarantinedRequest {
     let body = body.into();
@@ -52,7 +52,7 @@ async fn quarantine_one(
 }
 
 async fn ids(fixture: &StoreFixture, source: Option<SourceId>) -> Vec<RequestId> {
-    let page = PageRequest { after: None, limit: 100_000 };
+    let page = first_page(100_000);
     let rows = fixture.list_quarantined(source, page).await.unwrap();
     assert!(rows.iter().all(|row| row.body.is_none()));
     rows.iter().map(|row| row.id).collect()
@@ -189,10 +189,7 @@ pub async fn quarantine_queue_is_oldest_first(fixture: StoreFixture) {
         all.push(quarantine_one(&fixture, fixture.shop, body).await.id);
         quarantine_one(&fixture, fixture.bank, body).await;
     }
-    let first = fixture
-        .list_quarantined_ids(fixture.shop, PageRequest { after: None, limit: 2 })
-        .await
-        .unwrap();
+    let first = fixture.list_quarantined_ids(fixture.shop, first_page(2)).await.unwrap();
     let rest = PageRequest { after: first.last().copied(), limit: 9 };
     let rest = fixture.list_quarantined_ids(fixture.shop, rest).await.unwrap();
     assert_eq!([first, rest].concat(), all);
@@ -231,7 +228,7 @@ pub async fn released_duplicate_leaves_quarantine(fixture: StoreFixture) {
 
 pub async fn release_for_deleted_source_stays_in_quarantine(fixture: StoreFixture) {
     let quarantined = quarantine_one(&fixture, fixture.shop, "a").await;
-    fixture.change(vec![ConfigChange::DeleteSource(fixture.shop)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteSource(fixture.shop)).await;
 
     let event = NewEvent {
         releases: Some(QuarantineRelease::Request(quarantined.id)),

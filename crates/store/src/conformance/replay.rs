@@ -80,7 +80,7 @@ pub async fn unfinished_delivery_cannot_be_replayed(fixture: StoreFixture) {
 pub async fn cancelled_delivery_cannot_be_replayed(fixture: StoreFixture) {
     let event = fixture.accept(fixture.new_event()).await;
     let id = fixture.only_delivery(event).await.id;
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     let refused = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
 
@@ -165,7 +165,7 @@ pub async fn concurrent_replays_of_a_delivery_succeed_once(fixture: StoreFixture
 
 pub async fn delivery_to_deleted_destination_cannot_be_replayed(fixture: StoreFixture) {
     let (event, old) = ended(&fixture, DEAD).await;
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     let refused = fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
 

@@ -10,14 +10,14 @@ use surehook_core::{
         ReplayAction, ReplayFilter, ReplayItemOutcome, ReplayRate, ReplayRow, ReplaySpec,
         ReplayState, ReplayTransition, SelectionReport, SkipReason, StatusPattern,
     },
-    store::{ConfigChange, NextStep, PageRequest, ReplayResult},
+    store::{ConfigChange, NextStep, PageRequest},
 };
 use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::ids::{DeliveryId, DestinationId, EventId, ReplayId};
 use surehook_webhooks::attribute::EventKind;
 use tokio::task::JoinSet;
 
-use super::StoreFixture;
+use super::{StoreFixture, fixture::first_page};
 
 pub(super) const TICK: Duration = Duration::from_millis(1);
 pub(super) const DEAD: NextStep = NextStep::Dead(DeadReason::MaxRetries);
@@ -244,8 +244,7 @@ pub async fn replay_job_selects_deliveries_that_match_its_filter(mut fixture: St
 pub async fn force_resend_job_selects_succeeded_deliveries_too(mut fixture: StoreFixture) {
     let (dead, _) = ended(&fixture, fixture.new_event(), DEAD).await;
     let (succeeded, _) = ended(&fixture, fixture.new_event(), NextStep::Succeeded).await;
-    fixture.accept(fixture.new_event()).await;
-    let waiting = fixture.claim_one(fixture.crm).await;
+    let (_, waiting) = fixture.accept_and_claim().await;
     fixture.finish(&waiting, NextStep::RetryAt(fixture.now + Duration::from_secs(60))).await;
     fixture.wait(TICK);
     let status = |status| ReplayFilter { status: Some(status), ..all() };
@@ -297,8 +296,7 @@ pub async fn send_missing_job_delivers_events_the_destination_never_got(mut fixt
 
 pub async fn delivery_that_dies_after_job_creation_is_not_selected(mut fixture: StoreFixture) {
     let (early, _) = ended(&fixture, fixture.new_event(), DEAD).await;
-    let dying = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (dying, claimed) = fixture.accept_and_claim().await;
     fixture.wait(TICK);
     let job = create(&fixture, retry(all())).await;
     fixture.wait(TICK);
@@ -379,7 +377,7 @@ pub async fn creating_the_same_job_again_has_no_effect(mut fixture: StoreFixture
         assert_eq!(fixture.create_replay(job.clone()).await.unwrap(), CreateReplayResult::Known);
         fixture.reopen().await;
         assert_eq!(fixture.create_replay(job.clone()).await.unwrap(), CreateReplayResult::Known);
-        let page = PageRequest { after: None, limit: 9 };
+        let page = first_page(9);
         let states: Vec<_> = fixture.list_replays(page).await.unwrap();
         assert_eq!(states.iter().map(|row| row.state).collect::<Vec<_>>(), [state]);
         fixture.change_replay(job.id, ReplayTransition::Cancel, fixture.now).await.unwrap();
@@ -398,7 +396,7 @@ pub async fn concurrent_overlapping_jobs_are_created_once(fixture: StoreFixture)
 
     let created = results.iter().filter(|results| **results == CreateReplayResult::Created).count();
     assert_eq!(created, 1, "{results:?}");
-    let page = PageRequest { after: None, limit: 9 };
+    let page = first_page(9);
     assert_eq!(fixture.list_replays(page).await.unwrap().len(), 1);
 }
 
@@ -417,7 +415,7 @@ pub async fn job_preview_reports_the_time_range_and_changes_nothing(mut fixture:
     assert_eq!((preview.oldest, preview.newest), (Some(begin), Some(end)));
     assert_eq!(preview.by_destination, BTreeMap::from([(fixture.crm, 2)]));
     assert_eq!(fixture.count_deliveries(DeliveryStatus::Dead), 2);
-    let page = PageRequest { after: None, limit: 9 };
+    let page = first_page(9);
     assert!(fixture.list_replays(page).await.unwrap().is_empty());
 }
 
@@ -467,7 +465,7 @@ pub async fn jobs_are_listed_newest_first_in_pages(mut fixture: StoreFixture) {
     }
     let ids = |rows: Vec<ReplayRow>| rows.into_iter().map(|row| row.id).collect::<Vec<_>>();
 
-    let first = fixture.list_replays(PageRequest { after: None, limit: 2 }).await.unwrap();
+    let first = fixture.list_replays(first_page(2)).await.unwrap();
     let rest =
         fixture.list_replays(PageRequest { after: Some(created[1]), limit: 2 }).await.unwrap();
 
@@ -588,9 +586,8 @@ pub async fn undeliverable_items_are_skipped_with_a_reason(mut fixture: StoreFix
     fixture.wait(TICK);
     let job = selected(&fixture, retry(all())).await;
 
-    let replayed = fixture.replay(by_hand, fixture.new_id(), fixture.now).await.unwrap();
-    assert!(matches!(replayed, ReplayResult::Created { .. }));
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.mail)], fixture.now).await.unwrap();
+    fixture.replay_now(by_hand).await;
+    fixture.apply(ConfigChange::DeleteDestination(fixture.mail)).await;
     let step = advance(&fixture, job, STEP_LIMIT).await;
 
     let expected = [SkipReason::Superseded, SkipReason::DestinationGone];
@@ -761,8 +758,7 @@ pub async fn delivery_replayed_later_counts_with_its_first_outcome(mut fixture: 
         let claimed = fixture.claim_one(fixture.crm).await;
         fixture.finish(&claimed, next).await;
         fixture.wait(surehook_core::store::REPLAY_INTERVAL);
-        let replayed = fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
-        assert!(matches!(replayed, ReplayResult::Created { .. }));
+        fixture.replay_now(claimed.id).await;
 
         advance(&fixture, job, 0).await;
 
@@ -778,7 +774,7 @@ pub async fn deleting_a_destination_cancels_its_part_of_the_job(mut fixture: Sto
     let job = selected(&fixture, retry(all())).await;
     advance(&fixture, job, 1).await;
 
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     advance(&fixture, job, STEP_LIMIT).await;
 
     let row = report(&fixture, job).await;

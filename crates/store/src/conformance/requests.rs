@@ -11,7 +11,10 @@ use surehook_core::{
 };
 use surehook_types::{ids::EventId, time::Timestamp};
 
-use super::StoreFixture;
+use super::{
+    StoreFixture,
+    fixture::{first_page, read_pages},
+};
 
 /// Outcome, time and event of a request.
 type RequestSummary = (RequestOutcome, Timestamp, Option<EventId>);
@@ -33,17 +36,7 @@ async fn list_all(
     filter: &RequestFilter,
     limit: usize,
 ) -> Vec<ReceivedRequest> {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let page =
-            fixture.list_requests(filter.clone(), PageRequest { after, limit }).await.unwrap();
-        assert!(page.rows.len() <= limit);
-        all.extend(page.rows);
-        after = page.next;
-        if after.is_none() {
-            return all;
-        }
-    }
+    read_pages(limit, async |page| fixture.list_requests(filter.clone(), page).await).await
 }
 
 /// Requests of every outcome at different times, oldest first; those of the bank are all refused.
@@ -204,7 +197,7 @@ async fn list_refused(
         code: code.map(str::to_owned),
         ..RefusedFilter::default()
     };
-    fixture.list_refused(filter, PageRequest { after: None, limit: 1000 }).await.unwrap()
+    fixture.list_refused(filter, first_page(1000)).await.unwrap()
 }
 
 pub async fn refused_request_is_stored_with_all_fields(mut fixture: StoreFixture) {

@@ -9,8 +9,7 @@ use surehook_core::{
     replay::{ReplayItemOutcome, ReplaySpec, ReplayState, SkipReason},
     retention::RetentionSpec,
     store::{
-        CancelResult, ConfigChange, EventFilter, JoinRequest, JoinResult, NextStep, PageRequest,
-        PruneReport, ReplayResult,
+        CancelResult, ConfigChange, JoinRequest, JoinResult, NextStep, PruneReport, ReplayResult,
     },
     sync::SyncResult,
 };
@@ -185,8 +184,7 @@ pub async fn pruning_in_slices_ends_when_nothing_is_left(mut fixture: StoreFixtu
 
     assert_eq!(all, PruneReport { events: MANY, keys: MANY, ..PruneReport::default() });
     assert!(slices > 1, "a slice is bounded");
-    let page = PageRequest { after: None, limit: 9 };
-    let left = fixture.list_events(EventFilter::default(), page).await.unwrap().rows;
+    let left = fixture.all_events().await;
     assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [kept]);
 }
 
@@ -195,11 +193,10 @@ pub async fn event_with_an_open_replay_is_not_pruned(mut fixture: StoreFixture) 
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     fixture.wait(SECOND);
     let old = fixture.only_delivery(event).await.id;
-    let replayed = fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
-    assert!(matches!(replayed, ReplayResult::Created { .. }));
+    fixture.replay_now(old).await;
 
     assert_eq!(fixture.prune(Duration::ZERO, fixture.now).await.unwrap().events, 0);
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     fixture.wait(SECOND);
 
     assert_eq!(fixture.prune(Duration::ZERO, fixture.now).await.unwrap().events, 1);
@@ -299,7 +296,7 @@ pub async fn each_source_has_its_own_retention(mut fixture: StoreFixture) {
     assert!(fixture.find_event(from_bank).await.unwrap().is_none());
     assert_eq!(remaining_parts(&fixture, from_shop).await, (true, 1));
     // A deleted source keeps its last retention setting.
-    fixture.change(vec![ConfigChange::DeleteSource(fixture.shop)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteSource(fixture.shop)).await;
     fixture.wait(DAY * 5);
     assert_eq!(fixture.prune_all(SERVER_RETENTION).await.bodies, 1);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use surehook_core::{
     delivery::state::DeliveryStatus,
     event::NewEvent,
-    store::{DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest},
+    store::{DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep},
 };
 use surehook_types::ids::EventId;
 use surehook_webhooks::attribute::{
@@ -14,7 +14,7 @@ use surehook_webhooks::attribute::{
     Attributes, EventKind,
 };
 
-use super::{StoreFixture, lists::events};
+use super::{StoreFixture, fixture::first_page, lists::events};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -63,7 +63,7 @@ pub async fn batch_search_returns_the_same_events_as_single_searches(mut fixture
             let found = fixture.list_events_with_each(each, limit).await.unwrap();
             assert_eq!(found.len(), ids.len());
             for (id, rows) in ids.iter().zip(found) {
-                let page = PageRequest { after: None, limit };
+                let page = first_page(limit);
                 let alone = fixture
                     .list_events(attribute_filter(&[(MessageId, id)]), page)
                     .await
@@ -291,8 +291,7 @@ pub async fn deliveries_are_filtered_by_event_kind(fixture: StoreFixture) {
     let kind = EventKind::new("message");
     let filter = DeliveryFilter { kind, ..DeliveryFilter::default() };
 
-    let page =
-        fixture.list_deliveries(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
+    let page = fixture.list_deliveries(filter, first_page(10)).await.unwrap();
 
     let found: Vec<_> = page.rows.iter().map(|row| row.id).collect();
     assert_eq!(found, [message.deliveries[0].id]);

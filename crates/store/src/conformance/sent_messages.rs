@@ -31,8 +31,7 @@ fn sent_settlement(
 /// Sends `many` messages to the CRM on a day.
 async fn send(fixture: &StoreFixture, many: usize, day: i32) {
     for _ in 0..many {
-        fixture.accept(fixture.new_event()).await;
-        let claimed = fixture.claim_one(fixture.crm).await;
+        let (_, claimed) = fixture.accept_and_claim().await;
         fixture.settle(sent_settlement(fixture, &claimed, None, day)).await.unwrap();
     }
 }
@@ -43,8 +42,7 @@ fn send_count(destination: DestinationId, day: i32, sent: u64) -> DailySendCount
 
 pub async fn sent_message_stores_its_id_and_is_counted(mut fixture: StoreFixture) {
     let day = today(&fixture);
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     assert_eq!(fixture.only_delivery(event).await.sent_id, None);
     assert_eq!(fixture.count_sent_on(fixture.crm, day).await.unwrap(), 0);
 
@@ -71,14 +69,13 @@ pub async fn sent_messages_are_counted_per_day_and_destination(fixture: StoreFix
 
     assert_eq!(counts, [send_count(fixture.crm, day - 1, 2), send_count(fixture.crm, day, 3)]);
     assert_eq!(fixture.count_sent_on(fixture.crm, day).await.unwrap(), 3);
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     assert!(fixture.count_sent_by_day(day - 1..=day + 1).await.unwrap().is_empty());
 }
 
 pub async fn rejected_settlement_is_not_counted_as_sent(fixture: StoreFixture) {
     let day = today(&fixture);
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let good = sent_settlement(&fixture, &claimed, Some("wamid.1"), day);
     let lost = Settlement { token: LeaseToken(-1), ..good.clone() };
 
@@ -93,8 +90,7 @@ pub async fn rejected_settlement_is_not_counted_as_sent(fixture: StoreFixture) {
 
 pub async fn crash_outcome_counts_a_message_that_may_have_been_sent(mut fixture: StoreFixture) {
     let day = today(&fixture);
-    fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (_, claimed) = fixture.accept_and_claim().await;
     let ambiguous_send = Some(SentMessage { id: None, day });
     let outcome = fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(fixture.now + DAY));
     fixture.record_crash_outcome(Settlement { sent: ambiguous_send, ..outcome }).await.unwrap();

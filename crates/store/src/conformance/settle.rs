@@ -19,8 +19,7 @@ use super::{
 const SECOND: Duration = Duration::from_secs(1);
 
 pub async fn success_ends_the_delivery(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     fixture.wait(SECOND);
 
     fixture.finish(&claimed, NextStep::Succeeded).await;
@@ -59,8 +58,7 @@ pub async fn dead_delivery_stores_its_reason(fixture: StoreFixture) {
 }
 
 pub async fn stale_lease_token_settles_nothing(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let stale = fixture.claim_one(fixture.crm).await;
+    let (event, stale) = fixture.accept_and_claim().await;
     fixture.wait(LEASE);
     fixture.release_expired(fixture.now).await.unwrap();
     let late = fixture.settlement(&stale, NextStep::Dead(DeadReason::Expired));
@@ -81,8 +79,7 @@ pub async fn stale_lease_token_settles_nothing(mut fixture: StoreFixture) {
 }
 
 pub async fn second_settlement_of_an_attempt_is_rejected(fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let first = fixture.settlement(&claimed, NextStep::RetryAt(fixture.now + SECOND));
     let second = fixture.settlement(&claimed, NextStep::Succeeded);
 
@@ -95,8 +92,7 @@ pub async fn second_settlement_of_an_attempt_is_rejected(fixture: StoreFixture) 
 }
 
 pub async fn concurrent_settlements_are_recorded_once(fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let ends = [
         NextStep::Succeeded,
         NextStep::Dead(DeadReason::Ambiguous),
@@ -117,8 +113,7 @@ pub async fn concurrent_settlements_are_recorded_once(fixture: StoreFixture) {
 }
 
 pub async fn expired_lease_that_was_not_released_still_settles(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     fixture.wait(LEASE * 3);
 
     // The attempt was made and there is no other claim: rejecting it would cause a second attempt.
@@ -128,8 +123,7 @@ pub async fn expired_lease_that_was_not_released_still_settles(mut fixture: Stor
 }
 
 pub async fn settling_an_unknown_or_cancelled_delivery_is_a_lost_lease(fixture: StoreFixture) {
-    let first = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (first, claimed) = fixture.accept_and_claim().await;
     let good = fixture.settlement(&claimed, NextStep::Succeeded);
     let unknown = Settlement { delivery: fixture.new_id(), ..good.clone() };
     let other_token = Settlement { token: LeaseToken(-1), ..good.clone() };
@@ -138,7 +132,7 @@ pub async fn settling_an_unknown_or_cancelled_delivery_is_a_lost_lease(fixture: 
     assert_eq!(fixture.settle(other_token).await.unwrap(), SettleResult::LeaseLost);
     assert_eq!(fixture.delivery_statuses(first).await, [DeliveryStatus::InFlight]);
 
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     assert_eq!(fixture.settle(good).await.unwrap(), SettleResult::LeaseLost);
     assert_eq!(fixture.delivery_statuses(first).await, [DeliveryStatus::Cancelled]);
 }

@@ -53,8 +53,7 @@ pub(super) async fn send_status(
 
 /// An event whose first attempt was ambiguous; its retry is due in ten minutes.
 async fn ambiguous_event(fixture: &StoreFixture) -> EventId {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let settlement =
         fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(fixture.now + MINUTE * 10));
     assert_eq!(fixture.settle(settlement).await.unwrap(), SettleResult::Recorded);
@@ -174,8 +173,7 @@ async fn status_during_attempt(
     fixture: &StoreFixture,
     status: ProviderStatus,
 ) -> (EventId, ClaimedDelivery) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     assert_eq!(send_status(fixture, event, status).await, None);
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::InFlight]);
     (event, claimed)
@@ -247,8 +245,7 @@ pub async fn failed_status_after_a_sent_status_is_ignored(fixture: StoreFixture)
 }
 
 pub async fn crash_outcome_is_overruled_by_a_status(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     fixture
         .record_crash_outcome(fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS))
         .await
@@ -297,14 +294,12 @@ pub async fn lost_claim_does_not_consume_a_status(fixture: StoreFixture) {
 }
 
 pub async fn status_about_an_earlier_delivery_is_ignored(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let sent = Some(SentMessage { id: Some("wamid.1".to_owned()), day: 1 });
     let settlement = Settlement { sent, ..fixture.settlement(&claimed, NextStep::Succeeded) };
     fixture.settle(settlement).await.unwrap();
     fixture.wait(REPLAY_INTERVAL);
-    let replayed = fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
-    assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
+    fixture.replay_now(claimed.id).await;
     let again = fixture.claim_one(fixture.crm).await;
 
     // A status of the first message says nothing about the second.
@@ -454,8 +449,7 @@ pub async fn status_that_cannot_be_about_the_replayed_delivery_is_ignored(
     mut fixture: StoreFixture,
 ) {
     // The old message has another id, so the status is not about it.
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     let sent = Some(SentMessage { id: Some("wamid.0".to_owned()), day: 1 });
     fixture
         .settle(Settlement { sent, ..fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS) })
@@ -467,8 +461,7 @@ pub async fn status_that_cannot_be_about_the_replayed_delivery_is_ignored(
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
 
     // The old message was refused, so it cannot have arrived.
-    let event = fixture.accept(fixture.new_event()).await;
-    let claimed = fixture.claim_one(fixture.crm).await;
+    let (event, claimed) = fixture.accept_and_claim().await;
     fixture.finish(&claimed, DEAD_UNRECOVERABLE).await;
     fixture.wait(REPLAY_INTERVAL);
     fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
@@ -488,8 +481,7 @@ fn late_success(fixture: &StoreFixture, claimed: &ClaimedDelivery) -> Settlement
 pub async fn late_success_after_a_lost_claim_is_recorded(mut fixture: StoreFixture) {
     let waits = NextStep::RetryAt(fixture.now + MINUTE * 60);
     for outcome in [Some(waits), Some(DEAD_AMBIGUOUS), None] {
-        let event = fixture.accept(fixture.new_event()).await;
-        let claimed = fixture.claim_one(fixture.crm).await;
+        let (event, claimed) = fixture.accept_and_claim().await;
         if let Some(next) = outcome {
             fixture
                 .record_crash_outcome(fixture.ambiguous_settlement(&claimed, next))
@@ -514,8 +506,7 @@ pub async fn late_success_after_a_lost_claim_is_recorded(mut fixture: StoreFixtu
 }
 
 pub async fn late_success_overrules_the_running_retry(mut fixture: StoreFixture) {
-    let event = fixture.accept(fixture.new_event()).await;
-    let lost = fixture.claim_one(fixture.crm).await;
+    let (event, lost) = fixture.accept_and_claim().await;
     fixture.wait(LEASE);
     fixture.release_expired(fixture.now).await.unwrap();
     let claimed = fixture.claim_one(fixture.crm).await;

@@ -93,7 +93,7 @@ pub async fn transformed_body_of_a_duplicate_is_not_stored(fixture: StoreFixture
 
 pub async fn transformed_body_for_deleted_destination_is_not_stored(fixture: StoreFixture) {
     let event = transformed(&fixture, "k", fixture.new_id(), Some(TRANSFORMED));
-    fixture.change(vec![ConfigChange::DeleteDestination(fixture.crm)], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
     fixture.accept(event.clone()).await;
     assert_eq!(fixture.find_delivery_body(event.deliveries[0].id).await.unwrap(), None);
     assert_eq!(fixture.claim_one(fixture.mail).await.payload, event.payload);
@@ -105,10 +105,10 @@ pub async fn route_stores_its_transform(mut fixture: StoreFixture) {
         ..super::configuration::route("shop", "crm")
     };
     let id = fixture.new_id();
-    fixture.change(vec![ConfigChange::PutRoute(id, route.clone())], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::PutRoute(id, route.clone())).await;
     fixture.reopen().await;
     assert_eq!(fixture.load_configuration().await.unwrap().routes[0].spec, route);
     let plain = super::configuration::route("shop", "crm");
-    fixture.change(vec![ConfigChange::PutRoute(id, plain.clone())], fixture.now).await.unwrap();
+    fixture.apply(ConfigChange::PutRoute(id, plain.clone())).await;
     assert_eq!(fixture.load_configuration().await.unwrap().routes[0].spec, plain);
 }

@@ -24,8 +24,7 @@ async fn killed_process_does_not_resend_messages_that_may_have_been_sent() {
     if let Some(folder) = child_process::child_folder() {
         let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder)).await;
         loop {
-            let event = fixture.accept(fixture.new_event()).await;
-            let claimed = fixture.claim_one(fixture.crm).await;
+            let (event, claimed) = fixture.accept_and_claim().await;
             fixture
                 .record_crash_outcome(fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS))
                 .await
@@ -82,8 +81,7 @@ async fn settled_cancelled_or_pruned_delivery_leaves_no_message_rows() {
     let folder = tempfile::tempdir().unwrap();
     let mut fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
     for end in ["cancelled", "tried again"] {
-        fixture.accept(fixture.new_event()).await;
-        let claimed = fixture.claim_one(fixture.crm).await;
+        let (_, claimed) = fixture.accept_and_claim().await;
         let waits = NextStep::RetryAt(fixture.now);
         fixture.settle(fixture.ambiguous_settlement(&claimed, waits)).await.unwrap();
         assert_eq!(rows(folder.path()), [0, 0, 0, 1]);
@@ -95,8 +93,7 @@ async fn settled_cancelled_or_pruned_delivery_leaves_no_message_rows() {
         assert_eq!(rows(folder.path()), [0, 0, 0, 0], "{end}");
     }
     for number in 0..3 {
-        let event = fixture.accept(fixture.new_event()).await;
-        let claimed = fixture.claim_one(fixture.crm).await;
+        let (event, claimed) = fixture.accept_and_claim().await;
         let outcome = fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS);
         fixture.record_crash_outcome(outcome.clone()).await.unwrap();
         fixture.accept(status_event(&fixture, event)).await;

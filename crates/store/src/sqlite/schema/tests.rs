@@ -19,6 +19,19 @@ fn write_old(file: &Path, migration: &str, rows: &str) {
     old.execute_batch(rows).unwrap();
 }
 
+/// Opens such a file in a new folder, which migrates it.
+fn migrate_old(migration: &str, rows: &str) -> (tempfile::TempDir, Connection) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    write_old(&file, migration, rows);
+    let migrated = open_writer(&file).unwrap();
+    (folder, migrated)
+}
+
+fn read_number(connection: &Connection, sql: &str) -> i64 {
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
 #[test]
 fn embedded_sqlite_is_new_enough() {
     assert!(rusqlite::version_number() >= SQLITE_VERSION_MIN);
@@ -42,10 +55,7 @@ fn foreign_file_and_newer_schema_are_refused() {
 
 #[test]
 fn migration_to_retention_keeps_all_rows() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("a.db");
-    write_old(
-        &file,
+    let (_folder, migrated) = migrate_old(
         "-- 0007",
         "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
          INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
@@ -54,25 +64,20 @@ fn migration_to_retention_keeps_all_rows() {
          INSERT INTO duplicates (event_id, seen_at, body) VALUES (zeroblob(16), 2, NULL);",
     );
 
-    let migrated = open_writer(&file).unwrap();
-
     let differing = "SELECT count(*) FROM duplicates WHERE body IS NOT NULL OR body_removed";
-    let differing: i64 = migrated.query_row(differing, [], |row| row.get(0)).unwrap();
+    let differing = read_number(&migrated, differing);
     assert_eq!(differing, 1);
     let empty = ["prune_cursors", "prune_later", "rollup_facts", "rollups"];
     for table in empty {
         let count = format!("SELECT count(*) FROM {table}");
-        let rows: i64 = migrated.query_row(&count, [], |row| row.get(0)).unwrap();
+        let rows = read_number(&migrated, &count);
         assert_eq!(rows, 0, "case: {table}");
     }
 }
 
 #[test]
 fn keys_of_the_first_version_are_found_by_digest() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("old.db");
-    write_old(
-        &file,
+    let (_folder, migrated) = migrate_old(
         "-- 0002",
         "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
          INSERT INTO keys VALUES (1, 'folded', zeroblob(16), zeroblob(32), 5),
@@ -80,8 +85,6 @@ fn keys_of_the_first_version_are_found_by_digest() {
          INSERT INTO keys_fresh VALUES (7, 1, 'both', zeroblob(16), zeroblob(32), 8),
                                        (8, 1, 'fresh', zeroblob(16), zeroblob(32), 9);",
     );
-
-    let migrated = open_writer(&file).unwrap();
 
     let expires_at = |key| {
         let source = SourceId::from_uuid(Uuid::nil());
@@ -100,11 +103,7 @@ fn pending_delivery_from_before_lanes_stays_due() {
              VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
         INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
              VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 7);";
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("old.db");
-    write_old(&file, "-- 0005", ROWS);
-
-    let opened = open_writer(&file).unwrap();
+    let (_folder, opened) = migrate_old("-- 0005", ROWS);
 
     let due = "SELECT due_at, order_key FROM deliveries INDEXED BY deliveries_due
                 WHERE destination = 1 AND due_at IS NOT NULL";
@@ -116,15 +115,10 @@ fn pending_delivery_from_before_lanes_stays_due() {
 
 #[test]
 fn tokens_of_the_first_version_become_admin_tokens() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("old.db");
-    write_old(
-        &file,
-        "-- 0002",
-        "INSERT INTO tokens VALUES (zeroblob(32), 5), (randomblob(32), 6);",
-    );
+    let rows = "INSERT INTO tokens VALUES (zeroblob(32), 5), (randomblob(32), 6);";
+    let (_folder, migrated) = migrate_old("-- 0002", rows);
 
-    let tokens = super::super::tokens::list(&open_writer(&file).unwrap()).unwrap();
+    let tokens = super::super::tokens::list(&migrated).unwrap();
 
     assert_eq!(tokens.len(), 2);
     assert_ne!(tokens[0].id, tokens[1].id);
@@ -136,41 +130,31 @@ fn tokens_of_the_first_version_become_admin_tokens() {
 
 #[test]
 fn media_from_before_use_tracking_counts_as_used_at_migration() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("old.db");
-    write_old(
-        &file,
+    let (_folder, migrated) = migrate_old(
         "-- 0020",
         "INSERT INTO media VALUES (zeroblob(16), 'b', 'k', 'image', 'image/png', 1, NULL, 1);",
     );
 
-    let migrated = open_writer(&file).unwrap();
-
     let since = "SELECT unixepoch() * 1000 - used_at FROM media WHERE created_at = 1";
-    let since: i64 = migrated.query_row(since, [], |row| row.get(0)).unwrap();
+    let since = read_number(&migrated, since);
     assert!((0..3_600_000).contains(&since), "{since} ms ago");
 }
 
 #[test]
 fn events_from_before_attributes_have_no_terms() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("old.db");
-    write_old(
-        &file,
+    let (_folder, migrated) = migrate_old(
         "-- 0009",
         "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
          INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
               VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));",
     );
 
-    let migrated = open_writer(&file).unwrap();
-
     let id = surehook_types::ids::EventId::from_uuid(Uuid::nil());
     let event = super::super::read::find_event(&migrated, id).unwrap().unwrap().event;
     assert_eq!(event.key.as_deref(), Some("k"));
     assert!(event.kind.is_none() && event.attributes.is_empty());
     let terms = "SELECT (SELECT count(*) FROM term_blocks) + (SELECT count(*) FROM terms_fresh)";
-    let terms: i64 = migrated.query_row(terms, [], |row| row.get(0)).unwrap();
+    let terms = read_number(&migrated, terms);
     assert_eq!(terms, 0);
 }
 
@@ -208,10 +192,7 @@ fn dead_deliveries_from_before_groups_get_one() {
     use surehook_core::{dead_letters::DeadLetterGroupFilter, store::PageRequest};
     use surehook_retry::DeadReason;
 
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("old.db");
-    write_old(
-        &file,
+    let (_folder, migrated) = migrate_old(
         "-- 0017",
         "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
          INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
@@ -236,8 +217,6 @@ fn dead_deliveries_from_before_groups_get_one() {
                       'ambiguous', NULL, 'retry');",
     );
 
-    let migrated = open_writer(&file).unwrap();
-
     let page = PageRequest { after: None, limit: 10 };
     let groups =
         dead_letter_groups::list(&migrated, DeadLetterGroupFilter::default(), page).unwrap();
@@ -257,7 +236,7 @@ fn dead_deliveries_from_before_groups_get_one() {
     ];
     assert_eq!(found, expected);
     let dead = "SELECT count(*) FROM deliveries WHERE (state = 'dead') = (dead_group IS NULL)";
-    let astray: i64 = migrated.query_row(dead, [], |row| row.get(0)).unwrap();
+    let astray = read_number(&migrated, dead);
     assert_eq!(astray, 0);
 }
 
@@ -273,18 +252,13 @@ fn opening_twice_migrates_once() {
 
 #[test]
 fn recent_keys_of_an_older_file_are_batched_in_order() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("a.db");
-    write_old(
-        &file,
+    let (_folder, migrated) = migrate_old(
         "-- 0021",
         "INSERT INTO keys_fresh VALUES
              (3, zeroblob(16), unhex('01' || hex(zeroblob(15))), zeroblob(8), 7),
              (9, zeroblob(16), unhex('02' || hex(zeroblob(15))), x'0102030405060708',
               9223372036854775807);",
     );
-
-    let migrated = open_writer(&file).unwrap();
 
     let mut found = Vec::new();
     recent_keys::read_batches(&migrated, |number, key, entry| {
@@ -298,8 +272,6 @@ fn recent_keys_of_an_older_file_are_batched_in_order() {
 
 #[test]
 fn indexed_keys_of_an_older_file_are_found_in_blocks() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("a.db");
     // Scattered, with two that differ only in the lower half where a block would end.
     let numbers = (0..200_u128).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     let mut digests: Vec<[u8; 16]> = numbers.map(u128::to_be_bytes).collect();
@@ -315,9 +287,8 @@ fn indexed_keys_of_an_older_file_are_found_in_blocks() {
             format!("(x'{digest}', unhex(format('%032x', {n})), zeroblob(8), {n})")
         })
         .collect();
-    write_old(&file, "-- 0022", &format!("INSERT INTO keys VALUES {};", rows.join(",")));
-
-    let migrated = open_writer(&file).unwrap();
+    let rows = format!("INSERT INTO keys VALUES {};", rows.join(","));
+    let (_folder, migrated) = migrate_old("-- 0022", &rows);
 
     for (number, digest) in digests.into_iter().enumerate() {
         let found =
@@ -327,7 +298,7 @@ fn indexed_keys_of_an_older_file_are_found_in_blocks() {
     }
     assert_eq!(key_index::find_read_only(&migrated, KeyDigest::from_bytes([7; 16])).unwrap(), None);
     let count = "SELECT count(*) FROM key_blocks";
-    assert_eq!(migrated.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 4);
+    assert_eq!(read_number(&migrated, count), 4);
 }
 
 #[test]

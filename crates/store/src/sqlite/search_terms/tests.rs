@@ -6,6 +6,12 @@ use surehook_webhooks::attribute::AttributeName;
 use super::*;
 use crate::sqlite::schema::{self, query_plan};
 
+fn open() -> (tempfile::TempDir, Connection) {
+    let folder = tempfile::tempdir().unwrap();
+    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    (folder, connection)
+}
+
 fn event(number: u32) -> EventId {
     EventId::new(Timestamp::from_millis(1), u128::from(number) << 48)
 }
@@ -55,8 +61,7 @@ fn find(connection: &Connection, number: u32) -> Vec<EventId> {
 
 #[test]
 fn rollback_during_a_merge_loses_nothing_and_keeps_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 400).unwrap();
 
     transact(&connection, &mut recent, 0..400, true);
@@ -77,8 +82,7 @@ fn rollback_during_a_merge_loses_nothing_and_keeps_nothing() {
 
 #[test]
 fn event_with_an_earlier_id_keeps_its_row_until_it_is_merged() {
-    let folder = tempfile::tempdir().unwrap();
-    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 4).unwrap();
     for number in [10, 20, 30, 40] {
         transact(&connection, &mut recent, number..number + 1, true);
@@ -98,8 +102,7 @@ fn event_with_an_earlier_id_keeps_its_row_until_it_is_merged() {
 
 #[test]
 fn interrupted_merge_starts_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 400).unwrap();
     transact(&connection, &mut recent, 0..400, true);
     transact(&connection, &mut recent, 400..401, true);
@@ -113,8 +116,7 @@ fn interrupted_merge_starts_again() {
 
 #[test]
 fn term_of_many_events_is_found_across_blocks_and_segments() {
-    let folder = tempfile::tempdir().unwrap();
-    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 500).unwrap();
     let kind = EventKind::new("message").unwrap();
     for number in 0..2_000 {
@@ -139,8 +141,7 @@ fn term_of_many_events_is_found_across_blocks_and_segments() {
 
 #[test]
 fn searching_many_terms_at_once_finds_the_same_as_one_by_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 100).unwrap();
     // Seven numbers, each many times, in segments and in recent rows.
     for at in 0..500 {
@@ -161,8 +162,7 @@ fn searching_many_terms_at_once_finds_the_same_as_one_by_one() {
 
 #[test]
 fn rolled_back_removal_does_not_hide_the_event() {
-    let folder = tempfile::tempdir().unwrap();
-    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 4).unwrap();
     transact(&connection, &mut recent, 0..3, true);
 
@@ -179,8 +179,7 @@ fn rolled_back_removal_does_not_hide_the_event() {
 
 #[test]
 fn terms_removed_before_the_merge_are_not_merged() {
-    let folder = tempfile::tempdir().unwrap();
-    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 4).unwrap();
     transact(&connection, &mut recent, 0..3, true);
     recent.remove(&connection, event(1), None, &message(1)).unwrap();
@@ -192,8 +191,7 @@ fn terms_removed_before_the_merge_are_not_merged() {
 
 #[test]
 fn segment_without_events_is_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+    let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 4).unwrap();
     (0..9).for_each(|number| transact(&connection, &mut recent, number..number + 1, true));
     let segments = rows(&connection, "term_segments");

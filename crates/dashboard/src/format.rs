@@ -56,6 +56,14 @@ pub(crate) fn format_size(lang: Lang, bytes: u64) -> String {
     }
 }
 
+/// The first `chars` characters, with an ellipsis if there are more.
+pub(crate) fn truncate(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Masks the middle of a phone number or another personal address.
 pub(crate) fn mask_middle(address: &str) -> String {
     let chars: Vec<char> = address.chars().collect();

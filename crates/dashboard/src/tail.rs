@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{format::mask_phones, sse::SseMessage};
+use crate::{
+    format::{mask_phones, truncate},
+    sse::SseMessage,
+};
 
 /// Rows per batch.
 pub(crate) const ROWS_MAX: usize = 50;
@@ -189,8 +192,8 @@ impl TailBatcher {
     fn received_row(&mut self, received: EventReceivedUpdate) -> TailRow {
         let origin = EventOrigin {
             source: received.source,
-            kind: received.kind.map(truncate),
-            key: received.key.map(|key| truncate(mask_phones(&key))),
+            kind: received.kind.map(|kind| truncate(&kind, TEXT_CHARS_MAX)),
+            key: received.key.map(|key| truncate(&mask_phones(&key), TEXT_CHARS_MAX)),
         };
         self.remember(received.id.clone(), origin.clone());
         let EventOrigin { source, kind, key } = origin;
@@ -230,13 +233,6 @@ impl TailBatcher {
         if self.origins.insert(event.clone(), origin).is_none() {
             self.order.push_back(event);
         }
-    }
-}
-
-fn truncate(text: String) -> String {
-    match text.char_indices().nth(TEXT_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }
 
@@ -324,7 +320,7 @@ mod tests {
 
     #[test]
     fn long_texts_are_truncated() {
-        assert_eq!(truncate("é".repeat(500)).chars().count(), TEXT_CHARS_MAX + 1);
+        assert_eq!(truncate(&"é".repeat(500), TEXT_CHARS_MAX).chars().count(), TEXT_CHARS_MAX + 1);
     }
 
     #[test]

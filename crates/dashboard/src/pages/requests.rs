@@ -71,7 +71,7 @@ impl RequestsPage {
     }
 
     /// Link to the refused request, or to the event.
-    fn details_path(&self, request: &ReceivedRequestSummary) -> Option<String> {
+    fn details_path(request: &ReceivedRequestSummary) -> Option<String> {
         match (request.outcome.as_str(), request.id, request.event) {
             ("refused", Some(id), _) => Some(format!("/requests/{id}")),
             (_, _, Some(event)) => Some(format!("/events/{event}")),

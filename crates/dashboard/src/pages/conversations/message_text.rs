@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::format::truncate;
+
 /// JSON pointers to the text, by provider.
 const TEXT_POINTERS: [&str; 14] = [
     "/entry/0/changes/0/value/messages/0/text/body",
@@ -26,11 +28,7 @@ const CHARS_MAX: usize = 600;
 pub(super) fn extract(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let text = TEXT_POINTERS.iter().find_map(|pointer| body.pointer(pointer)?.as_str())?;
-    let mut shown: String = text.chars().take(CHARS_MAX).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    Some(shown)
+    Some(truncate(text, CHARS_MAX))
 }
 
 #[cfg(test)]

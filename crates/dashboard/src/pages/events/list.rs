@@ -81,11 +81,7 @@ struct EventsPage {
 }
 
 impl EventsPage {
-    fn masked_subject(&self, event: &EventResponse) -> String {
-        attributes::masked_subject(&event.attributes)
-    }
-
-    fn masked_key(&self, event: &EventResponse) -> Option<String> {
+    fn masked_key(event: &EventResponse) -> Option<String> {
         let key = event.key.as_deref()?;
         Some(mask_phones(&attributes::mask_people(key, &event.attributes)))
     }

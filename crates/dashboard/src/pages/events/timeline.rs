@@ -12,7 +12,7 @@ use surehook_webhooks::attribute::Attributes;
 
 use super::{attributes::mask_people, event_path, waterfall::Waterfall};
 use crate::{
-    format::{format_duration, format_size},
+    format::{format_duration, format_size, truncate},
     lang::{Lang, fill},
     translations::{EventTexts, FailureTexts, TimelineTexts},
 };
@@ -60,10 +60,8 @@ fn detail_str<'d>(detail: &'d Value, name: &str) -> &'d str {
     detail[name].as_str().unwrap_or_default()
 }
 
-fn truncate(value: &str) -> String {
-    let mut chars = value.chars();
-    let head: String = chars.by_ref().take(VALUE_CHARS_MAX).collect();
-    if chars.next().is_some() { format!("{head}…") } else { head }
+fn shorten(value: &str) -> String {
+    truncate(value, VALUE_CHARS_MAX)
 }
 
 impl<'e> TimelineBuilder<'e> {
@@ -118,7 +116,7 @@ impl<'e> TimelineBuilder<'e> {
             "verified" => match detail_str(detail, "by") {
                 "none" => line("warn", "warn", texts.unverified.to_owned()),
                 "released by hand" => line("warn", "warn", texts.released.to_owned()),
-                by => line("check", "ok", fill(texts.verified, &[&truncate(by)])),
+                by => line("check", "ok", fill(texts.verified, &[&shorten(by)])),
             },
             "key" => line("dot", "", self.key_text(detail)),
             "no_key" => {
@@ -173,13 +171,13 @@ impl<'e> TimelineBuilder<'e> {
             "delivered_anyway" => Some(Self::other_event_line(detail, texts.delivered_anyway)),
             "not_a_duplicate_of" => Some(Self::other_event_line(detail, texts.not_a_duplicate)),
             "answered" => {
-                line("send", "", fill(texts.answered, &[&truncate(detail_str(detail, "answer"))]))
+                line("send", "", fill(texts.answered, &[&shorten(detail_str(detail, "answer"))]))
             }
             "revealed" => {
                 let who =
                     [detail_str(detail, "name"), detail_str(detail, "token"), texts.unknown_user];
                 let who = who.into_iter().find(|who| !who.is_empty()).unwrap_or_default();
-                line("eye", "warn", fill(texts.revealed, &[&truncate(who)]))
+                line("eye", "warn", fill(texts.revealed, &[&shorten(who)]))
             }
             _ => None,
         }
@@ -195,16 +193,14 @@ impl<'e> TimelineBuilder<'e> {
     }
 
     fn key_text(&self, detail: &Value) -> String {
-        let key = truncate(&mask_people(detail_str(detail, "key"), self.masked_attributes));
+        let key = shorten(&mask_people(detail_str(detail, "key"), self.masked_attributes));
         let origin = match detail_str(detail, "from") {
             "" => return fill(self.texts.key, &[&key]),
             "content_hash" => self.texts.key_hash.to_owned(),
             from => match from.split_once(':') {
-                Some(("pointer", pointer)) => {
-                    fill(self.texts.key_body_field, &[&truncate(pointer)])
-                }
-                Some(("header", name)) => fill(self.texts.key_header, &[&truncate(name)]),
-                _ => truncate(from),
+                Some(("pointer", pointer)) => fill(self.texts.key_body_field, &[&shorten(pointer)]),
+                Some(("header", name)) => fill(self.texts.key_header, &[&shorten(name)]),
+                _ => shorten(from),
             },
         };
         fill(self.texts.key_from, &[&key, &origin])
@@ -219,7 +215,7 @@ impl<'e> TimelineBuilder<'e> {
             "not_json" => fill(texts.not_json, &[&to]),
             "same_destination" => fill(texts.same_destination, &[&to]),
             "dropped_by_transform" => fill(texts.dropped, &[&to]),
-            _ => fill(texts.filter_failed, &[&to, &truncate(why.strip_prefix("filter_failed:")?)]),
+            _ => fill(texts.filter_failed, &[&to, &shorten(why.strip_prefix("filter_failed:")?)]),
         })
     }
 

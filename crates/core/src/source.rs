@@ -346,8 +346,8 @@ impl Source {
             }
             if let Some(kinds) = &self.kinds {
                 let body = part.body.as_deref().unwrap_or(request.body);
-                let found = kinds.extract(request.headers, body).ok().flatten();
-                part.kind = found.and_then(|found| EventKind::new(found.key.as_str()));
+                let extracted = kinds.extract(request.headers, body).ok().flatten();
+                part.kind = extracted.and_then(|extracted| EventKind::new(extracted.key.as_str()));
             }
         }
         ParsedRequest::Events(parts)

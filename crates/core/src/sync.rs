@@ -107,14 +107,14 @@ impl SyncResponse {
 
     /// The detail stored in the timeline; the result itself is stored with the attempt.
     pub fn detail(&self) -> Value {
-        let answer = self.as_str();
+        let word = self.as_str();
         match self {
-            Self::Success { .. } | Self::Accepted => json!({ "answer": answer }),
-            Self::Skipped { reason, .. } => json!({ "answer": answer, "reason": reason }),
+            Self::Success { .. } | Self::Accepted => json!({ "answer": word }),
+            Self::Skipped { reason, .. } => json!({ "answer": word, "reason": reason }),
             Self::Throttled { retry_after } => {
-                json!({ "answer": answer, "retry_after": retry_after })
+                json!({ "answer": word, "retry_after": retry_after })
             }
-            Self::Retry { reason } => json!({ "answer": answer, "reason": reason }),
+            Self::Retry { reason } => json!({ "answer": word, "reason": reason }),
         }
     }
 

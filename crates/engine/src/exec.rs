@@ -60,8 +60,8 @@ pub(crate) async fn run(
     deadline: Duration,
 ) -> NonHttpResult {
     let (programs, program) = (Arc::clone(programs), exec.program.clone());
-    let found = tokio::task::spawn_blocking(move || programs.resolve(&program)).await;
-    let file = match found {
+    let resolved = tokio::task::spawn_blocking(move || programs.resolve(&program)).await;
+    let file = match resolved {
         Ok(Ok(file)) => file,
         Ok(Err(refused)) => {
             let class = FailureClass::Config;

@@ -292,13 +292,13 @@ impl Engine {
     /// Publishes the current state of a delivery that was not changed by its lane.
     pub async fn publish_delivery_change(&self, id: DeliveryId) {
         let at = self.shared.clock.now();
-        let found = match self.shared.feed.is_active(at) {
+        let detail = match self.shared.feed.is_active(at) {
             true => self.store.find_delivery(id).await,
             false => Ok(None),
         };
         // An unreadable delivery becomes a gap, which subscribers notice.
-        let Ok(Some(found)) = found else { return self.shared.feed.skip() };
-        let row = found.delivery;
+        let Ok(Some(detail)) = detail else { return self.shared.feed.skip() };
+        let row = detail.delivery;
         let lane = self.registry.load().lanes.get(&row.destination).cloned();
         self.shared.feed.publish(at, || {
             LiveUpdate::DeliveryChanged(DeliveryChanged {
@@ -473,8 +473,8 @@ fn touched_destinations(
     changes: &[ConfigChange],
 ) -> Vec<(DestinationId, Option<String>)> {
     let name = |id: &DestinationId| {
-        let found = configuration.destinations.iter().find(|destination| destination.id == *id);
-        found.map(|destination| destination.spec.name.to_string())
+        let stored = configuration.destinations.iter().find(|stored| stored.id == *id);
+        stored.map(|stored| stored.spec.name.to_string())
     };
     let touched = changes.iter().filter_map(|change| match change {
         ConfigChange::PutDestination(id, _) | ConfigChange::DeleteDestination(id) => Some(id),

@@ -104,8 +104,8 @@ impl Engine {
     async fn prune(&self) -> Result<Option<Duration>, StoreError> {
         let now = self.shared.clock.now();
         let pruned = self.store.prune(self.event_retention, now).await?;
-        let found = pruned.events + pruned.bodies + pruned.attempts;
-        Ok(Some(match (pruned.more, found) {
+        let removed = pruned.events + pruned.bodies + pruned.attempts;
+        Ok(Some(match (pruned.more, removed) {
             (true, 0) => PRUNE_PAUSE,
             (true, _) => PRUNE_BUSY_PAUSE,
             (false, _) => self.prune_interval(),

@@ -91,9 +91,9 @@ fn check_executable(file: &Path) -> Result<(), &'static str> {
     const WRITABLE_BY_ALL: u32 = 0o002;
     const STICKY: u32 = 0o1000;
     let metadata = |path: &Path| path.metadata().map_err(|error| describe_io_error(&error));
-    let found = metadata(file)?;
-    let mode = found.permissions().mode();
-    if !found.is_file() {
+    let file_metadata = metadata(file)?;
+    let mode = file_metadata.permissions().mode();
+    if !file_metadata.is_file() {
         return Err("it is not a file");
     }
     if mode & 0o111 == 0 {

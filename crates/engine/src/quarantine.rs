@@ -136,8 +136,8 @@ impl Engine {
         id: RequestId,
         force: bool,
     ) -> Result<ReceiveOutcome, ReleaseError> {
-        let found = self.store.find_quarantined(id).await.map_err(ReleaseError::Store)?;
-        let quarantined = found.ok_or(ReleaseError::NotFound)?;
+        let quarantined = self.store.find_quarantined(id).await.map_err(ReleaseError::Store)?;
+        let quarantined = quarantined.ok_or(ReleaseError::NotFound)?;
         let ReadySource(entry) =
             self.source_by_id(quarantined.source).ok_or(ReleaseError::SourceGone)?;
         let Ok(source) = &entry.source else { return Err(ReleaseError::SourceGone) };

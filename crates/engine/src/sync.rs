@@ -54,7 +54,7 @@ impl Engine {
         received: &ReceivedEvent,
     ) -> Result<SyncResponse, StoreError> {
         let event = received.event;
-        let answer = if received.duplicate {
+        let response = if received.duplicate {
             self.join_delivery(&wait, event).await?
         } else {
             match wait.waiter {
@@ -62,9 +62,9 @@ impl Engine {
                 None => skipped("not_routed"),
             }
         };
-        let answer = if received.key.is_some() { answer } else { answer.without_key() };
-        self.record_answer(event, &answer);
-        Ok(answer)
+        let response = if received.key.is_some() { response } else { response.without_key() };
+        self.record_answer(event, &response);
+        Ok(response)
     }
 
     /// The result of an event that was received before; waits for it if its delivery is under way.

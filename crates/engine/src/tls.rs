@@ -166,13 +166,13 @@ impl LoadedPem {
     }
 
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
-        let found =
+        let certificates =
             CertificateDer::pem_slice_iter(self.text.expose()).collect::<Result<Vec<_>, _>>();
-        let found = found.map_err(|_| self.content_error("is not PEM"))?;
-        if found.is_empty() {
+        let certificates = certificates.map_err(|_| self.content_error("is not PEM"))?;
+        if certificates.is_empty() {
             return Err(self.content_error("contains no PEM certificate"));
         }
-        Ok(found)
+        Ok(certificates)
     }
 }
 

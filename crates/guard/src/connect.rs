@@ -66,8 +66,8 @@ pub struct SystemResolver;
 impl Resolver for SystemResolver {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         // The port is required by the call and not used by the lookup.
-        let found = tokio::net::lookup_host((host, 0)).await?;
-        Ok(found.map(|address| address.ip()).collect())
+        let addresses = tokio::net::lookup_host((host, 0)).await?;
+        Ok(addresses.map(|address| address.ip()).collect())
     }
 }
 
@@ -162,22 +162,22 @@ impl GuardedConnector {
     /// Checks a `host` that the proxy resolves again: since it may choose any address, all of them must
     /// be allowed. A name that cannot be resolved here cannot be checked here.
     async fn check_for_proxy(&self, host: &str) -> Result<(), ConnectError> {
-        let found = match literal(host) {
+        let addresses = match literal(host) {
             Some(address) => vec![address],
             None => self.resolve(host, PROXIED_RESOLVE_TIMEOUT).await.unwrap_or_default(),
         };
-        found.into_iter().try_for_each(|address| Ok(self.policy.check(address)?))
+        addresses.into_iter().try_for_each(|address| Ok(self.policy.check(address)?))
     }
 
     /// The addresses of `host` that may be called, at least one. Connects to none of them.
     pub async fn resolve_allowed(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
-        let found = match literal(host) {
+        let addresses = match literal(host) {
             Some(address) => vec![address],
             None => self.resolve(host, RESOLVE_TIMEOUT).await.map_err(ConnectError::Dns)?,
         };
         let mut blocked = None;
         let mut allowed = Vec::new();
-        for address in found {
+        for address in addresses {
             match self.policy.check(address) {
                 Ok(()) => allowed.push(address),
                 Err(reason) => blocked = Some(reason),
@@ -202,9 +202,9 @@ impl GuardedConnector {
     async fn look_up(self, host: String) -> io::Result<Vec<IpAddr>> {
         let permit = self.lookups.acquire_owned().await.map_err(io::Error::other)?;
         let lookup = tokio::spawn(async move {
-            let found = self.resolver.resolve(&host).await;
+            let addresses = self.resolver.resolve(&host).await;
             drop(permit);
-            found
+            addresses
         });
         lookup.await.map_err(io::Error::other)?
     }

@@ -8,7 +8,7 @@ use super::{Message, Recipient, message::MediaContent, message::MediaLocation, m
 pub(super) static API_KEY: HeaderName = HeaderName::from_static("apikey");
 
 /// The `number` field of a request: digits, or a WhatsApp address.
-pub(super) fn recipient_number<'m>(message: &'m Message) -> Result<&'m str, &'static str> {
+pub(super) fn recipient_number(message: &Message) -> Result<&str, &'static str> {
     match &message.to {
         Recipient::Phone(text) | Recipient::Group(text) | Recipient::Other(text) => Ok(text),
         Recipient::BusinessScoped(_) => {
@@ -21,7 +21,7 @@ pub(super) fn recipient_number<'m>(message: &'m Message) -> Result<&'m str, &'st
 }
 
 /// The link from which the server downloads a file.
-pub(super) fn media_link<'m>(media: &'m MediaContent) -> Result<&'m str, &'static str> {
+pub(super) fn media_link(media: &MediaContent) -> Result<&str, &'static str> {
     match &media.location {
         MediaLocation::Url(url) => Ok(url),
         MediaLocation::Id(_) => {

@@ -244,17 +244,17 @@ pub(super) fn extract_sent_id(status: u16, body: &[u8], path: &[&str]) -> Option
     if !(200..300).contains(&status) {
         return None;
     }
-    let mut found = None;
+    let mut id = None;
     let mut json = serde_json::Deserializer::from_slice(body);
     // Fails at the end of a truncated body; an id found before that counts.
-    PathVisitor { path, found: &mut found }.deserialize(&mut json).ok();
-    found.filter(|id| !id.is_empty())
+    PathVisitor { path, text: &mut id }.deserialize(&mut json).ok();
+    id.filter(|id| !id.is_empty())
 }
 
 /// Visits a JSON value and stores the text at a path.
 struct PathVisitor<'a> {
     path: &'a [&'a str],
-    found: &'a mut Option<String>,
+    text: &'a mut Option<String>,
 }
 
 impl<'de> DeserializeSeed<'de> for PathVisitor<'_> {
@@ -275,7 +275,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_> {
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         if self.path.is_empty() {
-            *self.found = Some(text.to_owned());
+            *self.text = Some(text.to_owned());
         }
         Ok(())
     }
@@ -284,7 +284,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_> {
         while let Some(name) = fields.next_key::<String>()? {
             match self.path.split_first() {
                 Some((first, path)) if *first == name => {
-                    fields.next_value_seed(PathVisitor { path, found: &mut *self.found })?;
+                    fields.next_value_seed(PathVisitor { path, text: &mut *self.text })?;
                 }
                 Some(_) | None => drop(fields.next_value::<IgnoredAny>()?),
             }
@@ -298,7 +298,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_> {
         for index in 0_usize.. {
             let item = match target {
                 Some((target, path)) if target == index => {
-                    items.next_element_seed(PathVisitor { path, found: &mut *self.found })?
+                    items.next_element_seed(PathVisitor { path, text: &mut *self.text })?
                 }
                 Some(_) | None => items.next_element::<IgnoredAny>()?.map(drop),
             };

@@ -1,7 +1,7 @@
 //! Extracts the error message from an answer: JSON, an HTML page, or plain text.
 
 /// Bytes of an answer that are read.
-pub(super) const ANSWER_BYTES_MAX: usize = 1024;
+pub(super) const RESPONSE_BYTES_MAX: usize = 1024;
 /// Maximum number of messages taken from JSON.
 const TEXTS_MAX: usize = 6;
 /// Maximum number of field names reported when no message is found.
@@ -43,10 +43,10 @@ pub(super) enum ErrorMessage {
     Text(String),
 }
 
-/// Reads an answer, which may be truncated or malformed.
-pub(super) fn read(answer: &[u8]) -> ErrorMessage {
-    let answer = &answer[..answer.len().min(ANSWER_BYTES_MAX)];
-    let text = String::from_utf8_lossy(answer);
+/// Parses a response, which may be truncated or malformed.
+pub(super) fn parse(response: &[u8]) -> ErrorMessage {
+    let response = &response[..response.len().min(RESPONSE_BYTES_MAX)];
+    let text = String::from_utf8_lossy(response);
     let text = text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n', '\u{fffd}']);
     if text.starts_with(['{', '[']) {
         return message_in_json(text);

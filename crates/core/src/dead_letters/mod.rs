@@ -111,10 +111,10 @@ pub fn shape(
 
 fn message(detail: Option<&str>, response: &[u8]) -> String {
     // Shapes are stored for long and shown to all users, so secrets are masked first.
-    let response = &response[..response.len().min(error_message::ANSWER_BYTES_MAX)];
+    let response = &response[..response.len().min(error_message::RESPONSE_BYTES_MAX)];
     let masked = redact::mask_text(response, &SecretNames::default());
     let detail = detail.map(normalize_message).unwrap_or_default();
-    let answer = match error_message::read(&masked.body) {
+    let response_message = match error_message::parse(&masked.body) {
         ErrorMessage::Fields(texts) => {
             let normalized = texts.into_iter().map(|(is_code, text)| match is_code {
                 true => text,
@@ -131,10 +131,10 @@ fn message(detail: Option<&str>, response: &[u8]) -> String {
         }
         ErrorMessage::Text(text) => normalize_message(&text),
     };
-    match (detail.is_empty(), answer.is_empty()) {
-        (false, false) => format!("{detail}; {answer}"),
+    match (detail.is_empty(), response_message.is_empty()) {
+        (false, false) => format!("{detail}; {response_message}"),
         (false, true) => detail,
-        (true, _) => answer,
+        (true, _) => response_message,
     }
 }
 

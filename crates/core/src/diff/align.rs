@@ -56,11 +56,11 @@ fn common_elements(before: &[&str], after: &[&str]) -> (Vec<(usize, usize)>, usi
         |list: &[&str]| list.iter().map(|value| json_scan::hash(value)).collect::<Vec<_>>();
     let (a, b) = (hashed(before), hashed(after));
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
-    let mut found: Vec<_> = (0..head).map(|i| (i, i)).collect();
+    let mut common: Vec<_> = (0..head).map(|i| (i, i)).collect();
     let (rest, other) = (&a[head..], &b[head..]);
     let pairs = rest.len().saturating_mul(other.len());
     if pairs > PAIRS_MAX {
-        return (found, 0);
+        return (common, 0);
     }
     // longest[i, j] is the length of the longest common subsequence of rest[i..] and other[j..].
     let width = other.len() + 1;
@@ -76,7 +76,7 @@ fn common_elements(before: &[&str], after: &[&str]) -> (Vec<(usize, usize)>, usi
     let (mut i, mut j) = (0, 0);
     while i < rest.len() && j < other.len() {
         if rest[i] == other[j] {
-            found.push((head + i, head + j));
+            common.push((head + i, head + j));
             (i, j) = (i + 1, j + 1);
         } else if longest[(i + 1) * width + j] >= longest[i * width + j + 1] {
             i += 1;
@@ -84,7 +84,7 @@ fn common_elements(before: &[&str], after: &[&str]) -> (Vec<(usize, usize)>, usi
             j += 1;
         }
     }
-    (found, pairs)
+    (common, pairs)
 }
 
 #[cfg(test)]

@@ -52,20 +52,20 @@ fn decoded_token(token: &str) -> Cow<'_, str> {
 
 /// The elements of an array; `None` if there are too many.
 pub(super) fn elements(list: &str) -> Option<Vec<&str>> {
-    let mut found = Vec::new();
+    let mut elements = Vec::new();
     let mut at = next_value(list, 1);
     while at < list.len() {
         let end = value_end(list, at);
         if end == at {
             break;
         }
-        if found.len() == CHILDREN_MAX {
+        if elements.len() == CHILDREN_MAX {
             return None;
         }
-        found.push(&list[at..end]);
+        elements.push(&list[at..end]);
         at = next_value(list, end);
     }
-    Some(found)
+    Some(elements)
 }
 
 /// A member's name and how often it occurred before: a repeated name makes two members.

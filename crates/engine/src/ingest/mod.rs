@@ -412,12 +412,12 @@ impl Engine {
     ) -> Result<Option<SyncResponse>, IngestError> {
         let mut merged: Option<SyncResponse> = None;
         for (wait, received) in waits.into_iter().zip(committed) {
-            let answer = self.answer_waiting_sender(wait, received).await;
-            let answer = answer.map_err(IngestError::Store)?;
-            self.telemetry.count_sync_answer(source.name.as_str(), answer.as_str());
+            let response = self.answer_waiting_sender(wait, received).await;
+            let response = response.map_err(IngestError::Store)?;
+            self.telemetry.count_sync_answer(source.name.as_str(), response.as_str());
             merged = Some(match merged {
-                Some(before) => before.combine(answer),
-                None => answer,
+                Some(before) => before.combine(response),
+                None => response,
             });
         }
         Ok(merged)

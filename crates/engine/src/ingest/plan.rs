@@ -199,16 +199,16 @@ fn extract_key(
         claim: DedupKeyClaim { key: content_hash_key(body), expires_at: now + window },
         found_by: Arc::clone(&CONTENT_HASH),
     };
-    let found = match key {
+    let assignment = match key {
         EventKey::Known(key, from) => Some(assign(key.clone(), (*from).into())),
         EventKey::ContentHash(window) => Some(hash(*window)),
         EventKey::None => None,
         EventKey::Rules => {
-            let found = source.keys.extract(headers, body)?;
-            found.and_then(|found| Some(assign(found.key, source.keys.label(found.rule)?)))
+            let extracted = source.keys.extract(headers, body)?;
+            extracted.and_then(|found| Some(assign(found.key, source.keys.label(found.rule)?)))
         }
     };
-    Ok(found.or_else(|| source.content_hash_window.map(hash)))
+    Ok(assignment.or_else(|| source.content_hash_window.map(hash)))
 }
 
 impl Engine {

@@ -26,6 +26,7 @@ use surehook_retry::{
     SendOutcome, circuit::CircuitPermit, classify, cool_until, decide_retry,
 };
 use surehook_types::{ids::EventId, redact, rng::new_id, store_error::StoreError, time::Timestamp};
+use surehook_webhooks::verify::SignError;
 use tokio::time::Instant;
 
 use super::{
@@ -186,7 +187,10 @@ impl Lane {
         attempt: &'c RunningAttempt,
     ) -> Result<OutboundRequest<'c>, SendReport> {
         let secrets = self.shared.secrets.load().of(&attempt.claimed.source).clone();
-        let claimed = match self.prepare_payload(&attempt.claimed, &secrets)? {
+        let payload = self
+            .prepare_payload(&attempt.claimed, &secrets)
+            .map_err(|detail| SendReport::failed(AttemptFailure::Transform, detail))?;
+        let claimed = match payload {
             Cow::Borrowed(_) => Cow::Borrowed(&attempt.claimed),
             Cow::Owned(payload) => {
                 Cow::Owned(ClaimedDelivery { payload, ..attempt.claimed.clone() })
@@ -194,15 +198,18 @@ impl Lane {
         };
         let now = attempt.started_at;
         let destination = &*attempt.client.destination;
-        let headers = || {
-            outbound_headers::build(destination, &claimed, &secrets.headers, now)
-                .map_err(|error| SendReport::failed(AttemptFailure::Unsignable, error.to_string()))
-        };
+        let headers = || outbound_headers::build(destination, &claimed, &secrets.headers, now);
+        let unsignable =
+            |error: SignError| SendReport::failed(AttemptFailure::Unsignable, error.to_string());
         let body = claimed.payload.body.clone();
         Ok(match &destination.transport {
-            Transport::Http(url) => OutboundRequest::Webhook { url, headers: headers()?, body },
+            Transport::Http(url) => {
+                let headers = headers().map_err(unsignable)?;
+                OutboundRequest::Webhook { url, headers, body }
+            }
             Transport::Inbox => {
-                let (event, headers) = (claimed.event, headers()?);
+                let headers = headers().map_err(unsignable)?;
+                let event = claimed.event;
                 OutboundRequest::Inbox(InboxDelivery { at: now, event, headers, body })
             }
             Transport::Channel(sender) => {
@@ -218,15 +225,15 @@ impl Lane {
         })
     }
 
-    /// The payload after the transform that still has to run, and without the source's secrets.
+    /// The payload after the transform that still has to run, and without the source's secrets. The
+    /// error says why the transform failed.
     fn prepare_payload<'c>(
         &self,
         claimed: &'c ClaimedDelivery,
         secrets: &SourceSecrets,
-    ) -> Result<Cow<'c, Payload>, SendReport> {
-        let failed = |detail| SendReport::failed(AttemptFailure::Transform, detail);
+    ) -> Result<Cow<'c, Payload>, String> {
         let Some(route) = claimed.transform else {
-            return strip(secrets, &claimed.payload).map_err(failed);
+            return strip(secrets, &claimed.payload);
         };
         let transforms = self.shared.transforms.load();
         let transformed = routing::run_failed_transform(&transforms, route, &claimed.payload)
@@ -234,9 +241,9 @@ impl Lane {
                 // The text may quote the body, and is shown to people who may not see its secrets.
                 let Payload { head, body, .. } = &claimed.payload;
                 let headers = head.headers.to_map();
-                failed(redact::mask_values_in_message(&detail, &headers, body, &secrets.names))
+                redact::mask_values_in_message(&detail, &headers, body, &secrets.names)
             })?;
-        Ok(Cow::Owned(strip(secrets, &transformed).map_err(failed)?.into_owned()))
+        Ok(Cow::Owned(strip(secrets, &transformed)?.into_owned()))
     }
 
     /// Classifies the answer and turns it into the next step of the delivery. All rules about answers

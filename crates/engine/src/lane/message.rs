@@ -194,8 +194,8 @@ fn unknown_outcome(
     attempt: u32,
     failure: AttemptFailure,
 ) -> SendOutcome {
-    let answer = sender.channel.timeout_response(true);
-    SendOutcome { failure: Some(failure), ..sender.send_outcome(&answer, resend, attempt) }
+    let response = sender.channel.timeout_response(true);
+    SendOutcome { failure: Some(failure), ..sender.send_outcome(&response, resend, attempt) }
 }
 
 /// Translates a report into the channel's terms.
@@ -207,17 +207,17 @@ fn interpret_report(
 ) -> SendReport {
     match report.outcome {
         AttemptOutcome::Answered { status, retry_after } => {
-            let answer = sender.channel.parse_response(status, &report.response_body);
+            let response = sender.channel.parse_response(status, &report.response_body);
             shorten(&mut report.response_body);
-            let outcome = sender.send_outcome(&answer, resend, attempt);
+            let outcome = sender.send_outcome(&response, resend, attempt);
             SendReport {
                 outcome: AttemptOutcome::Interpreted(SendOutcome {
                     status: Some(status),
                     retry_after,
                     ..outcome
                 }),
-                detail: answer.class.is_some().then(|| describe_answer(&answer)),
-                sent_id: answer.sent_id,
+                detail: response.class.is_some().then(|| describe_answer(&response)),
+                sent_id: response.sent_id,
                 ..report
             }
         }

@@ -47,8 +47,9 @@ impl NewMediaFile {
             head.extend_from_slice(&data[..data.len().min(room)]);
             beginning.push_back(data);
         }
-        let found = detect_media_type(&head, self.claimed.as_deref(), self.filename.as_deref());
-        Ok((found, beginning))
+        let media_type =
+            detect_media_type(&head, self.claimed.as_deref(), self.filename.as_deref());
+        Ok((media_type, beginning))
     }
 }
 

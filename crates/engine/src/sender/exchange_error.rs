@@ -29,8 +29,8 @@ impl From<hyper_util::client::legacy::Error> for ExchangeError {
         let is_connect = error.is_connect();
         let otherwise =
             if is_connect { AttemptFailure::Unreachable } else { AttemptFailure::Reset };
-        let found = Self::from_chain(&error, otherwise);
-        Self { before_sending: is_connect || found.before_sending, ..found }
+        let known = Self::from_chain(&error, otherwise);
+        Self { before_sending: is_connect || known.before_sending, ..known }
     }
 }
 

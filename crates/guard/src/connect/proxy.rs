@@ -147,9 +147,9 @@ async fn open_tunnel(
         builder.handshake(TokioIo::new(stream)).await.map_err(|_| BROKEN)?;
     let mut connection = pin!(connection.with_upgrades());
     let mut exchange = pin!(async move {
-        let answer = sender.send_request(request).await.map_err(|_| BROKEN)?;
-        match answer.status() {
-            status if status.is_success() => hyper::upgrade::on(answer).await.map_err(|_| BROKEN),
+        let response = sender.send_request(request).await.map_err(|_| BROKEN)?;
+        match response.status() {
+            status if status.is_success() => hyper::upgrade::on(response).await.map_err(|_| BROKEN),
             status => Err(tunnel_failure(status)),
         }
     });

@@ -67,13 +67,13 @@ fn type_from_bytes(head: &[u8]) -> Option<(&'static str, &'static str)> {
     if head.get(4..10) == Some(b"ftyp3g") {
         return Some(("video/3gpp", "3gp"));
     }
-    let found = infer::get(head)?;
-    Some(match found.mime_type() {
+    let signature = infer::get(head)?;
+    Some(match signature.mime_type() {
         // The names that messaging services use.
         "audio/m4a" => ("audio/mp4", "m4a"),
         "audio/opus" => ("audio/ogg; codecs=opus", "ogg"),
         "video/x-m4v" => ("video/mp4", "mp4"),
-        mime_type => (mime_type, found.extension()),
+        mime_type => (mime_type, signature.extension()),
     })
 }
 

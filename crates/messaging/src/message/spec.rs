@@ -286,10 +286,10 @@ impl MessageSpec {
             ("reaction", self.reaction.map(|emoji| emoji.checked().map(MessageContent::Reaction))),
             ("template", self.template.map(|text| text.checked().map(MessageContent::Template))),
         ];
-        let mut found =
+        let mut contents =
             others.into_iter().chain(media).filter_map(|(name, one)| one.map(|one| (name, one)));
-        let (first, content) = found.next().ok_or(MessageSpecError::NoContent)?;
-        match found.next() {
+        let (first, content) = contents.next().ok_or(MessageSpecError::NoContent)?;
+        match contents.next() {
             Some((second, _)) => Err(MessageSpecError::TwoContents(first, second)),
             None => content,
         }

@@ -10,10 +10,10 @@ use jaq_core::load::{
 
 use super::JqError;
 
-/// About a screenful. Longer logic belongs into the program that receives the event.
+/// Roughly 200 lines. Longer logic belongs in the program that receives the event.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
-/// Each token can be one more level for the parser, as in `----1`; see [`super::STACK_BYTES`].
+/// Each token can add one level of parser recursion, as in `----1`; see [`super::STACK_BYTES`].
 const TOKENS_MAX: usize = 1000;
 
 /// Nesting of brackets, checked before anything recurses.
@@ -38,7 +38,7 @@ pub(super) fn check_syntax(text: &str) -> Result<(), JqError> {
     })
 }
 
-/// Line and column of a part of a text, both counted from 1.
+/// Line and column of a part of a text, both counted from 1. `part` must be a slice of `text`.
 pub(super) fn position(text: &str, part: &str) -> (usize, usize) {
     let before = &text[..span(text, part).start];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -48,7 +48,7 @@ pub(super) fn position(text: &str, part: &str) -> (usize, usize) {
 fn syntax_error(text: &str, expected: &str, found: &str) -> JqError {
     let (line, column) = position(text, found);
     let found = match found.lines().next() {
-        None => "the end".to_owned(),
+        None => "the end of the filter".to_owned(),
         Some(found) => format!("`{found}`"),
     };
     JqError::Syntax { line, column, expected: expected.to_owned(), found }
@@ -60,30 +60,52 @@ fn first_char(rest: &str) -> &str {
     &rest[..end]
 }
 
-/// The deepest nesting of brackets. Brackets in strings count too, which only makes it stricter.
+/// The deepest nesting of brackets, as jaq's lexer reads them: those in comments and strings do not
+/// count. One that is closed by another kind stays open, which only makes it stricter.
 fn max_nesting(text: &str) -> usize {
-    let (mut open, mut most) = (0_usize, 0);
-    for byte in text.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => open += 1,
-            b')' | b']' | b'}' => open = open.saturating_sub(1),
+    // The open brackets and quotes, innermost last. A string may contain brackets as `\(…)`.
+    let mut open = Vec::new();
+    let mut deepest = 0;
+    let mut rest = text.chars();
+    while let Some(char) = rest.next() {
+        match (open.last(), char) {
+            (Some('"'), '"') | (Some('('), ')') | (Some('['), ']') | (Some('{'), '}') => {
+                open.pop();
+            }
+            (Some('"'), '\\') => open.extend(rest.next().filter(|char| *char == '(')),
+            (Some('"'), _) => {}
+            (_, '#') => rest = skip_comment(rest.as_str()).chars(),
+            (_, '"' | '(' | '[' | '{') => open.push(char),
             _ => {}
         }
-        most = most.max(open);
+        deepest = deepest.max(open.iter().filter(|char| **char != '"').count());
     }
-    most
+    deepest
+}
+
+/// The text after a comment. One that ends with an odd number of backslashes continues on the next line.
+fn skip_comment(mut text: &str) -> &str {
+    loop {
+        let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let backslashes = line.chars().rev().take_while(|char| *char == '\\').count();
+        if backslashes % 2 == 0 {
+            return rest;
+        }
+        text = rest;
+    }
 }
 
 fn count_tokens(tokens: &[Token<&str>]) -> usize {
     let inner = |Token(_, kind): &Token<&str>| match kind {
         Tok::Block(tokens) => count_tokens(tokens),
-        Tok::Str(parts) => parts.iter().map(count_part).sum(),
+        Tok::Str(parts) => parts.iter().map(count_string_part_tokens).sum(),
         Tok::Word | Tok::Var | Tok::Fmt | Tok::Num | Tok::Sym => 0,
     };
     tokens.iter().map(|token| 1 + inner(token)).sum()
 }
 
-fn count_part(part: &StrPart<&str, Token<&str>>) -> usize {
+fn count_string_part_tokens(part: &StrPart<&str, Token<&str>>) -> usize {
     match part {
         StrPart::Term(token) => count_tokens(std::slice::from_ref(token)),
         StrPart::Str(_) | StrPart::Char(_) => 1,

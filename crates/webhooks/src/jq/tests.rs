@@ -146,9 +146,9 @@ fn runtime_error_is_reported_and_is_not_a_false_match() {
 #[test]
 fn malformed_filter_reports_line_and_column() {
     let cases = [
-        (".type ==", "line 1, column 9: expected term, found the end"),
-        ("", "line 1, column 1: expected term, found the end"),
-        (".a | (.b", "line 1, column 9: expected closing parenthesis, found the end"),
+        (".type ==", "line 1, column 9: expected term, found the end of the filter"),
+        ("", "line 1, column 1: expected term, found the end of the filter"),
+        (".a | (.b", "line 1, column 9: expected closing parenthesis, found the end of the filter"),
         (".a\n | § .b", "line 2, column 4: expected token, found `§`"),
         (".a = = 1", "line 1, column 6: expected term, found `=`"),
         ("\"é\" | nope", "line 1, column 7: there is no filter `nope` with 0 arguments"),
@@ -271,11 +271,23 @@ fn oversized_filter_is_refused() {
         ("brackets", "[".repeat(101) + &"]".repeat(101)),
         ("many tokens", "-".repeat(1000) + "1"),
         ("open brackets", "(".repeat(8000)),
+        ("brackets with comments", "[#]\n".repeat(101) + "1" + &"]".repeat(101)),
+        ("comments over two lines", "[#\\\n]\n".repeat(101) + "1" + &"]".repeat(101)),
+        ("brackets with strings", r#"[")","#.repeat(101) + "1" + &"]".repeat(101)),
+        ("escaped quotes", r#"["\")","#.repeat(101) + "1" + &"]".repeat(101)),
+        ("interpolations", r#""\("#.repeat(101) + "1" + &")\"".repeat(101)),
+        ("other closing brackets", "[)".repeat(101)),
     ];
     for (name, filter) in cases {
         assert_eq!(JqFilter::compile(&filter).unwrap_err(), JqError::TooLarge, "case: {name}");
     }
-    let fitting = ["-".repeat(999) + "1", "[".repeat(99) + &"]".repeat(99), ".|".repeat(499) + "."];
+    let fitting = [
+        "-".repeat(999) + "1",
+        "[".repeat(99) + &"]".repeat(99),
+        ".|".repeat(499) + ".",
+        r#"["([{", 1], # ([{"#.to_owned() + "\n" + &r#"["([{"], "#.repeat(150) + ".",
+        r#""\("#.repeat(99) + "1" + &")\"".repeat(99),
+    ];
     for filter in fitting {
         assert!(JqFilter::compile(&filter).is_ok(), "filter: {filter}");
     }

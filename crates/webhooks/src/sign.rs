@@ -1,4 +1,4 @@
-//! Signs deliveries by Standard Webhooks version 1.
+//! Signs deliveries as specified by Standard Webhooks (`v1` signatures).
 //!
 //! The signature is the HMAC-SHA256 of `{id}.{timestamp}.{body}`. While a secret is rotated, the header
 //! has one signature per secret, separated by spaces; the receiver accepts any match.
@@ -14,7 +14,7 @@ use crate::mac::HmacKey;
 pub const SECRET_PREFIX: &str = "whsec_";
 
 // Limits of the specification.
-const KEY_BYTES_MIN: usize = 24;
+pub(crate) const KEY_BYTES_MIN: usize = 24;
 const KEY_BYTES_MAX: usize = 64;
 
 const VERSION_PREFIX: &str = "v1,";
@@ -25,16 +25,15 @@ pub struct SigningSecret {
     key: HmacKey,
 }
 
-/// Why a text is not a signing secret. Contains nothing of the text.
+/// Why a text is not a signing secret. Never contains the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseSigningSecretError {
     #[error("a signing secret starts with `{SECRET_PREFIX}`")]
     Prefix,
-    #[error("what follows `{SECRET_PREFIX}` is not base64")]
+    #[error("the part after `{SECRET_PREFIX}` is not valid base64")]
     Encoding,
     #[error(
-        "the signing secret is {bytes} bytes long; it must have \
-         {KEY_BYTES_MIN} to {KEY_BYTES_MAX}"
+        "the signing secret has {bytes} bytes; it must have {KEY_BYTES_MIN} to {KEY_BYTES_MAX}"
     )]
     Length { bytes: usize },
 }
@@ -71,8 +70,8 @@ impl SigningSecret {
     }
 
     /// Whether `signature` was made with this secret.
-    pub(crate) fn matches(&self, signed: [&[u8]; 3], signature: &[u8]) -> bool {
-        self.key.verify(joined_by_dots(signed), signature)
+    pub(crate) fn matches(&self, signed: SignedMessage<'_>, signature: &[u8]) -> bool {
+        self.key.verify(signed.parts(), signature)
     }
 
     /// The signature of one request: `v1,<base64>`.
@@ -86,14 +85,26 @@ impl SigningSecret {
     }
 
     fn append_signature(&self, to: &mut String, id: &str, timestamp: &str, body: &[u8]) {
-        let signed = joined_by_dots([id.as_bytes(), timestamp.as_bytes(), body]);
+        let (id, timestamp) = (id.as_bytes(), timestamp.as_bytes());
+        let signature = self.key.sign(SignedMessage { id, timestamp, body }.parts());
         to.push_str(VERSION_PREFIX);
-        BASE64.encode_append(self.key.sign(signed).as_ref(), to);
+        BASE64.encode_append(signature.as_ref(), to);
     }
 }
 
-fn joined_by_dots([id, timestamp, body]: [&[u8]; 3]) -> [&[u8]; 5] {
-    [id, b".", timestamp, b".", body]
+/// What a signature covers.
+#[derive(Clone, Copy)]
+pub(crate) struct SignedMessage<'m> {
+    pub(crate) id: &'m [u8],
+    pub(crate) timestamp: &'m [u8],
+    pub(crate) body: &'m [u8],
+}
+
+impl<'m> SignedMessage<'m> {
+    /// The parts of `{id}.{timestamp}.{body}`.
+    pub(crate) fn parts(self) -> [&'m [u8]; 5] {
+        [self.id, b".", self.timestamp, b".", self.body]
+    }
 }
 
 /// Length of one signature: the version and 32 bytes in base64.
@@ -134,7 +145,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn secret_of(bytes: usize) -> String {
+    fn secret_with_key_bytes(bytes: usize) -> String {
         format!("{SECRET_PREFIX}{}", BASE64.encode(&vec![7; bytes]))
     }
 
@@ -157,7 +168,7 @@ mod tests {
 
     #[test]
     fn each_secret_gives_one_signature_in_order() {
-        let secrets = [secret(SECRET), secret(&secret_of(32))];
+        let secrets = [secret(SECRET), secret(&secret_with_key_bytes(32))];
 
         let header = signature_header(&secrets, ID, TIMESTAMP_SECS, BODY);
 
@@ -171,14 +182,22 @@ mod tests {
     }
 
     #[test]
-    fn invalid_secrets_are_refused() {
-        let no_padding = secret_of(32).trim_end_matches('=').to_owned();
+    fn secret_prefix_encoding_and_length_are_validated() {
+        let no_padding = secret_with_key_bytes(32).trim_end_matches('=').to_owned();
         let cases = [
-            ("shortest", secret_of(24), None),
-            ("longest", secret_of(64), None),
+            ("shortest", secret_with_key_bytes(24), None),
+            ("longest", secret_with_key_bytes(64), None),
             ("without padding", no_padding, None),
-            ("too short", secret_of(23), Some(ParseSigningSecretError::Length { bytes: 23 })),
-            ("too long", secret_of(65), Some(ParseSigningSecretError::Length { bytes: 65 })),
+            (
+                "too short",
+                secret_with_key_bytes(23),
+                Some(ParseSigningSecretError::Length { bytes: 23 }),
+            ),
+            (
+                "too long",
+                secret_with_key_bytes(65),
+                Some(ParseSigningSecretError::Length { bytes: 65 }),
+            ),
             (
                 "empty key",
                 SECRET_PREFIX.to_owned(),

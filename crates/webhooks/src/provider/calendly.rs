@@ -60,7 +60,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
         (Account, &["/created_by"]),
         (Phone, &["/payload/text_reminder_number"]),
     ],
-    more: &MEETING_URIS,
+    extra_fields: &MEETING_URIS,
     ..EventTemplate::EMPTY
 });
 
@@ -99,6 +99,7 @@ mod tests {
             "calendly",
             &[],
             r#"
+            case | body | kind | key | ordering key
             an invitee | {"event":"invitee.created","created_at":"T","payload":{"uri":"https://x/scheduled_events/EV/invitees/IN"}} | invitee.created | calendly:invitee.created:https://x/scheduled_events/EV/invitees/IN:T | EV
             a no-show | {"event":"invitee_no_show.created","created_at":"T","payload":{"uri":"https://x/invitee_no_shows/NS","invitee":"https://x/scheduled_events/EV/invitees/IN"}} | invitee_no_show.created | calendly:invitee_no_show.created:https://x/invitee_no_shows/NS:T | EV
             a form | {"event":"routing_form_submission.created","created_at":"T","payload":{"uri":"https://x/routing_form_submissions/RF"}} | routing_form_submission.created | calendly:routing_form_submission.created:https://x/routing_form_submissions/RF:T | -

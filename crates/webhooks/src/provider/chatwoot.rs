@@ -67,7 +67,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
         (Account, &["/account/id", "/inbox/id", "/inbox_id"]),
         (ProviderStatus, &["/status"]),
     ],
-    more: &[
+    extra_fields: &[
         KEY_BY_ID,
         KEY_BY_MESSAGE_VERSION,
         KEY_BY_CONVERSATION_VERSION,

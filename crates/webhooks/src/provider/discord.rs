@@ -61,7 +61,7 @@ pub(super) static DISCORD: Provider = Provider {
 };
 
 static REQUEST: EventReader = EventReader::new(&EventTemplate {
-    order: &["{/channel_id}"],
+    ordering_key: &["{/channel_id}"],
     attributes: &[
         (Account, &["/application_id"]),
         (Chat, &["/channel_id", "/event/data/channel_id"]),
@@ -69,7 +69,7 @@ static REQUEST: EventReader = EventReader::new(&EventTemplate {
         (Object, &["/event/data/id"]),
         (MessageId, &["/message/id"]),
     ],
-    more: &["/type", "/id", EVENT_KEY],
+    extra_fields: &["/type", "/id", EVENT_KEY],
     ..EventTemplate::EMPTY
 });
 
@@ -356,6 +356,7 @@ mod tests {
             "discord",
             &[],
             r#"
+            case | body | kind | key | ordering key
             command | {"type":2,"id":"99","application_id":"1","channel_id":"c1"} | interaction.application_command | discord:99 | c1
             a new kind | {"type":9,"id":"99"} | interaction | discord:99 | -
             event | {"type":1,"application_id":"1","event":{"type":"APPLICATION_AUTHORIZED","timestamp":"2026-05-17T13:00:00.123456","data":{"user":{"id":"7"}}}} | APPLICATION_AUTHORIZED | discord:1:APPLICATION_AUTHORIZED:2026-05-17T13:00:00.123456:7 | -

@@ -25,16 +25,22 @@ pub(super) struct EventTemplate {
     /// Describes the key to people.
     pub(super) key_label: &'static str,
     /// Templates of the ordering key.
-    pub(super) order: &'static [&'static str],
+    pub(super) ordering_key: &'static [&'static str],
     /// The fields with the values of each attribute.
     pub(super) attributes: &'static [(AttributeName, &'static [&'static str])],
     /// Further fields and templates that the code of the provider uses.
-    pub(super) more: &'static [&'static str],
+    pub(super) extra_fields: &'static [&'static str],
 }
 
 impl EventTemplate {
-    pub(super) const EMPTY: Self =
-        Self { kind: &[], key: &[], key_label: "", order: &[], attributes: &[], more: &[] };
+    pub(super) const EMPTY: Self = Self {
+        kind: &[],
+        key: &[],
+        key_label: "",
+        ordering_key: &[],
+        attributes: &[],
+        extra_fields: &[],
+    };
 }
 
 /// Reads the fields of a template, all in one pass through a body.
@@ -55,9 +61,10 @@ impl NamedPointers {
     /// # Panics
     /// If one is not a JSON pointer: they are constants, and tests read them all.
     fn new(template: &EventTemplate) -> Self {
-        let EventTemplate { kind, key, order, more, .. } = template;
+        let EventTemplate { kind, key, ordering_key, extra_fields, .. } = template;
         let attributes = template.attributes.iter().flat_map(|(_, fields)| *fields);
-        let texts = [*kind, *key, *order, *more].into_iter().flatten().chain(attributes);
+        let texts =
+            [*kind, *key, *ordering_key, *extra_fields].into_iter().flatten().chain(attributes);
         let fields = texts.flat_map(|text| text.split(['{', '|', '}']));
         let mut pointers = Self::default();
         for field in fields.filter(|field| field.starts_with('/')) {
@@ -174,13 +181,13 @@ impl<'r> FieldValues<'r> {
 
     /// The event that the template describes.
     pub(super) fn event(&self) -> EventPart {
-        let EventTemplate { kind, key, key_label, order, .. } = self.template;
+        let EventTemplate { kind, key, key_label, ordering_key, .. } = self.template;
         let first = |templates: &[&'static str]| templates.iter().find_map(|text| self.fill(text));
         let key = first(key).and_then(|key| DedupKey::new(&key));
         EventPart {
             kind: first(kind).and_then(|kind| EventKind::new(&kind)),
             key: EventKey::known(key, key_label),
-            order: first(order).and_then(|order| DedupKey::new(&order)),
+            order: first(ordering_key).and_then(|key| DedupKey::new(&key)),
             attributes: self.attributes(),
             ..EventPart::default()
         }
@@ -198,13 +205,13 @@ mod tests {
         kind: &["{/kind}.{/none}", "{/kind|/id}"],
         key: &["p:{x-id}:{/none|/n|-}"],
         key_label: "p:n",
-        order: &["{/none|-}:{/id}"],
+        ordering_key: &["{/none|-}:{/id}"],
         attributes: &[
             (AttributeName::Object, &["/id", "x-id"]),
             (AttributeName::User, &["/none"]),
             (AttributeName::Account, &["/data/object/id"]),
         ],
-        more: &["/flag", "/list", "{/id}:{/list}"],
+        extra_fields: &["/flag", "/list", "{/id}:{/list}"],
     });
 
     #[test]

@@ -66,7 +66,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{x-github-event}"],
     key: &["github:{x-github-delivery}"],
     key_label: "github:x-github-delivery",
-    order: &["{/repository/full_name|/organization/login}"],
+    ordering_key: &["{/repository/full_name|/organization/login}"],
     attributes: &[
         (Account, &["/repository/full_name", "/organization/login"]),
         (User, &["/sender/login"]),

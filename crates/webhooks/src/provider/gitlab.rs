@@ -57,7 +57,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/object_kind|/event_name}"],
     key: &["gitlab:{webhook-id|idempotency-key}"],
     key_label: "gitlab:idempotency-key",
-    order: &["{/project_id|/project/id|/group_id}"],
+    ordering_key: &["{/project_id|/project/id|/group_id}"],
     attributes: &[
         (Account, &["/project/path_with_namespace"]),
         (User, &["/user_username", "/user/username"]),

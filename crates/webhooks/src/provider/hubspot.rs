@@ -75,7 +75,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/subscriptionType}"],
     key: &["hubspot:{/portalId}:{/subscriptionId}:{/eventId}:{/occurredAt}"],
     key_label: "hubspot:eventId",
-    order: &["{/portalId}:{/objectId|/fromObjectId|/primaryObjectId}"],
+    ordering_key: &["{/portalId}:{/objectId|/fromObjectId|/primaryObjectId}"],
     attributes: &[
         (Account, &["/portalId"]),
         (Object, &["/objectId", "/fromObjectId", "/primaryObjectId"]),

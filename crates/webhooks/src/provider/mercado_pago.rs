@@ -56,7 +56,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/action|/type|/topic}"],
     key: &["mercadopago:{/user_id|-}:{/action|/type}:{/data/id}:{/id|-}"],
     key_label: "mercadopago:id",
-    order: &["{/type}:{/data/id}"],
+    ordering_key: &["{/type}:{/data/id}"],
     attributes: &[(Account, &["/user_id"]), (Object, &["/data/id"])],
     ..EventTemplate::EMPTY
 });

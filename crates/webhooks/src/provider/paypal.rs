@@ -70,7 +70,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/event_type}"],
     key: &["paypal:{/id}"],
     key_label: "paypal:id",
-    order: &["{/resource/id|/resource/dispute_id}"],
+    ordering_key: &["{/resource/id|/resource/dispute_id}"],
     attributes: &[
         (Object, &["/resource/id"]),
         (Object, &["/resource/supplementary_data/related_ids/order_id"]),

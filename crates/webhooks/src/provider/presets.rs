@@ -72,7 +72,7 @@ static LINEAR_EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/type}.{/action}", "{/type|linear-event}"],
     key: &["linear:{linear-delivery}"],
     key_label: "linear:linear-delivery",
-    order: &["{/data/id}"],
+    ordering_key: &["{/data/id}"],
     attributes: &[
         (Object, &["/data/id", "/data/identifier", "/data/issueId"]),
         (User, &["/actor/id"]),
@@ -129,7 +129,7 @@ static SHOPIFY_EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{x-shopify-topic}"],
     key: &["shopify:{x-shopify-shop-domain}:{x-shopify-webhook-id}"],
     key_label: "shopify:x-shopify-webhook-id",
-    order: &["{x-shopify-shop-domain}:{/id|/inventory_item_id|/customer/id}"],
+    ordering_key: &["{x-shopify-shop-domain}:{/id|/inventory_item_id|/customer/id}"],
     attributes: &[
         (Object, &["/id", "/inventory_item_id", "/order_id", "/order_number"]),
         (User, &["/customer/id"]),
@@ -178,7 +178,7 @@ static SQUARE_EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/type}"],
     key: &["square:{/merchant_id}:{/event_id}"],
     key_label: "square:event_id",
-    order: &["{/data/id}"],
+    ordering_key: &["{/data/id}"],
     attributes: &[
         (Account, &["/merchant_id"]),
         (Object, &["/data/id"]),
@@ -237,7 +237,7 @@ static STRIPE_EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/type}"],
     key: &["stripe:{/id}"],
     key_label: "stripe:id",
-    order: &["{/data/object/id|/related_object/id}"],
+    ordering_key: &["{/data/object/id|/related_object/id}"],
     attributes: &[
         (Object, &["/data/object/id", "/related_object/id", "/data/object/payment_intent"]),
         (Account, &["/account"]),
@@ -273,7 +273,7 @@ static TYPEFORM_EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/event_type}"],
     key: &["typeform:{/event_id}"],
     key_label: "typeform:event_id",
-    order: &["{/form_response/form_id}"],
+    ordering_key: &["{/form_response/form_id}"],
     attributes: &[
         (Account, &["/form_response/form_id"]),
         (Object, &["/form_response/token"]),

@@ -59,7 +59,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/type}.{/event/type}", "{/type}"],
     key: &["slack:{/team_id|/enterprise_id|/api_app_id}:{/event_id}"],
     key_label: "slack:event_id",
-    order: &["{/team_id|/enterprise_id|/api_app_id}\
+    ordering_key: &["{/team_id|/enterprise_id|/api_app_id}\
          :{/event/channel|/event/channel/id|/event/channel_id|/event/item/channel}"],
     attributes: &[
         (Account, &["/team_id", "/enterprise_id"]),
@@ -69,7 +69,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
         (MessageId, &["/event/ts", "/event/item/ts", "/event/message/ts"]),
         (Conversation, &["/event/thread_ts"]),
     ],
-    more: &["/challenge"],
+    extra_fields: &["/challenge"],
 });
 
 /// The JSON in `payload=` of interactions such as buttons and views.
@@ -77,7 +77,7 @@ static INTERACTION: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/type}"],
     key: &["slack:{/team/id|/enterprise/id}:{/trigger_id}"],
     key_label: "slack:trigger_id",
-    order: &["{/team/id|/enterprise/id}:{/channel/id|/container/channel_id|/user/id}"],
+    ordering_key: &["{/team/id|/enterprise/id}:{/channel/id|/container/channel_id|/user/id}"],
     attributes: &[
         (Account, &["/team/id", "/enterprise/id"]),
         (Chat, &["/channel/id", "/container/channel_id"]),

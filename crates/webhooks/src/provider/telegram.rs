@@ -45,7 +45,9 @@ pub(super) static TELEGRAM: Provider = Provider {
 
 /// The object in an update. It is ordered by its chat; without one, by the user; a poll has only an id.
 static OBJECT: EventReader = EventReader::new(&EventTemplate {
-    order: &["{/chat/id|/message/chat/id|/user_chat_id|/voter_chat/id|/from/id|/user/id|/id}"],
+    ordering_key: &[
+        "{/chat/id|/message/chat/id|/user_chat_id|/voter_chat/id|/from/id|/user/id|/id}",
+    ],
     attributes: &[
         (Chat, &["/chat/id", "/message/chat/id", "/voter_chat/id"]),
         (User, &["/from/id", "/user/id", "/from/username", "/user/username"]),
@@ -95,6 +97,7 @@ mod tests {
             "telegram",
             &[],
             r#"
+            case | body | kind | key | ordering key
             a message in a group | {"update_id":7,"message":{"message_id":1,"from":{"id":5},"chat":{"id":-1001234567890123}}} | message | telegram:7 | -1001234567890123
             a button | {"update_id":8,"callback_query":{"id":"4382bfdwdsb323b2d9","from":{"id":5},"message":{"message_id":1,"chat":{"id":6}}}} | callback_query | telegram:8 | 6
             a button of an inline message | {"update_id":9,"callback_query":{"id":"4","from":{"id":5},"inline_message_id":"x"}} | callback_query | telegram:9 | 5

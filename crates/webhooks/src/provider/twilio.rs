@@ -64,7 +64,7 @@ static STREAM_EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/type}"],
     key: &["twilio:{/id}"],
     key_label: "twilio:id",
-    order: &["{/data/messageSid}"],
+    ordering_key: &["{/data/messageSid}"],
     attributes: &[
         (AttributeName::Account, &["/data/accountSid"]),
         (AttributeName::MessageId, &["/data/messageSid"]),

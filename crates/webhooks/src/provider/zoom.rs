@@ -15,7 +15,8 @@ use crate::{
     verify::{HmacSpec, Verifier},
 };
 
-/// Zoom retries for a little over two hours.
+/// Zoom retries for a little over two hours. A signature is valid for as long before and after its
+/// time as the tolerance, so keys must be remembered for more than twice the tolerance.
 const WINDOW: HumanDuration = HumanDuration::from_secs(86_400);
 
 pub(super) static ZOOM: Provider = Provider {
@@ -55,7 +56,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
         "zoom:{/event}:{/event_ts}:{/payload/object/uuid|/payload/object/id}",
     ],
     key_label: "zoom:event:event_ts:object",
-    order: &["{/payload/object/id|/payload/object/uuid}"],
+    ordering_key: &["{/payload/object/id|/payload/object/uuid}"],
     attributes: &[
         (Object, &["/payload/object/uuid", "/payload/object/id"]),
         (User, &["/payload/object/participant/participant_uuid"]),
@@ -64,7 +65,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
         (Account, &["/payload/account_id"]),
         (Email, &["/payload/object/participant/email", "/payload/operator"]),
     ],
-    more: &["/payload/plainToken"],
+    extra_fields: &["/payload/plainToken"],
 });
 
 fn parse_request(request: &IncomingRequest<'_>, secret: Option<&Secret>) -> ParsedRequest {
@@ -76,8 +77,8 @@ fn parse_request(request: &IncomingRequest<'_>, secret: Option<&Secret>) -> Pars
     {
         return ParsedRequest::Handshake(validation_reply(token, secret));
     }
-    let has_time = found.get("/event").is_some() && found.get("/event_ts").is_some();
-    if event.key == EventKey::None && has_time {
+    let has_type_and_time = found.get("/event").is_some() && found.get("/event_ts").is_some();
+    if event.key == EventKey::None && has_type_and_time {
         // The body contains the time, so equal bytes are the same event.
         event.key = EventKey::ContentHash(WINDOW.0);
     }
@@ -91,12 +92,12 @@ struct ValidationReply<'t> {
     encrypted_token: String,
 }
 
-/// Proves knowledge of the secret.
+/// Answers the URL validation with the HMAC of the token, which proves knowledge of the secret.
 fn validation_reply(plain_token: &str, secret: &Secret) -> ProviderReply {
     let proof = HmacKey::sha256(secret.expose()).sign([plain_token.as_bytes()]);
     let encrypted_token = HEXLOWER.encode(proof.as_ref());
     let answer = ValidationReply { plain_token, encrypted_token };
-    ProviderReply::json(serde_json::to_vec(&answer).unwrap_or_default())
+    ProviderReply::json(serde_json::to_vec(&answer).expect("texts can be serialized"))
 }
 
 #[cfg(test)]
@@ -115,6 +116,7 @@ mod tests {
             "zoom",
             &[],
             r#"
+            case | body | kind | key | ordering key
             a meeting | {"event":"meeting.started","event_ts":5,"payload":{"object":{"uuid":"u==","id":"123"}}} | meeting.started | zoom:meeting.started:5:u== | 123
             a participant | {"event":"meeting.participant_joined","event_ts":5,"payload":{"object":{"uuid":"u==","id":123,"participant":{"user_id":"16","participant_uuid":"p1"}}}} | meeting.participant_joined | zoom:meeting.participant_joined:5:u==:p1 | 123
             another participant in the same millisecond | {"event":"meeting.participant_joined","event_ts":5,"payload":{"object":{"uuid":"u==","id":123,"participant":{"user_id":"17"}}}} | meeting.participant_joined | zoom:meeting.participant_joined:5:u==:17 | 123
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn url_validation_is_answered_with_the_matching_secret() {
+    fn url_validation_returns_hmac_of_plain_token() {
         let body = r#"{"event":"endpoint.url_validation","payload":{"plainToken":"qgg8vlvZRS6UYooatFL8Aw"}}"#;
         let ParsedRequest::Handshake(reply) = parse("zoom", &[], body) else {
             panic!("no handshake")
@@ -150,11 +152,12 @@ mod tests {
 
     #[test]
     fn retries_are_accepted_within_the_tolerance() {
-        let at = ("x-zm-request-timestamp", "1000");
+        let timestamp = ("x-zm-request-timestamp", "1000");
         let mut mac = Hmac::<Sha256>::new_from_slice(b"s").unwrap();
         mac.update(b"v0:1000:{}");
         let signature = format!("v0={}", HEXLOWER.encode(&mac.finalize().into_bytes()));
-        let check = |now| verify("zoom", &["s"], &[at, ("x-zm-signature", &signature)], "{}", now);
+        let check =
+            |now| verify("zoom", &["s"], &[timestamp, ("x-zm-signature", &signature)], "{}", now);
         assert!(check(1000 + 3 * 3600).is_ok());
         assert!(check(1001 + 3 * 3600).is_err());
         assert!(ZOOM.dedup_window.0.as_secs() > 2 * 3 * 3600);

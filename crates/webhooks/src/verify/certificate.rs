@@ -10,7 +10,7 @@ use webpki::{
 
 use super::VerifyError;
 
-/// A chain has three or four certificates. More would only make us compute.
+/// A chain has three or four certificates. Limits the work for a malicious file.
 const CERTIFICATES_MAX: usize = 8;
 
 /// A certificate fetched from its provider, with the trusted roots.
@@ -18,13 +18,12 @@ const CERTIFICATES_MAX: usize = 8;
 pub struct Certificate<'c> {
     /// The certificate in PEM, possibly with those of its issuers.
     pub pem: &'c [u8],
-    /// Trust anchors.
     pub roots: &'c [TrustAnchor<'static>],
 }
 
 impl Certificate<'_> {
-    /// Verifies the RSA-SHA-256 `signature` over `text` with the certificate for a name that
-    /// `is_expected_name` accepts, and that the certificate is valid now.
+    /// Verifies the RSA-SHA-256 `signature` over `text`. The certificate must be valid now and be issued
+    /// for a name that `is_expected_name` accepts.
     ///
     /// If issuers are served with it, the chain must lead to a root. A lone certificate cannot be
     /// traced to a root: it is as trustworthy as the TLS connection it was fetched over.
@@ -35,26 +34,25 @@ impl Certificate<'_> {
         signature: &[u8],
         now: Timestamp,
     ) -> Result<(), VerifyError> {
-        let all = CertificateDer::pem_slice_iter(self.pem)
+        let untrusted = VerifyError::UntrustedCertificate;
+        let mut issuers = CertificateDer::pem_slice_iter(self.pem)
             .take(CERTIFICATES_MAX + 1)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| VerifyError::UntrustedCertificate("it is not PEM"))?;
-        if all.len() > CERTIFICATES_MAX {
-            return Err(VerifyError::UntrustedCertificate("its chain is too long"));
+            .map_err(|_| untrusted("it is not PEM"))?;
+        if issuers.is_empty() {
+            return Err(untrusted("it is not PEM"));
         }
-        let expected = all.iter().enumerate().find_map(|(position, der)| {
-            let certificate = EndEntityCert::try_from(der).ok()?;
-            let is_expected = certificate.valid_dns_names().any(&is_expected_name);
-            is_expected.then_some((position, certificate))
-        });
-        let (position, certificate) =
-            expected.ok_or(VerifyError::UntrustedCertificate("it is for another name"))?;
-        let issuers: Vec<_> = all
-            .iter()
-            .enumerate()
-            .filter(|(other, _)| *other != position)
-            .map(|(_, der)| der.clone())
-            .collect();
+        if issuers.len() > CERTIFICATES_MAX {
+            return Err(untrusted("its chain is too long"));
+        }
+        let is_expected = |der: &CertificateDer<'_>| {
+            EndEntityCert::try_from(der)
+                .is_ok_and(|certificate| certificate.valid_dns_names().any(&is_expected_name))
+        };
+        let position = issuers.iter().position(is_expected);
+        let der = issuers.swap_remove(position.ok_or(untrusted("it is for another name"))?);
+        let certificate =
+            EndEntityCert::try_from(&der).map_err(|_| untrusted("it cannot be verified"))?;
         let millis = u64::try_from(now.as_millis()).unwrap_or_default();
         let path = certificate.verify_for_usage(
             ALL_VERIFICATION_ALGS,
@@ -70,9 +68,12 @@ impl Certificate<'_> {
             // Everything but the issuer was checked, including the validity period.
             Err(Error::UnknownIssuer) if issuers.is_empty() => {}
             Err(Error::CertExpired { .. } | Error::CertNotValidYet { .. }) => {
-                return Err(VerifyError::UntrustedCertificate("it is not valid at this time"));
+                return Err(untrusted("it is not valid at this time"));
             }
-            Err(_) => return Err(VerifyError::UntrustedCertificate("its issuer is not trusted")),
+            Err(Error::UnknownIssuer) => {
+                return Err(untrusted("its issuer is not trusted"));
+            }
+            Err(_) => return Err(untrusted("it cannot be verified")),
         }
         certificate
             .verify_signature(RSA_PKCS1_2048_8192_SHA256, text, signature)

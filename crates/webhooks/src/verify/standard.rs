@@ -1,4 +1,4 @@
-//! Verification by Standard Webhooks, with shared secrets (`v1`) and with key pairs (`v1a`).
+//! Verifies Standard Webhooks signatures: shared secrets (`v1`) and key pairs (`v1a`).
 //!
 //! The signed text is `{id}.{timestamp}.{body}`. The header contains signatures prefixed with their
 //! version; one match is enough, and unknown versions are ignored.
@@ -16,23 +16,19 @@ use super::{
 };
 use crate::{
     request::{IncomingRequest, OutgoingRequest},
-    sign::{SECRET_PREFIX, SigningSecret, decode_key},
+    sign::{KEY_BYTES_MIN, SECRET_PREFIX, SignedMessage, SigningSecret, decode_key},
 };
 
-/// Prefix of a public key.
 const PUBLIC_PREFIX: &str = "whpk_";
-/// Prefix of a private key.
 const PRIVATE_PREFIX: &str = "whsk_";
 
 /// Largest allowed difference between the timestamp and now, in either direction.
 const TOLERANCE_SECS: u64 = 300;
-/// Shorter secrets can be guessed. Some senders issue them, so they only give a warning.
-const KEY_BYTES_ADVISED: usize = 24;
 /// Length of an ed25519 key, public or private. A private key is often followed by its public key.
 const ED25519_BYTES: usize = 32;
 
-const SYMMETRIC: &[u8] = b"v1";
-const ASYMMETRIC: &[u8] = b"v1a";
+const SYMMETRIC: &str = "v1";
+const ASYMMETRIC: &str = "v1a";
 
 /// Header names of the specification, and of Svix, from which it originated.
 const HEADER_FAMILIES: [HeaderFamily; 2] = [
@@ -44,8 +40,8 @@ const HEADER_FAMILIES: [HeaderFamily; 2] = [
     HeaderFamily { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" },
 ];
 
-/// Every signature header, and the other headers of Svix: its libraries prefer each of them over
-/// ours, so none may be forwarded with a changed body.
+/// Headers removed when the body was changed. Includes `svix-id` and `svix-timestamp`, because Svix
+/// libraries prefer the `svix-*` headers over the `webhook-*` headers that we add.
 pub(crate) const SIGNATURE_HEADERS: [&str; 4] = [
     HEADER_FAMILIES[0].signature,
     HEADER_FAMILIES[1].signature,
@@ -62,7 +58,7 @@ struct HeaderFamily {
 
 impl HeaderFamily {
     /// The family in which a request is signed.
-    fn of(headers: &HeaderMap) -> Option<&'static Self> {
+    fn detect(headers: &HeaderMap) -> Option<&'static Self> {
         let is_signed =
             |family: &&Self| headers.get(family.signature).is_some_and(|value| !value.is_empty());
         HEADER_FAMILIES.iter().find(is_signed)
@@ -71,55 +67,56 @@ impl HeaderFamily {
 
 /// The message id of a signed request.
 pub(crate) fn message_id<'r>(request: &IncomingRequest<'r>) -> Option<&'r str> {
-    let name = HeaderFamily::of(request.headers)?.id;
+    let name = HeaderFamily::detect(request.headers)?.id;
     request.headers.get(name)?.to_str().ok().filter(|id| !id.trim().is_empty())
 }
 
 /// A key that verifies signatures.
-enum VerificationKey {
+enum SignatureKey {
     Shared(SigningSecret),
     Public(Vec<u8>),
-    /// A private key, which only tests need: it can also create signatures.
+    /// A private key: verifies like its public key, and can also sign.
     Pair(Ed25519KeyPair),
 }
 
-impl fmt::Debug for VerificationKey {
+impl fmt::Debug for SignatureKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("VerificationKey(•••)")
+        f.write_str("SignatureKey(redacted)")
     }
 }
 
-impl VerificationKey {
+impl SignatureKey {
     /// Parses one secret, with a warning if it is weak.
     fn parse(secret: &Secret) -> Result<(Self, Option<String>), &'static str> {
         let text = str::from_utf8(secret.expose()).map_err(|_| "it is not text")?.trim();
         if let Some(encoded) = text.strip_prefix(SECRET_PREFIX) {
-            let key = decode_key(encoded).ok_or("what follows `whsec_` is not base64")?;
+            let key = decode_key(encoded).ok_or("the part after `whsec_` is not valid base64")?;
             let length = key.len();
             if length == 0 {
                 return Err("nothing follows `whsec_`");
             }
-            let warning = (length < KEY_BYTES_ADVISED).then(|| {
-                format!("has {length} bytes and can be guessed; use at least {KEY_BYTES_ADVISED}")
+            // Some senders issue shorter ones, so they only give a warning.
+            let warning = (length < KEY_BYTES_MIN).then(|| {
+                format!("has {length} bytes; Standard Webhooks requires at least {KEY_BYTES_MIN}")
             });
             return Ok((Self::Shared(SigningSecret::from_key(&key)), warning));
         }
         if let Some(encoded) = text.strip_prefix(PUBLIC_PREFIX) {
-            let key = decode_key(encoded).ok_or("what follows `whpk_` is not base64")?;
+            let key = decode_key(encoded).ok_or("the part after `whpk_` is not valid base64")?;
             if key.len() != ED25519_BYTES {
-                return Err("what follows `whpk_` is not the 32 bytes of an ed25519 key");
+                return Err("the part after `whpk_` is not the 32 bytes of an ed25519 key");
             }
             return Ok((Self::Public(key), None));
         }
         if let Some(encoded) = text.strip_prefix(PRIVATE_PREFIX) {
-            let key = decode_key(encoded).ok_or("what follows `whsk_` is not base64")?;
+            let key = decode_key(encoded).ok_or("the part after `whsk_` is not valid base64")?;
             let warning = "is the private key of the sender; `whpk_…` is enough to check requests";
             return Ok((Self::Pair(key_pair(&key)?), Some(warning.to_owned())));
         }
         Err("it must start with `whsec_` (a shared secret) or `whpk_` (a public key)")
     }
 
-    fn matches(&self, version: &[u8], signed: [&[u8]; 3], signature: &[u8]) -> bool {
+    fn matches(&self, version: &str, signed: SignedMessage<'_>, signature: &[u8]) -> bool {
         match self {
             Self::Shared(secret) => version == SYMMETRIC && secret.matches(signed, signature),
             Self::Public(key) => version == ASYMMETRIC && is_signed_by(key, signed, signature),
@@ -135,27 +132,27 @@ fn key_pair(bytes: &[u8]) -> Result<Ed25519KeyPair, &'static str> {
     let pair = match bytes.split_at_checked(ED25519_BYTES) {
         Some((seed, [])) => Ed25519KeyPair::from_seed_unchecked(seed),
         Some((seed, public)) => Ed25519KeyPair::from_seed_and_public_key(seed, public),
-        None => return Err("what follows `whsk_` is shorter than an ed25519 key"),
+        None => return Err("the part after `whsk_` is shorter than an ed25519 key"),
     };
-    pair.map_err(|_| "what follows `whsk_` is no ed25519 key, or its two halves do not match")
+    pair.map_err(|_| "the part after `whsk_` is not an ed25519 key, or its two halves do not match")
 }
 
-fn is_signed_by(public_key: &[u8], signed: [&[u8]; 3], signature: &[u8]) -> bool {
-    UnparsedPublicKey::new(&ED25519, public_key).verify(&signed.join(&b'.'), signature).is_ok()
+fn is_signed_by(public_key: &[u8], signed: SignedMessage<'_>, signature: &[u8]) -> bool {
+    UnparsedPublicKey::new(&ED25519, public_key).verify(&signed.parts().concat(), signature).is_ok()
 }
 
-/// Verifies requests that are signed by Standard Webhooks.
+/// The keys of a sender, the current one first.
 #[derive(Debug)]
-pub(crate) struct StandardWebhooksScheme(Vec<VerificationKey>);
+pub(crate) struct StandardWebhooksScheme(Vec<SignatureKey>);
 
 impl StandardWebhooksScheme {
-    /// Parses the secrets, the current one first: `whsec_…`, `whpk_…`, or for tests `whsk_…`. Also gives
-    /// warnings for the operator about weak secrets.
+    /// Parses the secrets, the current one first: `whsec_…`, `whpk_…`, or `whsk_…`. Also gives warnings for
+    /// the operator about weak secrets.
     pub(crate) fn new(secrets: &[Secret]) -> Result<(Self, Vec<String>), VerifySpecError> {
         let mut keys = Vec::with_capacity(secrets.len());
         let mut warnings = Vec::new();
         for (number, secret) in (1..).zip(secrets) {
-            let parsed = VerificationKey::parse(secret);
+            let parsed = SignatureKey::parse(secret);
             let (key, warning) = parsed.map_err(|why| VerifySpecError::Secret { number, why })?;
             keys.push(key);
             warnings.extend(warning.map(|warning| format!("secret {number} {warning}")));
@@ -173,8 +170,8 @@ impl VerificationScheme for StandardWebhooksScheme {
         let missing = || VerifyError::MissingSignature {
             header: HeaderName::from_static(HEADER_FAMILIES[0].signature),
         };
-        let family = HeaderFamily::of(request.headers).ok_or_else(missing)?;
-        let candidates = candidates(request.headers, family)?;
+        let family = HeaderFamily::detect(request.headers).ok_or_else(missing)?;
+        let signatures = parse_signatures(request.headers, family)?;
         // Checked before hashing, so that a stale request costs little.
         let timestamp =
             timestamp_header(request.headers, &HeaderName::from_static(family.timestamp))?;
@@ -186,9 +183,9 @@ impl VerificationScheme for StandardWebhooksScheme {
         if id.contains(&b'.') {
             return Err(VerifyError::Malformed { part: "id" });
         }
-        let signed = [id, timestamp, request.body];
-        let has_match = |key: &VerificationKey| {
-            candidates.iter().any(|(version, signature)| key.matches(version, signed, signature))
+        let signed = SignedMessage { id, timestamp, body: request.body };
+        let has_match = |key: &SignatureKey| {
+            signatures.iter().any(|(version, signature)| key.matches(version, signed, signature))
         };
         self.0.iter().position(has_match).ok_or(VerifyError::Mismatch)
     }
@@ -200,14 +197,17 @@ impl VerificationScheme for StandardWebhooksScheme {
     ) -> Result<RequestSignature, SignError> {
         let timestamp = now.as_secs().to_string();
         let signature = match self.0.first() {
-            Some(VerificationKey::Shared(secret)) => {
+            Some(SignatureKey::Shared(secret)) => {
                 secret.sign(request.id, now.as_secs(), request.body)
             }
-            Some(VerificationKey::Pair(pair)) => {
-                let text = [request.id.as_bytes(), timestamp.as_bytes(), request.body].join(&b'.');
-                format!("v1a,{}", BASE64.encode(pair.sign(&text).as_ref()))
+            Some(SignatureKey::Pair(pair)) => {
+                let (id, timestamp) = (request.id.as_bytes(), timestamp.as_bytes());
+                let signed = SignedMessage { id, timestamp, body: request.body };
+                let signature = pair.sign(&signed.parts().concat());
+                format!("{ASYMMETRIC},{}", BASE64.encode(signature.as_ref()))
             }
-            Some(VerificationKey::Public(_)) | None => {
+            None => return Err(SignError("no secret is configured")),
+            Some(SignatureKey::Public(_)) => {
                 return Err(SignError(
                     "a public key cannot sign; use the secret (`whsec_…`) or the private key (`whsk_…`)",
                 ));
@@ -224,22 +224,22 @@ impl VerificationScheme for StandardWebhooksScheme {
 }
 
 /// A version and a decoded signature.
-type VersionedSignature<'h> = (&'h [u8], Vec<u8>);
+type VersionedSignature<'h> = (&'h str, Vec<u8>);
 
-fn candidates<'h>(
+fn parse_signatures<'h>(
     headers: &'h HeaderMap,
     family: &HeaderFamily,
 ) -> Result<Vec<VersionedSignature<'h>>, VerifyError> {
     let values = headers.get_all(family.signature).iter();
-    let words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
+    let entries = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
     let mut found = Vec::new();
-    for (seen, word) in words.filter(|word| !word.is_empty()).enumerate() {
+    for (seen, entry) in entries.filter(|entry| !entry.is_empty()).enumerate() {
         if seen == CANDIDATES_MAX {
             return Err(VerifyError::TooManySignatures);
         }
-        let Some(comma) = word.iter().position(|byte| *byte == b',') else { continue };
-        let (version, encoded) = (&word[..comma], &word[comma + 1..]);
-        if let Ok(signature) = BASE64.decode(encoded)
+        let Some(comma) = entry.iter().position(|byte| *byte == b',') else { continue };
+        let (version, encoded) = (&entry[..comma], &entry[comma + 1..]);
+        if let (Ok(version), Ok(signature)) = (str::from_utf8(version), BASE64.decode(encoded))
             && (version == SYMMETRIC || version == ASYMMETRIC)
         {
             found.push((version, signature));

@@ -54,7 +54,7 @@ pub(super) static EVOLUTION_API: Provider = Provider {
 /// `keyId` is the id of an updated message; `messageId` next to it is a database id.
 static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/event}"],
-    order: &["{/instance}:{/data/key/remoteJid|/data/remoteJid}", "{/instance}"],
+    ordering_key: &["{/instance}:{/data/key/remoteJid|/data/remoteJid}", "{/instance}"],
     attributes: &[
         (MessageId, &["/data/key/id", "/data/keyId", "/data/contextInfo/stanzaId"]),
         (MessageId, &["/data/message/reactionMessage/key/id"]),
@@ -64,7 +64,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
         (ProviderStatus, &["/data/status", "/data/state"]),
         (Account, &["/instance", "/sender"]),
     ],
-    more: &[
+    extra_fields: &[
         "/date_time",
         "/data/key/fromMe",
         "/data/id",
@@ -77,7 +77,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
 
 /// Read separately: bodies may be large, and this is rarely needed.
 static DATA: EventReader =
-    EventReader::new(&EventTemplate { more: &["/data"], ..EventTemplate::EMPTY });
+    EventReader::new(&EventTemplate { extra_fields: &["/data"], ..EventTemplate::EMPTY });
 
 fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
     let found = EVENT.read(request);

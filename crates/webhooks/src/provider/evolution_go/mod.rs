@@ -70,7 +70,7 @@ pub(super) static EVOLUTION_GO: Provider = Provider {
 
 static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/event}"],
-    order: &[
+    ordering_key: &[
         "{/instanceId|/instanceName}:{/data/Info/Chat|/data/Chat|/data/From}",
         "{/instanceId|/instanceName}",
     ],
@@ -82,7 +82,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
         (ProviderStatus, &["/state", "/data/status"]),
         (Account, &["/instanceId", "/instanceName", "/data/jid"]),
     ],
-    more: &[
+    extra_fields: &[
         "/data/Info/Sender",
         "/data/Info/SenderAlt",
         "/data/Info/IsFromMe",
@@ -95,7 +95,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
 });
 
 static TOKEN: EventReader =
-    EventReader::new(&EventTemplate { more: &["/instanceToken"], ..EventTemplate::EMPTY });
+    EventReader::new(&EventTemplate { extra_fields: &["/instanceToken"], ..EventTemplate::EMPTY });
 
 fn parse_events(request: &IncomingRequest<'_>) -> Vec<EventPart> {
     let found = EVENT.read(request);

@@ -118,7 +118,7 @@ fn certificate_must_be_paypals_and_valid_now() {
         ("no longer valid", CHAIN, &ROOTS, LATER, Err("at this time")),
         ("alone and no longer valid", LEAF, &ROOTS, LATER, Err("at this time")),
         ("not yet valid", CHAIN, &ROOTS, 0, Err("at this time")),
-        ("no certificate", b"<html>", &ROOTS, NOW, Err("another name")),
+        ("no certificate", b"<html>", &ROOTS, NOW, Err("PEM")),
         ("half of one", &LEAF[..200], &ROOTS, NOW, Err("PEM")),
         ("too many", &long, &ROOTS, NOW, Err("too long")),
     ];
@@ -216,6 +216,7 @@ fn key_is_the_paypal_event_id() {
         "paypal",
         &[],
         r#"
+        case | body | kind | key | ordering key
         typical | {"id":"WH-1","event_type":"PAYMENT.CAPTURE.COMPLETED","resource":{"id":"R1"}} | PAYMENT.CAPTURE.COMPLETED | paypal:WH-1 | R1
         a dispute has no plain id | {"id":"WH-1","event_type":"CUSTOMER.DISPUTE.CREATED","resource":{"dispute_id":"PP-D-1"}} | CUSTOMER.DISPUTE.CREATED | paypal:WH-1 | PP-D-1
         no id | {"event_type":"A"} | A | - | -

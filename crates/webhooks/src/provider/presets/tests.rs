@@ -132,6 +132,7 @@ mod square {
             "square",
             &[],
             r#"
+            case | body | kind | key | ordering key
             typical | {"merchant_id":"M1","type":"payment.updated","event_id":"e1","data":{"id":"p1"}} | payment.updated | square:M1:e1 | p1
             no merchant | {"type":"a","event_id":"e1"} | a | - | -
             no id | {"merchant_id":"M1","type":"a"} | a | - | -
@@ -155,6 +156,7 @@ mod stripe {
             "stripe",
             &[],
             r#"
+            case | body | kind | key | ordering key
             typical | {"id":"evt_1","type":"charge.refunded","data":{"object":{"id":"ch_1"}}} | charge.refunded | stripe:evt_1 | ch_1
             an upcoming invoice has no id | {"id":"evt_2","type":"invoice.upcoming","data":{"object":{"object":"invoice"}}} | invoice.upcoming | stripe:evt_2 | -
             thin | {"id":"evt_3","object":"v2.core.event","type":"v1.billing.meter.no_meter_found","related_object":{"id":"mtr_1"}} | v1.billing.meter.no_meter_found | stripe:evt_3 | mtr_1
@@ -302,6 +304,7 @@ mod evonexus {
             "evonexus",
             &[],
             r#"
+            case | body | kind | key | ordering key
             all of them | {"idempotency_key":"a","messageId":"b","data":{"messageId":"c","idempotency_key":"d"},"event_type":"k","event":"l"} | k | a | -
             a message | {"messageId":"b","data":{"messageId":"c"},"event":"l"} | l | b | -
             a message inside | {"data":{"messageId":"c","idempotency_key":"d"}} | - | c | -

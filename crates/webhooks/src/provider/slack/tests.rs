@@ -47,6 +47,7 @@ fn each_request_kind_has_kind_key_and_order() {
         "slack",
         &[],
         r#"
+        case | body | kind | key | ordering key
         a reaction | {"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"reaction_added","item":{"channel":"C1"}}} | event_callback.reaction_added | slack:T1:Ev1 | T1:C1
         a channel that is an object | {"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"channel_created","channel":{"id":"C1"}}} | event_callback.channel_created | slack:T1:Ev1 | T1:C1
         no channel | {"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"team_join","user":{"id":"U1"}}} | event_callback.team_join | slack:T1:Ev1 | -
@@ -57,6 +58,7 @@ fn each_request_kind_has_kind_key_and_order() {
     );
     let forms = format!(
         "
+        case | body | kind | key | ordering key
         a command | {COMMAND} | slash_command | slack:T1DC2JH3J:398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c | T1DC2JH3J:G8PSS9T3V
         a button | {button} | block_actions | slack:T1:1.2 | T1:C1
         a view | {view} | view_submission | slack:T1:1.3 | T1:U1

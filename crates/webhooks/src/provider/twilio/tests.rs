@@ -121,6 +121,7 @@ fn messages_calls_and_events_have_their_own_keys() {
         "twilio",
         &[FORM, token],
         r#"
+        case | body | kind | key | ordering key
         message | MessageSid=SM1&AccountSid=AC1&SmsStatus=received&From=%2B55&To=%2B1 | message.received | twilio:AC1:SM1:received | +55
         message without a status | MessageSid=SM1&AccountSid=AC1&From=%2B55&To=%2B1 | message.received | twilio:AC1:SM1:received | +55
         status | MessageSid=SM1&AccountSid=AC1&MessageStatus=read&SmsStatus=read&From=%2B1&To=%2B55 | message.status.read | twilio:AC1:SM1:read | +55

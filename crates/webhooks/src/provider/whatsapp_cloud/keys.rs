@@ -36,7 +36,7 @@ static ITEM: EventReader = EventReader::new(&EventTemplate {
         (Error, &["/errors/0/code", "/code"]),
         (Object, &["/biz_opaque_callback_data"]),
     ],
-    more: &["/type", "/recipient_type", SENDER, RECEIVER, RECIPIENT, PARTICIPANT],
+    extra_fields: &["/type", "/recipient_type", SENDER, RECEIVER, RECIPIENT, PARTICIPANT],
     ..EventTemplate::EMPTY
 });
 
@@ -51,7 +51,7 @@ static METADATA: EventReader = EventReader::new(&EventTemplate {
 });
 
 static CHANGE: EventReader =
-    EventReader::new(&EventTemplate { more: &["/field"], ..EventTemplate::EMPTY });
+    EventReader::new(&EventTemplate { extra_fields: &["/field"], ..EventTemplate::EMPTY });
 
 /// Reads the fields of one event.
 pub(super) fn read_item(item: &str) -> FieldValues<'_> {

@@ -20,7 +20,7 @@ use crate::{attribute::EventKind, key::scalar_text};
 const WHATSAPP: &str = "whatsapp_business_account";
 
 static CONTACT: EventReader = EventReader::new(&EventTemplate {
-    more: &["/wa_id", "/user_id", "/parent_user_id"],
+    extra_fields: &["/wa_id", "/user_id", "/parent_user_id"],
     ..EventTemplate::EMPTY
 });
 

@@ -144,7 +144,7 @@ fn each_signed_part_must_be_present_once_and_match() {
 fn invalid_secret_is_refused_at_configuration() {
     let cases = [
         ("no prefix", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "it must start with `whsec_`"),
-        ("that of Stripe", "whsec_test_0a1b", "not base64"),
+        ("that of Stripe", "whsec_test_0a1b", "not valid base64"),
         ("empty", "whsec_", "nothing follows"),
         ("a short public key", "whpk_AAAA", "32 bytes"),
         ("a short private key", "whsk_AAAA", "shorter than"),
@@ -160,7 +160,7 @@ fn invalid_secret_is_refused_at_configuration() {
     assert_eq!(parse(&["whsec_AAAA"]).1.len(), 1);
     assert_eq!(parse(&[PRIVATE]).1.len(), 1);
     let shown = format!("{:?}", scheme(&[SECRET, PRIVATE]));
-    assert_eq!(shown, "StandardWebhooksScheme([VerificationKey(•••), VerificationKey(•••)])");
+    assert_eq!(shown, "StandardWebhooksScheme([SignatureKey(redacted), SignatureKey(redacted)])");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::{fs, io, path::Path, process::exit, sync::OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use surehook_webhooks::{provider::{EventKey, ParsedRequest}, request::IncomingRequest, verify::{Certificate, VerifiedRequest}};
+use surehook_webhooks::{provider::{EventKey, ParsedRequest}, request::IncomingRequest, verify::{CertificateChain, VerifiedRequest}};
 
 use crate::{case::{Case, NOW, VERIFY_TOKEN, incoming, signed_body}, wire::Wire};
 
@@ -101,7 +101,7 @@ fn verify_with_certificates(case: &Case, request: &IncomingRequest<'_>) {
     assert!(host == "paypal.com" || host.ends_with(".paypal.com"), "would fetch {url}");
     for pem in [include_bytes!("certificate.pem").as_slice(), request.body] {
         let taken =
-            verifier.verify_with_certificate(request, &Certificate { pem, roots: &[] }, NOW);
+            verifier.verify_with_certificate(request, &CertificateChain { pem, roots: &[] }, NOW);
         assert!(taken.is_err() || pem == request.body, "accepted without the key");
     }
 }

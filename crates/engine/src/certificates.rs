@@ -26,7 +26,7 @@ use surehook_retry::AttemptOutcome;
 use surehook_types::time::Timestamp;
 use surehook_webhooks::{
     request::IncomingRequest,
-    verify::{Certificate, VerifiedRequest, Verifier},
+    verify::{CertificateChain, VerifiedRequest, Verifier},
 };
 use tokio::time::Instant;
 use url::Url;
@@ -119,7 +119,7 @@ impl CertificateCache {
         now: Timestamp,
     ) -> Result<VerifiedRequest, IngestError> {
         let pem = self.get(url).await.map_err(|why| IngestError::Certificate(why.to_string()))?;
-        let certificate = Certificate { pem: &pem, roots: self.trust.roots() };
+        let certificate = CertificateChain { pem: &pem, roots: self.trust.roots() };
         verifier
             .verify_with_certificate(request, &certificate, now)
             .map_err(IngestError::NotVerified)

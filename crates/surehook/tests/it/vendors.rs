@@ -10,7 +10,7 @@ use http::Method;
 use surehook_types::{secret::Secret, time::Timestamp};
 use surehook_webhooks::{
     provider::{self, RefusalPolicy},
-    verify::Certificate,
+    verify::CertificateChain,
 };
 
 use self::cases::{
@@ -224,7 +224,7 @@ fn paypal_library_and_verifier_accept_the_same_webhooks() {
     let webhook_id = Secret::new(secret["webhook_id"].as_str().unwrap());
     let verifier = provider.verifier(vec![webhook_id]).unwrap();
     let pem = secret["certificate"].as_str().unwrap().to_owned();
-    let certificate = Certificate { pem: pem.as_bytes(), roots: &[] };
+    let certificate = CertificateChain { pem: pem.as_bytes(), roots: &[] };
     let mut accepts = |webhook: &Webhook| {
         let headers = header_map(webhook);
         let request = incoming("paypal", webhook, &headers);

@@ -22,7 +22,7 @@ use crate::{
     attribute::AttributeName::{Account, Email, Object, ProviderStatus},
     request::{IncomingRequest, OutgoingRequest},
     verify::{
-        Certificate, RequestSignature, SignError, VerificationScheme, Verifier, VerifyError,
+        CertificateChain, RequestSignature, SignError, VerificationScheme, Verifier, VerifyError,
         VerifySpecError, decode_signature, text_header,
     },
 };
@@ -127,7 +127,7 @@ impl VerificationScheme for PaypalScheme {
     fn verify_with_certificate(
         &self,
         request: &IncomingRequest<'_>,
-        certificate: &Certificate<'_>,
+        certificate: &CertificateChain<'_>,
         now: Timestamp,
     ) -> Result<usize, VerifyError> {
         let transmission = TransmissionHeaders::of(request.headers)?;

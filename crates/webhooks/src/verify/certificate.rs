@@ -15,13 +15,13 @@ const CERTIFICATES_MAX: usize = 8;
 
 /// A certificate fetched from its provider, with the trusted roots.
 #[derive(Clone, Copy, Debug)]
-pub struct Certificate<'c> {
+pub struct CertificateChain<'c> {
     /// The certificate in PEM, possibly with those of its issuers.
     pub pem: &'c [u8],
     pub roots: &'c [TrustAnchor<'static>],
 }
 
-impl Certificate<'_> {
+impl CertificateChain<'_> {
     /// Verifies the RSA-SHA-256 `signature` over `text`. The certificate must be valid now and be issued
     /// for a name that `is_expected_name` accepts.
     ///

@@ -26,7 +26,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use surehook_types::{object, secret::Secret, time::Timestamp};
 use url::Url;
 
-pub use self::certificate::Certificate;
+pub use self::certificate::CertificateChain;
 pub(crate) use self::hmac::{CANDIDATES_MAX, check_age};
 pub use self::hmac::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
 use self::{
@@ -244,7 +244,7 @@ pub trait VerificationScheme: fmt::Debug + Send + Sync {
     fn verify_with_certificate(
         &self,
         request: &IncomingRequest<'_>,
-        _: &Certificate<'_>,
+        _: &CertificateChain<'_>,
         now: Timestamp,
     ) -> Result<usize, VerifyError> {
         self.verify(request, now)
@@ -403,7 +403,7 @@ impl Verifier {
     pub fn verify_with_certificate(
         &self,
         request: &IncomingRequest<'_>,
-        certificate: &Certificate<'_>,
+        certificate: &CertificateChain<'_>,
         now: Timestamp,
     ) -> Result<VerifiedRequest, VerifyError> {
         let secret_index = self.scheme.verify_with_certificate(request, certificate, now)?;

@@ -12,7 +12,7 @@ use super::{
     super::testing::{TestCall, assert_events, attribute_pairs},
     parse_certificate_url,
 };
-use crate::verify::Certificate;
+use crate::verify::CertificateChain;
 
 const WEBHOOK: &str = "9XL90610J3647323C";
 const CERT_URL: &str =
@@ -55,7 +55,7 @@ fn verify(
     call.with_request(|request| {
         let url = verifier.certificate_url(request).map_err(|refused| refused.code().to_owned())?;
         assert!(url.is_some());
-        let certificate = Certificate { pem, roots };
+        let certificate = CertificateChain { pem, roots };
         let verified =
             verifier.verify_with_certificate(request, &certificate, Timestamp::from_millis(now));
         verified.map(|verified| verified.secret_index).map_err(|refused| match refused.code() {

@@ -13,20 +13,25 @@ use surehook_types::{
 #[schemars(rename = "DeadLetterGroup")]
 pub struct DeadLetterGroupResponse {
     pub id: GroupId,
-    /// Name of the destination; null if it was deleted.
+    /// Name of the destination; absent if it was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
-    /// Failure class; null if unknown.
+    /// Failure class; absent if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<FailureClass>,
     /// HTTP status of the last response.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     /// Why there was no response.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<AttemptFailure>,
     /// Why the most recent dead letter was given up.
     pub reason: DeadReason,
     /// Error message without its variable parts.
     pub shape: String,
-    /// Beginning of the error message of `newest_delivery`, secrets masked. Null if there was none, or
+    /// Beginning of the error message of `newest_delivery`, secrets masked. Absent if there was none, or
     /// retention has removed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<String>,
     /// Number of dead letters now.
     pub count: u64,

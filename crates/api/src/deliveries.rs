@@ -16,22 +16,31 @@ use surehook_types::{
 pub struct DeliveryResponse {
     pub id: DeliveryId,
     pub event: EventId,
-    /// Name of the destination; null if it was deleted.
+    /// Name of the destination; absent if it was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     pub status: DeliveryStatus,
     /// Ordering key, if the destination delivers in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub order_key: Option<String>,
     /// Why the delivery is dead, or was before it was replayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
     pub attempts: u32,
     pub created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_of: Option<DeliveryId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed_by: Option<DeliveryId>,
     /// Id of the sent message at the provider; its status updates carry it as `message_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_id: Option<String>,
     /// Dead letter group, while the delivery is dead.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
 }
 
@@ -57,23 +66,30 @@ pub struct AttemptResponse {
     /// Duration of each phase.
     pub timing: AttemptTimingView,
     /// HTTP status of the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Why there was no response.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<AttemptFailure>,
-    /// Failure class; null for a success.
+    /// Failure class; absent for a success.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<FailureClass>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Beginning of the response body, secrets masked.
     pub response: String,
     /// Number of masked values in the response.
     pub masked: usize,
-    /// What followed: `succeeded`, `retry` or `dead`; null for attempts recorded by old versions.
+    /// What followed: `succeeded`, `retry` or `dead`; absent for attempts recorded by old versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^(succeeded|retry|dead)$"))]
     pub next: Option<String>,
     /// Time of the next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
-    /// Why the next attempt is at that time; null without a retry and for attempts recorded by old
+    /// Why the next attempt is at that time; absent without a retry and for attempts recorded by old
     /// versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_why: Option<ScheduleReason>,
 }
 

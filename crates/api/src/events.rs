@@ -19,12 +19,15 @@ use crate::{BodyContent, HeaderField, ListResponse, deliveries::DeliveryResponse
 pub struct EventResponse {
     pub id: EventId,
     pub request_id: RequestId,
-    /// Name of the source; null if it was deleted.
+    /// Name of the source; absent if it was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Deduplication key.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     pub no_key: bool,
     /// Event type, if the source's provider reports one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<EventKind>,
     /// Searchable attributes.
     pub attributes: Attributes,
@@ -32,6 +35,7 @@ pub struct EventResponse {
     pub body_bytes: u64,
     /// Number of duplicates received.
     pub duplicate_count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_duplicate_at: Option<Timestamp>,
     /// Whether retention has removed the body.
     pub body_removed: bool,
@@ -59,7 +63,8 @@ pub struct EventList {
 pub struct SearchProgress {
     /// Number of events examined.
     pub events: usize,
-    /// When the oldest examined event was received; null if there was none.
+    /// When the oldest examined event was received; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
@@ -71,7 +76,8 @@ pub struct EventDetailResponse {
     pub event: EventResponse,
     /// SHA-256 of the body.
     pub sha256: String,
-    /// The HTTP request; null if the body was removed.
+    /// The HTTP request; absent if the body was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestHeadResponse>,
     /// Oldest first.
     pub deliveries: Vec<DeliveryResponse>,
@@ -91,6 +97,7 @@ pub struct TimelineEntryResponse {
     /// What happened, for people.
     pub text: String,
     /// The delivery concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliveryId>,
     /// Further data, depending on `kind`.
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -103,6 +110,7 @@ pub struct TimelineEntryResponse {
 #[schemars(rename = "RequestHead")]
 pub struct RequestHeadResponse {
     pub path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
     pub remote: String,
     pub headers: Vec<HeaderField>,
@@ -117,6 +125,7 @@ pub struct DuplicateResponse {
     pub seen_at: Timestamp,
     pub bytes_differ: bool,
     /// The body, if it differs from the event's; secrets masked.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyContent>,
     /// The body is stored but omitted here, because an event shows up to 256 KiB of duplicate bodies.
     /// Compare the duplicate to see the differences.
@@ -124,6 +133,7 @@ pub struct DuplicateResponse {
     /// Number of masked values in the body.
     pub masked: usize,
     /// The event created from it, if it was delivered anyway.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_as: Option<EventId>,
 }
 
@@ -140,9 +150,11 @@ pub struct DuplicateComparison {
     /// Whether the body is still stored, so that the duplicate can be delivered.
     pub body_kept: bool,
     /// The event created from it, if it was delivered anyway.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_as: Option<EventId>,
-    /// How the bodies were compared: `json` by structure, `text` by lines, or `bytes`; null if they are
+    /// How the bodies were compared: `json` by structure, `text` by lines, or `bytes`; absent if they are
     /// equal or no longer stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub compared_as: Option<String>,
     /// Differences in the order of the bodies, at most 200. If empty, JSON bodies differ only in
     /// formatting or in masked values.
@@ -161,9 +173,11 @@ pub struct DuplicateDifference {
     pub path: String,
     /// `added`, `removed` or `changed`.
     pub change: String,
-    /// Value in the event: JSON text of at most 1000 characters, lines, or bytes in hex. Null if added.
+    /// Value in the event: JSON text of at most 1000 characters, lines, or bytes in hex. Absent if added.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// Value in the duplicate. Null if removed.
+    /// Value in the duplicate. Absent if removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
@@ -178,11 +192,14 @@ pub struct DeliverDuplicateResponse {
 #[schemars(rename = "RevealedEvent")]
 pub struct RevealEventResponse {
     pub id: EventId,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     pub attributes: Attributes,
-    /// The HTTP request; null if the body was removed.
+    /// The HTTP request; absent if the body was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestHeadResponse>,
-    /// The exact body; null if retention has removed it.
+    /// The exact body; absent if retention has removed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyContent>,
     pub body_removed: bool,
     /// Stored bodies of duplicates that differ, oldest first.

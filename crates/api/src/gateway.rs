@@ -17,6 +17,7 @@ pub struct AboutResponse {
     /// Current time of the gateway's clock.
     pub now: Timestamp,
     /// URL at which senders reach the gateway, if set.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
     /// How long events are kept, unless their source overrides it.
     pub retention: HumanDuration,

@@ -45,8 +45,9 @@ pub struct ProblemBody {
 #[schemars(rename = "{T}List")]
 pub struct ListResponse<T> {
     pub data: Vec<T>,
-    /// Pass it as `cursor` to get the next page; null on the last page. A page may be short without
+    /// Pass it as `cursor` to get the next page; absent on the last page. A page may be short without
     /// being the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 

@@ -31,22 +31,27 @@ pub struct AcceptedMessageResponse {
 pub struct MessageResponse {
     /// Id of the message and of its event.
     pub id: EventId,
-    /// Name of the destination; null if it was deleted.
+    /// Name of the destination; absent if it was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     /// `text`, `image`, `template` and so on; for a webhook, its event type.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Recipient; null for a webhook.
+    /// Recipient; absent for a webhook.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// When it was requested; for a repeated `Idempotency-Key`, the first time.
     pub created_at: Timestamp,
     pub status: MessageStatus,
     /// Why the delivery is dead.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
     pub attempts: u32,
     /// Newest delivery.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_id: Option<DeliveryId>,
     /// Id of the message at the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_id: Option<String>,
 }
 
@@ -55,7 +60,8 @@ pub struct MessageResponse {
 pub struct MessageDetail {
     #[serde(flatten)]
     pub message: MessageResponse,
-    /// Newest delivery; null if the destination was deleted.
+    /// Newest delivery; absent if the destination was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliveryResponse>,
     /// Status updates of the provider, oldest first. They may be out of order or repeated.
     pub statuses: Vec<MessageStatusEntry>,
@@ -68,8 +74,10 @@ pub struct MessageStatusEntry {
     pub at: Timestamp,
     pub state: MessageStatusUpdate,
     /// Error code of the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
     /// Error text of the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error_title: Option<String>,
     /// Event that carried the update.
     pub event_id: EventId,
@@ -96,6 +104,7 @@ pub struct MediaFileResponse {
     pub mime_type: String,
     /// Size in bytes.
     pub size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
     pub created_at: Timestamp,
 }
@@ -111,5 +120,6 @@ pub struct CloudMediaFile {
     pub mime_type: String,
     /// Size in bytes.
     pub size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
 }

@@ -13,7 +13,8 @@ pub struct QuarantinedRequestSummary {
     pub id: RequestId,
     #[schemars(regex(pattern = "^quarantined$"))]
     pub status: String,
-    /// Name of the source; null if it was deleted.
+    /// Name of the source; absent if it was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Name>,
     /// When it was first received.
     pub received_at: Timestamp,
@@ -28,6 +29,7 @@ pub struct QuarantinedRequestSummary {
     /// Path after the source's name; possible secrets are masked.
     pub path: String,
     /// Secrets are masked.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
     pub remote: String,
     pub body_bytes: u64,
@@ -65,6 +67,7 @@ pub struct ReleaseResponse {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ReleasedEvent {
     pub id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     pub status: String,
 }
@@ -90,6 +93,7 @@ pub struct ReleaseSourceResponse {
     pub duplicates: u64,
     /// Requests that still fail verification and stay.
     pub left: u64,
-    /// Pass it as `after` to continue; null at the end.
+    /// Pass it as `after` to continue; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<RequestId>,
 }

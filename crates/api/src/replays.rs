@@ -118,11 +118,14 @@ pub struct ReplayJobResponse {
     pub verb: ReplayAction,
     pub filter: ReplayFilterSpec,
     /// Destination of missing events.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     pub rate: ReplayRate,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     pub state: ReplayState,
     pub created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// Whether more was selected than one job can hold; the rest needs another job.
     pub capped: bool,
@@ -160,7 +163,9 @@ pub struct ReplayPreviewResponse {
     /// Whether all rows were examined; if not, there are at least `count`.
     pub complete: bool,
     /// When the oldest event was received.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub newest: Option<Timestamp>,
     pub rate: ReplayRate,
     pub estimate_seconds: f64,

@@ -13,32 +13,45 @@ use crate::{BodyContent, HeaderField};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Request")]
 pub struct ReceivedRequestSummary {
-    /// Null for a duplicate, for which only event and time are stored.
+    /// Absent for a duplicate, for which only event and time are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<RequestId>,
     #[schemars(regex(pattern = "^(accepted|duplicate|refused)$"))]
     pub outcome: String,
-    /// Name of the source; null if it does not exist.
+    /// Name of the source; absent if it does not exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     pub at: Timestamp,
     /// The created event, the last one if there are several; for a duplicate, the original event.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<EventId>,
-    /// Number of new events; null if refused.
+    /// Number of new events; absent if refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<u64>,
-    /// Whether the body of a duplicate differs from the original; null for other requests.
+    /// Whether the body of a duplicate differs from the original; absent for other requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_differ: Option<bool>,
     /// Problem code that the refused sender got.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub what_to_do: Option<String>,
     /// HTTP status that the refused sender got.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
     /// Only for refused requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Possible secrets are masked. Null for a duplicate, and if retention has removed the body.
+    /// Possible secrets are masked. Absent for a duplicate, and if retention has removed the body.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Secrets are masked.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
     /// Size of the body, if it was read; with several events, of the one in `event`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<u64>,
 }
 
@@ -49,6 +62,7 @@ pub struct RefusedRequestDetail {
     pub request: ReceivedRequestSummary,
     pub headers: Vec<HeaderField>,
     /// Only if the source stores bodies of refused requests; secrets masked.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyContent>,
     /// Number of masked values in the body.
     pub masked: usize,

@@ -63,7 +63,8 @@ pub struct SourceStatus {
 /// Runtime state in a destination's response.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DestinationStatus {
-    /// Delivery state; null if the settings are unusable. Not covered by the `ETag`.
+    /// Delivery state; absent if the settings are unusable. Not covered by the `ETag`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DestinationState>,
 }
 
@@ -75,15 +76,20 @@ pub struct NoRuntimeState {}
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DestinationState {
     pub paused: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<DestinationPause>,
     #[schemars(regex(pattern = "^(closed|open|half_open|ramp)$"))]
     pub circuit: String,
     /// When the open circuit lets the next probe through.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub open_until: Option<Timestamp>,
     /// End of a rate limit that the destination requested (Retry-After).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cooling_until: Option<Timestamp>,
     /// Pause of sending messages by quiet hours or a daily limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<DestinationHold>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DestinationDrain>,
     /// Whether deliveries are held, because it is paused or its circuit is open.
     pub holds: bool,
@@ -93,6 +99,7 @@ pub struct DestinationState {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DestinationPause {
     pub at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Whether the gateway paused it automatically.
     pub automatic: bool,
@@ -143,6 +150,7 @@ pub struct ProbeResponse {
     pub succeeded: bool,
     pub attempt: AttemptResponse,
     /// State of the destination after the probe.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DestinationState>,
 }
 
@@ -167,17 +175,22 @@ pub struct TryRouteRequest {
 /// Result of a trial.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TryRouteResponse {
-    /// Whether the filter matches; null without a filter or if it failed.
+    /// Whether the filter matches; absent without a filter or if it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub matches: Option<bool>,
     /// Syntax or runtime error of the filter.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub filter_error: Option<String>,
-    /// Output of the transform; null without a transform, if it failed, or if it drops the event.
+    /// Output of the transform; absent without a transform, if it failed, or if it drops the event.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// Whether the transform drops the event.
     pub dropped: bool,
     /// Syntax or runtime error of the transform.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub transform_error: Option<String>,
-    /// The sample; null if it is not text or too long.
+    /// The sample; absent if it is not text or too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
     /// Number of masked values in the sample. Filter and transform see the masked sample.
     pub masked: usize,

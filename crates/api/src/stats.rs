@@ -27,6 +27,7 @@ pub struct Stats {
     pub by_status: BTreeMap<String, u64>,
     /// Current dead letters.
     pub dlq_size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_pending_age_seconds: Option<u64>,
     pub destinations: Vec<DestinationStatsResponse>,
 }
@@ -36,18 +37,24 @@ pub struct Stats {
 #[schemars(rename = "DestinationStats")]
 pub struct DestinationStatsResponse {
     pub name: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_pending_age_seconds: Option<u64>,
     /// End of a rate limit that the destination requested (Retry-After).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cooling_until: Option<Timestamp>,
-    /// Messages sent today in the destination's time zone; null if it sends no messages.
+    /// Messages sent today in the destination's time zone; absent if it sends no messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_today: Option<u64>,
-    /// Daily warning threshold; null if none.
+    /// Daily warning threshold; absent if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub warn_at: Option<NonZeroU64>,
-    /// Daily limit; null if none.
+    /// Daily limit; absent if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_at: Option<NonZeroU64>,
     /// Whether the warning threshold is reached today.
     pub over: bool,
-    /// Null if the settings are unusable.
+    /// Absent if the settings are unusable.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DestinationState>,
 }
 
@@ -55,7 +62,9 @@ pub struct DestinationStatsResponse {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     pub metric: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     pub since: Timestamp,
     pub until: Timestamp,
@@ -83,7 +92,7 @@ pub struct SeriesValue {
     /// Count per class or reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<BTreeMap<String, u64>>,
-    /// Percentiles of time metrics; null if there is no sample.
+    /// Percentiles of time metrics; absent if there is no sample.
     #[serde(flatten)]
     pub percentiles: Option<Percentiles>,
 }
@@ -91,8 +100,12 @@ pub struct SeriesValue {
 /// Percentiles in milliseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Percentiles {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p90_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p95_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<f64>,
 }

@@ -27,14 +27,17 @@ pub struct CreateTokenRequest {
 #[schemars(rename = "Token")]
 pub struct TokenResponse {
     pub id: TokenId,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub role: Role,
     pub created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     pub expired: bool,
     /// Whether it is a dashboard session.
     pub session: bool,
-    /// The token that the session was started with, or that created its login link; null if none.
+    /// The token that the session was started with, or that created its login link; absent if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub begun_with: Option<TokenId>,
 }
 

@@ -55,10 +55,13 @@ pub enum LiveUpdate {
 pub struct EventReceived {
     pub id: EventId,
     /// The name of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The dedup key.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The event type.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<EventKind>,
     pub received_at: Timestamp,
     /// The length of the body.
@@ -71,12 +74,15 @@ pub struct DeliveryChanged {
     pub id: DeliveryId,
     pub event: EventId,
     /// The name of the destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     pub status: DeliveryStatus,
     /// Why the delivery is dead.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
     pub attempts: u32,
     /// The time of the next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
     /// The time of the change.
     pub at: Timestamp,
@@ -86,6 +92,7 @@ pub struct DeliveryChanged {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DestinationChanged {
     pub id: DestinationId,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub change: DestinationChange,
     pub at: Timestamp,

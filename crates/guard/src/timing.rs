@@ -39,21 +39,26 @@ impl AttemptTiming {
     }
 }
 
-/// Time per stage of an attempt, in whole milliseconds. A stage that was not reached is null.
+/// Time per stage of an attempt, in whole milliseconds. A stage that was not reached is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Timing")]
 pub struct AttemptTimingView {
     /// Name resolution.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dns_ms: Option<u64>,
     /// Connecting, including through a proxy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_ms: Option<u64>,
     /// TLS handshake.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_ms: Option<u64>,
     /// From the open connection to the response head.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<u64>,
     /// Total duration.
     pub total_ms: u64,
-    /// Whether a pooled connection was reused; null if there was no connection or the destination
+    /// Whether a pooled connection was reused; absent if there was no connection or the destination
     /// is not HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reused_connection: Option<bool>,
 }

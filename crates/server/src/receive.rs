@@ -104,6 +104,7 @@ struct SyncReceiveResponse<'a> {
 struct ReceivedEventResponse<'a> {
     #[schemars(with = "String")]
     id: EventId,
+    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
     status: &'a str,
 }

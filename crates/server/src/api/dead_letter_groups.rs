@@ -6,10 +6,10 @@ use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_api::{ListResponse, dead_letters::DeadLetterGroupResponse};
-use surehook_core::{
-    dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause},
-    store::PageRequest,
+use surehook_core::dead_letters::{
+    DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause,
 };
+use surehook_core::{destination::DestinationSpec, source::SourceSpec};
 use surehook_types::{
     ids::DestinationId,
     name::Name,
@@ -18,11 +18,8 @@ use surehook_types::{
 };
 
 use super::{
-    INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX,
-    deliveries::destination_names,
-    event_query::{find_destination, find_source},
-    extract::QueryParams,
-    parse_limit,
+    INVALID_CURSOR, LIMIT_MAX, deliveries::destination_names, extract::QueryParams, find_by_name,
+    page_request,
 };
 use crate::{
     ServerState,
@@ -37,14 +34,12 @@ const SAMPLE_CHARS_MAX: usize = 500;
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeadLetterGroupQuery {
     /// Name of the destination.
-    #[schemars(with = "Option<Name>")]
-    destination: Option<String>,
+    destination: Option<Name>,
     /// Name of a source; matches groups with an event of it among their newest 100.
-    #[schemars(with = "Option<Name>")]
-    source: Option<String>,
+    source: Option<Name>,
     /// Maximum number of rows per page; 50 by default.
-    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
-    limit: Option<String>,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    limit: Option<u16>,
     /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
@@ -63,16 +58,15 @@ async fn list_groups(
     State(server): State<Arc<ServerState>>,
     QueryParams(query): QueryParams<DeadLetterGroupQuery>,
 ) -> Result<Json<ListResponse<DeadLetterGroupResponse>>, Problem> {
-    let limit = parse_limit(query.limit.as_deref())?.unwrap_or(LIMIT_DEFAULT);
     let after = query.cursor.as_deref().map(parse_group_cursor).transpose()?;
+    let page = page_request(query.limit, after)?;
     let configuration = server.engine.store().load_configuration().await?;
     let filter = DeadLetterGroupFilter {
-        destination: find_destination(&configuration, query.destination.as_deref())?,
-        source: find_source(&configuration, query.source.as_deref())?,
+        destination: find_by_name::<DestinationSpec>(&configuration, query.destination.as_ref())?,
+        source: find_by_name::<SourceSpec>(&configuration, query.source.as_ref())?,
         id: None,
     };
-    let page =
-        server.engine.store().list_dead_letter_groups(filter, PageRequest { after, limit }).await?;
+    let page = server.engine.store().list_dead_letter_groups(filter, page).await?;
     let (destinations, names) =
         (destination_names(&configuration), configuration.all_secret_names());
     let data =

@@ -2,11 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use axum::{
-    Extension, Json,
-    extract::State,
-    response::{IntoResponse as _, Response},
-};
+use axum::{Extension, Json, extract::State, response::Response};
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -18,10 +14,11 @@ use surehook_core::{
     delivery::state::DeliveryStatus,
     replay::StatusPattern,
     store::{
-        AttemptRow, CancelResult, Configuration, DeliveryFilter, DeliveryRow, NextStep,
+        AttemptRow, CancelResult, Configuration, DeliveryFilter, DeliveryRow, ListPage, NextStep,
         PageRequest, ReplayResult,
     },
 };
+use surehook_core::{destination::DestinationSpec, source::SourceSpec};
 use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId, GroupId},
@@ -34,11 +31,11 @@ use surehook_webhooks::attribute::EventKind;
 use super::{
     LIMIT_MAX,
     etag::JsonWithETag,
-    event_query, events,
-    export::{self, ExportPages, ListFormat, export},
+    events,
+    export::{self, ExportableList, ListFormat, ListSelection, map_rows, page_or_export},
     extract::{PathParam, QueryParams},
+    find_by_name,
     idempotency::IdempotencyContext,
-    page_request, parse_cursor, parse_limit, parse_time,
     redacted_body::{self, BODY_DESCRIPTION, BodyQuery},
 };
 use crate::{
@@ -53,47 +50,34 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeliveryQuery {
     /// Status of the delivery.
-    #[schemars(with = "Option<DeliveryStatus>")]
-    status: Option<String>,
+    status: Option<DeliveryStatus>,
     /// Name of the destination.
-    #[schemars(with = "Option<Name>")]
-    destination: Option<String>,
+    destination: Option<Name>,
     /// Name of the event's source.
-    #[schemars(with = "Option<Name>")]
-    source: Option<String>,
+    source: Option<Name>,
     /// Kind of the event.
-    #[schemars(with = "Option<EventKind>")]
-    kind: Option<String>,
+    kind: Option<EventKind>,
     /// Why the delivery is dead; only with `status=dead`.
-    #[schemars(with = "Option<DeadReason>")]
-    reason: Option<String>,
+    reason: Option<DeadReason>,
     /// Failure class of the last attempt.
-    #[schemars(with = "Option<FailureClass>")]
-    class: Option<String>,
+    class: Option<FailureClass>,
     /// HTTP status of the last attempt, such as `503` or `5xx`.
-    #[schemars(with = "Option<StatusPattern>")]
-    code: Option<String>,
+    code: Option<StatusPattern>,
     /// Id of the event.
-    #[schemars(with = "Option<EventId>")]
-    event: Option<String>,
+    event: Option<EventId>,
     /// Id of the dead letter group; only dead deliveries.
-    #[schemars(with = "Option<GroupId>")]
-    group: Option<String>,
+    group: Option<GroupId>,
     /// Created at this time or later.
-    #[schemars(with = "Option<Timestamp>")]
-    since: Option<String>,
+    since: Option<Timestamp>,
     /// Created before this time.
-    #[schemars(with = "Option<Timestamp>")]
-    until: Option<String>,
+    until: Option<Timestamp>,
     /// Maximum number of rows; by default 50 per page, all in an export.
-    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
-    limit: Option<String>,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    limit: Option<u16>,
     /// `next_cursor` of the previous page.
-    #[schemars(with = "Option<DeliveryId>")]
-    cursor: Option<String>,
+    cursor: Option<DeliveryId>,
     /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
-    #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
-    format: Option<String>,
+    format: Option<ListFormat>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -170,115 +154,80 @@ pub(crate) async fn list_deliveries(
     QueryParams(query): QueryParams<DeliveryQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let status = event_query::parse_status(query.status.as_deref())?;
-    list_or_export(&server, query, status, &headers).await
+    list_or_export(&server, query, &headers).await
 }
 
 pub(crate) async fn list_dead_letters(
     State(server): State<Arc<ServerState>>,
-    QueryParams(query): QueryParams<DeliveryQuery>,
+    QueryParams(mut query): QueryParams<DeliveryQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    if query.status.is_some() {
+    if query.status.replace(DeliveryStatus::Dead).is_some() {
         return Err(Problem::invalid("Remove `status`: every dead letter has the status `dead`."));
     }
-    list_or_export(&server, query, Some(DeliveryStatus::Dead), &headers).await
+    list_or_export(&server, query, &headers).await
 }
 
 async fn list_or_export(
     server: &Arc<ServerState>,
     query: DeliveryQuery,
-    status: Option<DeliveryStatus>,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
-    let format = ListFormat::from_request(query.format.as_deref(), headers)?;
-    let limit = parse_limit(query.limit.as_deref())?;
-    let after = parse_cursor(query.cursor.as_deref())?;
+    let selection = ListSelection::new(query.format, headers, query.limit, query.cursor)?;
     let configuration = server.engine.store().load_configuration().await?;
-    let filter = parse_filter(&query, status, &configuration)?;
+    let filter = build_filter(query, &configuration)?;
     let names = destination_names(&configuration);
-    if format != ListFormat::Json {
-        let pages =
-            DeliveryExport { server: Arc::clone(server), filter, names, after, ended: false };
-        return export(server, format, pages, limit).await;
-    }
-    let page = server.engine.store().list_deliveries(filter, page_request(limit, after)).await?;
-    let next_cursor = page.next.map(|id| id.to_string());
-    let data = page.rows.into_iter().map(|row| delivery_response(row, &names)).collect();
-    Ok(Json(ListResponse { data, next_cursor }).into_response())
+    let list = DeliveryLister { server: Arc::clone(server), filter, names };
+    page_or_export(server, list, selection).await
 }
 
-fn parse_filter(
-    query: &DeliveryQuery,
-    status: Option<DeliveryStatus>,
+fn build_filter(
+    query: DeliveryQuery,
     configuration: &Configuration,
 ) -> Result<DeliveryFilter, Problem> {
-    let reason = event_query::parse_reason(query.reason.as_deref())?;
+    let DeliveryQuery { status, reason, group, kind, class, code, event, since, until, .. } = query;
     if reason.is_some() && status != Some(DeliveryStatus::Dead) {
         return Err(Problem::invalid("`reason` requires status=dead."));
     }
-    let group = |text: &str| {
-        let id = text.parse();
-        id.map_err(|_| Problem::invalid("`group` must be the id of a dead letter group, `grp_…`."))
-    };
-    let group = query.group.as_deref().map(group).transpose()?;
     if group.is_some() && status.is_some_and(|status| status != DeliveryStatus::Dead) {
         return Err(Problem::invalid("`group` requires status=dead."));
     }
-    let event = |text: &str| {
-        text.parse().map_err(|_| Problem::invalid("`event` must be the id of an event, `evt_…`."))
-    };
+    let destination = find_by_name::<DestinationSpec>(configuration, query.destination.as_ref())?;
+    let source = find_by_name::<SourceSpec>(configuration, query.source.as_ref())?;
     Ok(DeliveryFilter {
         status,
-        destination: event_query::find_destination(configuration, query.destination.as_deref())?,
+        destination,
         reason,
-        source: event_query::find_source(configuration, query.source.as_deref())?,
-        kind: event_query::parse_kind(query.kind.as_deref())?,
-        event: query.event.as_deref().map(event).transpose()?,
+        source,
+        kind,
+        event,
         group,
-        class: event_query::parse_class(query.class.as_deref())?,
-        code: event_query::parse_code(query.code.as_deref())?,
-        since: parse_time("since", query.since.as_deref())?,
-        until: parse_time("until", query.until.as_deref())?,
+        class,
+        code,
+        since,
+        until,
     })
 }
 
-struct DeliveryExport {
+pub(super) struct DeliveryLister {
     server: Arc<ServerState>,
     filter: DeliveryFilter,
     names: HashMap<DestinationId, String>,
-    after: Option<DeliveryId>,
-    ended: bool,
 }
 
-impl ExportPages for DeliveryExport {
+impl ExportableList for DeliveryLister {
     type Row = DeliveryResponse;
+    type Cursor = DeliveryId;
     const NAME: &'static str = "deliveries";
-    const COLUMNS: &'static [&'static str] = &[
-        "id",
-        "event",
-        "destination",
-        "status",
-        "order_key",
-        "reason",
-        "attempts",
-        "created_at",
-        "due_at",
-        "ended_at",
-        "replay_of",
-        "replayed_by",
-        "sent_id",
-        "group",
-    ];
+    const COLUMNS: &'static str = "id,event,destination,status,order_key,reason,attempts,created_at,\
+        due_at,ended_at,replay_of,replayed_by,sent_id,group";
 
-    async fn next(&mut self, limit: usize) -> Result<Option<Vec<DeliveryResponse>>, Problem> {
-        if self.ended {
-            return Ok(None);
-        }
-        let page = PageRequest { after: self.after, limit };
+    async fn read(
+        &self,
+        page: PageRequest<DeliveryId>,
+    ) -> Result<ListPage<DeliveryResponse, DeliveryId>, Problem> {
         let page = self.server.engine.store().list_deliveries(self.filter.clone(), page).await?;
-        (self.after, self.ended) = (page.next, page.next.is_none());
-        Ok(Some(page.rows.into_iter().map(|row| delivery_response(row, &self.names)).collect()))
+        Ok(map_rows(page, |row| delivery_response(row, &self.names)))
     }
 }
 
@@ -400,21 +349,5 @@ pub(crate) async fn cancel_delivery(
             );
             Err(Problem::new(StatusCode::CONFLICT, "not_cancellable", detail))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_delivery_field_has_an_export_column() {
-        let schema = schemars::schema_for!(DeliveryResponse).to_value();
-        let mut fields: Vec<&str> =
-            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut columns = DeliveryExport::COLUMNS.to_vec();
-        fields.sort_unstable();
-        columns.sort_unstable();
-        assert_eq!(columns, fields);
     }
 }

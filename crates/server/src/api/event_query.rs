@@ -7,18 +7,15 @@ use surehook_core::{
     replay::StatusPattern,
     store::{Configuration, EventDeliveryFilter, EventFilter},
 };
+use surehook_core::{destination::DestinationSpec, source::SourceSpec};
 use surehook_retry::{DeadReason, FailureClass};
-use surehook_types::{
-    ids::{DestinationId, EventId, SourceId},
-    name::Name,
-    time::Timestamp,
-};
+use surehook_types::{ids::EventId, name::Name, time::Timestamp};
 use surehook_webhooks::{
-    attribute::{AttributeFilter, AttributeName, EventKind, ParseEventKindError, VALUE_BYTES_MAX},
+    attribute::{AttributeFilter, AttributeName, EventKind, VALUE_BYTES_MAX},
     body_value::BodyValueFilter,
 };
 
-use super::{LIMIT_MAX, parse_time, parse_word};
+use super::{LIMIT_MAX, export::ListFormat, find_by_name};
 use crate::problem::Problem;
 
 const SEARCH_BYTES_MAX: usize = 256;
@@ -30,14 +27,12 @@ const BODY_VALUES_MAX: usize = 10;
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventQuery {
     /// Name of the source.
-    #[schemars(with = "Option<Name>")]
-    source: Option<String>,
+    source: Option<Name>,
     /// Deduplication key: the current event with this key, of `source` or of each source.
     #[schemars(length(min = 1))]
     key: Option<String>,
     /// Event kind.
-    #[schemars(with = "Option<EventKind>")]
-    kind: Option<String>,
+    kind: Option<EventKind>,
     /// Message id.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     message_id: Option<String>,
@@ -71,38 +66,29 @@ pub(crate) struct EventQuery {
     provider_status: Option<String>,
     /// Status of a delivery. `status`, `destination`, `reason`, `class` and `code` must all match the
     /// same delivery.
-    #[schemars(with = "Option<DeliveryStatus>")]
-    status: Option<String>,
+    status: Option<DeliveryStatus>,
     /// Destination of a delivery.
-    #[schemars(with = "Option<Name>")]
-    destination: Option<String>,
+    destination: Option<Name>,
     /// Why a delivery is dead.
-    #[schemars(with = "Option<DeadReason>")]
-    reason: Option<String>,
+    reason: Option<DeadReason>,
     /// Failure class of a delivery's last attempt.
-    #[schemars(with = "Option<FailureClass>")]
-    class: Option<String>,
+    class: Option<FailureClass>,
     /// HTTP status of a delivery's last attempt, such as `503` or `5xx`.
-    #[schemars(with = "Option<StatusPattern>")]
-    code: Option<String>,
+    code: Option<StatusPattern>,
     /// Text in the key, or in a body of up to 128 KiB.
     #[schemars(length(min = 1, max = 256))]
     search: Option<String>,
     /// Received at this time or later.
-    #[schemars(with = "Option<Timestamp>")]
-    since: Option<String>,
+    since: Option<Timestamp>,
     /// Received before this time.
-    #[schemars(with = "Option<Timestamp>")]
-    until: Option<String>,
+    until: Option<Timestamp>,
     /// Maximum number of rows; by default 50 per page, all in an export.
-    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
-    pub(super) limit: Option<String>,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    pub(super) limit: Option<u16>,
     /// `next_cursor` of the previous page.
-    #[schemars(with = "Option<EventId>")]
-    pub(super) cursor: Option<String>,
+    pub(super) cursor: Option<EventId>,
     /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
-    #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
-    pub(super) format: Option<String>,
+    pub(super) format: Option<ListFormat>,
 }
 
 impl EventQuery {
@@ -120,26 +106,6 @@ impl EventQuery {
             AttributeName::ProviderStatus => self.provider_status.as_deref(),
         }
     }
-}
-
-pub(super) fn find_source(
-    configuration: &Configuration,
-    name: Option<&str>,
-) -> Result<Option<SourceId>, Problem> {
-    let Some(name) = name else { return Ok(None) };
-    let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("No source is named `{name}`."));
-    found.map(|source| Some(source.id)).ok_or_else(unknown)
-}
-
-pub(super) fn parse_status(text: Option<&str>) -> Result<Option<DeliveryStatus>, Problem> {
-    let known: Vec<_> = DeliveryStatus::ALL.iter().map(|status| status.as_str()).collect();
-    parse_word("status", text, DeliveryStatus::parse, &known)
-}
-
-pub(super) fn parse_kind(text: Option<&str>) -> Result<Option<EventKind>, Problem> {
-    let invalid = |error: ParseEventKindError| Problem::invalid(error.to_string());
-    text.map(|text| EventKind::try_from(text.to_owned()).map_err(invalid)).transpose()
 }
 
 fn parse_attributes(query: &EventQuery) -> Result<Vec<AttributeFilter>, Problem> {
@@ -162,8 +128,7 @@ fn parse_delivery_filter(
     query: &EventQuery,
     configuration: &Configuration,
 ) -> Result<EventDeliveryFilter, Problem> {
-    let reason = parse_reason(query.reason.as_deref())?;
-    let status = match (parse_status(query.status.as_deref())?, reason) {
+    let status = match (query.status, query.reason) {
         (None, Some(_)) => Some(DeliveryStatus::Dead),
         (Some(status), Some(_)) if status != DeliveryStatus::Dead => {
             return Err(Problem::invalid("`reason` requires status=dead."));
@@ -172,36 +137,11 @@ fn parse_delivery_filter(
     };
     Ok(EventDeliveryFilter {
         status,
-        destination: find_destination(configuration, query.destination.as_deref())?,
-        reason,
-        class: parse_class(query.class.as_deref())?,
-        code: parse_code(query.code.as_deref())?,
+        destination: find_by_name::<DestinationSpec>(configuration, query.destination.as_ref())?,
+        reason: query.reason,
+        class: query.class,
+        code: query.code,
     })
-}
-
-pub(super) fn parse_reason(text: Option<&str>) -> Result<Option<DeadReason>, Problem> {
-    let known: Vec<_> = DeadReason::ALL.iter().map(|reason| reason.as_str()).collect();
-    parse_word("reason", text, DeadReason::parse, &known)
-}
-
-pub(super) fn parse_class(text: Option<&str>) -> Result<Option<FailureClass>, Problem> {
-    let known: Vec<_> = FailureClass::ALL.iter().map(|class| class.as_str()).collect();
-    parse_word("class", text, FailureClass::parse, &known)
-}
-
-pub(super) fn parse_code(text: Option<&str>) -> Result<Option<StatusPattern>, Problem> {
-    let invalid = |error| Problem::invalid(format!("code: {error}"));
-    text.map(|text| text.parse().map_err(invalid)).transpose()
-}
-
-pub(super) fn find_destination(
-    configuration: &Configuration,
-    name: Option<&str>,
-) -> Result<Option<DestinationId>, Problem> {
-    let Some(name) = name else { return Ok(None) };
-    let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("No destination is named `{name}`."));
-    found.map(|destination| Some(destination.id)).ok_or_else(unknown)
 }
 
 pub(super) fn parse_filter(
@@ -209,7 +149,7 @@ pub(super) fn parse_filter(
     body: &[(String, String)],
     configuration: &Configuration,
 ) -> Result<EventFilter, Problem> {
-    let source = find_source(configuration, query.source.as_deref())?;
+    let source = find_by_name::<SourceSpec>(configuration, query.source.as_ref())?;
     if body.len() > BODY_VALUES_MAX {
         let detail = format!("Use at most {BODY_VALUES_MAX} `body.PATH` filters.");
         return Err(Problem::invalid(detail));
@@ -227,13 +167,13 @@ pub(super) fn parse_filter(
     Ok(EventFilter {
         source,
         delivery_filter: parse_delivery_filter(&query, configuration)?,
-        kind: parse_kind(query.kind.as_deref())?,
         attributes: parse_attributes(&query)?,
+        kind: query.kind,
         key: query.key,
         body: body.iter().map(value).collect::<Result<_, _>>()?,
         search: query.search,
         masked_by: None,
-        since: parse_time("since", query.since.as_deref())?,
-        until: parse_time("until", query.until.as_deref())?,
+        since: query.since,
+        until: query.until,
     })
 }

@@ -9,16 +9,13 @@ use axum::{
 };
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, StatusCode};
-use surehook_api::{
-    ListResponse,
-    events::{
-        EventDetailResponse, EventList, EventResponse, ListedEvent, RequestHeadResponse,
-        SearchProgress, TimelineEntryResponse,
-    },
+use surehook_api::events::{
+    EventDetailResponse, EventList, EventResponse, ListedEvent, RequestHeadResponse,
+    SearchProgress, TimelineEntryResponse,
 };
 use surehook_core::{
     event::RequestHead,
-    store::{Configuration, EventDetail, EventFilter, EventRow, PageRequest},
+    store::{Configuration, EventDetail, EventFilter, EventRow, ListPage, PageRequest},
     timeline::{self, TimelineEntry},
 };
 use surehook_types::{
@@ -30,9 +27,9 @@ use super::{
     deliveries, duplicates,
     etag::JsonWithETag,
     event_query::{EventQuery, parse_filter},
-    export::{self, ExportPages, ListFormat, export},
+    export::{self, ExportableList, ListFormat, ListSelection, export, map_rows},
     extract::{PathParam, QueryParams, QueryParamsWithBodyValues},
-    page_request, parse_cursor, parse_limit,
+    list_response,
     redacted_body::{self, BODY_DESCRIPTION, BodyQuery, mask_headers},
 };
 use crate::{
@@ -108,59 +105,39 @@ pub(crate) async fn list_events(
     QueryParamsWithBodyValues(query, body): QueryParamsWithBodyValues<EventQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let format = ListFormat::from_request(query.format.as_deref(), &headers)?;
-    let limit = parse_limit(query.limit.as_deref())?;
-    let after = parse_cursor(query.cursor.as_deref())?;
+    let selection = ListSelection::new(query.format, &headers, query.limit, query.cursor)?;
     let configuration = server.engine.store().load_configuration().await?;
     let mut filter = parse_filter(query, &body, &configuration)?;
     let names = source_names(&configuration);
     filter.masked_by = (!access.0).then(|| Arc::new(configuration));
-    if format != ListFormat::Json {
-        let pages = EventExport { server: Arc::clone(&server), filter, names, after, ended: false };
-        return export(&server, format, pages, limit).await;
+    let list = EventLister { server: Arc::clone(&server), filter, names };
+    if selection.format != ListFormat::Json {
+        return export(&server, list, selection).await;
     }
-    let page = server.engine.store().list_events(filter, page_request(limit, after)).await?;
-    let next_cursor = page.next.map(|id| id.to_string());
+    let page = list.read(selection.page()).await?;
     let searched = SearchProgress { events: page.rows_scanned, until: page.last.map(|id| id.at()) };
-    let data = page.rows.into_iter().map(|row| listed_event(row, &names)).collect();
-    Ok(Json(EventList { page: ListResponse { data, next_cursor }, searched }).into_response())
+    Ok(Json(EventList { page: list_response(page), searched }).into_response())
 }
 
-struct EventExport {
+pub(super) struct EventLister {
     server: Arc<ServerState>,
     filter: EventFilter,
     names: HashMap<SourceId, String>,
-    after: Option<EventId>,
-    ended: bool,
 }
 
-impl ExportPages for EventExport {
+impl ExportableList for EventLister {
     type Row = ListedEvent;
+    type Cursor = EventId;
     const NAME: &'static str = "events";
-    const COLUMNS: &'static [&'static str] = &[
-        "id",
-        "request_id",
-        "source",
-        "key",
-        "no_key",
-        "kind",
-        "attributes",
-        "received_at",
-        "body_bytes",
-        "duplicate_count",
-        "last_duplicate_at",
-        "body_removed",
-        "deliveries",
-    ];
+    const COLUMNS: &'static str = "id,request_id,source,key,no_key,kind,attributes,received_at,\
+        body_bytes,duplicate_count,last_duplicate_at,body_removed,deliveries";
 
-    async fn next(&mut self, limit: usize) -> Result<Option<Vec<ListedEvent>>, Problem> {
-        if self.ended {
-            return Ok(None);
-        }
-        let page = PageRequest { after: self.after, limit };
+    async fn read(
+        &self,
+        page: PageRequest<EventId>,
+    ) -> Result<ListPage<ListedEvent, EventId>, Problem> {
         let page = self.server.engine.store().list_events(self.filter.clone(), page).await?;
-        (self.after, self.ended) = (page.next, page.next.is_none());
-        Ok(Some(page.rows.into_iter().map(|row| listed_event(row, &self.names)).collect()))
+        Ok(map_rows(page, |row| listed_event(row, &self.names)))
     }
 }
 
@@ -261,20 +238,4 @@ pub(super) async fn missing_body_problem(
     Ok(Some(Problem::body_removed(
         source.map(|source| (&source.spec.name, server.engine.retention_policy(&source.spec))),
     )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_event_field_has_an_export_column() {
-        let schema = schemars::schema_for!(ListedEvent).to_value();
-        let mut fields: Vec<&str> =
-            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut columns = EventExport::COLUMNS.to_vec();
-        fields.sort_unstable();
-        columns.sort_unstable();
-        assert_eq!(columns, fields);
-    }
 }

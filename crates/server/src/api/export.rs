@@ -2,13 +2,19 @@
 
 use std::{borrow::Cow, io, sync::Arc};
 
-use axum::{body::Body, response::Response};
+use axum::{
+    Json,
+    body::Body,
+    response::{IntoResponse as _, Response},
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use surehook_core::store::{ListPage, PageRequest};
 
-use super::response_stream::ResponseSender;
+use super::{LIMIT_DEFAULT, check_limit, list_response, response_stream::ResponseSender};
 use crate::{ServerState, problem::Problem};
 
 /// Exports running at the same time.
@@ -17,7 +23,9 @@ pub(crate) const EXPORTS_MAX: usize = 8;
 const PAGE_ROWS: usize = 500;
 
 /// Format of a list response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub(super) enum ListFormat {
     Json,
     Ndjson,
@@ -28,17 +36,7 @@ pub(super) enum ListFormat {
 pub(super) const MEDIA_TYPES: &[&str] = &["application/x-ndjson", "text/csv"];
 
 impl ListFormat {
-    /// The format named by `format`, or the first supported one in `Accept`.
-    pub(super) fn from_request(format: Option<&str>, headers: &HeaderMap) -> Result<Self, Problem> {
-        match format {
-            Some("json") => Ok(Self::Json),
-            Some("ndjson") => Ok(Self::Ndjson),
-            Some("csv") => Ok(Self::Csv),
-            Some(_) => Err(Problem::invalid("`format` must be one of: json, ndjson, csv")),
-            None => Ok(Self::from_accept(headers)),
-        }
-    }
-
+    /// The first supported format in `Accept`.
     fn from_accept(headers: &HeaderMap) -> Self {
         let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
         let kinds = lines
@@ -72,44 +70,92 @@ impl ListFormat {
     }
 }
 
-/// A list that can be read page by page to its end.
-pub(super) trait ExportPages: Send + 'static {
+/// A list that can be read page by page.
+pub(super) trait ExportableList: Send + Sync + 'static {
     type Row: Serialize + Send;
+    type Cursor: Copy + Send;
     /// Part of the file name.
     const NAME: &'static str;
     /// Fields of a row, in the order of the CSV columns.
-    const COLUMNS: &'static [&'static str];
+    const COLUMNS: &'static str;
 
-    /// The next rows, possibly none; `None` at the end.
-    fn next(
-        &mut self,
-        limit: usize,
-    ) -> impl Future<Output = Result<Option<Vec<Self::Row>>, Problem>> + Send;
+    fn read(
+        &self,
+        page: PageRequest<Self::Cursor>,
+    ) -> impl Future<Output = Result<ListPage<Self::Row, Self::Cursor>, Problem>> + Send;
+}
+
+/// Turns the rows of a page into the rows of a response.
+pub(super) fn map_rows<A, B, C>(page: ListPage<A, C>, map: impl FnMut(A) -> B) -> ListPage<B, C> {
+    let ListPage { rows, next, rows_scanned, last } = page;
+    ListPage { rows: rows.into_iter().map(map).collect(), next, rows_scanned, last }
+}
+
+/// What a request wants of a list.
+#[derive(Debug)]
+pub(super) struct ListSelection<C> {
+    pub(super) format: ListFormat,
+    limit: Option<usize>,
+    after: Option<C>,
+}
+
+impl<C> ListSelection<C> {
+    /// `format` takes precedence over `Accept`.
+    pub(super) fn new(
+        format: Option<ListFormat>,
+        headers: &HeaderMap,
+        limit: Option<u16>,
+        after: Option<C>,
+    ) -> Result<Self, Problem> {
+        let format = format.unwrap_or_else(|| ListFormat::from_accept(headers));
+        Ok(Self { format, limit: check_limit(limit)?, after })
+    }
+
+    pub(super) fn page(self) -> PageRequest<C> {
+        PageRequest { after: self.after, limit: self.limit.unwrap_or(LIMIT_DEFAULT) }
+    }
+}
+
+/// Answers with one page as JSON, or exports the whole list.
+pub(super) async fn page_or_export<L: ExportableList<Cursor: ToString>>(
+    server: &Arc<ServerState>,
+    list: L,
+    selection: ListSelection<L::Cursor>,
+) -> Result<Response, Problem> {
+    match selection.format {
+        ListFormat::Json => {
+            Ok(Json(list_response(list.read(selection.page()).await?)).into_response())
+        }
+        ListFormat::Ndjson | ListFormat::Csv => export(server, list, selection).await,
+    }
 }
 
 /// Streams the whole list, at most `limit` rows.
-pub(super) async fn export<P: ExportPages>(
+pub(super) async fn export<L: ExportableList>(
     server: &Arc<ServerState>,
-    format: ListFormat,
-    mut pages: P,
-    limit: Option<usize>,
+    list: L,
+    selection: ListSelection<L::Cursor>,
 ) -> Result<Response, Problem> {
     let permit = Arc::clone(&server.export_permits).try_acquire_owned().map_err(|_| {
         let detail = format!("{EXPORTS_MAX} exports are already running. Wait for one to finish.");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_exports", detail).retry_after(5)
     })?;
+    let ListSelection { format, limit, after } = selection;
     let mut left = limit.unwrap_or(usize::MAX);
     // The first page is read before the response starts, so that an error can still be reported.
-    let mut page = pages.next(left.min(PAGE_ROWS)).await?;
+    let mut page = list.read(PageRequest { after, limit: left.min(PAGE_ROWS) }).await?;
     let (sender, chunks) = ResponseSender::<io::Result<Bytes>>::new();
-    let head = (format == ListFormat::Csv).then(|| csv_header(P::COLUMNS));
     tokio::spawn(async move {
         let _permit = permit;
-        let mut chunk = head.unwrap_or_default();
-        while let Some(rows) = page {
-            left = left.saturating_sub(rows.len());
-            for row in &rows {
-                write_row(&mut chunk, format, P::COLUMNS, row);
+        let mut chunk = Vec::new();
+        if format == ListFormat::Csv {
+            chunk.extend_from_slice(L::COLUMNS.as_bytes());
+            chunk.extend_from_slice(b"\r\n");
+        }
+        loop {
+            left = left.saturating_sub(page.rows.len());
+            for row in &page.rows {
+                write_row(&mut chunk, format, L::COLUMNS, row);
             }
             if !chunk.is_empty()
                 && sender.send(Ok(Bytes::from(std::mem::take(&mut chunk)))).await.is_err()
@@ -117,10 +163,11 @@ pub(super) async fn export<P: ExportPages>(
                 return;
             }
             // A filter that matches nothing sends nothing, so it must check for a closed connection.
-            if left == 0 || sender.is_closed() {
-                break;
+            if page.next.is_none() || left == 0 || sender.is_closed() {
+                return;
             }
-            page = match pages.next(left.min(PAGE_ROWS)).await {
+            let request = PageRequest { after: page.next, limit: left.min(PAGE_ROWS) };
+            page = match list.read(request).await {
                 Ok(page) => page,
                 Err(problem) => {
                     // The response has started: it can only be cut off.
@@ -130,33 +177,25 @@ pub(super) async fn export<P: ExportPages>(
                 }
             };
         }
-        if !chunk.is_empty() {
-            let _gone = sender.send(Ok(Bytes::from(chunk))).await;
-        }
     });
     let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
     headers.insert(header::VARY, HeaderValue::from_static("accept"));
-    let file = format!("attachment; filename=\"surehook-{}.{}\"", P::NAME, format.file_extension());
+    let file = format!("attachment; filename=\"surehook-{}.{}\"", L::NAME, format.file_extension());
     if let Ok(file) = HeaderValue::from_str(&file) {
         headers.insert(header::CONTENT_DISPOSITION, file);
     }
     Ok(response)
 }
 
-fn csv_header(columns: &[&str]) -> Vec<u8> {
-    let mut line = columns.join(",").into_bytes();
-    line.extend_from_slice(b"\r\n");
-    line
-}
-
-fn write_row(chunk: &mut Vec<u8>, format: ListFormat, columns: &[&str], row: &impl Serialize) {
+fn write_row(chunk: &mut Vec<u8>, format: ListFormat, columns: &str, row: &impl Serialize) {
     match format {
         ListFormat::Csv => {
             // Rows always serialize.
             let row = serde_json::to_value(row).unwrap_or_default();
-            let cells: Vec<String> = columns.iter().map(|column| csv_cell(&row[*column])).collect();
+            let cells: Vec<String> =
+                columns.split(',').map(|column| csv_cell(&row[column])).collect();
             chunk.extend_from_slice(cells.join(",").as_bytes());
             chunk.extend_from_slice(b"\r\n");
         }
@@ -194,7 +233,10 @@ fn escape_formula(text: &str) -> Cow<'_, str> {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{
+        super::{deliveries::DeliveryLister, events::EventLister, requests::RequestLister},
+        *,
+    };
 
     // B79.
     #[test]
@@ -232,9 +274,28 @@ mod tests {
             (Some("csv"), "application/json", ListFormat::Csv),
             (Some("json"), "text/csv", ListFormat::Json),
         ] {
-            let chosen = ListFormat::from_request(asked, &accept(accepted)).unwrap();
-            assert_eq!(chosen, format, "case: {asked:?} {accepted}");
+            let asked = asked.map(|word| serde_json::from_value(json!(word)).unwrap());
+            let chosen = ListSelection::<()>::new(asked, &accept(accepted), None, None).unwrap();
+            assert_eq!(chosen.format, format, "case: {asked:?} {accepted}");
         }
-        assert!(ListFormat::from_request(Some("xml"), &HeaderMap::new()).is_err());
+        assert!(serde_json::from_value::<ListFormat>(json!("xml")).is_err());
+    }
+
+    #[track_caller]
+    fn assert_columns<L: ExportableList<Row: JsonSchema>>() {
+        let schema = schemars::schema_for!(L::Row).to_value();
+        let mut fields: Vec<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut columns: Vec<&str> = L::COLUMNS.split(',').collect();
+        fields.sort_unstable();
+        columns.sort_unstable();
+        assert_eq!(columns, fields);
+    }
+
+    #[test]
+    fn every_field_has_an_export_column() {
+        assert_columns::<EventLister>();
+        assert_columns::<DeliveryLister>();
+        assert_columns::<RequestLister>();
     }
 }

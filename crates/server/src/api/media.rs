@@ -57,12 +57,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         .query::<UploadQuery>()
         .accepts_bytes()
         .returns::<UploadResponse>(201)
-        .problem(404, &["not_found"])
-        .problem(400, &["bad_body"])
-        .problem(408, &["body_timeout"])
         .problem(409, &["media_not_configured"])
         .problem(411, &["length_required"])
-        .problem(413, &["body_too_large"])
         .problem(422, &["unfit_media"])
         .problem(502, &["media_refused"]);
     let get = Operation::new("get_media", "Get an uploaded file's metadata.")

@@ -40,7 +40,7 @@ use super::{
     etag::JsonWithETag,
     extract::{JsonBody, PathParam, QueryParams},
     idempotency::IdempotencyContext,
-    page_request, parse_cursor, parse_limit, parse_time, parse_word,
+    page_request,
     resources::{self, find_resource},
 };
 use crate::{
@@ -63,20 +63,16 @@ struct MessageQuery {
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     to: Option<String>,
     /// Message status. It is checked per page, so a page may be short.
-    #[schemars(with = "Option<MessageStatus>")]
-    status: Option<String>,
+    status: Option<MessageStatus>,
     /// Created at this time or later.
-    #[schemars(with = "Option<Timestamp>")]
-    since: Option<String>,
+    since: Option<Timestamp>,
     /// Created before this time.
-    #[schemars(with = "Option<Timestamp>")]
-    until: Option<String>,
+    until: Option<Timestamp>,
     /// Maximum number of rows per page; 50 by default.
-    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
-    limit: Option<String>,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    limit: Option<u16>,
     /// `next_cursor` of the previous page.
-    #[schemars(with = "Option<EventId>")]
-    cursor: Option<String>,
+    cursor: Option<EventId>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -243,19 +239,17 @@ async fn list_messages(
     State(server): State<Arc<ServerState>>,
     QueryParams(query): QueryParams<MessageQuery>,
 ) -> Result<Json<ListResponse<MessageResponse>>, Problem> {
-    let limit = parse_limit(query.limit.as_deref())?;
-    let after = parse_cursor(query.cursor.as_deref())?;
-    let known = MessageStatus::ALL.map(MessageStatus::as_str);
-    let status = parse_word("status", query.status.as_deref(), MessageStatus::parse, &known)?;
+    let page = page_request(query.limit, query.cursor)?;
     let configuration = server.engine.store().load_configuration().await?;
     let filter = parse_filter(&query, &configuration)?;
     if filter.source.is_none() {
-        return Ok(Json(ListResponse { data: Vec::new(), next_cursor: None }));
+        return Ok(Json(ListResponse::default()));
     }
-    let found = server.engine.store().list_events(filter, page_request(limit, after)).await?;
+    let found = server.engine.store().list_events(filter, page).await?;
     let loader = MessageLoader::new(&server, &configuration);
     let messages = loader.load(found.rows).await?;
-    let matches = |message: &MessageResponse| status.is_none_or(|status| message.status == status);
+    let matches =
+        |message: &MessageResponse| query.status.is_none_or(|status| message.status == status);
     let data = messages.into_iter().map(|loaded| loaded.message).filter(matches).collect();
     Ok(Json(ListResponse { data, next_cursor: found.next.map(|id| id.to_string()) }))
 }
@@ -281,8 +275,8 @@ fn parse_filter(
     Ok(EventFilter {
         source: outbox_id(configuration),
         attributes: to.into_iter().chain(destination).collect(),
-        since: parse_time("since", query.since.as_deref())?,
-        until: parse_time("until", query.until.as_deref())?,
+        since: query.since,
+        until: query.until,
         ..EventFilter::default()
     })
 }

@@ -29,14 +29,14 @@ pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tokens;
 
+use std::{fmt::Display, str::FromStr};
+
 use axum::Json;
 use surehook_api::ListResponse;
-use surehook_core::store::PageRequest;
-use surehook_types::{
-    ids::{Id, IdKind},
-    time::Timestamp,
-};
+use surehook_core::store::{Configuration, ListPage, PageRequest};
+use surehook_types::ids::{Id, IdKind};
 
+use self::resources::Resource;
 use crate::problem::Problem;
 
 const INVALID_CURSOR: &str = "Invalid `cursor`. Use `next_cursor` of the same list.";
@@ -44,22 +44,26 @@ const INVALID_CURSOR: &str = "Invalid `cursor`. Use `next_cursor` of the same li
 const LIMIT_DEFAULT: usize = 50;
 pub(crate) const LIMIT_MAX: usize = 1000;
 
-fn parse_limit(text: Option<&str>) -> Result<Option<usize>, Problem> {
-    let parse = |text: &str| {
-        let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
-        limit.ok_or_else(|| Problem::invalid(format!("`limit` must be between 1 and {LIMIT_MAX}.")))
-    };
-    text.map(parse).transpose()
+fn check_limit(limit: Option<u16>) -> Result<Option<usize>, Problem> {
+    let limit = limit.map(usize::from);
+    match limit.is_none_or(|limit| (1..=LIMIT_MAX).contains(&limit)) {
+        true => Ok(limit),
+        false => Err(Problem::invalid(format!("`limit` must be between 1 and {LIMIT_MAX}."))),
+    }
 }
 
-/// Parses `cursor`, the id of the last row that the previous page examined.
-fn parse_cursor<K: IdKind>(text: Option<&str>) -> Result<Option<Id<K>>, Problem> {
+/// Parses a cursor, the position of the last row that the previous page examined.
+fn parse_cursor<C: FromStr>(text: Option<&str>) -> Result<Option<C>, Problem> {
     let invalid = |_| Problem::invalid(INVALID_CURSOR);
     text.map(|text| text.parse().map_err(invalid)).transpose()
 }
 
-fn page_request<K: IdKind>(limit: Option<usize>, cursor: Option<Id<K>>) -> PageRequest<Id<K>> {
-    PageRequest { after: cursor, limit: limit.unwrap_or(LIMIT_DEFAULT) }
+fn page_request<C>(limit: Option<u16>, after: Option<C>) -> Result<PageRequest<C>, Problem> {
+    Ok(PageRequest { after, limit: check_limit(limit)?.unwrap_or(LIMIT_DEFAULT) })
+}
+
+fn list_response<T, C: ToString>(page: ListPage<T, C>) -> ListResponse<T> {
+    ListResponse { next_cursor: page.next.map(|cursor| cursor.to_string()), data: page.rows }
 }
 
 /// Builds a page of a list without a filter: every row that was read is part of it.
@@ -72,18 +76,13 @@ fn unfiltered_page<K: IdKind, T>(
     Json(ListResponse { data: rows.into_iter().map(|(_, row)| row).collect(), next_cursor })
 }
 
-fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
-    let invalid = |error| Problem::invalid(format!("{name}: {error}"));
-    text.map(|text| text.parse().map_err(invalid)).transpose()
-}
-
-/// Parses a query parameter that is one of a fixed set of words.
-fn parse_word<T>(
-    name: &str,
-    text: Option<&str>,
-    parse: fn(&str) -> Option<T>,
-    known: &[&str],
-) -> Result<Option<T>, Problem> {
-    let unknown = || Problem::invalid(format!("`{name}` must be one of: {}", known.join(", ")));
-    text.map(|text| parse(text).ok_or_else(unknown)).transpose()
+/// Finds a resource that a query or request refers to by name.
+fn find_by_name<R: Resource>(
+    configuration: &Configuration,
+    name: Option<&(impl Display + ?Sized)>,
+) -> Result<Option<Id<R::IdKind>>, Problem> {
+    let Some(name) = name.map(ToString::to_string) else { return Ok(None) };
+    let found = R::all(configuration).iter().find(|stored| stored.spec.name() == Some(&name));
+    let unknown = || Problem::invalid(format!("No {} is named `{name}`.", R::WORD));
+    found.map(|stored| Some(stored.id)).ok_or_else(unknown)
 }

@@ -29,7 +29,7 @@ use surehook_types::{
 use super::{
     LIMIT_MAX,
     extract::{JsonBody, OptionalJson, PathParam, QueryParams},
-    page_request, parse_cursor, parse_limit,
+    page_request,
     redacted_body::{self, mask_headers},
     resources, unfiltered_page,
 };
@@ -46,18 +46,16 @@ pub(crate) struct QuarantineQuery {
     /// Name or id of the source.
     source: Option<String>,
     /// Maximum number of rows per page; 50 by default.
-    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
-    limit: Option<String>,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    limit: Option<u16>,
     /// `next_cursor` of the previous page.
-    #[schemars(with = "Option<RequestId>")]
-    cursor: Option<String>,
+    cursor: Option<RequestId>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let list = Operation::new("list_quarantine", "List quarantined requests, newest first.")
         .query::<QuarantineQuery>()
-        .returns::<ListResponse<QuarantinedRequestSummary>>(200)
-        .problem(404, &["not_found"]);
+        .returns::<ListResponse<QuarantinedRequestSummary>>(200);
     let get = Operation::new(
         "get_quarantined_request",
         "Get a quarantined request with headers and body.",
@@ -79,7 +77,6 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     .description("Releases at most 500 requests per call. To continue, pass `next` as `after`.")
     .body::<ReleaseSourceRequest>(json!({ "source": "whatsapp" }))
     .returns::<ReleaseSourceResponse>(200)
-    .problem(404, &["not_found"])
     .problem(409, &["source_gone"]);
     let discard = Operation::new("discard_quarantined_request", "Delete a quarantined request.")
         .path::<RequestId>("id")
@@ -96,8 +93,7 @@ pub(crate) async fn list_quarantine(
     State(server): State<Arc<ServerState>>,
     QueryParams(query): QueryParams<QuarantineQuery>,
 ) -> Result<Json<ListResponse<QuarantinedRequestSummary>>, Problem> {
-    let page =
-        page_request(parse_limit(query.limit.as_deref())?, parse_cursor(query.cursor.as_deref())?);
+    let page = page_request(query.limit, query.cursor)?;
     let configuration = server.engine.store().load_configuration().await?;
     let source = match &query.source {
         Some(source) => Some(resources::find_resource::<SourceSpec>(&configuration, source)?.id),

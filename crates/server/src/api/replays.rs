@@ -28,14 +28,16 @@ use surehook_core::{
     },
     store::{Configuration, PageRequest},
 };
+use surehook_core::{destination::DestinationSpec, source::SourceSpec};
 use surehook_types::ids::{DestinationId, ReplayId, SourceId};
 
 use super::{
     LIMIT_MAX,
     deliveries::destination_names,
     extract::{JsonBody, PathParam, QueryParams},
+    find_by_name,
     idempotency::IdempotencyContext,
-    page_request, parse_cursor, parse_limit, unfiltered_page,
+    page_request, unfiltered_page,
 };
 use crate::{
     ServerState,
@@ -48,11 +50,10 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplayQuery {
     /// Maximum number of rows per page; 50 by default.
-    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
-    limit: Option<String>,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    limit: Option<u16>,
     /// `next_cursor` of the previous page.
-    #[schemars(with = "Option<ReplayId>")]
-    cursor: Option<String>,
+    cursor: Option<ReplayId>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -104,26 +105,13 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         .post("/api/v1/dead-letters/reprocess", reprocess_dead_letters, reprocess_operation)
 }
 
-fn find_source_id(configuration: &Configuration, name: &str) -> Result<SourceId, Problem> {
-    let found = configuration.sources.iter().find(|source| source.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("No source is named `{name}`."));
-    found.map(|source| source.id).ok_or_else(unknown)
-}
-
-fn find_destination_id(
-    configuration: &Configuration,
-    name: &str,
-) -> Result<DestinationId, Problem> {
-    let found = configuration.destinations.iter().find(|to| to.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("No destination is named `{name}`."));
-    found.map(|to| to.id).ok_or_else(unknown)
-}
-
 fn build_spec(
     request: CreateReplayRequest,
     configuration: &Configuration,
 ) -> Result<ReplaySpec, Problem> {
     let ReplayFilterSpec {
+        source,
+        destination,
         kind,
         status,
         reason,
@@ -134,21 +122,14 @@ fn build_spec(
         until,
         key,
         search,
-        ..
     } = request.filter;
+    let destination_id =
+        |name: Option<String>| find_by_name::<DestinationSpec>(configuration, name.as_ref());
     let spec = ReplaySpec {
         action: request.verb,
         filter: ReplayFilter {
-            source: request
-                .filter
-                .source
-                .map(|name| find_source_id(configuration, &name))
-                .transpose()?,
-            destination: request
-                .filter
-                .destination
-                .map(|name| find_destination_id(configuration, &name))
-                .transpose()?,
+            source: find_by_name::<SourceSpec>(configuration, source.as_ref())?,
+            destination: destination_id(destination)?,
             kind,
             status,
             reason,
@@ -160,7 +141,7 @@ fn build_spec(
             key,
             search,
         },
-        to: request.to.map(|name| find_destination_id(configuration, &name)).transpose()?,
+        to: destination_id(request.to)?,
         rate: request.rate,
         note: request.note,
     };
@@ -339,8 +320,7 @@ async fn list_replays(
     State(server): State<Arc<ServerState>>,
     QueryParams(query): QueryParams<ReplayQuery>,
 ) -> Result<Json<ListResponse<ReplayJobResponse>>, Problem> {
-    let page =
-        page_request(parse_limit(query.limit.as_deref())?, parse_cursor(query.cursor.as_deref())?);
+    let page = page_request(query.limit, query.cursor)?;
     let rows = server.engine.replay_store().list_replays(page).await?;
     let configuration = server.engine.store().load_configuration().await?;
     Ok(unfiltered_page(

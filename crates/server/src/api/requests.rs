@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse as _, Response},
-};
+use axum::{Json, extract::State, response::Response};
 use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -17,7 +13,7 @@ use surehook_api::{
 use surehook_core::{
     refused::{RefusedRequest, advice},
     requests::{ReceivedRequest, RequestCursor, RequestFilter, RequestOutcome},
-    store::{Configuration, PageRequest},
+    store::{Configuration, ListPage, PageRequest},
 };
 use surehook_types::{
     ids::{RequestId, SourceId},
@@ -27,10 +23,10 @@ use surehook_types::{
 };
 
 use super::{
-    INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX,
-    export::{self, ExportPages, ListFormat, export},
+    LIMIT_MAX,
+    export::{self, ExportableList, ListFormat, ListSelection, map_rows, page_or_export},
     extract::{PathParam, QueryParams},
-    parse_limit, parse_time, parse_word,
+    parse_cursor,
     redacted_body::{self, mask_headers},
 };
 use crate::{
@@ -48,24 +44,20 @@ pub(crate) struct RequestQuery {
     #[schemars(regex(pattern = "^(accepted|duplicate|refused)$"))]
     outcome: Option<String>,
     /// Name of the source.
-    #[schemars(with = "Option<Name>")]
-    source: Option<String>,
+    source: Option<Name>,
     /// Problem code that a refused sender got.
     reason: Option<String>,
     /// Received at this time or later.
-    #[schemars(with = "Option<Timestamp>")]
-    since: Option<String>,
+    since: Option<Timestamp>,
     /// Received before this time.
-    #[schemars(with = "Option<Timestamp>")]
-    until: Option<String>,
+    until: Option<Timestamp>,
     /// Maximum number of rows; by default 50 per page, all in an export.
-    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
-    limit: Option<String>,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    limit: Option<u16>,
     /// `next_cursor` of the previous page.
     cursor: Option<String>,
     /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
-    #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
-    format: Option<String>,
+    format: Option<ListFormat>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -91,47 +83,32 @@ pub(crate) async fn list_requests(
     QueryParams(query): QueryParams<RequestQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let format = ListFormat::from_request(query.format.as_deref(), &headers)?;
-    let limit = parse_limit(query.limit.as_deref())?;
-    let invalid = |_| Problem::invalid(INVALID_CURSOR);
-    let after = query.cursor.as_deref().map(|text| text.parse().map_err(invalid)).transpose()?;
+    let after = parse_cursor(query.cursor.as_deref())?;
+    let selection = ListSelection::new(query.format, &headers, query.limit, after)?;
     let configuration = server.engine.store().load_configuration().await?;
     let filter = parse_filter(query, &configuration)?;
-    if format != ListFormat::Json {
-        let server = Arc::clone(&server);
-        let pages = RequestExport {
-            server: Arc::clone(&server),
-            configuration,
-            filter,
-            after,
-            ended: false,
-        };
-        return export(&server, format, pages, limit).await;
-    }
-    let page = PageRequest { after, limit: limit.unwrap_or(LIMIT_DEFAULT) };
-    let page = server.engine.store().list_requests(filter, page).await?;
-    let next_cursor = page.next.map(|cursor| cursor.to_string());
-    let data = page.rows.iter().map(|row| request_summary(row, &configuration)).collect();
-    Ok(Json(ListResponse { data, next_cursor }).into_response())
+    let list = RequestLister { server: Arc::clone(&server), configuration, filter };
+    page_or_export(&server, list, selection).await
 }
 
 fn parse_filter(
     query: RequestQuery,
     configuration: &Configuration,
 ) -> Result<RequestFilter, Problem> {
-    let known = RequestOutcome::ALL.map(RequestOutcome::as_str);
-    let outcome = parse_word("outcome", query.outcome.as_deref(), RequestOutcome::parse, &known)?;
+    let unknown = || {
+        let known = RequestOutcome::ALL.map(RequestOutcome::as_str);
+        Problem::invalid(format!("`outcome` must be one of: {}", known.join(", ")))
+    };
+    let outcome = |word: &str| RequestOutcome::parse(word).ok_or_else(unknown);
+    let outcome = query.outcome.as_deref().map(outcome).transpose()?;
     if query.reason.is_some() && outcome.is_some_and(|outcome| outcome != RequestOutcome::Refused) {
         return Err(Problem::invalid("`reason` requires outcome=refused."));
     }
-    // A deleted source may still have requests, so only the syntax of the name is checked.
-    if let Some(Err(error)) = query.source.as_deref().map(str::parse::<Name>) {
-        return Err(Problem::invalid(format!("source: {error}")));
-    }
     let sources = &configuration.sources;
+    // A deleted source may still have requests.
     let source = query.source.map(|name| {
-        let found = sources.iter().find(|stored| stored.spec.name.as_str() == name);
-        (name, found.map(|stored| stored.id))
+        let found = sources.iter().find(|stored| stored.spec.name == name);
+        (name.to_string(), found.map(|stored| stored.id))
     });
     Ok(RequestFilter {
         outcome,
@@ -141,48 +118,30 @@ fn parse_filter(
             .iter()
             .find(|stored| stored.spec.is_outbox())
             .map(|stored| stored.id),
-        since: parse_time("since", query.since.as_deref())?,
-        until: parse_time("until", query.until.as_deref())?,
+        since: query.since,
+        until: query.until,
     })
 }
 
-struct RequestExport {
+pub(super) struct RequestLister {
     server: Arc<ServerState>,
     configuration: Configuration,
     filter: RequestFilter,
-    after: Option<RequestCursor>,
-    ended: bool,
 }
 
-impl ExportPages for RequestExport {
+impl ExportableList for RequestLister {
     type Row = ReceivedRequestSummary;
+    type Cursor = RequestCursor;
     const NAME: &'static str = "requests";
-    const COLUMNS: &'static [&'static str] = &[
-        "id",
-        "outcome",
-        "source",
-        "at",
-        "event",
-        "events",
-        "bytes_differ",
-        "reason",
-        "what_to_do",
-        "http_status",
-        "method",
-        "path",
-        "query",
-        "remote",
-        "body_bytes",
-    ];
+    const COLUMNS: &'static str = "id,outcome,source,at,event,events,bytes_differ,reason,what_to_do,\
+        http_status,method,path,query,remote,body_bytes";
 
-    async fn next(&mut self, limit: usize) -> Result<Option<Vec<ReceivedRequestSummary>>, Problem> {
-        if self.ended {
-            return Ok(None);
-        }
-        let page = PageRequest { after: self.after, limit };
+    async fn read(
+        &self,
+        page: PageRequest<RequestCursor>,
+    ) -> Result<ListPage<ReceivedRequestSummary, RequestCursor>, Problem> {
         let page = self.server.engine.store().list_requests(self.filter.clone(), page).await?;
-        (self.after, self.ended) = (page.next, page.next.is_none());
-        Ok(Some(page.rows.iter().map(|row| request_summary(row, &self.configuration)).collect()))
+        Ok(map_rows(page, |row| request_summary(&row, &self.configuration)))
     }
 }
 
@@ -274,21 +233,5 @@ fn refused_summary(row: &RefusedRequest) -> ReceivedRequestSummary {
         remote: Some(row.remote.clone()),
         body_bytes: row.body_bytes,
         ..empty_summary(RequestOutcome::Refused, row.at)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_request_field_has_an_export_column() {
-        let schema = schemars::schema_for!(ReceivedRequestSummary).to_value();
-        let mut fields: Vec<&str> =
-            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut columns = RequestExport::COLUMNS.to_vec();
-        fields.sort_unstable();
-        columns.sort_unstable();
-        assert_eq!(columns, fields);
     }
 }

@@ -23,11 +23,11 @@ use surehook_types::{
 };
 
 use super::{
-    LIMIT_MAX,
+    LIMIT_MAX, check_limit,
     etag::{ETag, IfMatch, VersionedJson},
     extract::{JsonBody, PathParam, QueryParams},
     idempotency::IdempotencyContext,
-    lanes, masked_spec, parse_cursor, parse_limit,
+    lanes, masked_spec, parse_cursor,
 };
 use crate::{
     ServerState,
@@ -154,8 +154,8 @@ impl Resource for RouteSpec {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResourceQuery {
     /// Maximum number of rows per page; 1000 by default.
-    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
-    limit: Option<String>,
+    #[schemars(range(min = 1, max = LIMIT_MAX))]
+    limit: Option<u16>,
     /// `next_cursor` of the previous page.
     #[schemars(regex(pattern = "^(src|dst|rte)_[0-7][0-9a-hjkmnp-tv-z]{25}$"))]
     cursor: Option<String>,
@@ -195,7 +195,6 @@ pub(crate) fn add_routes<R: Resource>(api: ApiTable) -> ApiTable {
     let delete_operation = Operation::new(format!("delete_{word}"), format!("Delete a {word}."))
         .path::<ResourceRef<R>>("id")
         .returns_nothing(204)
-        .problem(422, &["invalid"])
         .with_conditional_write();
     api.get(&all, list::<R>, list_operation)
         .post(&all, create::<R>, create_operation)
@@ -272,8 +271,9 @@ async fn list<R: Resource>(
     State(server): State<Arc<ServerState>>,
     QueryParams(query): QueryParams<ResourceQuery>,
 ) -> Result<Json<ListResponse<Value>>, Problem> {
-    let limit = parse_limit(query.limit.as_deref())?.unwrap_or(LIMIT_MAX);
-    let after = parse_cursor::<R::IdKind>(query.cursor.as_deref())?.map(|id| id.uuid());
+    let limit = check_limit(query.limit)?.unwrap_or(LIMIT_MAX);
+    let after: Option<Id<R::IdKind>> = parse_cursor(query.cursor.as_deref())?;
+    let after = after.map(|id| id.uuid());
     let configuration = server.engine.store().load_configuration().await?;
     let mut all: Vec<_> = R::all(&configuration).iter().collect();
     all.sort_by_key(|stored| std::cmp::Reverse(stored.id.uuid()));

@@ -35,7 +35,6 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     )
     .body::<TryRouteRequest>(example)
     .returns::<TryRouteResponse>(200)
-    .problem(404, &["not_found"])
     .problem(409, &["body_opaque"])
     .problem(410, &["body_removed"]);
     api.post("/api/v1/routes/try", try_route_on_sample, operation)

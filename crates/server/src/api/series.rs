@@ -6,6 +6,7 @@ use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_api::stats::{Percentiles, Series, SeriesPoint, SeriesValue};
+use surehook_core::{destination::DestinationSpec, source::SourceSpec};
 use surehook_core::{
     histogram::Histogram,
     rollup::{ChartGrid, RollupCounts, RollupMetric, RollupQuery, RollupSubject},
@@ -17,7 +18,7 @@ use surehook_types::{
     time::{HumanDuration, Timestamp},
 };
 
-use super::extract::QueryParams;
+use super::{extract::QueryParams, find_by_name};
 use crate::{
     ServerState,
     openapi::{ApiTable, Operation},
@@ -35,20 +36,15 @@ pub(crate) struct SeriesQuery {
     ))]
     metric: String,
     /// Name of the source; only for metrics of sources.
-    #[schemars(with = "Option<Name>")]
-    source: Option<String>,
+    source: Option<Name>,
     /// Name of the destination; only for metrics of destinations.
-    #[schemars(with = "Option<Name>")]
-    destination: Option<String>,
+    destination: Option<Name>,
     /// Start; one hour before `until` by default.
-    #[schemars(with = "Option<Timestamp>")]
-    since: Option<String>,
+    since: Option<Timestamp>,
     /// End; now by default.
-    #[schemars(with = "Option<Timestamp>")]
-    until: Option<String>,
+    until: Option<Timestamp>,
     /// Duration of one point, a multiple of 10 s.
-    #[schemars(with = "Option<HumanDuration>")]
-    width: Option<String>,
+    width: Option<HumanDuration>,
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -161,8 +157,8 @@ pub(crate) async fn get_stats_series(
     };
     Ok(Json(Series {
         metric: query.metric,
-        source: query.source,
-        destination: query.destination,
+        source: query.source.map(|name| name.to_string()),
+        destination: query.destination.map(|name| name.to_string()),
         since,
         until,
         width: HumanDuration::from_secs(grid.secs),
@@ -176,19 +172,14 @@ fn find_subject(
     query: &SeriesQuery,
     configuration: &Configuration,
 ) -> Result<RollupSubject, Problem> {
-    let unknown =
-        |what: &str, name: &str| Problem::invalid(format!("No {what} is named `{name}`."));
     match (metric.is_per_source(), &query.source, &query.destination) {
-        (true, None, None) => Ok(RollupSubject::Source(None)),
-        (false, None, None) => Ok(RollupSubject::Destination(None)),
-        (true, Some(name), None) => {
-            let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
-            found.map(|s| RollupSubject::Source(Some(s.id))).ok_or_else(|| unknown("source", name))
+        (true, source, None) => {
+            let source = find_by_name::<SourceSpec>(configuration, source.as_ref())?;
+            Ok(RollupSubject::Source(source))
         }
-        (false, None, Some(name)) => {
-            let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
-            let found = found.map(|d| RollupSubject::Destination(Some(d.id)));
-            found.ok_or_else(|| unknown("destination", name))
+        (false, None, destination) => {
+            let to = find_by_name::<DestinationSpec>(configuration, destination.as_ref())?;
+            Ok(RollupSubject::Destination(to))
         }
         (true, _, Some(_)) => {
             Err(Problem::invalid("This metric is counted per source. Remove `destination`."))
@@ -200,13 +191,8 @@ fn find_subject(
 }
 
 fn build_grid(query: &SeriesQuery, now: Timestamp) -> Result<ChartGrid, Problem> {
-    let time = |name: &str, text: &Option<String>| {
-        let parsed = text.as_deref().map(str::parse::<Timestamp>).transpose();
-        parsed.map_err(|error| Problem::invalid(format!("{name}: {error}")))
-    };
-    let until = time("until", &query.until)?.unwrap_or(now);
-    let since = time("since", &query.since)?.unwrap_or(until - SPAN_DEFAULT);
-    let width = query.width.as_deref().map(str::parse::<HumanDuration>).transpose();
-    let width = width.map_err(|error| Problem::invalid(format!("width: {error}")))?;
-    ChartGrid::new(since, until, width, now).map_err(|error| Problem::invalid(error.to_string()))
+    let until = query.until.unwrap_or(now);
+    let since = query.since.unwrap_or(until - SPAN_DEFAULT);
+    ChartGrid::new(since, until, query.width, now)
+        .map_err(|error| Problem::invalid(error.to_string()))
 }

@@ -1,8 +1,9 @@
 //! Renders the table of endpoints as an OpenAPI document.
 //!
 //! The document is written for client generators: every type has one schema, for requests and
-//! responses alike (a field with a default is optional in both), problems are shared responses named
-//! by their status, parameters that several endpoints have are shared, and no schema is a boolean.
+//! responses alike (a field with a default is optional in both), a type that extends another refers to
+//! it, all problems are one shared response, what several endpoints have in common is shared, and no
+//! schema is a boolean.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +12,49 @@ use schemars::{
     generate::{Contract, SchemaSettings},
 };
 use serde_json::{Map, Value, json};
-use surehook_api::ProblemBody;
+use surehook_api::{
+    ProblemBody, deliveries::DeliveryResponse, events::EventResponse, messages::MessageResponse,
+    quarantine::QuarantinedRequestSummary, replays::ReplayCounts, requests::ReceivedRequestSummary,
+    stats::SeriesValue, tokens::TokenResponse,
+};
+use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
 
 use super::{
     Endpoint, Operation,
-    operation::{RequestBody, ResponseContent, SuccessResponse},
+    operation::{RequestBody, ResponseContent, SchemaFn, SuccessResponse, schema_ref},
 };
+
+/// Types that contain all fields of another type (`#[serde(flatten)]`), and that type.
+const EXTENSIONS: [(&str, SchemaFn); 12] = [
+    ("CreatedToken", schema_ref::<TokenResponse>),
+    ("DeliveryWithAttempts", schema_ref::<DeliveryResponse>),
+    ("EventDetail", schema_ref::<EventResponse>),
+    ("ListedEvent", schema_ref::<EventResponse>),
+    ("MessageDetail", schema_ref::<MessageResponse>),
+    ("QuarantinedRequestDetail", schema_ref::<QuarantinedRequestSummary>),
+    ("RefusedRequestDetail", schema_ref::<ReceivedRequestSummary>),
+    ("ReplayJob", schema_ref::<ReplayCounts>),
+    ("SeriesPoint", schema_ref::<SeriesValue>),
+    ("StoredDestinationSpec", schema_ref::<DestinationSpec>),
+    ("StoredRouteSpec", schema_ref::<RouteSpec>),
+    ("StoredSourceSpec", schema_ref::<SourceSpec>),
+];
+
+/// Problems that any endpoint may answer with; an endpoint lists its own besides.
+const COMMON_PROBLEMS: [(u16, &[&str]); 12] = [
+    (400, &["bad_json", "bad_body", "bad_idempotency_key"]),
+    (401, &["unauthorized"]),
+    (403, &["forbidden"]),
+    (404, &["not_found"]),
+    (408, &["body_timeout"]),
+    (409, &["idempotency_in_flight"]),
+    (412, &["changed_meanwhile"]),
+    (413, &["body_too_large"]),
+    (415, &["not_json"]),
+    (422, &["invalid", "idempotency_key_reused"]),
+    (429, &["too_many_idempotency_keys"]),
+    (503, &["overloaded", "disk_full", "store_failed"]),
+];
 
 /// Renders the document; the same table always gives the same text.
 pub(super) fn render(endpoints: &[Endpoint]) -> String {
@@ -33,13 +71,19 @@ pub(super) fn render(endpoints: &[Endpoint]) -> String {
     }
     let tags: BTreeSet<&str> = endpoints.iter().map(|endpoint| tag(&endpoint.path)).collect();
     let tags: Vec<Value> = tags.into_iter().map(|name| json!({ "name": name })).collect();
-    let problem = schemas.subschema_for::<ProblemBody>().to_value();
+    let problem = schemas.subschema_for::<ProblemBody>();
+    let bases = EXTENSIONS.map(|(name, base)| (name, base(&mut schemas).to_value()));
+    let mut definitions = schemas.take_definitions(true);
+    for (name, base) in bases {
+        extend_base(&mut definitions, name, base);
+    }
+    let common = COMMON_PROBLEMS.map(|(status, codes)| (status, codes.to_vec()));
     let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Surehook",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "API of the Surehook webhook gateway. See docs/reference/api.md for a guide.",
+            "description": "API of the Surehook webhook gateway. See docs/api.md for a guide.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
@@ -50,12 +94,27 @@ pub(super) fn render(endpoints: &[Endpoint]) -> String {
             "securitySchemes": { "token": {
                 "type": "http", "scheme": "bearer", "description": "API token, `shk_…`.",
             } },
-            "responses": render_problems(endpoints, &problem),
-            "schemas": schemas.take_definitions(true),
+            "headers": { "ETag": {
+                "schema": { "type": "string", "pattern": "^\"[0-9a-f]{32}\"$" },
+            } },
+            "schemas": definitions,
         },
     });
+    remove_response_nulls(&mut document);
     simplify(&mut document);
-    share_parameters(&mut document);
+    let parameters = share("parameters", operation_parts(&mut document, "parameters"));
+    let bodies = share("requestBodies", operation_parts(&mut document, "requestBody"));
+    let mut responses = share("responses", operation_parts(&mut document, "responses"));
+    responses.insert(
+        "Problem".to_owned(),
+        json!({
+            "description": format!("An error. Common problems: {}.", list_problems(&common)),
+            "content": { "application/problem+json": { "schema": problem } },
+        }),
+    );
+    document["components"]["parameters"] = json!(parameters);
+    document["components"]["requestBodies"] = json!(bodies);
+    document["components"]["responses"] = json!(responses);
     let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
     text.push('\n');
     text
@@ -67,30 +126,73 @@ fn tag(path: &str) -> &str {
     resource.unwrap_or(if path.starts_with("/in/") { "receive" } else { "health" })
 }
 
-/// The name of the shared response for the problems with a status.
-fn problem_name(status: u16) -> String {
-    let reason = http::StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason());
-    reason.unwrap_or("Problem").split([' ', '-']).collect()
+/// Statuses with their codes, as text.
+fn list_problems(problems: &[(u16, Vec<&str>)]) -> String {
+    let line = |(status, codes): &(u16, Vec<&str>)| {
+        let codes: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
+        format!("{status} {}", codes.join(", "))
+    };
+    problems.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
-/// The shared responses: one for each status, with all codes that any endpoint answers with it.
-fn render_problems(endpoints: &[Endpoint], problem: &Value) -> Map<String, Value> {
-    let mut codes_by_status: BTreeMap<u16, BTreeSet<&str>> = BTreeMap::new();
-    for (status, codes) in endpoints.iter().flat_map(|endpoint| &endpoint.operation.problems) {
-        codes_by_status.entry(*status).or_default().extend(codes);
+/// The last segment of a reference to a component.
+fn reference_name(value: &Value) -> Option<&str> {
+    value["$ref"].as_str()?.rsplit('/').next()
+}
+
+/// Replaces the fields that a type has from its base by a reference to the base.
+fn extend_base(definitions: &mut Map<String, Value>, name: &str, base: Value) {
+    let base_name = reference_name(&base).unwrap_or_default();
+    let Some(Value::Object(base_schema)) = definitions.get_mut(base_name) else { return };
+    // The types that extend it have more fields.
+    base_schema.remove("additionalProperties");
+    let inherited = base_schema["properties"].clone();
+    let Some(Value::Object(mut own)) = definitions.remove(name) else { return };
+    if let Some(Value::Object(properties)) = own.get_mut("properties") {
+        properties.retain(|field, _| inherited.get(field).is_none());
     }
-    let render = |(status, codes): (u16, BTreeSet<&str>)| {
-        let codes: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
-        let content = json!({ "application/problem+json": { "schema": problem } });
-        let response = json!({ "description": codes.join(", "), "content": content });
-        (problem_name(status), response)
-    };
-    codes_by_status.into_iter().map(render).collect()
+    if let Some(Value::Array(required)) = own.get_mut("required") {
+        required.retain(|field| field.as_str().is_some_and(|field| inherited.get(field).is_none()));
+    }
+    let description = own.remove("description");
+    let schema = json!({ "description": description, "allOf": [base, own] });
+    definitions.insert(name.to_owned(), schema);
+}
+
+/// Removes null from the schemas that only responses use: they omit fields without a value.
+fn remove_response_nulls(document: &mut Value) {
+    let mut schemas = document["components"]["schemas"].take();
+    let mut in_requests = BTreeSet::new();
+    for body in operation_parts(document, "requestBody") {
+        collect_schemas(body, &schemas, &mut in_requests);
+    }
+    for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
+        if !in_requests.contains(name) {
+            remove_null(schema);
+        }
+    }
+    document["components"]["schemas"] = schemas;
+}
+
+/// Collects the names of all schemas that a value refers to.
+fn collect_schemas(value: &Value, schemas: &Value, found: &mut BTreeSet<String>) {
+    if let Some(name) = reference_name(value)
+        && found.insert(name.to_owned())
+    {
+        collect_schemas(&schemas[name], schemas, found);
+    }
+    match value {
+        Value::Object(fields) => {
+            fields.values().for_each(|value| collect_schemas(value, schemas, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_schemas(item, schemas, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Rewrites what client generators reject or handle badly: boolean schemas, number formats that JSON
-/// schema does not define, defaults that are null (a generator takes a field with a default for
-/// required), and enumerations that are a choice between constants.
+/// schema does not define, defaults (a generator takes a field with a default for required), and
+/// enumerations that are a choice between constants.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -106,7 +208,7 @@ fn simplify(value: &mut Value) {
                 fields.remove("format");
                 fields.retain(|name, value| !(name == "minimum" && value == 0));
             }
-            fields.retain(|name, value| !(name == "default" && value.is_null()));
+            describe_default(fields);
             merge_constants(fields);
             fields.values_mut().for_each(simplify);
         }
@@ -149,40 +251,68 @@ fn merge_constants(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Moves parameters that several operations have into the components.
-fn share_parameters(document: &mut Value) {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for parameter in parameters_of(document) {
-        *counts.entry(parameter.to_string()).or_default() += 1;
+/// Moves the default of a field into its description. Values such as `false` go without saying.
+fn describe_default(schema: &mut Map<String, Value>) {
+    let text = match schema.get("default") {
+        // The default response of an operation.
+        None | Some(Value::Object(_)) => return,
+        Some(Value::Null | Value::Bool(false) | Value::Array(_)) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    schema.remove("default");
+    let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+    if !text.is_empty() && !description.to_lowercase().contains("default") {
+        let description = format!("{description} Default: `{text}`.");
+        schema.insert("description".to_owned(), json!(description.trim_start()));
     }
-    let mut shared: BTreeMap<String, Value> = BTreeMap::new();
-    for parameter in parameters_of(document) {
-        let text = parameter.to_string();
-        if counts[&text] < 2 {
-            continue;
-        }
-        let name: String = parameter["name"]
-            .as_str()
-            .unwrap_or_default()
-            .split(['_', '-'])
-            .map(capitalize)
-            .collect();
-        // Parameters of the same name with different schemas get numbers.
-        let name = (1..)
-            .map(|number| if number == 1 { name.clone() } else { format!("{name}{number}") })
-            .find(|name| shared.get(name).is_none_or(|other| *other == *parameter));
-        let Some(name) = name else { continue };
-        let reference = json!({ "$ref": format!("#/components/parameters/{name}") });
-        shared.insert(name, std::mem::replace(parameter, reference));
-    }
-    document["components"]["parameters"] = json!(shared);
 }
 
-fn parameters_of(document: &mut Value) -> impl Iterator<Item = &mut Value> {
+/// Moves what several operations have in common into the components.
+fn share(section: &str, parts: Vec<&mut Value>) -> BTreeMap<String, Value> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for part in &parts {
+        *counts.entry(part.to_string()).or_default() += 1;
+    }
+    let mut shared: BTreeMap<String, Value> = BTreeMap::new();
+    for part in parts {
+        if counts[&part.to_string()] < 2 || part.get("$ref").is_some() {
+            continue;
+        }
+        let Some(name) = component_name(part) else { continue };
+        // Different parts of the same name get numbers.
+        let name = (1..)
+            .map(|number| if number == 1 { name.clone() } else { format!("{name}{number}") })
+            .find(|name| shared.get(name).is_none_or(|other| *other == *part));
+        let Some(name) = name else { continue };
+        let reference = json!({ "$ref": format!("#/components/{section}/{name}") });
+        shared.insert(name, std::mem::replace(part, reference));
+    }
+    shared
+}
+
+/// A name for a parameter, body or response: that of its schema, or its own. Content that is not JSON
+/// has none.
+fn component_name(part: &Value) -> Option<String> {
+    let schema = match part.get("content") {
+        Some(content) => Some(reference_name(&content["application/json"]["schema"])?),
+        None => reference_name(&part["schema"]).filter(|_| part["in"] == "path"),
+    };
+    let text = schema.or_else(|| part["name"].as_str()).or_else(|| part["description"].as_str());
+    Some(text?.split(['_', '-', ' ']).map(capitalize).collect())
+}
+
+/// The values below `field` of all operations.
+fn operation_parts<'d>(document: &'d mut Value, field: &str) -> Vec<&'d mut Value> {
     let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
     let operations = paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut);
-    let lists = operations.filter_map(|operation| operation.get_mut("parameters"));
-    lists.filter_map(Value::as_array_mut).flatten()
+    let values = operations.filter_map(|operation| operation.get_mut(field));
+    let parts = values.flat_map(|value| match (field, value) {
+        ("parameters", Value::Array(parameters)) => parameters.iter_mut().collect(),
+        ("responses", Value::Object(by_status)) => by_status.values_mut().collect(),
+        (_, value) => vec![value],
+    });
+    parts.collect()
 }
 
 fn capitalize(word: &str) -> String {
@@ -203,7 +333,7 @@ fn render_operation(operation: &Operation, schemas: &mut SchemaGenerator) -> Val
     if !parameters.is_empty() {
         rendered["parameters"] = json!(parameters);
     }
-    if let Some(description) = operation.description {
+    if let Some(description) = describe(operation) {
         rendered["description"] = json!(description);
     }
     if operation.is_public() {
@@ -224,6 +354,24 @@ fn render_operation(operation: &Operation, schemas: &mut SchemaGenerator) -> Val
     rendered
 }
 
+/// The description of an operation, with the problems that only few operations have.
+fn describe(operation: &Operation) -> Option<String> {
+    let is_own = |status: u16, code: &&str| {
+        let mut common = COMMON_PROBLEMS.iter().filter(|(other, _)| *other == status);
+        !common.any(|(_, codes)| codes.contains(code))
+    };
+    let mut problems = operation.problems.clone();
+    for (status, codes) in &mut problems {
+        codes.retain(|code| is_own(*status, code));
+    }
+    problems.retain(|(_, codes)| !codes.is_empty());
+    let problems =
+        (!problems.is_empty()).then(|| format!("Problems: {}.", list_problems(&problems)));
+    let text: Vec<String> =
+        operation.description.map(str::to_owned).into_iter().chain(problems).collect();
+    (!text.is_empty()).then(|| text.join("\n\n"))
+}
+
 fn render_parameters(operation: &Operation, schemas: &mut SchemaGenerator) -> Vec<Value> {
     let mut parameters = Vec::new();
     for (name, schema) in &operation.path {
@@ -236,7 +384,9 @@ fn render_parameters(operation: &Operation, schemas: &mut SchemaGenerator) -> Ve
     for (name, schema) in
         properties.filter(|(name, _)| !operation.excluded_query.contains(&name.as_str()))
     {
-        let mut schema = remove_null(schema.clone());
+        let mut schema = schema.clone();
+        // A parameter is present or absent, never null.
+        remove_null(&mut schema);
         let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
         let mut parameter = json!({ "name": name, "in": "query", "schema": schema });
         if let Some(description) = description {
@@ -255,28 +405,30 @@ fn render_parameters(operation: &Operation, schemas: &mut SchemaGenerator) -> Ve
     parameters
 }
 
-/// Removes `null` from the schema of a query parameter: it is present or absent, never null.
-fn remove_null(mut schema: Value) -> Value {
+/// Removes null from a schema and all schemas in it.
+fn remove_null(schema: &mut Value) {
     let is_null = |kind: &Value| kind == "null" || kind["type"] == "null";
-    if let Some(kinds) = schema["type"].as_array() {
-        let rest: Vec<_> = kinds.iter().filter(|kind| !is_null(kind)).cloned().collect();
-        schema["type"] = if let [only] = &rest[..] { only.clone() } else { json!(rest) };
-    }
-    if let Some(choices) = schema.get("anyOf").and_then(Value::as_array) {
-        let rest: Vec<_> = choices.iter().filter(|kind| !is_null(kind)).cloned().collect();
-        match &rest[..] {
-            [only] => replace_any_of(&mut schema, only.clone()),
-            _ => schema["anyOf"] = json!(rest),
+    match schema {
+        Value::Object(fields) => {
+            if let Some(Value::Array(kinds)) = fields.get_mut("type") {
+                kinds.retain(|kind| !is_null(kind));
+                if let [only] = &kinds[..] {
+                    let only = only.clone();
+                    fields.insert("type".to_owned(), only);
+                }
+            }
+            if let Some(Value::Array(choices)) = fields.get_mut("anyOf") {
+                choices.retain(|kind| !is_null(kind));
+                if let [Value::Object(only)] = &choices[..] {
+                    let only = only.clone();
+                    fields.remove("anyOf");
+                    fields.extend(only);
+                }
+            }
+            fields.values_mut().for_each(remove_null);
         }
-    }
-    schema
-}
-
-/// Replaces `anyOf` by its only choice.
-fn replace_any_of(schema: &mut Value, only: Value) {
-    if let (Some(fields), Value::Object(only)) = (schema.as_object_mut(), only) {
-        fields.remove("anyOf");
-        fields.extend(only);
+        Value::Array(items) => items.iter_mut().for_each(remove_null),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -293,9 +445,8 @@ fn render_responses(operation: &Operation, schemas: &mut SchemaGenerator) -> Val
             all.extend(more.clone());
         }
     }
-    for (status, _) in &operation.problems {
-        let reference = format!("#/components/responses/{}", problem_name(*status));
-        responses.insert(status.to_string(), json!({ "$ref": reference }));
+    if !operation.is_public() || !operation.problems.is_empty() {
+        responses.insert("default".to_owned(), json!({ "$ref": "#/components/responses/Problem" }));
     }
     Value::Object(responses)
 }
@@ -326,8 +477,7 @@ fn render_success(
         }
     }
     if operation.has_etag && success.status != 204 {
-        let schema = json!({ "type": "string", "pattern": "^\"[0-9a-f]{32}\"$" });
-        response["headers"] = json!({ "ETag": { "schema": schema } });
+        response["headers"] = json!({ "ETag": { "$ref": "#/components/headers/ETag" } });
     }
     response
 }

@@ -9,7 +9,7 @@ use surehook_core::idempotency::KEY_BYTES_MAX;
 /// Returns the schema of a type.
 pub(super) type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
-fn schema_ref<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+pub(super) fn schema_ref<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Operation {
     pub(super) body: RequestBody,
     pub(super) responses: Vec<SuccessResponse>,
     pub(super) has_etag: bool,
-    /// Error statuses with their problem codes.
+    /// Error statuses with the problem codes that are not common to all endpoints.
     pub(super) problems: Vec<(u16, Vec<&'static str>)>,
     /// Types that only the description refers to.
     pub(super) extra_schemas: Vec<SchemaFn>,
@@ -83,7 +83,7 @@ pub(crate) struct Operation {
 impl Operation {
     /// An endpoint that needs a token and uses the store. `id` is stable: clients generate names from it.
     pub(crate) fn new(id: impl Into<String>, summary: impl Into<String>) -> Self {
-        let operation = Self {
+        Self {
             id: id.into(),
             summary: summary.into(),
             description: None,
@@ -97,19 +97,12 @@ impl Operation {
             problems: Vec::new(),
             extra_schemas: Vec::new(),
             is_public: false,
-        };
-        operation
-            .problem(401, &["unauthorized"])
-            .problem(403, &["forbidden"])
-            .problem(503, &["overloaded", "disk_full", "store_failed"])
+        }
     }
 
     /// An endpoint that needs neither a token nor the store.
     pub(crate) fn public(id: &str, summary: &str) -> Self {
-        let mut operation = Self::new(id, summary);
-        operation.is_public = true;
-        operation.problems.clear();
-        operation
+        Self { is_public: true, ..Self::new(id, summary) }
     }
 
     pub(super) fn is_public(&self) -> bool {
@@ -122,16 +115,16 @@ impl Operation {
         self
     }
 
-    /// Describes the path parameter `{name}`. A value that does not parse is answered with 404.
+    /// Describes the path parameter `{name}`.
     pub(crate) fn path<T: JsonSchema>(mut self, name: &'static str) -> Self {
         self.path.push((name, schema_ref::<T>));
-        self.problem(404, &["not_found"])
+        self
     }
 
     /// Describes the query parameters.
     pub(crate) fn query<T: JsonSchema>(mut self) -> Self {
         self.query = Some(T::json_schema);
-        self.problem(422, &["invalid"])
+        self
     }
 
     /// Excludes query parameters that this endpoint does not accept.
@@ -143,18 +136,13 @@ impl Operation {
     /// Describes a required JSON body.
     pub(crate) fn body<T: JsonSchema>(mut self, example: Value) -> Self {
         self.body = RequestBody::Json { schema: schema_ref::<T>, example, required: true };
-        self.problem(400, &["bad_json", "bad_body"])
-            .problem(408, &["body_timeout"])
-            .problem(413, &["body_too_large"])
-            .problem(415, &["not_json"])
-            .problem(422, &["invalid"])
+        self
     }
 
     /// Describes an optional JSON body.
-    pub(crate) fn optional_body<T: JsonSchema>(self, example: Value) -> Self {
-        let mut operation = self.body::<T>(example.clone());
-        operation.body = RequestBody::Json { schema: schema_ref::<T>, example, required: false };
-        operation
+    pub(crate) fn optional_body<T: JsonSchema>(mut self, example: Value) -> Self {
+        self.body = RequestBody::Json { schema: schema_ref::<T>, example, required: false };
+        self
     }
 
     /// The body is arbitrary bytes.
@@ -200,7 +188,6 @@ impl Operation {
     pub(crate) fn with_conditional_write(self) -> Self {
         let schema = json!({ "type": "string" });
         self.header("If-Match", "Changes nothing unless the current ETag is listed.", schema)
-            .problem(412, &["changed_meanwhile"])
     }
 
     /// Describes an optional request header.
@@ -241,9 +228,5 @@ impl Operation {
         let pattern = "^[ -~]*[!-~][ -~]*$";
         let schema = json!({ "type": "string", "pattern": pattern, "maxLength": length });
         self.header("Idempotency-Key", description, schema)
-            .problem(400, &["bad_idempotency_key"])
-            .problem(409, &["idempotency_in_flight"])
-            .problem(422, &["idempotency_key_reused"])
-            .problem(429, &["too_many_idempotency_keys"])
     }
 }

@@ -18,7 +18,8 @@ use rusqlite::{
 
 use super::{
     DATABASE, OpenError, folder,
-    inspect::{self, open_existing, read_schema_version},
+    inspect::{self, open_existing},
+    schema::{self, read_schema_version},
 };
 
 /// Pages copied between two progress reports: 4 MiB.
@@ -129,7 +130,7 @@ pub fn check_database(file: &Path) -> Result<DatabaseContents, BackupError> {
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
-    super::schema::check_application_id(&connection, file)?;
+    schema::check_application_id(&connection, file)?;
     let faults = inspect::find_faults(&connection)?;
     match faults.first() {
         Some(fault) => Err(BackupError::Damaged { path: file.to_owned(), fault: fault.clone() }),

@@ -7,7 +7,6 @@ use surehook_core::{
     dead_letters::DeathCause,
     decision::EventDecisionKind,
     delivery::{Lease, state::DeliveryStatus},
-    event::Payload,
     rollup::RollupMetric,
     store::{
         AttemptRecord, ClaimBatch, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement,
@@ -15,8 +14,7 @@ use surehook_core::{
 };
 use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, RouteId},
-    name::Name,
+    ids::{DeliveryId, DestinationId, EventId},
     time::Timestamp,
 };
 use surehook_webhooks::key::{DedupKey, fingerprint};
@@ -98,24 +96,10 @@ pub(super) fn claim(
             lease.until.as_millis()
         ])?;
         tx.counts.count_move(Some(row.status), Some(DeliveryStatus::InFlight));
-        match load_content(tx.connection, row.event, row.id)? {
-            Some(DeliveryContent { source, key, received_at, payload, transform }) => {
-                bytes += payload.body.len();
-                claims.claimed.push(ClaimedDelivery {
-                    id: row.id,
-                    event: row.event,
-                    destination,
-                    source,
-                    key,
-                    lease,
-                    attempts: row.attempts,
-                    throttled: row.throttled,
-                    created_at: row.created_at,
-                    received_at,
-                    payload,
-                    transform,
-                    ordered: row.ordered,
-                });
+        match load_claimed(tx, &row, destination, lease)? {
+            Some(claimed) => {
+                bytes += claimed.payload.body.len();
+                claims.claimed.push(claimed);
             }
             // Sending a damaged body would be worse than sending none.
             None => {
@@ -145,37 +129,36 @@ const LOAD_CONTENT: &str = "
       FROM events e JOIN payloads p ON p.seq = e.payload JOIN sources s ON s.seq = e.source
      WHERE e.id = ?1";
 
-/// What a delivery needs of its event.
-struct DeliveryContent {
-    source: Name,
-    key: Option<DedupKey>,
-    received_at: Timestamp,
-    payload: Payload,
-    /// The route whose transform must run on the payload before it is sent.
-    transform: Option<RouteId>,
-}
-
-/// `None` if the body is missing or damaged.
-fn load_content(
+/// Loads what a claimed delivery sends; `None` if the body is missing or damaged.
+fn load_claimed(
     connection: &Connection,
-    event: EventId,
-    delivery: DeliveryId,
-) -> Result<Option<DeliveryContent>> {
-    let found = connection.find_one(LOAD_CONTENT, params![blob(event)], |row| {
-        Ok(DeliveryContent {
+    due: &DueDeliveryRow,
+    destination: DestinationId,
+    lease: Lease,
+) -> Result<Option<ClaimedDelivery>> {
+    let found = connection.find_one(LOAD_CONTENT, params![blob(due.event)], |row| {
+        Ok(ClaimedDelivery {
+            id: due.id,
+            event: due.event,
+            destination,
             source: name(row, 0)?,
             key: row.get::<_, Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
+            lease,
+            attempts: due.attempts,
+            throttled: due.throttled,
+            created_at: due.created_at,
             received_at: time(row, 2)?,
             payload: payload(row, 3)?,
             transform: None,
+            ordered: due.ordered,
         })
     })?;
-    let Some(content) = found else { return Ok(None) };
-    if fingerprint(&content.payload.body) != content.payload.fingerprint {
+    let Some(claimed) = found else { return Ok(None) };
+    if fingerprint(&claimed.payload.body) != claimed.payload.fingerprint {
         return Ok(None);
     }
-    let sent = delivery_bodies::load_for_delivery(connection, delivery, content.payload.clone())?;
-    Ok(sent.map(|(payload, transform)| DeliveryContent { payload, transform, ..content }))
+    let sent = delivery_bodies::load_for_delivery(connection, due.id, claimed.payload.clone())?;
+    Ok(sent.map(|(payload, transform)| ClaimedDelivery { payload, transform, ..claimed }))
 }
 
 // `DeliveryTransition::GiveUp`

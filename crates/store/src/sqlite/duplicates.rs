@@ -101,98 +101,94 @@ pub(super) fn write_sightings(
     Ok(())
 }
 
-const COLUMNS: &str = "seen_at, body, body_removed, delivered_as";
+const SIGHTINGS: &str = "
+    SELECT seq, seen_at, length(body), body_removed, delivered_as FROM duplicates
+     WHERE event_id = ?1 ORDER BY seq LIMIT ?2 OFFSET ?3";
 
-fn read_duplicate(row: &Row<'_>, n: u32) -> Result<DuplicateRow> {
-    let body: Option<Vec<u8>> = row.get(1)?;
-    Ok(DuplicateRow {
-        n,
-        seen_at: time(row, 0)?,
-        bytes_differ: body.is_some() || row.get(2)?,
-        body: body.map(Bytes::from),
-        body_left_out: false,
-        delivered_as: optional_id(row, 3)?,
-    })
+/// A stored duplicate, whose body is not read yet.
+struct Sighting {
+    seq: i64,
+    body_bytes: Option<usize>,
+    duplicate: DuplicateRow,
 }
 
-const LENGTHS: &str = "
-    SELECT seq, seen_at, length(body), body_removed, delivered_as FROM duplicates
-     WHERE event_id = ?1 ORDER BY seq";
-const BODY: &str = "SELECT body FROM duplicates WHERE seq = ?1";
+/// Reads a row of [`SIGHTINGS`], the `n`th of its event.
+fn read_sighting(row: &Row<'_>, n: u32) -> Result<Sighting> {
+    let body_bytes: Option<usize> = row.get(2)?;
+    let duplicate = DuplicateRow {
+        n,
+        seen_at: time(row, 1)?,
+        bytes_differ: body_bytes.is_some() || row.get(3)?,
+        body: None,
+        body_left_out: false,
+        delivered_as: optional_id(row, 4)?,
+    };
+    Ok(Sighting { seq: row.get(0)?, body_bytes, duplicate })
+}
+
+fn read_body(connection: &Connection, seq: i64) -> Result<Option<Bytes>> {
+    let sql = "SELECT body FROM duplicates WHERE seq = ?1";
+    let body: Option<Vec<u8>> = connection.read_one(sql, params![seq], |row| row.get(0))?;
+    Ok(body.map(Bytes::from))
+}
 
 /// All stored duplicates of an event in the order in which they were seen. Their numbers follow the
 /// order in which they were written, and never change. Bodies are read up to
 /// [`EVENT_DUPLICATE_BYTES_MAX`] in total: a sender can make them many and large.
 pub(super) fn list_for_event(connection: &Connection, event: EventId) -> Result<Vec<DuplicateRow>> {
     let mut n = 0;
-    let found: Vec<_> = connection.read_all(LENGTHS, params![blob(event)], |row| {
-        n += 1;
-        let length: Option<usize> = row.get(2)?;
-        let seen = DuplicateRow {
-            n,
-            seen_at: time(row, 1)?,
-            bytes_differ: length.is_some() || row.get(3)?,
-            body: None,
-            body_left_out: false,
-            delivered_as: optional_id(row, 4)?,
-        };
-        Ok((row.get::<_, i64>(0)?, length, seen))
-    })?;
+    let found: Vec<Sighting> =
+        connection.read_all(SIGHTINGS, params![blob(event), -1, 0], |row| {
+            n += 1;
+            read_sighting(row, n)
+        })?;
     let mut bytes_left = EVENT_DUPLICATE_BYTES_MAX;
-    let mut body = connection.prepare_cached(BODY)?;
     let mut rows = Vec::with_capacity(found.len());
-    for (seq, length, mut seen) in found {
-        match length {
-            Some(length) if length <= bytes_left => {
-                bytes_left -= length;
-                let bytes: Option<Vec<u8>> = body.query_row(params![seq], |row| row.get(0))?;
-                seen.body = bytes.map(Bytes::from);
+    for Sighting { seq, body_bytes, mut duplicate } in found {
+        match body_bytes {
+            Some(bytes) if bytes <= bytes_left => {
+                bytes_left -= bytes;
+                duplicate.body = read_body(connection, seq)?;
             }
-            Some(_) => seen.body_left_out = true,
+            Some(_) => duplicate.body_left_out = true,
             None => {}
         }
-        rows.push(seen);
+        rows.push(duplicate);
     }
     rows.sort_by_key(|row| row.seen_at);
     Ok(rows)
 }
 
-const SEQ_BY_NUMBER: &str = "
-    SELECT seq FROM duplicates WHERE event_id = ?1 ORDER BY seq LIMIT 1 OFFSET ?2";
-
-fn find_seq(connection: &Connection, duplicate: DuplicateId) -> Result<Option<i64>> {
-    let Some(before) = duplicate.n.checked_sub(1) else { return Ok(None) };
-    connection.find_one(SEQ_BY_NUMBER, params![blob(duplicate.event), before], |row| row.get(0))
+fn find_sighting(connection: &Connection, id: DuplicateId) -> Result<Option<Sighting>> {
+    let Some(before) = id.n.checked_sub(1) else { return Ok(None) };
+    let values = params![blob(id.event), 1, before];
+    connection.find_one(SIGHTINGS, values, |row| read_sighting(row, id.n))
 }
 
 /// Implements `AdminStore::find_duplicate`.
 pub(super) fn find(connection: &Connection, id: DuplicateId) -> Result<Option<DuplicateDetail>> {
-    let Some(seq) = find_seq(connection, id)? else { return Ok(None) };
-    let sql = format!("SELECT {COLUMNS} FROM duplicates WHERE seq = ?1");
-    let duplicate = connection.find_one(&sql, params![seq], |row| read_duplicate(row, id.n))?;
     let event = read::find_event_row(connection, id.event)?;
-    let (Some(event), Some(duplicate)) = (event, duplicate) else { return Ok(None) };
+    let (Some(event), Some(found)) = (event, find_sighting(connection, id)?) else {
+        return Ok(None);
+    };
     let original = read::find_payload(connection, id.event)?;
+    let duplicate = DuplicateRow { body: read_body(connection, found.seq)?, ..found.duplicate };
     Ok(Some(DuplicateDetail { event, original, duplicate }))
 }
-
-const DELIVERED_AS: &str = "SELECT delivered_as FROM duplicates WHERE seq = ?1";
-const SET_DELIVERED_AS: &str = "UPDATE duplicates SET delivered_as = ?2 WHERE seq = ?1";
 
 /// Marks a duplicate as delivered as this event; returns the event if it was delivered before.
 pub(super) fn mark_delivered(
     connection: &Connection,
     event: &NewEvent,
-    duplicate: DuplicateId,
+    id: DuplicateId,
 ) -> Result<Option<EventId>> {
     // The duplicate was removed with its event: the new event is not inserted.
-    let seq = find_seq(connection, duplicate)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-    let before: Option<EventId> =
-        connection.read_one(DELIVERED_AS, params![seq], |row| optional_id(row, 0))?;
-    if before.is_none() {
-        connection.run(SET_DELIVERED_AS, params![seq, blob(event.id)])?;
+    let found = find_sighting(connection, id)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    if found.duplicate.delivered_as.is_none() {
+        let sql = "UPDATE duplicates SET delivered_as = ?2 WHERE seq = ?1";
+        connection.run(sql, params![found.seq, blob(event.id)])?;
     }
-    Ok(before)
+    Ok(found.duplicate.delivered_as)
 }
 
 /// Records the decision for both events, which must exist.

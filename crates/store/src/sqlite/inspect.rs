@@ -17,7 +17,7 @@ use super::{
     cache::StoreCache,
     counts, folder,
     read::ReadPool,
-    schema::{self, MIGRATIONS},
+    schema::{self, MIGRATIONS, read_schema_version},
     writer::Writer,
 };
 
@@ -50,11 +50,6 @@ pub(super) fn open_existing(file: &Path) -> Result<Connection, OpenError> {
     let connection = schema::open_reader(file)?;
     schema::check_application_id(&connection, file)?;
     Ok(connection)
-}
-
-pub(super) fn read_schema_version(connection: &Connection) -> Result<usize, OpenError> {
-    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    Ok(usize::try_from(found).unwrap_or(0))
 }
 
 /// The state of a data folder.

@@ -156,12 +156,12 @@ pub enum OpenError {
     #[error(
         "the data was written by a newer version (schema {found}, this version supports {known}); use the newer version"
     )]
-    Newer { found: i64, known: i64 },
+    Newer { found: usize, known: usize },
     /// The file was written by an older version and is opened read-only, so it cannot be migrated.
     #[error(
         "the data was written by an older version (schema {found}, this version needs {known}); start `surehook serve` once to migrate it"
     )]
-    Older { found: i64, known: i64 },
+    Older { found: usize, known: usize },
     /// The file belongs to another program.
     #[error("{} is not a surehook database", .0.display())]
     Foreign(PathBuf),
@@ -186,8 +186,6 @@ pub enum OpenError {
 impl OpenError {
     /// The error for a schema version other than the known one.
     fn wrong_version(found: usize, known: usize) -> Self {
-        let number = |version: usize| i64::try_from(version).unwrap_or(i64::MAX);
-        let (found, known) = (number(found), number(known));
         if found > known { Self::Newer { found, known } } else { Self::Older { found, known } }
     }
 }

@@ -115,15 +115,17 @@ pub(super) fn check_application_id(connection: &Connection, file: &Path) -> Resu
     Ok(())
 }
 
+pub(super) fn read_schema_version(connection: &Connection) -> Result<usize> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
 fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
-    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let (found, known) = (read_schema_version(connection)?, MIGRATIONS.len());
     if found > known {
         return Err(OpenError::Newer { found, known });
     }
-    let done = usize::try_from(found).unwrap_or(0);
     add_functions(connection)?;
-    for (index, sql) in MIGRATIONS.iter().enumerate().skip(done) {
+    for (index, sql) in MIGRATIONS.iter().enumerate().skip(found) {
         // Each in its own transaction: after a failure the previous version is still usable.
         let tx = connection.transaction()?;
         tx.execute_batch(sql)?;

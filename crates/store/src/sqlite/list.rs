@@ -137,7 +137,7 @@ impl SqlListQuery {
         table: ListTable<'_>,
         page_limit: usize,
         read_cursor: impl Fn(&Row<'_>) -> Result<C>,
-        read: impl Fn(&Row<'_>) -> Result<Option<R>>,
+        mut read: impl FnMut(&Row<'_>) -> Result<Option<R>>,
     ) -> Result<ListPage<R, C>> {
         // Without a row filter, the page size is the limit.
         let returns_all = self.row_conditions.is_empty() && !self.has_row_filter;

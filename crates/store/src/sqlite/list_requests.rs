@@ -3,7 +3,6 @@
 //! the merge stores nothing, and skips and repeats nothing.
 
 use std::{
-    cell::RefCell,
     collections::{HashMap, VecDeque},
     time::Duration,
 };
@@ -164,12 +163,11 @@ fn read_accepted(
     }
     let range = IdRange::new(position.after(), filter.since, filter.until);
     let query = build_accepted_query(filter, range);
-    let millisecond = RefCell::new(MillisecondRequests::default());
+    let mut millisecond = MillisecondRequests::default();
     let read = |row: &Row<'_>| {
         let event: EventId = id(row, 0)?;
         let request: RequestId = id(row, 1)?;
-        let represented =
-            millisecond.borrow_mut().count_if_representative(connection, event, request)?;
+        let represented = millisecond.count_if_representative(connection, event, request)?;
         let Some(events) = represented else { return Ok(None) };
         Ok(Some(AcceptedRequest {
             request,

@@ -20,7 +20,7 @@ use surehook_store::{
 };
 use surehook_types::store_error::StoreError;
 
-use crate::harness::{NOW, SqliteHarness, open, open_file};
+use crate::harness::{NOW, fixture_in, open, open_file};
 
 fn continue_backup(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -36,7 +36,7 @@ fn files(folder: &Path) -> Vec<String> {
 
 /// A fixture in `folder`.
 async fn fixture(folder: &Path) -> StoreFixture {
-    StoreFixture::new(SqliteHarness::Borrowed(folder.to_owned())).await
+    fixture_in(folder).await
 }
 
 async fn events(store: &SqliteStore) -> usize {

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     child_process,
-    harness::{SqliteHarness, assert_consistent, open},
+    harness::{assert_consistent, fixture_in, open},
 };
 
 /// Every event must be stored and delivered.
@@ -45,8 +45,7 @@ async fn admit_and_deliver(fixture: &StoreFixture, key: &str) -> Result<EventId,
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn file_copy_under_load_holds_every_acknowledged_event() {
     let (folder, image) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let fixture =
-        Arc::new(StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await);
+    let fixture = Arc::new(fixture_in(folder.path()).await);
     let acknowledged = Arc::new(Mutex::new(Vec::new()));
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
@@ -82,7 +81,7 @@ async fn file_copy_under_load_holds_every_acknowledged_event() {
 #[tokio::test]
 async fn killed_process_loses_no_acknowledged_event() {
     if let Some(folder) = child_process::child_folder() {
-        let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder)).await;
+        let fixture = fixture_in(folder).await;
         for round in 0.. {
             let event = admit_and_deliver(&fixture, &format!("k{round}")).await.unwrap();
             child_process::report(&event.to_string());
@@ -129,7 +128,7 @@ async fn nothing_is_acknowledged_after_a_disk_error() {
 }
 
 async fn write_until_the_disk_fails(folder: std::path::PathBuf) {
-    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder)).await;
+    let fixture = fixture_in(folder).await;
     let mut round = 0;
     let error = loop {
         match admit_and_deliver(&fixture, &format!("k{round}")).await {

@@ -15,12 +15,12 @@ use surehook_store::conformance::StoreFixture;
 use surehook_types::ids::EventId;
 use tempfile::TempDir;
 
-use crate::harness::{SqliteHarness, open_file};
+use crate::harness::{fixture_in, open_file};
 
 /// A fixture with one event for the CRM, and its folder.
 async fn fixture() -> (TempDir, StoreFixture, NewEvent) {
     let folder = tempfile::tempdir().unwrap();
-    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let fixture = fixture_in(folder.path()).await;
     let event = fixture.event_with_key("k");
     fixture.accept(event.clone()).await;
     (folder, fixture, event)
@@ -112,7 +112,7 @@ async fn unreadable_retention_setting_keeps_everything_and_does_not_block_other_
 #[tokio::test]
 async fn delivery_with_damaged_transformed_body_is_dead_and_not_claimed() {
     let folder = tempfile::tempdir().unwrap();
-    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let fixture = fixture_in(folder.path()).await;
     let event = fixture.new_event();
     let delivery = event.deliveries[0].id;
     let body = Some(Bytes::from_static(b"{}"));

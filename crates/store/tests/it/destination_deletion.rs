@@ -7,10 +7,10 @@ use surehook_core::{
     delivery::{Lease, LeaseToken, state::DeliveryStatus},
     store::{AdminStore, ConfigChange, DeliveryStore},
 };
-use surehook_store::{SqliteStore, conformance::StoreFixture};
+use surehook_store::SqliteStore;
 use surehook_types::ids::EventId;
 
-use crate::harness::{SqliteHarness, assert_consistent, open, open_file};
+use crate::harness::{assert_consistent, fixture_in, open, open_file};
 
 /// Number of unfinished deliveries; a third of them are in ordering queues.
 const BACKLOG: i64 = 300_000;
@@ -66,7 +66,7 @@ async fn status_of(store: &SqliteStore, number: i64) -> (DeliveryStatus, usize) 
 #[expect(clippy::print_stdout, reason = "prints the times, which depend on the machine")]
 async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_delivery() {
     let folder = tempfile::tempdir().unwrap();
-    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let fixture = fixture_in(folder.path()).await;
     let (crm, now) = (fixture.crm, fixture.now);
     drop(fixture);
     fill(folder.path());

@@ -20,7 +20,7 @@ use surehook_types::{ids::EventId, store_error::StoreError, time::Timestamp};
 
 use crate::{
     child_process,
-    harness::{SqliteHarness, assert_consistent, open},
+    harness::{assert_consistent, fixture_in, open},
 };
 
 /// A harness whose store is shared with the test, which sets its size limit.
@@ -160,7 +160,7 @@ async fn run_on_a_small_disk(disk: &Path) {
     let ballast = disk.join("ballast");
     std::fs::write(&ballast, vec![1; 512 * 1024]).unwrap();
     let data = disk.join("data");
-    let fixture = StoreFixture::new(SqliteHarness::Borrowed(data.clone())).await;
+    let fixture = fixture_in(&data).await;
 
     let acknowledged = fill(&fixture).await;
     child_process::report("full");

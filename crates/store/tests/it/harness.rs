@@ -10,7 +10,10 @@ use surehook_core::{
     delivery::state::DeliveryStatus,
     store::{AdminStore, DeliveryFilter, EventFilter, PageRequest, Store},
 };
-use surehook_store::{SqliteOptions, SqliteStore, conformance::StoreHarness};
+use surehook_store::{
+    SqliteOptions, SqliteStore,
+    conformance::{StoreFixture, StoreHarness},
+};
 use surehook_types::time::Timestamp;
 use tempfile::TempDir;
 
@@ -18,53 +21,52 @@ use tempfile::TempDir;
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 /// A folder that is removed with the test, or one that the test owns.
-pub(crate) enum SqliteHarness {
-    Temporary(TempDir),
-    /// Recent keys are merged after this many, not after many thousands.
-    TemporaryWithMerge(TempDir, usize),
-    Borrowed(PathBuf),
-    BorrowedWithMerge(PathBuf, usize),
+pub(crate) struct SqliteHarness {
+    options: SqliteOptions,
+    _temporary: Option<TempDir>,
 }
 
 impl SqliteHarness {
     pub(crate) fn new() -> Self {
-        Self::Temporary(tempfile::tempdir().unwrap())
+        let folder = tempfile::tempdir().unwrap();
+        Self { options: SqliteOptions::new(folder.path()), _temporary: Some(folder) }
+    }
+
+    pub(crate) fn in_folder(folder: impl Into<PathBuf>) -> Self {
+        Self { options: SqliteOptions::new(folder), _temporary: None }
     }
 
     /// Recent keys are merged at once.
     pub(crate) fn with_immediate_merge() -> Self {
-        Self::TemporaryWithMerge(tempfile::tempdir().unwrap(), 2)
+        Self::new().merging_at(2)
     }
 
     /// A merge takes several commits, so that other steps happen in between.
     pub(crate) fn with_slow_merge() -> Self {
-        Self::TemporaryWithMerge(tempfile::tempdir().unwrap(), 8)
+        Self::new().merging_at(8)
     }
 
-    pub(crate) fn with_slow_merge_in(folder: &Path) -> Self {
-        Self::BorrowedWithMerge(folder.to_owned(), 8)
+    /// Recent keys are merged after this many, not after many thousands.
+    pub(crate) fn merging_at(mut self, keys: usize) -> Self {
+        self.options.merge_keys_at = keys;
+        self
     }
 }
 
 #[async_trait]
 impl StoreHarness for SqliteHarness {
     async fn open(&self, now: Timestamp) -> Arc<dyn Store> {
-        let options = match self {
-            Self::Temporary(folder) => SqliteOptions::new(folder.path()),
-            Self::TemporaryWithMerge(folder, merge_keys_at) => {
-                SqliteOptions { merge_keys_at: *merge_keys_at, ..SqliteOptions::new(folder.path()) }
-            }
-            Self::Borrowed(folder) => SqliteOptions::new(folder),
-            Self::BorrowedWithMerge(folder, merge_keys_at) => {
-                SqliteOptions { merge_keys_at: *merge_keys_at, ..SqliteOptions::new(folder) }
-            }
-        };
-        Arc::new(SqliteStore::open(&options, now).unwrap())
+        Arc::new(SqliteStore::open(&self.options, now).unwrap())
     }
 
     fn is_sole_owner(&self) -> bool {
         true
     }
+}
+
+/// A fixture whose store is in `folder`.
+pub(crate) async fn fixture_in(folder: impl Into<PathBuf>) -> StoreFixture {
+    StoreFixture::new(SqliteHarness::in_folder(folder)).await
 }
 
 /// Opens the store in `folder`, which must succeed.

@@ -3,9 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 
 use surehook_core::store::{AdminStore, IngestStore};
-use surehook_store::{OpenError, SqliteOptions, SqliteStore, conformance::StoreFixture};
+use surehook_store::{OpenError, SqliteOptions, SqliteStore};
 
-use crate::harness::{NOW, SqliteHarness, open, open_file};
+use crate::harness::{NOW, fixture_in, open, open_file};
 
 fn try_open(folder: &std::path::Path) -> Result<SqliteStore, OpenError> {
     SqliteStore::open(&SqliteOptions::new(folder), NOW)
@@ -80,7 +80,7 @@ fn data_folder_that_is_a_file_is_refused() {
 #[tokio::test]
 async fn closing_the_store_writes_all_queued_events() {
     let folder = tempfile::tempdir().unwrap();
-    let mut fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let mut fixture = fixture_in(folder.path()).await;
     let event = fixture.new_event();
     {
         // The caller does not wait for the result.

@@ -9,15 +9,14 @@ use surehook_core::{
     retention::RetentionSpec,
     store::NextStep,
 };
-use surehook_store::conformance::StoreFixture;
 use surehook_types::time::HumanDuration;
 
-use crate::harness::{SqliteHarness, open_file};
+use crate::harness::{fixture_in, open_file};
 
 #[tokio::test]
 async fn pruned_event_leaves_no_rows() {
     let folder = tempfile::tempdir().unwrap();
-    let mut fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let mut fixture = fixture_in(folder.path()).await;
     let event = fixture.new_event();
     let delivery = event.deliveries[0].id;
     let body = Some(Bytes::from_static(b"{}"));
@@ -52,7 +51,7 @@ async fn pruned_event_leaves_no_rows() {
 #[tokio::test]
 async fn no_stored_body_outlives_its_retention() {
     let folder = tempfile::tempdir().unwrap();
-    let mut fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let mut fixture = fixture_in(folder.path()).await;
     let brief = Some(HumanDuration::from_secs(60));
     fixture
         .set_retention(fixture.shop, RetentionSpec { bodies: brief, ..RetentionSpec::default() })

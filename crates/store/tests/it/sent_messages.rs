@@ -13,7 +13,7 @@ use surehook_types::ids::EventId;
 
 use crate::{
     child_process,
-    harness::{SqliteHarness, assert_consistent, open, open_file},
+    harness::{assert_consistent, fixture_in, open, open_file},
 };
 
 const DEAD_AMBIGUOUS: NextStep = NextStep::Dead(DeadReason::Ambiguous);
@@ -22,7 +22,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 #[tokio::test]
 async fn killed_process_does_not_resend_messages_that_may_have_been_sent() {
     if let Some(folder) = child_process::child_folder() {
-        let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder)).await;
+        let fixture = fixture_in(folder).await;
         loop {
             let (event, claimed) = fixture.accept_and_claim().await;
             fixture
@@ -79,7 +79,7 @@ fn status_event(fixture: &StoreFixture, event: EventId) -> NewEvent {
 #[tokio::test]
 async fn settled_cancelled_or_pruned_delivery_leaves_no_message_rows() {
     let folder = tempfile::tempdir().unwrap();
-    let mut fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let mut fixture = fixture_in(folder.path()).await;
     for end in ["cancelled", "tried again"] {
         let (_, claimed) = fixture.accept_and_claim().await;
         let waits = NextStep::RetryAt(fixture.now);

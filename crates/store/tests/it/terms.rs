@@ -9,7 +9,7 @@ use surehook_core::{
 use surehook_store::conformance::StoreFixture;
 use surehook_webhooks::attribute::{AttributeFilter, AttributeName, Attributes, EventKind};
 
-use crate::harness::{SqliteHarness, open_file};
+use crate::harness::{SqliteHarness, fixture_in, open_file};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -30,7 +30,7 @@ fn message(fixture: &StoreFixture, number: usize) -> NewEvent {
 async fn pruned_events_leave_no_search_terms() {
     for many in [3, 8, 20, 40] {
         let folder = tempfile::tempdir().unwrap();
-        let harness = SqliteHarness::with_slow_merge_in(folder.path());
+        let harness = SqliteHarness::in_folder(folder.path()).merging_at(8);
         let mut fixture = StoreFixture::new(harness).await;
         for number in 0..many {
             fixture.accept(message(&fixture, number)).await;
@@ -68,7 +68,7 @@ async fn pruned_events_leave_no_search_terms() {
 #[tokio::test]
 async fn event_without_attributes_stores_no_search_terms() {
     let folder = tempfile::tempdir().unwrap();
-    let fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let fixture = fixture_in(folder.path()).await;
     fixture.accept(fixture.new_event()).await;
     assert_eq!(rows(folder.path(), "terms_fresh") + rows(folder.path(), "term_blocks"), 0);
     fixture.accept(message(&fixture, 1)).await;
@@ -78,7 +78,7 @@ async fn event_without_attributes_stores_no_search_terms() {
 #[tokio::test]
 async fn events_with_colliding_terms_are_not_found() {
     let folder = tempfile::tempdir().unwrap();
-    let mut fixture = StoreFixture::new(SqliteHarness::Borrowed(folder.path().to_owned())).await;
+    let mut fixture = fixture_in(folder.path()).await;
     let event = fixture.accept(message(&fixture, 1)).await;
     let wanted = AttributeFilter::new(AttributeName::MessageId, "wamid.2").unwrap();
     let statement = "UPDATE terms_fresh SET terms = ?1 WHERE event_id = ?2";

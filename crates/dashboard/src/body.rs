@@ -27,8 +27,14 @@ pub(crate) enum BodyView {
 }
 
 impl BodyView {
-    /// Builds the view from the first bytes of a body; `is_cut` if there are more.
-    pub(crate) fn from_bytes(bytes: &[u8], is_cut: bool) -> Self {
+    /// The view of a body, or of its first [`INLINE_BYTES_MAX`] bytes.
+    pub(crate) fn new(body: &[u8]) -> Self {
+        let shown = body.len().min(INLINE_BYTES_MAX);
+        Self::from_bytes(&body[..shown], shown < body.len())
+    }
+
+    /// The view of the first bytes of a body; `is_cut` if there are more.
+    fn from_bytes(bytes: &[u8], is_cut: bool) -> Self {
         if bytes.is_empty() {
             return Self::Empty;
         }

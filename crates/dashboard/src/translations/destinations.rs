@@ -35,7 +35,7 @@ crate::lang::translations!(
         no_limits: "No limits are active.", "Nenhum limite ativo.", "No hay límites activos.";
         limits: "Active limits:", "Limites ativos:", "Límites activos:";
         limited_circuit: "Circuit open after repeated failures; next probe", "Circuito aberto após falhas repetidas; próxima tentativa", "Circuito abierto tras fallos repetidos; próximo intento";
-        limited_cooling: "The destination asked us to slow down (429 or Retry-After) until", "O destino pediu para reduzir o ritmo (429 ou Retry-After) até", "El destino pidió reducir el ritmo (429 o Retry-After) hasta";
+        limited_cooling: "The destination asked us to back off (429 or Retry-After) until", "O destino pediu para reduzir o ritmo (429 ou Retry-After) até", "El destino pidió reducir el ritmo (429 o Retry-After) hasta";
         limited_quiet: "Quiet hours until", "Horário de silêncio até", "Horario de silencio hasta";
         limited_daily: "Daily limit reached; sending resumes", "Limite diário atingido; os envios serão retomados em", "Límite diario alcanzado; los envíos se reanudarán el";
         limited_rate: "Rate limit from settings: {}", "Velocidade máxima configurada: {}", "Velocidad máxima configurada: {}";

@@ -36,7 +36,7 @@ crate::lang::translations!(
         failure_error_reply: "Error reply", "Resposta de erro", "Respuesta de error";
         why_backoff: "Retry policy backoff", "Intervalo da política de novas tentativas", "Intervalo de la política de reintentos";
         why_retry_after: "Requested by the destination (Retry-After)", "Solicitado pelo destino (Retry-After)", "Solicitado por el destino (Retry-After)";
-        why_service_wait: "The service asked us to slow down", "O serviço pediu para reduzir o ritmo", "El servicio pidió reducir el ritmo";
+        why_service_wait: "The service asked us to back off", "O serviço pediu para reduzir o ritmo", "El servicio pidió reducir el ritmo";
         why_status_awaited: "Waiting for a status update from the provider", "Aguardando uma atualização de status do provedor", "Esperando una actualización de estado del proveedor";
         why_status_failed: "The provider reported a failure", "O provedor informou uma falha", "El proveedor informó un fallo";
         why_keeps_order: "Other deliveries with the same ordering key are waiting, so retries continue", "Outras entregas com a mesma chave de ordenação estão aguardando; por isso, as tentativas continuam", "Hay otras entregas con la misma clave de orden en espera; por eso, los intentos continúan";

@@ -3,7 +3,7 @@
 crate::lang::translations!(
     RequestTexts {
         lead: "All incoming requests: accepted, duplicate and refused, with the reason", "Todas as requisições recebidas: aceitas, duplicadas e recusadas, com o motivo", "Todas las solicitudes entrantes: aceptadas, duplicadas y rechazadas, con el motivo";
-        sample: "Accepted requests are listed as long as their events are stored. For each event the first 100 duplicates are kept, and of refused requests a sample.", "As requisições aceitas são listadas enquanto seus eventos estão armazenados. São guardadas as 100 primeiras duplicatas de cada evento e uma amostra das requisições recusadas.", "Las solicitudes aceptadas se listan mientras sus eventos estén almacenados. Se guardan los primeros 100 duplicados de cada evento y una muestra de las solicitudes rechazadas.";
+        sample: "Accepted requests are listed as long as their events are stored. The first 100 duplicates of each event are kept, and a sample of the refused requests.", "As requisições aceitas são listadas enquanto seus eventos estão armazenados. São guardadas as 100 primeiras duplicatas de cada evento e uma amostra das requisições recusadas.", "Las solicitudes aceptadas se listan mientras sus eventos estén almacenados. Se guardan los primeros 100 duplicados de cada evento y una muestra de las solicitudes rechazadas.";
         outcome: "Result", "Resultado", "Resultado";
         accepted: "Accepted", "Aceita", "Aceptada";
         duplicate: "Duplicate", "Duplicada", "Duplicada";

@@ -100,11 +100,7 @@ pub(super) async fn event_page(
     let is_revealed = revealed.is_some();
     let (body, has_masked_values, responses) = match revealed {
         Some(revealed) => {
-            let body = revealed.body.map_or(BodyView::Removed, |body| {
-                let bytes = body.bytes();
-                let shown = bytes.len().min(INLINE_BYTES_MAX);
-                BodyView::from_bytes(&bytes[..shown], shown < bytes.len())
-            });
+            let body = revealed.body.map_or(BodyView::Removed, |body| BodyView::new(&body.bytes()));
             (detail.event.key, detail.event.attributes) = (revealed.key, revealed.attributes);
             detail.request = revealed.request;
             (body, false, revealed.answers)
@@ -220,8 +216,7 @@ async fn read_body(user: &CurrentUser, call: ApiCall<Bytes>) -> Result<(BodyView
             None => break,
         }
     }
-    let shown = bytes.len().min(INLINE_BYTES_MAX);
-    Ok((BodyView::from_bytes(&bytes[..shown], shown < bytes.len()), has_masked_values))
+    Ok((BodyView::new(&bytes), has_masked_values))
 }
 
 fn curl_command(

@@ -3,9 +3,7 @@
 use serde_json::json;
 
 use super::{populated_gateway, sign_in, wait_for_page, wait_for_path, wait_for_text};
-use crate::support::{
-    browser::Browser, fake_channels::EvolutionGo, gateway::Gateway, sink::Sink, tools::Tool,
-};
+use crate::support::{browser::Browser, tools::Tool};
 
 const DEAD_LETTERS: usize = 5;
 
@@ -14,11 +12,7 @@ async fn failing_destination_is_fixed_and_its_dead_letter_group_replayed() {
     if !Tool::Browser.is_available() {
         return;
     }
-    let (works, refuses) =
-        (Sink::ok().await, populated_gateway::start_refusing_destination().await);
-    let evolution = EvolutionGo::start().await;
-    let gateway =
-        Gateway::start_with(&populated_gateway::settings(&works, &refuses, &evolution)).await;
+    let (gateway, works, _refuses, _evolution) = populated_gateway::start_empty().await;
     for number in 0..DEAD_LETTERS {
         let body = json!({ "id": format!("inv-{number}"), "type": "invoice.paid", "total": 1 });
         let event = gateway.post_accepted("shop", body.to_string()).await;

@@ -69,7 +69,7 @@ pub(super) fn settings(works: &Sink, refuses: &Sink, evolution: &EvolutionGo) ->
 }
 
 /// Starts a destination that rejects everything with a reason.
-pub(super) async fn start_refusing_destination() -> Sink {
+async fn start_refusing_destination() -> Sink {
     let said = r#"{"error":{"code":"unknown_customer","message":"There is no customer 4711"}}"#;
     Sink::with_script(move |_, _| {
         Reply::status(422).header("content-type", "application/json").body(said)
@@ -106,10 +106,16 @@ pub(super) struct PopulatedGateway {
     _servers: (Sink, Sink, EvolutionGo),
 }
 
-pub(super) async fn start() -> PopulatedGateway {
+/// The gateway without data, and its destinations: one that works, one that refuses, and a channel.
+pub(super) async fn start_empty() -> (Gateway, Sink, Sink, EvolutionGo) {
     let (works, refuses, evolution) =
         (Sink::ok().await, start_refusing_destination().await, EvolutionGo::start().await);
     let gateway = Gateway::start_with(&settings(&works, &refuses, &evolution)).await;
+    (gateway, works, refuses, evolution)
+}
+
+pub(super) async fn start() -> PopulatedGateway {
+    let (gateway, works, refuses, evolution) = start_empty().await;
     let invoice = |number: u64, total: u64| {
         json!({ "id": format!("inv-{number}"), "type": "invoice.paid", "total": total }).to_string()
     };

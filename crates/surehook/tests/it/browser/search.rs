@@ -6,9 +6,6 @@ use super::{
 };
 use crate::support::{
     browser::{Browser, key},
-    fake_channels::EvolutionGo,
-    gateway::Gateway,
-    sink::Sink,
     tools::Tool,
 };
 
@@ -21,11 +18,7 @@ async fn phone_is_found_in_any_format_masked_and_revealed_with_an_audit_entry() 
     if !Tool::Browser.is_available() {
         return;
     }
-    let (works, refuses) =
-        (Sink::ok().await, populated_gateway::start_refusing_destination().await);
-    let evolution = EvolutionGo::start().await;
-    let gateway =
-        Gateway::start_with(&populated_gateway::settings(&works, &refuses, &evolution)).await;
+    let (gateway, _works, _refuses, _evolution) = populated_gateway::start_empty().await;
     let event = send_message_webhook(
         &gateway,
         &message_webhook(PHONE, "A1", "João", "Olá, tem entrega hoje?"),

@@ -4,7 +4,7 @@
 
 use std::{fmt, str::FromStr};
 
-use surehook_types::{ids::TokenId, time::Timestamp, word_enum};
+use surehook_types::{ids::TokenId, string_enum, time::Timestamp};
 
 /// The SHA-256 of a token.
 pub type TokenHash = [u8; 32];
@@ -12,7 +12,7 @@ pub type TokenHash = [u8; 32];
 /// The longest name of a token, in bytes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 100;
 
-word_enum! {
+string_enum! {
     /// What a token may do. Ordered: each role includes the permissions of the ones before it.
     pub enum Role {
         /// Reads everything, changes nothing.

@@ -10,8 +10,8 @@ use serde_json::Value;
 use surehook_types::{
     ids::{DeliveryId, EventId},
     name::Name,
+    string_enum,
     time::Timestamp,
-    word_enum,
 };
 
 /// Decisions made while an event was received.
@@ -97,7 +97,7 @@ pub fn read_unrouted(text: &str) -> Option<Vec<UnroutedRoute>> {
     Some(unrouted)
 }
 
-word_enum! {
+string_enum! {
     /// What happened to an event after it was received. Attempts have their own rows.
     pub enum EventDecisionKind {
         /// A duplicate arrived while all deliveries were dead: a new delivery replaces this one.

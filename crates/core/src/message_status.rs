@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use surehook_messaging::{ChannelResponse, meta_errors, sender::parse_send_id};
 use surehook_retry::{DeadReason, FailureClass};
-use surehook_types::{time::Timestamp, word_enum};
+use surehook_types::{string_enum, time::Timestamp};
 use surehook_webhooks::{
     attribute::AttributeName,
     provider::{EventPart, MessageStatusUpdate},
@@ -25,7 +25,7 @@ const STATUS_KIND_PREFIX: &str = "status.";
 /// Retry delay of a failed message whose error code asks for no other.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-word_enum! {
+string_enum! {
     /// The status of a message.
     pub enum MessageStatus {
         /// Stored, not attempted yet.

@@ -7,13 +7,13 @@ use std::{fmt, str::FromStr};
 
 use surehook_types::{
     ids::{EventId, RequestId, SourceId},
+    string_enum,
     time::Timestamp,
-    word_enum,
 };
 
 use crate::refused::RefusedRequest;
 
-word_enum! {
+string_enum! {
     pub enum RequestOutcome {
         /// At least one of its events was new.
         Accepted = "accepted",

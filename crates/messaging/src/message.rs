@@ -11,7 +11,7 @@ mod tests;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use surehook_types::{ids::MediaId, object, word_enum};
+use surehook_types::{ids::MediaId, object, string_enum};
 
 pub use self::spec::{MediaSpec, MessageSpec, MessageSpecError};
 use super::recipient::Recipient;
@@ -26,7 +26,7 @@ pub const CONTACTS_MAX: usize = 100;
 /// Reason for an uploaded file that was not replaced by a link before composing.
 pub(super) const NO_LINK: &str = "needs a link to this `file`, and there is none";
 
-word_enum! {
+string_enum! {
     /// The type of a message.
     pub enum MessageType {
         /// Text.
@@ -180,7 +180,7 @@ pub struct MediaContent {
     pub voice: bool,
 }
 
-word_enum! {
+string_enum! {
     /// How a media file is shown.
     pub enum MediaKind {
         /// Image.

@@ -7,7 +7,7 @@
 use std::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
-use surehook_types::{json_text, time::Timestamp, word_enum};
+use surehook_types::{json_text, string_enum, time::Timestamp};
 
 use super::{
     Channel,
@@ -238,7 +238,7 @@ pub struct SendLimits {
     clock: LocalClock,
 }
 
-word_enum! {
+string_enum! {
     /// Why nothing is sent at the moment.
     pub enum SendHold {
         QuietHours = "quiet_hours",

@@ -1,8 +1,8 @@
 //! Failure classes, the reasons for giving up, and the reasons for the time of the next attempt.
 
-use surehook_types::word_enum;
+use surehook_types::string_enum;
 
-word_enum! {
+string_enum! {
     /// The kind of failure of an attempt.
     pub enum FailureClass {
         /// May succeed later.
@@ -18,7 +18,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+string_enum! {
     /// Why a delivery was given up.
     pub enum DeadReason {
         /// The retry policy's attempts are used up.
@@ -36,7 +36,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+string_enum! {
     /// Where the time of the next attempt comes from.
     pub enum ScheduleReason {
         /// The backoff of the retry policy, jitter included.

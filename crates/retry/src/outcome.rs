@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use surehook_types::word_enum;
+use surehook_types::string_enum;
 
 use super::{DeadReason, FailureClass, RetryAfter};
 
@@ -104,7 +104,7 @@ pub enum AmbiguousPolicy {
     Park,
 }
 
-word_enum! {
+string_enum! {
     /// Why an attempt got no usable answer.
     pub enum AttemptFailure {
         /// The name did not resolve.

@@ -6,7 +6,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use surehook_types::{json_text, word_enum};
+use surehook_types::{json_text, string_enum};
 
 /// Maximum of count and burst.
 const COUNT_MAX: u32 = 1_000_000;
@@ -14,7 +14,7 @@ const COUNT_MAX: u32 = 1_000_000;
 /// hardly more per second than the rate.
 const BURST_SPAN: Duration = Duration::from_millis(100);
 
-word_enum! {
+string_enum! {
     /// The time that a rate counts in.
     pub enum RateUnit {
         Second = "s",

@@ -12,5 +12,5 @@ pub mod redact;
 pub mod rng;
 pub mod secret;
 pub mod store_error;
+mod string_enum;
 pub mod time;
-mod word;

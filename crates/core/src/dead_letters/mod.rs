@@ -1,9 +1,9 @@
 //! Dead letters grouped by cause.
 //!
-//! A [`DeathCause`] is the failure class, the status or failure, and the *shape* of the error message:
-//! the message without the parts that differ each time, such as ids and times. Dead letters with one
-//! cause and destination are one group. Its id is a digest of these, so that it is stable across
-//! restarts and copies of the data.
+//! A [`DeadLetterCause`] is the failure class, the HTTP status or failure, and the *shape* of the error:
+//! the status or failure, and the message without the parts that differ each time, such as ids and
+//! times. Dead letters with one cause and destination are one group. Its id is a digest of these, so
+//! that it is stable across restarts and copies of the data.
 
 mod error_message;
 mod normalize;
@@ -21,61 +21,61 @@ use uuid::Uuid;
 
 use self::{
     error_message::ErrorMessage,
-    normalize::{normalize_message, truncate},
+    normalize::{NUMBER, normalize_message, truncate},
 };
 use crate::store::AttemptRecord;
 
 pub const SHAPE_CHARS_MAX: usize = 120;
-/// Bytes of an answer stored as the sample of a group.
+/// Bytes of a response stored as the sample of a group.
 pub const SAMPLE_BYTES_MAX: usize = 4096;
 
 /// Why a delivery is dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeathCause {
+pub struct DeadLetterCause {
     /// `None` if it is no longer known.
     pub class: Option<FailureClass>,
-    /// HTTP status of the last answer.
-    pub code: Option<u16>,
+    /// Of the last response.
+    pub http_status: Option<u16>,
     pub failure: Option<AttemptFailure>,
-    /// The error message without the parts that differ each time.
+    /// The result of [`shape`], or a fixed text where the last attempt is not the cause.
     pub shape: String,
 }
 
-impl DeathCause {
+impl DeadLetterCause {
     /// The cause given by the last attempt.
     pub fn from_attempt(attempt: &AttemptRecord) -> Self {
         let AttemptRecord { status, failure, class, detail, response, .. } = attempt;
         let shape = shape(*status, *failure, detail.as_deref(), response);
-        Self { class: *class, code: *status, failure: *failure, shape }
+        Self { class: *class, http_status: *status, failure: *failure, shape }
     }
 
     /// A later status update reported the failure.
-    pub fn from_status(reason: DeadReason) -> Self {
+    pub fn from_status_update(reason: DeadReason) -> Self {
         let shape = format!("a status said so: {}", reason.as_str());
-        Self::without_answer(Some(FailureClass::Permanent), shape)
+        Self::without_response(Some(FailureClass::Permanent), shape)
     }
 
     /// The stored body is missing or damaged.
     pub fn from_damaged_body() -> Self {
         let shape = "the stored body is missing or damaged".to_owned();
-        Self::without_answer(Some(FailureClass::Permanent), shape)
+        Self::without_response(Some(FailureClass::Permanent), shape)
     }
 
     /// The last attempt is no longer stored.
-    pub fn without_attempts(reason: DeadReason) -> Self {
-        Self::without_answer(None, format!("no attempt is kept: {}", reason.as_str()))
+    pub fn from_removed_attempts(reason: DeadReason) -> Self {
+        Self::without_response(None, format!("no attempt is kept: {}", reason.as_str()))
     }
 
-    fn without_answer(class: Option<FailureClass>, shape: String) -> Self {
-        Self { class, code: None, failure: None, shape }
+    fn without_response(class: Option<FailureClass>, shape: String) -> Self {
+        Self { class, http_status: None, failure: None, shape }
     }
 
     /// The group of dead letters to `destination` with this cause.
     pub fn group_id(&self, destination: DestinationId) -> GroupId {
-        let code = self.code.map(|code| code.to_string());
+        let http_status = self.http_status.map(|status| status.to_string());
         let parts = [
             self.class.map_or("", FailureClass::as_str),
-            code.as_deref().unwrap_or_default(),
+            http_status.as_deref().unwrap_or_default(),
             self.failure.map_or("", AttemptFailure::as_str),
             &self.shape,
         ];
@@ -88,7 +88,7 @@ impl DeathCause {
     }
 }
 
-/// The shape of a failure: its status or failure code, and the normalized error message.
+/// The shape of an error: the status or failure, then the normalized message if there is one.
 pub fn shape(
     status: Option<u16>,
     failure: Option<AttemptFailure>,
@@ -101,16 +101,18 @@ pub fn shape(
         (None, None) => "unknown".to_owned(),
     };
     let message = message(detail, response);
-    // Avoids "502: 502 Bad Gateway".
-    let message = message.strip_prefix("# ").filter(|_| status.is_some()).unwrap_or(&message);
+    // Many messages begin with the status, as "502 Bad Gateway"; the shape does already.
+    let without_number = message.strip_prefix(NUMBER).and_then(|rest| rest.strip_prefix(' '));
+    let message = without_number.filter(|_| status.is_some()).unwrap_or(&message);
     match message.is_empty() {
         true => head,
         false => truncate(&format!("{head}: {message}")),
     }
 }
 
+/// The normalized message of a failed attempt, from its detail and the response; may be empty.
 fn message(detail: Option<&str>, response: &[u8]) -> String {
-    // Shapes are stored for long and shown to all users, so secrets are masked first.
+    // A shape outlives the response and every user may see it, so secrets are masked first.
     let response = &response[..response.len().min(error_message::RESPONSE_BYTES_MAX)];
     let masked = redact::mask_text(response, &SecretNames::default());
     let detail = detail.map(normalize_message).unwrap_or_default();
@@ -120,7 +122,7 @@ fn message(detail: Option<&str>, response: &[u8]) -> String {
                 true => text,
                 false => normalize_message(&text),
             });
-            // A detail, if any, was made of these fields.
+            // Without the detail: it was made of the same fields and would repeat them.
             return normalized.collect::<Vec<_>>().join("; ");
         }
         ErrorMessage::Names(names) if names.is_empty() => String::new(),
@@ -163,7 +165,7 @@ pub struct DeadLetterGroupCursor {
 pub struct DeadLetterGroup {
     pub id: GroupId,
     pub destination: DestinationId,
-    pub cause: DeathCause,
+    pub cause: DeadLetterCause,
     /// Reason of the latest dead letter.
     pub reason: DeadReason,
     /// Current number of dead letters; exact.
@@ -176,6 +178,6 @@ pub struct DeadLetterGroup {
     pub newest_event: EventId,
     /// Detail of the last attempt of the newest delivery. `None` also when retention has removed it.
     pub sample_detail: Option<String>,
-    /// Beginning of the answer to that attempt. Empty also when retention has removed it.
+    /// Beginning of the response to that attempt. Empty also when retention has removed it.
     pub sample_response: Vec<u8>,
 }

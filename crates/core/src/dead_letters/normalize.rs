@@ -5,7 +5,7 @@
 
 use super::SHAPE_CHARS_MAX;
 
-const NUMBER: &str = "#";
+pub(super) const NUMBER: &str = "#";
 const ID: &str = "<id>";
 const TIME: &str = "<time>";
 const TEXT: &str = "<text>";

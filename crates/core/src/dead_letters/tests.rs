@@ -133,9 +133,9 @@ fn messages_with_one_cause_have_one_shape() {
 fn different_causes_have_different_groups() {
     let destination = DestinationId::new(Timestamp::from_millis(1), 1);
     let other = DestinationId::new(Timestamp::from_millis(1), 1 << 90);
-    let cause = |class, code, failure, shape: &str| DeathCause {
+    let cause = |class, http_status, failure, shape: &str| DeadLetterCause {
         class: Some(class),
-        code,
+        http_status,
         failure,
         shape: shape.to_owned(),
     };
@@ -148,9 +148,9 @@ fn different_causes_have_different_groups() {
         cause(FailureClass::Transient, None, Some(AttemptFailure::Reset), "a")
             .group_id(destination),
         cause(FailureClass::Transient, Some(503), None, "b").group_id(destination),
-        DeathCause::from_damaged_body().group_id(destination),
-        DeathCause::from_status(DeadReason::Unrecoverable).group_id(destination),
-        DeathCause::without_attempts(DeadReason::Expired).group_id(destination),
+        DeadLetterCause::from_damaged_body().group_id(destination),
+        DeadLetterCause::from_status_update(DeadReason::Unrecoverable).group_id(destination),
+        DeadLetterCause::from_removed_attempts(DeadReason::Expired).group_id(destination),
     ];
     let different: std::collections::BTreeSet<_> = all.into_iter().collect();
     assert_eq!(different.len(), all.len());
@@ -160,9 +160,9 @@ fn different_causes_have_different_groups() {
 #[test]
 fn group_id_is_stable() {
     let destination = DestinationId::from_uuid(Uuid::nil());
-    let cause = DeathCause {
+    let cause = DeadLetterCause {
         class: Some(FailureClass::Transient),
-        code: Some(502),
+        http_status: Some(502),
         failure: None,
         shape: "502: Bad Gateway".to_owned(),
     };

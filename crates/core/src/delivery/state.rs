@@ -4,7 +4,7 @@
 //! [`DeliveryTransition`] it performs, and the conformance suite runs random histories through both.
 
 use surehook_retry::DeadReason;
-use surehook_types::{rng::Rng, time::Timestamp, word_enum};
+use surehook_types::{rng::Rng, string_enum, time::Timestamp};
 
 /// Proof of a claim. Each claim gets a new token, so a lost claim cannot be mistaken for the next
 /// one, even by the same holder.
@@ -46,7 +46,7 @@ pub enum DeliveryState {
     Replayed { at: Timestamp },
 }
 
-word_enum! {
+string_enum! {
     /// The name of a state alone, as the API, the store and the metrics write it.
     pub enum DeliveryStatus {
         Pending = "pending",

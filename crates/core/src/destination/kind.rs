@@ -1,9 +1,9 @@
 //! The kinds of destinations.
 
 use surehook_messaging::Channel;
-use surehook_types::word_enum;
+use surehook_types::string_enum;
 
-word_enum! {
+string_enum! {
     /// The kind of a destination, which determines how it is called.
     #[derive(Default)]
     pub enum DestinationKind {

@@ -12,7 +12,7 @@ mod tests;
 use std::{borrow::Cow, collections::HashMap};
 
 use data_encoding::HEXLOWER;
-use surehook_types::word_enum;
+use surehook_types::string_enum;
 
 use self::{
     align::{AlignStep, align},
@@ -34,7 +34,7 @@ const TASKS_MAX: usize = 50_000;
 /// The most bytes shown of a body that is not text.
 const RAW_BYTES_SHOWN: usize = 32;
 
-word_enum! {
+string_enum! {
     /// How two bodies were compared.
     pub enum DiffFormat {
         /// Both are JSON.
@@ -46,7 +46,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+string_enum! {
     pub enum BodyChangeKind {
         Added = "added",
         Removed = "removed",

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
     ids::{DestinationId, GroupId, SourceId},
+    string_enum,
     time::Timestamp,
-    word_enum,
 };
 use surehook_webhooks::attribute::EventKind;
 
@@ -43,7 +43,7 @@ pub const REPLAY_ITEMS_MAX: u64 = 1_000_000;
 pub const SEARCH_CHARS_MAX: usize = 200;
 pub const NOTE_CHARS_MAX: usize = 500;
 
-word_enum! {
+string_enum! {
     /// What a replay job does.
     pub enum ReplayAction {
         /// Redeliver dead deliveries.

@@ -1,9 +1,9 @@
 //! The state and progress of a replay job: the legal transitions, and the numbers that always add up.
 
 use std::collections::BTreeMap;
-use surehook_types::word_enum;
+use surehook_types::string_enum;
 
-word_enum! {
+string_enum! {
     /// State of a replay job.
     pub enum ReplayState {
         /// Its items are being selected.
@@ -19,7 +19,7 @@ word_enum! {
     }
 }
 
-word_enum! {
+string_enum! {
     pub enum ReplayTransition {
         /// All items are selected.
         Selected = "selected",
@@ -91,7 +91,7 @@ pub enum ReplayItemOutcome {
     Skipped(SkipReason),
 }
 
-word_enum! {
+string_enum! {
     /// Why a selected item was skipped.
     pub enum SkipReason {
         /// It was redelivered by other means meanwhile.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_api::{ListResponse, dead_letters::DeadLetterGroupResponse};
 use surehook_core::dead_letters::{
-    DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause,
+    DeadLetterCause, DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter,
 };
 use surehook_core::{destination::DestinationSpec, source::SourceSpec};
 use surehook_types::{
@@ -95,7 +95,7 @@ fn group_response(
 ) -> DeadLetterGroupResponse {
     let masked =
         |text: &[u8]| String::from_utf8_lossy(&redact::mask_text(text, names).body).into_owned();
-    let DeathCause { class, code, failure, shape } = group.cause;
+    let DeadLetterCause { class, http_status: code, failure, shape } = group.cause;
     let (detail, response) = (group.sample_detail, group.sample_response);
     let detail = detail.map(String::into_bytes);
     let message = if response.is_empty() { detail } else { Some(response) };
@@ -133,7 +133,7 @@ mod tests {
             let group = DeadLetterGroup {
                 id: "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap(),
                 destination: DestinationId::new(at, 1),
-                cause: DeathCause::from_damaged_body(),
+                cause: DeadLetterCause::from_damaged_body(),
                 reason: DeadReason::Unrecoverable,
                 count: 1,
                 first_seen: at,

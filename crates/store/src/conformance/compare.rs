@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestCaseResult};
 use surehook_core::{
-    dead_letters::{DeadLetterGroupFilter, DeathCause},
+    dead_letters::{DeadLetterCause, DeadLetterGroupFilter},
     delivery::state::DeliveryStatus,
     event::NewEvent,
     retention::{EventStanding, ExpiredParts, RetentionSpec},
@@ -139,8 +139,10 @@ impl HistoryRun {
             let Some(group) = row.group else { continue };
             let last = self.fixture.delivery_detail(row.id).await.attempts.pop();
             if let (Some(last), Some(reason)) = (last, row.reason) {
-                let causes =
-                    [DeathCause::from_attempt(&last.attempt), DeathCause::from_status(reason)];
+                let causes = [
+                    DeadLetterCause::from_attempt(&last.attempt),
+                    DeadLetterCause::from_status_update(reason),
+                ];
                 let groups = causes.map(|cause| cause.group_id(row.destination));
                 prop_assert!(groups.contains(&group), "{:?} died of {:?}", row, last);
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use surehook_core::{
-    dead_letters::{DeadLetterGroup, DeadLetterGroupFilter, DeathCause},
+    dead_letters::{DeadLetterCause, DeadLetterGroup, DeadLetterGroupFilter},
     delivery::state::DeliveryStatus,
     event::{NewEvent, ProviderStatus},
     replay::{PreviewDepth, ReplayFilter},
@@ -99,8 +99,12 @@ pub async fn dead_deliveries_with_one_cause_form_one_group(mut fixture: StoreFix
     let closed =
         list_all_groups(&fixture).await.into_iter().find(|group| group.count == 2).unwrap();
     let shape = "400: order # is closed".to_owned();
-    let cause =
-        DeathCause { class: Some(FailureClass::Permanent), code: Some(400), failure: None, shape };
+    let cause = DeadLetterCause {
+        class: Some(FailureClass::Permanent),
+        http_status: Some(400),
+        failure: None,
+        shape,
+    };
     let expected = DeadLetterGroup {
         id: cause.group_id(fixture.crm),
         destination: fixture.crm,

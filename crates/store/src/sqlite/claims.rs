@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
-    dead_letters::DeathCause,
+    dead_letters::DeadLetterCause,
     decision::EventDecisionKind,
     delivery::{Lease, state::DeliveryStatus},
     rollup::RollupMetric,
@@ -178,7 +178,7 @@ fn bury_damaged(
     tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is dead");
     tx.run(BURY_DAMAGED, params![blob(delivery), now.as_millis()])?;
     tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
-    let (cause, reason) = (DeathCause::from_damaged_body(), DeadReason::Unrecoverable);
+    let (cause, reason) = (DeadLetterCause::from_damaged_body(), DeadReason::Unrecoverable);
     dead_letter_groups::add_delivery(tx, delivery, destination, &cause, reason, now)?;
     ordering_queue::release_next(tx, delivery, now)?;
     decisions::insert_for_delivery(tx, row.event, delivery, EventDecisionKind::Damaged, now)
@@ -219,7 +219,7 @@ fn settle_with_status(
     settlement: &Settlement,
 ) -> Result<SettleResult> {
     let Some(received) = statuses::find_stored(tx, settlement.delivery)? else {
-        return record_settlement(tx, settlement, DeathCause::from_attempt);
+        return record_settlement(tx, settlement, DeadLetterCause::from_attempt);
     };
     let next = received.status.apply_to_attempt(settlement.attempt.class, settlement.next);
     let schedule_reason = match next == settlement.next {
@@ -230,7 +230,10 @@ fn settle_with_status(
     // The status is the cause of death, unless the attempt alone would have ended the delivery.
     let status_reason = next.reason().filter(|_| next != settlement.next);
     let settled = record_settlement(tx, &overruled, |attempt| {
-        status_reason.map_or_else(|| DeathCause::from_attempt(attempt), DeathCause::from_status)
+        status_reason.map_or_else(
+            || DeadLetterCause::from_attempt(attempt),
+            DeadLetterCause::from_status_update,
+        )
     })?;
     if settled == SettleResult::LeaseLost {
         return Ok(settled);
@@ -247,7 +250,7 @@ fn settle_with_status(
 fn record_settlement(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
-    cause_of_death: impl FnOnce(&AttemptRecord) -> DeathCause,
+    cause_of_death: impl FnOnce(&AttemptRecord) -> DeadLetterCause,
 ) -> Result<SettleResult> {
     // Deleting a destination ended all its claims.
     let Some(destination) = tx.row_numbers.destinations.get(&settlement.destination).copied()

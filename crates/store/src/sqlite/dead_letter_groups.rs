@@ -11,7 +11,7 @@ use rusqlite::{
 };
 use surehook_core::{
     dead_letters::{
-        self, DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause,
+        self, DeadLetterCause, DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter,
         GROUP_SCAN_MAX, SAMPLE_BYTES_MAX,
     },
     store::{ListPage, PageRequest},
@@ -49,7 +49,7 @@ pub(super) fn add_delivery(
     tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
     destination: i64,
-    cause: &DeathCause,
+    cause: &DeadLetterCause,
     reason: DeadReason,
     at: Timestamp,
 ) -> Result<()> {
@@ -60,7 +60,7 @@ pub(super) fn add_delivery(
         blob(cause.group_id(destination_id)),
         destination,
         cause.class.map(FailureClass::as_str),
-        cause.code,
+        cause.http_status,
         cause.failure.map(AttemptFailure::as_str),
         reason.as_str(),
         cause.shape,
@@ -165,9 +165,9 @@ fn read_group(row: &Row<'_>) -> Result<DeadLetterGroup> {
     Ok(DeadLetterGroup {
         id: id(row, 0)?,
         destination: id(row, 1)?,
-        cause: DeathCause {
+        cause: DeadLetterCause {
             class: optional_text(row, 2, FailureClass::parse)?,
-            code: row.get(3)?,
+            http_status: row.get(3)?,
             failure: optional_text(row, 4, AttemptFailure::parse)?,
             shape: row.get(6)?,
         },
@@ -199,13 +199,15 @@ pub(super) fn add_functions(connection: &Connection) -> Result<()> {
             return Ok(dead_letters::shape(status, failure, detail.as_deref(), &response));
         }
         let reason = parse_argument(call, 0, DeadReason::parse)?;
-        Ok(DeathCause::without_attempts(reason.unwrap_or(DeadReason::Unrecoverable)).shape)
+        Ok(DeadLetterCause::from_removed_attempts(reason.unwrap_or(DeadReason::Unrecoverable))
+            .shape)
     })?;
     connection.create_scalar_function("dead_group", 5, flags, |call| {
         let destination = DestinationId::from_uuid(Uuid::from_bytes(call.get(0)?));
         let class = parse_argument(call, 1, FailureClass::parse)?;
         let failure = parse_argument(call, 3, AttemptFailure::parse)?;
-        let cause = DeathCause { class, code: call.get(2)?, failure, shape: call.get(4)? };
+        let cause =
+            DeadLetterCause { class, http_status: call.get(2)?, failure, shape: call.get(4)? };
         Ok(blob(cause.group_id(destination)).to_vec())
     })
 }

@@ -4,7 +4,7 @@
 use rusqlite::{Connection, Result, Row, params};
 use serde_json::json;
 use surehook_core::{
-    dead_letters::DeathCause,
+    dead_letters::DeadLetterCause,
     decision::{EventDecision, EventDecisionKind},
     delivery::state::DeliveryStatus,
     event::{ProviderStatus, StatusUpdate},
@@ -303,7 +303,7 @@ fn move_delivery(
         }
         NextStep::Dead(reason) => {
             end_delivery(tx, target, DeliveryStatus::Dead, Some(reason), at)?;
-            let cause = DeathCause::from_status(reason);
+            let cause = DeadLetterCause::from_status_update(reason);
             let destination = target.destination;
             dead_letter_groups::add_delivery(tx, target.id, destination, &cause, reason, at)?;
         }

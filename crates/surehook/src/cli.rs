@@ -49,7 +49,7 @@ pub(crate) struct GatewayArgs {
     pub(crate) json: bool,
 }
 
-/// One page of a list.
+/// One page of a list of the gateway.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PageArgs {
     /// Maximum number of rows
@@ -58,6 +58,8 @@ pub(crate) struct PageArgs {
     /// Continue after this cursor (`next_cursor` of the previous page)
     #[arg(long)]
     pub(crate) cursor: Option<String>,
+    #[command(flatten)]
+    pub(crate) remote: GatewayArgs,
 }
 
 /// A command on local files, without a running gateway.

@@ -35,9 +35,7 @@ pub(crate) enum DlqCommand {
         #[arg(long)]
         group: Option<String>,
         #[command(flatten)]
-        paging: PageArgs,
-        #[command(flatten)]
-        remote: GatewayArgs,
+        page: PageArgs,
     },
     /// List groups of dead letters by cause, most recent first
     Groups {
@@ -48,9 +46,7 @@ pub(crate) enum DlqCommand {
         #[arg(long)]
         source: Option<String>,
         #[command(flatten)]
-        paging: PageArgs,
-        #[command(flatten)]
-        remote: GatewayArgs,
+        page: PageArgs,
     },
     /// Show a delivery with its attempts
     Show {
@@ -98,19 +94,19 @@ const GROUP_COLUMNS: [(&str, &str); 6] = [
 
 pub(super) async fn run(command: DlqCommand) -> Result<(), CliError> {
     match command {
-        DlqCommand::List { destination, reason, kind, group, paging, remote } => {
+        DlqCommand::List { destination, reason, kind, group, page } => {
             let call = calls::list_dead_letters()
                 .with_some("destination", destination.as_deref())
                 .with_some("reason", reason.as_deref())
                 .with_some("kind", kind.as_deref())
                 .with_some("group", group.as_deref());
-            print_page(&remote, call, &paging, &COLUMNS, "No dead letters.").await
+            print_page(&page, call, &COLUMNS, "No dead letters.").await
         }
-        DlqCommand::Groups { destination, source, paging, remote } => {
+        DlqCommand::Groups { destination, source, page } => {
             let call = calls::list_dead_letter_groups()
                 .with_some("destination", destination.as_deref())
                 .with_some("source", source.as_deref());
-            print_page(&remote, call, &paging, &GROUP_COLUMNS, "No dead letters.").await
+            print_page(&page, call, &GROUP_COLUMNS, "No dead letters.").await
         }
         DlqCommand::Show { id, remote } => show(&remote, &id).await,
         DlqCommand::Stats { remote } => stats(&remote).await,

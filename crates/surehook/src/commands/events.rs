@@ -20,22 +20,7 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub(crate) enum EventsCommand {
     /// List events, newest first
-    List {
-        /// Filter by source
-        #[arg(long)]
-        source: Option<String>,
-        /// Filter by current deduplication key; at most one event per source
-        #[arg(long)]
-        key: Option<String>,
-        #[command(flatten)]
-        attributes: EventAttributeArgs,
-        #[command(flatten)]
-        search: Box<EventSearchArgs>,
-        #[command(flatten)]
-        paging: PageArgs,
-        #[command(flatten)]
-        remote: GatewayArgs,
-    },
+    List(Box<EventListArgs>),
     /// Show an event with its deliveries and timeline
     Show {
         /// Event id
@@ -86,9 +71,23 @@ pub(crate) enum EventsCommand {
     },
 }
 
-/// Filters on the deliveries and the body of events.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct EventSearchArgs {
+#[derive(Debug, Args)]
+pub(crate) struct EventListArgs {
+    /// Filter by source
+    #[arg(long)]
+    source: Option<String>,
+    /// Filter by current deduplication key; at most one event per source
+    #[arg(long)]
+    key: Option<String>,
+    /// Filter by event kind, such as message
+    #[arg(long)]
+    kind: Option<String>,
+    /// Filter by phone number of sender or recipient, in any form
+    #[arg(long)]
+    phone: Option<String>,
+    /// Filter by attribute, such as `message_id=wamid.A`; repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_attribute)]
+    attribute: Vec<(String, String)>,
     /// Filter by delivery status, such as dead
     #[arg(long)]
     status: Option<String>,
@@ -107,20 +106,27 @@ pub(crate) struct EventSearchArgs {
     /// Filter by a value in the body, such as `data.object.id=42`; repeatable
     #[arg(long, value_name = "PATH=VALUE", value_parser = parse_body_filter)]
     body: Vec<(String, String)>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
-impl EventSearchArgs {
-    /// The query parameters of the API.
-    fn pairs(&self) -> Vec<(&str, Option<&str>)> {
-        let named = [
-            ("status", self.status.as_deref()),
-            ("destination", self.destination.as_deref()),
-            ("reason", self.reason.as_deref()),
-            ("class", self.class.as_deref()),
-            ("code", self.code.as_deref()),
+impl EventListArgs {
+    /// The query parameters that are set.
+    fn filter(&self) -> Vec<(&str, &str)> {
+        let single = [
+            ("source", &self.source),
+            ("key", &self.key),
+            ("kind", &self.kind),
+            ("phone", &self.phone),
+            ("status", &self.status),
+            ("destination", &self.destination),
+            ("reason", &self.reason),
+            ("class", &self.class),
+            ("code", &self.code),
         ];
-        let body = self.body.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
-        named.into_iter().chain(body).collect()
+        let single = single.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let repeated = self.attribute.iter().chain(&self.body);
+        single.chain(repeated.map(|(name, value)| (name.as_str(), value.as_str()))).collect()
     }
 }
 
@@ -130,36 +136,13 @@ fn parse_body_filter(text: &str) -> Result<(String, String), String> {
     Ok((format!("body.{path}"), value.to_owned()))
 }
 
-/// Filters on the kind and the attributes of events.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct EventAttributeArgs {
-    /// Filter by event kind, such as message
-    #[arg(long)]
-    kind: Option<String>,
-    /// Filter by phone number of sender or recipient, in any form
-    #[arg(long)]
-    phone: Option<String>,
-    /// Filter by attribute, such as `message_id=wamid.A`; repeatable
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_attribute)]
-    attribute: Vec<(&'static str, String)>,
-}
-
-impl EventAttributeArgs {
-    /// The query parameters of the API.
-    fn pairs(&self) -> Vec<(&'static str, Option<&str>)> {
-        let attributes = self.attribute.iter().map(|(name, value)| (*name, Some(value.as_str())));
-        let named = [("kind", self.kind.as_deref()), ("phone", self.phone.as_deref())];
-        named.into_iter().chain(attributes).collect()
-    }
-}
-
-fn parse_attribute(text: &str) -> Result<(&'static str, String), String> {
+fn parse_attribute(text: &str) -> Result<(String, String), String> {
     let known = || AttributeName::ALL.map(AttributeName::as_str).join(", ");
     let pair = text.split_once('=');
     let (word, value) = pair.ok_or("expected NAME=VALUE, such as message_id=wamid.A")?;
     let name = AttributeName::parse(word)
         .ok_or_else(|| format!("unknown attribute; use one of: {}", known()))?;
-    Ok((name.as_str(), value.to_owned()))
+    Ok((name.as_str().to_owned(), value.to_owned()))
 }
 
 const COLUMNS: [(&str, &str); 7] = [
@@ -178,18 +161,16 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(command: EventsCommand) -> Result<(), CliError> {
     match command {
-        EventsCommand::List { source, key, attributes, search, paging, remote } => {
-            let mut filter = vec![("source", source.as_deref()), ("key", key.as_deref())];
-            filter.extend(attributes.pairs());
-            filter.extend(search.pairs());
-            let call = filter
-                .iter()
-                .fold(calls::list_events(), |call, (name, value)| call.with_some(name, *value));
-            let empty = match filter.iter().any(|(_, value)| value.is_some()) {
-                true => "No matching events.",
-                false => "No events yet. Send one to /in/{source}.",
+        EventsCommand::List(args) => {
+            let filter = args.filter();
+            let empty = match filter.is_empty() {
+                true => "No events yet. Send one to /in/{source}.",
+                false => "No matching events.",
             };
-            print_page(&remote, call, &paging, &COLUMNS, empty).await
+            let call = filter
+                .into_iter()
+                .fold(calls::list_events(), |call, (name, value)| call.with(name, value));
+            print_page(&args.page, call, &COLUMNS, empty).await
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
         EventsCommand::Body { id, exact, remote } => body(&remote, &id, exact).await,

@@ -15,16 +15,15 @@ pub(super) type Columns = [(&'static str, &'static str)];
 
 /// Gets a page of a list and prints it.
 pub(super) async fn print_page<T>(
-    remote: &GatewayArgs,
+    args: &PageArgs,
     call: ApiCall<T>,
-    paging: &PageArgs,
     columns: &Columns,
     empty: &str,
 ) -> Result<(), CliError> {
-    let call = call.with("limit", &paging.limit.to_string());
-    let call = call.with_some("cursor", paging.cursor.as_deref());
-    let list = ApiClient::new(remote)?.call_json(call).await?;
-    print_list(remote, &list, columns, empty)
+    let call = call.with("limit", &args.limit.to_string());
+    let call = call.with_some("cursor", args.cursor.as_deref());
+    let list = ApiClient::new(&args.remote)?.call_json(call).await?;
+    print_list(&args.remote, &list, columns, empty)
 }
 
 /// Prints a list, and the cursor of its next page.

@@ -23,9 +23,7 @@ pub(crate) enum QuarantineCommand {
         #[arg(long)]
         source: Option<String>,
         #[command(flatten)]
-        paging: PageArgs,
-        #[command(flatten)]
-        remote: GatewayArgs,
+        page: PageArgs,
     },
     /// Show a request with headers and body, secrets masked
     Show {
@@ -72,9 +70,9 @@ const COLUMNS: [(&str, &str); 7] = [
 
 pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
     match command {
-        QuarantineCommand::List { source, paging, remote } => {
+        QuarantineCommand::List { source, page } => {
             let call = calls::list_quarantine().with_some("source", source.as_deref());
-            print_page(&remote, call, &paging, &COLUMNS, "No quarantined requests.").await
+            print_page(&page, call, &COLUMNS, "No quarantined requests.").await
         }
         QuarantineCommand::Show { id, remote } => show(&remote, &id).await,
         QuarantineCommand::Release { ids, source: None, force, remote } => {

@@ -34,9 +34,7 @@ pub(crate) enum ReplayCommand {
     /// List replay jobs, newest first
     List {
         #[command(flatten)]
-        paging: PageArgs,
-        #[command(flatten)]
-        remote: GatewayArgs,
+        page: PageArgs,
     },
     /// Show a replay job
     Show(ReplayJobArgs),
@@ -185,9 +183,9 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) async fn run(command: ReplayCommand) -> Result<(), CliError> {
     match command {
         ReplayCommand::Create(args) => create(&args).await,
-        ReplayCommand::List { paging, remote } => {
+        ReplayCommand::List { page } => {
             let call = calls::list_replays();
-            print_page(&remote, call, &paging, &COLUMNS, "No replay jobs.").await
+            print_page(&page, call, &COLUMNS, "No replay jobs.").await
         }
         ReplayCommand::Show(ReplayJobArgs { id, remote }) => {
             let job = ApiClient::new(&remote)?.call(calls::get_replay(&id)).await?;

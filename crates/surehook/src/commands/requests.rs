@@ -4,10 +4,7 @@ use clap::Subcommand;
 use surehook_api::calls;
 
 use super::list::print_page;
-use crate::{
-    cli::{GatewayArgs, PageArgs},
-    error::CliError,
-};
+use crate::{cli::PageArgs, error::CliError};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RequestsCommand {
@@ -23,9 +20,7 @@ pub(crate) enum RequestsCommand {
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
-        paging: PageArgs,
-        #[command(flatten)]
-        remote: GatewayArgs,
+        page: PageArgs,
     },
 }
 
@@ -41,10 +36,10 @@ const COLUMNS: [(&str, &str); 8] = [
 ];
 
 pub(super) async fn run(command: RequestsCommand) -> Result<(), CliError> {
-    let RequestsCommand::List { outcome, source, reason, paging, remote } = command;
+    let RequestsCommand::List { outcome, source, reason, page } = command;
     let call = calls::list_requests()
         .with_some("outcome", outcome.as_deref())
         .with_some("source", source.as_deref())
         .with_some("reason", reason.as_deref());
-    print_page(&remote, call, &paging, &COLUMNS, "No matching requests.").await
+    print_page(&page, call, &COLUMNS, "No matching requests.").await
 }

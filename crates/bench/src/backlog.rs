@@ -1,7 +1,7 @@
 //! Backlog phase: many events for a destination that is down, then `kill -9`.
 //!
-//! A gateway whose memory or whose cost per event grows with its backlog shows it here: the last
-//! tenth of the events is then slower than the first.
+//! If the cost per event grows with the backlog, the last tenth of the events is slower than the
+//! first. Memory is reported before, at its peak and after.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::bench_run::BenchRun;
 use crate::gateway::GatewayConfig;
 use crate::load::generate_load;
 use crate::load::{LoadPlan, StopCondition};
-use crate::usage;
+use crate::usage::{self, UsageMeter};
 
 const SOURCE: &str = "backlog";
-/// Port 1 (tcpmux), on which nothing listens. A port of the ephemeral range would not do: a client
+/// Port 1 (tcpmux), on which nothing listens. A port of the ephemeral range would not work: a client
 /// that retries such a port may be assigned it as its local port and connect to itself.
-const DOWN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+const CLOSED_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 /// Rates, memory and restart time of a gateway with a large backlog.
 #[derive(Clone, Debug, Serialize)]
@@ -26,13 +26,13 @@ pub struct BacklogReport {
     pub events: u64,
     pub seconds: f64,
     /// Events per second over the first tenth of the events.
-    pub start_per_second: f64,
+    pub first_tenth_per_second: f64,
     /// Events per second over the last tenth.
-    pub end_per_second: f64,
+    pub last_tenth_per_second: f64,
     /// Memory before the first event.
-    pub rss_first_bytes: Option<u64>,
+    pub rss_before_bytes: Option<u64>,
     /// Memory after the last event.
-    pub rss_last_bytes: Option<u64>,
+    pub rss_after_bytes: Option<u64>,
     pub rss_peak_bytes: Option<u64>,
     /// Size of the data folder after the last event.
     pub data_bytes: u64,
@@ -46,74 +46,78 @@ pub(crate) async fn measure(run: &BenchRun) -> Result<BacklogReport> {
     run.progress.set_total(2);
     run.progress.start_step(format!("{events} events for a destination that is down"));
     let mut gateway =
-        run.start_gateway(&GatewayConfig::default().connected(SOURCE, "down", DOWN)).await?;
+        run.start_gateway(&GatewayConfig::default().connected(SOURCE, "down", CLOSED_PORT)).await?;
     let pid = gateway.child.pid();
-    let rss_first_bytes = usage::rss_bytes(pid);
+    let rss_before_bytes = usage::rss_bytes(pid);
     let mut curve = AnswerCurve::new();
-    let mut rss_peak_bytes = rss_first_bytes;
+    let meter = UsageMeter::start(pid);
     let plan = LoadPlan {
         until: StopCondition::Answers(events),
-        ..run.closed_loop(gateway.child.addr(), SOURCE)
+        ..run.default_plan(gateway.child.addr(), SOURCE)
     };
-    let outcome = generate_load(plan, |elapsed, answered| {
-        curve.add(elapsed, answered);
-        rss_peak_bytes = rss_peak_bytes.max(usage::rss_bytes(pid));
-    })
-    .await
-    .with_context(|| format!("the load failed{}", gateway.child.log_tail()))?;
+    let outcome = generate_load(plan, |elapsed, answered| curve.add(elapsed, answered))
+        .await
+        .with_context(|| format!("the load failed{}", gateway.child.log_tail()))?;
     curve.add(outcome.elapsed, outcome.answered);
-    let rss_last_bytes = usage::rss_bytes(pid);
+    let rss_peak_bytes = meter.read().rss_peak_bytes;
+    let rss_after_bytes = usage::rss_bytes(pid);
     let data_bytes = gateway.data_bytes()?;
     run.progress.finish_step();
 
-    run.progress.start_step("restart after kill -9".to_owned());
+    run.progress.start_step("restart after kill -9");
     let ready = gateway.kill_and_restart().await?;
     run.progress.finish_step();
     Ok(BacklogReport {
         events: outcome.answered,
         seconds: outcome.elapsed.as_secs_f64(),
-        start_per_second: curve.per_second(0.0, 0.1),
-        end_per_second: curve.per_second(0.9, 1.0),
-        rss_first_bytes,
-        rss_last_bytes,
-        rss_peak_bytes: rss_peak_bytes.max(rss_last_bytes),
+        first_tenth_per_second: curve.per_second(0.0, 0.1),
+        last_tenth_per_second: curve.per_second(0.9, 1.0),
+        rss_before_bytes,
+        rss_after_bytes,
+        rss_peak_bytes,
         data_bytes,
         ready_after_kill_ms: ready.as_secs_f64() * 1e3,
         rss_after_kill_bytes: usage::rss_bytes(gateway.child.pid()),
     })
 }
 
-/// Pairs of (seconds since the start, answers until then).
-struct AnswerCurve(Vec<(f64, f64)>);
+/// The number of answers over time.
+struct AnswerCurve(Vec<CurvePoint>);
+
+#[derive(Clone, Copy)]
+struct CurvePoint {
+    /// Since the start.
+    seconds: f64,
+    answered: f64,
+}
 
 impl AnswerCurve {
     fn new() -> Self {
-        Self(vec![(0.0, 0.0)])
+        Self(vec![CurvePoint { seconds: 0.0, answered: 0.0 }])
     }
 
     fn add(&mut self, elapsed: Duration, answered: u64) {
-        self.0.push((elapsed.as_secs_f64(), answered as f64));
+        self.0.push(CurvePoint { seconds: elapsed.as_secs_f64(), answered: answered as f64 });
     }
 
     /// The rate between two shares (0 to 1) of all answers.
     fn per_second(&self, from: f64, to: f64) -> f64 {
-        let total = self.0.last().map_or(0.0, |(_, answered)| *answered);
-        let span = self.second_of(to * total) - self.second_of(from * total);
+        let total = self.0.last().map_or(0.0, |last| last.answered);
+        let span = self.seconds_at(to * total) - self.seconds_at(from * total);
         if span > 0.0 { (to - from) * total / span } else { 0.0 }
     }
 
-    /// The second at which answer number `answered` was received, interpolated between two samples.
-    fn second_of(&self, answered: f64) -> f64 {
-        let above = self.0.partition_point(|(_, count)| *count < answered);
-        let Some((second, count)) = self.0.get(above).copied() else {
-            return self.0.last().map_or(0.0, |(second, _)| *second);
+    /// When answer number `answered` was received, interpolated between two samples.
+    fn seconds_at(&self, answered: f64) -> f64 {
+        let next = self.0.partition_point(|point| point.answered < answered);
+        let Some(after) = self.0.get(next) else {
+            return self.0.last().map_or(0.0, |last| last.seconds);
         };
-        let Some((second_before, count_before)) = above.checked_sub(1).map(|index| self.0[index])
-        else {
-            return second;
+        let Some(before) = next.checked_sub(1).map(|index| self.0[index]) else {
+            return after.seconds;
         };
-        let part = (answered - count_before) / (count - count_before);
-        second_before + (second - second_before) * part
+        let fraction = (answered - before.answered) / (after.answered - before.answered);
+        before.seconds + (after.seconds - before.seconds) * fraction
     }
 }
 
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn load_shorter_than_one_sample_has_one_rate() {
+    fn load_of_one_sample_has_the_same_rate_in_both_tenths() {
         let mut curve = AnswerCurve::new();
         curve.add(Duration::from_secs(2), 10);
         assert_eq!(curve.per_second(0.0, 0.1).round(), 5.0);

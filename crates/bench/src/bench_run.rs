@@ -83,7 +83,7 @@ impl BenchRun {
     }
 
     /// A closed loop of new keys to `source`, for the duration of a phase.
-    pub(crate) fn closed_loop(&self, addr: SocketAddr, source: &str) -> LoadPlan {
+    pub(crate) fn default_plan(&self, addr: SocketAddr, source: &str) -> LoadPlan {
         let options = &self.options;
         LoadPlan {
             until: StopCondition::Elapsed(Duration::from_secs(options.seconds)),

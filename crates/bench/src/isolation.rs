@@ -1,8 +1,8 @@
 //! Isolation phase: does a destination that never answers slow down the healthy ones?
 //!
 //! Twenty sources, each with its own destination process, get events at a modest fixed rate; the
-//! result is the time from sending to arrival. The **baseline** is compared with a run that has one
-//! more source at the same rate whose destination hangs. Each scenario has a new gateway, because
+//! result is the time from sending to arrival. One more source has a destination that hangs. The
+//! **baseline**, without traffic to it, is compared with a run in which it gets the same rate. Each scenario has a new gateway, because
 //! hanging deliveries would still be retried in the next.
 
 use std::time::Duration;
@@ -13,17 +13,17 @@ use serde::Serialize;
 use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::load::{LoadPlan, SendRate, StopCondition};
-use crate::scenario::{ScenarioReport, ScenarioSample, measure_both, p99_ratio};
+use crate::scenario::{ScenarioReport, ScenarioSample, measure_scenarios, p99_ratio};
 use crate::sink::SinkMode;
-use crate::sink_process::{SinkProcess, wait_until_drained};
+use crate::sink_process::{SinkProcess, wait_for_arrivals};
 
-const HEALTHY: usize = 20;
-const PER_SECOND_EACH: f64 = 50.0;
+const HEALTHY_DESTINATIONS: usize = 20;
+const EVENTS_PER_SECOND_EACH: f64 = 50.0;
 /// Per source. At 50 events a second each connection has 80 ms to answer before the next is due.
 const CONNECTIONS_EACH: usize = 4;
 /// Not counted. Long enough for the hanging destination to use all the concurrency it may take.
 const WARM_UP: Duration = Duration::from_secs(2);
-const HANGING: &str = "hanging";
+const HANGING_NAME: &str = "hanging";
 const P99_RATIO_TARGET: f64 = 1.2;
 
 /// Latency of healthy destinations without and with a hanging one.
@@ -40,13 +40,13 @@ pub struct IsolationReport {
 
 pub(crate) async fn measure(run: &BenchRun) -> Result<IsolationReport> {
     let mut healthy = Vec::new();
-    for _ in 0..HEALTHY {
+    for _ in 0..HEALTHY_DESTINATIONS {
         healthy.push(run.start_sink(SinkMode::Answer).await?);
     }
     let hanging = run.start_sink(SinkMode::Hang).await?;
     let bench = IsolationBench { run, healthy, hanging };
     let [baseline, with_hanging] =
-        measure_both(run, "with a hanging destination", async |with_hanging| {
+        measure_scenarios(run, "with a hanging destination", async |with_hanging| {
             bench.measure_scenario(with_hanging).await
         })
         .await?;
@@ -55,8 +55,8 @@ pub(crate) async fn measure(run: &BenchRun) -> Result<IsolationReport> {
 
 fn build_report(baseline: &[ScenarioSample], with_hanging: &[ScenarioSample]) -> IsolationReport {
     IsolationReport {
-        healthy_destinations: HEALTHY,
-        per_second_each: PER_SECOND_EACH,
+        healthy_destinations: HEALTHY_DESTINATIONS,
+        per_second_each: EVENTS_PER_SECOND_EACH,
         baseline: ScenarioReport::from_samples(baseline),
         with_hanging: ScenarioReport::from_samples(with_hanging),
         p99_ratio: p99_ratio(with_hanging, baseline),
@@ -74,44 +74,46 @@ struct IsolationBench<'a> {
 impl IsolationBench<'_> {
     async fn measure_scenario(&self, with_hanging: bool) -> Result<ScenarioSample> {
         // The gateway has the hanging destination in both scenarios; only the traffic differs.
-        let mut config = GatewayConfig::default().connected(HANGING, HANGING, self.hanging.addr());
+        let mut config =
+            GatewayConfig::default().connected(HANGING_NAME, HANGING_NAME, self.hanging.addr());
         for (index, destination) in self.healthy.iter().enumerate() {
             let name = healthy_name(index);
             config = config.connected(&name, &name, destination.addr());
         }
         let gateway = self.run.start_gateway(&config).await?;
-        self.hanging.clear().await?;
-        self.send(&gateway, with_hanging, WARM_UP).await?;
+        self.hanging.reset().await?;
+        self.measure_latency(&gateway, with_hanging, WARM_UP).await?;
         if with_hanging {
-            wait_until_drained(std::slice::from_ref(&self.hanging), 1)
+            wait_for_arrivals(std::slice::from_ref(&self.hanging), 1)
                 .await
                 .context("nothing reached the hanging destination")?;
         }
-        self.send(&gateway, with_hanging, Duration::from_secs(self.run.options.seconds)).await
+        self.measure_latency(&gateway, with_hanging, Duration::from_secs(self.run.options.seconds))
+            .await
     }
 
     /// Sends for `duration` and returns the latency of the healthy destinations.
-    async fn send(
+    async fn measure_latency(
         &self,
         gateway: &Gateway,
         with_hanging: bool,
         duration: Duration,
     ) -> Result<ScenarioSample> {
-        let plan = LoadPlan {
+        let hanging_plan = LoadPlan {
             until: StopCondition::Elapsed(duration),
-            pace: SendRate::PerSecond(PER_SECOND_EACH),
+            pace: SendRate::PerSecond(EVENTS_PER_SECOND_EACH),
             connections: CONNECTIONS_EACH,
-            ..self.run.closed_loop(gateway.child.addr(), HANGING)
+            ..self.run.default_plan(gateway.child.addr(), HANGING_NAME)
         };
-        let to_healthy =
-            LoadPlan { sources: (0..HEALTHY).map(healthy_name).collect(), ..plan.clone() };
+        let sources = (0..HEALTHY_DESTINATIONS).map(healthy_name).collect();
+        let healthy_plan = LoadPlan { sources, ..hanging_plan.clone() };
         let to_hanging = async {
             if with_hanging {
-                run_load(&gateway.child, plan).await?;
+                run_load(&gateway.child, hanging_plan).await?;
             }
             Ok(())
         };
-        let to_healthy = ScenarioSample::measure(gateway, &self.healthy, to_healthy);
+        let to_healthy = ScenarioSample::measure(gateway, &self.healthy, healthy_plan);
         let (sample, ()) = tokio::try_join!(to_healthy, to_hanging)?;
         Ok(sample)
     }

@@ -40,21 +40,21 @@ pub use backlog::BacklogReport;
 pub use dashboard::{DashboardPageReport, DashboardReport};
 pub use isolation::IsolationReport;
 pub use latency::LatencySummary;
-pub use limit::limit_server;
+pub use limit::run_limit_server;
 pub use machine::MachineInfo;
 pub use options::{BenchOptions, BenchPhase};
 pub use rate_limit::RateLimitReport;
 pub use replay::ReplayReport;
 pub use report::{BenchReport, BenchResults, BenchSettings, DeliveredPhaseReport, PhaseReport};
 pub use scenario::ScenarioReport;
-pub use sink::{SinkMode, sink_server};
+pub use sink::{SinkMode, run_sink};
 pub use whatsapp::WhatsAppReport;
 
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::bench_run::BenchRun;
-use crate::usage::OtherProcesses;
+use crate::usage::OtherProcessesMeter;
 
 /// Runs the benchmark.
 ///
@@ -75,7 +75,7 @@ pub async fn run(options: BenchOptions) -> Result<BenchReport> {
 async fn measure(options: BenchOptions) -> Result<BenchReport> {
     let run = BenchRun::open(options)?;
     let mut machine = MachineInfo::read(run.folder());
-    let other_processes = OtherProcesses::watch();
+    let other_processes = OtherProcessesMeter::start();
     let results = match run.options.only {
         Some(BenchPhase::Backlog) => BenchResults::Backlog(backlog::measure(&run).await?),
         Some(BenchPhase::Isolation) => BenchResults::Isolation(isolation::measure(&run).await?),

@@ -20,7 +20,7 @@ use crate::listen::{self, ServerReply};
 const RESPONSE: &[u8] = br#"{"status":"accepted","events":[{"id":"evt_00000000000000000000000000","key":"",                        "status":"accepted"}]}"#;
 
 /// Runs the limit server on `listen` until the process ends.
-pub async fn limit_server(listen: SocketAddr) -> Result<()> {
+pub async fn run_limit_server(listen: SocketAddr) -> Result<()> {
     let listener = listen::bind(listen)?;
     serve(listener).await
 }

@@ -361,6 +361,7 @@ impl SenderClient {
 mod tests {
     use super::*;
     use crate::limit;
+    use crate::sink::{self, SinkMode};
     use tokio::net::TcpListener;
 
     async fn start_limit_server() -> SocketAddr {
@@ -406,6 +407,19 @@ mod tests {
         };
         let error = generate_load(plan, |_, _| {}).await.unwrap_err();
         assert!(format!("{error:#}").contains("expected 200 Duplicate"), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn load_fails_if_the_response_is_not_a_verdict() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(sink::serve(listener, SinkMode::Answer));
+        let plan = LoadPlan {
+            until: StopCondition::Answers(1),
+            ..LoadPlan::closed_loop(addr, "any", 1, 512)
+        };
+        let error = generate_load(plan, |_, _| {}).await.unwrap_err();
+        assert!(format!("{error:#}").contains("answered 200"), "{error:#}");
     }
 
     #[test]

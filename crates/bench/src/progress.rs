@@ -1,12 +1,13 @@
 //! Shows the running phase on stderr, only if stderr is a terminal.
 
+use std::borrow::Cow;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Drawing costs CPU time that is measured, so it is rare.
-const DRAW_INTERVAL: Duration = Duration::from_millis(500);
+const DRAWS_PER_SECOND: u8 = 2;
 
 #[derive(Debug)]
 pub(crate) struct ProgressDisplay(ProgressBar);
@@ -16,19 +17,22 @@ impl ProgressDisplay {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(4));
+        let bar = ProgressBar::with_draw_target(
+            Some(0),
+            ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND),
+        );
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}  {elapsed}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self(bar)
     }
 
-    /// Sets the number of steps. Nothing is drawn before.
+    /// Sets the number of steps and starts drawing.
     pub(crate) fn set_total(&self, steps: u64) {
         self.0.set_length(steps);
-        self.0.enable_steady_tick(DRAW_INTERVAL);
+        self.0.enable_steady_tick(Duration::from_secs(1) / u32::from(DRAWS_PER_SECOND));
     }
 
-    pub(crate) fn start_step(&self, name: String) {
+    pub(crate) fn start_step(&self, name: impl Into<Cow<'static, str>>) {
         self.0.set_message(name);
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::load::{LoadPlan, SendRate, StopCondition};
-use crate::scenario::{ScenarioReport, ScenarioSample, measure_both, p99_ratio};
+use crate::scenario::{ScenarioReport, ScenarioSample, measure_scenarios, p99_ratio};
 use crate::sink::SinkMode;
 use crate::sink_process::{SinkProcess, wait_until_drained};
 
@@ -46,7 +46,7 @@ pub struct ReplayReport {
 pub(crate) async fn measure(run: &BenchRun) -> Result<ReplayReport> {
     let bench = ReplayBench { run, sink: [run.start_sink(SinkMode::Answer).await?] };
     let measure = async |with_job| bench.measure_scenario(with_job).await;
-    let [baseline, with_job] = measure_both(run, "with a replay job", measure).await?;
+    let [baseline, with_job] = measure_scenarios(run, "with a replay job", measure).await?;
     Ok(ReplayReport {
         live_per_second: LIVE_PER_SECOND,
         job_per_second: JOB_PER_SECOND,
@@ -83,10 +83,10 @@ impl ReplayBench<'_> {
     /// Delivers the events that the job will resend.
     async fn store_events(&self, gateway: &Gateway) -> Result<()> {
         let seconds = self.run.options.seconds + WARM_UP.as_secs() + SPARE_SECONDS;
-        self.sink[0].clear().await?;
+        self.sink[0].reset().await?;
         let plan = LoadPlan {
             until: StopCondition::Answers(JOB_PER_SECOND * seconds),
-            ..self.run.closed_loop(gateway.child.addr(), STORED)
+            ..self.run.default_plan(gateway.child.addr(), STORED)
         };
         let stored = run_load(&gateway.child, plan).await?;
         wait_until_drained(&self.sink, stored.answered).await?;
@@ -98,7 +98,7 @@ impl ReplayBench<'_> {
             until: StopCondition::Elapsed(duration),
             pace: SendRate::PerSecond(LIVE_PER_SECOND),
             connections: LIVE_CONNECTIONS,
-            ..self.run.closed_loop(gateway.child.addr(), LIVE)
+            ..self.run.default_plan(gateway.child.addr(), LIVE)
         };
         ScenarioSample::measure(gateway, &self.sink, plan).await
     }

@@ -15,7 +15,6 @@ use crate::whatsapp::WhatsAppReport;
 /// Target for the p99 from sending to the first attempt at half load.
 pub(crate) const FIRST_ATTEMPT_P99_TARGET_US: u64 = 50_000;
 
-/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchReport {
     pub machine: MachineInfo,
@@ -24,11 +23,11 @@ pub struct BenchReport {
     pub results: BenchResults,
 }
 
-/// The results of the measured phase, or the rates.
+/// Results of one special phase, or of the throughput phases.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchResults {
-    /// The rates; the limit is first.
+    /// Throughput phases; first `limit`, a bare server that stores nothing, as the upper bound.
     Phases(Vec<PhaseReport>),
     Backlog(BacklogReport),
     Isolation(IsolationReport),
@@ -48,7 +47,7 @@ pub struct BenchSettings {
     pub body_bytes: usize,
 }
 
-/// One rate: medians over the rounds.
+/// Throughput of one phase: medians over the rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct PhaseReport {
     pub phase: BenchPhase,
@@ -57,8 +56,8 @@ pub struct PhaseReport {
     pub per_second: f64,
     pub per_second_rounds: Vec<f64>,
     /// The rate as a share of the limit.
-    pub of_limit: Option<f64>,
-    pub of_limit_target: Option<f64>,
+    pub share_of_limit: Option<f64>,
+    pub share_of_limit_target: Option<f64>,
     /// From sending a request to receiving its response.
     pub latency: LatencySummary,
     /// CPU time of the server, all threads.
@@ -75,23 +74,23 @@ pub struct DeliveredPhaseReport {
     /// From the last response to the last arrival.
     pub drain_ms: f64,
     /// From sending to arrival at the sink, while the closed loop keeps the queue full.
-    pub first_attempt: LatencySummary,
+    pub first_attempt_latency: LatencySummary,
     /// Half of the rate of this phase.
     pub half_load_per_second: f64,
     /// From sending to arrival at the sink, at half load.
-    pub half_load_first_attempt: LatencySummary,
+    pub half_load_first_attempt_latency: LatencySummary,
     /// Arrivals beyond one per accepted event, over all rounds.
-    pub repeated: u64,
+    pub duplicate_arrivals: u64,
 }
 
 impl BenchReport {
     /// The report as one JSON document.
-    pub fn json(&self) -> String {
+    pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("the report has only string keys")
     }
 
     /// The report as text for a person, with the targets beside the numbers.
-    pub fn table(&self) -> String {
+    pub fn to_table(&self) -> String {
         crate::table::render(self)
     }
 }

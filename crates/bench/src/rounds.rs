@@ -62,10 +62,10 @@ struct PhaseSample {
 #[derive(Debug)]
 struct DeliverySample {
     drain: Duration,
-    first_attempt: LatencySummary,
+    first_attempt_latency: LatencySummary,
     half_load_per_second: f64,
-    half_load_first_attempt: LatencySummary,
-    repeated: u64,
+    half_load_first_attempt_latency: LatencySummary,
+    duplicate_arrivals: u64,
 }
 
 impl PhaseSample {
@@ -91,7 +91,7 @@ impl MeasurementRound<'_> {
     async fn measure_phase(&mut self, phase: BenchPhase) -> Result<PhaseSample> {
         if phase == BenchPhase::Limit {
             let child = self.run.start_limit_server().await?;
-            return measure_with_usage(&child, self.run.closed_loop(child.addr(), SOURCE_RECEIVE))
+            return measure_with_usage(&child, self.run.default_plan(child.addr(), SOURCE_RECEIVE))
                 .await;
         }
         // Started after the limit server has ended: an idle gateway must not use its cores.
@@ -109,7 +109,7 @@ impl MeasurementRound<'_> {
             BenchPhase::Receive => {
                 measure_with_usage(
                     &gateway.child,
-                    self.run.closed_loop(gateway.child.addr(), SOURCE_RECEIVE),
+                    self.run.default_plan(gateway.child.addr(), SOURCE_RECEIVE),
                 )
                 .await
             }
@@ -134,7 +134,7 @@ async fn measure_with_usage(child: &ServerProcess, plan: LoadPlan) -> Result<Pha
 
 async fn measure_duplicates(run: &BenchRun, gateway: &ServerProcess) -> Result<PhaseSample> {
     let keys = KeyPlan::Fixed { series: KeySeries::random(), count: DUPLICATE_KEYS };
-    let plan = LoadPlan { keys, ..run.closed_loop(gateway.addr(), SOURCE_RECEIVE) };
+    let plan = LoadPlan { keys, ..run.default_plan(gateway.addr(), SOURCE_RECEIVE) };
     let originals = LoadPlan { until: StopCondition::Answers(DUPLICATE_KEYS), ..plan.clone() };
     run_load(gateway, originals).await.context("sending the originals failed")?;
     measure_with_usage(gateway, LoadPlan { expected: EventVerdict::Duplicate, ..plan }).await
@@ -145,8 +145,8 @@ async fn measure_delivered(
     gateway: &ServerProcess,
     sink: &SinkProcess,
 ) -> Result<PhaseSample> {
-    sink.clear().await?;
-    let plan = run.closed_loop(gateway.addr(), SOURCE_DELIVERED);
+    sink.reset().await?;
+    let plan = run.default_plan(gateway.addr(), SOURCE_DELIVERED);
     let meter = UsageMeter::start(gateway.pid());
     let outcome = run_load(gateway, plan.clone()).await?;
     let arrivals = wait_until_drained(slice::from_ref(sink), outcome.answered).await?;
@@ -161,7 +161,7 @@ async fn measure_delivered(
     // At full load the first attempt waits in a queue that the closed loop keeps filling. Users see
     // the wait at a load that the gateway can sustain.
     let half_load_per_second = per_second / 2.0;
-    sink.clear().await?;
+    sink.reset().await?;
     let half =
         run_load(gateway, LoadPlan { pace: SendRate::PerSecond(half_load_per_second), ..plan })
             .await?;
@@ -169,10 +169,10 @@ async fn measure_delivered(
 
     let delivery = DeliverySample {
         drain: Duration::from_nanos(arrivals.last_ns.saturating_sub(outcome.ended_ns())),
-        first_attempt: arrivals.latency()?,
+        first_attempt_latency: arrivals.latency()?,
         half_load_per_second,
-        half_load_first_attempt: half_arrivals.latency()?,
-        repeated: (arrivals.count + half_arrivals.count)
+        half_load_first_attempt_latency: half_arrivals.latency()?,
+        duplicate_arrivals: (arrivals.count + half_arrivals.count)
             .saturating_sub(outcome.answered + half.answered),
     };
     Ok(PhaseSample { per_second, delivery: Some(delivery), ..PhaseSample::new(&outcome, used) })
@@ -187,10 +187,10 @@ fn summarize(phases: &[BenchPhase], rounds: &[Vec<PhaseSample>]) -> Vec<PhaseRep
             phase: *phase,
             per_second: median(samples.iter().map(|sample| sample.per_second)),
             per_second_rounds: samples.iter().map(|sample| sample.per_second).collect(),
-            of_limit: (*phase != BenchPhase::Limit)
+            share_of_limit: (*phase != BenchPhase::Limit)
                 .then(|| share_of_limit(samples, limits))
                 .flatten(),
-            of_limit_target: phase.target(),
+            share_of_limit_target: phase.target(),
             latency: over_rounds(samples, |sample| sample.latency),
             cpu_us_per_event: known_median(samples, |sample| {
                 Some(sample.cpu_per_event?.as_secs_f64() * 1e6)
@@ -217,10 +217,12 @@ fn delivery_report(samples: &[PhaseSample]) -> Option<DeliveredPhaseReport> {
         samples.iter().map(|sample| sample.delivery.as_ref()).collect::<Option<_>>()?;
     Some(DeliveredPhaseReport {
         drain_ms: median(rounds.iter().map(|round| round.drain.as_secs_f64() * 1e3)),
-        first_attempt: over_rounds(&rounds, |round| round.first_attempt),
+        first_attempt_latency: over_rounds(&rounds, |round| round.first_attempt_latency),
         half_load_per_second: median(rounds.iter().map(|round| round.half_load_per_second)),
-        half_load_first_attempt: over_rounds(&rounds, |round| round.half_load_first_attempt),
-        repeated: rounds.iter().map(|round| round.repeated).sum(),
+        half_load_first_attempt_latency: over_rounds(&rounds, |round| {
+            round.half_load_first_attempt_latency
+        }),
+        duplicate_arrivals: rounds.iter().map(|round| round.duplicate_arrivals).sum(),
     })
     .filter(|_| !rounds.is_empty())
 }
@@ -259,8 +261,8 @@ mod tests {
             vec![sample(50.0), sample(40.0), sample(9.0)],
         ];
         let reports = summarize(&[BenchPhase::Limit, BenchPhase::Receive], &rounds);
-        assert_eq!((reports[0].per_second, reports[0].of_limit), (90.0, None));
-        assert_eq!((reports[1].per_second, reports[1].of_limit), (40.0, Some(0.5)));
+        assert_eq!((reports[0].per_second, reports[0].share_of_limit), (90.0, None));
+        assert_eq!((reports[1].per_second, reports[1].share_of_limit), (40.0, Some(0.5)));
         assert_eq!(reports[1].per_second_rounds, [50.0, 40.0, 9.0]);
         assert!(reports[1].delivery.is_none() && reports[1].cpu_us_per_event.is_none());
     }

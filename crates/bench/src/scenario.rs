@@ -11,7 +11,7 @@ use crate::sink_process::{SinkProcess, wait_until_drained};
 
 /// Measures both scenarios in every round: the baseline and the disturbed one. Their order alternates,
 /// so that a machine that gets slower favors none. `measure` gets whether to disturb.
-pub(crate) async fn measure_both(
+pub(crate) async fn measure_scenarios(
     run: &BenchRun,
     disturbance: &str,
     measure: impl AsyncFn(bool) -> Result<ScenarioSample>,
@@ -49,7 +49,7 @@ impl ScenarioSample {
         plan: LoadPlan,
     ) -> Result<Self> {
         for sink in sinks {
-            sink.clear().await?;
+            sink.reset().await?;
         }
         let sent = run_load(&gateway.child, plan).await?;
         let arrivals = wait_until_drained(sinks, sent.answered).await?;

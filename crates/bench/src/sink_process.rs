@@ -29,7 +29,7 @@ impl SinkProcess {
     }
 
     /// Resets the counters of the sink.
-    pub(crate) async fn clear(&self) -> Result<()> {
+    pub(crate) async fn reset(&self) -> Result<()> {
         let response = control::call(self.addr(), "DELETE", "/arrivals").await?;
         ensure!(response.status() == 200, "the sink answered {}", response.status());
         Ok(())
@@ -46,7 +46,7 @@ impl SinkProcess {
     }
 }
 
-/// Waits until `expected` events have arrived at `destinations` since they were cleared, and
+/// Waits until `expected` events have arrived at `destinations` since they were reset, and
 /// returns the merged report.
 ///
 /// More may have arrived: a gateway delivers at least once. Fails if a body arrived changed.

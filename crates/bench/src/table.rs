@@ -90,10 +90,10 @@ fn render_rates(phases: &[PhaseReport]) -> String {
             phase.phase.to_string(),
             thousands(phase.per_second),
             range(&phase.per_second_rounds),
-            phase.of_limit.map_or_else(String::new, |share| format!("{share:.2}")),
+            phase.share_of_limit.map_or_else(String::new, |share| format!("{share:.2}")),
             phase
-                .of_limit
-                .zip(phase.of_limit_target)
+                .share_of_limit
+                .zip(phase.share_of_limit_target)
                 .map_or_else(String::new, |(share, target)| {
                     format!("{} {target:.2}", met(share >= target))
                 }),
@@ -108,7 +108,7 @@ fn render_rates(phases: &[PhaseReport]) -> String {
 }
 
 fn render_delivery(report: &DeliveredPhaseReport) -> String {
-    let met = met(report.half_load_first_attempt.p99_us <= FIRST_ATTEMPT_P99_TARGET_US);
+    let met = met(report.half_load_first_attempt_latency.p99_us <= FIRST_ATTEMPT_P99_TARGET_US);
     let rows = [
         [
             "time to first attempt".to_owned(),
@@ -117,10 +117,10 @@ fn render_delivery(report: &DeliveredPhaseReport) -> String {
             "max".to_owned(),
             String::new(),
         ],
-        latency_row("at full load".to_owned(), &report.first_attempt, String::new()),
+        latency_row("at full load".to_owned(), &report.first_attempt_latency, String::new()),
         latency_row(
             format!("at half load ({}/s)", thousands(report.half_load_per_second)),
-            &report.half_load_first_attempt,
+            &report.half_load_first_attempt_latency,
             format!("{met} p99 {}", duration(FIRST_ATTEMPT_P99_TARGET_US as f64)),
         ),
     ];
@@ -128,7 +128,7 @@ fn render_delivery(report: &DeliveredPhaseReport) -> String {
         "{}queue drained {} after the last response; {} repeated deliveries\n",
         columns(&rows),
         duration(report.drain_ms * 1e3),
-        thousands(report.repeated as f64),
+        thousands(report.duplicate_arrivals as f64),
     )
 }
 
@@ -139,10 +139,10 @@ fn render_backlog(report: &BacklogReport) -> String {
             "backlog",
             format!("{} events in {:.1} s", thousands(report.events as f64), report.seconds),
         ),
-        row("rate, first 10 %", format!("{}/s", thousands(report.start_per_second))),
-        row("rate, last 10 %", format!("{}/s", thousands(report.end_per_second))),
-        row("memory before load", bytes(report.rss_first_bytes)),
-        row("memory after load", bytes(report.rss_last_bytes)),
+        row("rate, first 10 %", format!("{}/s", thousands(report.first_tenth_per_second))),
+        row("rate, last 10 %", format!("{}/s", thousands(report.last_tenth_per_second))),
+        row("memory before load", bytes(report.rss_before_bytes)),
+        row("memory after load", bytes(report.rss_after_bytes)),
         row("peak memory", bytes(report.rss_peak_bytes)),
         row("data folder", bytes(Some(report.data_bytes))),
         row("restart after kill -9", duration(report.ready_after_kill_ms * 1e3)),
@@ -170,12 +170,13 @@ fn render_replay(report: &ReplayReport) -> String {
 }
 
 fn render_rate_limit(report: &RateLimitReport) -> String {
-    let RateLimitReport { limit_per_second, per_second, ratio, tolerance, .. } = report;
+    let RateLimitReport { limit_per_second, deliveries_per_second, tolerance, .. } = report;
+    let share = report.share_of_rate_limit;
     format!(
-        "rate limit {limit_per_second:.0}/s, backlog delivered at {per_second:.1}/s ({})\n\
-         rate / limit: {ratio:.3} (target within {tolerance:.2} of 1: {})\n",
-        range(&report.per_second_rounds),
-        met((ratio - 1.0).abs() <= *tolerance),
+        "rate limit {limit_per_second:.0}/s, backlog delivered at {deliveries_per_second:.1}/s ({})\n\
+         rate / limit: {share:.3} (target within {tolerance:.2} of 1: {})\n",
+        range(&report.deliveries_per_second_rounds),
+        met((share - 1.0).abs() <= *tolerance),
     )
 }
 

@@ -9,12 +9,12 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// Resident memory now.
 pub(crate) fn rss_bytes(pid: u32) -> Option<u64> {
-    status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
+    parse_status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
 }
 
 /// Peak resident memory since the start of the process or the last [`reset_peak`].
 fn rss_peak_bytes(pid: u32) -> Option<u64> {
-    status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
+    parse_status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
 }
 
 fn reset_peak(pid: u32) {
@@ -22,8 +22,8 @@ fn reset_peak(pid: u32) {
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }
 
-fn cpu(pid: u32) -> Option<Duration> {
-    stat_cpu(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+fn cpu_time(pid: u32) -> Option<Duration> {
+    parse_cpu_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// Measures the resource usage of a process during one phase.
@@ -43,12 +43,14 @@ pub(crate) struct ResourceUsage {
 impl UsageMeter {
     pub(crate) fn start(pid: u32) -> Self {
         reset_peak(pid);
-        Self { pid, cpu_before: cpu(pid) }
+        Self { pid, cpu_before: cpu_time(pid) }
     }
 
     pub(crate) fn read(&self) -> ResourceUsage {
         ResourceUsage {
-            cpu: cpu(self.pid).zip(self.cpu_before).map(|(now, before)| now.saturating_sub(before)),
+            cpu: cpu_time(self.pid)
+                .zip(self.cpu_before)
+                .map(|(now, before)| now.saturating_sub(before)),
             rss_peak_bytes: rss_peak_bytes(self.pid),
         }
     }
@@ -57,15 +59,15 @@ impl UsageMeter {
 /// CPU time used by other processes during a run.
 ///
 /// Counts user time of other processes and time stolen by the hypervisor. System time is left out:
-/// the kernel does not attribute its network part to a process, so it cannot be divided.
+/// the kernel does not attribute its network part to a process, so it cannot be split by process.
 #[derive(Debug)]
-pub(crate) struct OtherProcesses {
+pub(crate) struct OtherProcessesMeter {
     started_at: Instant,
     before: Option<Duration>,
 }
 
-impl OtherProcesses {
-    pub(crate) fn watch() -> Self {
+impl OtherProcessesMeter {
+    pub(crate) fn start() -> Self {
         Self { started_at: Instant::now(), before: other_processes_time() }
     }
 
@@ -79,12 +81,12 @@ impl OtherProcesses {
 
 /// User and stolen time since boot, without this process and its ended children.
 fn other_processes_time() -> Option<Duration> {
-    let all = machine_user_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
+    let all = machine_user_and_steal_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
     let own = own_user_ticks(&fs::read_to_string("/proc/self/stat").ok()?)?;
-    Some(ticks(all.saturating_sub(own)))
+    Some(ticks_to_duration(all.saturating_sub(own)))
 }
 
-fn machine_user_ticks(stat: &str) -> Option<u64> {
+fn machine_user_and_steal_ticks(stat: &str) -> Option<u64> {
     let fields: Vec<u64> = stat
         .lines()
         .next()?
@@ -97,32 +99,32 @@ fn machine_user_ticks(stat: &str) -> Option<u64> {
 }
 
 fn own_user_ticks(stat: &str) -> Option<u64> {
-    let fields = stat_fields(stat)?;
+    let fields = cpu_time_fields(stat)?;
     // proc(5): utime and cutime are fields 14 and 16.
     Some(fields.first()? + fields.get(2)?)
 }
 
-fn ticks(count: u64) -> Duration {
+fn ticks_to_duration(count: u64) -> Duration {
     Duration::from_millis(count * 1000 / TICKS_PER_SECOND)
 }
 
-fn status_bytes(status: &str, name: &str) -> Option<u64> {
+fn parse_status_bytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes * 1024)
 }
 
-fn stat_cpu(stat: &str) -> Option<Duration> {
-    let fields = stat_fields(stat)?;
+fn parse_cpu_time(stat: &str) -> Option<Duration> {
+    let fields = cpu_time_fields(stat)?;
     // proc(5): utime and stime are fields 14 and 15.
-    Some(ticks(fields.first()? + fields.get(1)?))
+    Some(ticks_to_duration(fields.first()? + fields.get(1)?))
 }
 
-/// The fields of `/proc/PID/stat` from the 14th on, which are times.
-fn stat_fields(stat: &str) -> Option<Vec<u64>> {
+/// Fields 14 to 17 of `/proc/PID/stat`: utime, stime, cutime and cstime.
+fn cpu_time_fields(stat: &str) -> Option<Vec<u64>> {
     // The second field is the program's name in parentheses and may itself contain parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
-    let times = fields.split_ascii_whitespace().skip(11);
+    let times = fields.split_ascii_whitespace().skip(11).take(4);
     Some(times.map_while(|field| field.parse().ok()).collect())
 }
 
@@ -133,23 +135,23 @@ mod tests {
     #[test]
     fn cpu_time_is_read_after_a_name_with_parentheses() {
         let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 25 7 3 20 0 5 0 99";
-        assert_eq!(stat_cpu(stat), Some(Duration::from_millis(1750)));
+        assert_eq!(parse_cpu_time(stat), Some(Duration::from_millis(1750)));
         assert_eq!(own_user_ticks(stat), Some(157));
-        assert_eq!(stat_cpu("42 (a) S 1"), None);
+        assert_eq!(parse_cpu_time("42 (a) S 1"), None);
     }
 
     #[test]
     fn machine_time_counts_user_nice_and_steal() {
         let stat = "cpu  100 20 3 4000 5 6 7 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
-        assert_eq!(machine_user_ticks(stat), Some(200));
-        assert_eq!(machine_user_ticks("cpu  100 20"), None);
+        assert_eq!(machine_user_and_steal_ticks(stat), Some(200));
+        assert_eq!(machine_user_and_steal_ticks("cpu  100 20"), None);
     }
 
     #[test]
     fn memory_is_read_by_field_name() {
         let status = "Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t    1024 kB\n";
-        assert_eq!(status_bytes(status, "VmHWM:"), Some(2048 * 1024));
-        assert_eq!(status_bytes(status, "VmRSS:"), Some(1024 * 1024));
-        assert_eq!(status_bytes(status, "VmSwap:"), None);
+        assert_eq!(parse_status_bytes(status, "VmHWM:"), Some(2048 * 1024));
+        assert_eq!(parse_status_bytes(status, "VmRSS:"), Some(1024 * 1024));
+        assert_eq!(parse_status_bytes(status, "VmSwap:"), None);
     }
 }

@@ -66,7 +66,7 @@ pub(crate) async fn measure(run: &BenchRun) -> Result<WhatsAppReport> {
                 run.options.rounds
             ));
             let shape = BodyShape::WhatsApp { key_prefix, people: PEOPLE_MAX };
-            let plan = LoadPlan { shape, ..run.closed_loop(gateway.child.addr(), source) };
+            let plan = LoadPlan { shape, ..run.default_plan(gateway.child.addr(), source) };
             let outcome = run_load(&gateway.child, plan).await;
             let outcome = outcome.with_context(|| format!("source `{source}` failed"))?;
             let rates = if source == GENERIC { &mut generic } else { &mut preset };

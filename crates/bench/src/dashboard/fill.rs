@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::slice;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -18,14 +18,14 @@ use crate::sink::SinkMode;
 use crate::sink_process::{SinkProcess, wait_for_arrivals};
 use crate::whatsapp::{KEY_PREFIX, PHONE_DIGITS, PHONE_PREFIX, preset_settings};
 
-pub(super) const CHATS: &str = "whatsapp";
-pub(super) const ORDERS: &str = "orders";
+pub(super) const WHATSAPP_SOURCE: &str = "whatsapp";
+pub(super) const ORDERS_SOURCE: &str = "orders";
 /// A source without a route.
-const ARCHIVE: &str = "archive";
+const ARCHIVE_SOURCE: &str = "archive";
 /// A source whose destination refuses every event.
-const INVOICES: &str = "invoices";
-const ERP: &str = "erp";
-const SENDER: &str = "support";
+const INVOICES_SOURCE: &str = "invoices";
+const ERP_DESTINATION: &str = "erp";
+const MESSAGE_DESTINATION: &str = "support";
 /// Number of people who write messages.
 pub(super) const PEOPLE: u64 = 1_000;
 /// The person whose conversation is opened.
@@ -36,8 +36,8 @@ const MESSAGES: u64 = 200;
 const MESSAGES_TO_ONE: u64 = 20;
 const JOB_RATE: &str = "1000/s";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of polls until missing dead letters are an error.
-const DEAD_LETTER_POLLS: u32 = 1_200;
+/// How long dead letters and replay jobs may take.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Progress steps of [`fill_store`].
 pub(super) const STEPS: u64 = 8;
 
@@ -45,7 +45,6 @@ pub(super) const STEPS: u64 = 8;
 #[derive(Debug)]
 pub(super) struct FilledGateway {
     pub(super) gateway: Gateway,
-    pub(super) events: u64,
     pub(super) placeholders: PagePlaceholders,
     /// Kept running for the deliveries of the gateway.
     _sinks: [SinkProcess; 2],
@@ -54,57 +53,57 @@ pub(super) struct FilledGateway {
 pub(super) async fn fill_store(run: &BenchRun) -> Result<FilledGateway> {
     let good = run.start_sink(SinkMode::Answer).await?;
     let bad = run.start_sink(SinkMode::Refuse).await?;
-    let gateway = run.start_gateway(&config(good.addr(), bad.addr())).await?;
-    let mut filler = StoreFiller { run, gateway: &gateway, events: 0 };
+    let gateway = run.start_gateway(&gateway_config(good.addr(), bad.addr())).await?;
+    let filler = StoreFiller { run, gateway: &gateway };
 
     let events = run.options.dashboard_events;
     let (invoices, duplicated) = (events / 50, events / 100);
     let (orders, archived) = (events * 3 / 10, events * 17 / 100);
     let chats = events - invoices - duplicated - orders - archived;
-    filler.send("invoices", filler.plan(INVOICES, invoices)).await?;
-    filler.send("archived events", filler.plan(ARCHIVE, archived)).await?;
-    filler.send("orders", filler.plan(ORDERS, orders)).await?;
-    filler.send("messages", LoadPlan { shape: CHAT, ..filler.plan(CHATS, chats) }).await?;
+    filler.send("invoices", filler.plan(INVOICES_SOURCE, invoices)).await?;
+    filler.send("archived events", filler.plan(ARCHIVE_SOURCE, archived)).await?;
+    filler.send("orders", filler.plan(ORDERS_SOURCE, orders)).await?;
+    filler
+        .send("messages", LoadPlan { shape: WHATSAPP_BODY, ..filler.plan(WHATSAPP_SOURCE, chats) })
+        .await?;
     let keys = KeyPlan::Fixed { series: KeySeries::random(), count: duplicated };
-    let first = LoadPlan { shape: CHAT, keys, ..filler.plan(CHATS, duplicated) };
+    let first = LoadPlan { shape: WHATSAPP_BODY, keys, ..filler.plan(WHATSAPP_SOURCE, duplicated) };
     let again = LoadPlan { expected: EventVerdict::Duplicate, ..first.clone() };
     filler.send("messages sent twice", first).await?;
     filler.send("duplicates", again).await?;
-    // Duplicates are not new events.
-    filler.events -= duplicated;
 
-    run.progress.start_step("refused requests, sent messages".to_owned());
+    run.progress.start_step("refused requests, sent messages");
     send_unsigned_requests(&gateway).await?;
     let message = send_messages(&gateway).await?;
     run.progress.finish_step();
 
-    run.progress.start_step("waiting for deliveries".to_owned());
+    run.progress.start_step("waiting for deliveries");
     wait_for_arrivals(slice::from_ref(&good), orders + chats + duplicated).await?;
     wait_for_dead_letters(&gateway, invoices).await?;
     let placeholders = find_placeholders(&gateway, message).await?;
     run.progress.finish_step();
-    Ok(FilledGateway { events: filler.events, gateway, placeholders, _sinks: [good, bad] })
+    Ok(FilledGateway { gateway, placeholders, _sinks: [good, bad] })
 }
 
-const CHAT: BodyShape = BodyShape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
+const WHATSAPP_BODY: BodyShape = BodyShape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
 
-fn config(good: SocketAddr, bad: SocketAddr) -> GatewayConfig {
+fn gateway_config(good: SocketAddr, bad: SocketAddr) -> GatewayConfig {
     GatewayConfig::default()
-        .source(ARCHIVE)
-        .connected(ORDERS, "crm", good)
-        .source_with(CHATS, &preset_settings())
-        .route(CHATS, "crm")
-        .source(INVOICES)
+        .source(ARCHIVE_SOURCE)
+        .connected(ORDERS_SOURCE, "crm", good)
+        .source_with(WHATSAPP_SOURCE, &preset_settings())
+        .route(WHATSAPP_SOURCE, "crm")
+        .source(INVOICES_SOURCE)
         .destination_with(
-            ERP,
+            ERP_DESTINATION,
             &format!(
                 "url = \"http://{bad}/\"\nconcurrency = 64\n\
                  rules = [{{ status = \"4xx\", then = \"dead\" }}]"
             ),
         )
-        .route(INVOICES, ERP)
+        .route(INVOICES_SOURCE, ERP_DESTINATION)
         .destination_with(
-            SENDER,
+            MESSAGE_DESTINATION,
             &format!(
                 "kind = \"whatsapp-cloud\"\nurl = \"http://{good}/v25.0\"\nrate = \"1000/s\"\n\
                  account = {{ sender = \"106540352242922\", token = \"bench-token-0123456789\" }}"
@@ -115,19 +114,18 @@ fn config(good: SocketAddr, bad: SocketAddr) -> GatewayConfig {
 struct StoreFiller<'a> {
     run: &'a BenchRun,
     gateway: &'a Gateway,
-    events: u64,
 }
 
 impl StoreFiller<'_> {
     fn plan(&self, source: &str, events: u64) -> LoadPlan {
         let until = StopCondition::Answers(events);
-        LoadPlan { until, ..self.run.closed_loop(self.gateway.child.addr(), source) }
+        LoadPlan { until, ..self.run.default_plan(self.gateway.child.addr(), source) }
     }
 
-    async fn send(&mut self, name: &str, plan: LoadPlan) -> Result<()> {
+    async fn send(&self, name: &str, plan: LoadPlan) -> Result<()> {
         self.run.progress.start_step(format!("filling the store: {name}"));
         let sent = run_load(&self.gateway.child, plan).await;
-        self.events += sent.with_context(|| format!("filling the store with {name}"))?.answered;
+        sent.with_context(|| format!("filling the store with {name}"))?;
         self.run.progress.finish_step();
         Ok(())
     }
@@ -136,7 +134,7 @@ impl StoreFiller<'_> {
 /// Sends requests without a signature, which the gateway must refuse.
 async fn send_unsigned_requests(gateway: &Gateway) -> Result<()> {
     for number in 0..REFUSED_REQUESTS {
-        let path = format!("/in/{CHATS}");
+        let path = format!("/in/{WHATSAPP_SOURCE}");
         let body = format!("{{\"forged\":{number}}}");
         let headers = [("content-type", "application/json")];
         let addr = gateway.child.addr();
@@ -152,7 +150,7 @@ async fn send_messages(gateway: &Gateway) -> Result<String> {
     let mut last = String::new();
     for number in 0..MESSAGES {
         let to = phone(if number < MESSAGES_TO_ONE { PERSON } else { number });
-        let body = json!({ "destination": SENDER, "to": to, "text": format!("answer {number}") });
+        let body = json!({ "destination": MESSAGE_DESTINATION, "to": to, "text": format!("answer {number}") });
         let created = gateway.api("POST", "/api/v1/messages", Some(&body)).await?;
         last = text_field(&created, "id")?;
     }
@@ -165,48 +163,61 @@ fn phone(person: u64) -> String {
 
 /// Waits until `expected` deliveries are dead.
 async fn wait_for_dead_letters(gateway: &Gateway, expected: u64) -> Result<()> {
-    let mut dead = 0;
-    for _ in 0..DEAD_LETTER_POLLS {
-        let stats = gateway.api("GET", "/api/v1/stats", None).await?;
-        dead = stats["dlq_size"].as_u64().unwrap_or(0);
-        if dead >= expected {
-            return Ok(());
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    anyhow::bail!("only {dead} of {expected} refused deliveries are dead")
+    let is_done = |stats: &Value| stats["dlq_size"].as_u64().is_some_and(|dead| dead >= expected);
+    wait_for(gateway, "/api/v1/stats", is_done).await.context("refused deliveries are not dead")
 }
 
-/// Creates the replay jobs and finds one object of every kind.
+/// Gets `path` until its response fulfils a condition.
+async fn wait_for(gateway: &Gateway, path: &str, is_done: impl Fn(&Value) -> bool) -> Result<()> {
+    let started_at = Instant::now();
+    loop {
+        let response = gateway.api("GET", path, None).await?;
+        if is_done(&response) {
+            return Ok(());
+        }
+        ensure!(started_at.elapsed() < WAIT_TIMEOUT, "GET {path} still returns {response}");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Replays all groups of dead letters but the first, which the pages show. Returns that group and the
+/// last job, which may still run.
+async fn replay_dead_letter_groups(gateway: &Gateway) -> Result<(String, String)> {
+    let groups = gateway.api("GET", "/api/v1/dead-letters/groups", None).await?;
+    let groups = groups["data"].as_array().context("there are no dead letter groups")?;
+    ensure!(groups.len() > 1, "all dead letters are in one group");
+    let mut job = String::new();
+    for group in &groups[1..] {
+        // Overlapping jobs are refused.
+        if !job.is_empty() {
+            let path = format!("/api/v1/replays/{job}");
+            wait_for(gateway, &path, |job| job["state"] == "done").await?;
+        }
+        job = replay_group(gateway, &group["id"]).await?;
+    }
+    Ok((text_field(&groups[0], "id")?, job))
+}
+
+/// Finds one object of every kind for the pages.
 async fn find_placeholders(gateway: &Gateway, message: String) -> Result<PagePlaceholders> {
-    let newest = |path: &'static str| async move {
+    let newest = async |path: &str| {
         let list = gateway.api("GET", path, None).await?;
         let row = list["data"].get(0).cloned();
         row.with_context(|| format!("GET {path} returned an empty list"))
     };
-    let groups = gateway.api("GET", "/api/v1/dead-letters/groups", None).await?;
-    let groups = groups["data"].as_array().context("there are no dead letter groups")?;
-    ensure!(groups.len() > 1, "all dead letters are in one group");
-    // The first group is not replayed, and the last job may still run.
-    let mut job = String::new();
-    for group in &groups[1..] {
-        if !job.is_empty() {
-            wait_until_job_is_done(gateway, &job).await?;
-        }
-        job = replay_group(gateway, &group["id"]).await?;
-    }
-    let event = newest("/api/v1/events?source=whatsapp&limit=1").await?;
+    let (group, job) = replay_dead_letter_groups(gateway).await?;
+    let event = newest(&format!("/api/v1/events?source={WHATSAPP_SOURCE}&limit=1")).await?;
     let duplicate = newest("/api/v1/requests?outcome=duplicate&limit=1").await?;
     let dead = newest("/api/v1/dead-letters?limit=1").await?;
     let key = text_field(&event, "key")?;
     Ok(PagePlaceholders {
         phone: phone(PERSON),
-        part: key.get(key.len().saturating_sub(6)..).unwrap_or(&key).to_owned(),
+        key_suffix: key.get(key.len().saturating_sub(6)..).unwrap_or(&key).to_owned(),
         event: text_field(&event, "id")?,
-        duplicated: text_field(&duplicate, "event")?,
-        dead: text_field(&dead, "event")?,
-        group: text_field(&groups[0], "id")?,
-        key: quoted(&key),
+        duplicated_event: text_field(&duplicate, "event")?,
+        dead_event: text_field(&dead, "event")?,
+        group,
+        key: quote_for_filter_url(&key),
         job,
         message,
     })
@@ -218,17 +229,8 @@ async fn replay_group(gateway: &Gateway, group: &Value) -> Result<String> {
     text_field(&gateway.api("POST", "/api/v1/replays", Some(&spec)).await?, "id")
 }
 
-/// Waits until a job is done: overlapping jobs are refused.
-async fn wait_until_job_is_done(gateway: &Gateway, job: &str) -> Result<()> {
-    let path = format!("/api/v1/replays/{job}");
-    while gateway.api("GET", &path, None).await?["state"] != "done" {
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    Ok(())
-}
-
 /// A value with colons, quoted for the filter bar and encoded for a URL.
-fn quoted(value: &str) -> String {
+fn quote_for_filter_url(value: &str) -> String {
     format!("%22{value}%22")
 }
 

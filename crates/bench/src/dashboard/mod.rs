@@ -15,7 +15,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use self::fill::{CHATS, ORDERS, PEOPLE};
+use self::fill::{ORDERS_SOURCE, PEOPLE, WHATSAPP_SOURCE};
 use self::pages::{DashboardBrowser, PAGES};
 use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::Gateway;
@@ -103,7 +103,7 @@ pub(crate) async fn measure(run: &BenchRun) -> Result<DashboardReport> {
     };
     let (live, ()) = tokio::try_join!(send_live_traffic(run, &filled.gateway, &stop), browsing)?;
     Ok(DashboardReport {
-        events: filled.events,
+        events: run.options.dashboard_events,
         data_bytes,
         samples,
         p95_target_us: P95_TARGET_US,
@@ -137,10 +137,10 @@ async fn send_live_traffic(
         until: StopCondition::Signaled(Arc::clone(stop)),
         pace: SendRate::PerSecond(LIVE_PER_SECOND_EACH),
         connections: LIVE_CONNECTIONS_EACH,
-        ..run.closed_loop(gateway.child.addr(), ORDERS)
+        ..run.default_plan(gateway.child.addr(), ORDERS_SOURCE)
     };
     let shape = BodyShape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
-    let chats = LoadPlan { sources: vec![CHATS.to_owned()], shape, ..orders.clone() };
+    let chats = LoadPlan { sources: vec![WHATSAPP_SOURCE.to_owned()], shape, ..orders.clone() };
     let (orders, chats) =
         tokio::try_join!(run_load(&gateway.child, orders), run_load(&gateway.child, chats))?;
     let mut both: Histogram<u64> = latency::histogram();

@@ -38,14 +38,14 @@ async fn run_command() -> Result<()> {
     let listen = || anyhow::Ok(value("--listen")?.parse::<SocketAddr>()?);
     match arguments.first().map(String::as_str) {
         Some("serve") => stand_in::serve(listen()?, value("--config")?.as_ref()).await,
-        Some("bench-limit") => surehook_bench::limit_server(listen()?).await,
+        Some("bench-limit") => surehook_bench::run_limit_server(listen()?).await,
         Some("bench-sink") => {
             let mode = SinkMode::from_str(value("--mode")?, false).map_err(anyhow::Error::msg)?;
-            surehook_bench::sink_server(listen()?, mode).await
+            surehook_bench::run_sink(listen()?, mode).await
         }
         Some("measure") => {
             let options = BenchOptions::try_parse_from(&arguments)?;
-            println!("{}", surehook_bench::run(options).await?.table());
+            println!("{}", surehook_bench::run(options).await?.to_table());
             Ok(())
         }
         // A test runner lists the tests; this program is a single one.
@@ -95,13 +95,16 @@ async fn all_rates_are_measured_in_one_run() -> Result<()> {
     let phases = phase_reports(&report)?;
     for phase in phases {
         ensure!(phase.per_second > 0.0 && phase.per_second_rounds.len() == 2, "{phase:?}");
-        ensure!(phase.of_limit.is_some() == (phase.phase != BenchPhase::Limit), "{phase:?}");
+        ensure!(phase.share_of_limit.is_some() == (phase.phase != BenchPhase::Limit), "{phase:?}");
         ensure!(phase.rss_peak_bytes.is_some() && phase.cpu_us_per_event.is_some(), "{phase:?}");
     }
     let delivery = phases[3].delivery.as_ref().context("no deliveries")?;
-    ensure!(delivery.first_attempt.p50_us > 0 && delivery.repeated == 0, "{delivery:?}");
+    ensure!(
+        delivery.first_attempt_latency.p50_us > 0 && delivery.duplicate_arrivals == 0,
+        "{delivery:?}"
+    );
 
-    let table = report.table();
+    let table = report.to_table();
     for word in ["limit", "duplicates", "delivered", "met", "half load", "cores"] {
         ensure!(table.contains(word), "`{word}` is missing in\n{table}");
     }
@@ -112,9 +115,9 @@ async fn single_rate_is_measured_with_the_limit() -> Result<()> {
     let options = BenchOptions { only: Some(BenchPhase::Receive), ..short_options() };
     let report = surehook_bench::run(options).await?;
     ensure!(measured_phases(&report)? == [BenchPhase::Limit, BenchPhase::Receive]);
-    let json: serde_json::Value = serde_json::from_str(&report.json())?;
+    let json: serde_json::Value = serde_json::from_str(&report.to_json())?;
     let receive = &json["phases"][1];
-    ensure!(receive["phase"] == "receive" && receive["of_limit"].is_f64(), "{json}");
+    ensure!(receive["phase"] == "receive" && receive["share_of_limit"].is_f64(), "{json}");
     ensure!(json.get("backlog").is_none(), "{json}");
     Ok(())
 }
@@ -139,9 +142,9 @@ async fn backlog_is_measured_across_a_kill() -> Result<()> {
         BenchOptions { only: Some(BenchPhase::Backlog), backlog_events: 2_000, ..short_options() };
     let report = surehook_bench::run(options).await?;
     let BenchResults::Backlog(backlog) = &report.results else { bail!("no backlog: {report:?}") };
-    ensure!(backlog.events == 2_000 && backlog.end_per_second > 0.0, "{backlog:?}");
+    ensure!(backlog.events == 2_000 && backlog.last_tenth_per_second > 0.0, "{backlog:?}");
     ensure!(backlog.ready_after_kill_ms > 0.0, "{backlog:?}");
-    ensure!(report.table().contains("kill -9"), "{}", report.table());
+    ensure!(report.to_table().contains("kill -9"), "{}", report.to_table());
     Ok(())
 }
 
@@ -151,7 +154,7 @@ async fn isolation_compares_two_scenarios() -> Result<()> {
     let BenchResults::Isolation(isolation) = &report.results else { bail!("{report:?}") };
     ensure!(isolation.baseline.events > 0 && isolation.with_hanging.events > 0, "{isolation:?}");
     ensure!(isolation.p99_ratio > 0.0, "{isolation:?}");
-    ensure!(report.table().contains("with a hanging destination"), "{}", report.table());
+    ensure!(report.to_table().contains("with a hanging destination"), "{}", report.to_table());
     Ok(())
 }
 
@@ -161,7 +164,7 @@ async fn replay_compares_live_traffic_with_and_without_a_job() -> Result<()> {
     let BenchResults::Replay(replay) = &report.results else { bail!("{report:?}") };
     ensure!(replay.baseline.events > 0 && replay.with_job.events > 0, "{replay:?}");
     ensure!(replay.p99_ratio > 0.0, "{replay:?}");
-    ensure!(report.table().contains("with a replay job"), "{}", report.table());
+    ensure!(report.to_table().contains("with a replay job"), "{}", report.to_table());
     Ok(())
 }
 
@@ -170,8 +173,11 @@ async fn rate_limit_is_compared_with_the_delivered_rate() -> Result<()> {
     let options = BenchOptions { only: Some(BenchPhase::RateLimit), ..short_options() };
     let report = surehook_bench::run(options).await?;
     let BenchResults::RateLimit(rate_limit) = &report.results else { bail!("{report:?}") };
-    ensure!(rate_limit.ratio > 1.0 && rate_limit.per_second_rounds.len() == 1, "{rate_limit:?}");
-    ensure!(report.table().contains("rate / limit"), "{}", report.table());
-    ensure!(report.json().contains("\"rate_limit\""), "{}", report.json());
+    ensure!(
+        rate_limit.share_of_rate_limit > 1.0 && rate_limit.deliveries_per_second_rounds.len() == 1,
+        "{rate_limit:?}"
+    );
+    ensure!(report.to_table().contains("rate / limit"), "{}", report.to_table());
+    ensure!(report.to_json().contains("\"rate_limit\""), "{}", report.to_json());
     Ok(())
 }

@@ -14,5 +14,8 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 pub(super) fn read_text(file: &Path) -> anyhow::Result<String> {
-    String::from_utf8(read(file)?).with_context(|| format!("{} is not text", file.display()))
+    String::from_utf8(read(file)?).with_context(|| match file == Path::new("-") {
+        true => "standard input is not valid UTF-8".to_owned(),
+        false => format!("{} is not valid UTF-8", file.display()),
+    })
 }

@@ -146,15 +146,15 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Man(args) => shell::print_man_pages(&args),
         Command::Openapi => shell::print_openapi(),
         Command::Bench(args) => bench(args).await,
-        Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
-        Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),
+        Command::BenchLimit { listen } => Ok(surehook_bench::run_limit_server(listen).await?),
+        Command::BenchSink { listen, mode } => Ok(surehook_bench::run_sink(listen, mode).await?),
     }
 }
 
 async fn bench(options: BenchOptions) -> Result<(), CliError> {
     let as_json = options.json;
     let report = surehook_bench::run(options).await?;
-    output::print_line(if as_json { report.json() } else { report.table() })
+    output::print_line(if as_json { report.to_json() } else { report.to_table() })
 }
 
 /// Runs `act` for each id. A failure does not keep the others from being tried; the first one is

@@ -1,8 +1,10 @@
 //! `surehook bench --only dashboard` measures every page of its table over a store that it filled.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::support::process::run_surehook;
+use crate::support::process::run_surehook_within;
 
 // Times are not asserted: other tests run at the same time.
 #[tokio::test]
@@ -12,7 +14,7 @@ async fn dashboard_bench_reports_every_page_heavy() {
     let more = ["--page-samples", "2", "--connections", "16", "--json"];
     let path = folder.path().to_str().unwrap();
     let args = [&command[..], &more, &["--folder", path]].concat();
-    let ran = run_surehook(folder.path(), &args, &[]).await;
+    let ran = run_surehook_within(Duration::from_secs(150), folder.path(), &args, &[]).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
 
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -6,6 +6,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -92,9 +93,13 @@ impl Process {
 
     /// Waits for the exit and reads the rest of the output.
     pub(crate) async fn wait_for_exit(&mut self) -> ExitStatus {
+        self.wait_for_exit_within(WAIT_LIMIT).await
+    }
+
+    async fn wait_for_exit_within(&mut self, limit: Duration) -> ExitStatus {
         let status = {
             let child = Mutex::new(&mut self.child);
-            eventually(WAIT_LIMIT, || async { child.lock().unwrap().try_wait().unwrap() }).await
+            eventually(limit, || async { child.lock().unwrap().try_wait().unwrap() }).await
         };
         self.read_remaining_output();
         status
@@ -119,7 +124,17 @@ pub(crate) async fn run_surehook(
     args: &[&str],
     env: &[(String, String)],
 ) -> CommandOutput {
+    run_surehook_within(WAIT_LIMIT, folder, args, env).await
+}
+
+/// Like [`run_surehook`], for a command that takes its time.
+pub(crate) async fn run_surehook_within(
+    limit: Duration,
+    folder: &Path,
+    args: &[&str],
+    env: &[(String, String)],
+) -> CommandOutput {
     let mut process = Process::spawn(folder, args, env);
-    let code = process.wait_for_exit().await.code();
+    let code = process.wait_for_exit_within(limit).await.code();
     CommandOutput { code, stdout: process.stdout.text(), stderr: process.stderr.text() }
 }

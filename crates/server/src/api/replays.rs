@@ -64,12 +64,17 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
             .problem(409, &["replay_overlaps"])
             .description("Returns 202 with the job, or 200 with a preview if `dry_run` is true.")
     };
-    let change = |id: &str, summary: &str| {
-        Operation::new(id, summary)
+    let jobs = "/api/v1/replays";
+    let change = |api: ApiTable, word: &str, transition: ReplayTransition, summary: &str| {
+        let operation = Operation::new(format!("{word}_replay"), summary)
             .path::<ReplayId>("id")
             .returns::<ReplayJobResponse>(200)
             .problem(409, &["replay_state"])
-            .description("If the job is already in that state, it is returned unchanged.")
+            .description("If the job is already in that state, it is returned unchanged.");
+        let handler = move |State(server): State<Arc<ServerState>>, PathParam(id): PathParam| async move {
+            change_state(&server, &id, transition).await
+        };
+        api.post(&format!("{jobs}/{{id}}/{word}"), handler, operation)
     };
     let example = json!({ "verb": "retry_failed", "filter": { "destination": "crm" } });
     let create_replay_operation = create(Operation::new("create_replay", "Create a replay job."))
@@ -85,24 +90,15 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let get = Operation::new("get_replay", "Get a replay job and its progress.")
         .path::<ReplayId>("id")
         .returns::<ReplayJobResponse>(200);
-    let cancel =
-        change("cancel_replay", "Cancel a replay job. Deliveries already created continue.");
-    let jobs = "/api/v1/replays";
-    api.get(jobs, list_replays, list)
+    let api = api
+        .get(jobs, list_replays, list)
         .post(jobs, create_replay, create_replay_operation)
         .get(&format!("{jobs}/{{id}}"), get_replay, get)
-        .post(
-            &format!("{jobs}/{{id}}/pause"),
-            pause_replay,
-            change("pause_replay", "Pause a replay job."),
-        )
-        .post(
-            &format!("{jobs}/{{id}}/resume"),
-            resume_replay,
-            change("resume_replay", "Resume a paused replay job."),
-        )
-        .post(&format!("{jobs}/{{id}}/cancel"), cancel_replay, cancel)
-        .post("/api/v1/dead-letters/reprocess", reprocess_dead_letters, reprocess_operation)
+        .post("/api/v1/dead-letters/reprocess", reprocess_dead_letters, reprocess_operation);
+    let cancel_summary = "Cancel a replay job. Deliveries already created continue.";
+    let api = change(api, "pause", ReplayTransition::Pause, "Pause a replay job.");
+    let api = change(api, "resume", ReplayTransition::Resume, "Resume a paused replay job.");
+    change(api, "cancel", ReplayTransition::Cancel, cancel_summary)
 }
 
 fn build_spec(
@@ -336,27 +332,6 @@ async fn get_replay(
     let job = find_job(&server, parse_id(&id)?).await?;
     let configuration = server.engine.store().load_configuration().await?;
     Ok(Json(job_response(&job, &configuration)))
-}
-
-async fn pause_replay(
-    State(server): State<Arc<ServerState>>,
-    PathParam(id): PathParam,
-) -> Result<Json<ReplayJobResponse>, Problem> {
-    change_state(&server, &id, ReplayTransition::Pause).await
-}
-
-async fn resume_replay(
-    State(server): State<Arc<ServerState>>,
-    PathParam(id): PathParam,
-) -> Result<Json<ReplayJobResponse>, Problem> {
-    change_state(&server, &id, ReplayTransition::Resume).await
-}
-
-async fn cancel_replay(
-    State(server): State<Arc<ServerState>>,
-    PathParam(id): PathParam,
-) -> Result<Json<ReplayJobResponse>, Problem> {
-    change_state(&server, &id, ReplayTransition::Cancel).await
 }
 
 async fn change_state(

@@ -45,35 +45,39 @@ pub(crate) struct ApiTable {
 }
 
 impl ApiTable {
-    pub(crate) fn get<H, T>(self, path: &str, handler: H, operation: Operation) -> Self
-    where
-        H: Handler<T, Arc<ServerState>>,
-        T: 'static,
-    {
+    pub(crate) fn get<T: 'static>(
+        self,
+        path: &str,
+        handler: impl Handler<T, Arc<ServerState>>,
+        operation: Operation,
+    ) -> Self {
         self.add("get", path, on(MethodFilter::GET, handler), operation)
     }
 
-    pub(crate) fn post<H, T>(self, path: &str, handler: H, operation: Operation) -> Self
-    where
-        H: Handler<T, Arc<ServerState>>,
-        T: 'static,
-    {
+    pub(crate) fn post<T: 'static>(
+        self,
+        path: &str,
+        handler: impl Handler<T, Arc<ServerState>>,
+        operation: Operation,
+    ) -> Self {
         self.add("post", path, on(MethodFilter::POST, handler), operation.with_idempotency_key())
     }
 
-    pub(crate) fn put<H, T>(self, path: &str, handler: H, operation: Operation) -> Self
-    where
-        H: Handler<T, Arc<ServerState>>,
-        T: 'static,
-    {
+    pub(crate) fn put<T: 'static>(
+        self,
+        path: &str,
+        handler: impl Handler<T, Arc<ServerState>>,
+        operation: Operation,
+    ) -> Self {
         self.add("put", path, on(MethodFilter::PUT, handler), operation)
     }
 
-    pub(crate) fn delete<H, T>(self, path: &str, handler: H, operation: Operation) -> Self
-    where
-        H: Handler<T, Arc<ServerState>>,
-        T: 'static,
-    {
+    pub(crate) fn delete<T: 'static>(
+        self,
+        path: &str,
+        handler: impl Handler<T, Arc<ServerState>>,
+        operation: Operation,
+    ) -> Self {
         self.add("delete", path, on(MethodFilter::DELETE, handler), operation)
     }
 

@@ -27,7 +27,7 @@ pub struct RateLimitReport {
     pub deliveries_per_second_rounds: Vec<f64>,
     /// The rate as a share of the limit.
     pub share_of_rate_limit: f64,
-    /// How far the share_of_rate_limit may be from 1.
+    /// How far the share may be from 1.
     pub tolerance: f64,
 }
 

@@ -336,7 +336,7 @@ fn has_ended(job: &ReplayJobResponse) -> bool {
     match job.state {
         ReplayState::Done => true,
         ReplayState::Cancelled => job.counts.waiting == 0,
-        _ => false,
+        ReplayState::Selecting | ReplayState::Running | ReplayState::Paused => false,
     }
 }
 

@@ -22,7 +22,7 @@ pub struct DeliveryResponse {
     pub status: DeliveryStatus,
     /// Ordering key, if the destination delivers in order.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub order_key: Option<String>,
+    pub ordering_key: Option<String>,
     /// Why the delivery is dead, or was before it was replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
@@ -35,10 +35,10 @@ pub struct DeliveryResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_of: Option<DeliveryId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub replayed_by: Option<DeliveryId>,
+    pub replayed_as: Option<DeliveryId>,
     /// Id of the sent message at the provider; its status updates carry it as `message_id`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sent_id: Option<String>,
+    pub message_id: Option<String>,
     /// Dead letter group, while the delivery is dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
@@ -62,7 +62,7 @@ pub struct AttemptResponse {
     pub id: AttemptId,
     pub number: u32,
     pub started_at: Timestamp,
-    pub took_ms: u64,
+    pub duration_ms: u64,
     /// Duration of each phase.
     pub timing: AttemptTimingView,
     /// HTTP status of the response.
@@ -90,7 +90,7 @@ pub struct AttemptResponse {
     /// Why the next attempt is at that time; absent without a retry and for attempts recorded by old
     /// versions.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_why: Option<ScheduleReason>,
+    pub next_reason: Option<ScheduleReason>,
 }
 
 /// The new delivery that a replay created.

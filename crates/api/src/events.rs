@@ -129,7 +129,7 @@ pub struct DuplicateResponse {
     pub body: Option<BodyContent>,
     /// The body is stored but omitted here, because an event shows up to 256 KiB of duplicate bodies.
     /// Compare the duplicate to see the differences.
-    pub body_left_out: bool,
+    pub body_omitted: bool,
     /// Number of masked values in the body.
     pub masked: usize,
     /// The event created from it, if it was delivered anyway.
@@ -205,11 +205,11 @@ pub struct RevealEventResponse {
     /// Stored bodies of duplicates that differ, oldest first.
     pub duplicates: Vec<RevealedDuplicate>,
     /// Whether bodies beyond 256 KiB were omitted.
-    pub duplicates_left_out: bool,
+    pub duplicates_omitted: bool,
     /// Stored responses to attempts, newest first.
-    pub answers: Vec<RevealedAttemptResponse>,
+    pub responses: Vec<RevealedAttemptResponse>,
     /// Whether responses were omitted.
-    pub answers_left_out: bool,
+    pub responses_omitted: bool,
 }
 
 /// Body of a duplicate that differs.

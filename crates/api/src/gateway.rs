@@ -29,7 +29,7 @@ pub struct AboutResponse {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InboxDelivery")]
 pub struct InboxDeliveryResponse {
-    pub arrived_at: Timestamp,
+    pub received_at: Timestamp,
     pub event: EventId,
     pub headers: Vec<HeaderField>,
     /// The first 16 KiB, secrets masked.

@@ -52,7 +52,7 @@ pub struct MessageResponse {
     pub delivery_id: Option<DeliveryId>,
     /// Id of the message at the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sent_id: Option<String>,
+    pub message_id: Option<String>,
 }
 
 /// A message with its delivery and status updates.

@@ -110,7 +110,7 @@ pub struct DestinationPause {
 pub struct DestinationHold {
     pub until: Timestamp,
     #[schemars(regex(pattern = "^(quiet_hours|daily_limit)$"))]
-    pub why: String,
+    pub reason: String,
 }
 
 /// Rate limit for the backlog after a pause.

@@ -52,7 +52,7 @@ pub struct DestinationStatsResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_at: Option<NonZeroU64>,
     /// Whether the warning threshold is reached today.
-    pub over: bool,
+    pub warning_reached: bool,
     /// Absent if the settings are unusable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DestinationState>,

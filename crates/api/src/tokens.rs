@@ -38,7 +38,7 @@ pub struct TokenResponse {
     pub session: bool,
     /// The token that the session was started with, or that created its login link; absent if none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub begun_with: Option<TokenId>,
+    pub sign_in_token: Option<TokenId>,
 }
 
 /// A new token with its secret.

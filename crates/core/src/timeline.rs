@@ -166,7 +166,7 @@ fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
             "detail": attempt.detail,
             "next": next.map(NextStep::as_str),
             "next_at": next.and_then(NextStep::due_at),
-            "next_why": schedule_reason,
+            "next_reason": schedule_reason,
             "timing": attempt.timing.to_view(attempt.took),
         }),
     }

@@ -136,15 +136,15 @@ pub(super) fn delivery_response(
         event: row.event,
         destination: names.get(&row.destination).cloned(),
         status: row.status,
-        order_key: row.order_key,
+        ordering_key: row.order_key,
         reason: row.reason,
         attempts: row.attempts,
         created_at: row.created_at,
         due_at: row.due_at,
         ended_at: row.ended_at,
         replay_of: row.replay_of,
-        replayed_by: row.replayed_by,
-        sent_id: row.sent_id,
+        replayed_as: row.replayed_by,
+        message_id: row.sent_id,
         group: row.group,
     }
 }
@@ -219,8 +219,8 @@ impl ExportableList for DeliveryLister {
     type Row = DeliveryResponse;
     type Cursor = DeliveryId;
     const NAME: &'static str = "deliveries";
-    const COLUMNS: &'static str = "id,event,destination,status,order_key,reason,attempts,created_at,\
-        due_at,ended_at,replay_of,replayed_by,sent_id,group";
+    const COLUMNS: &'static str = "id,event,destination,status,ordering_key,reason,attempts,created_at,\
+        due_at,ended_at,replay_of,replayed_as,message_id,group";
 
     async fn read(
         &self,
@@ -259,7 +259,7 @@ pub(super) fn attempt_response(row: &AttemptRow, names: &SecretNames) -> Attempt
         id: attempt.id,
         number: attempt.number,
         started_at: attempt.started_at,
-        took_ms: timing.total_ms,
+        duration_ms: timing.total_ms,
         timing,
         status: attempt.status,
         failure: attempt.failure,
@@ -269,7 +269,7 @@ pub(super) fn attempt_response(row: &AttemptRow, names: &SecretNames) -> Attempt
         masked: response.fields,
         next: next.map(|step| step.as_str().to_owned()),
         next_at: next.and_then(NextStep::due_at),
-        next_why: *schedule_reason,
+        next_reason: *schedule_reason,
     }
 }
 

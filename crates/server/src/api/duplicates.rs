@@ -44,13 +44,20 @@ pub(super) fn duplicate_response(
     headers: &HeaderMap,
     names: &SecretNames,
 ) -> DuplicateResponse {
-    let DuplicateRow { n, seen_at, bytes_differ, ref body, body_left_out, delivered_as } = *row;
+    let DuplicateRow {
+        n,
+        seen_at,
+        bytes_differ,
+        ref body,
+        body_left_out: body_omitted,
+        delivered_as,
+    } = *row;
     let masked = |body: &bytes::Bytes| {
         redacted_body::mask_body(&inflate::headers_for_duplicate(headers, body), body, names)
     };
     let body = body.as_ref().map(masked);
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
-    DuplicateResponse { n, seen_at, bytes_differ, body, body_left_out, masked, delivered_as }
+    DuplicateResponse { n, seen_at, bytes_differ, body, body_omitted, masked, delivered_as }
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {

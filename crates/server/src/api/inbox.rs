@@ -29,7 +29,7 @@ pub(crate) async fn list_inbox(
         let lines = arrival.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let (body, masked) = redacted_body::mask_body(&arrival.headers, &arrival.body, &names);
         InboxDeliveryResponse {
-            arrived_at: arrival.at,
+            received_at: arrival.at,
             event: arrival.event,
             headers: mask_headers(lines, &names),
             body,

@@ -50,7 +50,7 @@ pub(super) fn destination_state(
         hold: server
             .engine
             .lane_hold(id)
-            .map(|(until, why)| DestinationHold { until, why: why.as_str().to_owned() }),
+            .map(|(until, hold)| DestinationHold { until, reason: hold.as_str().to_owned() }),
         drain: state.drain.map(|BacklogDrain { rate, until }| DestinationDrain { rate, until }),
         holds,
     })

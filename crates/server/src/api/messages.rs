@@ -172,7 +172,7 @@ impl<'a> MessageLoader<'a> {
             reason: delivery.as_ref().and_then(|delivery| delivery.reason),
             attempts: delivery.as_ref().map_or(0, |delivery| delivery.attempts),
             delivery_id: delivery.as_ref().map(|delivery| delivery.id),
-            sent_id: delivery.as_ref().and_then(|delivery| delivery.sent_id.clone()),
+            message_id: delivery.as_ref().and_then(|delivery| delivery.sent_id.clone()),
         };
         LoadedMessage { message, delivery, statuses }
     }

@@ -53,7 +53,7 @@ pub(crate) async fn reveal_event(
     let store = server.engine.store();
     let detail = store.find_event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
     let body = store.find_body(id).await?.map(|payload| BodyContent::from(&*payload.body));
-    let (answers, answers_left_out) = load_responses(&server, &detail.deliveries).await?;
+    let (responses, responses_omitted) = load_responses(&server, &detail.deliveries).await?;
     record_reveal(&server, id, hash.map(|Extension(hash)| hash)).await?;
     Ok(Json(RevealEventResponse {
         id,
@@ -63,9 +63,9 @@ pub(crate) async fn reveal_event(
         body,
         body_removed: detail.event.body_removed,
         duplicates: detail.duplicates.iter().filter_map(revealed_duplicate).collect(),
-        duplicates_left_out: detail.duplicates.iter().any(|row| row.body_left_out),
-        answers,
-        answers_left_out,
+        duplicates_omitted: detail.duplicates.iter().any(|row| row.body_left_out),
+        responses,
+        responses_omitted,
     }))
 }
 

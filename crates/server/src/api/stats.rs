@@ -61,7 +61,7 @@ pub(crate) async fn get_stats(
             sent_today,
             warn_at: limits.warn_at,
             stop_at: limits.stop_at,
-            over: sent_today.is_some_and(|sent| limits.should_warn(sent)),
+            warning_reached: sent_today.is_some_and(|sent| limits.should_warn(sent)),
             state: lanes::destination_state(&server, destination.id),
         })
         .collect();

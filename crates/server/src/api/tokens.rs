@@ -60,7 +60,7 @@ fn token_response(token: &ApiToken, now: Timestamp) -> TokenResponse {
         expires_at: token.expires_at,
         expired: token.has_expired(now),
         session: token.session.is_some(),
-        begun_with: token.session.and_then(|session| session.sign_in_token),
+        sign_in_token: token.session.and_then(|session| session.sign_in_token),
     }
 }
 

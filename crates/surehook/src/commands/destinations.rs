@@ -99,7 +99,7 @@ async fn list(remote: &GatewayArgs) -> Result<(), CliError> {
 /// Why deliveries are held.
 fn hold_reason(state: &Value) -> Value {
     let hold = &state["hold"];
-    match (&state["pause"]["reason"], hold["why"].as_str(), hold["until"].as_str()) {
+    match (&state["pause"]["reason"], hold["reason"].as_str(), hold["until"].as_str()) {
         (Value::Null, Some(why), Some(until)) => json!(format!("{why} until {until}")),
         (reason, ..) => reason.clone(),
     }

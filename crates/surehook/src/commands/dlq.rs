@@ -140,7 +140,7 @@ async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
         "ended_at",
         "group",
         "replay_of",
-        "replayed_by",
+        "replayed_as",
     ];
     output::print_fields(&delivery, &names)?;
     let mut attempts = delivery["attempt_list"].as_array().cloned().unwrap_or_default();
@@ -151,14 +151,14 @@ async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
     let columns = [
         ("attempt", "number"),
         ("started", "started_at"),
-        ("duration ms", "took_ms"),
+        ("duration ms", "duration_ms"),
         ("phases ms", "phases"),
         ("status", "status"),
         ("failure", "failure"),
         ("class", "class"),
         ("detail", "detail"),
         ("next", "next_at"),
-        ("retry reason", "next_why"),
+        ("retry reason", "next_reason"),
     ];
     for attempt in &mut attempts {
         attempt["phases"] = timing::format_phases(&attempt["timing"]).into();

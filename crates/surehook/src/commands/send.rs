@@ -317,7 +317,7 @@ async fn follow(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<()
     };
     bar.finish_and_clear();
     if !remote.json {
-        let names = ["id", "status", "reason", "attempts", "sent_id"];
+        let names = ["id", "status", "reason", "attempts", "message_id"];
         output::print_fields(&json!(message), &names)?;
     }
     if matches!(message.status, MessageStatus::Failed | MessageStatus::Cancelled) {

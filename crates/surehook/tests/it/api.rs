@@ -224,7 +224,7 @@ async fn api_lists_counts_and_replays_dead_letters() {
 
     assert_eq!((&delivered["replay_of"], &delivered["event"]), (&json!(id), &json!(event)));
     let old = gateway.wait_for_delivery_status(id, "replayed").await;
-    assert_eq!(old["replayed_by"], new);
+    assert_eq!(old["replayed_as"], new);
     let webhook_ids: HashSet<String> =
         sink.requests().iter().map(|arrival| arrival.id().to_owned()).collect();
     assert_eq!(webhook_ids, HashSet::from([event]));

@@ -16,7 +16,7 @@ async fn first_attempt(gateway: &Gateway, status: &str) -> Value {
     let event = gateway.event(&event).await;
     let entries = event["decisions"].as_array().unwrap();
     let entry = entries.iter().find(|entry| entry["detail"]["attempt"] == attempt["id"]).unwrap();
-    for name in ["timing", "next_at", "next_why"] {
+    for name in ["timing", "next_at", "next_reason"] {
         assert_eq!(entry["detail"][name], attempt[name], "the timeline shows the same {name}");
     }
     attempt
@@ -25,10 +25,10 @@ async fn first_attempt(gateway: &Gateway, status: &str) -> Value {
 /// The stages for which an attempt reports a time.
 fn stages(attempt: &Value) -> Vec<&str> {
     let timing = attempt["timing"].as_object().unwrap();
-    assert_eq!(timing["total_ms"], attempt["took_ms"]);
+    assert_eq!(timing["total_ms"], attempt["duration_ms"]);
     let known = |name: &&str| {
         let Some(spent) = timing[*name].as_u64() else { return false };
-        assert!(spent <= attempt["took_ms"].as_u64().unwrap(), "{timing:?}");
+        assert!(spent <= attempt["duration_ms"].as_u64().unwrap(), "{timing:?}");
         true
     };
     ["dns_ms", "connect_ms", "tls_ms", "first_byte_ms"].into_iter().filter(known).collect()
@@ -68,7 +68,7 @@ async fn new_connection_reports_all_stages_and_reused_one_only_first_byte() {
 
         assert_eq!(stages(&first), expected, "case: {url}: {first}");
         assert_eq!(first["timing"]["reused_connection"], false, "case: {url}");
-        assert_eq!(first["next_why"], Value::Null);
+        assert_eq!(first["next_reason"], Value::Null);
         assert_eq!(stages(&again), ["first_byte_ms"], "case: {url}: {again}");
     }
 }
@@ -104,9 +104,9 @@ async fn next_attempt_shows_schedule_reason() {
         Gateway::start_with(&route_settings(&sink.url(), "retry = { schedule = [\"1h\"] }")).await;
 
     let failed = first_attempt(&gateway, "scheduled").await;
-    assert_eq!((&failed["next"], &failed["next_why"]), (&json!("retry"), &json!("backoff")));
+    assert_eq!((&failed["next"], &failed["next_reason"]), (&json!("retry"), &json!("backoff")));
     let throttled = first_attempt(&gateway, "scheduled").await;
-    assert_eq!(throttled["next_why"], "retry_after");
+    assert_eq!(throttled["next_reason"], "retry_after");
 
     let listed = gateway.get("/deliveries").await.expect(200).json();
     let id = listed["data"][0]["id"].as_str().unwrap().to_owned();

@@ -99,7 +99,7 @@ async fn assert_outcome(gateway: &Gateway, name: &str, delivery: &str, expected:
             gateway.wait_for_delivery_status(delivery, "held").await;
         }
         None => {
-            let ended = millis(&attempt["started_at"]) + attempt["took_ms"].as_i64().unwrap();
+            let ended = millis(&attempt["started_at"]) + attempt["duration_ms"].as_i64().unwrap();
             let wait = i64::try_from(expected.wait.as_millis()).unwrap();
             let attempts = attempted["attempts"].as_u64().unwrap();
             let is_later = attempts > 1 || millis(&attempted["due_at"]) - ended >= wait;
@@ -217,7 +217,7 @@ async fn expired_token_pauses_destination_until_resumed() {
 
     for delivery in [first, second] {
         let sent = gateway.wait_for_delivery_status(&delivery, "succeeded").await;
-        assert!(sent["sent_id"].as_str().unwrap().starts_with("wamid."), "{sent}");
+        assert!(sent["message_id"].as_str().unwrap().starts_with("wamid."), "{sent}");
     }
     assert_eq!(meta.sent().len(), 2);
 }
@@ -337,5 +337,5 @@ async fn evolution_go_retry_reuses_message_id() {
     assert_eq!(messages.len(), 3);
     let id = messages[0].our_id.as_deref().unwrap();
     assert!(messages.iter().all(|message| message.our_id.as_deref() == Some(id)));
-    assert_eq!(sent["sent_id"], id);
+    assert_eq!(sent["message_id"], id);
 }

@@ -150,7 +150,7 @@ async fn sessions_and_links_end_with_the_token_that_created_them() {
     let listed = gateway.get("/tokens").await.expect(200).json();
     let begun = |list: &Value| {
         let all = list["data"].as_array().unwrap();
-        all.iter().filter(|token| token["begun_with"] == maker["id"]).count()
+        all.iter().filter(|token| token["sign_in_token"] == maker["id"]).count()
     };
     assert_eq!(begun(&listed), 1, "{listed}");
 

@@ -139,7 +139,7 @@ async fn event_response_stays_small_with_many_large_duplicates() {
     let duplicates = event["duplicates"].as_array().unwrap();
     assert_eq!(duplicates.len(), 60);
     for seen in duplicates {
-        assert_eq!((&seen["body"], &seen["body_left_out"]), (&json!(null), &json!(true)));
+        assert_eq!((&seen["body"], &seen["body_omitted"]), (&json!(null), &json!(true)));
     }
 }
 

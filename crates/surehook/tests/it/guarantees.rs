@@ -219,7 +219,7 @@ async fn recovering_destination_is_retried_on_policy_schedule() {
         })
         .await;
         let attempt = scheduled["attempt_list"].as_array().unwrap().last().unwrap();
-        let ended = millis(&attempt["started_at"]) + attempt["took_ms"].as_i64().unwrap();
+        let ended = millis(&attempt["started_at"]) + attempt["duration_ms"].as_i64().unwrap();
         let waits = millis(&scheduled["due_at"]) - ended;
         // Start and duration of an attempt are rounded down to a millisecond.
         assert!((low..=high + 2).contains(&waits), "waits {waits} ms after attempt {attempts}");

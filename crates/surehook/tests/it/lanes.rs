@@ -265,7 +265,7 @@ async fn deliveries_with_one_ordering_key_are_sent_one_at_a_time_in_order() {
     sink.wait_for_requests(5).await;
     for event in &events[1..] {
         let delivery = gateway.wait_for_delivery(event, "held").await;
-        assert_eq!((&delivery["order_key"], &delivery["attempts"]), (&json!("a"), &json!(0)));
+        assert_eq!((&delivery["ordering_key"], &delivery["attempts"]), (&json!("a"), &json!(0)));
     }
     assert_eq!(list_deliveries(&gateway, "held").await.len(), 3);
     assert!(bodies(&sink).iter().all(|body| body.contains("\"n\":0")));

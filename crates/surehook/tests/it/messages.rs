@@ -342,7 +342,7 @@ async fn message_is_sent_through_channel_and_tracked_by_status_updates() {
 
     let sent = message_is(&gateway, &id, "sent").await;
     assert_eq!((&sent["type"], &sent["to"]), (&json!("text"), &json!("5511987654321")));
-    assert_eq!(sent["sent_id"], "wamid.A");
+    assert_eq!(sent["message_id"], "wamid.A");
     assert_eq!(sent["statuses"], json!([]));
     let arrived = &sink.wait_for_requests(1).await[0];
     assert_eq!(arrived.path, "/v23.0/106540352242922/messages");
@@ -515,7 +515,7 @@ async fn status_update_settles_ambiguous_message() {
     let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
     let failed = message_is(&gateway, &id, "failed").await;
-    assert_eq!((&failed["reason"], &failed["sent_id"]), (&json!("ambiguous"), &Value::Null));
+    assert_eq!((&failed["reason"], &failed["message_id"]), (&json!("ambiguous"), &Value::Null));
     let sent: Value = serde_json::from_slice(&sink.requests()[0].body).unwrap();
     let mut update: Value =
         serde_json::from_str(&status_update("wamid.C", "read", &Value::Null)).unwrap();

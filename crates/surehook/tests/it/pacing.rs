@@ -170,9 +170,10 @@ async fn daily_limit_is_counted_across_restart() {
     go.wait_for_messages(3).await;
     eventually(WAIT_LIMIT, || async { (pending(&gateway).await.len() == 2).then_some(()) }).await;
     let shown = sent_today_is(&gateway, 3).await;
-    let counts = ["sent_today", "warn_at", "stop_at", "over"].map(|name| shown[name].clone());
+    let counts =
+        ["sent_today", "warn_at", "stop_at", "warning_reached"].map(|name| shown[name].clone());
     assert_eq!(counts, [json!(3), json!(2), json!(3), json!(true)]);
-    assert_eq!(shown["state"]["hold"]["why"], "daily_limit");
+    assert_eq!(shown["state"]["hold"]["reason"], "daily_limit");
     let listed = gateway.cli(&["destinations", "list"]).await.stdout;
     assert!(listed.contains("daily_limit"), "{listed}");
     let metrics = gateway.metrics().await;
@@ -185,7 +186,7 @@ async fn daily_limit_is_counted_across_restart() {
     gateway.restart().await;
     gateway.post_accepted("in", text(BRUNO, 5)).await;
     eventually(WAIT_LIMIT, || async { (pending(&gateway).await.len() == 3).then_some(()) }).await;
-    assert_eq!(gateway.destination_state("out").await["hold"]["why"], "daily_limit");
+    assert_eq!(gateway.destination_state("out").await["hold"]["reason"], "daily_limit");
     assert_eq!(go.count(), 3);
 
     // A raised limit applies immediately.
@@ -245,7 +246,7 @@ async fn messages_over_daily_limit_wait_for_next_day() {
     }
     go.wait_for_messages(2).await;
     pending_is(&gateway, 3).await;
-    let midnight = json!({ "until": "2024-10-05T03:00:00.000Z", "why": "daily_limit" });
+    let midnight = json!({ "until": "2024-10-05T03:00:00.000Z", "reason": "daily_limit" });
     assert_eq!(hold(&gateway).await, midnight);
 
     gateway.set_clock(20_001 * DAY + 3 * 3600);

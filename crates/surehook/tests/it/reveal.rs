@@ -54,9 +54,9 @@ async fn operator_reveals_masked_values_and_timeline_records_token() {
     assert_eq!(shown["request"]["query"], "token=canary-query");
     assert_eq!(header(&shown, "cookie")["text"], "canary-cookie");
     assert_eq!(header(&shown, "x-odd")["base64"], "//4=");
-    assert_eq!(shown["answers"][0]["response"]["text"], r#"{"token":"canary-answer"}"#);
+    assert_eq!(shown["responses"][0]["response"]["text"], r#"{"token":"canary-answer"}"#);
     assert_eq!(
-        (shown["answers"].as_array().unwrap().len(), &shown["answers_left_out"]),
+        (shown["responses"].as_array().unwrap().len(), &shown["responses_omitted"]),
         (1, &json!(false))
     );
 

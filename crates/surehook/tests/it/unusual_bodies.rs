@@ -203,7 +203,7 @@ async fn compressed_bodies_keep_their_key_kind_and_ordering() {
             for event in events {
                 let id = event["id"].as_str().unwrap();
                 let delivery = gateway.wait_for_delivery(id, "succeeded").await;
-                assert_eq!(delivery["order_key"], "a", "{source} {coding}");
+                assert_eq!(delivery["ordering_key"], "a", "{source} {coding}");
                 assert_eq!(gateway.event(id).await["kind"], "paid", "{source} {coding}");
             }
         }

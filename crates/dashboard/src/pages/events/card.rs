@@ -103,7 +103,7 @@ fn attempt_entry(
     };
     let (tone, icon) = if attempt.class.is_none() { ("ok", "check") } else { ("bad", "cross") };
     let class = attempt.class.map(|class| f.class(class.as_str()).to_owned());
-    let took = format_duration(lang, Duration::from_millis(attempt.took_ms));
+    let took = format_duration(lang, Duration::from_millis(attempt.duration_ms));
     let answer = revealed.unwrap_or_else(|| attempt.response.clone());
     AttemptEntry {
         number: attempt.number,

@@ -103,7 +103,7 @@ pub(super) async fn event_page(
             let body = revealed.body.map_or(BodyView::Removed, |body| BodyView::new(&body.bytes()));
             (detail.event.key, detail.event.attributes) = (revealed.key, revealed.attributes);
             detail.request = revealed.request;
-            (body, false, revealed.answers)
+            (body, false, revealed.responses)
         }
         None => {
             let (body, has_masked_values) = read_body(user, calls::get_event_body(id)).await?;
@@ -186,7 +186,7 @@ async fn load_cards(
             Err(error) => return Err(error),
         };
         let mut card = DeliveryCard::new(found, responses, user.new_idempotency_key(), user.lang());
-        let key = &mut card.delivery.order_key;
+        let key = &mut card.delivery.ordering_key;
         *key = key.take().map(|key| mask_people(&key, masked_attributes));
         cards.push(card);
     }

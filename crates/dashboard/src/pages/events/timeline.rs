@@ -228,7 +228,7 @@ impl<'e> TimelineBuilder<'e> {
         let status = detail["status"].as_u64().map(|status| format!("HTTP {status}"));
         let failure = detail["failure"].as_str().map(|word| self.failures.failure(word).to_owned());
         let class = detail["class"].as_str().map(|word| self.failures.class(word).to_owned());
-        let why = detail["next_why"].as_str().map(|word| self.failures.why(word).to_owned());
+        let why = detail["next_reason"].as_str().map(|word| self.failures.why(word).to_owned());
         let delivery = self.delivery(decision).filter(|_| detail["next"] == "dead");
         let reason = delivery.and_then(|delivery| delivery.reason);
         TimelineLine {
@@ -290,7 +290,7 @@ mod tests {
             "deliveries": [{ "id": DELIVERY, "event": EVENT, "destination": "crm", "status": "dead",
                 "reason": "max_retries", "attempts": 1, "created_at": "2026-11-15T10:00:00.000Z" }],
             "duplicates": [{ "n": 1, "seen_at": "2026-11-15T10:00:04.250Z", "bytes_differ": false,
-                "body_left_out": false, "masked": 0 }],
+                "body_omitted": false, "masked": 0 }],
             "decisions": decisions,
         }))
         .unwrap()
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn attempt_line_shows_result_and_next_attempt() {
         let detail = json!({ "number": 2, "status": 503, "failure": null, "class": "transient",
-            "next": "retry", "next_at": "2026-11-15T10:01:00Z", "next_why": "retry_after" });
+            "next": "retry", "next_at": "2026-11-15T10:01:00Z", "next_reason": "retry_after" });
         let line = line_for(Lang::Pt, "attempt_failed", detail);
         assert_eq!(line.text, "Tentativa 2 para crm falhou");
         assert_eq!(line.facts, ["HTTP 503", "Falha temporária"]);

@@ -171,7 +171,7 @@ fn daily_usage(stats: &Stats, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> 
         let badge = if is_full {
             Some(Badge::new("bad", "cross", t.day_full))
         } else {
-            destination.over.then(|| Badge::new("warn", "warn", t.day_warns))
+            destination.warning_reached.then(|| Badge::new("warn", "warn", t.day_warns))
         };
         Some(DailyUsage {
             name: destination.name.to_string(),
@@ -192,7 +192,7 @@ mod tests {
 
     fn destination(name: &str, paused: bool, circuit: &str) -> serde_json::Value {
         serde_json::json!({
-            "name": name, "sent_today": null, "warn_at": null, "stop_at": null, "over": false,
+            "name": name, "sent_today": null, "warn_at": null, "stop_at": null, "warning_reached": false,
             "state": { "paused": paused, "circuit": circuit, "holds": paused },
         })
     }
@@ -252,7 +252,7 @@ mod tests {
             json["sent_today"] = value.into();
             json["warn_at"] = 80.into();
             json["stop_at"] = 100.into();
-            json["over"] = over.into();
+            json["warning_reached"] = over.into();
             let shown =
                 daily_usage(&stats(&[json]), OverviewTexts::of(Lang::En), Lang::En).remove(0);
             assert_eq!(shown.badge.map(|badge| badge.tone), expected, "case: {value}");

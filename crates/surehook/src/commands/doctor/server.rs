@@ -49,7 +49,7 @@ pub(super) async fn check(server: &str, token: Option<&str>, findings: &mut Find
 
 /// Warns about destinations beyond their daily warning threshold.
 fn check_daily_limits(stats: &Stats, findings: &mut Findings) {
-    for destination in stats.destinations.iter().filter(|destination| destination.over) {
+    for destination in stats.destinations.iter().filter(|destination| destination.warning_reached) {
         let message = format!(
             "`{}` sent {} messages today; the warning threshold is {}",
             destination.name,

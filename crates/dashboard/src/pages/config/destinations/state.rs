@@ -60,7 +60,7 @@ pub(super) fn active_limits(
         let cooling = state.cooling_until.map(|until| limit(t.limited_cooling, Some(until)));
         limits.extend(circuit.into_iter().chain(cooling));
         if let Some(hold) = &state.hold {
-            let text = match hold.why.as_str() {
+            let text = match hold.reason.as_str() {
                 "quiet_hours" => t.limited_quiet,
                 "daily_limit" => t.limited_daily,
                 other => other,
@@ -99,7 +99,7 @@ pub(super) fn daily_meter(
         None => lang.count(sent, t.sent_one, t.sent),
     };
     let is_full = stop.is_some_and(|stop| sent >= stop);
-    let badge = match (is_full, numbers.over) {
+    let badge = match (is_full, numbers.warning_reached) {
         (true, _) => Badge::new("bad", "warn", text),
         (false, true) => Badge::new("warn", "warn", text),
         (false, false) => Badge::new("", "send", text),
@@ -123,7 +123,10 @@ mod tests {
             (json!({ "circuit": "open", "open_until": AT }), "bad"),
             (json!({ "circuit": "half_open" }), "warn"),
             (json!({ "circuit": "closed", "cooling_until": AT }), "warn"),
-            (json!({ "circuit": "closed", "hold": { "until": AT, "why": "quiet_hours" } }), "warn"),
+            (
+                json!({ "circuit": "closed", "hold": { "until": AT, "reason": "quiet_hours" } }),
+                "warn",
+            ),
             (json!({ "circuit": "open", "pause": { "at": AT, "automatic": true } }), "held"),
         ] {
             (state["paused"], state["holds"]) = (false.into(), false.into());
@@ -145,7 +148,7 @@ mod tests {
             (None, None, None, false, None),
         ] {
             let numbers = json!({
-                "name": "wa", "sent_today": sent, "warn_at": warn, "stop_at": stop, "over": over,
+                "name": "wa", "sent_today": sent, "warn_at": warn, "stop_at": stop, "warning_reached": over,
             });
             let meter = daily_meter(&serde_json::from_value(numbers).unwrap(), Lang::En, t);
             assert_eq!(meter.map(|meter| (meter.badge.tone, meter.most)), expected);

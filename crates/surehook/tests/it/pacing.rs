@@ -272,7 +272,7 @@ async fn messages_wait_during_quiet_hours() {
     send_text(&gateway, 1).await;
     send_text(&gateway, 2).await;
     pending_is(&gateway, 2).await;
-    let morning = json!({ "until": "2024-10-05T11:00:00.000Z", "why": "quiet_hours" });
+    let morning = json!({ "until": "2024-10-05T11:00:00.000Z", "reason": "quiet_hours" });
     assert_eq!(hold(&gateway).await, morning);
     wake(&gateway).await;
     pending_is(&gateway, 2).await;

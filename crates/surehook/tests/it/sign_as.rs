@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::support::{
-    gateway::{Gateway, route_settings},
+    gateway::{Gateway, Route, route_settings},
     sink::{Reply, Sink, SinkRequest},
 };
 
@@ -61,12 +61,15 @@ async fn each_event_of_a_batch_is_signed_separately() {
         format!("sha256={}", data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes()))
     };
     let app_secret = "the secret of the app at Meta";
-    let more = r#"sign_as = { provider = "whatsapp-cloud", secret = "env:DESTINATION_SECRET" }"#;
-    let open = "name = \"in\"\n        verify = \"none\"";
-    let preset = format!(
-        "name = \"in\"\n        provider = \"whatsapp-cloud\"\n        secrets = [\"{app_secret}\"]"
-    );
-    let toml = route_settings(&sink.url(), more).replace(open, &preset);
+    let toml = Route {
+        source: &format!("provider = \"whatsapp-cloud\"\nsecrets = [\"{app_secret}\"]"),
+        destination: &format!(
+            "url = \"{}\"\nsign_as = {{ provider = \"whatsapp-cloud\", secret = \"env:DESTINATION_SECRET\" }}",
+            sink.url()
+        ),
+        ..Route::default()
+    }
+    .settings();
     let gateway =
         Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await;
 

@@ -1,5 +1,5 @@
 //! Plans the changes from the current to a desired configuration: listed objects are created or updated;
-//! the others stay, unless they are to be pruned.
+//! others are kept, unless `prune` is set.
 
 use surehook_core::{
     destination::DestinationSpec,
@@ -55,8 +55,17 @@ pub fn plan_changes(
         plan.put(current, spec, label, ConfigChange::PutDestination);
     }
     let mut unmatched: Vec<_> = configuration.routes.iter().collect();
-    for spec in &desired.routes {
-        let current = take_route(&mut unmatched, spec);
+    // Equal routes first: a changed route must not take the match of an unchanged one.
+    let equal: Vec<_> = desired
+        .routes
+        .iter()
+        .map(|spec| {
+            let index = unmatched.iter().position(|other| other.spec == *spec)?;
+            Some(unmatched.remove(index))
+        })
+        .collect();
+    for (spec, equal) in desired.routes.iter().zip(equal) {
+        let current = equal.or_else(|| take_route(&mut unmatched, spec));
         plan.put(current, spec, route_label(spec), ConfigChange::PutRoute);
     }
     if desired.prune {
@@ -69,16 +78,15 @@ fn route_label(spec: &RouteSpec) -> String {
     format!("route {} to {}", spec.from, spec.to)
 }
 
-/// Takes the stored route that a desired one matches. Several routes may have the same source and
-/// destination with different filters: an equal one is preferred, and each is matched once.
+/// Takes a stored route with the same source and destination. There may be several, with different
+/// filters; each is matched once.
 fn take_route<'a>(
     unmatched: &mut Vec<&'a StoredObject<RouteId, RouteSpec>>,
     spec: &RouteSpec,
 ) -> Option<&'a StoredObject<RouteId, RouteSpec>> {
-    let same_ends = |other: &RouteSpec| (&other.from, &other.to) == (&spec.from, &spec.to);
-    let equal = unmatched.iter().position(|other| other.spec == *spec);
-    let at = equal.or_else(|| unmatched.iter().position(|other| same_ends(&other.spec)))?;
-    Some(unmatched.remove(at))
+    let has_same_endpoints = |other: &RouteSpec| (&other.from, &other.to) == (&spec.from, &spec.to);
+    let index = unmatched.iter().position(|other| has_same_endpoints(&other.spec))?;
+    Some(unmatched.remove(index))
 }
 
 struct ChangePlan<'a> {
@@ -207,6 +215,22 @@ mod tests {
             assert!(changes.is_empty(), "{changes:?}");
             assert_eq!(report, ApplyReport { unchanged: 4, ..ApplyReport::default() });
         }
+    }
+
+    #[test]
+    fn unchanged_route_keeps_its_id_when_a_parallel_one_changes() {
+        let current =
+            apply_to_empty(desired(&["a"], &["x"], &[("a", "x", ".p"), ("a", "x", ".q")]));
+        let next = desired(&["a"], &["x"], &[("a", "x", ".r"), ("a", "x", ".p")]);
+
+        let (changes, report) = plan_changes(&current, next, &ConstantRng, NOW);
+
+        assert_eq!((report.unchanged, report.updated.len()), (3, 1));
+        let changed = current.routes[1].id;
+        assert!(
+            matches!(&changes[..], [ConfigChange::PutRoute(id, _)] if *id == changed),
+            "{changes:?}"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use surehook_core::{
     destination::{
         BUILTIN_INBOX,
         status_source::{
-            MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, without_status_source,
+            MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, destinations_without_status_source,
         },
     },
     quarantine::QuarantineStore as _,
@@ -126,7 +126,7 @@ fn check_verification(
 
 /// Warns about messaging destinations whose status updates no source receives.
 fn check_status_sources(configuration: &Configuration, findings: &mut Findings) {
-    for destination in without_status_source(configuration) {
+    for destination in destinations_without_status_source(configuration) {
         findings.warn(
             "statuses",
             format!("`{}`: {MISSING_STATUS_SOURCE}", destination.name),

@@ -41,7 +41,7 @@ pub(super) async fn check(server: &str, token: Option<&str>, findings: &mut Find
             check_daily_limits(&stats, findings);
         }
         Err(failure) => {
-            let advice = "Pass another one with --token. An admin creates tokens with: surehook token create";
+            let advice = "If the token is wrong, pass another with --token. An admin creates tokens with: surehook token create";
             findings.fail("token", failure.to_string(), advice);
         }
     }

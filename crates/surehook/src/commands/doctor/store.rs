@@ -1,4 +1,4 @@
-//! Checks the database: integrity, schema version, log size and clock.
+//! Checks the database: integrity, schema version, size of the write-ahead log, and clock.
 
 use std::{path::Path, time::Duration};
 
@@ -7,8 +7,8 @@ use surehook_types::time::Timestamp;
 
 use super::Findings;
 
-/// A larger log was not checkpointed for a while.
-const LOG_BYTES_MAX: u64 = 256 << 20;
+/// A larger write-ahead log has not been checkpointed for a while.
+const WAL_BYTES_MAX: u64 = 256 << 20;
 /// Tolerated difference between the clock and the newest event.
 const SKEW_MAX: Duration = Duration::from_secs(60);
 /// 2026-01-01: an earlier clock is wrong.
@@ -16,12 +16,9 @@ const EARLIEST_TIME: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 const MIB: u64 = 1 << 20;
 
 pub(super) fn check(data: &Path, now: Timestamp, findings: &mut Findings) {
-    if now < EARLIEST_TIME {
-        let advice = "Set the clock: signature checks and retries depend on it.";
-        findings.fail("clock", format!("the clock says {now}"), advice);
-    }
-    match surehook_store::inspect(data) {
-        Ok(inspection) => report(&inspection, now, findings),
+    let inspection = surehook_store::inspect(data);
+    match &inspection {
+        Ok(inspection) => report(inspection, findings),
         Err(error @ OpenError::Missing(_)) => {
             findings.warn("store", error.to_string(), "Start `surehook serve`; it creates one.");
         }
@@ -31,11 +28,26 @@ pub(super) fn check(data: &Path, now: Timestamp, findings: &mut Findings) {
             findings.fail("store", error.to_string(), advice);
         }
     }
+    check_clock(inspection.ok().and_then(|inspection| inspection.newest_event), now, findings);
 }
 
-fn report(inspection: &FolderInspection, now: Timestamp, findings: &mut Findings) {
-    let run = if inspection.in_use { "in use by a gateway" } else { "not in use" };
-    findings.ok("store", format!("{} MiB, {run}", inspection.database_bytes / MIB));
+fn check_clock(newest_event: Option<Timestamp>, now: Timestamp, findings: &mut Findings) {
+    match newest_event {
+        _ if now < EARLIEST_TIME => {
+            let advice = "Set the clock: signature checks and retries depend on it.";
+            findings.fail("clock", format!("the clock says {now}"), advice);
+        }
+        Some(at) if at > now + SKEW_MAX => {
+            let message = format!("the clock says {now}, but the newest event is from {at}");
+            findings.fail("clock", message, "The clock went back. Set it, and check NTP.");
+        }
+        Some(_) | None => findings.ok("clock", now.to_string()),
+    }
+}
+
+fn report(inspection: &FolderInspection, findings: &mut Findings) {
+    let usage = if inspection.in_use { "in use by a gateway" } else { "not in use" };
+    findings.ok("store", format!("{} MiB, {usage}", inspection.database_bytes / MIB));
     if inspection.restore_interrupted {
         let advice = "Run `surehook restore` again.";
         findings.fail("restore", "a restore was interrupted", advice);
@@ -52,7 +64,8 @@ fn report(inspection: &FolderInspection, now: Timestamp, findings: &mut Findings
             );
         }
         std::cmp::Ordering::Greater => {
-            let message = format!("version {version}; this program supports only {known}");
+            let message =
+                format!("version {version}; this program supports versions up to {known}");
             findings.fail("schema", message, "Use the newer Surehook version that wrote it.");
         }
     }
@@ -64,17 +77,34 @@ fn report(inspection: &FolderInspection, now: Timestamp, findings: &mut Findings
         }
     }
     let log = format!("{} MiB", inspection.wal_bytes / MIB);
-    if inspection.wal_bytes > LOG_BYTES_MAX {
-        let advice = "A long read (a backup?) or a slow disk prevents checkpoints.";
+    if inspection.wal_bytes > WAL_BYTES_MAX {
+        let advice = "Look for a long-running read, such as a backup, or a slow disk: both prevent checkpoints.";
         findings.warn("log", log, advice);
     } else {
         findings.ok("log", log);
     }
-    match inspection.newest_event {
-        Some(at) if at > now + SKEW_MAX => {
-            let message = format!("the clock says {now}, but the newest event is from {at}");
-            findings.fail("clock", message, "The clock went back. Set it, and check NTP.");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::FindingLevel::{Failed, Ok};
+
+    #[test]
+    fn clock_is_reported_once_and_fails_if_it_is_behind() {
+        let at = |seconds: i64| Timestamp::from_millis(EARLIEST_TIME.as_millis() + seconds * 1000);
+        let cases = [
+            (at(-1), None, Failed),
+            (at(-1), Some(at(-5)), Failed),
+            (at(5), None, Ok),
+            (at(5), Some(at(60)), Ok),
+            (at(5), Some(at(600)), Failed),
+        ];
+        for (now, newest, expected) in cases {
+            let mut findings = Findings::default();
+            check_clock(newest, now, &mut findings);
+            let levels: Vec<_> = findings.0.iter().map(|finding| finding.level).collect();
+            assert_eq!(levels, [expected], "case: {now} {newest:?}");
         }
-        Some(_) | None => findings.ok("clock", now.to_string()),
     }
 }

@@ -65,11 +65,13 @@ impl CurlRequest<'_> {
             let Some(value) = value.as_deref().filter(|value| is_safe_to_paste(value)) else {
                 continue;
             };
-            parts.push(format!("-H {}", header(name, value)));
+            parts.push(format!("-H {}", quote_header(name, value)));
         }
-        let says_kind =
-            |(name, _): &(String, Option<String>)| name.eq_ignore_ascii_case("content-type");
-        if !self.headers.iter().any(says_kind) {
+        let is_sent_content_type = |(name, value): &(String, Option<String>)| {
+            name.eq_ignore_ascii_case("content-type")
+                && value.as_deref().is_some_and(is_safe_to_paste)
+        };
+        if !self.headers.iter().any(is_sent_content_type) {
             // Otherwise curl sends a form content type.
             parts.push("-H 'content-type:'".to_owned());
         }
@@ -97,7 +99,7 @@ fn is_safe_to_paste(text: &str) -> bool {
     !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t')
 }
 
-fn header(name: &str, value: &str) -> String {
+fn quote_header(name: &str, value: &str) -> String {
     let variable_name = variable_name(name);
     if value.is_empty() {
         return shell_quote(&format!("{name};"), &mut || variable_name.clone());
@@ -180,7 +182,15 @@ mod tests {
     }
 
     #[test]
-    fn variable_names_are_prefixed_and_cannot_clash() {
+    fn dropped_content_type_counts_as_missing() {
+        let mut request = request(Some("a"));
+        request.headers = vec![("content-type".to_owned(), None)];
+        let command = request.to_command().text;
+        assert!(command.contains("-H 'content-type:'"), "{command}");
+    }
+
+    #[test]
+    fn variable_names_have_prefix_that_avoids_existing_variables() {
         for (name, expected) in [
             ("aws-secret-access-key", "MASKED_AWS_SECRET_ACCESS_KEY"),
             ("authorization", "MASKED_AUTHORIZATION"),

@@ -21,7 +21,7 @@ pub struct IntakeRecord {
     pub verified_by: Option<Arc<str>>,
     /// Where the dedup key was found, such as `header:idempotency-key`; `None` without a key.
     pub key_from: Option<Arc<str>>,
-    /// Routes that created no delivery, as written by [`write_unrouted`]; `None` if there are none.
+    /// Routes that created no delivery, as written by [`encode_unrouted`]; `None` if there are none.
     pub unrouted: Option<String>,
 }
 
@@ -71,13 +71,13 @@ impl NotRoutedReason {
 
 /// A route that created no delivery, with the name that the destination had at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnroutedRoute {
+pub struct SkippedRoute {
     pub to: Name,
     pub reason: NotRoutedReason,
 }
 
-/// Encodes the routes as one short text, `{"filter_false":["crm","mail"]}`; `None` for no routes.
-pub fn write_unrouted(unrouted: &[UnroutedRoute]) -> Option<String> {
+/// Encodes the routes as compact JSON, `{"filter_false":["crm","mail"]}`; `None` for no routes.
+pub fn encode_unrouted(unrouted: &[SkippedRoute]) -> Option<String> {
     let mut by_reason: BTreeMap<String, Vec<&Name>> = BTreeMap::new();
     for route in unrouted {
         by_reason.entry(route.reason.to_code()).or_default().push(&route.to);
@@ -86,13 +86,13 @@ pub fn write_unrouted(unrouted: &[UnroutedRoute]) -> Option<String> {
     (!by_reason.is_empty()).then(|| serde_json::to_string(&by_reason).unwrap_or_default())
 }
 
-/// Decodes the text of [`write_unrouted`]; `None` if it is something else.
-pub fn read_unrouted(text: &str) -> Option<Vec<UnroutedRoute>> {
+/// Decodes the text of [`encode_unrouted`]; `None` if it is something else.
+pub fn decode_unrouted(text: &str) -> Option<Vec<SkippedRoute>> {
     let by_reason: BTreeMap<String, Vec<Name>> = serde_json::from_str(text).ok()?;
     let mut unrouted = Vec::new();
     for (code, names) in by_reason {
         let reason = NotRoutedReason::parse(&code)?;
-        unrouted.extend(names.into_iter().map(|to| UnroutedRoute { to, reason: reason.clone() }));
+        unrouted.extend(names.into_iter().map(|to| SkippedRoute { to, reason: reason.clone() }));
     }
     Some(unrouted)
 }
@@ -151,12 +151,12 @@ mod tests {
         for kind in EventDecisionKind::ALL {
             assert_eq!(EventDecisionKind::parse(kind.as_str()), Some(kind));
         }
-        assert_eq!(EventDecisionKind::parse("whim"), None);
+        assert_eq!(EventDecisionKind::parse("unknown"), None);
     }
 
     #[test]
     fn unrouted_routes_round_trip_through_short_text() {
-        let to = |to: &str, reason| UnroutedRoute { to: to.parse().unwrap(), reason };
+        let to = |to: &str, reason| SkippedRoute { to: to.parse().unwrap(), reason };
         let routes = [
             to("crm", NotRoutedReason::FilterFalse),
             to("mail", NotRoutedReason::FilterFalse),
@@ -164,17 +164,18 @@ mod tests {
             to("a", NotRoutedReason::NotJson),
             to("b", NotRoutedReason::SameDestination),
             to("c", NotRoutedReason::DroppedByTransform),
+            to("d", NotRoutedReason::Ping),
         ];
 
-        let text = write_unrouted(&routes).unwrap();
+        let text = encode_unrouted(&routes).unwrap();
 
         assert!(text.contains(r#""filter_false":["crm","mail"]"#), "{text}");
         assert!(text.contains(r#""filter_failed:too_much_work":["log"]"#), "{text}");
-        let read = read_unrouted(&text).unwrap();
+        let read = decode_unrouted(&text).unwrap();
         assert_eq!(read.len(), routes.len());
         assert!(routes.iter().all(|route| read.contains(route)), "{read:?}");
-        assert_eq!(write_unrouted(&[]), None);
-        assert_eq!(read_unrouted(r#"{"whim":["crm"]}"#), None);
-        assert_eq!(read_unrouted("["), None);
+        assert_eq!(encode_unrouted(&[]), None);
+        assert_eq!(decode_unrouted(r#"{"unknown":["crm"]}"#), None);
+        assert_eq!(decode_unrouted("["), None);
     }
 }

@@ -54,7 +54,7 @@ use self::{
     stream::{RedisStream, StreamSpec, StreamSpecError},
     tls::{TlsConfig, TlsSpec, TlsSpecError},
 };
-use crate::lane::{LaneRules, OrderingSpec};
+use crate::lane::{LaneConfig, OrderingSpec};
 
 /// URL of the built-in inbox, which accepts everything and shows the latest deliveries.
 pub const BUILTIN_INBOX: &str = "builtin:inbox";
@@ -230,7 +230,7 @@ pub struct Destination {
     pub retry: RetryPolicy,
     /// Concurrent attempts.
     pub concurrency: u32,
-    pub lane: LaneRules,
+    pub lane: LaneConfig,
     /// Timeout of one attempt.
     pub timeout: Duration,
     /// Headers to add to each request.
@@ -319,12 +319,12 @@ impl DestinationSpec {
     }
 
     /// The rules of the lane.
-    pub fn lane(&self) -> Result<LaneRules, DestinationSpecError> {
+    pub fn lane(&self) -> Result<LaneConfig, DestinationSpecError> {
         let delay = self.delay.map_or(Duration::ZERO, |span| span.0);
         if delay > DELAY_MAX {
             return Err(DestinationSpecError::Delay);
         }
-        Ok(LaneRules {
+        Ok(LaneConfig {
             rate: self.rate.or_else(|| self.kind.channel()?.pacing().per_number),
             delay,
             order: self.order.as_ref().map(OrderingSpec::build).transpose()?,

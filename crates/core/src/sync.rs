@@ -40,14 +40,14 @@ pub struct SyncSpec {
     /// The destination the sender waits for; there must be a route to it.
     pub destination: Name,
     /// How long the sender waits.
-    #[serde(default = "deadline")]
+    #[serde(default = "default_deadline")]
     pub deadline: HumanDuration,
     /// What the sender gets when the deadline passes.
     #[serde(default)]
     pub on_timeout: SyncTimeoutPolicy,
 }
 
-fn deadline() -> HumanDuration {
+fn default_deadline() -> HumanDuration {
     DEFAULT_DEADLINE
 }
 
@@ -118,8 +118,8 @@ impl SyncResponse {
         }
     }
 
-    /// The answer for a request with both events: if one of them has to be retried the sender retries
-    /// both, and the other one is already done.
+    /// Combines the answers for two events of one request. If one event must be retried, the sender
+    /// retries the whole request; the other event is then recognized by its key.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         match (self, other) {
@@ -155,8 +155,8 @@ impl SyncResponse {
 }
 
 impl SyncResult {
-    /// The answer to the sender. `revives` says whether its retry would revive a dead delivery.
-    pub fn to_response(&self, revives: bool, now: Timestamp) -> SyncResponse {
+    /// The answer to the sender. `can_revive` says whether a retry would revive a dead delivery.
+    pub fn to_response(&self, can_revive: bool, now: Timestamp) -> SyncResponse {
         match self.next {
             NextStep::Succeeded => match is_skipped_response(&self.response) {
                 true => SyncResponse::Skipped {
@@ -169,7 +169,7 @@ impl SyncResult {
                 SyncResponse::throttled(due_at, now)
             }
             NextStep::RetryAt(_) => SyncResponse::Retry { reason: "failed" },
-            NextStep::Dead(reason) if revives && is_revivable(reason) => {
+            NextStep::Dead(reason) if can_revive && is_revivable(reason) => {
                 SyncResponse::Retry { reason: reason.as_str() }
             }
             NextStep::Dead(reason) => {
@@ -178,7 +178,7 @@ impl SyncResult {
         }
     }
 
-    /// The answer as JSON, in its original spelling.
+    /// The response body, unchanged, if it is valid JSON.
     fn result(&self) -> Option<String> {
         let text = std::str::from_utf8(&self.response).ok()?.trim();
         serde_json::from_str::<IgnoredAny>(text).ok()?;

@@ -11,7 +11,7 @@ use surehook_types::{
 use surehook_webhooks::verify::UNVERIFIED;
 
 use crate::{
-    decision::{EventDecision, EventDecisionKind, NotRoutedReason, UnroutedRoute},
+    decision::{EventDecision, EventDecisionKind, NotRoutedReason, SkippedRoute},
     quarantine::MANUALLY_RELEASED,
     store::{AttemptRow, DeliveryRow, DuplicateRow, EVENT_ATTEMPTS_MAX, EventDetail, NextStep},
 };
@@ -96,7 +96,7 @@ fn receipt_entries(detail: &EventDetail) -> Vec<TimelineEntry> {
     timeline
 }
 
-fn unrouted(route: &UnroutedRoute, at: Timestamp) -> TimelineEntry {
+fn unrouted(route: &SkippedRoute, at: Timestamp) -> TimelineEntry {
     let to = &route.to;
     let text = match &route.reason {
         NotRoutedReason::Ping => "ping of the provider".to_owned(),

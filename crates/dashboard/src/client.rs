@@ -10,7 +10,7 @@ use surehook_api::{ApiCall, ApiTransport, CallError, calls};
 
 use crate::current_user::CurrentUser;
 
-/// Limit for JSON responses. Larger bodies are streamed, never read into memory.
+/// Limit for JSON responses; files are streamed by [`CurrentUser::fetch`] instead.
 const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// An error response of the API. Status 0 marks errors found by the dashboard itself.
@@ -87,13 +87,13 @@ impl CurrentUser {
         Err(CallError::from_response(response.status(), response.body()).into())
     }
 
-    /// Sorted.
+    /// Names of all sources, sorted.
     pub(crate) async fn source_names(&self) -> Result<Vec<String>, ApiError> {
         let sources = self.call(calls::list_sources()).await?.data;
         Ok(sorted(sources.into_iter().map(|source| source.spec.name.to_string())))
     }
 
-    /// Sorted.
+    /// Names of all destinations, sorted.
     pub(crate) async fn destination_names(&self) -> Result<Vec<String>, ApiError> {
         let destinations = self.call(calls::list_destinations()).await?.data;
         Ok(sorted(destinations.into_iter().map(|destination| destination.spec.name.to_string())))

@@ -8,7 +8,7 @@ use surehook_core::{
     store::ClaimedDelivery,
 };
 use surehook_types::time::Timestamp;
-use surehook_webhooks::{sign::signature_header, verify::SignError};
+use surehook_webhooks::{sign::build_signature_header, verify::SignError};
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -70,7 +70,7 @@ pub(crate) fn build(
     let id = claimed.event.to_string();
     if !destination.signing.is_empty() {
         let signature =
-            signature_header(&destination.signing, &id, now.as_secs(), &claimed.payload.body);
+            build_signature_header(&destination.signing, &id, now.as_secs(), &claimed.payload.body);
         set(&mut map, WEBHOOK_SIGNATURE, &signature);
         rename_svix_headers(&mut map);
     }

@@ -14,10 +14,10 @@ use surehook_core::{
         Destination, DestinationSpec, DestinationSpecError, Transport,
         auth::AuthConfig,
         status_source::{
-            MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, without_status_source,
+            MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, destinations_without_status_source,
         },
     },
-    lane::{LaneRules, SavedLaneState},
+    lane::{LaneConfig, SavedLaneState},
     route::{Route, RouteSpecError},
     source::{Source, SourceSpec, SourceSpecError},
     store::{ConfigChange, Configuration, StoredObject},
@@ -61,7 +61,7 @@ pub(crate) struct RouteTarget {
     /// A misconfigured destination has no lane; its deliveries wait in the store.
     pub(crate) lane: Option<Arc<Lane>>,
     /// Order and delay of a destination without a lane: they apply to waiting deliveries, too.
-    rules_without_lane: Option<Arc<LaneRules>>,
+    rules_without_lane: Option<Arc<LaneConfig>>,
 }
 
 impl RouteTarget {
@@ -269,7 +269,7 @@ impl Registry {
                 lane.end();
             }
         }
-        for DestinationSpec { name, .. } in without_status_source(configuration) {
+        for DestinationSpec { name, .. } in destinations_without_status_source(configuration) {
             let (destination, warning, advice) =
                 (name.as_str(), MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE);
             tracing::warn!(

@@ -114,7 +114,7 @@ impl TokenCache {
 
     fn store(&self, token: Result<AccessToken, TokenError>) -> TokenResult {
         let (result, valid_for) = match token {
-            Ok(token) => (Ok(token.header), token.life),
+            Ok(token) => (Ok(token.header), token.usable_for),
             Err(problem) => (Err(problem), FAILURE_CACHED_FOR),
         };
         let cached = CachedToken { result: result.clone(), until: Instant::now() + valid_for };

@@ -111,7 +111,7 @@ impl<'m> SignedMessage<'m> {
 const SIGNATURE_CHARS: usize = VERSION_PREFIX.len() + 44;
 
 /// The value of the `webhook-signature` header: one signature per secret, in order.
-pub fn signature_header(
+pub fn build_signature_header(
     secrets: &[SigningSecret],
     id: &str,
     timestamp_secs: i64,
@@ -170,7 +170,7 @@ mod tests {
     fn each_secret_gives_one_signature_in_order() {
         let secrets = [secret(SECRET), secret(&secret_with_key_bytes(32))];
 
-        let header = signature_header(&secrets, ID, TIMESTAMP_SECS, BODY);
+        let header = build_signature_header(&secrets, ID, TIMESTAMP_SECS, BODY);
 
         let second = secrets[1].sign(ID, TIMESTAMP_SECS, BODY);
         assert_eq!(header, format!("{SIGNATURE} {second}"));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn header_without_secrets_is_empty() {
-        assert_eq!(signature_header(&[], ID, TIMESTAMP_SECS, BODY), "");
+        assert_eq!(build_signature_header(&[], ID, TIMESTAMP_SECS, BODY), "");
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         fn signature_is_always_a_valid_header_value(
             body in prop::collection::vec(any::<u8>(), 0..300), timestamp in any::<i64>(),
         ) {
-            let header = signature_header(&[secret(SECRET)], ID, timestamp, &body);
+            let header = build_signature_header(&[secret(SECRET)], ID, timestamp, &body);
             prop_assert_eq!(header.len(), SIGNATURE_CHARS);
             prop_assert!(http::HeaderValue::from_str(&header).is_ok());
         }

@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn basic_and_bearer_build_fixed_header() {
         let cases = [
-            // The pair of RFC 7617.
+            // Example from RFC 7617.
             (
                 r#"{"basic":{"user":"Aladdin","password":"open sesame"}}"#,
                 Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),

@@ -22,7 +22,8 @@ use super::auth::AuthSpecError;
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
 /// Longest lifetime of a token, whatever its endpoint says.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A token is renewed this long before it expires, so that it does not expire in transit.
+/// A token is renewed before it expires, so that it does not expire in transit: by a tenth of its
+/// lifetime, at most by this.
 const MARGIN_MAX: Duration = Duration::from_secs(30);
 
 /// The `oauth2` settings of a destination.
@@ -77,7 +78,7 @@ pub struct AccessToken {
     /// The value of `authorization`.
     pub header: HeaderValue,
     /// How long it may be used.
-    pub life: Duration,
+    pub usable_for: Duration,
 }
 
 /// Why no token was obtained. The text is our own: that of the endpoint might quote the secret.
@@ -97,11 +98,11 @@ impl Oauth2Spec {
         if self.audience.as_ref().is_some_and(String::is_empty) {
             return Err(AuthSpecError::Empty("audience"));
         }
-        let is_word = |scope: &String| {
+        let is_valid_scope = |scope: &String| {
             let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
             !scope.is_empty() && scope.bytes().all(is_allowed)
         };
-        if !self.scopes.iter().all(is_word) {
+        if !self.scopes.iter().all(is_valid_scope) {
             return Err(AuthSpecError::Scope);
         }
         Ok(Oauth2Config {
@@ -230,7 +231,9 @@ pub fn parse_token_response(status: u16, body: &[u8]) -> Result<AccessToken, Tok
         );
     }
     match bearer_header(token.as_bytes()) {
-        Some(header) => Ok(AccessToken { header, life: usable_lifetime(response.expires_in) }),
+        Some(header) => {
+            Ok(AccessToken { header, usable_for: usable_lifetime(response.expires_in) })
+        }
         None => fail(
             AttemptFailure::Token,
             "the token contains characters that are not allowed in a header".to_owned(),
@@ -305,7 +308,7 @@ mod tests {
         for (body, secs) in cases {
             let token = parse_token_response(200, body.as_bytes()).unwrap();
             assert_eq!(token.header, "Bearer t", "case: {body}");
-            assert_eq!(token.life, Duration::from_secs(secs), "case: {body}");
+            assert_eq!(token.usable_for, Duration::from_secs(secs), "case: {body}");
         }
     }
 

@@ -17,7 +17,7 @@ pub const MISSING_STATUS_SOURCE_ADVICE: &str = "add a source with `provider = \"
                                   the app, and subscribe it to `messages` at Meta; or set `sending = \
                                   { on_ambiguous = \"park\" }`";
 
-pub fn without_status_source(
+pub fn destinations_without_status_source(
     configuration: &Configuration,
 ) -> impl Iterator<Item = &DestinationSpec> {
     let destinations = configuration.destinations.iter().map(|stored| &stored.spec);
@@ -64,7 +64,7 @@ mod tests {
         }));
         let mut configuration = Configuration::default();
         configuration.apply(&changes, NOW);
-        without_status_source(&configuration).next().is_some()
+        destinations_without_status_source(&configuration).next().is_some()
     }
 
     #[test]

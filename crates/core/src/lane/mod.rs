@@ -1,7 +1,7 @@
-//! The rules of a lane: everything that is sent to one destination.
+//! The rules of lanes. A lane sends all deliveries of one destination.
 //!
 //! - [`ordering`] keeps deliveries with the same ordering key in order.
-//! - [`state`] is what a lane saves over a restart.
+//! - [`state`] is the part of a lane's state that survives a restart.
 //!
 //! Rate limits and circuit breakers are in `surehook-retry`. All of it is pure: the time and random
 //! numbers are arguments.
@@ -17,7 +17,7 @@ use surehook_retry::{circuit::CircuitPolicy, rate::Rate};
 
 /// The rules of one lane, apart from its concurrency.
 #[derive(Debug, Default)]
-pub struct LaneRules {
+pub struct LaneConfig {
     /// Rate limit of attempts.
     pub rate: Option<Rate>,
     /// Delay of the first attempt of a new delivery.

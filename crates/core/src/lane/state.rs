@@ -17,7 +17,7 @@ pub struct LanePause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BacklogDrain {
     pub rate: Rate,
-    /// Deliveries created until then are the backlog.
+    /// Newest creation time of a delivery in the backlog; later ones are not limited.
     pub until: Timestamp,
 }
 
@@ -32,7 +32,7 @@ pub struct SavedLaneState {
 }
 
 impl SavedLaneState {
-    /// Whether deliveries wait for something other than their due time.
+    /// Whether deliveries are held by a pause or by the circuit. Rate limits and cool-downs do not count.
     pub fn is_holding(&self) -> bool {
         self.paused.is_some() || self.circuit.is_holding()
     }

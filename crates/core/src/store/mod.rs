@@ -1,16 +1,16 @@
-//! Store traits: what the gateway needs of a database.
+//! Store traits: what the gateway needs from a database.
 //!
 //! A method is one transaction with a stated guarantee. Callers never hold a transaction, so none is
 //! open during a network call. The conformance suite in `surehook-store` defines what every
 //! implementation must do.
 //!
-//! By caller: the receive path uses [`IngestStore`], lanes [`DeliveryStore`], the API and maintenance
-//! [`AdminStore`], replay jobs [`ReplayStore`], verification failures [`QuarantineStore`], messages
-//! [`MessageStore`].
+//! [`IngestStore`] is for the receive path, [`DeliveryStore`] for lanes, [`AdminStore`] for the API and
+//! maintenance, [`ReplayStore`] for replay jobs, [`IdempotencyStore`] for idempotency keys of API
+//! requests, [`QuarantineStore`] for requests that failed verification, [`MessageStore`] for messages.
 
 mod admin;
 mod configuration;
-mod deliver;
+mod deliveries;
 mod ingest;
 mod rows;
 
@@ -22,7 +22,7 @@ pub use self::{
         ReplayResult, StoreCounts, StoreHealth,
     },
     configuration::{ConfigChange, Configuration, PastConfiguration, PastSource, StoredObject},
-    deliver::{
+    deliveries::{
         AttemptRecord, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim, NextStep,
         SentMessage, SettleResult, Settlement,
     },

@@ -15,7 +15,7 @@ use surehook_webhooks::{
 
 use super::{AttemptRecord, Configuration, NextStep};
 use crate::{
-    decision::{EventDecision, UnroutedRoute},
+    decision::{EventDecision, SkippedRoute},
     delivery::state::DeliveryStatus,
     event::{Payload, RequestHead},
     replay::StatusPattern,
@@ -165,7 +165,7 @@ pub struct EventDetail {
     pub verified_by: Option<String>,
     pub key_from: Option<String>,
     /// Routes that created no delivery.
-    pub unrouted: Vec<UnroutedRoute>,
+    pub unrouted: Vec<SkippedRoute>,
     /// Oldest first.
     pub decisions: Vec<EventDecision>,
     /// The first [`EVENT_ATTEMPTS_MAX`] attempts of all deliveries, without the answers' bodies, oldest

@@ -112,8 +112,8 @@ fn timeline_lists_all_entries_in_order() {
     };
     let detail = EventDetail {
         unrouted: vec![
-            UnroutedRoute { to: "mail".parse().unwrap(), reason: NotRoutedReason::FilterFalse },
-            UnroutedRoute {
+            SkippedRoute { to: "mail".parse().unwrap(), reason: NotRoutedReason::FilterFalse },
+            SkippedRoute {
                 to: "log".parse().unwrap(),
                 reason: NotRoutedReason::DroppedByTransform,
             },

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 use surehook_core::{
-    decision::{IntakeRecord, NotRoutedReason, UnroutedRoute, write_unrouted},
+    decision::{IntakeRecord, NotRoutedReason, SkippedRoute, encode_unrouted},
     event::{
         DedupKeyClaim, HeaderBlock, NewDelivery, NewDeliveryBody, NewEvent, Payload, RequestHead,
         StatusUpdate,
@@ -244,7 +244,7 @@ impl Engine {
             intake: IntakeRecord {
                 verified_by: context.reason.verified_by.clone(),
                 key_from,
-                unrouted: write_unrouted(&unrouted),
+                unrouted: encode_unrouted(&unrouted),
             },
             bodies: deliveries.iter().filter_map(|planned| planned.transformed.clone()).collect(),
         };
@@ -257,7 +257,7 @@ impl Engine {
         context: &RequestContext<'_>,
         part: &EventPart,
         payload: &Payload,
-        unrouted: &mut Vec<UnroutedRoute>,
+        unrouted: &mut Vec<SkippedRoute>,
     ) -> Vec<PlannedDelivery> {
         let entry = context.entry;
         let mut planned: Vec<PlannedDelivery> =
@@ -297,7 +297,7 @@ impl Engine {
                     Duration::ZERO,
                     transformed,
                 )),
-                Err(why) => unrouted.push(UnroutedRoute { to: route.to.clone(), reason: why }),
+                Err(why) => unrouted.push(SkippedRoute { to: route.to.clone(), reason: why }),
             }
         }
         planned

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use surehook_core::{
     destination::Destination,
-    lane::{BacklogDrain, LanePause, LaneRules, SavedLaneState},
+    lane::{BacklogDrain, LaneConfig, LanePause, SavedLaneState},
 };
 use surehook_retry::{
     AttemptFailure, AttemptOutcome, FailureClass,
@@ -57,7 +57,7 @@ pub(super) struct LaneGate {
 
 impl LaneGate {
     /// Restores the state that an earlier process saved.
-    pub(super) fn new(saved: SavedLaneState, rules: &LaneRules, now: Timestamp) -> Self {
+    pub(super) fn new(saved: SavedLaneState, rules: &LaneConfig, now: Timestamp) -> Self {
         let mut gate = Self {
             paused: saved.paused,
             circuit: Circuit::new(saved.circuit, now),
@@ -72,7 +72,7 @@ impl LaneGate {
     }
 
     /// Applies changed settings.
-    pub(super) fn update(&mut self, rules: &LaneRules) {
+    pub(super) fn update(&mut self, rules: &LaneConfig) {
         if rules.rate != self.rate.map(|current| current.rate()) {
             self.rate = rules.rate.map(Gcra::new);
         }

@@ -31,7 +31,7 @@ use surehook_webhooks::verify::VerifySpec;
 use super::{
     StoreFixture, StoreHarness, check_property,
     fixture::{destination_spec, source_spec},
-    replay_jobs::{STEP_LIMIT, TICK, advance, all, dead_letters, report, retry, selected},
+    replay_jobs::{STEP_LIMIT, TICK, advance, all, create_and_select, dead_letters, report, retry},
 };
 
 /// A route without a filter.
@@ -392,7 +392,7 @@ pub async fn recreated_destination_gets_no_old_deliveries(fixture: StoreFixture)
 pub async fn replay_job_of_deleted_destination_finishes(mut fixture: StoreFixture) {
     dead_letters(&fixture, BACKLOG).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     advance(&fixture, job, BACKLOG).await;
 
     delete_crm(&fixture).await;

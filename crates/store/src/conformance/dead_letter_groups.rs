@@ -19,7 +19,7 @@ use surehook_types::{
 use super::{
     StoreFixture,
     fixture::{first_page, read_pages},
-    replay_jobs::{DEAD, STEP_LIMIT, TICK, advance, all, report, resend, retry, selected},
+    replay_jobs::{DEAD, STEP_LIMIT, TICK, advance, all, create_and_select, report, resend, retry},
     statuses::send_status,
 };
 
@@ -28,7 +28,7 @@ const SERVER_RETENTION: Duration = Duration::from_secs(30 * 86_400);
 const DEAD_AMBIGUOUS: NextStep = NextStep::Dead(DeadReason::Ambiguous);
 const DEAD_UNRECOVERABLE: NextStep = NextStep::Dead(DeadReason::Unrecoverable);
 
-/// Admits an event whose delivery dies with this response.
+/// Accepts an event whose delivery fails with this response and becomes a dead letter.
 async fn create_dead_letter(
     fixture: &StoreFixture,
     event: NewEvent,
@@ -271,7 +271,7 @@ pub async fn replay_job_can_select_one_group(mut fixture: StoreFixture) {
         assert_eq!((preview.count, preview.complete), (3, true));
     }
 
-    let job = selected(&fixture, retry(filter.clone())).await;
+    let job = create_and_select(&fixture, retry(filter.clone())).await;
     advance(&fixture, job, STEP_LIMIT).await;
 
     assert_eq!(report(&fixture, job).await.progress().selected, 3);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use surehook_core::{
     decision::{
-        EventDecision, EventDecisionKind, IntakeRecord, NotRoutedReason, UnroutedRoute,
-        write_unrouted,
+        EventDecision, EventDecisionKind, IntakeRecord, NotRoutedReason, SkippedRoute,
+        encode_unrouted,
     },
     event::NewEvent,
     store::{ConfigChange, NextStep},
@@ -23,18 +23,18 @@ pub(super) async fn kinds(fixture: &StoreFixture, event: EventId) -> Vec<EventDe
 
 pub async fn intake_record_is_stored_with_the_event(mut fixture: StoreFixture) {
     let unrouted = vec![
-        UnroutedRoute {
+        SkippedRoute {
             to: "log".parse().unwrap(),
             reason: NotRoutedReason::FilterFailed("runtime".to_owned()),
         },
-        UnroutedRoute { to: "mail".parse().unwrap(), reason: NotRoutedReason::DroppedByTransform },
+        SkippedRoute { to: "mail".parse().unwrap(), reason: NotRoutedReason::DroppedByTransform },
     ];
     let mut expected = unrouted.clone();
     expected.sort_by_key(|route| route.reason.to_code());
     let intake = IntakeRecord {
         verified_by: Some("hmac-sha256 secret 2 of 2".into()),
         key_from: Some("header:idempotency-key".into()),
-        unrouted: write_unrouted(&unrouted),
+        unrouted: encode_unrouted(&unrouted),
     };
     let recorded = fixture.accept(NewEvent { intake, ..fixture.event_with_key("k") }).await;
     let without_record = fixture.accept(fixture.new_event()).await;

@@ -70,7 +70,7 @@ pub(super) async fn select(fixture: &StoreFixture, job: ReplayId) -> usize {
 }
 
 /// Creates a job and completes its selection.
-pub(super) async fn selected(fixture: &StoreFixture, spec: ReplaySpec) -> ReplayId {
+pub(super) async fn create_and_select(fixture: &StoreFixture, spec: ReplaySpec) -> ReplayId {
     let job = create(fixture, spec).await;
     select(fixture, job).await;
     job
@@ -134,7 +134,7 @@ async fn run_job(fixture: &StoreFixture, spec: ReplaySpec) -> Vec<EventId> {
     let quick =
         fixture.preview_replay(spec.clone(), fixture.now, PreviewDepth::Quick).await.unwrap();
     assert_eq!(quick, preview);
-    let job = selected(fixture, spec).await;
+    let job = create_and_select(fixture, spec).await;
     advance(fixture, job, STEP_LIMIT).await;
     let mut events = Vec::new();
     for destination in [fixture.crm, fixture.mail] {
@@ -231,7 +231,7 @@ pub async fn replay_job_selects_deliveries_that_match_its_filter(mut fixture: St
             assert_eq!(preview.count, u64::try_from(expected.len()).unwrap(), "{filter:?}");
         }
         // The job is cancelled, so that the deliveries stay dead for the next case.
-        let job = selected(&fixture, retry(filter.clone())).await;
+        let job = create_and_select(&fixture, retry(filter.clone())).await;
         assert_eq!(
             report(&fixture, job).await.progress().selected,
             u64::try_from(expected.len()).unwrap()
@@ -347,7 +347,7 @@ pub async fn job_selection_continues_after_restart(mut fixture: StoreFixture) {
 }
 
 pub async fn job_that_selects_nothing_is_done(fixture: StoreFixture) {
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
 
     assert_eq!(advance(&fixture, job, STEP_LIMIT).await.state, ReplayState::Done);
     assert_eq!(report(&fixture, job).await.progress().selected, 0);
@@ -477,7 +477,7 @@ pub async fn job_step_replays_dead_deliveries(mut fixture: StoreFixture) {
     let (other, _) = ended(&fixture, fixture.new_event(), NextStep::Succeeded).await;
     fixture.wait(TICK);
 
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     let step = advance(&fixture, job, STEP_LIMIT).await;
 
     assert_eq!(step.dispatched, BTreeMap::from([(fixture.crm, 1)]));
@@ -496,7 +496,7 @@ pub async fn job_step_replays_dead_deliveries(mut fixture: StoreFixture) {
 pub async fn job_is_done_when_its_deliveries_have_ended(mut fixture: StoreFixture) {
     ended(&fixture, fixture.new_event(), DEAD).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     advance(&fixture, job, STEP_LIMIT).await;
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     fixture.wait(TICK);
@@ -519,7 +519,7 @@ pub async fn job_continues_after_restart(mut fixture: StoreFixture) {
     const EVENTS: usize = 250;
     let events = dead_letters(&fixture, EVENTS).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
 
     let mut state = ReplayState::Running;
     while state == ReplayState::Running {
@@ -584,7 +584,7 @@ pub async fn undeliverable_items_are_skipped_with_a_reason(mut fixture: StoreFix
     ended(&fixture, to_mail, DEAD).await;
     let (kept, _) = ended(&fixture, fixture.new_event(), DEAD).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
 
     fixture.replay_now(by_hand).await;
     fixture.apply(ConfigChange::DeleteDestination(fixture.mail)).await;
@@ -607,7 +607,7 @@ pub async fn undeliverable_items_are_skipped_with_a_reason(mut fixture: StoreFix
 pub async fn item_whose_event_was_pruned_is_skipped(mut fixture: StoreFixture) {
     ended(&fixture, fixture.new_event(), DEAD).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     assert_eq!(fixture.prune_all(Duration::ZERO).await.events, 1);
 
     let step = advance(&fixture, job, STEP_LIMIT).await;
@@ -627,7 +627,7 @@ pub async fn destination_at_its_open_limit_does_not_delay_others(mut fixture: St
         ended(&fixture, to_mail, DEAD).await;
     }
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     let step = || async {
         fixture.advance_replay(job, STEP_LIMIT, 2, fixture.now).await.unwrap().unwrap()
     };
@@ -658,7 +658,7 @@ pub async fn step_limit_is_shared_among_destinations(mut fixture: StoreFixture) 
     fixture.finish_due(fixture.crm, DEAD).await;
     fixture.finish_due(fixture.mail, DEAD).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
 
     let step = advance(&fixture, job, 4).await;
 
@@ -685,7 +685,7 @@ pub async fn paused_job_selects_nothing(mut fixture: StoreFixture) {
 pub async fn paused_job_dispatches_nothing(mut fixture: StoreFixture) {
     dead_letters(&fixture, 3).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     advance(&fixture, job, 1).await;
 
     fixture.change_replay(job, ReplayTransition::Pause, fixture.now).await.unwrap();
@@ -702,7 +702,7 @@ pub async fn paused_job_dispatches_nothing(mut fixture: StoreFixture) {
 pub async fn resumed_job_dispatches_the_rest_once(mut fixture: StoreFixture) {
     let events = dead_letters(&fixture, 3).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     advance(&fixture, job, 1).await;
     fixture.change_replay(job, ReplayTransition::Pause, fixture.now).await.unwrap();
 
@@ -724,7 +724,7 @@ pub async fn resumed_job_dispatches_the_rest_once(mut fixture: StoreFixture) {
 pub async fn cancelled_job_leaves_the_rest_and_counts_open_deliveries(mut fixture: StoreFixture) {
     dead_letters(&fixture, 5).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     advance(&fixture, job, 2).await;
 
     fixture.change_replay(job, ReplayTransition::Cancel, fixture.now).await.unwrap();
@@ -753,7 +753,7 @@ pub async fn delivery_replayed_later_counts_with_its_first_outcome(mut fixture: 
     {
         ended(&fixture, fixture.new_event(), DEAD).await;
         fixture.wait(TICK);
-        let job = selected(&fixture, retry(all())).await;
+        let job = create_and_select(&fixture, retry(all())).await;
         advance(&fixture, job, STEP_LIMIT).await;
         let claimed = fixture.claim_one(fixture.crm).await;
         fixture.finish(&claimed, next).await;
@@ -771,7 +771,7 @@ pub async fn delivery_replayed_later_counts_with_its_first_outcome(mut fixture: 
 pub async fn deleting_a_destination_cancels_its_part_of_the_job(mut fixture: StoreFixture) {
     dead_letters(&fixture, 3).await;
     fixture.wait(TICK);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     advance(&fixture, job, 1).await;
 
     fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
@@ -786,7 +786,7 @@ pub async fn deleting_a_destination_cancels_its_part_of_the_job(mut fixture: Sto
 pub async fn old_jobs_are_pruned_only_after_they_have_ended(mut fixture: StoreFixture) {
     dead_letters(&fixture, 2).await;
     fixture.wait(TICK);
-    let over = selected(&fixture, retry(all())).await;
+    let over = create_and_select(&fixture, retry(all())).await;
     advance(&fixture, over, STEP_LIMIT).await;
     fixture.change_replay(over, ReplayTransition::Cancel, fixture.now).await.unwrap();
     fixture.wait(TICK);

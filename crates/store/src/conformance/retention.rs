@@ -23,7 +23,7 @@ use super::{
     StoreFixture,
     fixture::{WINDOW, payload},
     replay_jobs::{
-        DEAD, STEP_LIMIT, advance, all, ended, missing, report, resend, retry, selected,
+        DEAD, STEP_LIMIT, advance, all, create_and_select, ended, missing, report, resend, retry,
     },
 };
 
@@ -666,7 +666,7 @@ pub async fn attempts_of_a_replay_job_after_pruning_are_pruned(mut fixture: Stor
         fixture.prune_all(SERVER_RETENTION).await;
         assert_eq!(count_attempts(&fixture, event).await, 0);
 
-        let job = selected(&fixture, spec(&fixture)).await;
+        let job = create_and_select(&fixture, spec(&fixture)).await;
         advance(&fixture, job, STEP_LIMIT).await;
         // Pruning has passed the event, and it is unfinished again.
         assert_eq!(fixture.prune_all(SERVER_RETENTION).await.attempts, 0);
@@ -686,8 +686,8 @@ pub async fn replay_job_skips_events_without_body(mut fixture: StoreFixture) {
     let (other, _) = ended(&fixture, fixture.new_event(), NextStep::Succeeded).await;
     fixture.wait(DAY * 2);
     let jobs = [
-        selected(&fixture, retry(all())).await,
-        selected(&fixture, missing(fixture.mail, all())).await,
+        create_and_select(&fixture, retry(all())).await,
+        create_and_select(&fixture, missing(fixture.mail, all())).await,
     ];
     fixture.set_retention(fixture.shop, one_day_for_all_parts()).await;
     assert_eq!(fixture.prune_all(SERVER_RETENTION).await.bodies, 2);
@@ -708,7 +708,7 @@ pub async fn replay_job_counts_outcomes_after_attempts_are_pruned(mut fixture: S
     fixture.set_retention(fixture.shop, one_day_for_attempts()).await;
     let (event, _) = ended(&fixture, fixture.new_event(), NextStep::Succeeded).await;
     fixture.wait(DAY * 2);
-    let job = selected(&fixture, resend(all())).await;
+    let job = create_and_select(&fixture, resend(all())).await;
     advance(&fixture, job, STEP_LIMIT).await;
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     fixture.wait(DAY);

@@ -21,7 +21,7 @@ use super::{
     StoreFixture,
     decisions::kinds,
     fixture::{LEASE, held_claim},
-    replay_jobs::{STEP_LIMIT, advance, all, report, retry, selected},
+    replay_jobs::{STEP_LIMIT, advance, all, create_and_select, report, retry},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -413,7 +413,7 @@ pub async fn late_success_of_an_earlier_delivery_does_not_advance_the_ordering_q
 pub async fn replay_job_skips_a_delivery_that_succeeded_meanwhile(mut fixture: StoreFixture) {
     let (event, _) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
     fixture.wait(MINUTE);
-    let job = selected(&fixture, retry(all())).await;
+    let job = create_and_select(&fixture, retry(all())).await;
     send_status(&fixture, event, ProviderStatus::Sent).await.unwrap();
 
     let step = advance(&fixture, job, STEP_LIMIT).await;

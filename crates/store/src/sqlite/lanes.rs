@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Whether the lane in row `lane_states l` holds its pending deliveries. Must agree with
-/// `SavedLaneState::holds`.
+/// `SavedLaneState::is_holding`.
 macro_rules! is_holding {
     () => {
         "(l.paused_at IS NOT NULL OR l.circuit = 'open' OR l.circuit = 'half_open')"

@@ -9,7 +9,7 @@ use std::{
 
 use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
-    decision::read_unrouted,
+    decision::decode_unrouted,
     event::Payload,
     route::RouteSpec,
     store::{
@@ -175,7 +175,7 @@ pub(super) fn find_event(connection: &Connection, id: EventId) -> Result<Option<
             duplicates: duplicates::list_for_event(connection, id)?,
             verified_by: found.get(18)?,
             key_from: found.get(19)?,
-            unrouted: optional_text(found, 20, read_unrouted)?.unwrap_or_default(),
+            unrouted: optional_text(found, 20, decode_unrouted)?.unwrap_or_default(),
             decisions: decisions::list_for_event(connection, id)?,
             attempts: list_attempts(connection, id)?,
         })

@@ -6,7 +6,7 @@ use super::{
     MASK,
     edit::{Edit, TextEncoding},
     json,
-    names::{SecretNames, is_card, is_card_number, is_number},
+    names::{SecretNames, is_card, is_card_number, is_card_number_name},
 };
 
 /// The mask in form encoding.
@@ -53,7 +53,7 @@ fn scan_pair(pair: &[u8], start: usize, names: &SecretNames, edits: &mut Vec<Edi
 /// Whether a field is a secret. `card[number]` is a card number; every `token[…]` is a secret.
 fn is_secret(name: &str, value: &[u8], names: &SecretNames) -> bool {
     let parts = || name.split(['[', ']']).filter(|part| !part.is_empty());
-    let of_card = || parts().any(is_card) && parts().next_back().is_some_and(is_number);
+    let of_card = || parts().any(is_card) && parts().next_back().is_some_and(is_card_number_name);
     names.is_secret_field(name)
         || parts().any(|part| names.is_secret_field(part))
         || is_card_number(value) && of_card()

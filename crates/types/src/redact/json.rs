@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::{
     MASK,
     edit::{Edit, TextEncoding},
-    names::{SecretNames, is_card, is_card_number, is_number},
+    names::{SecretNames, is_card, is_card_number, is_card_number_name},
 };
 
 /// Levels of JSON inside JSON strings that are searched.
@@ -189,7 +189,7 @@ impl<'t> Scanner<'t> {
             ValueKind::Secret
         } else if is_card(&name) {
             ValueKind::Card
-        } else if self.inside().is_card && is_number(&name) {
+        } else if self.inside().is_card && is_card_number_name(&name) {
             ValueKind::Number
         } else {
             ValueKind::Plain

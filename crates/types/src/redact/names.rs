@@ -27,8 +27,8 @@ const ENDINGS: [&str; 16] = [
     "securitycode",
 ];
 
-/// Names that are secret as a whole.
-const WHOLE: [&str; 31] = [
+/// Names that are secret only as an exact match.
+const EXACT_NAMES: [&str; 31] = [
     "authorization",
     "proxyauthorization",
     "bearer",
@@ -119,38 +119,40 @@ impl SecretNames {
     }
 
     pub fn is_secret_field(&self, name: &str) -> bool {
-        self.is_bare_field(&normalize(name))
+        self.is_secret_normalized(&normalize(name))
     }
 
-    fn is_bare_field(&self, bare: &str) -> bool {
-        self.fields.iter().any(|more| more == bare)
-            || !is_harmless(bare)
-                && (ENDINGS.iter().any(|ending| bare.ends_with(ending)) || WHOLE.contains(&bare))
+    fn is_secret_normalized(&self, normalized: &str) -> bool {
+        self.fields.iter().any(|more| more == normalized)
+            || !is_harmless(normalized)
+                && (ENDINGS.iter().any(|ending| normalized.ends_with(ending))
+                    || EXACT_NAMES.contains(&normalized))
     }
 
     /// Whether the value of this header or query parameter is a secret. A signature is not: it gives
     /// access to nothing else.
     pub fn is_secret_parameter(&self, name: &str) -> bool {
-        let bare = normalize(name);
+        let normalized = normalize(name);
         self.headers.iter().any(|header| header.eq_ignore_ascii_case(name))
-            || self.is_bare_field(&bare)
-            || PARAMETERS.contains(&bare.as_str())
-            || !is_harmless(&bare) && PARAMETER_PARTS.iter().any(|part| bare.contains(part))
+            || self.is_secret_normalized(&normalized)
+            || PARAMETERS.contains(&normalized.as_str())
+            || !is_harmless(&normalized)
+                && PARAMETER_PARTS.iter().any(|part| normalized.contains(part))
     }
 }
 
-fn is_harmless(bare: &str) -> bool {
-    HARMLESS.iter().any(|ending| bare.ends_with(ending))
+fn is_harmless(normalized: &str) -> bool {
+    HARMLESS.iter().any(|ending| normalized.ends_with(ending))
 }
 
 /// Whether an object of this name is a payment card.
 pub(super) fn is_card(name: &str) -> bool {
-    let bare = normalize(name);
-    bare.ends_with("card") || bare.ends_with("cards")
+    let normalized = normalize(name);
+    normalized.ends_with("card") || normalized.ends_with("cards")
 }
 
 /// Whether a field of a card may be its number.
-pub(super) fn is_number(name: &str) -> bool {
+pub(super) fn is_card_number_name(name: &str) -> bool {
     matches!(normalize(name).as_str(), "number" | "num" | "no")
 }
 
@@ -163,18 +165,18 @@ pub(super) fn is_card_number(text: &[u8]) -> bool {
 
 /// Normalizes a name for comparison: `api_key`, `Api-Key` and `apiKey` are equal.
 fn normalize(name: &str) -> String {
-    let mut bare = String::with_capacity(name.len());
+    let mut normalized = String::with_capacity(name.len());
     for letter in name.chars() {
         if letter.is_ascii() {
             if !matches!(letter, '-' | '_' | '.' | ' ') {
-                bare.push(letter.to_ascii_lowercase());
+                normalized.push(letter.to_ascii_lowercase());
             }
         } else {
             // Writing to a String cannot fail.
-            let _always = write!(bare, "{}", letter.to_lowercase());
+            let _always = write!(normalized, "{}", letter.to_lowercase());
         }
     }
-    bare
+    normalized
 }
 
 #[cfg(test)]
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_card_has_12_to_19_digits() {
+    fn card_number_has_12_to_19_digits() {
         for (text, expected) in [
             ("4242424242424242", true),
             ("4242 4242-4242 4242", true),

@@ -81,8 +81,8 @@ fn missing_hash_param(request: &OutgoingRequest<'_>) -> String {
     if request.body.is_empty() || check_body_hash(query, request.body).is_ok() {
         return String::new();
     }
-    let sign = if query.is_some() { '&' } else { '?' };
-    format!("{sign}{BODY_HASH}={}", HEXLOWER.encode(&Sha256::digest(request.body)))
+    let separator = if query.is_some() { '&' } else { '?' };
+    format!("{separator}{BODY_HASH}={}", HEXLOWER.encode(&Sha256::digest(request.body)))
 }
 
 /// The fields of a form sorted by name, without separators. Repeated names are sorted by value, and

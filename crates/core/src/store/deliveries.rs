@@ -1,4 +1,4 @@
-//! What lanes need of a store.
+//! Store operations of lanes: claiming and settling deliveries, and saving lane state.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -104,7 +104,7 @@ impl NextStep {
     }
 }
 
-/// The end of an attempt, to be recorded.
+/// The result of an attempt and the next step of its delivery, to be recorded.
 #[derive(Clone, Debug)]
 pub struct Settlement {
     pub delivery: DeliveryId,
@@ -137,21 +137,21 @@ pub struct SentMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleResult {
     Recorded,
-    /// Recorded, but with this next step, because of a status update during the attempt. Or the claim
-    /// was lost, and the delivery succeeded by this answer all the same.
+    /// The delivery got this next step instead: a status update arrived during the attempt, or the claim
+    /// was lost but the response proves that the message was sent.
     Overruled(NextStep),
     /// The claim was lost or the delivery was cancelled; no attempt was recorded.
     LeaseLost,
 }
 
-/// A claim with its proof.
+/// A claim and the lease token that proves its ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldClaim {
     pub delivery: DeliveryId,
     pub token: LeaseToken,
 }
 
-/// What lanes need of a store.
+/// The store operations of lanes.
 #[async_trait]
 pub trait DeliveryStore: Send + Sync {
     /// Claims up to `limit` due deliveries of `destination`, oldest first; fewer, but at least one, if
@@ -193,8 +193,8 @@ pub trait DeliveryStore: Send + Sync {
     /// transaction. With an outdated token nothing changes, except that a success with a message id is
     /// applied like a status update.
     ///
-    /// A status update received during the attempt (see [`StatusUpdate`]) decides if the outcome of the
-    /// attempt is ambiguous; a reported success always decides.
+    /// If the outcome of the attempt is ambiguous, a status update received during the attempt (see
+    /// [`StatusUpdate`]) takes precedence. A reported success always takes precedence.
     ///
     /// [`StatusUpdate`]: crate::event::StatusUpdate
     async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError>;

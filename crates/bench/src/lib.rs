@@ -6,7 +6,7 @@
 //! says more about the machine than about the gateway; a share of the limit does not.
 //!
 //! The binary calls [`run`] for `surehook bench`. [`run`] starts the hidden commands `bench-limit`
-//! ([`limit_server`]) and `bench-sink` ([`sink_server`]) as child processes.
+//! and `bench-sink` as child processes.
 
 mod backlog;
 mod bench_run;

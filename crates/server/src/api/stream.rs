@@ -30,8 +30,9 @@ use crate::{
     problem::Problem,
 };
 
-/// Streams open at the same time.
-pub(crate) const STREAMS_MAX: usize = 64;
+/// Streams open at the same time. A client that left still counts until the second heartbeat, so this
+/// must also hold everyone who goes from page to page of the dashboard within 10 seconds.
+pub(crate) const STREAMS_MAX: usize = 512;
 /// Interval of comments on a silent stream, so that both ends notice a broken connection. A client may
 /// close its half and still read, so only a failed write shows that it is gone.
 const HEARTBEAT: Duration = Duration::from_secs(5);

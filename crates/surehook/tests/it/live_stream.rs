@@ -193,10 +193,18 @@ async fn reconnected_stream_resumes_after_last_event_id() {
 }
 
 #[tokio::test]
+async fn fast_browsing_does_not_use_up_the_streams() {
+    let gateway = Gateway::start().await;
+    for _ in 0..200 {
+        LiveStream::open(&gateway, "", None).await.expect("ready").await;
+    }
+}
+
+#[tokio::test]
 async fn streams_are_limited_and_closed_at_shutdown() {
     let mut gateway = Gateway::start().await;
     let mut open = Vec::new();
-    for _ in 0..64 {
+    for _ in 0..512 {
         let mut stream = LiveStream::open(&gateway, "", None).await;
         stream.expect("ready").await;
         open.push(stream);

@@ -2,7 +2,7 @@
 //!
 //! A token is shown once, when it is created; only its SHA-256 is stored.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use surehook_types::{ids::TokenId, string_enum, time::Timestamp};
 
@@ -11,6 +11,10 @@ pub type TokenHash = [u8; 32];
 
 /// The longest name of a token, in bytes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 100;
+
+/// The name of the admin token that is set by the environment variable of the same name. At a start with
+/// another value it is replaced, so no other token has this name.
+pub const ENVIRONMENT_TOKEN: &str = "SUREHOOK_ADMIN_TOKEN";
 
 string_enum! {
     /// What a token may do. Ordered: each role includes the permissions of the ones before it.
@@ -41,6 +45,10 @@ impl FromStr for Role {
         Self::parse(text).ok_or_else(|| ParseRoleError(text.to_owned()))
     }
 }
+
+/// The IP address that a request came from. Every request from a socket carries it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAddress(pub Arc<str>);
 
 /// A token as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

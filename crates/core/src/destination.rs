@@ -8,6 +8,7 @@ pub mod exec;
 pub mod header;
 pub mod kind;
 pub mod oauth2;
+pub mod receivers;
 pub mod sign_as;
 pub mod status_source;
 pub mod stream;

@@ -12,7 +12,7 @@ use surehook_types::{
     name::Name,
     object,
     redact::{SecretNames, SecretNamesSpecError},
-    secret::{Env, Secret, SecretError, SecretRef},
+    secret::{Env, SHARED_SECRET_BYTES_MIN, Secret, SecretError, SecretRef},
     time::HumanDuration,
 };
 use surehook_webhooks::{
@@ -54,6 +54,9 @@ pub struct SourceSpec {
     /// Secrets for verification, newest first; several during rotation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretRef>,
+    /// Accepts secrets of fewer than 16 bytes, which can be guessed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_short_secrets: bool,
     /// Token of the provider's verification handshake (`hub.verify_token` of Meta).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify_token: Option<SecretRef>,
@@ -196,6 +199,7 @@ impl SourceSpec {
             provider: generic(),
             verify: None,
             secrets: Vec::new(),
+            allow_short_secrets: false,
             verify_token: None,
             public_url: None,
             keys: None,
@@ -301,6 +305,21 @@ impl SourceSpec {
         })
     }
 
+    /// Refuses secrets that can be guessed, except those that `stored`, the current settings, has.
+    pub fn check_secret_lengths(
+        &self,
+        stored: Option<&Self>,
+        env: Env<'_>,
+    ) -> Result<(), SourceSpecError> {
+        if self.allow_short_secrets {
+            return Ok(());
+        }
+        let is_stored =
+            |secret: &&SecretRef| stored.is_some_and(|stored| stored.secrets.contains(secret));
+        let mut new = self.secrets.iter().filter(|secret| !is_stored(secret));
+        Ok(new.try_for_each(|secret| secret.check_length(env, "allow_short_secrets"))?)
+    }
+
     /// From `verify`, or the provider's.
     fn verifier(
         &self,
@@ -357,6 +376,16 @@ impl Source {
     /// `public_url`.
     pub fn warnings(&self, knows_address: bool) -> Vec<String> {
         let mut warnings = self.verifier.warnings().to_vec();
+        for (index, secret) in self.secrets.iter().enumerate() {
+            let length = secret.expose().len();
+            if length < SHARED_SECRET_BYTES_MIN {
+                warnings.push(format!(
+                    "secret {} has {length} bytes and can be guessed; use at least \
+                     {SHARED_SECRET_BYTES_MIN}",
+                    index + 1
+                ));
+            }
+        }
         if self.verifier.covers_url() && self.public_url.is_none() && !knows_address {
             warnings.push(
                 "the signature covers the called URL, and without `public_url` the `Host` header of the \

@@ -84,6 +84,7 @@ pub(crate) struct CurrentUser {
     /// Path and query of the current page.
     pub(crate) current_path: String,
     pub(crate) flash: Option<FlashMessage>,
+    is_secure: bool,
 }
 
 impl std::fmt::Debug for CurrentUser {
@@ -110,7 +111,7 @@ impl CurrentUser {
     }
 
     pub(crate) fn is_secure(&self) -> bool {
-        self.dashboard.is_secure
+        self.is_secure
     }
 
     /// Base URL for senders: the configured public URL, or the host this browser uses.
@@ -186,7 +187,8 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let dashboard = Arc::<Dashboard>::from_ref(state);
-        let secret = cookies::get(&parts.headers, cookies::session(dashboard.is_secure));
+        let is_secure = dashboard.is_secure(&parts.headers);
+        let secret = cookies::get(&parts.headers, cookies::session(is_secure));
         let current_path = return_path(parts);
         let Some(session) = secret.and_then(|secret| dashboard.gateway.find_session(secret)) else {
             // A script must not mistake the login page for the part it requested.
@@ -203,7 +205,7 @@ where
         let preferences = Preferences::from_headers(&parts.headers);
         let flash =
             cookies::get(&parts.headers, cookies::FLASH).and_then(FlashMessage::from_cookie);
-        Ok(Self { dashboard, session, preferences, current_path, flash })
+        Ok(Self { dashboard, session, preferences, current_path, flash, is_secure })
     }
 }
 

@@ -7,7 +7,7 @@
 use async_trait::async_trait;
 use axum::body::Body;
 use http::{Request, Response};
-use surehook_core::access::{Role, TokenHash};
+use surehook_core::access::{ClientAddress, Role, TokenHash};
 use surehook_types::{ids::TokenId, time::Timestamp};
 
 /// The session of a signed-in browser.
@@ -34,6 +34,8 @@ pub enum Credential<'c> {
 pub enum SignInError {
     /// The token or code is unknown, already used or expired.
     InvalidCredential,
+    /// Too many invalid credentials came from this address.
+    Throttled { retry_after_secs: u64 },
     /// The session could not be stored.
     Unavailable,
 }
@@ -54,7 +56,12 @@ pub trait DashboardGateway: Send + Sync + 'static {
     /// The session that belongs to a cookie, unless it is unknown or expired.
     fn find_session(&self, secret: &str) -> Option<DashboardSession>;
 
-    async fn sign_in(&self, credential: Credential<'_>) -> Result<NewSession, SignInError>;
+    /// Starts a session. Failures are counted for the address that they come from.
+    async fn sign_in(
+        &self,
+        credential: Credential<'_>,
+        client: Option<&ClientAddress>,
+    ) -> Result<NewSession, SignInError>;
 
     async fn sign_out(&self, session: &DashboardSession);
 

@@ -35,21 +35,31 @@ use axum::{
 };
 
 use gateway::DashboardGateway;
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 /// State shared by all pages.
 pub(crate) struct Dashboard {
     gateway: Arc<dyn DashboardGateway>,
-    /// Browsers connect over TLS, so cookies are marked `Secure`.
-    is_secure: bool,
+    /// The public URL says that browsers connect over TLS.
+    has_https_url: bool,
+}
+
+impl Dashboard {
+    /// Whether the browser connects over TLS, so that cookies are marked `Secure`: by the public URL,
+    /// or by the word of the proxy. A forged word only locks out the one who forges it.
+    fn is_secure(&self, headers: &HeaderMap) -> bool {
+        let proxied = headers.get("x-forwarded-proto").and_then(|value| value.to_str().ok());
+        let first = proxied.and_then(|value| value.split(',').next());
+        self.has_https_url || first.is_some_and(|scheme| scheme.trim() == "https")
+    }
 }
 
 type DashboardState = State<Arc<Dashboard>>;
 
 /// Builds the router with all pages and assets.
 pub fn router(gateway: Arc<dyn DashboardGateway>) -> Router {
-    let is_secure = gateway.public_url().is_some_and(|url| url.starts_with("https://"));
-    let dashboard = Arc::new(Dashboard { gateway, is_secure });
+    let has_https_url = gateway.public_url().is_some_and(|url| url.starts_with("https://"));
+    let dashboard = Arc::new(Dashboard { gateway, has_https_url });
     Router::new()
         .merge(pages::routes().layer(middleware::from_fn_with_state(
             Arc::clone(&dashboard),

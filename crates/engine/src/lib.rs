@@ -41,6 +41,7 @@ mod testing;
 pub mod tls;
 mod token;
 pub mod trial;
+pub mod variables;
 mod waiters;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -81,6 +82,7 @@ use crate::{
     sender::HttpSenderConfig,
     telemetry::Telemetry,
     tls::TrustStore,
+    variables::{AllowedVariables, ConfigOrigin},
 };
 
 /// Dependencies and settings of an engine.
@@ -91,6 +93,8 @@ pub struct EngineParts {
     /// The addresses that may be called.
     pub addresses: AddressPolicy,
     pub programs: AllowedPrograms,
+    /// The environment variables that the API may reference.
+    pub allow_env: AllowedVariables,
     pub resolver: Arc<dyn Resolver>,
     /// Resolves `env:NAME` in settings.
     pub env: Arc<EnvLookup>,
@@ -123,6 +127,7 @@ pub struct Engine {
     registry: ArcSwap<Registry>,
     telemetry: Arc<Telemetry>,
     env: Arc<EnvLookup>,
+    allow_env: AllowedVariables,
     public_url: Option<PublicUrl>,
     quarantine_bytes_max: u64,
     event_retention: Duration,
@@ -212,6 +217,7 @@ impl Engine {
             registry: ArcSwap::default(),
             telemetry,
             env: parts.env,
+            allow_env: parts.allow_env,
             public_url: parts.public_url,
             quarantine_bytes_max: parts.quarantine_bytes_max,
             event_retention: parts.event_retention,
@@ -239,14 +245,24 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes the configuration: `plan` gets the current one and returns the changes. Nothing is stored
-    /// unless the result is valid as a whole.
+    /// Changes the configuration as the API does: `plan` gets the current one and returns the changes.
+    /// Nothing is stored unless the result is valid as a whole.
     pub async fn change<T, E: From<ConfigChangeError>>(
         self: &Arc<Self>,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
+        self.change_from(ConfigOrigin::Api, plan).await
+    }
+
+    /// Like [`Self::change`], with the permissions of another origin.
+    pub async fn change_from<T, E: From<ConfigChangeError>>(
+        self: &Arc<Self>,
+        origin: ConfigOrigin,
+        plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
+    ) -> Result<T, E> {
         let changing = Arc::clone(&self.changing).lock_owned().await;
-        let PlannedChange { configuration, changes, now, result } = self.plan_change(plan).await?;
+        let PlannedChange { configuration, changes, now, result } =
+            self.plan_change(origin, plan).await?;
         let engine = Arc::clone(self);
         // A stored change must also be applied, even if the caller is cancelled.
         let store_and_apply = async move {
@@ -268,23 +284,27 @@ impl Engine {
         &self,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        Ok(self.plan_change(plan).await?.result)
+        Ok(self.plan_change(ConfigOrigin::Api, plan).await?.result)
     }
 
     /// Plans a change and checks the configuration that it leads to.
     async fn plan_change<T, E: From<ConfigChangeError>>(
         &self,
+        origin: ConfigOrigin,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<PlannedChange<T>, E> {
         let mut configuration =
             self.store.load_configuration().await.map_err(ConfigChangeError::from)?;
         let (changes, result) = plan(&configuration)?;
         let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
+        variables::check_references(&configuration, &changes, origin, &self.allow_env)
+            .map_err(ConfigChangeError::from)?;
         // Later than every change before it: two versions of an object never have the same time.
         let now = self.shared.clock.now().max(last_change(&configuration) + TICK);
+        let before = configuration.clone();
         configuration.apply(&changes, now);
         let policy = self.shared.destination_policy();
-        registry::check_configuration(&configuration, &changes, &policy, &*self.env)
+        registry::check_configuration(&before, &configuration, &changes, &policy, &*self.env)
             .map_err(ConfigChangeError::from)?;
         Ok(PlannedChange { configuration, changes, now, result })
     }

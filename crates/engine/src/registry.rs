@@ -13,6 +13,7 @@ use surehook_core::{
     destination::{
         Destination, DestinationSpec, DestinationSpecError, Transport,
         auth::AuthConfig,
+        sign_as::SignAsSpecError,
         status_source::{
             MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, destinations_without_status_source,
         },
@@ -133,6 +134,14 @@ pub enum ConfigError {
     Blocked(String, #[source] BlockedAddress),
     #[error("destination `{0}`: exec: {1}")]
     Program(String, #[source] ProgramError),
+    #[error(
+        "{0}: the API may not reference the environment variable `{1}`; add it to `allow_env` in the gateway's settings, or configure this in the settings file"
+    )]
+    VariableNotAllowed(String, String),
+    #[error(
+        "{0}: `env:{1}` cannot be used: variables that start with SUREHOOK_ belong to the gateway; give the variable another name"
+    )]
+    OwnVariable(String, String),
 }
 
 /// Looks up an environment variable.
@@ -149,8 +158,9 @@ pub struct DestinationPolicy<'a> {
 /// Checks that a configuration fits together and that each of `changes` is valid.
 ///
 /// Objects that are not changed are not checked: a secret that is missing from the environment today
-/// must not prevent fixing something else.
+/// must not prevent fixing something else. Nor are short secrets that `before` has already.
 pub fn check_configuration(
+    before: &Configuration,
     configuration: &Configuration,
     changes: &[ConfigChange],
     policy: &DestinationPolicy<'_>,
@@ -173,11 +183,23 @@ pub fn check_configuration(
             ConfigChange::PutSource(id, spec) => {
                 let named = |error| ConfigError::Source(spec.name.to_string(), error);
                 spec.build(*id, env).map_err(named)?;
+                let stored = before.sources.iter().find(|stored| stored.id == *id);
+                let stored = stored.map(|stored| &stored.spec);
+                spec.check_secret_lengths(stored, env).map_err(named)?;
             }
             ConfigChange::PutDestination(id, spec) => {
                 let prepared = prepare(spec, *id, policy.trust, env)?;
                 check_addresses(&prepared.destination, policy.addresses)?;
                 check_program(&prepared.destination, policy.programs)?;
+                let stored = before.destinations.iter().find(|stored| stored.id == *id);
+                let stored = stored.and_then(|stored| stored.spec.sign_as.as_ref());
+                let named = |error: SignAsSpecError| {
+                    ConfigError::Destination(spec.name.to_string(), error.into())
+                };
+                let sign_as = spec.sign_as.as_ref();
+                sign_as
+                    .map_or(Ok(()), |sign_as| sign_as.check_secret_length(stored, env))
+                    .map_err(named)?;
             }
             ConfigChange::PutRoute(..)
             | ConfigChange::DeleteSource(_)
@@ -446,6 +468,8 @@ impl ConfigError {
             | Self::DuplicateName(..)
             | Self::Tls(..)
             | Self::Blocked(..)
+            | Self::VariableNotAllowed(..)
+            | Self::OwnVariable(..)
             | Self::Program(..) => false,
         }
     }

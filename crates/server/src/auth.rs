@@ -17,10 +17,14 @@ use axum::{
 use data_encoding::HEXLOWER;
 use http::{Method, StatusCode, header};
 use sha2::{Digest, Sha256};
-use surehook_core::access::{ApiToken, Role, TokenHash};
+use surehook_core::access::{ApiToken, ClientAddress, Role, TokenHash};
 use surehook_types::{ids::TokenId, rng::Rng, time::Timestamp};
 
-use crate::{ServerState, problem::Problem};
+use crate::{
+    ServerState,
+    problem::Problem,
+    session::{SESSION_EXTENSION_MIN, SESSION_IDLE_MAX, SESSION_LIFETIME},
+};
 
 pub fn hash_token(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
@@ -87,8 +91,15 @@ fn is_same_pattern(known: &str, path: &str) -> bool {
 pub(crate) struct TokenRegistry(RwLock<HashMap<TokenHash, ApiToken>>);
 
 impl TokenRegistry {
-    pub(crate) fn new(tokens: Vec<ApiToken>) -> Self {
-        Self(RwLock::new(tokens.into_iter().map(|token| (token.hash, token)).collect()))
+    pub(crate) fn new(tokens: Vec<ApiToken>, now: Timestamp) -> Self {
+        let limit_idle_time = |mut token: ApiToken| {
+            if token.session.is_some() {
+                // Sessions of older versions were stored with their whole lifetime.
+                token.expires_at = token.expires_at.map(|at| at.min(now + SESSION_IDLE_MAX));
+            }
+            (token.hash, token)
+        };
+        Self(RwLock::new(tokens.into_iter().map(limit_idle_time).collect()))
     }
 
     /// Adds a token once it is stored. Returns false for a session whose token was revoked meanwhile:
@@ -133,11 +144,17 @@ impl TokenRegistry {
     }
 
     /// Looks up by hash, so that timing reveals nothing that helps to guess a token.
-    pub(crate) fn find(&self, token: &str, now: Timestamp) -> Result<ApiToken, &'static str> {
+    pub(crate) fn find(
+        &self,
+        token: &str,
+        now: Timestamp,
+    ) -> Result<ApiToken, AuthenticationError> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match tokens.get(&hash_token(token)).filter(|token| token.session.is_none()) {
-            None => Err("Unknown token."),
-            Some(token) if token.has_expired(now) => Err("This token has expired."),
+            None => Err(AuthenticationError::Unknown),
+            Some(token) if token.has_expired(now) => {
+                Err(AuthenticationError::Other("This token has expired."))
+            }
             Some(token) => Ok(token.clone()),
         }
     }
@@ -149,11 +166,54 @@ impl TokenRegistry {
         (!session.has_expired(now)).then(|| session.clone())
     }
 
+    /// Moves the end of a session that is in use. Returns its new expiry if it is worth storing.
+    pub(crate) fn extend_session(&self, hash: &TokenHash, now: Timestamp) -> Option<Timestamp> {
+        let next = {
+            let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let session = tokens.get(hash)?;
+            let mut next = (session.created_at + SESSION_LIFETIME).min(now + SESSION_IDLE_MAX);
+            if let Some(id) = session.session?.sign_in_token {
+                // A session never outlives the token it was started with.
+                let token = tokens.values().find(|token| token.id == id)?;
+                next = token.expires_at.map_or(next, |at| at.min(next));
+            }
+            let is_worthwhile = |expires_at| expires_at + SESSION_EXTENSION_MIN <= next;
+            session.expires_at.is_some_and(is_worthwhile).then_some(next)?
+        };
+        let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        tokens.get_mut(hash)?.expires_at = Some(next);
+        Some(next)
+    }
+
     /// The role of a session, unless it has ended.
     fn role_of(&self, hash: &TokenHash, now: Timestamp) -> Result<Role, &'static str> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.get(hash).filter(|token| !token.has_expired(now));
         token.map(|token| token.role).ok_or("This session has ended. Sign in again.")
+    }
+}
+
+/// Why a request is not authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AuthenticationError {
+    /// Perhaps a guess: such failures are throttled.
+    Unknown,
+    /// With what to do.
+    Other(&'static str),
+}
+
+/// The response to an unknown token: 401, or 429 if the address has presented too many.
+fn unknown_token(server: &ServerState, client: Option<&ClientAddress>) -> Problem {
+    match server.failed_logins.record(client, server.engine.clock().now()) {
+        None => Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "Unknown token."),
+        Some(secs) => {
+            let detail = format!(
+                "Too many unknown tokens from this address. Try again in {secs} s, or send a valid \
+                 token; it works at once."
+            );
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            Problem::new(status, "too_many_failed_tokens", detail).retry_after(secs)
+        }
     }
 }
 
@@ -177,7 +237,10 @@ pub(crate) async fn require_token(
     next: Next,
 ) -> Response {
     match authenticate(&server, &request) {
-        Err(detail) => {
+        Err(AuthenticationError::Unknown) => {
+            unknown_token(&server, request.extensions().get()).into_response()
+        }
+        Err(AuthenticationError::Other(detail)) => {
             Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response()
         }
         Ok((role, hash)) => {
@@ -202,13 +265,14 @@ pub(crate) async fn require_token(
 fn authenticate(
     server: &ServerState,
     request: &Request,
-) -> Result<(Role, Option<TokenHash>), &'static str> {
+) -> Result<(Role, Option<TokenHash>), AuthenticationError> {
     if request.extensions().get::<InProcessCall>().is_some() {
         return Ok((Role::Viewer, None));
     }
     let now = server.engine.clock().now();
     if let Some(DashboardCall(hash)) = request.extensions().get() {
-        return Ok((server.tokens.role_of(hash, now)?, Some(*hash)));
+        let role = server.tokens.role_of(hash, now).map_err(AuthenticationError::Other)?;
+        return Ok((role, Some(*hash)));
     }
     let token = request
         .headers()
@@ -217,7 +281,7 @@ fn authenticate(
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim())
-        .ok_or("Send a token as `Authorization: Bearer …`.")?;
+        .ok_or(AuthenticationError::Other("Send a token as `Authorization: Bearer …`."))?;
     let token = server.tokens.find(token, now)?;
     Ok((token.role, Some(token.hash)))
 }
@@ -231,10 +295,14 @@ fn forbidden(role: Role, required: Role) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use surehook_core::access::Session;
 
     use super::*;
     use crate::router::api_table;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
 
     /// Every authenticated endpoint with the lowest role that may use it.
     const ENDPOINTS: &[(&str, &str, Role)] = &[
@@ -325,7 +393,7 @@ mod tests {
     fn session_is_removed_and_not_added_without_its_token() {
         let first = token(1, None);
         let of_first = |n| token(n, Some(Session { sign_in_token: Some(first.id) }));
-        let tokens = TokenRegistry::new(vec![first.clone()]);
+        let tokens = TokenRegistry::new(vec![first.clone()], NOW);
         assert!(tokens.add(of_first(2)));
 
         tokens.remove(first.id);
@@ -335,8 +403,34 @@ mod tests {
     }
 
     #[test]
+    fn used_session_is_extended_up_to_its_lifetime_and_an_idle_one_ends() {
+        let hour = |n: u64| NOW + Duration::from_secs(n * 3600);
+        let owner = ApiToken { expires_at: Some(hour(30)), ..token(1, None) };
+        let session = |n, sign_in_token| ApiToken {
+            created_at: NOW,
+            expires_at: Some(NOW + SESSION_LIFETIME),
+            ..token(n, Some(Session { sign_in_token }))
+        };
+        let all = vec![owner.clone(), session(2, None), session(3, Some(owner.id))];
+        let tokens = TokenRegistry::new(all, NOW);
+        let ends = |n: u8, now| tokens.extend_session(&[n; 32], now);
+
+        assert!(tokens.is_valid(&[2; 32], hour(11)));
+        assert!(!tokens.is_valid(&[2; 32], hour(12)), "it was not used for 12 hours");
+        assert_eq!(ends(2, NOW + Duration::from_secs(60)), None, "not worth storing");
+        assert_eq!(ends(2, hour(11)), Some(hour(23)));
+        assert!(tokens.is_valid(&[2; 32], hour(22)));
+        assert_eq!(ends(2, hour(7 * 24 - 1)), Some(NOW + SESSION_LIFETIME));
+        assert_eq!(ends(3, hour(11)), Some(hour(23)));
+        assert_eq!(ends(3, hour(22)), Some(hour(30)), "not longer than its token");
+        tokens.remove(owner.id);
+        assert_eq!(ends(3, hour(23)), None);
+        assert_eq!(ends(1, hour(1)), None, "a token is no session");
+    }
+
+    #[test]
     fn adding_a_session_drops_expired_sessions() {
-        let tokens = TokenRegistry::new(vec![token(1, None)]);
+        let tokens = TokenRegistry::new(vec![token(1, None)], NOW);
         assert!(tokens.add(token(2, Some(Session { sign_in_token: None }))));
 
         assert!(tokens.add(token(50, Some(Session { sign_in_token: None }))));

@@ -8,6 +8,7 @@ use axum::{Router, body::Body};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use surehook_core::access::ClientAddress;
 use surehook_dashboard::gateway::{
     Credential, DashboardGateway, DashboardSession, NewSession, SignInError,
 };
@@ -40,7 +41,7 @@ impl DashboardGateway for InProcessGateway {
     }
 
     fn find_session(&self, secret: &str) -> Option<DashboardSession> {
-        let session = self.server.tokens.find_session(secret, self.server.engine.clock().now())?;
+        let session = self.server.use_session(secret)?;
         Some(DashboardSession {
             id: session.id,
             hash: session.hash,
@@ -50,14 +51,24 @@ impl DashboardGateway for InProcessGateway {
         })
     }
 
-    async fn sign_in(&self, credential: Credential<'_>) -> Result<NewSession, SignInError> {
+    async fn sign_in(
+        &self,
+        credential: Credential<'_>,
+        client: Option<&ClientAddress>,
+    ) -> Result<NewSession, SignInError> {
         let session = match credential {
             Credential::ApiToken(token) => self.server.start_session_with_token(token).await,
             Credential::LoginLink(code) => self.server.start_session_with_link(code).await,
         };
         let unavailable = |_: Problem| SignInError::Unavailable;
         let session = session.map_err(unavailable)?;
-        let StartedSession { secret, lifetime } = session.ok_or(SignInError::InvalidCredential)?;
+        let Some(StartedSession { secret, lifetime }) = session else {
+            let throttled = self.server.failed_logins.record(client, self.now());
+            return Err(match throttled {
+                None => SignInError::InvalidCredential,
+                Some(retry_after_secs) => SignInError::Throttled { retry_after_secs },
+            });
+        };
         Ok(NewSession { secret, lifetime_secs: lifetime.as_secs() })
     }
 

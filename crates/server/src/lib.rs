@@ -10,6 +10,7 @@
 pub mod api;
 mod auth;
 mod body;
+mod failed_logins;
 mod health;
 mod in_process_gateway;
 mod openapi;
@@ -70,6 +71,7 @@ pub struct ServerState {
     body_memory: Arc<Semaphore>,
     tokens: auth::TokenRegistry,
     login_links: session::LoginLinks,
+    failed_logins: failed_logins::FailedLogins,
     in_flight_keys: api::idempotency::InFlightKeys,
     /// Limits open live update streams.
     stream_permits: Arc<Semaphore>,
@@ -86,14 +88,16 @@ impl ServerState {
         tokens: Vec<ApiToken>,
         draining: CancellationToken,
     ) -> Arc<Self> {
+        let tokens = auth::TokenRegistry::new(tokens, engine.clock().now());
         let permits = limits.bodies_in_memory_max.div_ceil(receive::BODY_PERMIT_BYTES);
         let body_memory = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         Arc::new(Self {
             engine,
             limits,
             body_memory,
-            tokens: auth::TokenRegistry::new(tokens),
+            tokens,
             login_links: session::LoginLinks::default(),
+            failed_logins: failed_logins::FailedLogins::default(),
             in_flight_keys: api::idempotency::InFlightKeys::default(),
             stream_permits: Arc::new(Semaphore::new(api::stream::STREAMS_MAX)),
             export_permits: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),

@@ -14,6 +14,7 @@ use http::{Method, Response};
 use http_body_util::{Either, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use surehook_core::access::ClientAddress;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
@@ -137,13 +138,14 @@ impl RequestHandler {
     /// receive path does not need is boxed.
     fn respond(
         self: &Arc<Self>,
-        request: hyper::Request<Incoming>,
+        mut request: hyper::Request<Incoming>,
         remote: &Arc<str>,
     ) -> impl Future<Output = ServerResponse> + use<> {
         if receive::is_receive_path(request.uri().path()) && is_supported(request.method()) {
             let received = receive::receive(Arc::clone(&self.server), request, Arc::clone(remote));
             return received.map(|response| response.map(Either::Left)).left_future();
         }
+        request.extensions_mut().insert(ClientAddress(Arc::clone(remote)));
         Arc::clone(self).route(request).boxed().right_future()
     }
 

@@ -17,9 +17,16 @@ use surehook_types::{
 
 use crate::{ServerState, api::tokens::run_to_completion, auth::hash_token, problem::Problem};
 
-const SESSION_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The longest time until a user has to sign in again.
+pub(crate) const SESSION_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
-const LINK_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// A session ends when it was not used for this long.
+pub(crate) const SESSION_IDLE_MAX: Duration = Duration::from_secs(12 * 3600);
+
+/// The expiry of a session in use is stored again after this time, not at every request.
+pub(crate) const SESSION_EXTENSION_MIN: Duration = Duration::from_secs(10 * 60);
+
+const LINK_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// Unused links kept at a time; beyond that the oldest is dropped.
 const LINKS_MAX: usize = 100;
@@ -46,8 +53,8 @@ impl LinkCreator {
     }
 }
 
-/// Unused one-time login links by the hash of their code. Kept in memory only: the process prints a
-/// new link at each start.
+/// Unused one-time login links by the hash of their code. Kept in memory only: they are short-lived,
+/// and `surehook token link` creates a new one.
 #[derive(Debug, Default)]
 pub(crate) struct LoginLinks(Mutex<HashMap<TokenHash, PendingLoginLink>>);
 
@@ -121,6 +128,21 @@ impl ServerState {
         (format!("/login?code={code}"), expires_at)
     }
 
+    /// Finds the session of a browser and notes that it is in use.
+    pub(crate) fn use_session(self: &Arc<Self>, secret: &str) -> Option<ApiToken> {
+        let now = self.engine.clock().now();
+        let session = self.tokens.find_session(secret, now)?;
+        if let Some(expires_at) = self.tokens.extend_session(&session.hash, now) {
+            let (server, id) = (Arc::clone(self), session.id);
+            tokio::spawn(async move {
+                if let Err(error) = server.engine.store().extend_session(id, expires_at).await {
+                    tracing::warn!(%error, session = %id, "could not store the session's expiry");
+                }
+            });
+        }
+        Some(session)
+    }
+
     /// Starts a session with an API token; `None` if the token is invalid.
     pub(crate) async fn start_session_with_token(
         self: &Arc<Self>,
@@ -166,14 +188,15 @@ impl ServerState {
     ) -> Result<Option<StartedSession>, Problem> {
         let now = self.engine.clock().now();
         let secret = new_secret("shs_", self.engine.rng());
-        let until = ends_at.map_or(now + SESSION_LIFETIME, |ends| ends.min(now + SESSION_LIFETIME));
+        let ends_at =
+            ends_at.map_or(now + SESSION_LIFETIME, |ends| ends.min(now + SESSION_LIFETIME));
         let token = ApiToken {
             id: new_id(self.engine.rng(), now),
             hash: hash_token(&secret),
             name,
             role,
             created_at: now,
-            expires_at: Some(until),
+            expires_at: Some(ends_at.min(now + SESSION_IDLE_MAX)),
             session: Some(Session { sign_in_token: begun_with }),
         };
         let (server, id) = (Arc::clone(self), token.id);
@@ -185,7 +208,7 @@ impl ServerState {
         }
         let token = begun_with.map(|token| token.to_string()).unwrap_or_default();
         tracing::info!(session = %id, %role, begun_with = token, "signed in to the dashboard");
-        Ok(Some(StartedSession { secret, lifetime: until.since(now) }))
+        Ok(Some(StartedSession { secret, lifetime: ends_at.since(now) }))
     }
 }
 

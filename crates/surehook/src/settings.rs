@@ -15,7 +15,9 @@ use surehook_core::{
     route::RouteSpec,
     source::{PublicUrl, SourceSpec},
 };
-use surehook_engine::{apply::DesiredConfiguration, programs::AllowedPrograms};
+use surehook_engine::{
+    apply::DesiredConfiguration, programs::AllowedPrograms, variables::AllowedVariables,
+};
 use surehook_messaging::media::BucketSpec;
 use surehook_server::ServerLimits;
 use surehook_types::time::HumanDuration;
@@ -34,6 +36,9 @@ pub(crate) struct Settings {
     pub(crate) allow_networks: Vec<IpNet>,
     /// Programs, or folders of programs, that `exec` destinations may run. Empty: none.
     pub(crate) allow_exec: AllowedPrograms,
+    /// Environment variables that sources and destinations may reference with `env:NAME` over the API;
+    /// `*` at the end stands for any rest. Empty: none.
+    pub(crate) allow_env: AllowedVariables,
     /// URL that providers call, without `/in/…`, such as `https://hooks.example.com`. Some providers
     /// sign it.
     pub(crate) public_url: Option<PublicUrl>,
@@ -93,6 +98,7 @@ impl Default for Settings {
             data: PathBuf::from("data"),
             allow_networks: Vec::new(),
             allow_exec: AllowedPrograms::default(),
+            allow_env: AllowedVariables::default(),
             public_url: None,
             retention: HumanDuration::from_secs(30 * 86_400),
             log: "info".to_owned(),

@@ -74,6 +74,9 @@ enum SecretSource {
     Env(String),
 }
 
+/// A shorter shared secret can be guessed.
+pub const SHARED_SECRET_BYTES_MIN: usize = 16;
+
 /// Looks up an environment variable.
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
@@ -93,6 +96,14 @@ pub enum SecretError {
     Unset { name: String },
     #[error("environment variable `{name}` is empty; set it to the secret")]
     EmptyVariable { name: String },
+    #[error(
+        "the secret has {bytes} bytes and can be guessed; use at least {SHARED_SECRET_BYTES_MIN}, or write {flag} = true to use it anyway"
+    )]
+    Short {
+        bytes: usize,
+        /// The setting that allows it.
+        flag: &'static str,
+    },
 }
 
 impl SecretRef {
@@ -108,6 +119,15 @@ impl SecretRef {
                 Ok(Secret::new(value))
             }
         }
+    }
+
+    /// Refuses a shared secret that can be guessed. `flag` names the setting that allows it.
+    pub fn check_length(&self, env: Env<'_>, flag: &'static str) -> Result<(), SecretError> {
+        let bytes = self.resolve(env)?.expose().len();
+        if bytes < SHARED_SECRET_BYTES_MIN {
+            return Err(SecretError::Short { bytes, flag });
+        }
+        Ok(())
     }
 
     /// The literal secret; `None` for a variable.

@@ -22,6 +22,9 @@ pub struct SignAsSpec {
     pub provider: String,
     /// Secret with which the destination verifies the signature.
     pub secret: SecretRef,
+    /// Accepts a secret of fewer than 16 bytes, which can be guessed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_short_secret: bool,
 }
 
 /// Why `sign_as` settings are invalid.
@@ -51,6 +54,18 @@ pub struct ProviderSigner {
 }
 
 impl SignAsSpec {
+    /// Refuses a secret that can be guessed, unless `stored`, the current settings, has the same.
+    pub fn check_secret_length(
+        &self,
+        stored: Option<&Self>,
+        env: Env<'_>,
+    ) -> Result<(), SignAsSpecError> {
+        if self.allow_short_secret || stored.is_some_and(|stored| stored.secret == self.secret) {
+            return Ok(());
+        }
+        Ok(self.secret.check_length(env, "allow_short_secret")?)
+    }
+
     /// Resolves the secret through `env`, and signs once to check that it works.
     pub fn build(&self, url: &str, env: Env<'_>) -> Result<ProviderSigner, SignAsSpecError> {
         let provider = provider::find(&self.provider)
@@ -107,7 +122,11 @@ mod tests {
     const URL: &str = "https://example.com/hook";
 
     fn build(provider: &str, secret: &str) -> Result<ProviderSigner, SignAsSpecError> {
-        let spec = SignAsSpec { provider: provider.to_owned(), secret: secret.parse().unwrap() };
+        let spec = SignAsSpec {
+            provider: provider.to_owned(),
+            secret: secret.parse().unwrap(),
+            allow_short_secret: false,
+        };
         spec.build(URL, &|_| None)
     }
 

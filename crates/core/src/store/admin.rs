@@ -284,6 +284,9 @@ pub trait AdminStore: Send + Sync {
     /// All tokens, oldest first, expired ones included.
     async fn list_tokens(&self) -> Result<Vec<ApiToken>, StoreError>;
 
+    /// Moves the expiry of a session. One that was removed meanwhile stays removed.
+    async fn extend_session(&self, id: TokenId, expires_at: Timestamp) -> Result<(), StoreError>;
+
     /// Removes a token, unless it is the last valid admin token.
     async fn remove_token(
         &self,

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::{
-    Form, Router,
+    Extension, Form, Router,
     extract::{Query, State},
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
+use surehook_core::access::ClientAddress;
 
 use crate::{
     Dashboard, DashboardState, cookies,
@@ -77,21 +78,20 @@ struct LoginForm {
 async fn sign_in(
     State(dashboard): DashboardState,
     headers: HeaderMap,
+    client: Option<Extension<ClientAddress>>,
     Form(form): Form<LoginForm>,
 ) -> Response {
+    let is_secure = dashboard.is_secure(&headers);
+    let client = client.map(|Extension(client)| client);
     let credential = if form.code.is_empty() {
         Credential::ApiToken(form.token.trim())
     } else {
         Credential::LoginLink(form.code.trim())
     };
-    match dashboard.gateway.sign_in(credential).await {
+    match dashboard.gateway.sign_in(credential, client.as_ref()).await {
         Ok(session) => {
-            let cookie = cookies::set(
-                cookies::session(dashboard.is_secure),
-                &session.secret,
-                session.lifetime_secs,
-                dashboard.is_secure,
-            );
+            let name = cookies::session(is_secure);
+            let cookie = cookies::set(name, &session.secret, session.lifetime_secs, is_secure);
             ([(header::SET_COOKIE, cookie)], Redirect::to(local_path(&form.next))).into_response()
         }
         Err(error) => {
@@ -99,16 +99,25 @@ async fn sign_in(
             let t = LoginTexts::of(preferences.lang);
             let (status, problem) = match error {
                 SignInError::InvalidCredential => (StatusCode::UNAUTHORIZED, t.refused),
+                SignInError::Throttled { .. } => (StatusCode::TOO_MANY_REQUESTS, t.throttled),
                 SignInError::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, t.unavailable),
             };
             let (next, code) = (form.next, String::new());
-            render(status, &LoginPage { preferences, t, next, code, problem: Some(problem) })
+            let page = LoginPage { preferences, t, next, code, problem: Some(problem) };
+            let response = render(status, &page);
+            match error {
+                SignInError::Throttled { retry_after_secs } => {
+                    ([(header::RETRY_AFTER, retry_after_secs)], response).into_response()
+                }
+                SignInError::InvalidCredential | SignInError::Unavailable => response,
+            }
         }
     }
 }
 
 async fn sign_out(State(dashboard): DashboardState, user: CurrentUser) -> Response {
     dashboard.gateway.sign_out(user.session()).await;
-    let expired = cookies::set(cookies::session(dashboard.is_secure), "", 0, dashboard.is_secure);
+    let is_secure = user.is_secure();
+    let expired = cookies::set(cookies::session(is_secure), "", 0, is_secure);
     ([(header::SET_COOKIE, expired)], Redirect::to("/login")).into_response()
 }

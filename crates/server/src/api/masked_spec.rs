@@ -3,12 +3,11 @@
 //!
 //! A response never contains a configured secret. `surehook config` uses [`mask_spec`] as well.
 
-use http::Uri;
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 use surehook_api::resources::{NoRuntimeState, StoredSpecResponse};
 use surehook_core::{
-    destination::{DestinationSpec, auth::AuthSpec},
+    destination::{DestinationSpec, auth::AuthSpec, receivers::receivers},
     route::RouteSpec,
     source::SourceSpec,
     store::StoredObject,
@@ -181,28 +180,6 @@ fn restore_secrets(written: &mut Value, plain: &Value, masked: &Value) -> bool {
         }
         _ => false,
     }
-}
-
-/// The parties that receive the deliveries and thus the secrets. Another path on the same origin is
-/// the same receiver.
-fn receivers(spec: &Value) -> [Option<Value>; 5] {
-    let at = |pointer: &str| spec.pointer(pointer).cloned();
-    let origin = |pointer: &str| {
-        let url = at(pointer)?;
-        let parsed = url.as_str().and_then(|url| url.parse::<Uri>().ok());
-        let origin = parsed.and_then(|url| {
-            Some(format!("{}://{}", url.scheme_str()?, url.authority()?).to_ascii_lowercase())
-        });
-        // Anything that is not an absolute URL is compared as a whole.
-        Some(origin.map_or(url, Value::from))
-    };
-    [
-        at("/kind"),
-        origin("/url"),
-        at("/proxy"),
-        at("/exec/command"),
-        origin("/auth/oauth2/token_url"),
-    ]
 }
 
 #[cfg(test)]

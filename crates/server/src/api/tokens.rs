@@ -10,7 +10,7 @@ use surehook_api::{
     tokens::{CreateTokenRequest, CreatedToken, LoginLink, TokenResponse},
 };
 use surehook_core::{
-    access::{ApiToken, TOKEN_NAME_BYTES_MAX, TokenHash},
+    access::{ApiToken, ENVIRONMENT_TOKEN, TOKEN_NAME_BYTES_MAX, TokenHash},
     store::RemoveTokenResult,
 };
 use surehook_types::{ids::TokenId, rng::new_id, store_error::StoreError, time::Timestamp};
@@ -41,7 +41,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         "Create a one-time login link for the dashboard.",
     )
     .description(
-        "Opened within a day, it signs in an admin. The session ends when the token that created the \
+        "Opened within 15 minutes, it signs in an admin. The session ends when the token that created the \
              link is revoked. Takes no `Idempotency-Key`, because the response contains a secret.",
     )
     .returns::<LoginLink>(201);
@@ -81,6 +81,12 @@ pub(crate) async fn create_token(
     let name = request.name.filter(|name| !name.is_empty());
     if name.as_ref().is_some_and(|name| name.len() > TOKEN_NAME_BYTES_MAX) {
         let detail = format!("`name` must have at most {TOKEN_NAME_BYTES_MAX} bytes.");
+        return Err(Problem::invalid(detail));
+    }
+    if name.as_deref() == Some(ENVIRONMENT_TOKEN) {
+        let detail = format!(
+            "`{ENVIRONMENT_TOKEN}` is the name of the token from the environment. Choose another name."
+        );
         return Err(Problem::invalid(detail));
     }
     if request.expires_in.is_some_and(|span| span.0.is_zero()) {

@@ -52,7 +52,7 @@ const COMMON_PROBLEMS: [(u16, &[&str]); 12] = [
     (413, &["body_too_large"]),
     (415, &["not_json"]),
     (422, &["invalid", "idempotency_key_reused"]),
-    (429, &["too_many_idempotency_keys"]),
+    (429, &["too_many_idempotency_keys", "too_many_failed_tokens"]),
     (503, &["overloaded", "disk_full", "store_failed"]),
 ];
 

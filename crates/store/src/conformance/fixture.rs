@@ -496,6 +496,7 @@ pub(super) fn source_spec(name: &str) -> SourceSpec {
         provider: "generic".to_owned(),
         verify: None,
         secrets: Vec::new(),
+        allow_short_secrets: false,
         keys: None,
         verify_token: None,
         public_url: None,

@@ -454,6 +454,7 @@ macro_rules! store_conformance {
                     last_admin_token_cannot_be_removed,
                     removing_a_token_removes_its_sessions,
                     session_for_a_removed_token_is_rejected,
+                    extended_session_keeps_its_new_expiry_and_a_removed_one_stays_removed,
                     session_does_not_count_as_the_last_admin,
                     expired_sessions_are_removed_when_a_session_is_added;
             }

@@ -137,3 +137,22 @@ pub async fn expired_sessions_are_removed_when_a_session_is_added(mut fixture: S
 
     assert_eq!(fixture.list_tokens().await.unwrap(), [next]);
 }
+
+pub async fn extended_session_keeps_its_new_expiry_and_a_removed_one_stays_removed(
+    mut fixture: StoreFixture,
+) {
+    let (open, closed) = (session(&fixture, 1, None), session(&fixture, 2, None));
+    for session in [&open, &closed] {
+        fixture.add_token(session.clone()).await.unwrap();
+    }
+    let until = fixture.now + Duration::from_secs(3600);
+    fixture.remove_token(closed.id, fixture.now).await.unwrap();
+
+    for session in [&open, &closed] {
+        fixture.extend_session(session.id, until).await.unwrap();
+    }
+
+    fixture.reopen().await;
+    let expected = ApiToken { expires_at: Some(until), ..open };
+    assert_eq!(fixture.list_tokens().await.unwrap(), [expected]);
+}

@@ -567,6 +567,10 @@ impl AdminStore for SqliteStore {
         self.readers.read(tokens::list).await
     }
 
+    async fn extend_session(&self, id: TokenId, expires_at: Timestamp) -> Result<(), StoreError> {
+        self.writer.write(move |tx| tokens::extend_session(tx, id, expires_at)).await
+    }
+
     async fn remove_token(
         &self,
         id: TokenId,

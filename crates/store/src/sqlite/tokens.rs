@@ -47,6 +47,17 @@ pub(super) fn add(connection: &Connection, token: &ApiToken) -> Result<bool> {
     Ok(true)
 }
 
+const EXTEND_SESSION: &str = "UPDATE tokens SET expires_at = ?2 WHERE id = ?1 AND is_session = 1";
+
+/// Implements `AdminStore::extend_session`.
+pub(super) fn extend_session(
+    connection: &Connection,
+    session: TokenId,
+    expires_at: Timestamp,
+) -> Result<()> {
+    connection.execute(EXTEND_SESSION, params![blob(session), expires_at.as_millis()]).map(drop)
+}
+
 const LIST: &str = "
     SELECT id, hash, name, role, created_at, expires_at, is_session, begun_with
       FROM tokens ORDER BY created_at, id";

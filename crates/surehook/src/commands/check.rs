@@ -39,8 +39,10 @@ pub(super) struct ConfigCheckReport {
     pub(super) unset: BTreeSet<String>,
 }
 
-/// Checks every part of a configuration. An unset variable is no problem: the gateway may have it.
+/// Checks every part of a configuration that replaces `before`. An unset variable is no problem: the
+/// gateway may have it.
 pub(super) fn check(
+    before: &Configuration,
     configuration: &Configuration,
     addresses: &AddressPolicy,
     programs: &AllowedPrograms,
@@ -68,6 +70,7 @@ pub(super) fn check(
         }
         used_placeholder.store(false, Ordering::Relaxed);
         let checked = registry::check_configuration(
+            before,
             configuration,
             std::slice::from_ref(&change),
             &policy,

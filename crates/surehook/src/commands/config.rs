@@ -9,6 +9,7 @@ use surehook_core::store::Configuration;
 use surehook_engine::{
     apply::plan_changes,
     system::{SystemClock, SystemRng},
+    variables::{ConfigOrigin, check_references},
 };
 use surehook_guard::address::AddressPolicy;
 use surehook_server::api::masked_spec;
@@ -130,10 +131,13 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), CliError> {
     let now = SystemClock.now();
     let (changes, _) =
         plan_changes(&configuration, settings.desired_configuration(), &SystemRng, now);
+    let origin = ConfigOrigin::SettingsFile;
+    let forbidden = check_references(&configuration, &changes, origin, &settings.allow_env).err();
     configuration.apply(&changes, now);
     let addresses = AddressPolicy::new(settings.allow_networks);
-    let ConfigCheckReport { problems, mut unset } =
-        check(&configuration, &addresses, &settings.allow_exec);
+    let ConfigCheckReport { mut problems, mut unset } =
+        check(&Configuration::default(), &configuration, &addresses, &settings.allow_exec);
+    problems.extend(forbidden.map(|error| error.to_string()));
     let keys = [settings.media.access_key, settings.media.secret_key];
     for key in keys.into_iter().flatten() {
         if let Err(SecretError::Unset { name }) = key.resolve(&environment) {

@@ -5,13 +5,14 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use anyhow::Context as _;
 use clap::Args;
 use surehook_core::{
-    access::{ApiToken, Role},
+    access::{ApiToken, ENVIRONMENT_TOKEN, Role},
     store::{AdminStore as _, Store},
 };
 use surehook_engine::{
     ConfigChangeError, Engine, EngineParts,
     apply::{DesiredConfiguration, plan_changes},
     system::{SystemClock, SystemRng},
+    variables::ConfigOrigin,
 };
 use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
 use surehook_messaging::media::BucketSpecError;
@@ -69,7 +70,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let engine = start_engine(&settings, store.clone()).await?;
     let demo = configure(&engine, &settings).await?;
     // After everything that can fail: a token that was stored but never shown would lock everyone out.
-    let first_token = first_token(&store).await?;
+    let access = prepare_access(&store).await?;
     let draining = CancellationToken::new();
     let tokens = store.list_tokens().await?;
     let state = ServerState::new(
@@ -78,7 +79,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         tokens,
         draining.clone(),
     );
-    print_welcome(address, &settings, first_token.as_deref(), &state.create_login_link().0, demo)?;
+    let login = access.is_first_start.then(|| state.create_login_link().0);
+    print_welcome(address, &settings, access.new_token.as_deref(), login.as_deref(), demo)?;
 
     let grace = settings.shutdown_grace.0;
     let stop = CancellationToken::new();
@@ -126,6 +128,7 @@ pub(crate) fn engine_parts(
         rng: Arc::new(SystemRng),
         addresses: AddressPolicy::new(settings.allow_networks.clone()),
         programs: settings.allow_exec.clone(),
+        allow_env: settings.allow_env.clone(),
         resolver: Arc::new(SystemResolver),
         env: Arc::new(environment),
         bucket: settings.media.build(&environment)?,
@@ -137,26 +140,46 @@ pub(crate) fn engine_parts(
     })
 }
 
-/// Stores the token from the environment; otherwise creates the first admin token and returns it.
-async fn first_token(store: &SqliteStore) -> Result<Option<String>, CliError> {
-    if let Some(token) = environment("SUREHOOK_ADMIN_TOKEN") {
+/// How an admin gets in after this start.
+struct AdminAccess {
+    /// A token that was just created and is shown only now.
+    new_token: Option<String>,
+    /// There was no way to sign in before.
+    is_first_start: bool,
+}
+
+/// Stores the token from the environment, in place of an earlier one; otherwise creates the first admin
+/// token.
+async fn prepare_access(store: &SqliteStore) -> Result<AdminAccess, CliError> {
+    let now = SystemClock.now();
+    let tokens = store.list_tokens().await?;
+    if let Some(token) = environment(ENVIRONMENT_TOKEN) {
         if token.len() < 16 {
-            let error = anyhow::anyhow!("SUREHOOK_ADMIN_TOKEN must have at least 16 characters");
+            let error = anyhow::anyhow!("{ENVIRONMENT_TOKEN} must have at least 16 characters");
             return Err(CliError::settings(error));
         }
-        store.add_token(admin_token(&token, "SUREHOOK_ADMIN_TOKEN")).await?;
-        return Ok(None);
+        let token = admin_token(&token, ENVIRONMENT_TOKEN);
+        store.add_token(token.clone()).await?;
+        let is_replaced = |old: &&ApiToken| {
+            old.name.as_deref() == Some(ENVIRONMENT_TOKEN)
+                && old.session.is_none()
+                && old.hash != token.hash
+        };
+        for old in tokens.iter().filter(is_replaced) {
+            store.remove_token(old.id, now).await?;
+            tracing::info!(token = %old.id, "replaced the earlier {ENVIRONMENT_TOKEN}");
+        }
+        return Ok(AdminAccess { new_token: None, is_first_start: tokens.is_empty() });
     }
-    let now = SystemClock.now();
     let is_usable_admin = |token: &ApiToken| {
         token.role == Role::Admin && token.session.is_none() && !token.has_expired(now)
     };
-    if store.list_tokens().await?.iter().any(is_usable_admin) {
-        return Ok(None);
+    if tokens.iter().any(is_usable_admin) {
+        return Ok(AdminAccess { new_token: None, is_first_start: false });
     }
     let token = new_token(&SystemRng);
     store.add_token(admin_token(&token, "initial admin token")).await?;
-    Ok(Some(token))
+    Ok(AdminAccess { new_token: Some(token), is_first_start: true })
 }
 
 fn admin_token(token: &str, name: &str) -> ApiToken {
@@ -194,7 +217,7 @@ async fn apply_configuration(
 ) -> Result<(), ConfigChangeError> {
     let (rng, now) = (engine.rng(), engine.clock().now());
     let applied = engine
-        .change::<_, ConfigChangeError>(|configuration| {
+        .change_from::<_, ConfigChangeError>(ConfigOrigin::SettingsFile, |configuration| {
             Ok(plan_changes(configuration, desired, rng, now))
         })
         .await?;
@@ -208,7 +231,7 @@ fn print_welcome(
     address: SocketAddr,
     settings: &Settings,
     first_token: Option<&str>,
-    login: &str,
+    login: Option<&str>,
     demo: bool,
 ) -> Result<(), CliError> {
     let base = format!("http://{address}");
@@ -216,10 +239,14 @@ fn print_welcome(
         Some(token) => format!("{token}  (shown once, stored as a hash)"),
         None => "unchanged".to_owned(),
     };
+    let dashboard = match login {
+        Some(path) => format!("{base}{path}  (one-time login link, valid for 15 minutes)"),
+        None => format!("{base}/  (sign in with a token, or create a link: surehook token link)"),
+    };
     output::print_line(format!(
         "Surehook {} is ready.\n\n  \
          address      {base}\n  \
-         dashboard    {base}{login}  (one-time login link)\n  \
+         dashboard    {dashboard}\n  \
          data         {}\n  \
          admin token  {token}",
         env!("CARGO_PKG_VERSION"),

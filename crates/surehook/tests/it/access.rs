@@ -156,3 +156,52 @@ async fn cli_creates_lists_and_revokes_tokens() {
     assert_eq!(no_role.code, Some(2), "{no_role:?}");
     assert!(no_role.stderr.contains("viewer, operator or admin"), "{no_role:?}");
 }
+
+/// Guessing is slowed down, and valid tokens from the same address keep working.
+#[tokio::test]
+async fn failed_tokens_are_throttled_per_address_and_valid_ones_still_work() {
+    let gateway = Gateway::start().await;
+    let mut statuses = Vec::new();
+    for n in 0..40 {
+        let wrong = format!("shk_{n:064x}");
+        let response = call_with_token(&gateway, &wrong, Method::GET, "/api/v1/stats").await;
+        if response.status == 429 {
+            assert_eq!(response.code(), "too_many_failed_tokens");
+            let secs: u64 = response.header("retry-after").parse().unwrap();
+            assert!((1..=60).contains(&secs), "{secs}");
+        }
+        statuses.push(response.status.as_u16());
+        gateway.get("/stats").await.expect(200);
+    }
+    assert_eq!(statuses.first(), Some(&401));
+    assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
+    let form: [(&str, &[u8]); 2] = [
+        ("content-type", b"application/x-www-form-urlencoded"),
+        ("sec-fetch-site", b"same-origin"),
+    ];
+    let wrong = gateway.request(Method::POST, "/login", &form, "token=wrong").await.expect(429);
+    assert!(!wrong.header("retry-after").is_empty());
+    let right = format!("token={}", gateway.token());
+    gateway.request(Method::POST, "/login", &form, right).await.expect(303);
+    // No token at all is no guess.
+    gateway.request(Method::GET, "/api/v1/stats", &[], "").await.expect(401);
+}
+
+#[tokio::test]
+async fn admin_token_of_the_environment_replaces_the_earlier_one() {
+    let mut gateway = Gateway::start().await;
+    let other = create_token(&gateway, "admin").await;
+    let earlier = gateway.token().to_owned();
+    let reserved = json!({ "role": "admin", "name": "SUREHOOK_ADMIN_TOKEN" });
+    gateway.post("/tokens", &reserved).await.expect(422);
+
+    gateway.set_env("SUREHOOK_ADMIN_TOKEN", "the-next-admin-token-0123456789");
+    gateway.restart().await;
+
+    let call = async |token: &str| {
+        call_with_token(&gateway, token, Method::GET, "/api/v1/tokens").await.status.as_u16()
+    };
+    assert_eq!(call(&earlier).await, 401);
+    assert_eq!(call("the-next-admin-token-0123456789").await, 200);
+    assert_eq!(call(other["token"].as_str().unwrap()).await, 200, "other tokens stay");
+}

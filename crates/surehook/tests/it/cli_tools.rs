@@ -29,13 +29,13 @@ secrets = ["lovelace-lovelace"]
 #[tokio::test]
 async fn send_test_signs_event_for_its_source() {
     let gateway =
-        Gateway::builder().env("THE_SECRET", "s3cret-s3cret").settings(SIGNED).start().await;
+        Gateway::builder().env("THE_SECRET", "s3cret-s3cret-s3cret").settings(SIGNED).start().await;
     let server = vec![
         ("SUREHOOK_SERVER".to_owned(), gateway.url("")),
         ("SUREHOOK_TOKEN".to_owned(), gateway.token().to_owned()),
     ];
     let mut with_secret = server.clone();
-    with_secret.push(("THE_SECRET".to_owned(), "s3cret-s3cret".to_owned()));
+    with_secret.push(("THE_SECRET".to_owned(), "s3cret-s3cret-s3cret".to_owned()));
 
     let env = run_surehook(gateway.folder(), &["send-test", "stripe-like"], &with_secret).await;
     let args = ["send-test", "standard", "--secret", "written-out-secret", "--json"];

@@ -142,7 +142,7 @@ async fn invalid_source_or_route_field_is_named_in_the_problem() {
         signed(json!([])),
         signed(json!([""])),
         signed(json!(["  "])),
-        signed(json!(["env:NOT_SET_ANYWHERE"])),
+        ("/sources", json!({ "name": "bad", "verify": { "hmac": { "header": "x-sig" } }, "secrets": ["env:NOT_SET_ANYWHERE"] }), "allow_env"),
         route(json!({ "from": "unknown", "to": "out" }), "unknown"),
         route(json!({ "from": "in", "to": "unknown" }), "unknown"),
         route(json!({ "from": "in", "to": "out", "filter": ".a |" }), "filter"),
@@ -215,11 +215,15 @@ async fn request_body_that_is_not_json_is_rejected() {
 
 #[tokio::test]
 async fn configured_secrets_are_never_returned() {
-    let gateway = Gateway::builder().env("FROM_ENV", "canary-env-value-0123456").start().await;
+    let gateway = Gateway::builder()
+        .env("FROM_ENV", "canary-env-value-0123456")
+        .env("SUREHOOK_ALLOW_ENV", "[\"FROM_ENV\"]")
+        .start()
+        .await;
     let source = json!({
         "name": "in",
         "verify": { "hmac": { "header": "x-sig" } },
-        "secrets": ["canary-literal", "env:FROM_ENV"],
+        "secrets": ["canary-literal-secret", "env:FROM_ENV"],
     });
     let destination = json!({
         "name": "out",
@@ -327,4 +331,104 @@ async fn configuration_is_applied_completely_or_not_at_all() {
     );
     // Objects that it does not name are kept.
     gateway.get("/sources/demo").await.expect(200);
+}
+
+/// The environment of the gateway holds more than what its admins may send to a URL of their choice.
+#[tokio::test]
+async fn api_references_only_listed_variables_and_does_not_tell_which_exist() {
+    let sink = Sink::ok().await;
+    let settings = format!(
+        "[[destinations]]\nname = \"file\"\nurl = \"{}\"\nauth = {{ bearer = \"env:ONLY_IN_FILE\" }}",
+        sink.url()
+    );
+    let gateway = Gateway::builder()
+        .env("ONLY_IN_FILE", "canary-of-the-environment")
+        .env("LISTED", "a-listed-value-of-32-characters-")
+        .env("SUREHOOK_ALLOW_ENV", "[\"LISTED\"]")
+        .settings(&settings)
+        .start()
+        .await;
+    let with = |name: &str, variable: &str| {
+        let bearer = format!("env:{variable}");
+        json!({ "name": name, "url": sink.url(), "auth": { "bearer": bearer } })
+    };
+
+    gateway.post("/destinations", &with("listed", "LISTED")).await.expect(201);
+    let mut answers = Vec::new();
+    for name in ["ONLY_IN_FILE", "HOME", "NOT_SET_ANYWHERE"] {
+        let refused = gateway.post("/destinations", &with("new", name)).await.expect(422);
+        assert!(refused.detail().contains("allow_env"), "{}", refused.detail());
+        answers.push(refused.detail().replace(name, "NAME"));
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "the answer depends on the environment: {answers:?}");
+    let own = gateway.post("/destinations", &with("new", "SUREHOOK_ADMIN_TOKEN")).await;
+    assert!(own.clone().expect(422).detail().contains("belong to the gateway"), "{}", own.text());
+
+    // What the settings file references stays, as long as it goes to the same receiver.
+    let mut stored = with("file", "ONLY_IN_FILE");
+    stored["concurrency"] = json!(2);
+    gateway.put("/destinations/file", &stored).await.expect(200);
+    stored["url"] = json!("https://example.com/");
+    gateway.put("/destinations/file", &stored).await.expect(422);
+    let document = json!({ "destinations": [with("new", "ONLY_IN_FILE")] });
+    for path in ["/configuration", "/configuration?dry_run=true"] {
+        gateway.put(path, &document).await.expect(422);
+    }
+}
+
+/// References that were stored before `allow_env` existed keep working.
+#[tokio::test]
+async fn stored_reference_that_is_no_longer_listed_works_and_doctor_warns() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::builder()
+        .env("OLD_TOKEN", "a-token-of-the-old-days")
+        .env("SUREHOOK_ALLOW_ENV", "[\"OLD_*\"]")
+        .start()
+        .await;
+    let spec = json!({ "name": "old", "url": sink.url(), "auth": { "bearer": "env:OLD_TOKEN" } });
+    gateway.post("/destinations", &spec).await.expect(201);
+    gateway.post("/routes", &json!({ "from": "demo", "to": "old" })).await.expect(201);
+    let mut gateway = gateway;
+    gateway.remove_env("SUREHOOK_ALLOW_ENV");
+    gateway.restart().await;
+
+    gateway.post_accepted("demo", "{}").await;
+
+    let request = &sink.wait_for_requests(1).await[0];
+    assert_eq!(request.header("authorization"), "Bearer a-token-of-the-old-days");
+    let doctor = gateway.cli(&["doctor", "--data", "data"]).await;
+    assert!(doctor.stdout.contains("destination `old` references OLD_TOKEN"), "{doctor:?}");
+}
+
+#[tokio::test]
+async fn short_secret_is_refused_unless_insisted_on() {
+    let gateway = Gateway::builder()
+        .env("SHORT", "fifteen-bytes-x")
+        .env("SUREHOOK_ALLOW_ENV", "[\"SHORT\"]")
+        .start()
+        .await;
+    let source = |secret: &str, insists: bool| {
+        json!({
+            "name": "shop", "provider": "stripe", "secrets": [secret],
+            "allow_short_secrets": insists,
+        })
+    };
+    for secret in ["fifteen-bytes-x", "env:SHORT"] {
+        let refused = gateway.post("/sources", &source(secret, false)).await.expect(422);
+        assert!(refused.detail().contains("allow_short_secrets"), "{}", refused.detail());
+        assert!(!refused.text().contains("fifteen"), "{}", refused.text());
+    }
+    gateway.post("/sources", &source("fifteen-bytes-x", true)).await.expect(201);
+    // What is stored already stays usable, whatever else changes.
+    gateway.put("/sources/shop", &source("•••", false)).await.expect(200);
+    gateway.put("/sources/shop", &source("another-short-1", false)).await.expect(422);
+    let doctor = gateway.cli(&["doctor", "--data", "data"]).await;
+    assert!(doctor.stdout.contains("secret 1 has 15 bytes"), "{doctor:?}");
+    let sign_as = json!({ "provider": "stripe", "secret": "fifteen-bytes-x" });
+    let mut out = json!({ "name": "d", "url": "https://example.com/", "sign_as": sign_as });
+    let refused = gateway.post("/destinations", &out).await.expect(422);
+    assert!(refused.detail().contains("allow_short_secret"), "{}", refused.detail());
+    out["sign_as"]["allow_short_secret"] = json!(true);
+    gateway.post("/destinations", &out).await.expect(201);
 }

@@ -1,7 +1,11 @@
 //! Dashboard login and sessions, cross-site requests, headers and languages.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
+use surehook_engine::system::SystemClock;
+use surehook_types::time::{Clock as _, Timestamp};
 
 use crate::support::{
     dashboard::DashboardClient,
@@ -159,4 +163,44 @@ async fn sessions_and_links_end_with_the_token_that_created_them() {
     let listed = gateway.get("/tokens").await.expect(200).json();
     assert_eq!(begun(&listed), 0, "{listed}");
     gateway.request(Method::POST, "/login", &[FORM, OURS], unspent).await.expect(401);
+}
+
+/// The link that `serve` printed, if it did.
+fn printed_link(gateway: &Gateway) -> Option<String> {
+    let printed = gateway.stdout();
+    let link = printed.lines().find_map(|line| line.split_once("/login?code="))?.1;
+    Some(link.split_whitespace().next().unwrap().to_owned())
+}
+
+/// The output of a service ends up in logs that more people can read than may be admin.
+#[tokio::test]
+async fn login_link_is_printed_on_first_start_only() {
+    let mut gateway = Gateway::start().await;
+    assert!(printed_link(&gateway).is_some(), "{}", gateway.stdout());
+
+    gateway.restart().await;
+
+    assert_eq!(printed_link(&gateway), None);
+    assert!(gateway.stdout().contains("surehook token link"), "{}", gateway.stdout());
+    let link = gateway.cli(&["token", "link"]).await;
+    assert!(link.stdout.contains("/login?code=shl_"), "{link:?}");
+    let made = gateway.post("/tokens/link", &json!({})).await.expect(201).json();
+    let expires_at: Timestamp = made["expires_at"].as_str().unwrap().parse().unwrap();
+    let left = expires_at.since(SystemClock.now());
+    assert!(left <= Duration::from_secs(15 * 60), "{left:?}");
+}
+
+#[tokio::test]
+async fn cookie_has_host_prefix_when_the_browser_uses_https() {
+    let gateway = Gateway::start().await;
+    let https: (&str, &[u8]) = ("x-forwarded-proto", b"https");
+    let form = format!("token={TOKEN}");
+
+    let response = gateway.request(Method::POST, "/login", &[FORM, OURS, https], form).await;
+
+    let cookie = response.expect(303).header("set-cookie").to_owned();
+    assert!(cookie.starts_with("__Host-surehook_session=shs_"), "{cookie}");
+    assert!(cookie.contains("; Secure"), "{cookie}");
+    let pair = cookie.split(';').next().unwrap().as_bytes();
+    gateway.request(Method::GET, "/", &[("cookie", pair), https], "").await.expect(200);
 }

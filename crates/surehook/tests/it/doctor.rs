@@ -112,8 +112,7 @@ async fn doctor_names_each_problem_with_advice() {
 async fn doctor_warns_about_a_sender_without_a_status_source() {
     let folder = tempfile::tempdir().unwrap();
     let sender = "[[destinations]]\nname = \"wa\"\nkind = \"whatsapp-cloud\"\naccount = { sender = \"1\", token = \"t\" }\n";
-    let source =
-        "[[sources]]\nname = \"statuses\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"s\"]\n";
+    let source = "[[sources]]\nname = \"statuses\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"an-app-secret-of-meta\"]\n";
     let file = folder.path().join("surehook.toml");
     fs::write(&file, sender).unwrap();
     let without_source = doctor(folder.path(), &[]).await;
@@ -177,7 +176,7 @@ async fn doctor_warns_about_risky_source_settings() {
     let folder = tempfile::tempdir().unwrap();
     let twilio =
         "[[sources]]\nname = \"sms\"\nprovider = \"twilio\"\nsecrets = [\"0123456789abcdef\"]\n";
-    let go = "[[sources]]\nname = \"go\"\nprovider = \"evolution-go\"\nsecrets = [\"YQ==/+\"]\n";
+    let go = "[[sources]]\nname = \"go\"\nprovider = \"evolution-go\"\nsecrets = [\"YQ==/+\"]\nallow_short_secrets = true\n";
     fs::write(folder.path().join("surehook.toml"), format!("{twilio}{go}")).unwrap();
     let ran = doctor(folder.path(), &[]).await;
     assert_finding(&ran, "verify", "warn", "`sms`: the signature covers the called URL");

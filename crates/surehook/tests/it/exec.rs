@@ -54,7 +54,12 @@ impl ProgramFolder {
 }
 
 async fn start(settings: &str) -> Gateway {
-    Gateway::builder().env("HOOK_TOKEN", "canary").settings(settings).start().await
+    Gateway::builder()
+        .env("HOOK_TOKEN", "canary")
+        .env("SUREHOOK_ALLOW_ENV", "[\"HOOK_TOKEN\"]")
+        .settings(settings)
+        .start()
+        .await
 }
 
 /// Waits until a program has written its process id to this file.

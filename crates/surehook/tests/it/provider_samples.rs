@@ -68,7 +68,7 @@ async fn gateway(samples: &[IndexedPayload]) -> FakeClockGateway {
     for sample in samples {
         let source = sources.entry(sample.source()).or_insert_with(|| {
             let mut source =
-                json!({ "name": sample.source(), "provider": sample.preset(), "secrets": [] });
+                json!({ "name": sample.source(), "provider": sample.preset(), "secrets": [], "allow_short_secrets": true });
             if let Some(url) = &sample.url {
                 source["public_url"] = json!(url.split("/in/").next().unwrap());
             }

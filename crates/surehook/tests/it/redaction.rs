@@ -39,7 +39,7 @@ async fn gateway(sink: &Sink, source_settings: &str) -> Gateway {
             [[sources]]
             name = "closed"
             verify = {{ token = {{ header = "x-gate" }} }}
-            secrets = ["CANARY-gate"]
+            secrets = ["CANARY-gate-of-source"]
             keep_refused_bodies = true
             [[destinations]]
             name = "quotes"
@@ -371,12 +371,12 @@ async fn bodies_are_delivered_exactly_unless_strip_secrets_is_set() {
 async fn former_secret_header_stays_masked() {
     let sink = Sink::ok().await;
     let gateway = gateway(&sink, "").await;
-    let gate = [("x-gate", "CANARY-gate")];
+    let gate = [("x-gate", "CANARY-gate-of-source")];
     let id = gateway.send_webhook("closed", &gate, "{}").await.expect(200).event_id();
     let spec = json!({
         "name": "closed",
         "verify": { "token": { "header": "x-door" } },
-        "secrets": ["CANARY-door"],
+        "secrets": ["CANARY-door-of-source"],
     });
     gateway.put("/sources/closed", &spec).await.expect(200);
     assert_no_secret(&gateway.event(&id).await.to_string(), "another header");

@@ -103,7 +103,7 @@ async fn transformed_body_without_sign_as_drops_provider_signature() {
 
 #[tokio::test]
 async fn invalid_sign_as_is_rejected() {
-    let gateway = Gateway::start().await;
+    let gateway = Gateway::builder().env("SUREHOOK_ALLOW_ENV", "[\"NOT_SET\"]").start().await;
     let cases: [(Value, &str); 5] = [
         (json!({ "provider": "stripey", "secret": "s" }), "unknown provider `stripey`"),
         (json!({ "provider": "generic", "secret": "s" }), "has no default verification"),

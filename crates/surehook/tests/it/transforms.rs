@@ -80,14 +80,16 @@ async fn signature_covers_transformed_body() {
 async fn inbox_masks_secrets_of_source_and_destination() {
     let gateway = Gateway::start().await;
     let source = json!({
-        "name": "shop", "secrets": ["canary-1"], "verify": { "token": { "header": "x-shop-sig" } },
+        "name": "shop", "secrets": ["canary-1-of-the-source"], "verify": { "token": { "header": "x-shop-sig" } },
     });
     gateway.post("/sources", &source).await.expect(201);
     let headers = json!({ "x-crm-note": "canary-2" });
     let inbox = json!({ "name": "viewed", "url": "builtin:inbox", "headers": headers });
     gateway.post("/destinations", &inbox).await.expect(201);
     gateway.post("/routes", &json!({ "from": "shop", "to": "viewed" })).await.expect(201);
-    let sent = gateway.send_webhook("shop", &[("x-shop-sig", "canary-1")], r#"{"id":"a"}"#).await;
+    let sent = gateway
+        .send_webhook("shop", &[("x-shop-sig", "canary-1-of-the-source")], r#"{"id":"a"}"#)
+        .await;
     let event = sent.expect(200).event_id();
     gateway.wait_for_delivery(&event, "succeeded").await;
 

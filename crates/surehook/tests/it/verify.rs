@@ -261,7 +261,11 @@ async fn removed_secret_is_refused() {
 // B66.
 #[tokio::test]
 async fn source_with_unset_secret_refuses_requests_and_other_sources_work() {
-    let mut gateway = Gateway::builder().env("SHOP_SECRET", SECRET).start().await;
+    let mut gateway = Gateway::builder()
+        .env("SHOP_SECRET", SECRET)
+        .env("SUREHOOK_ALLOW_ENV", "[\"SHOP_SECRET\"]")
+        .start()
+        .await;
     let source = serde_json::json!({
         "name": "shop",
         "verify": { "token": { "header": "x-token" } },

@@ -24,9 +24,6 @@ use crate::{
     request::{IncomingRequest, OutgoingRequest},
 };
 
-/// Shorter secrets can be guessed. Some providers issue them, so they only give a warning.
-const SECRET_BYTES_ADVISED: usize = 16;
-
 /// Settings of HMAC verification, as written in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -163,17 +160,8 @@ impl HmacSpec {
 }
 
 /// Warnings about settings that work but are weak.
-pub(super) fn warnings(spec: &HmacSpec, secrets: &[Secret]) -> Vec<String> {
+pub(super) fn warnings(spec: &HmacSpec) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (index, secret) in secrets.iter().enumerate() {
-        let length = secret.expose().len();
-        if length < SECRET_BYTES_ADVISED {
-            warnings.push(format!(
-                "secret {} has {length} bytes and can be guessed; use at least {SECRET_BYTES_ADVISED}",
-                index + 1
-            ));
-        }
-    }
     if spec.has_timestamp() && !spec.template.contains("{timestamp}") {
         warnings.push(
             "`template` has no `{timestamp}`: an old request can be resent with a new timestamp"

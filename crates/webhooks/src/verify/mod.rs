@@ -309,7 +309,7 @@ impl Verifier {
         Ok(match spec {
             VerifySpec::None => Self::from_scheme(count, NoVerification),
             VerifySpec::Hmac(spec) => Self::from_scheme(count, HmacVerifier::new(spec, &secrets)?)
-                .with_warnings(hmac::warnings(spec, &secrets)),
+                .with_warnings(hmac::warnings(spec)),
             VerifySpec::Token { header } => {
                 Self::from_scheme(count, TokenVerifier::new(header, secrets)?)
             }

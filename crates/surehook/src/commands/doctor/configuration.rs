@@ -17,12 +17,13 @@ use surehook_engine::{
     apply::plan_changes,
     programs::AllowedPrograms,
     system::{SystemClock, SystemRng},
+    variables::unlisted_references,
 };
 use surehook_guard::{
     address::AddressPolicy,
     connect::{ConnectError, GuardedConnector, SystemResolver},
 };
-use surehook_types::time::Clock as _;
+use surehook_types::{secret::SecretError, time::Clock as _};
 
 use super::Findings;
 use crate::{
@@ -35,12 +36,15 @@ use crate::{
 const QUARANTINED_MAX: usize = 1000;
 
 pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findings) {
-    let configuration = next_configuration(settings).await;
+    let stored = stored_configuration(settings).await;
+    let configuration = next_configuration(settings, stored.clone());
     let policy = AddressPolicy::new(settings.allow_networks.clone());
-    check_usable(&configuration, &policy, &settings.allow_exec, findings);
+    check_usable(&stored, &configuration, &policy, &settings.allow_exec, findings);
     check_routes(&configuration, findings);
     check_verification(&configuration, settings.public_url.is_some(), findings);
+    check_signers(&configuration, findings);
     check_status_sources(&configuration, findings);
+    check_variables(settings, &stored, findings);
     check_quarantine(settings, findings).await;
     let connector = GuardedConnector::new(Arc::new(policy), Arc::new(SystemResolver));
     for destination in &configuration.destinations {
@@ -54,12 +58,15 @@ pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findi
     }
 }
 
-/// The configuration that the next start would have: the data folder's with the settings applied.
-async fn next_configuration(settings: &Settings) -> Configuration {
-    let mut configuration = match data_folder::open_store(&settings.data) {
+async fn stored_configuration(settings: &Settings) -> Configuration {
+    match data_folder::open_store(&settings.data) {
         Ok(store) => store.load_configuration().await.unwrap_or_default(),
         Err(_) => Configuration::default(),
-    };
+    }
+}
+
+/// The configuration that the next start would have: the data folder's with the settings applied.
+fn next_configuration(settings: &Settings, mut configuration: Configuration) -> Configuration {
     let now = SystemClock.now();
     let (changes, _) =
         plan_changes(&configuration, settings.desired_configuration(), &SystemRng, now);
@@ -68,12 +75,14 @@ async fn next_configuration(settings: &Settings) -> Configuration {
 }
 
 fn check_usable(
+    stored: &Configuration,
     configuration: &Configuration,
     policy: &AddressPolicy,
     programs: &AllowedPrograms,
     findings: &mut Findings,
 ) {
-    let ConfigCheckReport { problems, unset } = check::check(configuration, policy, programs);
+    let ConfigCheckReport { problems, unset } =
+        check::check(stored, configuration, policy, programs);
     if problems.is_empty() && unset.is_empty() {
         let Configuration { sources, destinations, routes, .. } = configuration;
         let (sources, destinations, routes) = (sources.len(), destinations.len(), routes.len());
@@ -124,6 +133,20 @@ fn check_verification(
     }
 }
 
+/// Warns about shared secrets of destinations that can be guessed. Those of sources are among their
+/// other warnings.
+fn check_signers(configuration: &Configuration, findings: &mut Findings) {
+    for StoredObject { spec: destination, .. } in &configuration.destinations {
+        let Some(sign_as) = &destination.sign_as else { continue };
+        if let Err(error @ SecretError::Short { .. }) =
+            sign_as.secret.check_length(&environment, "allow_short_secret")
+        {
+            let message = format!("`{}`: sign_as: {error}", destination.name);
+            findings.warn("verify", message, "Agree on a longer secret with the receiver.");
+        }
+    }
+}
+
 /// Warns about messaging destinations whose status updates no source receives.
 fn check_status_sources(configuration: &Configuration, findings: &mut Findings) {
     for destination in destinations_without_status_source(configuration) {
@@ -132,6 +155,20 @@ fn check_status_sources(configuration: &Configuration, findings: &mut Findings) 
             format!("`{}`: {MISSING_STATUS_SOURCE}", destination.name),
             MISSING_STATUS_SOURCE_ADVICE,
         );
+    }
+}
+
+/// Warns about stored references to variables that neither `allow_env` nor the settings file has. They
+/// work, but cannot be written again.
+fn check_variables(settings: &Settings, stored: &Configuration, findings: &mut Findings) {
+    let desired = settings.desired_configuration();
+    for (object, name) in unlisted_references(stored, &desired, &settings.allow_env) {
+        let advice = match name.starts_with("SUREHOOK_") {
+            true => "It belongs to the gateway: use a variable with another name.".to_owned(),
+            false => format!("Add {name} to `allow_env`, or remove the reference."),
+        };
+        let message = format!("{object} references {name}, which `allow_env` does not list");
+        findings.warn("variables", message, advice);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::support::{
     unix_now,
 };
 
-const SECRET: &str = "an app secret";
+const SECRET: &str = "an app secret of Meta";
 const MINUTES: i64 = 60;
 
 /// The gateway and its destinations; they stop when dropped.

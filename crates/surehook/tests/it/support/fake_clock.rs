@@ -83,6 +83,7 @@ impl FakeClockGateway {
             programs: AllowedPrograms::default(),
             resolver: Arc::new(SystemResolver),
             env: Arc::new(|_| None),
+            allow_env: surehook_engine::variables::AllowedVariables::default(),
             bucket,
             public_url: None,
             event_retention: Duration::from_secs(30 * 86_400),

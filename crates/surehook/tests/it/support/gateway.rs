@@ -235,6 +235,12 @@ impl Gateway {
         self.wait_until_ready().await;
     }
 
+    /// Sets an environment variable; takes effect at the next start.
+    pub(crate) fn set_env(&mut self, name: &str, value: &str) {
+        self.remove_env(name);
+        self.env.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Removes an environment variable; takes effect at the next start.
     pub(crate) fn remove_env(&mut self, name: &str) {
         self.env.retain(|(other, _)| other != name);

@@ -45,7 +45,7 @@ impl CloudApi {
     pub(crate) const SENDER: &str = "106540352242922";
     pub(crate) const TOKEN: &str = "EAAG-test-token";
     /// Signs status webhooks.
-    pub(crate) const APP_SECRET: &str = "test-app-secret";
+    pub(crate) const APP_SECRET: &str = "test-app-secret-of-meta";
 
     pub(crate) async fn start() -> Self {
         let fake_channel = Arc::new(FakeChannel::default());

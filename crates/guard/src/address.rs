@@ -61,6 +61,18 @@ const fn v6(segments: [u16; 8]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h))
 }
 
+/// The address under which limits per address count a client: an IPv4 address itself, for IPv6 the
+/// /64 network. A single subscriber has a whole /64 and could use a new address for every connection.
+pub const fn address_bucket(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
 /// An address that must not be connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is not allowed ({kind})")]
@@ -286,6 +298,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn ipv6_addresses_of_one_64_network_share_a_bucket() {
+        let bucket = |text: &str| address_bucket(text.parse().unwrap()).to_string();
+        let cases = [
+            ("IPv4", "203.0.113.7", "203.0.113.7"),
+            ("IPv4-mapped", "::ffff:203.0.113.7", "203.0.113.7"),
+            ("first of a network", "2001:db8:1:2::", "2001:db8:1:2::"),
+            ("last of a network", "2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::"),
+            ("next network", "2001:db8:1:3::1", "2001:db8:1:3::"),
+            ("loopback", "::1", "::"),
+        ];
+        for (name, address, expected) in cases {
+            assert_eq!(bucket(address), expected, "case: {name}");
+        }
+    }
 
     /// Every kind with addresses at and inside its boundaries, separated by spaces.
     const BLOCKED: &[(&str, &str)] = &[

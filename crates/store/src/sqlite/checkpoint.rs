@@ -20,6 +20,7 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode, Result, config::DbConfig};
+use tokio::sync::watch;
 
 use super::schema;
 
@@ -51,7 +52,7 @@ struct CheckpointState {
     /// Pages in the log after the last commit.
     pages: AtomicUsize,
     /// The error after which nothing may be copied any more.
-    failed: Mutex<Option<String>>,
+    failed: watch::Sender<Option<String>>,
 }
 
 impl CheckpointState {
@@ -59,8 +60,9 @@ impl CheckpointState {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self) -> MutexGuard<'_, Option<String>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn fail(&self, why: String) {
+        self.failed.send_replace(Some(why));
+        self.hand_over(CheckpointTurn::Closed);
     }
 
     /// Passes the turn on, unless the checkpointer is closed.
@@ -93,7 +95,7 @@ impl Checkpointer {
             turn: Mutex::new(CheckpointTurn::Idle),
             changed: Condvar::new(),
             pages: AtomicUsize::new(0),
-            failed: Mutex::new(None),
+            failed: watch::Sender::new(None),
         });
         writer.pragma_update(None, "wal_autocheckpoint", 0)?;
         writer.wal_hook(Some({
@@ -112,6 +114,11 @@ impl Checkpointer {
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
         Ok(Self { state, thread: Some(thread) })
+    }
+
+    /// Set once the thread has ended by itself.
+    pub(super) fn failure(&self) -> watch::Receiver<Option<String>> {
+        self.state.failed.subscribe()
     }
 
     /// Called after each commit, once all callers have their answer. An error means that the store
@@ -134,7 +141,7 @@ impl Checkpointer {
             }
             CheckpointTurn::Idle | CheckpointTurn::Thread => {}
             CheckpointTurn::Closed => {
-                if let Some(why) = self.state.failed().clone() {
+                if let Some(why) = self.state.failed.borrow().clone() {
                     return Err(why);
                 }
             }
@@ -153,7 +160,21 @@ impl Drop for Checkpointer {
     }
 }
 
+/// Reports a thread that ends without being closed, also by a panic: nothing would copy the log any
+/// more, and it would grow until the disk is full.
+struct ThreadEndGuard<'s>(&'s CheckpointState);
+
+impl Drop for ThreadEndGuard<'_> {
+    fn drop(&mut self) {
+        let is_closed = *self.0.turn() == CheckpointTurn::Closed;
+        if !is_closed {
+            self.0.fail("the checkpoint thread has ended unexpectedly".to_owned());
+        }
+    }
+}
+
 fn run(connection: &Connection, state: &CheckpointState) {
+    let _guard = ThreadEndGuard(state);
     loop {
         let mut turn = state.turn();
         while !matches!(*turn, CheckpointTurn::Thread | CheckpointTurn::Closed) {
@@ -170,10 +191,7 @@ fn run(connection: &Connection, state: &CheckpointState) {
                 tracing::warn!(%error, "could not checkpoint the log; trying again");
                 state.pause(RETRY_PAUSE);
             }
-            Err(error) => {
-                *state.failed() = Some(error.to_string());
-                return state.hand_over(CheckpointTurn::Closed);
-            }
+            Err(error) => return state.fail(error.to_string()),
         }
     }
 }
@@ -216,4 +234,57 @@ fn checkpoint(connection: &Connection) -> Result<usize> {
     let copied: i64 =
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(2))?;
     Ok(usize::try_from(copied).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use surehook_types::time::Timestamp;
+
+    use super::{
+        super::{
+            cache::StoreCache,
+            folder,
+            writer::{Writer, WriterResources},
+        },
+        *,
+    };
+
+    #[tokio::test]
+    async fn checkpoint_thread_that_panics_fails_the_idle_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = folder::lock(folder.path()).unwrap();
+        let file = folder.path().join("a.db");
+        let mut connection = schema::open_writer(&file).unwrap();
+        let checkpointer = Checkpointer::start(&file, &mut connection).unwrap();
+        let state = Arc::clone(&checkpointer.state);
+        let writer = Writer::start(
+            WriterResources { connection, checkpointer, file, merge_at: 1000, lock },
+            Arc::new(StoreCache::new(10)),
+            10,
+            Timestamp::from_millis(0),
+        )
+        .unwrap();
+
+        let thread = std::thread::spawn(move || {
+            let _guard = ThreadEndGuard(&state);
+            panic!("killed by the test");
+        });
+        thread.join().unwrap_err();
+
+        let why = writer.wait_for_failure().await;
+        assert!(why.contains("checkpoint thread"), "{why}");
+    }
+
+    #[test]
+    fn closed_checkpoint_thread_is_no_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.db");
+        let mut writer = schema::open_writer(&file).unwrap();
+        let checkpointer = Checkpointer::start(&file, &mut writer).unwrap();
+        let failure = checkpointer.failure();
+
+        drop(checkpointer);
+
+        assert_eq!(*failure.borrow(), None);
+    }
 }

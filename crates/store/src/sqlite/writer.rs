@@ -178,6 +178,7 @@ pub(super) struct Writer {
     queue: Arc<WriterQueue>,
     queue_max: usize,
     health: watch::Receiver<WriterHealth>,
+    checkpoint_failure: watch::Receiver<Option<String>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -201,6 +202,7 @@ impl Writer {
         recover(&connection, now, &mut state)?;
         let counts = counts::load(&connection)?;
         cache.change_counts(|cached| *cached = counts);
+        let checkpoint_failure = checkpointer.failure();
         let queue = Arc::new(WriterQueue::default());
         let (health_sender, health) = watch::channel(WriterHealth::default());
         let thread = std::thread::Builder::new()
@@ -225,7 +227,7 @@ impl Writer {
                 }
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-        Ok(Self { queue, queue_max, health, thread: Some(thread) })
+        Ok(Self { queue, queue_max, health, checkpoint_failure, thread: Some(thread) })
     }
 
     /// A writer that refuses all work, for a store that is opened read-only.
@@ -233,7 +235,8 @@ impl Writer {
         let queue = WriterQueue::default();
         queue.lock().is_closed = true;
         let (_, health) = watch::channel(WriterHealth::default());
-        Self { queue: Arc::new(queue), queue_max: 0, health, thread: None }
+        let (_, checkpoint_failure) = watch::channel(None);
+        Self { queue: Arc::new(queue), queue_max: 0, health, checkpoint_failure, thread: None }
     }
 
     /// Runs `step` in the next transaction; returns once that is committed.
@@ -300,10 +303,18 @@ impl Writer {
 
     /// Waits until the store has failed; returns why.
     pub(super) async fn wait_for_failure(&self) -> String {
-        let mut health = self.health.clone();
-        match health.wait_for(|health| health.failure.is_some()).await {
-            Ok(health) => health.failure.clone().unwrap_or_default(),
-            Err(_) => "the writer thread has ended".to_owned(),
+        let (mut health, mut checkpoints) = (self.health.clone(), self.checkpoint_failure.clone());
+        let writer = async {
+            match health.wait_for(|health| health.failure.is_some()).await {
+                Ok(health) => health.failure.clone().unwrap_or_default(),
+                Err(_) => "the writer thread has ended".to_owned(),
+            }
+        };
+        // The writer notices it only at its next commit.
+        let checkpointer = async { checkpoints.wait_for(Option::is_some).await.ok()?.clone() };
+        tokio::select! {
+            why = writer => why,
+            Some(why) = checkpointer => why,
         }
     }
 

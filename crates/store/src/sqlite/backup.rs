@@ -5,8 +5,7 @@
 //! last: a file of that name is complete and was checked.
 
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
@@ -87,20 +86,32 @@ fn copy_to(
     // The first read fixes the snapshot for the whole transaction.
     source.execute_batch("BEGIN")?;
     let expected = count_contents(&source)?;
-    create_private_file(part).map_err(file_error)?;
-    let mut copy = Connection::open(part)?;
+    let file = folder::create_private_file(part).map_err(file_error)?;
+    let mut copy = open_without_links(part)?;
     // The copy is used only once it is complete and synced, so it needs no journal.
     copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
     copy_pages(&source, &mut copy, progress)?;
     // Makes the copy a single file: otherwise it would expect a log next to it.
     copy.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
     copy.close().map_err(|(_, error)| error)?;
-    File::open(part).and_then(|file| file.sync_all()).map_err(file_error)?;
+    file.sync_all().map_err(file_error)?;
     let found = check_database(part)?;
     if found != expected {
         return Err(BackupError::ContentsDiffer(Box::new(found), Box::new(expected)));
     }
     Ok(found)
+}
+
+/// Opens an existing file that must not be a link; the folders that lead to it may be.
+fn open_without_links(file: &Path) -> Result<Connection, BackupError> {
+    let file_error = |source| BackupError::File { path: file.to_owned(), source };
+    let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize().map_err(file_error)?;
+    let path = folder.join(file.file_name().unwrap_or_default());
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    Ok(Connection::open_with_flags(path, flags)?)
 }
 
 fn copy_pages(
@@ -154,15 +165,6 @@ fn with_suffix(file: &Path, end: &str) -> PathBuf {
     name.push(".");
     name.push(end);
     PathBuf::from(name)
-}
-
-/// The database contains other people's messages: only the owner may read it.
-pub(super) fn create_private_file(file: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.create(true).write(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(file)
 }
 
 /// Renames a synced file so that the new name survives a power failure.

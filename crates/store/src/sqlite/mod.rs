@@ -97,6 +97,7 @@ use surehook_webhooks::{
 
 pub use self::{
     backup::{BackupError, DatabaseContents, backup, check_database},
+    folder::create_private_file,
     inspect::{FolderInspection, inspect},
     restore::{RestoreError, RestoreReport, restore},
 };
@@ -146,6 +147,13 @@ pub enum OpenError {
         .0.display(), error = .1
     )]
     Folder(PathBuf, #[source] std::io::Error),
+    /// Other users have access, and this process may not change that.
+    #[error(
+        "{} is accessible to other users (mode {mode:o}) and this process may not change that; \
+         run `chmod go= {}` as its owner, or choose a folder of your own with --data",
+        path.display(), path.display()
+    )]
+    NotPrivate { path: PathBuf, mode: u32 },
     /// Another process has the folder open.
     #[error(
         "another surehook process uses the data folder {}; stop it or choose another folder with --data",
@@ -209,6 +217,7 @@ impl SqliteStore {
             return Err(OpenError::RestoreInterrupted(options.data.clone()));
         }
         let file = options.data.join(DATABASE);
+        folder::make_database_private(&file)?;
         let mut connection = schema::open_writer(&file)?;
         let cache = Arc::new(StoreCache::new(options.keys_remembered));
         let quarantine_sources = Arc::new(QuarantineSources::default());

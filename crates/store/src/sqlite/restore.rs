@@ -11,7 +11,7 @@ use surehook_types::time::Timestamp;
 
 use super::{
     DATABASE, OpenError,
-    backup::{BackupError, DatabaseContents, check_database, create_private_file, rename_durably},
+    backup::{BackupError, DatabaseContents, check_database, rename_durably},
     folder::{self, RESTORE_MARKER},
     schema::MIGRATIONS,
 };
@@ -108,7 +108,7 @@ fn remove_part(part: &Path, error: RestoreError) -> RestoreError {
 fn copy_file(from: &Path, to: &Path) -> Result<(), RestoreError> {
     let copied = || {
         let mut source = File::open(from)?;
-        let mut target = create_private_file(to)?;
+        let mut target = folder::create_private_file(to)?;
         io::copy(&mut source, &mut target)?;
         target.sync_all()
     };
@@ -122,7 +122,7 @@ fn swap_files(data: &Path, part: &Path, previous: Option<&str>) -> io::Result<()
     let mark = data.join(RESTORE_MARKER);
     let is_resumed = find_interrupted(data).is_some();
     if !is_resumed {
-        let mut mark = File::create(&mark)?;
+        let mut mark = folder::create_private_file(&mark)?;
         mark.write_all(previous.unwrap_or_default().as_bytes())?;
         mark.sync_all()?;
         folder::sync_folder(data)?;
@@ -139,7 +139,7 @@ fn swap_files(data: &Path, part: &Path, previous: Option<&str>) -> io::Result<()
 fn move_previous(data: &Path, previous: &Path, is_resumed: bool) -> io::Result<()> {
     // The subfolder of another restore is not touched.
     if !is_resumed || !previous.is_dir() {
-        fs::create_dir(previous)?;
+        folder::create_private_folder(previous)?;
     }
     // The database moves first and the new one comes last: if both exist, all files have moved, and
     // those in `data` belong to the interrupted restore.

@@ -17,7 +17,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use surehook_store::sqlite::{BackupError, DatabaseContents};
+use surehook_store::sqlite::{BackupError, DatabaseContents, create_private_file};
 
 use crate::{cli::LocalArgs, data_folder, error::CliError, output, settings::Settings};
 
@@ -166,8 +166,8 @@ pub(super) fn sha256(file: &Path) -> anyhow::Result<String> {
 fn write_checksum(checksum_file: &Path, sum: &str, of: &Path) -> anyhow::Result<()> {
     let name = of.file_name().unwrap_or_default().to_string_lossy();
     let part = with_suffix(checksum_file, ".part");
-    let mut file =
-        File::create(&part).with_context(|| format!("cannot write {}", checksum_file.display()))?;
+    let mut file = create_private_file(&part)
+        .with_context(|| format!("cannot write {}", checksum_file.display()))?;
     writeln!(file, "{sum}  {name}")?;
     file.sync_all()?;
     std::fs::rename(&part, checksum_file)?;

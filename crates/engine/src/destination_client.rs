@@ -162,7 +162,12 @@ fn stream_sender(
     Some(kept.unwrap_or_else(|| {
         let connector =
             GuardedConnector::new(Arc::clone(&config.policy), Arc::clone(&config.resolver));
-        let sender = StreamSender::new(stream.server.clone(), connector, &tls.config);
+        let sender = StreamSender::new(
+            stream.server.clone(),
+            connector,
+            &tls.config,
+            config.sockets.clone(),
+        );
         (Arc::new(sender), digest)
     }))
 }

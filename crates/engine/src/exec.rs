@@ -25,6 +25,7 @@ use http::header::CONTENT_TYPE;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use surehook_core::{destination::exec::ExecConfig, store::ClaimedDelivery};
+use surehook_guard::connect::is_resource_shortage;
 use surehook_retry::{AttemptFailure, FailureClass};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -183,6 +184,11 @@ fn interpret_exit(status: ExitStatus) -> NonHttpResult {
 
 /// Why the program did not start: the settings have to be fixed, or the machine lacks resources now.
 fn start_failure(error: &io::Error) -> NonHttpResult {
+    // EAGAIN: the limit on processes is reached.
+    if is_resource_shortage(error) || error.kind() == io::ErrorKind::WouldBlock {
+        let detail = "the gateway itself has no free file, process or memory to start the program";
+        return NonHttpResult::unanswered(AttemptFailure::NoResources, detail);
+    }
     let is_not_executable = error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error());
     let known = START_FAILURES.iter().find(|(kind, ..)| *kind == error.kind());
     let (class, why) = match known {

@@ -32,6 +32,7 @@ pub mod replays;
 mod routing;
 mod run_to_completion;
 pub mod sender;
+pub mod sockets;
 mod source_secrets;
 mod sync;
 pub mod system;
@@ -44,7 +45,11 @@ pub mod trial;
 pub mod variables;
 mod waiters;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 pub use control::LaneError;
@@ -80,6 +85,7 @@ use crate::{
     replays::ReplayTasks,
     run_to_completion::RunToCompletion,
     sender::HttpSenderConfig,
+    sockets::SocketBudget,
     telemetry::Telemetry,
     tls::TrustStore,
     variables::{AllowedVariables, ConfigOrigin},
@@ -106,6 +112,8 @@ pub struct EngineParts {
     pub event_retention: Duration,
     /// Bytes of bodies that may wait in all lanes together.
     pub lane_bytes_max: usize,
+    /// Sockets that deliveries may have open.
+    pub sockets_max: usize,
     /// Bytes of quarantined requests per source.
     pub quarantine_bytes_max: u64,
     /// A lane is reported as stuck if it is idle and a delivery has been due for this long.
@@ -186,6 +194,7 @@ impl Engine {
             resolver: parts.resolver,
             tls: trust.default_config(),
             proxy: None,
+            sockets: SocketBudget::new(parts.sockets_max),
             pool_idle_max: 1024,
         };
         let media = MediaFiles::new(parts.store.clone(), parts.bucket, &http);
@@ -202,6 +211,7 @@ impl Engine {
             trust: trust.clone(),
             programs: Arc::new(parts.programs),
             budget: Arc::new(MemoryBudget::new(parts.lane_bytes_max)),
+            shortage_logged_at: AtomicI64::new(0),
             stop,
             abort: CancellationToken::new(),
             tasks: TaskTracker::new(),

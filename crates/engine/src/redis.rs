@@ -46,6 +46,7 @@ use crate::{
         OPEN_TIMEOUT, POOL_IDLE_TIMEOUT, RESPONSE_BYTES_KEPT,
         exchange_error::{ErrorLink, ExchangeError},
     },
+    sockets::{SocketBudget, SocketPermit},
 };
 
 /// Adds to the streams of one server.
@@ -53,6 +54,7 @@ pub(crate) struct StreamSender {
     server: RedisServer,
     connector: GuardedConnector,
     tls: Arc<ClientConfig>,
+    sockets: SocketBudget,
     connection: Mutex<Option<RedisConnection>>,
     /// Serializes opening. Holds the time and the result of the last failure.
     opening: tokio::sync::Mutex<Option<(Instant, NonHttpResult)>>,
@@ -71,6 +73,7 @@ struct RedisConnection {
     counter: ReplyByteCounter,
     driver: Arc<AbortOnDropHandle<()>>,
     used_at: Instant,
+    _socket: Arc<SocketPermit>,
 }
 
 impl RedisConnection {
@@ -90,6 +93,7 @@ impl StreamSender {
         server: RedisServer,
         connector: GuardedConnector,
         tls: &ClientConfig,
+        sockets: SocketBudget,
     ) -> Self {
         // ALPN is for HTTP only.
         let mut tls = tls.clone();
@@ -99,6 +103,7 @@ impl StreamSender {
             server,
             connector,
             tls,
+            sockets,
             connection: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
         }
@@ -186,14 +191,17 @@ impl StreamSender {
 
     async fn open(&self) -> Result<RedisConnection, NonHttpResult> {
         let RedisServer { is_tls, host, port, database, login } = &self.server;
+        let socket = self.sockets.take(1);
+        let socket =
+            socket.map_err(|error| connection_failure(&error, AttemptFailure::NoResources))?;
         let stream = self.connector.connect_tcp(&host.to_string(), *port).await;
         let stream =
             stream.map_err(|error| connection_failure(&error, AttemptFailure::Unreachable))?;
         let mut connection = if *is_tls {
             let secured = self.start_tls(stream, host).await?;
-            RedisConnection::start(secured).await
+            RedisConnection::start(secured, socket).await
         } else {
-            RedisConnection::start(stream).await
+            RedisConnection::start(stream, socket).await
         }
         .map_err(|error| interpret_error(&error))?;
         if let Some(login) = login {
@@ -224,6 +232,7 @@ impl StreamSender {
 impl RedisConnection {
     async fn start(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        socket: SocketPermit,
     ) -> Result<Self, RedisError> {
         let (stream, counter) = ReplyLimitedStream::new(stream);
         // No handshake by the client, and no timeout: ours apply.
@@ -232,7 +241,7 @@ impl RedisConnection {
         let (client, driver) =
             MultiplexedConnection::new_with_config(&no_handshake, stream, config).await?;
         let driver = Arc::new(AbortOnDropHandle::new(tokio::spawn(driver)));
-        Ok(Self { client, counter, driver, used_at: Instant::now() })
+        Ok(Self { client, counter, driver, used_at: Instant::now(), _socket: Arc::new(socket) })
     }
 
     /// Executes `AUTH` or `SELECT`. The reply is not stored: it may contain a password.

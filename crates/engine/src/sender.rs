@@ -16,6 +16,7 @@ mod tests;
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -44,11 +45,13 @@ use surehook_guard::{
 };
 use surehook_retry::{AttemptFailure, AttemptOutcome, RetryAfter};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tower::Service;
 
 use self::exchange_error::ExchangeError;
 use crate::lock::lock;
+use crate::sockets::{SocketBudget, SocketPermit};
 
 /// How long a connection may stay unused, and so how long an old address of a name is called.
 pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -62,6 +65,9 @@ pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The limit on the headers of a response. Their number is limited too, by hyper's default of 100.
 const RESPONSE_HEADER_BYTES_MAX: u32 = 32 * 1024;
+
+/// Interim (1xx) responses to one request. Nothing else would bound an endless sequence of them.
+const INTERIM_RESPONSES_MAX: usize = 256;
 
 /// The timeout of opening a connection: DNS, TCP, and as much again for a proxy and TLS. The pool may open
 /// a connection in the background after its attempt has ended, so the timeout of the attempt is not
@@ -145,6 +151,7 @@ pub struct HttpSenderConfig {
     /// Usually [`crate::tls::TrustStore::default_config`], shared by all senders.
     pub tls: Arc<ClientConfig>,
     pub proxy: Option<Proxy>,
+    pub sockets: SocketBudget,
     /// Unused connections kept. More than the destination's concurrency is waste.
     pub pool_idle_max: usize,
 }
@@ -155,6 +162,7 @@ pub struct HttpSender<B = Full<Bytes>> {
     client: Client<TimedConnector, B>,
     forward_proxy: Option<ForwardProxy>,
     last_tls_error: LastTlsError,
+    sockets: SocketBudget,
 }
 
 /// An HTTP proxy, which forwards plain HTTP requests instead of opening a tunnel.
@@ -198,8 +206,9 @@ where
             Some(_) | None => None,
         };
         let last_tls_error = LastTlsError::default();
+        let sockets = config.sockets.clone();
         let client = build_client(config, last_tls_error.clone());
-        Self { client, forward_proxy, last_tls_error }
+        Self { client, forward_proxy, last_tls_error, sockets }
     }
 
     /// Makes the given request unchanged.
@@ -239,7 +248,21 @@ where
         if let Some(authorization) = forward_proxy.and_then(|proxy| proxy.authorization.clone()) {
             request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization);
         }
-        let response = watch.watch(self.client.request(request)).await?;
+        if self.sockets.is_scarce() {
+            // HTTP/2 ignores it: there all requests share a connection.
+            request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        let interim = InterimCounter::count_of(&mut request);
+        let response = tokio::select! {
+            response = watch.watch(self.client.request(request)) => response?,
+            // Dropping the request closes the connection.
+            () = interim.exceeded.notified() => {
+                let detail = format!(
+                    "more than {INTERIM_RESPONSES_MAX} interim responses (1xx) and no final one"
+                );
+                return Err(ExchangeError::new(AttemptFailure::Protocol, detail));
+            }
+        };
         partial.head_seen = Some(watch.head_seen(response.extensions().get()));
         if forward_proxy.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED
         {
@@ -251,6 +274,26 @@ where
         partial.head = Some(head);
         partial.read_body(response.into_body()).await?;
         Ok(head)
+    }
+}
+
+/// Counts the interim responses to one HTTP/1 request.
+#[derive(Debug, Default)]
+struct InterimCounter {
+    seen: AtomicUsize,
+    exceeded: Notify,
+}
+
+impl InterimCounter {
+    fn count_of<B>(request: &mut Request<B>) -> Arc<Self> {
+        let counter = Arc::new(Self::default());
+        let counting = Arc::clone(&counter);
+        hyper::ext::on_informational(request, move |_| {
+            if counting.seen.fetch_add(1, Ordering::Relaxed) == INTERIM_RESPONSES_MAX {
+                counting.exceeded.notify_one();
+            }
+        });
+        counter
     }
 }
 
@@ -371,15 +414,16 @@ where
         // final. Without this, destinations that close idle connections would fail an attempt now and
         // then although nothing was sent.
         .retry_canceled_requests(true)
-        .build(TimedConnector { inner, is_http_proxy, last_tls_error })
+        .build(TimedConnector { inner, is_http_proxy, last_tls_error, sockets: config.sockets })
 }
 
-/// Limits the time of opening a connection, TLS included.
+/// Limits the number of connections, and the time of opening one, TLS included.
 #[derive(Debug, Clone)]
 struct TimedConnector {
     inner: HttpsConnector<GuardedConnector>,
     is_http_proxy: bool,
     last_tls_error: LastTlsError,
+    sockets: SocketBudget,
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -395,6 +439,10 @@ impl Service<Uri> for TimedConnector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
+        let socket = match self.sockets.take(1) {
+            Ok(socket) => socket,
+            Err(error) => return Box::pin(std::future::ready(Err(error.into()))),
+        };
         let is_forwarded = self.is_http_proxy && uri.scheme() == Some(&Scheme::HTTP);
         let opening = timeout(OPEN_TIMEOUT, self.inner.call(uri));
         let last_tls_error = self.last_tls_error.clone();
@@ -404,7 +452,13 @@ impl Service<Uri> for TimedConnector {
             let stream = opened
                 .unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))?;
             opened_for.opened();
-            Ok(MonitoredStream { stream, is_forwarded, last_tls_error, opened_for })
+            Ok(MonitoredStream {
+                stream,
+                is_forwarded,
+                last_tls_error,
+                opened_for,
+                _socket: socket,
+            })
         })
     }
 }
@@ -440,6 +494,7 @@ struct MonitoredStream<S> {
     last_tls_error: LastTlsError,
     /// Every response on the connection carries it.
     opened_for: Stopwatch,
+    _socket: SocketPermit,
 }
 
 impl<S> MonitoredStream<S> {

@@ -48,6 +48,7 @@ pub struct Telemetry {
     sent_today: Gauges,
     warn_at: Gauges,
     postponed: Counters,
+    shortages: Counters,
     pending_age: Gauges,
     by_status: Gauges,
     dead: Gauges,
@@ -181,6 +182,10 @@ impl Default for Telemetry {
                 "messages_put_off",
                 "Messages postponed because their recipient must not get another one yet",
             ),
+            shortages: metrics.add(
+                "resource_shortages",
+                "Deliveries postponed because the gateway itself had no free file, socket or memory",
+            ),
             pending_age: metrics.add_in(
                 "oldest_pending_age",
                 "Age of the oldest due delivery",
@@ -269,6 +274,10 @@ impl Telemetry {
 
     pub(crate) fn count_postponed(&self, destination: &str) {
         self.postponed.get_or_create(&labels([("destination", destination)])).inc();
+    }
+
+    pub(crate) fn count_shortage(&self, destination: &str) {
+        self.shortages.get_or_create(&labels([("destination", destination)])).inc();
     }
 
     pub(crate) fn count_sync_answer(&self, source: &str, answer: &str) {

@@ -85,6 +85,9 @@ pub enum ConnectError {
     Timeout { after: Duration },
     #[error("the address cannot be reached")]
     Unreachable(#[source] io::Error),
+    /// The gateway itself has no free file, socket or memory. Says nothing about the destination.
+    #[error("the gateway itself has no free file, socket or memory for a connection")]
+    NoResources,
     /// The connection to the proxy itself failed.
     #[error("the proxy: {0}")]
     AtProxy(#[source] Box<ConnectError>),
@@ -98,12 +101,31 @@ pub enum ConnectError {
 
 impl ConnectError {
     fn from_connect(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::ConnectionRefused {
+        if is_resource_shortage(&error) {
+            Self::NoResources
+        } else if error.kind() == io::ErrorKind::ConnectionRefused {
             Self::Refused
         } else {
             Self::Unreachable(error)
         }
     }
+
+    fn from_lookup(error: io::Error) -> Self {
+        // The resolver reports a socket that it could not open as "temporary failure".
+        let probe = std::fs::File::open("/dev/null").err();
+        let is_shortage =
+            is_resource_shortage(&error) || probe.as_ref().is_some_and(is_resource_shortage);
+        if is_shortage { Self::NoResources } else { Self::Dns(error) }
+    }
+}
+
+/// Whether the operating system refused a file, socket, process or memory to this process.
+pub fn is_resource_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    let code = error.raw_os_error();
+    shortages.iter().any(|errno| code == Some(errno.raw_os_error()))
 }
 
 /// The connector of one destination. Clones share the limit on lookups.
@@ -173,7 +195,7 @@ impl GuardedConnector {
     pub async fn resolve_allowed(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
         let addresses = match literal(host) {
             Some(address) => vec![address],
-            None => self.resolve(host, RESOLVE_TIMEOUT).await.map_err(ConnectError::Dns)?,
+            None => self.resolve(host, RESOLVE_TIMEOUT).await.map_err(ConnectError::from_lookup)?,
         };
         let mut blocked = None;
         let mut allowed = Vec::new();
@@ -390,6 +412,18 @@ mod tests {
         assert!(matches!(refused, Err(ConnectError::Refused)), "{refused:?}");
         assert!(matches!(nowhere, Err(ConnectError::Dns(_))), "{nowhere:?}");
         assert!(matches!(blocked, Err(ConnectError::Blocked(_))), "{blocked:?}");
+    }
+
+    #[test]
+    fn missing_file_or_memory_is_reported_as_no_resources() {
+        let errno = io::Error::from_raw_os_error;
+        let (files_of_process, files_of_system, memory, refused) = (24, 23, 12, 111);
+        for code in [files_of_process, files_of_system, memory] {
+            assert!(matches!(ConnectError::from_connect(errno(code)), ConnectError::NoResources));
+            assert!(matches!(ConnectError::from_lookup(errno(code)), ConnectError::NoResources));
+        }
+        assert!(matches!(ConnectError::from_connect(errno(refused)), ConnectError::Refused));
+        assert!(matches!(ConnectError::from_lookup(errno(refused)), ConnectError::Dns(_)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -77,6 +77,7 @@ pub fn classify(outcome: &AttemptOutcome, rules: &StatusRules) -> Option<Failure
             | AttemptFailure::Proxy
             | AttemptFailure::Token
             | AttemptFailure::ErrorReply
+            | AttemptFailure::NoResources
             | AttemptFailure::Interrupted => FailureClass::Transient,
             AttemptFailure::Transform
             | AttemptFailure::Unsignable

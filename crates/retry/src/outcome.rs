@@ -133,6 +133,9 @@ string_enum! {
         TokenRefused = "token_refused",
         /// The gateway shut down during the attempt.
         Interrupted = "interrupted",
+        /// The gateway itself had no free file, socket or memory; nothing was sent. The delivery is
+        /// postponed and the attempt does not count.
+        NoResources = "no_resources",
         /// The route's transform failed; nothing was sent.
         Transform = "transform",
         /// The request could not be signed as `sign_as` requires; nothing was sent.
@@ -152,6 +155,13 @@ impl AttemptFailure {
     /// Whether the cause is on our side, so that it says nothing about the destination: nothing was
     /// sent, or the answer was not awaited.
     pub const fn is_local(self) -> bool {
-        matches!(self, Self::Interrupted | Self::Transform | Self::Unsignable | Self::Unsendable)
+        matches!(
+            self,
+            Self::Interrupted
+                | Self::NoResources
+                | Self::Transform
+                | Self::Unsignable
+                | Self::Unsendable
+        )
     }
 }

@@ -17,10 +17,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     match tokio::time::timeout(timeout, Limited::new(body, limit).collect()).await {
-        Err(_) => {
-            let detail = format!("The body was not received within {} s.", timeout.as_secs());
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).close())
-        }
+        Err(_) => Err(body_timed_out(timeout)),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large(limit)),
         Ok(Err(_)) => {
             let detail = "The body is malformed or was cut off.";
@@ -33,4 +30,9 @@ where
 pub(crate) fn body_too_large(limit: usize) -> Problem {
     let detail = format!("The body is larger than {limit} bytes.");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).close()
+}
+
+pub(crate) fn body_timed_out(timeout: Duration) -> Problem {
+    let detail = format!("The body was not received within {} s.", timeout.as_secs());
+    Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).close()
 }

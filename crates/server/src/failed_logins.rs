@@ -11,6 +11,7 @@ use std::{
 };
 
 use surehook_core::access::ClientAddress;
+use surehook_guard::address::address_bucket;
 use surehook_types::time::Timestamp;
 
 /// Failures of an address in a [`WINDOW`] that are answered with 401; further ones get 429.
@@ -35,7 +36,7 @@ pub(crate) struct FailedLogins(Mutex<HashMap<IpAddr, FailureCount>>);
 impl FailedLogins {
     /// Counts a failure. Returns the seconds until the address may try again, if it has to wait.
     pub(crate) fn record(&self, client: Option<&ClientAddress>, now: Timestamp) -> Option<u64> {
-        let address = network(client?.0.parse().ok()?);
+        let address = address_bucket(client?.0.parse().ok()?);
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.len() >= ADDRESSES_MAX && !counts.contains_key(&address) {
             counts.retain(|_, count| count.started_at + WINDOW > now);
@@ -52,14 +53,6 @@ impl FailedLogins {
         count.failures = count.failures.saturating_add(1);
         let ends_at = count.started_at + WINDOW;
         (count.failures > FAILURES_MAX).then(|| ends_at.since(now).as_secs().max(1))
-    }
-}
-
-/// An IPv6 customer has a whole /64.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
-        address @ IpAddr::V4(_) => address,
     }
 }
 

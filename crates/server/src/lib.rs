@@ -19,6 +19,7 @@ mod receive;
 mod router;
 pub mod server;
 mod session;
+mod timeouts;
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,6 +45,10 @@ pub struct ServerLimits {
     pub head_timeout: Duration,
     /// Time to receive the body of a request.
     pub body_timeout: Duration,
+    /// Time to answer a request, from its head to the head of the response.
+    pub request_timeout: Duration,
+    /// How long a client may take no byte of a response.
+    pub write_timeout: Duration,
     /// How long a request waits for a running request with the same `Idempotency-Key`.
     pub idempotency_wait: Duration,
 }
@@ -57,6 +62,8 @@ impl Default for ServerLimits {
             connections_per_address_max: 1_000,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(180),
+            write_timeout: Duration::from_secs(30),
             idempotency_wait: Duration::from_secs(10),
         }
     }

@@ -4,17 +4,18 @@ use std::{
     collections::HashMap,
     convert::Infallible,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::{Duration, Instant},
 };
 
 use axum::{Router, body::Body};
 use futures_util::FutureExt as _;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use surehook_core::access::ClientAddress;
+use surehook_guard::address::address_bucket;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
@@ -22,15 +23,28 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
-use crate::{ServerState, problem::Problem, receive, router};
+use crate::{
+    ServerState,
+    body::body_timed_out,
+    problem::Problem,
+    receive, router,
+    timeouts::{TimedBody, TimedStream},
+};
 
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Pause after `accept` failed, for example because no file descriptors are left.
 const ACCEPT_ERROR_PAUSE: Duration = Duration::from_millis(50);
 
+/// While `accept` fails, the reason is logged this often.
+const ACCEPT_ERROR_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Connections waiting to be accepted. The usual 128 overflow when a provider sends a burst, and a
 /// sender whose SYN is dropped waits a second before it retries.
 const LISTEN_BACKLOG: u32 = 4096;
+
+/// The timeout of requests that wait for an attempt or for an upload, which take up to ten minutes and
+/// have timeouts of their own.
+const LONG_REQUEST_TIMEOUT: Duration = Duration::from_secs(11 * 60);
 
 type ServerResponse = Response<Either<Full<bytes::Bytes>, Body>>;
 
@@ -54,6 +68,7 @@ pub async fn serve(
     let permits = Arc::new(Semaphore::new(server.limits.connections_max));
     let counts = Arc::new(ConnectionCounts::default());
     let connections = TaskTracker::new();
+    let mut logged_at = None::<Instant>;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -62,14 +77,18 @@ pub async fn serve(
         let (stream, remote) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "could not accept a connection");
+                if logged_at.is_none_or(|at| at.elapsed() >= ACCEPT_ERROR_LOG_INTERVAL) {
+                    tracing::warn!(%error, "could not accept a connection");
+                    logged_at = Some(Instant::now());
+                }
                 tokio::time::sleep(ACCEPT_ERROR_PAUSE).await;
                 continue;
             }
         };
         // Beyond a limit the connection is closed at once: cheaper than keeping it waiting.
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
-        let Some(guard) = counts.acquire(remote.ip(), server.limits.connections_per_address_max)
+        let Some(guard) =
+            counts.acquire(address_bucket(remote.ip()), server.limits.connections_per_address_max)
         else {
             continue;
         };
@@ -108,6 +127,7 @@ async fn serve_connection(
     // Small responses must not be delayed by Nagle's algorithm.
     let _best_effort = stream.set_nodelay(true);
     let head_timeout = handler.server.limits.head_timeout;
+    let stream = TimedStream::new(stream, handler.server.limits.write_timeout);
     let remote: Arc<str> = remote.to_string().into();
     let service =
         service_fn(move |request| handler.respond(request, &remote).map(Ok::<_, Infallible>));
@@ -142,8 +162,12 @@ impl RequestHandler {
         remote: &Arc<str>,
     ) -> impl Future<Output = ServerResponse> + use<> {
         if receive::is_receive_path(request.uri().path()) && is_supported(request.method()) {
+            let timeout = self.server.limits.request_timeout;
             let received = receive::receive(Arc::clone(&self.server), request, Arc::clone(remote));
-            return received.map(|response| response.map(Either::Left)).left_future();
+            return tokio::time::timeout(timeout, received)
+                .map(move |received| received.unwrap_or_else(|_| timed_out_response(timeout)))
+                .map(|response| response.map(Either::Left))
+                .left_future();
         }
         request.extensions_mut().insert(ClientAddress(Arc::clone(remote)));
         Arc::clone(self).route(request).boxed().right_future()
@@ -154,11 +178,45 @@ impl RequestHandler {
             let problem = Problem::method_not_allowed("GET, POST, PUT, DELETE").close();
             return receive::problem_response(&problem).map(Either::Left);
         }
-        match self.router.clone().oneshot(request.map(Body::new)).await {
-            Ok(response) => response.map(Either::Right),
-            Err(never) => match never {},
+        let limits = &self.server.limits;
+        let is_long = is_long_request(request.uri().path());
+        let timeout = if is_long { LONG_REQUEST_TIMEOUT } else { limits.request_timeout };
+        // The API reads its bodies within the same time, and answers before it reads them.
+        let is_api = request.uri().path().starts_with("/api/");
+        let (parts, body) = request.into_parts();
+        let (body, is_late) = match is_api {
+            true => (Body::new(body), None),
+            false => {
+                let (body, is_late) = TimedBody::new(body, limits.body_timeout);
+                (Body::new(body), Some(is_late))
+            }
+        };
+        let request = http::Request::from_parts(parts, body);
+        let answered = tokio::time::timeout(timeout, self.router.clone().oneshot(request)).await;
+        if is_late.is_some_and(|is_late| is_late.load(Ordering::Relaxed)) {
+            let problem = body_timed_out(limits.body_timeout);
+            return receive::problem_response(&problem).map(Either::Left);
+        }
+        match answered {
+            Ok(Ok(response)) => response.map(Either::Right),
+            Ok(Err(never)) => match never {},
+            Err(_) => timed_out_response(timeout).map(Either::Left),
         }
     }
+}
+
+/// Whether the request waits for an attempt (`probe`) or an upload.
+fn is_long_request(path: &str) -> bool {
+    path == "/api/v1/media" || path.ends_with("/probe")
+}
+
+fn timed_out_response(timeout: Duration) -> Response<Full<bytes::Bytes>> {
+    let detail = format!(
+        "The request was not finished within {} s. It may have taken effect: repeat it with the same id.",
+        timeout.as_secs()
+    );
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "request_timeout", detail);
+    receive::problem_response(&problem.retry_after(1).close())
 }
 
 /// Whether the method may reach a handler. CONNECT and TRACE must not even reach the router.
@@ -175,35 +233,35 @@ fn is_supported(method: &Method) -> bool {
     )
 }
 
-/// Number of open connections per IP address.
+/// Number of open connections per IPv4 address and IPv6 /64 network.
 #[derive(Debug, Default)]
 struct ConnectionCounts(Mutex<HashMap<IpAddr, usize>>);
 
-/// Counts one open connection of an address until dropped.
+/// Counts one open connection of an address bucket until dropped.
 struct ConnectionGuard {
     counts: Arc<ConnectionCounts>,
-    ip: IpAddr,
+    bucket: IpAddr,
 }
 
 impl ConnectionCounts {
-    fn acquire(self: &Arc<Self>, ip: IpAddr, max: usize) -> Option<ConnectionGuard> {
+    fn acquire(self: &Arc<Self>, bucket: IpAddr, max: usize) -> Option<ConnectionGuard> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(ip).or_default();
+        let count = open.entry(bucket).or_default();
         if *count >= max {
             return None;
         }
         *count += 1;
-        Some(ConnectionGuard { counts: Arc::clone(self), ip })
+        Some(ConnectionGuard { counts: Arc::clone(self), bucket })
     }
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut open = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.ip) {
+        if let Some(count) = open.get_mut(&self.bucket) {
             *count -= 1;
             if *count == 0 {
-                open.remove(&self.ip);
+                open.remove(&self.bucket);
             }
         }
     }

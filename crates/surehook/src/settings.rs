@@ -71,14 +71,18 @@ pub(crate) struct LimitSettings {
     pub(crate) body_bytes_max: usize,
     /// Memory for all request bodies being received, in bytes.
     pub(crate) bodies_in_memory_max: usize,
-    /// Open connections.
-    pub(crate) connections_max: usize,
+    /// Open connections. Derived from the limit of open files if not set.
+    pub(crate) connections_max: Option<usize>,
     /// Open connections from one IP address.
     pub(crate) connections_per_address_max: usize,
     /// Time to receive the head of a request; also how long a connection may stay idle.
     pub(crate) head_timeout: HumanDuration,
     /// Time to receive the body of a request.
     pub(crate) body_timeout: HumanDuration,
+    /// Time to answer a request, from its head to the head of the response.
+    pub(crate) request_timeout: HumanDuration,
+    /// How long a client may take no byte of a response.
+    pub(crate) write_timeout: HumanDuration,
     /// How long a request waits for a running request with the same `Idempotency-Key`.
     pub(crate) idempotency_wait: HumanDuration,
     /// Memory for bodies queued for delivery, in bytes; the rest is queued in the store.
@@ -120,10 +124,12 @@ impl Default for LimitSettings {
         Self {
             body_bytes_max: limits.body_bytes_max,
             bodies_in_memory_max: limits.bodies_in_memory_max,
-            connections_max: limits.connections_max,
+            connections_max: None,
             connections_per_address_max: limits.connections_per_address_max,
             head_timeout: HumanDuration(limits.head_timeout),
             body_timeout: HumanDuration(limits.body_timeout),
+            request_timeout: HumanDuration(limits.request_timeout),
+            write_timeout: HumanDuration(limits.write_timeout),
             idempotency_wait: HumanDuration(limits.idempotency_wait),
             lane_bytes_max: 64 * 1024 * 1024,
             commit_queue_max: 20_000,
@@ -134,15 +140,17 @@ impl Default for LimitSettings {
 }
 
 impl LimitSettings {
-    /// The limits of the HTTP server.
-    pub(crate) fn server_limits(&self) -> ServerLimits {
+    /// The limits of the HTTP server, with this many connections.
+    pub(crate) fn server_limits(&self, connections_max: usize) -> ServerLimits {
         ServerLimits {
             body_bytes_max: self.body_bytes_max,
             bodies_in_memory_max: self.bodies_in_memory_max,
-            connections_max: self.connections_max,
+            connections_max,
             connections_per_address_max: self.connections_per_address_max,
             head_timeout: self.head_timeout.0,
             body_timeout: self.body_timeout.0,
+            request_timeout: self.request_timeout.0,
+            write_timeout: self.write_timeout.0,
             idempotency_wait: self.idempotency_wait.0,
         }
     }
@@ -207,7 +215,7 @@ impl Settings {
             "limits.bodies_in_memory_max must not be smaller than limits.body_bytes_max"
         );
         for (name, value) in [
-            ("connections_max", limits.connections_max),
+            ("connections_max", limits.connections_max.unwrap_or(1)),
             ("connections_per_address_max", limits.connections_per_address_max),
             ("commit_queue_max", limits.commit_queue_max),
             ("keys_remembered", limits.keys_remembered),
@@ -337,7 +345,7 @@ mod tests {
 
         assert_eq!(settings.listen.port(), 2);
         assert_eq!(settings.limits.body_bytes_max, 20);
-        assert_eq!(settings.limits.connections_max, 7);
+        assert_eq!(settings.limits.connections_max, Some(7));
         assert_eq!(settings.allow_networks.len(), 1);
     }
 

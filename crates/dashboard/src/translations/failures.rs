@@ -28,6 +28,7 @@ crate::lang::translations!(
         failure_token: "Could not get an OAuth token", "Não foi possível obter um token OAuth", "No se pudo obtener un token OAuth";
         failure_token_refused: "OAuth token rejected", "Token OAuth rejeitado", "Token OAuth rechazado";
         failure_interrupted: "Gateway stopped", "Gateway interrompido", "Gateway interrumpido";
+        failure_no_resources: "Gateway out of resources", "Gateway sem recursos", "Gateway sin recursos";
         failure_transform: "Transform failed", "Erro na transformação", "Error en la transformación";
         failure_unsignable: "Could not sign request", "Não foi possível assinar a requisição", "No se pudo firmar la solicitud";
         failure_unsendable: "Message not supported", "Mensagem não suportada", "Mensaje no compatible";

@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::sockets::SocketBudget;
 use crate::tls::tests::trusting;
 
 const CHAIN: &[u8] = include_bytes!("../../../../testdata/paypal/chain.pem");
@@ -240,6 +241,7 @@ async fn certificate_is_fetched_through_the_address_guard() {
             resolver: Arc::new(StaticResolver::localhost()),
             tls: trust.default_config(),
             proxy: None,
+            sockets: SocketBudget::new(100),
             pool_idle_max: 1,
         })
     };

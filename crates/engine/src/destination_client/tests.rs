@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::sockets::SocketBudget;
 use crate::tls::tests::trusting;
 
 /// A server that answers the n-th request with `script(n)`.
@@ -107,6 +108,7 @@ fn client(prepared: PreparedDestination, before: Option<&DestinationClient>) -> 
         resolver: Arc::new(StaticResolver::localhost()),
         tls: trusting([]).default_config(),
         proxy: None,
+        sockets: SocketBudget::new(100),
         pool_idle_max: 4,
     };
     DestinationClient::new(prepared, &config, before)

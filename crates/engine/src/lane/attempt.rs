@@ -6,10 +6,13 @@
 //! background so that the worker is free for the next attempt. The slot is released only when the
 //! result is on disk: a slow disk slows the lane down instead of filling the memory. What only messages
 //! need (recipient pace, crash outcomes, daily counts) is in `message`.
+//!
+//! An attempt that finds no free file, socket or memory of the gateway itself does not count: the
+//! delivery is postponed for a moment, and its worker pauses instead of postponing one after the other.
 
 use std::{
     borrow::Cow,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
 
@@ -21,13 +24,14 @@ use surehook_core::{
     store::{AttemptRecord, ClaimedDelivery, NextStep, SettleResult, Settlement},
     sync::{SyncResult, is_skipped_response},
 };
+use surehook_guard::connect::ConnectError;
 use surehook_retry::{
     AttemptFailure, AttemptOutcome, AttemptProgress, FailureClass, RetryDecision, ScheduleReason,
     SendOutcome, circuit::CircuitPermit, classify, cool_until, decide_retry,
 };
 use surehook_types::{ids::EventId, redact, rng::new_id, store_error::StoreError, time::Timestamp};
 use surehook_webhooks::verify::SignError;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     Lane, LaneSlot, QueuedDelivery,
@@ -63,8 +67,25 @@ pub(super) struct RunningAttempt {
     pub(super) crash_outcome: OnceLock<SendOutcome>,
 }
 
-/// Nothing was sent: the recipient of a message must not get another one before this time.
-pub(super) struct PostponedUntil(pub(super) Timestamp);
+/// The delay after the first attempt that lacked our own resources; doubled up to three times.
+const SHORTAGE_DELAY: Duration = Duration::from_secs(1);
+const SHORTAGE_DOUBLINGS_MAX: u32 = 3;
+/// A shortage affects many deliveries; it is logged this often.
+const SHORTAGE_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Nothing was sent and the attempt does not count: the delivery has to wait until this time.
+pub(super) struct PostponedUntil {
+    pub(super) until: Timestamp,
+    pub(super) reason: PostponeReason,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PostponeReason {
+    /// The recipient of a message must not get another one yet.
+    RecipientPace,
+    /// The gateway itself has no free file, socket or memory.
+    NoResources,
+}
 
 /// A request that is ready to be sent.
 enum OutboundRequest<'c> {
@@ -103,13 +124,21 @@ impl Lane {
     ) {
         let lane = Arc::clone(self);
         match self.attempt(queued, permit, RecipientPacing::Respect).await {
-            Ok(finished) => self.shared.tasks.spawn(lane.settle(finished)),
-            Err(postponed) => self.shared.tasks.spawn(lane.postpone(postponed)),
-        };
+            Ok(finished) => {
+                self.shared.tasks.spawn(lane.settle(finished));
+            }
+            Err(postponed) => {
+                let pause = postponed.worker_pause(self.shared.clock.now());
+                self.shared.tasks.spawn(lane.postpone(postponed));
+                if !pause.is_zero() {
+                    let _stopped = timeout(pause, self.stop.cancelled()).await;
+                }
+            }
+        }
     }
 
-    /// Makes one attempt; the caller records the result. Fails if the recipient of a message must not
-    /// get another one yet; then nothing was sent.
+    /// Makes one attempt; the caller records the result. Fails if the delivery has to wait; then nothing
+    /// was sent.
     pub(super) async fn attempt(
         &self,
         queued: QueuedDelivery,
@@ -130,11 +159,11 @@ impl Lane {
                 Ok(attempt.interrupted(self.shared.clock.now()))
             }
         };
-        let report = match sent {
+        let report = match sent.and_then(|report| self.check_resources(report)) {
             Ok(report) => report,
-            Err(PostponedUntil(until)) => {
+            Err(postponed) => {
                 self.lock().gate.abandon_attempt(permit);
-                return Err(PostponedDelivery::new(&attempt.claimed, until, attempt.slot));
+                return Err(PostponedDelivery::new(&attempt.claimed, postponed, attempt.slot));
             }
         };
         let decision = self.decide(&attempt, &report.outcome, self.shared.clock.now());
@@ -145,6 +174,33 @@ impl Lane {
             self.count_sent(&attempt.client.destination, sent.day);
         }
         Ok(FinishedAttempt { settlement, event: attempt.claimed.event, slot: attempt.slot })
+    }
+
+    /// Passes the report on, unless the attempt failed for lack of our own resources.
+    fn check_resources(&self, report: SendReport) -> Result<SendReport, PostponedUntil> {
+        if report.outcome != AttemptOutcome::Failed(AttemptFailure::NoResources) {
+            if self.shortages.load(Ordering::Relaxed) > 0 {
+                self.shortages.store(0, Ordering::Relaxed);
+            }
+            return Ok(report);
+        }
+        let now = self.shared.clock.now();
+        let doublings = self.shortages.fetch_add(1, Ordering::Relaxed).min(SHORTAGE_DOUBLINGS_MAX);
+        let delay = SHORTAGE_DELAY * 2_u32.pow(doublings);
+        let until = now + delay.mul_f64(0.5 + self.shared.rng.next_f64());
+        self.shared.telemetry.count_shortage(&self.name());
+        let logged_at =
+            Timestamp::from_millis(self.shared.shortage_logged_at.load(Ordering::Relaxed));
+        if now.since(logged_at) >= SHORTAGE_LOG_INTERVAL {
+            self.shared.shortage_logged_at.store(now.as_millis(), Ordering::Relaxed);
+            let detail = report.detail.unwrap_or_default();
+            tracing::warn!(
+                destination = self.name(),
+                detail,
+                "deliveries are postponed for lack of resources of the gateway; raise its limit of open files (LimitNOFILE, ulimit -n)"
+            );
+        }
+        Err(PostponedUntil { until, reason: PostponeReason::NoResources })
     }
 
     async fn send(
@@ -166,6 +222,11 @@ impl Lane {
                 return self.send_message(attempt, *message, pacing).await;
             }
             OutboundRequest::Program(exec, claimed) => {
+                // Pipes for input and output, and two ends of each while the program starts.
+                let Ok(_files) = self.shared.http.sockets.take(4) else {
+                    let detail = ConnectError::NoResources.to_string();
+                    return Ok(SendReport::failed(AttemptFailure::NoResources, detail));
+                };
                 let Destination { name, timeout, .. } = &*client.destination;
                 let programs = &self.shared.programs;
                 let result = exec::run(exec, programs, name.as_str(), &claimed, *timeout).await;

@@ -28,7 +28,7 @@ use surehook_types::{store_error::StoreError, time::Timestamp};
 
 use super::{
     Lane, LaneSlot, LaneState,
-    attempt::{PostponedUntil, RunningAttempt},
+    attempt::{PostponeReason, PostponedUntil, RunningAttempt},
 };
 use crate::{
     destination_client::DestinationClient,
@@ -44,17 +44,29 @@ pub(super) enum RecipientPacing {
     Ignore,
 }
 
-/// A message whose recipient must not get another one yet.
+/// A delivery that has to wait before it may be attempted.
 pub(super) struct PostponedDelivery {
     claim: HeldClaim,
-    until: Timestamp,
+    postponed: PostponedUntil,
     slot: LaneSlot,
 }
 
 impl PostponedDelivery {
-    pub(super) fn new(claimed: &ClaimedDelivery, until: Timestamp, slot: LaneSlot) -> Self {
+    pub(super) fn new(
+        claimed: &ClaimedDelivery,
+        postponed: PostponedUntil,
+        slot: LaneSlot,
+    ) -> Self {
         let claim = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
-        Self { claim, until, slot }
+        Self { claim, postponed, slot }
+    }
+
+    /// How long the worker waits before it takes the next delivery, which would lack the same.
+    pub(super) fn worker_pause(&self, now: Timestamp) -> Duration {
+        match self.postponed.reason {
+            PostponeReason::RecipientPace => Duration::ZERO,
+            PostponeReason::NoResources => self.postponed.until.since(now),
+        }
     }
 }
 
@@ -127,7 +139,7 @@ impl Lane {
         if pacing == RecipientPacing::Respect
             && let Some(until) = self.take_recipient_turn(recipient)
         {
-            return Err(PostponedUntil(until));
+            return Err(PostponedUntil { until, reason: PostponeReason::RecipientPace });
         }
         if message.needs_crash_outcome()
             && let Err(detail) = self.record_crash_outcome(attempt, &message).await
@@ -170,18 +182,21 @@ impl Lane {
         }
     }
 
-    /// Returns a postponed message to the store. If that fails, its lease expires and it is found
+    /// Returns a postponed delivery to the store. If that fails, its lease expires and it is found
     /// again.
     pub(super) async fn postpone(self: Arc<Self>, postponed: PostponedDelivery) {
-        let PostponedDelivery { claim, until, slot } = postponed;
-        self.shared.telemetry.count_postponed(&self.name());
+        let PostponedDelivery { claim, postponed: PostponedUntil { until, reason }, slot } =
+            postponed;
+        if reason == PostponeReason::RecipientPace {
+            self.shared.telemetry.count_postponed(&self.name());
+        }
         let released = self.shared.store.release(vec![claim], until).await;
         self.release_claim(claim.delivery);
         drop(slot);
         match released {
             Ok(()) => self.expect_due(until),
             Err(error) => {
-                tracing::warn!(delivery = %claim.delivery, %error, "could not postpone a message");
+                tracing::warn!(delivery = %claim.delivery, %error, "could not postpone a delivery");
             }
         }
     }

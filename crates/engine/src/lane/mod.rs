@@ -32,7 +32,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -98,6 +98,8 @@ pub(crate) struct LaneContext {
     pub(crate) programs: Arc<AllowedPrograms>,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<MemoryBudget>,
+    /// When a shortage of our own resources was last logged, in milliseconds.
+    pub(crate) shortage_logged_at: AtomicI64,
     /// No new attempts.
     pub(crate) stop: CancellationToken,
     /// Running attempts are cut off.
@@ -228,6 +230,8 @@ pub(crate) struct Lane {
     backlog: AtomicBool,
     cool_until: AtomicI64,
     next_due: AtomicI64,
+    /// Attempts in a row that found no free file, socket or memory of the gateway.
+    shortages: AtomicU32,
     changed: Notify,
     stop: CancellationToken,
 }
@@ -263,6 +267,7 @@ impl Lane {
             backlog: AtomicBool::new(true),
             cool_until: AtomicI64::new(cool_until),
             next_due: AtomicI64::new(i64::MAX),
+            shortages: AtomicU32::new(0),
             changed: Notify::new(),
             stop: shared.stop.child_token(),
             destination: ArcSwap::new(destination),

@@ -84,6 +84,7 @@ fn failure_of(error: &ConnectError) -> AttemptFailure {
         ConnectError::Refused => AttemptFailure::Refused,
         ConnectError::Timeout { .. } => AttemptFailure::Timeout,
         ConnectError::Unreachable(_) => AttemptFailure::Unreachable,
+        ConnectError::NoResources => AttemptFailure::NoResources,
         ConnectError::AtProxy(error) => failure_of(error),
         ConnectError::Proxy(_) => AttemptFailure::Proxy,
         ConnectError::ProxyRefused(_) => AttemptFailure::ProxyRefused,

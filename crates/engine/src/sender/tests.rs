@@ -27,6 +27,7 @@ const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(150);
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const PROCESSING: &str = "HTTP/1.1 102 Processing\r\n\r\n";
 const OK_ENDLESS: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// What the server does with a request that it has read.
@@ -39,6 +40,8 @@ enum ServerAction {
     Reset,
     /// Sends chunks until the client closes the connection.
     Endless,
+    /// Sends interim responses until the client closes the connection.
+    EndlessInterim,
 }
 
 /// A scripted server.
@@ -118,6 +121,9 @@ async fn serve(
                 return stream.read_u8().await.map(drop);
             }
             ServerAction::Reset => return stream.get_ref().set_zero_linger(),
+            ServerAction::EndlessInterim => loop {
+                stream.write_all(PROCESSING.repeat(10).as_bytes()).await?;
+            },
             ServerAction::Endless => {
                 stream.write_all(OK_ENDLESS.as_bytes()).await?;
                 loop {
@@ -184,6 +190,7 @@ fn config(allow: &[&str]) -> HttpSenderConfig {
         resolver: CyclingResolver::new(&["127.0.0.1"]),
         tls: tls_trusting([]),
         proxy: None,
+        sockets: SocketBudget::new(100),
         pool_idle_max: 4,
     }
 }
@@ -660,4 +667,44 @@ async fn stalled_tls_handshake_ends_with_the_deadline() {
     let report = sender().send(request(&format!("https://hook.test:{port}/")), SHORT).await;
 
     assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Timeout));
+}
+
+#[tokio::test]
+async fn endless_interim_responses_fail_the_attempt_with_their_own_reason() {
+    let mut server = ScriptedServer::start([ServerAction::EndlessInterim]).await;
+    let sender = HttpSender::new(config(&["127.0.0.0/8"]));
+
+    let report = sender.send(request(&server.url()), LONG).await;
+
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Protocol));
+    assert!(report.detail.unwrap().contains("1xx"));
+    server.closed().await;
+}
+
+#[tokio::test]
+async fn few_interim_responses_are_skipped() {
+    let answer = PROCESSING.repeat(INTERIM_RESPONSES_MAX) + OK;
+    let server = ScriptedServer::start([ServerAction::Reply(answer)]).await;
+    let sender = HttpSender::new(config(&["127.0.0.0/8"]));
+
+    let report = sender.send(request(&server.url()), LONG).await;
+
+    assert_eq!(report.outcome.status(), Some(200));
+}
+
+#[tokio::test]
+async fn attempt_without_a_free_socket_fails_as_a_shortage_of_the_gateway() {
+    let server = ScriptedServer::start([ServerAction::Reply(OK.to_owned())]).await;
+    let sockets = SocketBudget::new(1);
+    let taken = sockets.take(1).unwrap();
+    let sender = HttpSender::new(HttpSenderConfig { sockets, ..config(&["127.0.0.0/8"]) });
+
+    let short = sender.send(request(&server.url()), LONG).await;
+    drop(taken);
+    let sent = sender.send(request(&server.url()), LONG).await;
+
+    assert_eq!(short.outcome, AttemptOutcome::Failed(AttemptFailure::NoResources));
+    assert!(!short.may_have_arrived);
+    assert_eq!(sent.outcome.status(), Some(200));
+    assert_eq!(server.requests().len(), 1);
 }

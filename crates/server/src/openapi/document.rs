@@ -53,7 +53,7 @@ const COMMON_PROBLEMS: [(u16, &[&str]); 12] = [
     (415, &["not_json"]),
     (422, &["invalid", "idempotency_key_reused"]),
     (429, &["too_many_idempotency_keys", "too_many_failed_tokens"]),
-    (503, &["overloaded", "disk_full", "store_failed"]),
+    (503, &["overloaded", "disk_full", "store_failed", "request_timeout"]),
 ];
 
 /// Renders the document; the same table always gives the same text.

@@ -82,8 +82,8 @@ fn make_private(path: &Path, mode: u32) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Creates a file for the owner only. Never opens a file that somebody else may have prepared: a file
-/// or link of that name is removed first.
+/// Creates a file for the owner only. Never opens a file that another user may have prepared: a file or
+/// link of that name is removed first.
 pub fn create_private_file(file: &Path) -> io::Result<File> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::CliError,
+    file_limit::{FileBudget, raise_file_limit},
     logging, output,
     settings::{Settings, environment},
 };
@@ -59,6 +60,7 @@ const DEMO_SETTINGS: &str = r#"
 pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let settings = Settings::load(args).map_err(CliError::settings)?;
     logging::start(&settings.log, &settings.log_format);
+    let files = divide_files(&settings);
     // Before the store: a port in use should fail before a slow recovery.
     let listener = server::listen(settings.listen)
         .with_context(|| {
@@ -67,7 +69,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         .map_err(CliError::settings)?;
     let address = listener.local_addr()?;
     let store = open_store(&settings)?;
-    let engine = start_engine(&settings, store.clone()).await?;
+    let engine = start_engine(&settings, files, store.clone()).await?;
     let demo = configure(&engine, &settings).await?;
     // After everything that can fail: a token that was stored but never shown would lock everyone out.
     let access = prepare_access(&store).await?;
@@ -75,7 +77,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let tokens = store.list_tokens().await?;
     let state = ServerState::new(
         Arc::clone(&engine),
-        settings.limits.server_limits(),
+        settings.limits.server_limits(files.connections),
         tokens,
         draining.clone(),
     );
@@ -113,8 +115,30 @@ fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
     Ok(Arc::new(store))
 }
 
-async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<Engine>, CliError> {
+/// Raises the limit of open files and divides it.
+fn divide_files(settings: &Settings) -> FileBudget {
+    let (files, wanted) = (raise_file_limit(), settings.limits.connections_max);
+    let budget = FileBudget::new(files, wanted);
+    let FileBudget { connections, deliveries } = budget;
+    if wanted.is_some_and(|wanted| wanted > connections) {
+        let wanted = wanted.unwrap_or_default();
+        tracing::warn!(
+            files,
+            "limits.connections_max is {wanted}, but the limit of open files allows only {connections}; \
+             raise it (LimitNOFILE, ulimit -n)"
+        );
+    }
+    tracing::info!(files, connections, deliveries, "limit of open files");
+    budget
+}
+
+async fn start_engine(
+    settings: &Settings,
+    files: FileBudget,
+    store: Arc<dyn Store>,
+) -> Result<Arc<Engine>, CliError> {
     let parts = engine_parts(settings, store).map_err(CliError::settings)?;
+    let parts = EngineParts { sockets_max: files.deliveries, ..parts };
     Engine::start(parts).await.map_err(CliError::settings)
 }
 
@@ -135,6 +159,8 @@ pub(crate) fn engine_parts(
         public_url: settings.public_url.clone(),
         event_retention: settings.retention.0,
         lane_bytes_max: settings.limits.lane_bytes_max,
+        // `serve` sets it by the limit of open files.
+        sockets_max: usize::MAX,
         quarantine_bytes_max: settings.limits.quarantine_bytes_max,
         stuck_after: settings.ready_max_due_age.0,
     })

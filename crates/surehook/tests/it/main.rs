@@ -51,6 +51,7 @@ mod quarantine;
 mod redaction;
 mod redis;
 mod replays;
+mod resources;
 mod retention;
 mod reveal;
 mod search;

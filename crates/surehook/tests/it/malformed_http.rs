@@ -264,12 +264,15 @@ async fn slow_request_is_closed_after_the_timeout() {
         )
         .into_bytes()
     };
+    let to_form = "POST /preferences HTTP/1.1\r\nHost: h\r\nSec-Fetch-Site: same-origin\r\n\
+                   Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 10\r\n\r\na=";
     let rows = [
         ("B26 nothing", b"".to_vec(), RefusedOrClosed(408)),
         ("B26", b"POST /in/in HTTP/1.1\r\nHost: h\r\nX-A".to_vec(), RefusedOrClosed(408)),
         ("B27", post("Content-Length: 10\r\n", "{}"), Status(408)),
         ("B27 chunked", post("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n"), Status(408)),
         ("B27 to the API", to_api(&format!("Authorization: Bearer {TOKEN}")), Status(408)),
+        ("B27 to a dashboard form", to_form.as_bytes().to_vec(), Status(408)),
         ("B27 to the API, without a token", to_api("X-A: 1"), Status(401)),
     ];
     let ended = rows.into_iter().map(async |(name, bytes, expected)| {

@@ -89,6 +89,7 @@ impl FakeClockGateway {
             event_retention: Duration::from_secs(30 * 86_400),
             lane_bytes_max: 1 << 26,
             quarantine_bytes_max: 1 << 26,
+            sockets_max: 1000,
             stuck_after: Duration::from_secs(300),
         });
         let engine = engine.await.unwrap();

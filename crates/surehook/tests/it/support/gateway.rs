@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::Path, process::ExitStatus, time::Duration};
 
 use bytes::Bytes;
 use http::Method;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -15,6 +15,9 @@ use super::{
     process::{CommandOutput, Process, run_surehook},
     raw::RawConnection,
 };
+
+/// The shell command that does nothing.
+const NO_SETUP: &str = ":";
 
 /// The admin token of every gateway started with settings.
 pub(crate) const TOKEN: &str = "test-admin-token-0123456789";
@@ -65,6 +68,7 @@ impl Route<'_> {
 pub(crate) struct GatewayBuilder {
     settings: String,
     env: Vec<(String, String)>,
+    setup: String,
     is_loopback_allowed: bool,
 }
 
@@ -78,6 +82,12 @@ impl GatewayBuilder {
     /// Adds an environment variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs commands of the shell before the gateway, such as `ulimit -n 256`.
+    pub(crate) fn setup(mut self, commands: &str) -> Self {
+        commands.clone_into(&mut self.setup);
         self
     }
 
@@ -99,10 +109,11 @@ impl GatewayBuilder {
         }
         std::fs::write(folder.path().join("surehook.toml"), &self.settings).unwrap();
         self.env.push(("SUREHOOK_ADMIN_TOKEN".to_owned(), TOKEN.to_owned()));
-        let (process, address) = serve(folder.path(), &self.env).await;
+        let (process, address) = serve(&self.setup, folder.path(), &self.env).await;
         let gateway = Gateway {
             folder,
             env: self.env,
+            setup: self.setup,
             process,
             address,
             token: TOKEN.to_owned(),
@@ -114,9 +125,9 @@ impl GatewayBuilder {
 }
 
 /// Starts `serve` and waits until it prints its address.
-async fn serve(folder: &Path, env: &[(String, String)]) -> (Process, SocketAddr) {
+async fn serve(setup: &str, folder: &Path, env: &[(String, String)]) -> (Process, SocketAddr) {
     let args = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
-    let process = std::sync::Mutex::new(Process::spawn(folder, &args, env));
+    let process = std::sync::Mutex::new(Process::spawn_after(setup, folder, &args, env));
     let address = eventually(WAIT_LIMIT, || async {
         let mut process = process.lock().unwrap();
         let stdout = process.stdout.text();
@@ -137,6 +148,7 @@ async fn serve(folder: &Path, env: &[(String, String)]) -> (Process, SocketAddr)
 pub(crate) struct Gateway {
     folder: TempDir,
     env: Vec<(String, String)>,
+    setup: String,
     process: Process,
     address: SocketAddr,
     token: String,
@@ -146,7 +158,12 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Builds a gateway that may deliver to loopback addresses.
     pub(crate) fn builder() -> GatewayBuilder {
-        GatewayBuilder { settings: String::new(), env: Vec::new(), is_loopback_allowed: true }
+        GatewayBuilder {
+            settings: String::new(),
+            env: Vec::new(),
+            setup: NO_SETUP.to_owned(),
+            is_loopback_allowed: true,
+        }
     }
 
     /// Starts a gateway with the default configuration: the source `demo` and the inbox.
@@ -162,10 +179,16 @@ impl Gateway {
     /// Starts a gateway in an empty folder without settings and token, as a new user does.
     pub(crate) async fn start_unconfigured() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (process, address) = serve(folder.path(), &[]).await;
-        let client = Client::new();
-        let mut gateway =
-            Self { folder, env: Vec::new(), process, address, token: String::new(), client };
+        let (process, address) = serve(NO_SETUP, folder.path(), &[]).await;
+        let mut gateway = Self {
+            folder,
+            env: Vec::new(),
+            setup: NO_SETUP.to_owned(),
+            process,
+            address,
+            token: String::new(),
+            client: Client::new(),
+        };
         gateway.wait_until_ready().await;
         let stdout = gateway.stdout();
         let token = stdout.lines().find_map(|line| {
@@ -208,6 +231,10 @@ impl Gateway {
         self.process.stderr.text()
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+
     /// Kills the process with SIGKILL.
     pub(crate) fn kill9(&mut self) {
         self.process.kill9();
@@ -231,7 +258,7 @@ impl Gateway {
     pub(crate) async fn restart(&mut self) {
         self.process.kill9();
         self.assert_no_panic();
-        (self.process, self.address) = serve(self.folder.path(), &self.env).await;
+        (self.process, self.address) = serve(&self.setup, self.folder.path(), &self.env).await;
         self.wait_until_ready().await;
     }
 

@@ -57,7 +57,19 @@ impl Process {
     /// Starts the binary in `folder` with only the given environment, so that variables of the
     /// machine cannot change a test.
     pub(crate) fn spawn(folder: &Path, args: &[&str], env: &[(String, String)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_surehook"))
+        Self::spawn_after(":", folder, args, env)
+    }
+
+    /// Like [`Self::spawn`], after commands of the shell such as `ulimit -n 256`.
+    pub(crate) fn spawn_after(
+        setup: &str,
+        folder: &Path,
+        args: &[&str],
+        env: &[(String, String)],
+    ) -> Self {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", &format!("{setup}; exec \"$0\" \"$@\"")])
+            .arg(env!("CARGO_BIN_EXE_surehook"))
             .args(args)
             .current_dir(folder)
             .env_clear()
@@ -83,8 +95,12 @@ impl Process {
         self.read_remaining_output();
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
     }
 
     pub(crate) fn try_exit_status(&mut self) -> Option<ExitStatus> {

@@ -3,6 +3,7 @@
 //! - Every failure while sending is a 400 with the text of the exception, including temporary failures
 //!   and failures after the message was sent.
 //! - An instance on the Cloud API answers 201 with Meta's error as the body. Only `key.id` means success.
+//! - A message that WhatsApp refused is answered 201 with its id and the status `ERROR`.
 //! - A request carries no id of ours, so it is not safe to send again.
 
 use std::time::Duration;
@@ -20,7 +21,7 @@ use super::{
         add_field,
     },
     meta_errors,
-    response::{classify_status, extract_sent_id, parse_json},
+    response::{classify_status, extract_sent_id, extract_text, parse_json},
 };
 
 const NAME: &str = "evolution-api";
@@ -71,7 +72,10 @@ impl Channel for EvolutionApiChannel {
 
     fn parse_response(&self, status: u16, body: &[u8]) -> ChannelResponse {
         if let Some(id) = extract_sent_id(status, body, &["key", "id"]) {
-            return ChannelResponse::sent(&id, "accepted");
+            return match extract_text(body, &["status"]) {
+                Some(state) if state.eq_ignore_ascii_case(REFUSED) => refused_by_whatsapp(),
+                Some(_) | None => ChannelResponse::sent(&id, "accepted"),
+            };
         }
         let body = parse_json(body);
         // Meta's error is the body itself, or its `error` field.
@@ -168,6 +172,19 @@ static TRANSIENT_TEXTS: [&str; 3] =
 const EXCEPTION_SUFFIX: &str = "Error:";
 /// Text of an exception that is not an `Error`: the server rejected the group or number before sending.
 const REJECTION: &str = "[object Object]";
+
+/// The status of a message that WhatsApp did not take.
+const REFUSED: &str = "ERROR";
+
+/// Permanent, like the same status in a status update: WhatsApp gives no reason, and sending again could
+/// send the message twice.
+fn refused_by_whatsapp() -> ChannelResponse {
+    let text = "WhatsApp refused the message";
+    ChannelResponse {
+        code: Some(REFUSED.to_owned()),
+        ..ChannelResponse::permanent(Unrecoverable, ErrorScope::Message, text)
+    }
+}
 
 fn classify_messages(status: u16, messages: &Value) -> ChannelResponse {
     let mut texts = Vec::new();

@@ -241,14 +241,16 @@ fn mask_numbers(text: &str) -> String {
 /// Works on a truncated body too: a service may echo the whole file that was sent, more than we read. The
 /// id comes near the beginning, and missing it would report a delivered message as lost.
 pub(super) fn extract_sent_id(status: u16, body: &[u8], path: &[&str]) -> Option<String> {
-    if !(200..300).contains(&status) {
-        return None;
-    }
-    let mut id = None;
+    (200..300).contains(&status).then(|| extract_text(body, path)).flatten()
+}
+
+/// The text at a path, also in a truncated body.
+pub(super) fn extract_text(body: &[u8], path: &[&str]) -> Option<String> {
+    let mut text = None;
     let mut json = serde_json::Deserializer::from_slice(body);
-    // Fails at the end of a truncated body; an id found before that counts.
-    PathVisitor { path, text: &mut id }.deserialize(&mut json).ok();
-    id.filter(|id| !id.is_empty())
+    // Fails at the end of a truncated body; a text found before that counts.
+    PathVisitor { path, text: &mut text }.deserialize(&mut json).ok();
+    text.filter(|text| !text.is_empty())
 }
 
 /// Visits a JSON value and stores the text at a path.

@@ -147,6 +147,29 @@ fn evolution_api_201_with_meta_error_is_classified_as_error() {
 }
 
 #[test]
+fn evolution_api_201_with_status_error_is_a_permanent_failure() {
+    let file = "A".repeat(20_000);
+    let body = |status: &str| {
+        let mut body =
+            format!(r#"{{"key":{{"id":"3EB0A1","fromMe":true}},"pushName":"","status":"#);
+        body.push_str(&format!(r#""{status}","message":{{"conversation":"{file}"}}}}"#));
+        body
+    };
+    let parse = |body: &[u8]| channel("evolution-api").parse_response(201, body);
+    for failed in [body("ERROR"), body("error")] {
+        for bytes in [failed.as_bytes(), &failed.as_bytes()[..16_384]] {
+            let response = parse(bytes);
+            let expected = permanent(Unrecoverable, ErrorScope::Message);
+            assert_eq!(classification(&response), expected, "{} bytes", bytes.len());
+            assert_eq!((response.sent_id, response.code.as_deref()), (None, Some("ERROR")));
+        }
+    }
+    for status in ["PENDING", "SERVER_ACK", "DELIVERY_ACK", "READ", ""] {
+        assert_eq!(classification(&parse(body(status).as_bytes())), sent(), "case: {status}");
+    }
+}
+
+#[test]
 fn truncated_response_is_success_if_it_contains_the_id() {
     let file = "A".repeat(20_000);
     let full_body = |channel: &str| match channel {

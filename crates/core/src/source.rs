@@ -146,6 +146,14 @@ pub enum SourceSpecError {
     Keys(&'static str, #[source] ParseKeyRuleError),
     #[error("{0} must be between 1s and 400d")]
     Window(&'static str),
+    #[error(
+        "`public_url` is missing: the signature covers the URL that the sender calls, and headers such as `Host` are not believed for it; set `public_url` for this source or for the server, for example https://hooks.example.com"
+    )]
+    PublicUrlMissing,
+    #[error(
+        "dedup_window ({window}) is shorter than the time for which a signature is valid ({max_age}): a captured request could be accepted twice; set dedup_window to {max_age} or more"
+    )]
+    WindowTooShort { window: HumanDuration, max_age: HumanDuration },
     #[error("max_body_bytes must be between 1 and {BODY_BYTES_CEILING}")]
     BodyLimit,
     #[error("sync: deadline must be between 100ms and 2m")]
@@ -173,6 +181,9 @@ pub struct Source {
     pub verify_token: Option<Secret>,
     /// The URL before `/in/` that the provider calls.
     pub public_url: Option<PublicUrl>,
+    /// Whether the rules of [`Self::check_new`] do not hold for it yet, because it is older than they
+    /// are: then the `Host` header is believed if the signature covers the URL and no URL is configured.
+    pub is_lenient: bool,
     /// Used where the provider has no key rule or the source replaces it.
     pub keys: KeyRules,
     /// Rules for the event type that replace the provider's.
@@ -285,6 +296,7 @@ impl SourceSpec {
             secrets,
             verify_token: self.verify_token.as_ref().map(|token| token.resolve(env)).transpose()?,
             public_url: self.public_url.clone(),
+            is_lenient: false,
             keys: rules("keys", self.keys.as_deref())?,
             kinds: self.kinds.as_deref().map(|kinds| rules("kinds", Some(kinds))).transpose()?,
             dedup_window: window(
@@ -372,9 +384,34 @@ impl Source {
         ParsedRequest::Events(parts)
     }
 
-    /// Warnings for the operator about risky settings. `knows_address` says whether the server has a
+    /// Sets whether it is older than the rules of [`Self::check_new`].
+    #[must_use]
+    pub fn with_leniency(self, is_lenient: bool) -> Self {
+        Self { is_lenient, ..self }
+    }
+
+    /// Checks what every new or changed source needs. `has_public_url` says whether the server has a
     /// `public_url`.
-    pub fn warnings(&self, knows_address: bool) -> Vec<String> {
+    pub fn check_new(&self, has_public_url: bool) -> Result<(), SourceSpecError> {
+        if self.lacks_public_url(has_public_url) {
+            return Err(SourceSpecError::PublicUrlMissing);
+        }
+        match self.verifier.max_age() {
+            Some(max_age) if max_age > self.dedup_window => Err(SourceSpecError::WindowTooShort {
+                window: HumanDuration(self.dedup_window),
+                max_age: HumanDuration(max_age),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn lacks_public_url(&self, has_public_url: bool) -> bool {
+        self.verifier.covers_url() && self.public_url.is_none() && !has_public_url
+    }
+
+    /// Warnings for the operator about risky settings. `has_public_url` says whether the server has a
+    /// `public_url`.
+    pub fn warnings(&self, has_public_url: bool) -> Vec<String> {
         let mut warnings = self.verifier.warnings().to_vec();
         for (index, secret) in self.secrets.iter().enumerate() {
             let length = secret.expose().len();
@@ -386,12 +423,14 @@ impl Source {
                 ));
             }
         }
-        if self.verifier.covers_url() && self.public_url.is_none() && !knows_address {
-            warnings.push(
+        match self.check_new(has_public_url) {
+            Err(SourceSpecError::PublicUrlMissing) if self.is_lenient => warnings.push(
                 "the signature covers the called URL, and without `public_url` the `Host` header of the \
-                 request is trusted for it; set `public_url`"
+                 request is trusted for it; set `public_url`, which changed sources need"
                     .to_owned(),
-            );
+            ),
+            Err(error) => warnings.push(error.to_string()),
+            Ok(()) => {}
         }
         warnings
     }
@@ -475,22 +514,78 @@ mod tests {
         assert!(QUARANTINE_RETENTION < DEDUP_WINDOW.0);
     }
 
+    fn build(written: &str) -> Source {
+        let spec: SourceSpec = serde_json::from_str(written).unwrap();
+        spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap()
+    }
+
     #[test]
-    fn scheme_that_covers_the_url_warns_without_public_url() {
-        for (provider, more, expected) in [
-            ("twilio", "", 1),
-            ("square", "", 1),
-            ("hubspot", "", 1),
-            ("hubspot", r#","public_url":"https://gw.example.com""#, 0),
-            ("github", "", 0),
+    fn signature_over_the_url_needs_a_public_url() {
+        for (provider, more, is_needed) in [
+            ("twilio", "", true),
+            ("square", "", true),
+            ("hubspot", "", true),
+            ("hubspot", r#","public_url":"https://gw.example.com""#, false),
+            ("github", "", false),
+            ("generic", r#","verify":{"hmac":{"header":"x-sig","template":"{url}{body}"}}"#, true),
         ] {
-            let spec = format!(
+            let source = build(&format!(
                 r#"{{"name":"in","provider":"{provider}","secrets":["0123456789abcdef"]{more}}}"#
-            );
-            let spec: SourceSpec = serde_json::from_str(&spec).unwrap();
-            let source = spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap();
-            assert_eq!(source.warnings(false).len(), expected, "{provider}{more}");
+            ));
+            let error = source.check_new(false).err().map(|error| error.to_string());
+            let is_refused = error.is_some_and(|error| error.contains("`public_url` is missing"));
+            assert_eq!(is_refused, is_needed, "{provider}{more}");
+            assert!(source.check_new(true).is_ok(), "{provider}{more}");
+            // One from before this rule keeps working.
+            let source = source.with_leniency(true);
+            let warnings = source.warnings(false);
+            assert_eq!(warnings.len(), usize::from(is_needed), "{provider}{more}: {warnings:?}");
+            assert!(warnings.iter().all(|text| text.contains("`Host`")), "{warnings:?}");
             assert_eq!(source.warnings(true).len(), 0, "{provider}{more}");
+        }
+    }
+
+    #[test]
+    fn signature_valid_for_longer_than_the_dedup_window_is_refused() {
+        let hmac = |tolerance: &str| {
+            format!(
+                r#""provider":"generic","verify":{{"hmac":{{"header":"x-sig","template":"{{timestamp}}{{body}}","timestamp_header":"x-time","tolerance":"{tolerance}"}}}}"#
+            )
+        };
+        let cases = [
+            (r#""provider":"stripe""#.to_owned(), "5m", true),
+            (r#""provider":"stripe""#.to_owned(), "299s", false),
+            (r#""provider":"linear""#.to_owned(), "12h", true),
+            (r#""provider":"linear""#.to_owned(), "11h", false),
+            (r#""provider":"mercado-pago""#.to_owned(), "1d", false),
+            (r#""provider":"paypal""#.to_owned(), "4d", true),
+            (r#""provider":"paypal""#.to_owned(), "1d", false),
+            (r#""provider":"github""#.to_owned(), "1s", true),
+            (hmac("1h"), "1h", true),
+            (hmac("2h"), "1h", false),
+        ];
+        for (preset, window, is_allowed) in cases {
+            let source = build(&format!(
+                r#"{{"name":"in",{preset},"secrets":["0123456789abcdef"],"dedup_window":"{window}"}}"#
+            ));
+            assert_eq!(source.check_new(true).is_ok(), is_allowed, "{preset} {window}");
+            assert_eq!(source.warnings(true).is_empty(), is_allowed, "{preset} {window}");
+        }
+    }
+
+    #[test]
+    fn every_preset_remembers_keys_as_long_as_its_signatures_are_valid() {
+        for preset in provider::PROVIDERS.iter().filter(|preset| preset.name != "generic") {
+            let secret = match preset.name {
+                "discord" => "0".repeat(64),
+                "standard-webhooks" => format!("whsec_{}", "A".repeat(32)),
+                _ => "0123456789abcdef".to_owned(),
+            };
+            let source = build(&format!(
+                r#"{{"name":"in","provider":"{}","secrets":["{secret}"]}}"#,
+                preset.name
+            ));
+            assert!(source.check_new(true).is_ok(), "{}", preset.name);
         }
     }
 }

@@ -314,8 +314,16 @@ impl Engine {
         let before = configuration.clone();
         configuration.apply(&changes, now);
         let policy = self.shared.destination_policy();
-        registry::check_configuration(&before, &configuration, &changes, &policy, &*self.env)
-            .map_err(ConfigChangeError::from)?;
+        let has_public_url = self.public_url.is_some();
+        registry::check_configuration(
+            &before,
+            &configuration,
+            &changes,
+            &policy,
+            has_public_url,
+            &*self.env,
+        )
+        .map_err(ConfigChangeError::from)?;
         Ok(PlannedChange { configuration, changes, now, result })
     }
 

@@ -159,11 +159,13 @@ pub struct DestinationPolicy<'a> {
 ///
 /// Objects that are not changed are not checked: a secret that is missing from the environment today
 /// must not prevent fixing something else. Nor are short secrets that `before` has already.
+/// `has_public_url` says whether the server has a `public_url`.
 pub fn check_configuration(
     before: &Configuration,
     configuration: &Configuration,
     changes: &[ConfigChange],
     policy: &DestinationPolicy<'_>,
+    has_public_url: bool,
     env: &EnvLookup,
 ) -> Result<(), ConfigError> {
     let check_names = |what, names: Vec<&str>| {
@@ -182,7 +184,10 @@ pub fn check_configuration(
         match change {
             ConfigChange::PutSource(id, spec) => {
                 let named = |error| ConfigError::Source(spec.name.to_string(), error);
-                spec.build(*id, env).map_err(named)?;
+                let source = spec.build(*id, env).map_err(named)?;
+                if !configuration.past.lenient_sources.contains(id) {
+                    source.check_new(has_public_url).map_err(named)?;
+                }
                 let stored = before.sources.iter().find(|stored| stored.id == *id);
                 let stored = stored.map(|stored| &stored.spec);
                 spec.check_secret_lengths(stored, env).map_err(named)?;
@@ -309,7 +314,10 @@ impl Registry {
             .iter()
             .map(|stored| {
                 let name = stored.spec.name.as_str();
-                let source = stored.spec.build(stored.id, env).map_err(|error| error.to_string());
+                let is_lenient = configuration.past.lenient_sources.contains(&stored.id);
+                let source = stored.spec.build(stored.id, env);
+                let source = source.map(|source| source.with_leniency(is_lenient));
+                let source = source.map_err(|error| error.to_string());
                 let (routes, invalid) = routes_of(stored, &routes, &lanes, configuration);
                 // With an invalid route, events would be accepted and not delivered.
                 let source = invalid.map_or(source, Err);

@@ -63,12 +63,17 @@ const VERIFY_ERROR_CODES: [&str; 10] = [
     "mismatch",
 ];
 
+const ACCEPTED: &str = "accepted";
+const DUPLICATE: &str = "duplicate";
+const REVIVED: &str = "revived";
+
 /// Response to a sender.
 #[derive(Serialize, JsonSchema)]
 struct ReceiveResponse<'a> {
-    /// `accepted`, or `duplicate` if all events were already known.
+    /// `accepted`; if all events were already known `duplicate`, or `revived` if a failed one is
+    /// delivered again.
     status: &'a str,
-    /// True if no event was new.
+    /// True if the request changed nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
     events: Vec<ReceivedEventResponse<'a>>,
@@ -284,15 +289,20 @@ fn outcome_response(outcome: &ReceiveOutcome) -> Response<Full<Bytes>> {
     if let Some(reply) = &outcome.reply {
         return provider_response(reply);
     }
-    let status = |duplicate| if duplicate { "duplicate" } else { "accepted" };
-    let all_duplicate = !received.is_empty() && received.iter().all(|event| event.duplicate);
+    let status = |event: &ReceivedEvent| match (event.duplicate, event.revived) {
+        (false, _) => ACCEPTED,
+        (true, true) => REVIVED,
+        (true, false) => DUPLICATE,
+    };
+    let statuses = || received.iter().map(status);
+    // The first of these that occurs.
+    let summary =
+        [ACCEPTED, REVIVED, DUPLICATE].into_iter().find(|&one| statuses().any(|it| it == one));
+    let summary = summary.unwrap_or(ACCEPTED);
     let listed = if received.len() > RESPONSE_EVENTS_MAX { &[] } else { received };
-    let events = listed
-        .iter()
-        .map(|event| ReceivedEventResponse::new(event, status(event.duplicate)))
-        .collect();
-    let response =
-        ReceiveResponse { status: status(all_duplicate), skipped: all_duplicate, events };
+    let events =
+        listed.iter().map(|event| ReceivedEventResponse::new(event, status(event))).collect();
+    let response = ReceiveResponse { status: summary, skipped: summary == DUPLICATE, events };
     let mut body = Vec::with_capacity(RESPONSE_BYTES * listed.len().max(1));
     // Strings and lists always serialize.
     let _always = serde_json::to_writer(&mut body, &response);

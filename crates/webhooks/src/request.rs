@@ -1,6 +1,6 @@
 //! Incoming requests for verification and parsing, and outgoing requests for signing.
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
 use crate::verify::VerifyError;
 
@@ -33,27 +33,14 @@ pub struct OutgoingRequest<'r> {
 }
 
 impl IncomingRequest<'_> {
-    /// The URLs that the provider may have called, the most likely first. A configured origin gives
-    /// exactly one; otherwise they are derived from the `Host` and forwarding headers.
-    pub fn urls(&self) -> Vec<String> {
+    /// The URL that the provider called, for a signature that covers it.
+    ///
+    /// It comes from the settings only: a request can claim any host, and a request signed for another
+    /// URL would be believed.
+    pub fn url(&self) -> Result<String, VerifyError> {
+        let origin = self.origin.ok_or(VerifyError::UnknownUrl)?.trim_end_matches('/');
         let query = self.query.map(|query| format!("?{query}")).unwrap_or_default();
-        let target = format!("/in/{}{}{query}", self.source, self.path);
-        if let Some(origin) = self.origin {
-            return vec![format!("{}{target}", origin.trim_end_matches('/'))];
-        }
-        let text = |name| self.headers.get(name).and_then(|value| value.to_str().ok());
-        let host = text("x-forwarded-host").or_else(|| text(header::HOST.as_str()));
-        let Some(host) = host.filter(|host| !host.is_empty()) else { return Vec::new() };
-        let schemes = match text("x-forwarded-proto") {
-            Some("http") => ["http", "https"],
-            Some(_) | None => ["https", "http"],
-        };
-        schemes.map(|scheme| format!("{scheme}://{host}{target}")).to_vec()
-    }
-
-    /// Like [`Self::urls`], for a signature that covers the URL.
-    pub(crate) fn known_urls(&self) -> Result<Vec<String>, VerifyError> {
-        Some(self.urls()).filter(|urls| !urls.is_empty()).ok_or(VerifyError::UnknownUrl)
+        Ok(format!("{origin}/in/{}{}{query}", self.source, self.path))
     }
 
     /// The value of a header, if it occurs once, is text and is not empty.
@@ -66,52 +53,62 @@ impl IncomingRequest<'_> {
     }
 }
 
+/// The origins that a request claims to have called, the most likely first, by its `Host` and forwarding
+/// headers. Anyone can write them.
+pub fn claimed_origins(headers: &HeaderMap) -> Vec<String> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let host = text("x-forwarded-host").or_else(|| text(header::HOST.as_str()));
+    let Some(host) = host.filter(|host| !host.is_empty()) else { return Vec::new() };
+    let schemes = match text("x-forwarded-proto") {
+        Some("http") => ["http", "https"],
+        Some(_) | None => ["https", "http"],
+    };
+    schemes.map(|scheme| format!("{scheme}://{host}")).to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&str, &str)| {
+            (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())
+        };
+        pairs.iter().map(pair).collect()
+    }
+
     #[test]
-    fn urls_come_from_origin_or_forwarding_headers() {
-        type Case = (
-            Option<&'static str>,
-            &'static [(&'static str, &'static str)],
-            &'static [&'static str],
+    fn url_comes_from_the_configured_origin_only() {
+        let headers = headers(&[("host", "evil.test"), ("x-forwarded-host", "evil.test")]);
+        let url = |origin| {
+            let (path, query) = ("/a", Some("b=1"));
+            IncomingRequest { source: "s", path, query, headers: &headers, body: b"", origin }.url()
+        };
+        assert_eq!(url(Some("https://gw.test")).unwrap(), "https://gw.test/in/s/a?b=1");
+        assert_eq!(
+            url(Some("https://gw.test/hooks/")).unwrap(),
+            "https://gw.test/hooks/in/s/a?b=1"
         );
-        let cases: [Case; 5] = [
-            (Some("https://gw.test"), &[("host", "10.0.0.1")], &["https://gw.test/in/s/a?b=1"]),
-            (Some("https://gw.test/hooks/"), &[], &["https://gw.test/hooks/in/s/a?b=1"]),
+        assert_eq!(url(None), Err(VerifyError::UnknownUrl));
+    }
+
+    #[test]
+    fn claimed_origins_come_from_host_and_forwarding_headers() {
+        type Case = (&'static [(&'static str, &'static str)], &'static [&'static str]);
+        let cases: [Case; 3] = [
+            (&[("host", "gw.test")], &["https://gw.test", "http://gw.test"]),
             (
-                None,
-                &[("host", "gw.test")],
-                &["https://gw.test/in/s/a?b=1", "http://gw.test/in/s/a?b=1"],
-            ),
-            (
-                None,
                 &[
                     ("host", "gw:80"),
                     ("x-forwarded-host", "out.test"),
                     ("x-forwarded-proto", "http"),
                 ],
-                &["http://out.test/in/s/a?b=1", "https://out.test/in/s/a?b=1"],
+                &["http://out.test", "https://out.test"],
             ),
-            (None, &[], &[]),
+            (&[], &[]),
         ];
-        for (origin, pairs, expected) in cases {
-            let headers = pairs
-                .iter()
-                .map(|(name, value)| {
-                    (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())
-                })
-                .collect();
-            let request = IncomingRequest {
-                source: "s",
-                path: "/a",
-                query: Some("b=1"),
-                headers: &headers,
-                body: b"",
-                origin,
-            };
-            assert_eq!(request.urls(), expected, "case: {origin:?} {pairs:?}");
+        for (pairs, expected) in cases {
+            assert_eq!(claimed_origins(&headers(pairs)), expected, "case: {pairs:?}");
         }
     }
 }

@@ -28,17 +28,21 @@ pub struct Configuration {
     pub destinations: Vec<StoredObject<DestinationId, DestinationSpec>>,
     /// Oldest first.
     pub routes: Vec<StoredObject<RouteId, RouteSpec>>,
-    /// Past settings that are still needed to mask secrets in stored data.
+    /// Past settings that are still needed.
     pub past: PastConfiguration,
 }
 
-/// Past settings that say what is secret in older requests.
+/// Past settings that still matter: what is secret in older requests, and which sources are older than a
+/// rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PastConfiguration {
     /// Headers that carry or once carried the secret of a source; in lower case.
     pub token_headers: BTreeSet<String>,
     /// Deleted sources with settings about secrets, sorted by id.
     pub sources: Vec<PastSource>,
+    /// Sources that were configured before [`Source::check_new`](crate::source::Source::check_new) and
+    /// have not been changed since.
+    pub lenient_sources: BTreeSet<SourceId>,
 }
 
 /// Settings of a deleted source about secrets.
@@ -92,6 +96,7 @@ impl Configuration {
                 ConfigChange::PutSource(id, spec) => {
                     let before = put(&mut self.sources, *id, spec, now).map(|old| old.name);
                     self.past.sources.retain(|past| past.id != *id);
+                    self.past.lenient_sources.remove(id);
                     let header = spec.token_header().map(str::to_ascii_lowercase);
                     self.past.token_headers.extend(header);
                     let moved = self.routes.iter_mut().map(|route| &mut route.spec.from);
@@ -107,6 +112,7 @@ impl Configuration {
                 }
                 ConfigChange::DeleteSource(id) => {
                     let gone = remove(&mut self.sources, *id);
+                    self.past.lenient_sources.remove(id);
                     let name = gone.as_ref().map(|spec| spec.name.clone());
                     self.routes.retain(|route| Some(&route.spec.from) != name.as_ref());
                     self.past

@@ -140,14 +140,14 @@ fn full_cache_evicts_the_oldest_certificate() {
 
 fn signed(body: &[u8]) -> HeaderMap {
     // The checksum of `{}`.
-    let line = b"t1|2026-05-17T13:19:58Z|9XL90610J3647323C|2745614147";
+    let line = b"t1|2027-01-15T07:59:58Z|9XL90610J3647323C|2745614147";
     assert_eq!(body, b"{}");
     let pair = RsaKeyPair::from_pkcs8(KEY).unwrap();
     let mut signature = vec![0; pair.public().modulus_len()];
     pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), line, &mut signature).unwrap();
     let mut headers = HeaderMap::new();
     headers.insert("paypal-transmission-id", "t1".parse().unwrap());
-    headers.insert("paypal-transmission-time", "2026-05-17T13:19:58Z".parse().unwrap());
+    headers.insert("paypal-transmission-time", "2027-01-15T07:59:58Z".parse().unwrap());
     headers.insert("paypal-cert-url", url("CERT-1").as_str().parse().unwrap());
     headers.insert("paypal-transmission-sig", BASE64.encode(&signature).parse().unwrap());
     headers

@@ -33,8 +33,8 @@ use surehook_types::{
 use surehook_webhooks::{
     key::{DedupKey, KeyError},
     provider::{EventPart, ParsedRequest, ProviderReply, RefusalPolicy},
-    request::IncomingRequest,
-    verify::{VerifiedRequest, VerifyError},
+    request::{IncomingRequest, claimed_origins},
+    verify::{VerifiedRequest, Verifier, VerifyError},
 };
 
 use self::plan::{EventDraft, KeyAssignment, PlannedDelivery, RequestContext, extract_keys};
@@ -72,6 +72,8 @@ pub struct ReceivedEvent {
     pub event: EventId,
     pub key: Option<DedupKey>,
     pub duplicate: bool,
+    /// Whether this duplicate made dead deliveries of the original run again.
+    pub revived: bool,
 }
 
 /// The result of an accepted request.
@@ -193,6 +195,23 @@ impl ReadySource {
     }
 }
 
+/// Verifies a request with the URL that it claims to have called: only for sources from before
+/// `public_url` was required.
+fn verify_by_claimed_url(
+    verifier: &Verifier,
+    incoming: &IncomingRequest<'_>,
+    now: Timestamp,
+) -> Result<VerifiedRequest, VerifyError> {
+    let mut verified = Err(VerifyError::UnknownUrl);
+    for origin in claimed_origins(incoming.headers) {
+        verified = verifier.verify(&IncomingRequest { origin: Some(&origin), ..*incoming }, now);
+        if verified.is_ok() {
+            break;
+        }
+    }
+    verified
+}
+
 impl Engine {
     /// Finds the source before the body is read, so that an unwanted body is not buffered.
     pub fn source(&self, name: &str) -> Result<ReadySource, IngestError> {
@@ -245,6 +264,10 @@ impl Engine {
         now: Timestamp,
     ) -> Result<VerifiedRequest, IngestError> {
         let verifier = &source.verifier;
+        if source.is_lenient && incoming.origin.is_none() && verifier.covers_url() {
+            return verify_by_claimed_url(verifier, incoming, now)
+                .map_err(IngestError::NotVerified);
+        }
         match verifier.certificate_url(incoming).map_err(IngestError::NotVerified)? {
             None => verifier.verify(incoming, now).map_err(IngestError::NotVerified),
             Some(url) => {
@@ -333,7 +356,7 @@ impl Engine {
             let payload = context.payload(part.body.as_ref());
             if let Some(event) = self.find_recent_duplicate(context, key.as_ref(), &payload) {
                 let key = key.map(|assigned| assigned.claim.key);
-                received.push(Some(ReceivedEvent { event, key, duplicate: true }));
+                received.push(Some(ReceivedEvent { event, key, duplicate: true, revived: false }));
                 continue;
             }
             if key.is_none() {
@@ -478,16 +501,17 @@ impl Engine {
                 for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
                     self.hand_over(delivery, event, source);
                 }
-                Ok(ReceivedEvent { event: event.id, key, duplicate: false })
+                Ok(ReceivedEvent { event: event.id, key, duplicate: false, revived: false })
             }
             AdmitResult::Duplicate(duplicate) => {
+                let revived = !duplicate.revived.is_empty();
                 for destination in duplicate.revived {
                     self.wake_lane(destination);
                 }
-                Ok(ReceivedEvent { event: duplicate.original, key, duplicate: true })
+                Ok(ReceivedEvent { event: duplicate.original, key, duplicate: true, revived })
             }
             AdmitResult::DeliveredBefore(event) => {
-                Ok(ReceivedEvent { event, key, duplicate: true })
+                Ok(ReceivedEvent { event, key, duplicate: true, revived: false })
             }
             AdmitResult::SourceGone => Err(IngestError::UnknownSource),
         }

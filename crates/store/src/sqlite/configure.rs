@@ -77,6 +77,7 @@ fn put_source(
     now: Timestamp,
 ) -> Result<()> {
     put(connection, "sources", id, &spec.name, spec, now)?;
+    connection.execute("DELETE FROM lenient_sources WHERE id = ?1", params![blob(id)])?;
     if let Some(header) = spec.token_header() {
         let insert_header = "INSERT OR IGNORE INTO token_headers (name) VALUES (?1)";
         connection.execute(insert_header, params![header.to_ascii_lowercase()])?;

@@ -105,6 +105,8 @@ const ROUTES: &str = "
      ORDER BY r.seq";
 
 const TOKEN_HEADERS: &str = "SELECT name FROM token_headers";
+const LENIENT_SOURCES: &str = "
+    SELECT l.id FROM lenient_sources l JOIN sources s ON s.id = l.id WHERE s.deleted_at IS NULL";
 const PAST_SOURCES: &str = "
     SELECT id, name, spec ->> '$.redact', coalesce(spec ->> '$.strip_secrets', 0) FROM sources
      WHERE deleted_at IS NOT NULL
@@ -121,7 +123,8 @@ fn load_past_configuration(connection: &Connection) -> Result<PastConfiguration>
             strip_secrets: row.get(3)?,
         })
     })?;
-    Ok(PastConfiguration { token_headers, sources })
+    let lenient_sources = connection.read_all(LENIENT_SOURCES, [], |row| id(row, 0))?;
+    Ok(PastConfiguration { token_headers, sources, lenient_sources })
 }
 
 pub(super) fn load_configuration(connection: &Connection) -> Result<Configuration> {

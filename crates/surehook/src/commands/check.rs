@@ -46,6 +46,7 @@ pub(super) fn check(
     configuration: &Configuration,
     addresses: &AddressPolicy,
     programs: &AllowedPrograms,
+    has_public_url: bool,
 ) -> ConfigCheckReport {
     let unset = Arc::new(Mutex::new(BTreeSet::new()));
     // Whether the current part was checked with a placeholder.
@@ -74,6 +75,7 @@ pub(super) fn check(
             configuration,
             std::slice::from_ref(&change),
             &policy,
+            has_public_url,
             &env,
         );
         let Err(problem) = checked else { continue };

@@ -135,8 +135,9 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), CliError> {
     let forbidden = check_references(&configuration, &changes, origin, &settings.allow_env).err();
     configuration.apply(&changes, now);
     let addresses = AddressPolicy::new(settings.allow_networks);
+    let (stored, has_public_url) = (Configuration::default(), settings.public_url.is_some());
     let ConfigCheckReport { mut problems, mut unset } =
-        check(&Configuration::default(), &configuration, &addresses, &settings.allow_exec);
+        check(&stored, &configuration, &addresses, &settings.allow_exec, has_public_url);
     problems.extend(forbidden.map(|error| error.to_string()));
     let keys = [settings.media.access_key, settings.media.secret_key];
     for key in keys.into_iter().flatten() {

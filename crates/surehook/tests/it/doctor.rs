@@ -179,11 +179,11 @@ async fn doctor_warns_about_risky_source_settings() {
     let go = "[[sources]]\nname = \"go\"\nprovider = \"evolution-go\"\nsecrets = [\"YQ==/+\"]\nallow_short_secrets = true\n";
     fs::write(folder.path().join("surehook.toml"), format!("{twilio}{go}")).unwrap();
     let ran = doctor(folder.path(), &[]).await;
-    assert_finding(&ran, "verify", "warn", "`sms`: the signature covers the called URL");
+    assert_finding(&ran, "configuration", "fail", "source `sms`: `public_url` is missing");
     assert_finding(&ran, "verify", "warn", "`go`: secret 1 cannot be part of a URL");
 
     let known = format!("public_url = \"https://hooks.example.com\"\n{twilio}");
     fs::write(folder.path().join("surehook.toml"), known).unwrap();
     let ran = doctor(folder.path(), &[]).await;
-    assert!(!ran.stdout.contains("covers the called URL"), "{ran:?}");
+    assert!(!ran.stdout.contains("public_url"), "{ran:?}");
 }

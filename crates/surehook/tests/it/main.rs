@@ -56,6 +56,7 @@ mod retention;
 mod reveal;
 mod search;
 mod sign_as;
+mod signed_urls;
 mod support;
 mod sync_sources;
 mod timeline;

@@ -39,7 +39,9 @@ async fn timeline_lists_all_decisions_in_order() {
 
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     gateway.wait_for_delivery(&event, "dead").await;
-    gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200);
+    let again = gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200).json();
+    assert_eq!((&again["status"], again.get("skipped")), (&"revived".into(), None), "{again}");
+    assert_eq!(again["events"][0]["status"], "revived", "{again}");
     sink.wait_for_requests(3).await;
     let event_after = eventually(WAIT_LIMIT, || async {
         let event_after = gateway.event(&event).await;

@@ -3,6 +3,8 @@
 //! Discord regularly sends invalid signatures on purpose and removes the URL of an application that
 //! does not answer 401.
 
+use std::time::Duration;
+
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::{HeaderName, StatusCode};
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
@@ -23,7 +25,7 @@ use crate::{
     request::{IncomingRequest, OutgoingRequest},
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
-        decode_signature, signature_header, timestamp_header,
+        check_max_age, decode_signature, parse_epoch, signature_header, timestamp_header,
     },
 };
 
@@ -34,6 +36,8 @@ static TIMESTAMP: HeaderName = HeaderName::from_static("x-signature-timestamp");
 const KEY_BYTES: usize = 32;
 /// Digits of a Unix timestamp from 2001 until 2286.
 const TIMESTAMP_BYTES: usize = 10;
+/// Events are retried for ten minutes, and it is undocumented whether retries are signed again.
+const MAX_AGE: Duration = Duration::from_secs(15 * 60);
 
 pub(super) static DISCORD: Provider = Provider {
     name: "discord",
@@ -210,7 +214,11 @@ impl VerificationScheme for Ed25519Scheme {
         "ed25519"
     }
 
-    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
+    fn max_age(&self) -> Option<Duration> {
+        Some(MAX_AGE)
+    }
+
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let signature = signature_header(request.headers, &SIGNATURE)?;
         let signature = decode_signature(&HEXLOWER_PERMISSIVE, signature)?;
         if signature.len() != 2 * KEY_BYTES {
@@ -222,6 +230,7 @@ impl VerificationScheme for Ed25519Scheme {
         if !is_time || timestamp.len() != TIMESTAMP_BYTES {
             return Err(VerifyError::Malformed { part: "timestamp" });
         }
+        check_max_age(parse_epoch(timestamp)?, now, MAX_AGE)?;
         let text = [timestamp, request.body].concat();
         let is_match = |key: &ApplicationKey| {
             UnparsedPublicKey::new(&ED25519, &key.public).verify(&text, &signature).is_ok()
@@ -261,6 +270,7 @@ mod tests {
         let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
         let signature = pair.sign(format!("{time}{body}").as_bytes());
         TestCall::new("discord", &HEXLOWER.encode(pair.public_key().as_ref()))
+            .at(1_779_024_000_000)
             .header("x-signature-ed25519", HEXLOWER.encode(signature.as_ref()))
             .header("x-signature-timestamp", time)
             .body(body)
@@ -272,6 +282,9 @@ mod tests {
         let cases = [
             ("good", good.clone(), Ok(0)),
             ("another body", good.clone().body("{}"), Err("mismatch")),
+            ("after all retries", good.clone().at(1_779_024_600_000), Ok(0)),
+            ("replayed after an hour", good.clone().at(1_779_027_600_000), Err("stale")),
+            ("from a clock an hour ahead", good.clone().at(1_779_020_400_000), Err("stale")),
             (
                 "another time",
                 good.clone().header("x-signature-timestamp", "1779023998"),

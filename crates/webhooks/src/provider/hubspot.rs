@@ -1,5 +1,7 @@
 //! `HubSpot`: up to a hundred events per request, signed over method, URL, body and time (version 3).
 
+use std::time::Duration;
+
 use data_encoding::BASE64;
 use http::HeaderName;
 use surehook_types::{secret::Secret, time::Timestamp};
@@ -101,16 +103,19 @@ impl VerificationScheme for HubspotV3Scheme {
         true
     }
 
+    fn max_age(&self) -> Option<Duration> {
+        Some(Duration::from_millis(TOLERANCE_MILLIS))
+    }
+
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let signature = decode_signature(&BASE64, signature_header(request.headers, &SIGNATURE)?)?;
         let timestamp = timestamp_header(request.headers, &TIMESTAMP)?;
         check_age(timestamp, now.as_millis(), TOLERANCE_MILLIS)?;
-        let urls = request.known_urls()?;
+        let urls = url_spellings(&request.url()?);
         let is_match = |secret: &Secret| {
             let key = HmacKey::sha256(secret.expose());
             urls.iter()
-                .flat_map(|url| url_spellings(url))
-                .any(|url| key.verify(signed_parts(&url, request.body, timestamp), &signature))
+                .any(|url| key.verify(signed_parts(url, request.body, timestamp), &signature))
         };
         self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)
     }

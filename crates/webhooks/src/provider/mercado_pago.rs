@@ -1,9 +1,9 @@
 //! Mercado Pago: signs a manifest of the id in the URL, a request id and a time, but not the body.
 //!
-//! A captured request can be resent with another body, so only the id in the URL can be trusted: the
-//! body must have the same id, and the receiver should fetch the object from Mercado Pago.
+//! A captured request can be resent with another body, so only the id in the URL can be trusted: it is
+//! required, the body must have the same id, and the receiver should fetch the object from Mercado Pago.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::HeaderName;
@@ -15,21 +15,25 @@ use surehook_types::{
 use url::form_urlencoded;
 
 use super::{
-    Provider, SampleEvent, SampleHeaders,
+    EventKey, EventPart, ParsedRequest, Provider, SampleEvent, SampleHeaders,
     fields::{EventReader, EventTemplate},
 };
 use crate::{
     attribute::AttributeName::{Account, Object},
+    key::DedupKey,
     mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
     verify::{
-        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, decode_signature,
-        signing_secret, text_header,
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, check_max_age,
+        decode_signature, parse_epoch, signing_secret, text_header,
     },
 };
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The retries take about two weeks, and it is undocumented whether they are signed again.
+const MAX_AGE: Duration = Duration::from_secs(20 * 86_400);
 
 pub(super) static MERCADO_PAGO: Provider = Provider {
     name: "mercado-pago",
@@ -37,7 +41,7 @@ pub(super) static MERCADO_PAGO: Provider = Provider {
     signature_headers: &["x-signature"],
     // The intervals between attempts grow up to four days.
     dedup_window: HumanDuration::from_secs(21 * 86_400),
-    parse_request: |request, _| EVENT.parse(request),
+    parse_request: |request, _| ParsedRequest::single(parse_event(request)),
     samples: &[
         payment_sample(
             "payment.updated",
@@ -51,15 +55,29 @@ pub(super) static MERCADO_PAGO: Provider = Provider {
     ..Provider::DEFAULT
 };
 
-/// Several notifications about one payment have different ids.
 static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/action|/type|/topic}"],
-    key: &["mercadopago:{/user_id|-}:{/action|/type}:{/data/id}:{/id|-}"],
-    key_label: "mercadopago:id",
-    ordering_key: &["{/type}:{/data/id}"],
-    attributes: &[(Account, &["/user_id"]), (Object, &["/data/id"])],
+    attributes: &[(Account, &["/user_id"])],
+    extra_fields: &["/data/id", "/id", "/type"],
     ..EventTemplate::EMPTY
 });
+
+/// The object is named by the body or, if it does not, by the signed URL. Several notifications about
+/// one object have different ids.
+fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
+    let found = EVENT.read(request);
+    let signed_id = signed_id(request.query).ok().flatten();
+    let mut event = found.event();
+    let Some(about) = found.get("/data/id").or(signed_id.as_deref()) else { return event };
+    let key = found.get("/action|/type").and_then(|action| {
+        let (user, id) = (found.get("/user_id|-")?, found.get("/id|-")?);
+        DedupKey::new(&format!("mercadopago:{user}:{action}:{about}:{id}"))
+    });
+    event.key = EventKey::known(key, "mercadopago:id");
+    event.order = found.get("/type").and_then(|kind| DedupKey::new(&format!("{kind}:{about}")));
+    event.attributes.push_some(Object, Some(about));
+    event
+}
 
 const fn payment_sample(kind: &'static str, body: &'static str) -> SampleEvent {
     let headers: SampleHeaders =
@@ -78,22 +96,28 @@ impl VerificationScheme for ManifestScheme {
         "mercado-pago"
     }
 
-    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
+    fn max_age(&self) -> Option<Duration> {
+        Some(MAX_AGE)
+    }
+
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let header = text_header(request.headers, &SIGNATURE, "signature")?
             .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let (timestamp, signature) = parse_signature(header)?;
+        check_max_age(parse_epoch(timestamp.as_bytes())?, now, MAX_AGE)?;
         let request_id = text_header(request.headers, &REQUEST_ID, "id")?;
-        let about = signed_id(request.query)?;
-        let lines: Vec<_> = id_spellings(about.as_deref())
+        // Without it the signature says nothing about what happened.
+        let about = signed_id(request.query)?.ok_or(VerifyError::MissingId)?;
+        let lines: Vec<_> = id_spellings(&about)
             .into_iter()
-            .map(|about| manifest(about.as_deref(), request_id, timestamp))
+            .map(|about| manifest(Some(&about), request_id, timestamp))
             .collect();
         let is_match = |secret: &Secret| {
             let key = HmacKey::sha256(secret.expose());
             lines.iter().any(|line| key.verify([line.as_bytes()], &signature))
         };
         let secret_index = self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)?;
-        check_body_id(request, about.as_deref())?;
+        check_body_id(request, &about)?;
         Ok(secret_index)
     }
 
@@ -105,7 +129,7 @@ impl VerificationScheme for ManifestScheme {
         let key = HmacKey::sha256(signing_secret(&self.secrets)?.expose());
         let query = request.url.split_once('?').map(|(_, query)| query);
         let about = signed_id(query).map_err(|_| SignError("the URL has `data.id` twice"))?;
-        let about = id_spellings(about.as_deref()).into_iter().next().flatten();
+        let about = about.map(|about| about.to_ascii_lowercase());
         let timestamp = now.as_millis().to_string();
         let line = manifest(about.as_deref(), Some(request.id), &timestamp);
         let signature = HEXLOWER.encode(key.sign([line.as_bytes()]).as_ref());
@@ -149,10 +173,9 @@ fn signed_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, VerifyError> {
 }
 
 /// Alphanumeric ids are signed in lower case. This is undocumented for other ids, so both are tried.
-fn id_spellings(id: Option<&str>) -> Vec<Option<String>> {
-    let Some(id) = id else { return vec![None] };
+fn id_spellings(id: &str) -> Vec<String> {
     let small = id.to_ascii_lowercase();
-    if small == id { vec![Some(small)] } else { vec![Some(small), Some(id.to_owned())] }
+    if small == id { vec![small] } else { vec![small, id.to_owned()] }
 }
 
 /// The signed text; parts that the request lacks are left out.
@@ -167,19 +190,20 @@ fn manifest(about: Option<&str>, request_id: Option<&str>, timestamp: &str) -> S
 }
 
 /// The body is not signed, so an id in it must equal the signed id in the URL.
-fn check_body_id(request: &IncomingRequest<'_>, about: Option<&str>) -> Result<(), VerifyError> {
+fn check_body_id(request: &IncomingRequest<'_>, about: &str) -> Result<(), VerifyError> {
     let plain = inflate::decode_body(request.headers, request.body);
     match EVENT.read_json(plain.as_deref().unwrap_or(request.body)).get("/data/id") {
-        Some(named) if about.is_none_or(|about| !about.eq_ignore_ascii_case(named)) => {
-            Err(VerifyError::Mismatch)
-        }
+        Some(named) if !about.eq_ignore_ascii_case(named) => Err(VerifyError::Mismatch),
         Some(_) | None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{TestCall, attribute_pairs, summary};
+    use super::{
+        super::testing::{TestCall, attribute_pairs, event_summary, summary},
+        ParsedRequest,
+    };
 
     const URL: &str = "https://gw.test/in/mp?data.id=42&type=payment";
     const BODY: &str =
@@ -205,7 +229,9 @@ mod tests {
         let signature = "x-signature";
         let cases = [
             ("good", call(), Ok(0)),
-            ("in days to come", call().at(1_779_924_000_000), Ok(0)),
+            ("a retry after ten days", call().at(1_779_924_000_000), Ok(0)),
+            ("replayed after three weeks", call().at(1_780_838_400_000), Err("stale")),
+            ("from a clock an hour ahead", call().at(1_779_020_400_000), Err("stale")),
             ("the number is not a text", call().body(r#"{"data":{"id":42}}"#), Ok(0)),
             ("a body that names nothing", call().body("{}"), Ok(0)),
             (
@@ -225,9 +251,13 @@ mod tests {
             ("not signed", call().without(signature), Err("missing_signature")),
             ("no time", call().header(signature, "v1=00"), Err("missing_timestamp")),
             ("no version", call().header(signature, "ts=1"), Err("missing_signature")),
-            ("two versions", call().header(signature, "ts=1,v1=00,v1=11"), Err("malformed")),
-            ("not hex", call().header(signature, "ts=1,v1=zz"), Err("malformed")),
-            ("cut short", call().header(signature, "ts=1,v1=00ff"), Err("mismatch")),
+            (
+                "two versions",
+                call().header(signature, "ts=1779024000,v1=00,v1=11"),
+                Err("malformed"),
+            ),
+            ("not hex", call().header(signature, "ts=1779024000,v1=zz"), Err("malformed")),
+            ("cut short", call().header(signature, "ts=1779024000,v1=00ff"), Err("mismatch")),
             ("an odd time", call().header(signature, "ts=1;x:1,v1=00"), Err("malformed")),
             ("another secret", call().secrets(&["x"]), Err("mismatch")),
             ("the second secret", call().secrets(&["x", "mp_secret_5d1f"]), Ok(1)),
@@ -285,12 +315,12 @@ mod tests {
                     .url(no_id)
                     .body(r#"{"resource":"/merchant_orders/5","topic":"merchant_order"}"#)
                     .header(signature, over("request-id:msg_1;ts:1779023998000;")),
-                Ok(0),
+                Err("missing_id"),
             ),
             (
                 "an id that is only in the body",
                 call().url(no_id).header(signature, over("request-id:msg_1;ts:1779023998000;")),
-                Err("mismatch"),
+                Err("missing_id"),
             ),
             (
                 "the old notifications are not signed",
@@ -341,5 +371,14 @@ mod tests {
             assert_eq!(summary("mercado-pago", &[], body), expected, "case: {name}");
         }
         assert_eq!(attribute_pairs("mercado-pago", &[], BODY), ["object=42", "account=9"]);
+        let order = r#"{"id":"7","type":"topic_merchant_order_wh","user_id":9,"action":"create","data":{"status":"opened"}}"#;
+        let ParsedRequest::Events(parts) = call().body(order).parse() else {
+            panic!("a handshake")
+        };
+        assert_eq!(
+            event_summary(&parts[0]),
+            ["create", "mercadopago:9:create:42:7", "topic_merchant_order_wh:42"],
+            "the signed URL names the object"
+        );
     }
 }

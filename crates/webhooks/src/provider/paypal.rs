@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use data_encoding::BASE64;
 use http::{HeaderMap, HeaderName};
 use surehook_types::{
@@ -23,7 +25,7 @@ use crate::{
     request::{IncomingRequest, OutgoingRequest},
     verify::{
         CertificateChain, RequestSignature, SignError, VerificationScheme, Verifier, VerifyError,
-        VerifySpecError, decode_signature, text_header,
+        VerifySpecError, check_max_age, decode_signature, text_header,
     },
 };
 
@@ -37,6 +39,8 @@ static CERTIFICATE: HeaderName = HeaderName::from_static("paypal-cert-url");
 const RSA_SHA256: &str = "SHA256withRSA";
 const DOMAIN: &str = "paypal.com";
 const CERTIFICATES: &str = "/v1/notifications/certs/";
+/// `PayPal` sends up to 25 times within three days; it is undocumented whether the time is renewed.
+const MAX_AGE: Duration = Duration::from_secs(4 * 86_400);
 /// Certificate URLs have about 80 characters.
 const URL_BYTES_MAX: usize = 256;
 /// The webhook id of `PayPal`'s simulator, which anyone can use.
@@ -120,6 +124,10 @@ impl VerificationScheme for PaypalScheme {
         parse_certificate_url(text).map(Some).ok_or(foreign_url)
     }
 
+    fn max_age(&self) -> Option<Duration> {
+        Some(MAX_AGE)
+    }
+
     fn verify(&self, _: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         Err(VerifyError::UntrustedCertificate("it was not fetched"))
     }
@@ -135,7 +143,7 @@ impl VerificationScheme for PaypalScheme {
         for (index, webhook) in self.0.iter().enumerate() {
             let text = transmission.signed_text(webhook, request.body);
             match certificate.verify_signature(is_paypal, &text, &transmission.signature, now) {
-                Ok(()) => return Ok(index),
+                Ok(()) => return check_max_age(transmission.sent_at, now, MAX_AGE).map(|()| index),
                 Err(refusal) => error = refusal,
             }
         }
@@ -151,6 +159,7 @@ impl VerificationScheme for PaypalScheme {
 struct TransmissionHeaders<'h> {
     id: &'h str,
     time: &'h str,
+    sent_at: Timestamp,
     signature: Vec<u8>,
 }
 
@@ -174,7 +183,8 @@ impl<'h> TransmissionHeaders<'h> {
         if time.contains('|') {
             return Err(malformed("timestamp"));
         }
-        Ok(Self { id, time, signature })
+        let sent_at = time.parse().map_err(|_| malformed("timestamp"))?;
+        Ok(Self { id, time, sent_at, signature })
     }
 
     /// The signed text. Of the body it contains only a 32-bit checksum.

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
 use surehook_types::time::HumanDuration;
 
@@ -15,7 +15,7 @@ use crate::{
     attribute::AttributeName::{
         Account, Email, Error, MessageId, Object, Phone, ProviderStatus, User,
     },
-    key::{KeyRule, KeyRules},
+    key::{JsonPointer, KeyRule, KeyRules},
     request::IncomingRequest,
     verify::{HeaderNames, HmacSpec, SignatureEncoding, Verifier},
 };
@@ -48,13 +48,17 @@ macro_rules! linear_sample {
     };
 }
 
-/// Linear: signed over the raw body without a timestamp; the delivery id is in a header.
+/// Linear: signed over the raw body, which contains the time of sending; the delivery id is in a header.
 ///
-/// Age is not checked: it is undocumented whether `webhookTimestamp` is renewed when Linear retries
-/// after one and six hours, and a replayed request has the same delivery id.
+/// It is undocumented whether `webhookTimestamp` is renewed when Linear retries after one and six
+/// hours, so older ones are refused only after the last retry.
 pub(super) static LINEAR: Provider = Provider {
     name: "linear",
-    verifier: |secrets| Verifier::hmac(HmacSpec::new("linear-signature"), secrets),
+    verifier: |secrets| {
+        let spec = HmacSpec::new("linear-signature");
+        let pointer = &LINEAR_TIMESTAMP;
+        Verifier::hmac_with_body_timestamp(&spec, &secrets, pointer, LINEAR_MAX_AGE)
+    },
     signature_headers: &["linear-signature"],
     // The last of three attempts comes seven hours after the first.
     dedup_window: HumanDuration::from_secs(DAY_SECS),
@@ -66,6 +70,11 @@ pub(super) static LINEAR: Provider = Provider {
     ],
     ..Provider::DEFAULT
 };
+
+/// The last of three attempts comes seven hours after the first.
+const LINEAR_MAX_AGE: Duration = Duration::from_secs(12 * 3600);
+static LINEAR_TIMESTAMP: LazyLock<JsonPointer> =
+    LazyLock::new(|| "/webhookTimestamp".parse().expect("a JSON pointer"));
 
 /// `webhookId` is not used: it is the same in all events of a webhook.
 static LINEAR_EVENT: EventReader = EventReader::new(&EventTemplate {

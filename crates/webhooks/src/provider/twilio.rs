@@ -4,9 +4,10 @@ mod scheme;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use http::StatusCode;
+use serde_json::value::RawValue;
 use surehook_types::{secret::Secret, time::HumanDuration};
 use url::form_urlencoded;
 
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
-    key::DedupKey,
+    key::{DedupKey, scalar_text},
     request::IncomingRequest,
     verify::Verifier,
 };
@@ -84,20 +85,19 @@ const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
 
 fn parse_request(request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
     if form::is_form(request.headers) {
-        return ParsedRequest::single(TwilioForm::of(request.body).part(request));
+        return ParsedRequest::single(TwilioFields::of_form(request.body).part(request));
     }
     let parts = raw_json::split_array(request.body, |item| STREAM_EVENT.read_json(item).event());
-    ParsedRequest::Events(parts.unwrap_or_else(|| {
-        let key = EventKey::known(token_key(request, None), TOKEN);
-        vec![EventPart { key, ..EventPart::default() }]
-    }))
+    ParsedRequest::Events(
+        parts.unwrap_or_else(|| vec![TwilioFields::of_json(request.body).part(request)]),
+    )
 }
 
 /// A text reply to a message would be sent to its author, and a reply to a call that is not `TwiML`
 /// ends it with an error. Empty `TwiML` does nothing.
 fn success_reply(request: &IncomingRequest<'_>) -> ProviderReply {
-    let wants_twiml =
-        form::is_form(request.headers) && TwilioForm::of(request.body).get("EventType").is_none();
+    let wants_twiml = form::is_form(request.headers)
+        && TwilioFields::of_form(request.body).get("EventType").is_none();
     if wants_twiml {
         ProviderReply { content_type: Some("text/xml"), ..ProviderReply::text("<Response/>") }
     } else {
@@ -105,16 +105,26 @@ fn success_reply(request: &IncomingRequest<'_>) -> ProviderReply {
     }
 }
 
-/// The fields of a form.
-struct TwilioForm<'b>(Vec<(Cow<'b, str>, Cow<'b, str>)>);
+/// The fields of a form, or of a JSON object with the same names.
+struct TwilioFields<'b>(Vec<(Cow<'b, str>, Cow<'b, str>)>);
 
-impl<'b> TwilioForm<'b> {
-    fn of(body: &'b [u8]) -> Self {
+impl<'b> TwilioFields<'b> {
+    fn of_form(body: &'b [u8]) -> Self {
         Self(form_urlencoded::parse(body).collect())
     }
 
+    /// The strings and numbers of an object; anything else has no fields.
+    fn of_json(body: &'b [u8]) -> Self {
+        let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body).unwrap_or_default();
+        let texts = members
+            .into_iter()
+            .filter_map(|(name, value)| Some((Cow::Owned(name), scalar_text(value)?)));
+        Self(texts.collect())
+    }
+
+    /// By name in any case: JSON also has `messageSid`.
     fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(field, _)| field == name)?;
+        let found = self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name))?;
         Some(found.1.as_ref()).filter(|value| !value.trim().is_empty())
     }
 
@@ -151,9 +161,8 @@ impl<'b> TwilioForm<'b> {
             Some(status) => (Cow::Owned(format!("message.status.{status}")), self.get("To")),
             None => (Cow::Borrowed("message.received"), self.get("From")),
         };
-        let key = account.and_then(|account| {
-            DedupKey::new(&format!("twilio:{account}:{message}:{}", status.unwrap_or("received")))
-        });
+        let (account, state) = (account.unwrap_or("-"), status.unwrap_or("received"));
+        let key = DedupKey::new(&format!("twilio:{account}:{message}:{state}"));
         EventPart {
             kind: EventKind::new(&kind),
             key: EventKey::known(key, "twilio:MessageSid"),

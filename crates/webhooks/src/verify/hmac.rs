@@ -5,12 +5,15 @@
 //! the algorithm yields; then [`HmacKey::verify_any`] decides, never `==` and never a shorter slice
 //! (CVE-2024-21491 was a comparison that stopped at the shorter one).
 
+use std::time::Duration;
+
 use data_encoding::{BASE64, BASE64URL, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::{HeaderMap, HeaderName};
 use ring::hmac::{Algorithm, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{
+    inflate,
     secret::Secret,
     time::{HumanDuration, Timestamp},
 };
@@ -20,6 +23,7 @@ use super::{
     timestamp_header,
 };
 use crate::{
+    key::{JsonPointer, JsonPointerSet},
     mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
 };
@@ -326,10 +330,37 @@ pub(super) struct HmacVerifier {
     tolerance: HumanDuration,
     id: Option<HeaderName>,
     signature_param: Option<Box<[u8]>>,
+    body_timestamp: Option<BodyTimestamp>,
     keys: Vec<HmacKey>,
 }
 
+/// The time of sending in the body, where no header has one.
+#[derive(Debug)]
+struct BodyTimestamp {
+    pointer: JsonPointerSet,
+    max_age: Duration,
+}
+
+impl BodyTimestamp {
+    /// A body without the field is accepted: the signature covers that it is absent.
+    fn check(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<(), VerifyError> {
+        let plain = inflate::decode_body(request.headers, request.body);
+        let found = self.pointer.find_scalars(plain.as_deref().unwrap_or(request.body));
+        match found.first().and_then(Option::as_deref) {
+            Some(text) => check_max_age(parse_epoch(text.as_bytes())?, now, self.max_age),
+            None => Ok(()),
+        }
+    }
+}
+
 impl HmacVerifier {
+    /// Also checks the age of a time in the body, in seconds or milliseconds since 1970.
+    pub(super) fn with_body_timestamp(self, pointer: &JsonPointer, max_age: Duration) -> Self {
+        let mut set = JsonPointerSet::default();
+        set.push(pointer);
+        Self { body_timestamp: Some(BodyTimestamp { pointer: set, max_age }), ..self }
+    }
+
     pub(super) fn new(spec: &HmacSpec, secrets: &[Secret]) -> Result<Self, VerifySpecError> {
         let template = parse_template(&spec.template)?;
         let has_id = template.contains(&SignedPart::Id);
@@ -352,6 +383,7 @@ impl HmacVerifier {
             id: spec.id_header.as_deref().map(parse_header_name).transpose()?.filter(|_| has_id),
             template,
             signature_param: spec.signature_param.as_deref().map(parse_param_name).transpose()?,
+            body_timestamp: None,
             keys: secrets
                 .iter()
                 .map(|secret| HmacKey::new(spec.algorithm.algorithm(), secret.expose()))
@@ -478,16 +510,23 @@ impl VerificationScheme for HmacVerifier {
             self.keys.iter().position(|key| key.verify_any(signed.parts(), candidates.iter()))
         };
         let found = if self.covers_url() {
-            let urls = request.known_urls()?;
-            urls.iter().find_map(|url| matching_key(SignedContent { url, ..signed }))
+            matching_key(SignedContent { url: &request.url()?, ..signed })
         } else {
             matching_key(signed)
         };
-        found.ok_or(VerifyError::Mismatch)
+        let found = found.ok_or(VerifyError::Mismatch)?;
+        // Only a verified body is parsed.
+        self.body_timestamp.as_ref().map(|time| time.check(request, now)).transpose()?;
+        Ok(found)
     }
 
     fn covers_url(&self) -> bool {
         self.template.contains(&SignedPart::Url)
+    }
+
+    fn max_age(&self) -> Option<Duration> {
+        let in_body = self.body_timestamp.as_ref().map(|time| time.max_age);
+        self.timestamp.as_ref().map(|_| self.tolerance.0).or(in_body)
     }
 
     fn sign(
@@ -539,6 +578,27 @@ fn params(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         let equals = item.iter().position(|byte| *byte == b'=')?;
         Some((item[..equals].trim_ascii(), item[equals + 1..].trim_ascii()))
     })
+}
+
+/// How far the clock of a sender may be ahead of ours, where the tolerance for the past is longer.
+const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(300);
+
+/// Checks that a signed time is at most `max_age` old. For providers whose retries may keep the time of
+/// the first attempt, so that `max_age` covers all of them; a replayed request is a duplicate meanwhile.
+pub(crate) fn check_max_age(
+    signed_at: Timestamp,
+    now: Timestamp,
+    max_age: Duration,
+) -> Result<(), VerifyError> {
+    let is_old = now.since(signed_at) > max_age;
+    if is_old || signed_at.since(now) > CLOCK_AHEAD_MAX { Err(VerifyError::Stale) } else { Ok(()) }
+}
+
+/// A time in seconds or milliseconds since 1970, told apart by the number of digits.
+pub(crate) fn parse_epoch(text: &[u8]) -> Result<Timestamp, VerifyError> {
+    let number = parse_timestamp(text).ok_or(VerifyError::Malformed { part: "timestamp" })?;
+    let is_millis = text.len() == TIMESTAMP_DIGITS_MAX;
+    Ok(Timestamp::from_millis(if is_millis { number } else { number * 1000 }))
 }
 
 /// Checks that a timestamp differs from `now` by at most the tolerance, all in the same unit.

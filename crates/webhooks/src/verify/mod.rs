@@ -17,7 +17,7 @@ pub(crate) mod standard;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use data_encoding::Encoding;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -27,13 +27,16 @@ use surehook_types::{object, secret::Secret, time::Timestamp};
 use url::Url;
 
 pub use self::certificate::CertificateChain;
-pub(crate) use self::hmac::{CANDIDATES_MAX, check_age};
+pub(crate) use self::hmac::{CANDIDATES_MAX, check_age, check_max_age, parse_epoch};
 pub use self::hmac::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
 use self::{
     credentials::{BasicVerifier, TokenVerifier},
     hmac::HmacVerifier,
 };
-use crate::request::{IncomingRequest, OutgoingRequest};
+use crate::{
+    key::JsonPointer,
+    request::{IncomingRequest, OutgoingRequest},
+};
 
 /// How requests of a source are verified, as written in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -161,7 +164,7 @@ pub enum VerifyError {
     TooManySignatures,
     #[error("the timestamp of the signature is outside the tolerance")]
     Stale,
-    /// The signature covers the URL, and there is neither a `public_url` nor a `Host` header.
+    /// The signature covers the URL, and there is no `public_url`.
     #[error("the URL that the sender called is unknown; set `public_url`")]
     UnknownUrl,
     #[error("the source has no `verify_token`; set it to the token entered at the provider")]
@@ -260,6 +263,12 @@ pub trait VerificationScheme: fmt::Debug + Send + Sync {
         false
     }
 
+    /// How old a signed timestamp may be; `None` if the signature covers none. Dedup keys must be
+    /// remembered at least as long, or a captured request could be accepted twice.
+    fn max_age(&self) -> Option<Duration> {
+        None
+    }
+
     /// The path without a leading secret; `None` if there is none.
     fn path_without_secret<'p>(&self, _path: &'p str) -> Option<&'p str> {
         None
@@ -324,6 +333,18 @@ impl Verifier {
         Self::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
     }
 
+    /// A verifier for an HMAC over a body that contains the time of sending at `pointer`.
+    pub(crate) fn hmac_with_body_timestamp(
+        spec: &HmacSpec,
+        secrets: &[Secret],
+        pointer: &JsonPointer,
+        max_age: Duration,
+    ) -> Result<Self, VerifySpecError> {
+        let scheme = HmacVerifier::new(spec, secrets)?.with_body_timestamp(pointer, max_age);
+        let warnings = hmac::warnings(spec);
+        Ok(Self::from_scheme(secrets.len(), scheme).with_warnings(warnings))
+    }
+
     /// A verifier for a scheme with this number of secrets.
     pub fn from_scheme(secrets: usize, scheme: impl VerificationScheme + 'static) -> Self {
         let by = scheme.name();
@@ -358,6 +379,11 @@ impl Verifier {
     /// Whether the signature covers the URL, which must then be known.
     pub fn covers_url(&self) -> bool {
         self.scheme.covers_url()
+    }
+
+    /// How old a signed timestamp may be; `None` if the signature covers none.
+    pub fn max_age(&self) -> Option<Duration> {
+        self.scheme.max_age()
     }
 
     /// The header that contains the secret itself and must never be shown.

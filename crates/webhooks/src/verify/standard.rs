@@ -3,7 +3,7 @@
 //! The signed text is `{id}.{timestamp}.{body}`. The header contains signatures prefixed with their
 //! version; one match is enough, and unknown versions are ignored.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use data_encoding::BASE64;
 use http::{HeaderMap, HeaderName};
@@ -164,6 +164,10 @@ impl StandardWebhooksScheme {
 impl VerificationScheme for StandardWebhooksScheme {
     fn name(&self) -> &'static str {
         "standard-webhooks"
+    }
+
+    fn max_age(&self) -> Option<Duration> {
+        Some(Duration::from_secs(TOLERANCE_SECS))
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {

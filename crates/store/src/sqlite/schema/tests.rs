@@ -129,6 +129,26 @@ fn tokens_of_the_first_version_become_admin_tokens() {
 }
 
 #[test]
+fn sources_from_before_the_rules_for_new_ones_are_lenient_until_changed() {
+    let (_folder, mut migrated) = migrate_old(
+        "-- 0023",
+        "INSERT INTO sources VALUES (1, zeroblob(16), 'sms', '{\"name\":\"sms\"}', 1, 1, NULL),
+                                    (2, x'01000000000000000000000000000000', 'old', '{\"name\":\"old\"}', 1, 1, 5);",
+    );
+    let id = SourceId::from_uuid(Uuid::nil());
+    let lenient = |connection: &Connection| {
+        super::super::read::load_configuration(connection).unwrap().past.lenient_sources
+    };
+    assert_eq!(lenient(&migrated), [id].into());
+
+    let transaction = migrated.transaction().unwrap();
+    transaction.execute("DELETE FROM lenient_sources WHERE id = zeroblob(16)", []).unwrap();
+    transaction.commit().unwrap();
+
+    assert!(lenient(&migrated).is_empty());
+}
+
+#[test]
 fn media_from_before_use_tracking_counts_as_used_at_migration() {
     let (_folder, migrated) = migrate_old(
         "-- 0020",

@@ -39,9 +39,11 @@ pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findi
     let stored = stored_configuration(settings).await;
     let configuration = next_configuration(settings, stored.clone());
     let policy = AddressPolicy::new(settings.allow_networks.clone());
-    check_usable(&stored, &configuration, &policy, &settings.allow_exec, findings);
+    let has_public_url = settings.public_url.is_some();
+    let programs = &settings.allow_exec;
+    check_usable(&stored, &configuration, &policy, programs, has_public_url, findings);
     check_routes(&configuration, findings);
-    check_verification(&configuration, settings.public_url.is_some(), findings);
+    check_verification(&configuration, has_public_url, findings);
     check_signers(&configuration, findings);
     check_status_sources(&configuration, findings);
     check_variables(settings, &stored, findings);
@@ -79,10 +81,11 @@ fn check_usable(
     configuration: &Configuration,
     policy: &AddressPolicy,
     programs: &AllowedPrograms,
+    has_public_url: bool,
     findings: &mut Findings,
 ) {
     let ConfigCheckReport { problems, unset } =
-        check::check(stored, configuration, policy, programs);
+        check::check(stored, configuration, policy, programs, has_public_url);
     if problems.is_empty() && unset.is_empty() {
         let Configuration { sources, destinations, routes, .. } = configuration;
         let (sources, destinations, routes) = (sources.len(), destinations.len(), routes.len());
@@ -116,12 +119,16 @@ fn check_verification(
     findings: &mut Findings,
 ) {
     for StoredObject { id, spec: source, .. } in &configuration.sources {
-        // Invalid sources are already reported.
-        for message in
-            source.build(*id, &environment).iter().flat_map(|built| built.warnings(has_public_url))
-        {
-            let advice = format!("See docs/guides/providers/{}.md.", source.provider);
-            findings.warn("verify", format!("`{}`: {message}", source.name), advice);
+        // Invalid sources are already reported, and so are rules that only older ones may break.
+        if let Ok(built) = source.build(*id, &environment) {
+            let is_lenient = configuration.past.lenient_sources.contains(id);
+            let reported = built.check_new(has_public_url).err().filter(|_| !is_lenient);
+            let reported = reported.map(|error| error.to_string());
+            let warnings = built.with_leniency(is_lenient).warnings(has_public_url);
+            for message in warnings.into_iter().filter(|one| Some(one) != reported.as_ref()) {
+                let advice = format!("See docs/guides/providers/{}.md.", source.provider);
+                findings.warn("verify", format!("`{}`: {message}", source.name), advice);
+            }
         }
         if source.provider != "generic" && !source.is_verified() {
             let message = format!(

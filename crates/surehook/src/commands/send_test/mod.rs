@@ -84,7 +84,8 @@ pub(super) async fn run(args: &SendTestArgs) -> Result<(), CliError> {
         return list_kinds(args, preset);
     }
     let samples = choose_samples(args, preset)?;
-    let signer = Signer::new(&client, &source, preset, args)?;
+    let origin = find_origin(&client, &source).await?;
+    let signer = Signer::new(&client, &source, preset, origin, args)?;
     let body = args.body.as_deref().map(files::read).transpose()?.map(Bytes::from);
     let sender = TestSender { args, preset, signer, body };
     sender.send_all(&client, &samples).await
@@ -133,6 +134,15 @@ async fn find_source(client: &ApiClient, args: &SendTestArgs) -> Result<Value, C
             Err(CliError::refused(error).hint("Choose one with --to."))
         }
     }
+}
+
+/// The URL that some providers sign: of the source, of the gateway, or the one we call.
+async fn find_origin(client: &ApiClient, source: &Value) -> Result<String, CliError> {
+    if let Some(origin) = source["public_url"].as_str() {
+        return Ok(origin.to_owned());
+    }
+    let about = client.call_json(calls::get_about()).await?;
+    Ok(about["public_url"].as_str().unwrap_or(client.base_url()).to_owned())
 }
 
 fn choose_samples(

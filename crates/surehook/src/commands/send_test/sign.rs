@@ -37,6 +37,7 @@ impl Signer {
         client: &ApiClient,
         source: &Value,
         preset: &Provider,
+        origin: String,
         args: &SendTestArgs,
     ) -> Result<Self, CliError> {
         let name = source["name"].as_str().unwrap_or_default().to_owned();
@@ -48,7 +49,6 @@ impl Signer {
             return Err(CliError::refused(error));
         }
         let base_url = client.base_url().to_owned();
-        let origin = source["public_url"].as_str().unwrap_or(&base_url).to_owned();
         Ok(Self { verifier, name, base_url, origin, has_invalid_signature: args.bad_sig })
     }
 

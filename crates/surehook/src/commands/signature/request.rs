@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use surehook_webhooks::request::IncomingRequest;
+use surehook_webhooks::request::{IncomingRequest, claimed_origins};
 
 use crate::error::CliError;
 
@@ -42,6 +42,10 @@ impl OfflineRequest {
         request.set_url(target);
         for line in lines {
             request.add_header(line)?;
+        }
+        // The user passes the whole request, so its headers are believed.
+        if request.origin.is_none() {
+            request.origin = claimed_origins(&request.headers).into_iter().next();
         }
         Ok(request)
     }
@@ -99,7 +103,7 @@ mod tests {
                 (Some("c=d"), &HeaderValue::from_static("1: 2"))
             );
             assert_eq!(request.body, b"{\n\n}");
-            assert_eq!(request.incoming().urls()[0], "https://gw.test/in/shop/a/b?c=d");
+            assert_eq!(request.incoming().url().unwrap(), "https://gw.test/in/shop/a/b?c=d");
         }
         for invalid in [&b"{}"[..], b"POST\n\n", b"POST / HTTP/1.1\nx\n\n", b"\xff / x\n\n"] {
             assert!(OfflineRequest::parse(invalid).is_err(), "{invalid:?}");
@@ -110,6 +114,6 @@ mod tests {
     fn url_is_split_into_origin_and_source() {
         let mut request = OfflineRequest::new(Vec::new());
         request.set_url("https://hooks.example.com/x/in/shop?a=1");
-        assert_eq!(request.incoming().urls(), ["https://hooks.example.com/x/in/shop?a=1"]);
+        assert_eq!(request.incoming().url().unwrap(), "https://hooks.example.com/x/in/shop?a=1");
     }
 }

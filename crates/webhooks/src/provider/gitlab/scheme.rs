@@ -1,5 +1,7 @@
 //! GitLab verification: a secret token in a header, a signing token, or both.
 
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderName};
 use subtle::ConstantTimeEq;
 use surehook_types::{secret::Secret, time::Timestamp};
@@ -128,6 +130,10 @@ impl VerificationScheme for GitlabScheme {
             return self.verify_signature(request, now);
         }
         self.verify_token(request.headers)
+    }
+
+    fn max_age(&self) -> Option<Duration> {
+        self.has_signing_tokens().then_some(Duration::from_secs(TOLERANCE_SECS))
     }
 
     fn sign(

@@ -22,7 +22,7 @@ const LEAF: &[u8] = include_bytes!("../../../../../testdata/paypal/leaf.pem");
 const OTHER_NAME: &[u8] = include_bytes!("../../../../../testdata/paypal/other-name.pem");
 const ROOT: &[u8] = include_bytes!("../../../../../testdata/paypal/root.pem");
 const KEY: &[u8] = include_bytes!("../../../../../testdata/paypal/signing-key.pk8");
-/// 2027, and 2150, when the certificates have expired.
+/// Two seconds after the signed time in 2027, and 2150, when the certificates have expired.
 const NOW: i64 = 1_800_000_000_000;
 const LATER: i64 = 5_700_000_000_000;
 
@@ -32,13 +32,13 @@ static ROOTS: LazyLock<Vec<TrustAnchor<'static>>> = LazyLock::new(|| {
 });
 
 fn call(body: &str) -> TestCall {
-    let line = format!("t1|2026-05-17T13:19:58Z|{WEBHOOK}|{}", crc32fast::hash(body.as_bytes()));
+    let line = format!("t1|2027-01-15T07:59:58Z|{WEBHOOK}|{}", crc32fast::hash(body.as_bytes()));
     let pair = RsaKeyPair::from_pkcs8(KEY).unwrap();
     let mut signature = vec![0; pair.public().modulus_len()];
     pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), line.as_bytes(), &mut signature).unwrap();
     TestCall::new("paypal", WEBHOOK)
         .header("paypal-transmission-id", "t1")
-        .header("paypal-transmission-time", "2026-05-17T13:19:58Z")
+        .header("paypal-transmission-time", "2027-01-15T07:59:58Z")
         .header("paypal-auth-algo", "SHA256withRSA")
         .header("paypal-cert-url", CERT_URL)
         .header("paypal-transmission-sig", BASE64.encode(&signature))
@@ -77,7 +77,7 @@ fn request_signed_with_the_certificate_is_accepted() {
         ("another webhook", good.clone().secrets(&["OTHER"]), Err("mismatch")),
         ("another body", good.clone().body("{ }"), Err("mismatch")),
         ("another id", good.clone().header(id, "t2"), Err("mismatch")),
-        ("another time", good.clone().header(time, "2026-05-17T13:19:59Z"), Err("mismatch")),
+        ("another time", good.clone().header(time, "2027-01-15T07:59:59Z"), Err("mismatch")),
         ("no id", good.clone().without(id), Err("missing_id")),
         ("no time", good.clone().without(time), Err("missing_timestamp")),
         ("two ids", good.clone().add_header(id, "t1"), Err("malformed")),
@@ -101,6 +101,21 @@ fn request_signed_with_the_certificate_is_accepted() {
     }
     assert_eq!(good.verify(), Err("untrusted_certificate"), "without a certificate");
     assert!(good.signature().is_err());
+}
+
+#[test]
+fn transmission_time_is_checked() {
+    let day = 86_400_000;
+    let cases = [
+        ("after three days of retries", NOW + 3 * day, Ok(0)),
+        ("after four days", NOW + 4 * day, Err("stale")),
+        ("clock five minutes ahead", NOW - 4 * 60_000, Ok(0)),
+        ("clock an hour ahead", NOW - 3_600_000, Err("stale")),
+    ];
+    for (name, now, expected) in cases {
+        let expected = expected.map_err(str::to_owned);
+        assert_eq!(verify(&call("{}"), CHAIN, &ROOTS, now), expected, "case: {name}");
+    }
 }
 
 #[test]
@@ -189,7 +204,7 @@ fn any_flipped_bit_is_refused() {
         call.body[at / 8] ^= 1 << (at % 8);
         assert!(verify(&call, LEAF, &[], NOW).is_err(), "bit {at} of the body");
     }
-    for (name, value) in [("id", "t1"), ("time", "2026-05-17T13:19:58Z")] {
+    for (name, value) in [("id", "t1"), ("time", "2027-01-15T07:59:58Z")] {
         for at in 0..value.len() * 8 {
             let mut bytes = value.as_bytes().to_vec();
             bytes[at / 8] ^= 1 << (at % 8);

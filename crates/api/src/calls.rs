@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 use serde_json::Value;
+use surehook_core::clock::ClockStatus;
 
 use crate::{
     ApiCall, ListResponse,
@@ -262,6 +263,14 @@ pub fn revoke_token(id: &str) -> ApiCall<()> {
 
 pub fn get_about() -> ApiCall<AboutResponse> {
     get(&["about"])
+}
+
+pub fn get_clock() -> ApiCall<ClockStatus> {
+    get(&["clock"])
+}
+
+pub fn confirm_clock() -> ApiCall<ClockStatus> {
+    post(&["clock", "confirm"])
 }
 
 /// Live updates as server-sent events.

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU64};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use surehook_core::clock::ClockStatus;
 use surehook_types::{
     name::Name,
     time::{HumanDuration, Timestamp},
@@ -30,6 +31,7 @@ pub struct Stats {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_pending_age_seconds: Option<u64>,
     pub destinations: Vec<DestinationStatsResponse>,
+    pub clock: ClockStatus,
 }
 
 /// Totals of one destination.

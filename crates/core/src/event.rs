@@ -200,6 +200,9 @@ pub struct DedupKeyClaim {
     pub key: DedupKey,
     /// Another event with this key is a duplicate until then.
     pub expires_at: Timestamp,
+    /// The event is a duplicate if the key is held by another one and not expired by then. That is the
+    /// time of receipt, or an earlier one while the clock is in doubt.
+    pub as_of: Timestamp,
 }
 
 /// One of the stored duplicates of an event.

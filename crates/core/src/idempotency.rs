@@ -116,12 +116,14 @@ pub enum IdempotencyClaim {
 pub trait IdempotencyStore: Send + Sync {
     /// Claims a key for a request, or returns the state of the claim that exists. Durable after `Ok`.
     ///
-    /// A key older than [`KEY_RETENTION`] counts as new.
+    /// A key that is older than [`KEY_RETENTION`] at `as_of` counts as new. That is the current time,
+    /// or an earlier one while the clock is in doubt.
     async fn claim_key(
         &self,
         key: IdempotencyKey,
         request: [u8; 32],
         idempotent: IdempotentRequest,
+        as_of: Timestamp,
     ) -> Result<IdempotencyClaim, StoreError>;
 
     /// Stores the response of a claimed key. Durable after `Ok`.

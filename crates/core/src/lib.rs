@@ -8,6 +8,7 @@
 //! [`store`] traits say what a database must guarantee.
 
 pub mod access;
+pub mod clock;
 pub mod dead_letters;
 pub mod decision;
 pub mod delivery;

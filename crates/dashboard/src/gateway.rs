@@ -7,7 +7,10 @@
 use async_trait::async_trait;
 use axum::body::Body;
 use http::{Request, Response};
-use surehook_core::access::{ClientAddress, Role, TokenHash};
+use surehook_core::{
+    access::{ClientAddress, Role, TokenHash},
+    clock::ClockStatus,
+};
 use surehook_types::{ids::TokenId, time::Timestamp};
 
 /// The session of a signed-in browser.
@@ -71,6 +74,8 @@ pub trait DashboardGateway: Send + Sync + 'static {
     fn public_url(&self) -> Option<String>;
 
     fn now(&self) -> Timestamp;
+
+    fn clock_status(&self) -> ClockStatus;
 
     /// A random value. Forms that must not be executed twice carry one.
     fn new_idempotency_key(&self) -> String;

@@ -84,6 +84,8 @@ pub(crate) struct PageFrame {
     pub(crate) version: &'static str,
     pub(crate) can_operate: bool,
     pub(crate) can_administer: bool,
+    /// Set while the clock is in doubt.
+    pub(crate) clock_warning: Option<String>,
 }
 
 impl PageFrame {
@@ -91,6 +93,9 @@ impl PageFrame {
         let caller = user.session();
         let c = CommonTexts::of(user.lang());
         let name = caller.name.as_deref().unwrap_or(caller.role.as_str());
+        let clock = user.gateway().clock_status();
+        let clock_warning =
+            clock.in_doubt.then(|| fill(c.clock_in_doubt, &[&clock.now, &clock.expected]));
         Self {
             preferences: user.preferences.clone(),
             c,
@@ -102,6 +107,7 @@ impl PageFrame {
             version: user.gateway().version(),
             can_operate: user.can_operate(),
             can_administer: user.can_administer(),
+            clock_warning,
         }
     }
 

@@ -11,6 +11,7 @@
 
 pub mod apply;
 mod certificates;
+mod clock_guard;
 mod control;
 mod destination_client;
 mod exec;
@@ -75,6 +76,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     certificates::{CertificateCache, HttpCertificateFetcher},
+    clock_guard::{ClockGuard, RecordingClock},
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, LiveUpdate},
     inbox::Inbox,
     lane::{LaneContext, MemoryBudget},
@@ -169,6 +171,7 @@ impl Engine {
     /// Loads the configuration and starts delivering.
     pub async fn start(parts: EngineParts) -> Result<Arc<Self>, ConfigChangeError> {
         let (engine, refused) = Self::build(parts);
+        engine.judge_clock_at_start().await?;
         engine.reload().await?;
         maintenance::start(&engine);
         let writer = Arc::clone(&engine);
@@ -188,7 +191,8 @@ impl Engine {
         let stop = CancellationToken::new();
         let trust = TrustStore::from_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
-        let feed = Feed::new(Arc::clone(&parts.clock), &*parts.rng);
+        let clock = Arc::new(RecordingClock::new(parts.clock));
+        let feed = Feed::new(clock.clone(), &*parts.rng);
         let http = HttpSenderConfig {
             policy: Arc::new(parts.addresses),
             resolver: parts.resolver,
@@ -203,7 +207,8 @@ impl Engine {
             messages: parts.store.clone(),
             media: Arc::new(media),
             feed,
-            clock: parts.clock,
+            guard: ClockGuard::new(Arc::clone(&clock)),
+            clock,
             rng: parts.rng,
             telemetry: Arc::clone(&telemetry),
             inbox: Arc::default(),

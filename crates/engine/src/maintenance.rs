@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use surehook_core::{idempotency, store::HeldClaim};
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
-use crate::{Engine, lane::LEASE, telemetry::StoreReadings};
+use crate::{Engine, clock_guard::WATCH_EVERY, lane::LEASE, telemetry::StoreReadings};
 
 /// How often leases are renewed: well within the time after which one expires.
 const LEASES_EVERY: Duration = Duration::from_secs(10);
@@ -29,6 +29,7 @@ const PRUNE_KEYS_EVERY: Duration = Duration::from_secs(3600);
 /// Starts all periodic tasks; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
     let soon_if_more = |more: bool| more.then_some(PRUNE_BUSY_PAUSE);
+    spawn(engine, WATCH_EVERY, |engine| Box::pin(engine.watch_clock()));
     spawn(engine, LEASES_EVERY, |engine| Box::pin(engine.renew_leases()));
     spawn(engine, METRICS_EVERY, |engine| {
         Box::pin(async move { engine.refresh_metrics().await.map(|()| None) })
@@ -102,8 +103,7 @@ impl Engine {
     }
 
     async fn prune(&self) -> Result<Option<Duration>, StoreError> {
-        let now = self.shared.clock.now();
-        let pruned = self.store.prune(self.event_retention, now).await?;
+        let pruned = self.store.prune(self.event_retention, self.expiry_time()).await?;
         let removed = pruned.events + pruned.bodies + pruned.attempts;
         Ok(Some(match (pruned.more, removed) {
             (true, 0) => PRUNE_PAUSE,
@@ -124,7 +124,7 @@ impl Engine {
 
     /// Removes expired idempotency keys with their stored responses.
     async fn prune_idempotency_keys(&self) -> Result<Option<Duration>, StoreError> {
-        let before = self.shared.clock.now() - idempotency::KEY_RETENTION;
+        let before = self.expiry_time() - idempotency::KEY_RETENTION;
         let forgotten = self.store.prune_idempotency_keys(before).await?;
         Ok((forgotten > 0).then_some(PRUNE_PAUSE))
     }

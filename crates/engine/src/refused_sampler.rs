@@ -41,6 +41,8 @@ struct SampleAllowance {
 
 impl SampleAllowance {
     fn take(&mut self, now: Timestamp) -> bool {
+        // The clock may have gone back.
+        self.since = self.since.min(now);
         let gained = now.since(self.since).as_millis() / ONE_EVERY.as_millis();
         if gained > 0 {
             self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(BURST)).min(BURST);

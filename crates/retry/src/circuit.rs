@@ -307,6 +307,30 @@ impl Circuit {
         }
     }
 
+    /// The wall clock went back by this much: the open time is as far from over as before.
+    pub fn shorten_waits(&mut self, step: Duration) {
+        match &mut self.phase {
+            Phase::Open { until, .. } => *until = *until - step,
+            Phase::Ramp { step: ramp, .. } => ramp.since = ramp.since - step,
+            Phase::Closed { .. } | Phase::HalfOpen { .. } => {}
+        }
+    }
+
+    /// Shortens an open time that is longer than the policy allows: it was computed by a clock that
+    /// was ahead, or by another policy.
+    pub fn limit_open_time(&mut self, policy: &CircuitPolicy, now: Timestamp) {
+        if let Phase::Open { until, times } = &mut self.phase {
+            *until = (*until).min(now + policy.open_for(*times, 1.0));
+        }
+    }
+
+    /// Ends the open time, on request of a user: the next attempt is the probe.
+    pub fn end_open_time(&mut self) {
+        if let Phase::Open { times, .. } = self.phase {
+            self.set_phase(Phase::HalfOpen { times, is_probing: false });
+        }
+    }
+
     /// The attempt will never finish.
     pub fn abandon(&mut self, permit: CircuitPermit) {
         if let Phase::HalfOpen { is_probing, .. } = &mut self.phase

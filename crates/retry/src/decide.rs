@@ -54,8 +54,8 @@ pub const FREE_THROTTLES: u32 = 50;
 
 /// A shorter `Retry-After` is raised to this, so that `0` cannot cause a busy loop.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
-/// A longer `Retry-After` is cut to this.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A longer `Retry-After` is cut to this, so no cool-down is longer.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest cool-down of a lane when the answer does not say how long to wait.
 pub(super) const COOL_DOWN_MAX: Duration = Duration::from_secs(60);
 

@@ -17,8 +17,9 @@ mod tests;
 
 pub use self::{
     decide::{
-        AttemptProgress, FREE_THROTTLES, RetryDecision, RetryTerms, classify, cool_until,
-        decide_retry, is_destination_misconfigured, recipient_backoff, should_pause_destination,
+        AttemptProgress, FREE_THROTTLES, RETRY_AFTER_MAX, RetryDecision, RetryTerms, classify,
+        cool_until, decide_retry, is_destination_misconfigured, recipient_backoff,
+        should_pause_destination,
     },
     failure::{DeadReason, FailureClass, ScheduleReason},
     outcome::{AmbiguousPolicy, AttemptFailure, AttemptOutcome, FailureScope, SendOutcome},

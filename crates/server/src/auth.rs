@@ -345,6 +345,8 @@ mod tests {
         ("GET", "/dead-letters/groups", Role::Viewer),
         ("GET", "/stats", Role::Viewer),
         ("GET", "/about", Role::Viewer),
+        ("GET", "/clock", Role::Viewer),
+        ("POST", "/clock/confirm", Role::Admin),
         ("GET", "/inbox", Role::Viewer),
         ("GET", "/configuration", Role::Viewer),
         ("PUT", "/configuration", Role::Admin),

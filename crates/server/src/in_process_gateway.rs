@@ -8,7 +8,7 @@ use axum::{Router, body::Body};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use surehook_core::access::ClientAddress;
+use surehook_core::{access::ClientAddress, clock::ClockStatus};
 use surehook_dashboard::gateway::{
     Credential, DashboardGateway, DashboardSession, NewSession, SignInError,
 };
@@ -92,6 +92,10 @@ impl DashboardGateway for InProcessGateway {
 
     fn now(&self) -> Timestamp {
         self.server.engine.clock().now()
+    }
+
+    fn clock_status(&self) -> ClockStatus {
+        self.server.engine.clock_status()
     }
 
     fn new_idempotency_key(&self) -> String {

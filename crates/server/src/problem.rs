@@ -173,6 +173,14 @@ impl From<StoreError> for Problem {
             StoreError::Full => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "disk_full", DISK_FULL).retry_after(30)
             }
+            StoreError::BodyDamaged(event) => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "body_damaged",
+                format!(
+                    "The stored body of {event} is damaged: it does not match its SHA-256. Check the disk, \
+                     and restore a backup or ask the sender to send it again."
+                ),
+            ),
             StoreError::Failed(_) | StoreError::Refused(_) | StoreError::Corrupt(_) => {
                 tracing::error!(%error, "store operation failed");
                 let detail = "The gateway could not read or write its store. See its log.";

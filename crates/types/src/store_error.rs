@@ -1,5 +1,7 @@
 //! The error of every store trait.
 
+use crate::ids::EventId;
+
 /// Why a store operation failed, by what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -16,6 +18,9 @@ pub enum StoreError {
     /// A statement was rejected; nothing was written.
     #[error("the store rejected the operation: {0}")]
     Refused(String),
+    /// The stored body of an event does not match its SHA-256.
+    #[error("the stored body of {0} is damaged")]
+    BodyDamaged(EventId),
     /// A row has an impossible value.
     #[error("the store contains invalid data: {0}")]
     Corrupt(String),

@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::json_text;
 
 /// A point in time in milliseconds since 1970.
@@ -78,6 +80,28 @@ json_text!(Timestamp, "Timestamp", {
 /// Source of the current time, passed in so that tests can control it.
 pub trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> Timestamp;
+
+    /// Time since an arbitrary start in this process. It runs forward only, whatever happens to the
+    /// wall clock.
+    fn elapsed(&self) -> Duration;
+
+    /// The machine's own clock; `None` if it has none that can be read.
+    fn machine(&self) -> Option<MachineTime> {
+        None
+    }
+
+    /// Whether a time service of the machine has set the clock, and agrees with it.
+    fn is_synchronized(&self) -> bool {
+        false
+    }
+}
+
+/// How long the machine has been running, counting the time it slept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineTime {
+    /// Differs between two starts of the machine.
+    pub boot: String,
+    pub uptime: Duration,
 }
 
 /// A duration as written in settings: `250ms`, `30s`, `5m`, `2h`, `8d`.

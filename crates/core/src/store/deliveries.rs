@@ -14,6 +14,7 @@ use surehook_types::{
 use surehook_webhooks::key::DedupKey;
 
 use crate::{
+    clock::{SavedClock, StoredClock},
     delivery::{Lease, LeaseToken},
     event::Payload,
     lane::SavedLaneState,
@@ -227,4 +228,16 @@ pub trait DeliveryStore: Send + Sync {
 
     /// The saved states of all lanes that have one.
     async fn load_lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError>;
+
+    /// The last stored time, to judge the clock at a start.
+    async fn load_clock(&self) -> Result<StoredClock, StoreError>;
+
+    /// Replaces the stored time; durable after `Ok`.
+    async fn save_clock(&self, clock: SavedClock) -> Result<(), StoreError>;
+
+    /// Shortens waits that are too long because the wall clock was ahead and now went back by `step`:
+    /// retries, first attempts, circuits and cool-downs. A time that a person chose stays. With a
+    /// `step` of zero, only what was written in the future is shortened. Returns the number of
+    /// deliveries.
+    async fn shorten_waits(&self, now: Timestamp, step: Duration) -> Result<usize, StoreError>;
 }

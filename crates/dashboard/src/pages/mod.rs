@@ -1,5 +1,6 @@
 //! One module per page, with its routes.
 
+mod clock;
 mod config;
 mod conversations;
 mod dead_letters;
@@ -29,6 +30,7 @@ struct IdempotentForm {
 
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
+        .merge(clock::routes())
         .merge(config::routes())
         .merge(conversations::routes())
         .merge(dead_letters::routes())

@@ -22,6 +22,9 @@ crate::lang::translations!(
         group_configure: "Configure", "Configurar", "Configurar";
         sign_out: "Sign out", "Sair", "Cerrar sesión";
         signed_in_as: "Signed in as {}", "Conectado como {}", "Sesión de {}";
+        clock_in_doubt: "The clock says {}, but {} is expected. Nothing expires because of the difference until the clock is right or confirmed.", "O relógio marca {}, mas o esperado é {}. Nada expira por causa da diferença até que o relógio esteja certo ou seja confirmado.", "El reloj marca {}, pero se espera {}. Nada vence por la diferencia hasta que el reloj esté bien o se confirme.";
+        clock_confirm: "Confirm clock", "Confirmar relógio", "Confirmar reloj";
+        clock_confirmed: "Clock confirmed", "Relógio confirmado", "Reloj confirmado";
         theme: "Theme", "Tema", "Tema";
         theme_system: "System", "Sistema", "Sistema";
         theme_light: "Light", "Claro", "Claro";

@@ -9,6 +9,10 @@ impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.0.load(Ordering::Relaxed))
     }
+
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 #[derive(Debug)]

@@ -298,7 +298,7 @@ impl Engine {
         };
         let reply = source.provider.success_reply(&incoming);
         // Every reason to refuse the request comes before it is consumed.
-        let keys = match extract_keys(source, request, &readable, &parts, now) {
+        let keys = match extract_keys(source, request, &readable, &parts, now, &self.shared.guard) {
             Ok(keys) => keys,
             Err(_) if reason.is_forced => parts.iter().map(|_| None).collect(),
             Err(problem) => return Err(IngestError::Key(problem)),

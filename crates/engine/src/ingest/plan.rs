@@ -34,6 +34,7 @@ use surehook_webhooks::{
 use super::{AcceptReason, InboundRequest};
 use crate::{
     Engine,
+    clock_guard::ClockGuard,
     lane::{Lane, LaneSlot},
     registry::{RouteRuntime, RouteTarget, SourceRuntime},
     routing,
@@ -174,10 +175,11 @@ pub(super) fn extract_keys(
     readable: &DecodedRequest,
     parts: &[EventPart],
     now: Timestamp,
+    guard: &ClockGuard,
 ) -> Result<Vec<Option<KeyAssignment>>, KeyError> {
     let extract = |part: &EventPart| {
         let (headers, body) = readable.event(&request.headers, &request.body, part.body.as_ref());
-        extract_key(source, headers, body, &part.key, now)
+        extract_key(source, headers, body, &part.key, now, guard)
     };
     parts.iter().map(extract).collect()
 }
@@ -190,13 +192,14 @@ fn extract_key(
     body: &[u8],
     key: &EventKey,
     now: Timestamp,
+    guard: &ClockGuard,
 ) -> Result<Option<KeyAssignment>, KeyError> {
     let assign = |key: DedupKey, found_by: Arc<str>| KeyAssignment {
-        claim: DedupKeyClaim { key, expires_at: now + source.dedup_window },
+        claim: guard.key_claim(key, now, source.dedup_window),
         found_by,
     };
     let hash = |window: Duration| KeyAssignment {
-        claim: DedupKeyClaim { key: content_hash_key(body), expires_at: now + window },
+        claim: guard.key_claim(content_hash_key(body), now, window),
         found_by: Arc::clone(&CONTENT_HASH),
     };
     let assignment = match key {

@@ -7,7 +7,6 @@ use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
     destination::{Destination, Transport},
-    event::DedupKeyClaim,
     idempotency::IdempotentRequest,
     outbox::{OUTBOX, OutboxPost, is_reserved_name},
     source::SourceSpec,
@@ -136,7 +135,7 @@ impl Engine {
         });
         // Derived from the idempotent request: carried out again, it finds the event it created.
         let key = DedupKey::new(&accepted.event.to_string()).map(|key| KeyAssignment {
-            claim: DedupKeyClaim { key, expires_at: now + source.dedup_window },
+            claim: self.shared.guard.key_claim(key, now, source.dedup_window),
             found_by: KEY_FROM.into(),
         });
         let part = EventPart { kind, order, attributes, ..EventPart::default() };

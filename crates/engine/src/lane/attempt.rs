@@ -322,7 +322,8 @@ impl Lane {
         let progress = AttemptProgress {
             attempts: claimed.attempts + 1,
             throttled: claimed.throttled + u32::from(class == Some(FailureClass::Throttled)),
-            created_at: claimed.created_at,
+            // While the clock is in doubt, a delivery does not grow old by the difference.
+            created_at: claimed.created_at + at.since(self.shared.guard.expiry_time(at)),
         };
         let decision = decide_retry(outcome, class, progress, destination.terms(), at, roll);
         let decision = match &destination.lane.order {

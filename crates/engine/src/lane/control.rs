@@ -57,18 +57,20 @@ impl Lane {
     }
 
     /// Resumes the lane; with a rate, the current backlog is drained no faster than that. Resuming a
-    /// lane that is not paused ends its cool-down: nothing else could be meant.
+    /// lane that is not paused ends its cool-down and the open time of its circuit: nothing else could
+    /// be meant. Retries that a clock ahead of time scheduled too late become due.
     pub(crate) async fn resume(&self, rate: Option<Rate>) -> Result<(), StoreError> {
         let until = self.shared.clock.now();
         let drain = rate.map(|rate| BacklogDrain { rate, until });
         let saving = self.saving.lock().await;
         let was_paused = self.lock().gate.paused.is_some();
-        let mut next = SavedLaneState { paused: None, drain, ..self.state_to_save() };
-        next.cool_until = next.cool_until.filter(|_| was_paused);
-        self.shared.store.save_lane(self.id, next.clone()).await?;
+        self.shared.store.shorten_waits(until, Duration::ZERO).await?;
         if !was_paused {
             self.cool_until.store(0, Ordering::Relaxed);
+            self.lock().gate.circuit.end_open_time();
         }
+        let next = SavedLaneState { paused: None, drain, ..self.state_to_save() };
+        self.shared.store.save_lane(self.id, next.clone()).await?;
         self.lock().gate.resume(drain);
         self.note_saved(next);
         drop(saving);
@@ -152,8 +154,10 @@ impl Lane {
     }
 
     /// Makes one attempt of the delivery that is due first, even if the lane is paused or its circuit
-    /// open. `None` if there is no delivery, or no slot for it.
+    /// open. `None` if there is no delivery, or no slot for it. A success ends the cool-down. Retries
+    /// that a clock ahead of time scheduled too late become due.
     pub(crate) async fn probe(self: Arc<Self>) -> Result<Option<AttemptRow>, StoreError> {
+        self.shared.store.shorten_waits(self.shared.clock.now(), Duration::ZERO).await?;
         let Some(queued) = self.take_for_probe().await? else { return Ok(None) };
         let delivery = queued.claimed.id;
         let permit = {
@@ -167,6 +171,9 @@ impl Lane {
         let row = match attempted {
             Ok(finished) => {
                 let settlement = &finished.settlement;
+                if settlement.attempt.class.is_none() {
+                    self.cool_until.store(0, Ordering::Relaxed);
+                }
                 let (attempt, next) = (settlement.attempt.clone(), Some(settlement.next));
                 let schedule_reason = settlement.schedule_reason;
                 Arc::clone(&self).settle(finished).await;

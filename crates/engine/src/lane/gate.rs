@@ -68,6 +68,9 @@ impl LaneGate {
             config_failures: 0,
         };
         gate.update(rules);
+        if let Some(policy) = &rules.circuit {
+            gate.circuit.limit_open_time(policy, now);
+        }
         gate
     }
 

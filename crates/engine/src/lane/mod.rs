@@ -46,7 +46,7 @@ use surehook_core::{
     store::{ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
 };
 use surehook_messaging::store::MessageStore;
-use surehook_retry::{DeadReason, circuit::CircuitPermit};
+use surehook_retry::{DeadReason, RETRY_AFTER_MAX, circuit::CircuitPermit};
 use surehook_types::{
     ids::{DeliveryId, DestinationId},
     rng::Rng,
@@ -61,6 +61,7 @@ use self::{
     message::MessageSendState,
 };
 use crate::{
+    clock_guard::ClockGuard,
     destination_client::{DestinationClient, PreparedDestination},
     feed::Feed,
     inbox::Inbox,
@@ -87,6 +88,7 @@ const SLOTS: usize = 4096;
 pub(crate) struct LaneContext {
     pub(crate) store: Arc<dyn DeliveryStore>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) guard: ClockGuard,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) feed: Arc<Feed>,
@@ -246,7 +248,9 @@ impl Lane {
         let destination = Arc::clone(&prepared.destination);
         let metrics = shared.telemetry.lane(destination.name.as_str());
         let gate = LaneGate::new(saved.clone(), &destination.lane, shared.clock.now());
-        let cool_until = saved.cool_until.map_or(0, Timestamp::as_millis);
+        // A longer one was computed by a clock that was ahead.
+        let cool_until_max = shared.clock.now() + RETRY_AFTER_MAX;
+        let cool_until = saved.cool_until.map_or(0, |until| until.min(cool_until_max).as_millis());
         let state = LaneState {
             queue: VecDeque::new(),
             running: 0,
@@ -416,6 +420,17 @@ impl Lane {
     pub(crate) fn wake(&self) {
         self.backlog.store(true, Ordering::Release);
         self.changed.notify_one();
+    }
+
+    /// The wall clock went back by this much: what is waited for is as far away as before.
+    pub(crate) fn shorten_waits(&self, step: Duration) {
+        let until = Timestamp::from_millis(self.cool_until.load(Ordering::Relaxed)) - step;
+        self.cool_until.store(until.as_millis().max(0), Ordering::Relaxed);
+        let mut state = self.lock();
+        state.gate.circuit.shorten_waits(step);
+        for tracked in state.claims.values_mut() {
+            tracked.since = tracked.since - step;
+        }
     }
 
     /// Makes sure that the supervisor reads the store by then.

@@ -110,7 +110,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         .query::<BodyQuery>()
         .returns_media(200, &["application/octet-stream"])
         .problem(409, &["body_opaque"])
-        .problem(410, &["body_removed"]);
+        .problem(410, &["body_removed"])
+        .problem(500, &["body_damaged"]);
     api.get(
         "/api/v1/deliveries",
         list_deliveries,

@@ -79,7 +79,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         .path::<u32>("n")
         .returns::<DeliverDuplicateResponse>(202)
         .problem(409, &["delivered_before", "is_a_message", "source_gone"])
-        .problem(410, &["body_removed"]);
+        .problem(410, &["body_removed"])
+        .problem(500, &["body_damaged"]);
     api.get("/api/v1/events/{id}/duplicates/{n}", compare_duplicate, compare_operation).post(
         "/api/v1/events/{id}/duplicates/{n}/deliver",
         deliver_duplicate,

@@ -65,7 +65,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         .query::<BodyQuery>()
         .returns_media(200, &["application/octet-stream"])
         .problem(409, &["body_opaque"])
-        .problem(410, &["body_removed"]);
+        .problem(410, &["body_removed"])
+        .problem(500, &["body_damaged"]);
     api.get("/api/v1/events", list_events, list).get("/api/v1/events/{id}", get_event, get).get(
         "/api/v1/events/{id}/body",
         get_event_body,

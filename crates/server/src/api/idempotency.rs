@@ -137,7 +137,7 @@ impl FromRequestParts<Arc<ServerState>> for IdempotencyContext {
 
 fn new_request(server: &ServerState) -> IdempotentRequest {
     IdempotentRequest {
-        at: server.engine.clock().now(),
+        at: server.engine.creation_time(),
         seed: server.engine.rng().next_u128().to_be_bytes(),
     }
 }
@@ -250,8 +250,8 @@ async fn execute(
 ) -> Result<Response, Problem> {
     let key = guard.key.clone();
     let store = server.engine.idempotency_store();
-    let new = new_request(&server);
-    let is_resumed = match store.claim_key(key.clone(), fingerprint, new).await? {
+    let (new, as_of) = (new_request(&server), server.engine.expiry_time());
+    let is_resumed = match store.claim_key(key.clone(), fingerprint, new, as_of).await? {
         IdempotencyClaim::Answered(response) => {
             guard.publish(fingerprint, response.clone());
             return Ok(repeat_response(response));

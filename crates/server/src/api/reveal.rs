@@ -40,7 +40,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
              because the response contains secrets.",
         )
         .path::<EventId>("id")
-        .returns::<RevealEventResponse>(200);
+        .returns::<RevealEventResponse>(200)
+        .problem(500, &["body_damaged"]);
     api.post("/api/v1/events/{id}/reveal", reveal_event, reveal)
 }
 

@@ -36,7 +36,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     .body::<TryRouteRequest>(example)
     .returns::<TryRouteResponse>(200)
     .problem(409, &["body_opaque"])
-    .problem(410, &["body_removed"]);
+    .problem(410, &["body_removed"])
+        .problem(500, &["body_damaged"]);
     api.post("/api/v1/routes/try", try_route_on_sample, operation)
 }
 

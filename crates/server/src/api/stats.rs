@@ -79,6 +79,7 @@ pub(crate) async fn get_stats(
         dlq_size: count(DeliveryStatus::Dead),
         oldest_pending_age_seconds: oldest.values().map(|at| now.since(*at).as_secs()).max(),
         destinations,
+        clock: server.engine.clock_status(),
     }))
 }
 

@@ -143,7 +143,8 @@ impl StoreFixture {
 
     /// A dedup key whose window starts now.
     pub fn key_claim(&self, text: &str) -> DedupKeyClaim {
-        DedupKeyClaim { key: DedupKey::new(text).unwrap(), expires_at: self.now + WINDOW }
+        let (key, now) = (DedupKey::new(text).unwrap(), self.now);
+        DedupKeyClaim { key, expires_at: now + WINDOW, as_of: now }
     }
 
     /// An unclaimed delivery without delay.

@@ -27,15 +27,21 @@ fn new_request(fixture: &StoreFixture, seed: u8) -> IdempotentRequest {
 pub async fn claimed_key_returns_the_stored_response(mut fixture: StoreFixture) {
     let first = new_request(&fixture, 1);
     assert_eq!(
-        fixture.claim_key(key("a"), [9; 32], first).await.unwrap(),
+        fixture.claim_key(key("a"), [9; 32], first, fixture.now).await.unwrap(),
         IdempotencyClaim::Pending(first)
     );
     fixture.store_response(key("a"), stored_response("done")).await.unwrap();
 
     for _restarted in [false, true] {
-        let again = fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 2)).await.unwrap();
+        let again = fixture
+            .claim_key(key("a"), [9; 32], new_request(&fixture, 2), fixture.now)
+            .await
+            .unwrap();
         assert_eq!(again, IdempotencyClaim::Answered(stored_response("done")));
-        let other = fixture.claim_key(key("a"), [8; 32], new_request(&fixture, 3)).await.unwrap();
+        let other = fixture
+            .claim_key(key("a"), [8; 32], new_request(&fixture, 3), fixture.now)
+            .await
+            .unwrap();
         assert_eq!(other, IdempotencyClaim::OtherRequest);
         fixture.reopen().await;
     }
@@ -43,54 +49,58 @@ pub async fn claimed_key_returns_the_stored_response(mut fixture: StoreFixture) 
 
 pub async fn unfinished_claim_is_resumed_with_the_same_seed(mut fixture: StoreFixture) {
     let first = new_request(&fixture, 1);
-    fixture.claim_key(key("a"), [9; 32], first).await.unwrap();
+    fixture.claim_key(key("a"), [9; 32], first, fixture.now).await.unwrap();
     fixture.wait(Duration::from_secs(60));
     fixture.reopen().await;
 
-    let again = fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 2)).await.unwrap();
+    let again =
+        fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 2), fixture.now).await.unwrap();
     assert_eq!(again, IdempotencyClaim::Pending(first), "the same time and seed give the same ids");
-    let other = fixture.claim_key(key("a"), [8; 32], new_request(&fixture, 2)).await.unwrap();
+    let other =
+        fixture.claim_key(key("a"), [8; 32], new_request(&fixture, 2), fixture.now).await.unwrap();
     assert_eq!(other, IdempotencyClaim::OtherRequest);
 }
 
 pub async fn same_key_in_another_scope_is_a_new_claim(fixture: StoreFixture) {
     let other = IdempotencyKey { scope: [2; 32], ..key("a") };
-    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1)).await.unwrap();
+    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1), fixture.now).await.unwrap();
     fixture.store_response(key("a"), stored_response("mine")).await.unwrap();
 
     let theirs = new_request(&fixture, 2);
-    let claimed = fixture.claim_key(other, [7; 32], theirs).await.unwrap();
+    let claimed = fixture.claim_key(other, [7; 32], theirs, fixture.now).await.unwrap();
     assert_eq!(claimed, IdempotencyClaim::Pending(theirs));
 }
 
 pub async fn released_key_can_be_claimed_again_unless_it_has_a_response(fixture: StoreFixture) {
-    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1)).await.unwrap();
+    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1), fixture.now).await.unwrap();
     fixture.release_key(key("a")).await.unwrap();
     let second = new_request(&fixture, 2);
     assert_eq!(
-        fixture.claim_key(key("a"), [8; 32], second).await.unwrap(),
+        fixture.claim_key(key("a"), [8; 32], second, fixture.now).await.unwrap(),
         IdempotencyClaim::Pending(second)
     );
 
     fixture.store_response(key("a"), stored_response("done")).await.unwrap();
     fixture.release_key(key("a")).await.unwrap();
-    let again = fixture.claim_key(key("a"), [8; 32], new_request(&fixture, 3)).await.unwrap();
+    let again =
+        fixture.claim_key(key("a"), [8; 32], new_request(&fixture, 3), fixture.now).await.unwrap();
     assert_eq!(again, IdempotencyClaim::Answered(stored_response("done")));
 }
 
 pub async fn key_can_be_claimed_again_after_its_retention_time(mut fixture: StoreFixture) {
-    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1)).await.unwrap();
+    fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1), fixture.now).await.unwrap();
     fixture.store_response(key("a"), stored_response("done")).await.unwrap();
     let kept_until = fixture.now + KEY_RETENTION;
 
     fixture.wait(KEY_RETENTION - Duration::from_millis(1));
-    let again = fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 2)).await.unwrap();
+    let again =
+        fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 2), fixture.now).await.unwrap();
     assert_eq!(again, IdempotencyClaim::Answered(stored_response("done")));
     fixture.wait(Duration::from_millis(1));
     assert_eq!(fixture.now, kept_until);
     let later_claim = new_request(&fixture, 3);
     assert_eq!(
-        fixture.claim_key(key("a"), [8; 32], later_claim).await.unwrap(),
+        fixture.claim_key(key("a"), [8; 32], later_claim, fixture.now).await.unwrap(),
         IdempotencyClaim::Pending(later_claim)
     );
 }
@@ -98,10 +108,10 @@ pub async fn key_can_be_claimed_again_after_its_retention_time(mut fixture: Stor
 pub async fn old_keys_are_pruned_in_slices(mut fixture: StoreFixture) {
     for number in 0..300 {
         let request = new_request(&fixture, 1);
-        fixture.claim_key(key(&format!("k{number}")), [9; 32], request).await.unwrap();
+        fixture.claim_key(key(&format!("k{number}")), [9; 32], request, fixture.now).await.unwrap();
     }
     fixture.wait(Duration::from_secs(1));
-    fixture.claim_key(key("young"), [9; 32], new_request(&fixture, 2)).await.unwrap();
+    fixture.claim_key(key("young"), [9; 32], new_request(&fixture, 2), fixture.now).await.unwrap();
 
     let border = fixture.now - Duration::from_secs(1);
     let mut forgotten = Vec::new();
@@ -115,7 +125,10 @@ pub async fn old_keys_are_pruned_in_slices(mut fixture: StoreFixture) {
 
     assert_eq!(forgotten.iter().sum::<usize>(), 300);
     assert!(forgotten.len() > 1, "a slice is bounded, however much there is");
-    let young = fixture.claim_key(key("young"), [9; 32], new_request(&fixture, 3)).await.unwrap();
+    let young = fixture
+        .claim_key(key("young"), [9; 32], new_request(&fixture, 3), fixture.now)
+        .await
+        .unwrap();
     assert_eq!(
         young,
         IdempotencyClaim::Pending(IdempotentRequest { at: fixture.now, seed: [2; 16] })

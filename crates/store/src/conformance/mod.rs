@@ -12,6 +12,7 @@
 
 pub mod admit;
 pub mod claims;
+pub mod clock;
 mod compare;
 pub mod configuration;
 pub mod counts;
@@ -202,6 +203,11 @@ macro_rules! store_conformance {
                     deleting_a_destination_cancels_held_deliveries,
                     delay_is_kept_for_held_deliveries,
                     concurrent_events_of_one_ordering_key_have_one_first;
+                clock: saved_clock_is_read_back_after_restart,
+                    waits_written_by_a_clock_ahead_are_shortened,
+                    delay_of_a_first_attempt_is_shortened_and_a_chosen_time_stays,
+                    key_does_not_expire_by_a_clock_in_doubt,
+                    key_claimed_by_a_clock_ahead_lasts_one_more_window;
                 lanes: delayed_delivery_is_due_after_the_delay,
                     saved_lane_state_is_read_back_after_restart,
                     lane_state_of_deleted_destination_is_removed,

@@ -138,7 +138,9 @@ impl StoreModel {
     pub(super) fn admit(&mut self, event: &NewEvent) -> ExpectedAdmission {
         let key = event.key.as_ref().map(|claim| (event.source, claim.key.clone()));
         let known = key.as_ref().and_then(|key| self.keys.get(key)).copied();
-        if let Some(known) = known.filter(|known| known.expires_at > event.received_at) {
+        if let Some(known) = known
+            .filter(|known| event.key.as_ref().is_some_and(|claim| known.expires_at > claim.as_of))
+        {
             self.count_sighting(known.event, event.received_at);
             let revived =
                 if event.revive_dead { self.revive(known.event, event) } else { Vec::new() };

@@ -175,7 +175,7 @@ fn bury_damaged(
     now: Timestamp,
 ) -> Result<()> {
     let delivery = row.id;
-    tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is dead");
+    tracing::error!(%delivery, event = %row.event, "the stored body is missing or damaged; the delivery is dead");
     tx.run(BURY_DAMAGED, params![blob(delivery), now.as_millis()])?;
     tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
     let (cause, reason) = (DeadLetterCause::from_damaged_body(), DeadReason::Unrecoverable);

@@ -8,7 +8,7 @@ use surehook_webhooks::key::fingerprint;
 
 use super::{
     prepared::CachedStatements,
-    row::{PAYLOAD_COLUMNS, blob, id, payload},
+    row::{PAYLOAD_COLUMNS, blob, damaged_body, id, intact_payload},
     writer::WriteTransaction,
 };
 
@@ -62,11 +62,15 @@ pub(super) fn load_for_delivery(
 /// Implements `AdminStore::find_delivery_body`.
 pub(super) fn find_body(connection: &Connection, delivery: DeliveryId) -> Result<Option<Payload>> {
     let sql = format!(
-        "SELECT {PAYLOAD_COLUMNS} FROM deliveries d JOIN events e ON e.id = d.event_id
+        "SELECT {PAYLOAD_COLUMNS}, e.id FROM deliveries d JOIN events e ON e.id = d.event_id
            JOIN payloads p ON p.seq = e.payload WHERE d.id = ?1"
     );
-    let original = connection.find_one(&sql, params![blob(delivery)], |row| payload(row, 0))?;
-    let Some(original) = original else { return Ok(None) };
-    let found = load_for_delivery(connection, delivery, original)?;
-    Ok(found.and_then(|(sent, pending_transform)| pending_transform.is_none().then_some(sent)))
+    let found = connection.find_one(&sql, params![blob(delivery)], |row| {
+        let event = id(row, 6)?;
+        Ok((intact_payload(row, 0, event)?, event))
+    })?;
+    let Some((original, event)) = found else { return Ok(None) };
+    let (sent, pending_transform) =
+        load_for_delivery(connection, delivery, original)?.ok_or_else(|| damaged_body(1, event))?;
+    Ok(pending_transform.is_none().then_some(sent))
 }

@@ -51,8 +51,9 @@ pub(super) fn claim_key(
     key: &IdempotencyKey,
     request: &[u8; 32],
     wish: IdempotentRequest,
+    as_of: Timestamp,
 ) -> Result<IdempotencyClaim> {
-    let before = wish.at - KEY_RETENTION;
+    let before = as_of - KEY_RETENTION;
     match connection.find_one(FIND, params![key.scope, key.key], read_key)? {
         Some(known) if known.wish.at <= before => {
             connection.run(REMOVE, params![key.scope, key.key])?;

@@ -3,6 +3,7 @@
 
 use rusqlite::{Result, params};
 use surehook_core::{
+    clock::CLOCK_MARGIN,
     delivery::state::DeliveryStatus,
     event::{NewDelivery, NewEvent},
     quarantine::QuarantineRelease,
@@ -65,7 +66,12 @@ fn insert_unless_duplicate(
     }
     if let Some(claim) = &event.key {
         let key = KeyDigest::of(event.source, &claim.key);
-        if let Some(original) = find_original_event(tx, key, event.received_at)? {
+        if let Some(mut original) = find_original_event(tx, key, claim.as_of)? {
+            // Claimed while the clock was ahead, or under a longer window.
+            if original.expires_at > claim.expires_at + CLOCK_MARGIN {
+                original.expires_at = claim.expires_at;
+                tx.recent_keys.insert(tx.sql, key, original)?;
+            }
             return record_duplicate(tx, event, key, original).map(AdmitResult::Duplicate);
         }
         insert_key(tx, key, claim.expires_at, event)?;

@@ -10,12 +10,12 @@ use std::{
 };
 
 use rusqlite::{Connection, Result};
-use surehook_types::time::Timestamp;
+use surehook_core::clock::StoredClock;
 
 use super::{
     DATABASE, OpenError, SqliteStore,
     cache::StoreCache,
-    counts, folder,
+    clock, counts, folder,
     read::ReadPool,
     schema::{self, MIGRATIONS, read_schema_version},
     writer::Writer,
@@ -63,8 +63,8 @@ pub struct FolderInspection {
     pub faults: Vec<String>,
     pub database_bytes: u64,
     pub wal_bytes: u64,
-    /// When the newest event was received.
-    pub newest_event: Option<Timestamp>,
+    /// The last stored time and the time of the newest event.
+    pub clock: StoredClock,
     /// Whether a process has the folder open.
     pub in_use: bool,
     /// Whether a restore into the folder was interrupted.
@@ -79,16 +79,14 @@ pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
     let file = data.join(DATABASE);
     let connection = open_existing(&file)?;
     let file_bytes = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
-    let newest = "SELECT received_at FROM events ORDER BY id DESC LIMIT 1";
-    let newest_event =
-        connection.query_row(newest, [], |row| row.get(0)).ok().map(Timestamp::from_millis);
     Ok(FolderInspection {
         schema_version: read_schema_version(&connection)?,
         known_schema_version: MIGRATIONS.len(),
         faults: find_faults(&connection)?,
         database_bytes: file_bytes(&file),
         wal_bytes: file_bytes(&file.with_extension("db-wal")),
-        newest_event,
+        // An older schema may lack the tables.
+        clock: clock::load(&connection).unwrap_or_default(),
         in_use: folder::is_locked(data),
         restore_interrupted: folder::is_restore_interrupted(data),
         file,

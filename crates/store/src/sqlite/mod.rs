@@ -15,6 +15,7 @@ mod backup;
 mod cache;
 mod checkpoint;
 mod claims;
+mod clock;
 mod configure;
 mod counts;
 mod crash_outcomes;
@@ -65,6 +66,7 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     access::ApiToken,
+    clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::EventDecision,
     delivery::{Lease, state::DeliveryStatus},
@@ -336,6 +338,18 @@ impl DeliveryStore for SqliteStore {
     async fn load_lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError> {
         self.readers.read(lanes::load_all).await
     }
+
+    async fn load_clock(&self) -> Result<StoredClock, StoreError> {
+        self.readers.read(clock::load).await
+    }
+
+    async fn save_clock(&self, clock: SavedClock) -> Result<(), StoreError> {
+        self.writer.write(move |tx| clock::save(tx, &clock)).await
+    }
+
+    async fn shorten_waits(&self, now: Timestamp, step: Duration) -> Result<usize, StoreError> {
+        self.writer.write(move |tx| clock::shorten_waits(tx, now, step)).await
+    }
 }
 
 #[async_trait]
@@ -596,8 +610,12 @@ impl IdempotencyStore for SqliteStore {
         key: IdempotencyKey,
         fingerprint: [u8; 32],
         request: IdempotentRequest,
+        as_of: Timestamp,
     ) -> Result<IdempotencyClaim, StoreError> {
-        self.writer.write(move |tx| idempotency::claim_key(tx, &key, &fingerprint, request)).await
+        let step = move |tx: &mut WriteTransaction<'_, '_>| {
+            idempotency::claim_key(tx, &key, &fingerprint, request, as_of)
+        };
+        self.writer.write(step).await
     }
 
     async fn store_response(

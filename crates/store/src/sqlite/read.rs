@@ -77,7 +77,10 @@ impl ReadPool {
             answer
         };
         match tokio::task::spawn_blocking(work).await {
-            Ok(answer) => answer.map_err(|error| refused(&error)),
+            Ok(answer) => answer.map_err(|error| match row::damaged_event(&error) {
+                Some(event) => StoreError::BodyDamaged(event),
+                None => refused(&error),
+            }),
             Err(panicked) => Err(refused(&panicked)),
         }
     }
@@ -208,7 +211,7 @@ pub(super) fn find_payload(connection: &Connection, event: EventId) -> Result<Op
         "SELECT {PAYLOAD_COLUMNS} FROM events e JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
-    connection.find_one(&sql, params![blob(event)], |found| row::payload(found, 0))
+    connection.find_one(&sql, params![blob(event)], |found| row::intact_payload(found, 0, event))
 }
 
 pub(super) fn find_delivery(

@@ -12,11 +12,14 @@ use surehook_core::{
 };
 use surehook_retry::{AttemptFailure, DeadReason, FailureClass};
 use surehook_types::{
-    ids::{Id, IdKind},
+    ids::{EventId, Id, IdKind},
     name::Name,
     time::Timestamp,
 };
-use surehook_webhooks::attribute::{Attributes, EventKind};
+use surehook_webhooks::{
+    attribute::{Attributes, EventKind},
+    key::fingerprint,
+};
 use uuid::Uuid;
 
 use super::{attempt_timing, lanes::displayed_status};
@@ -115,6 +118,32 @@ pub(super) fn payload(row: &Row<'_>, first: usize) -> Result<Payload> {
         body: Bytes::from(row.get::<_, Vec<u8>>(first + 4)?),
         fingerprint: row.get(first + 5)?,
     })
+}
+
+/// The stored body of this event does not match its SHA-256.
+#[derive(Debug, thiserror::Error)]
+#[error("the stored body of {0} is damaged")]
+struct DamagedBodyError(EventId);
+
+/// Like [`payload`], and fails if the body does not match its SHA-256.
+pub(super) fn intact_payload(row: &Row<'_>, first: usize, event: EventId) -> Result<Payload> {
+    let payload = payload(row, first)?;
+    if fingerprint(&payload.body) == payload.fingerprint {
+        return Ok(payload);
+    }
+    Err(damaged_body(first + 4, event))
+}
+
+/// Logs that a body is damaged, and returns the error.
+pub(super) fn damaged_body(column: usize, event: EventId) -> Error {
+    tracing::error!(%event, "the stored body is damaged and is not returned");
+    Error::FromSqlConversionFailure(column, Type::Blob, Box::new(DamagedBodyError(event)))
+}
+
+/// The event whose body is damaged, if that is the error.
+pub(super) fn damaged_event(error: &Error) -> Option<EventId> {
+    let Error::FromSqlConversionFailure(_, _, cause) = error else { return None };
+    cause.downcast_ref().map(|DamagedBodyError(event)| *event)
 }
 
 pub(super) fn head(row: &Row<'_>, first: usize) -> Result<RequestHead> {

@@ -61,7 +61,9 @@ async fn read_only_store_sees_every_commit_and_cannot_write() {
     assert_eq!(reader.counts().events, 1, "counts are those of the time of opening");
     let inspection = inspect(folder.path()).unwrap();
     assert!(
-        inspection.in_use && inspection.faults.is_empty() && inspection.newest_event.is_some(),
+        inspection.in_use
+            && inspection.faults.is_empty()
+            && inspection.clock.newest_event.is_some(),
         "{inspection:?}"
     );
     // A reader takes no lock: the next writer can start beside it.

@@ -24,13 +24,13 @@ async fn keys_beyond_the_limit_are_refused_until_old_ones_expire() {
     let request = IdempotentRequest { at: NOW, seed: [1; 16] };
 
     assert_eq!(
-        store.claim_key(key.clone(), [1; 32], request).await.unwrap(),
+        store.claim_key(key.clone(), [1; 32], request, request.at).await.unwrap(),
         IdempotencyClaim::Full
     );
     // The oldest key has expired.
     let later = IdempotentRequest { at: NOW + KEY_RETENTION - Duration::from_secs(60), ..request };
     assert_eq!(
-        store.claim_key(key, [1; 32], later).await.unwrap(),
+        store.claim_key(key, [1; 32], later, later.at).await.unwrap(),
         IdempotencyClaim::Pending(later)
     );
 }

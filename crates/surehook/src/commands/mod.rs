@@ -3,6 +3,7 @@
 mod apply;
 mod backup;
 mod check;
+mod clock;
 mod config;
 mod destinations;
 mod dlq;
@@ -83,6 +84,9 @@ pub(crate) enum Command {
     /// Manage API tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Show whether the gateway believes its clock, or confirm it
+    #[command(subcommand)]
+    Clock(clock::ClockCommand),
     /// Diagnose problems with settings, data folder and destinations; exit code 8 if there are any
     Doctor(doctor::DoctorArgs),
     /// Back up the database to a file, even while the gateway runs
@@ -138,6 +142,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Sign(args) => signature::sign(&args),
         Command::Evolution(command) => evolution::run(command).await,
         Command::Token(command) => token::run(command).await,
+        Command::Clock(command) => clock::run(command).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,
         Command::Restore(args) => restore::run(&args),

@@ -304,7 +304,7 @@ async fn duplicate_of_outbox_message_cannot_be_delivered() {
             request_id: detail.event.request_id,
             source: detail.event.source,
             received_at: now,
-            key: Some(DedupKeyClaim { key, expires_at: now }),
+            key: Some(DedupKeyClaim { key, expires_at: now, as_of: now }),
             kind: None,
             attributes: Attributes::default(),
             payload: store.find_body(id).await.unwrap().unwrap(),

@@ -201,6 +201,10 @@ mod tests {
         serde_json::from_value(serde_json::json!({
             "total": 1, "no_key": 0, "duplicates": 0, "attempts": 0, "retries": 0, "by_status": {},
             "dlq_size": 0, "destinations": destinations,
+            "clock": {
+                "in_doubt": false,
+                "now": "2026-11-15T10:00:00.000Z", "expected": "2026-11-15T10:00:00.000Z",
+            },
         }))
         .unwrap()
     }

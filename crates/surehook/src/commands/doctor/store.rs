@@ -2,8 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
+use surehook_core::clock::{ClockSample, StoredClock, unexpected_at_start};
+use surehook_engine::system::SystemClock;
 use surehook_store::{OpenError, sqlite::FolderInspection};
-use surehook_types::time::Timestamp;
+use surehook_types::time::{Clock as _, Timestamp};
 
 use super::Findings;
 
@@ -28,11 +30,19 @@ pub(super) fn check(data: &Path, now: Timestamp, findings: &mut Findings) {
             findings.fail("store", error.to_string(), advice);
         }
     }
-    check_clock(inspection.ok().and_then(|inspection| inspection.newest_event), now, findings);
+    let clock = inspection.map(|inspection| inspection.clock).unwrap_or_default();
+    check_clock(&clock, &clock_reading(now), findings);
 }
 
-fn check_clock(newest_event: Option<Timestamp>, now: Timestamp, findings: &mut Findings) {
-    match newest_event {
+fn clock_reading(now: Timestamp) -> ClockSample {
+    let (elapsed, is_synchronized) = (SystemClock.elapsed(), SystemClock.is_synchronized());
+    ClockSample { now, latest: now, elapsed, machine: SystemClock.machine(), is_synchronized }
+}
+
+fn check_clock(stored: &StoredClock, reading: &ClockSample, findings: &mut Findings) {
+    let now = reading.now;
+    let unexpected = unexpected_at_start(stored, reading).filter(|_| !reading.is_synchronized);
+    match stored.newest_event {
         _ if now < EARLIEST_TIME => {
             let advice = "Set the clock: signature checks and retries depend on it.";
             findings.fail("clock", format!("the clock says {now}"), advice);
@@ -41,7 +51,14 @@ fn check_clock(newest_event: Option<Timestamp>, now: Timestamp, findings: &mut F
             let message = format!("the clock says {now}, but the newest event is from {at}");
             findings.fail("clock", message, "The clock went back. Set it, and check NTP.");
         }
-        Some(_) | None => findings.ok("clock", now.to_string()),
+        Some(_) | None => match unexpected {
+            Some(expected) => {
+                let message = format!("the clock says {now}, but {expected} is expected");
+                let advice = "Nothing expires because of the difference. Set the clock, or confirm it: surehook clock confirm";
+                findings.warn("clock", message, advice);
+            }
+            None => findings.ok("clock", now.to_string()),
+        },
     }
 }
 
@@ -88,7 +105,7 @@ fn report(inspection: &FolderInspection, findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::FindingLevel::{Failed, Ok};
+    use crate::commands::doctor::FindingLevel::{Failed, Ok, Warning};
 
     #[test]
     fn clock_is_reported_once_and_fails_if_it_is_behind() {
@@ -99,10 +116,19 @@ mod tests {
             (at(5), None, Ok),
             (at(5), Some(at(60)), Ok),
             (at(5), Some(at(600)), Failed),
+            (at(86_400), Some(at(5)), Warning),
         ];
         for (now, newest, expected) in cases {
             let mut findings = Findings::default();
-            check_clock(newest, now, &mut findings);
+            let stored = StoredClock { saved: None, newest_event: newest };
+            let reading = ClockSample {
+                now,
+                latest: now,
+                elapsed: Duration::ZERO,
+                machine: None,
+                is_synchronized: false,
+            };
+            check_clock(&stored, &reading, &mut findings);
             let levels: Vec<_> = findings.0.iter().map(|finding| finding.level).collect();
             assert_eq!(levels, [expected], "case: {now} {newest:?}");
         }

@@ -18,16 +18,18 @@ use surehook_engine::{Engine, EngineParts, programs::AllowedPrograms, system::Sy
 use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
 use surehook_messaging::media::Bucket;
 use surehook_server::{ServerLimits, ServerState, hash_token, server};
-use surehook_store::{SqliteOptions, SqliteStore};
+use surehook_store::{OpenError, SqliteOptions, SqliteStore};
 use surehook_types::{
     rng::new_id,
-    time::{Clock, Timestamp},
+    time::{Clock, MachineTime, Timestamp},
 };
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    WAIT_LIMIT,
     client::{Client, HttpResponse},
+    eventually,
     gateway::TOKEN,
 };
 
@@ -35,14 +37,31 @@ use super::{
 #[derive(Debug)]
 struct FakeClock {
     at: AtomicI64,
+    /// How much the wall clock is off, in milliseconds. The other clocks of the machine are right.
+    error: AtomicI64,
     /// Start of the time that is added to `at`; `None` while the clock stands still.
     running_since: Mutex<Option<Instant>>,
 }
 
-impl Clock for FakeClock {
-    fn now(&self) -> Timestamp {
+impl FakeClock {
+    fn right_time(&self) -> Timestamp {
         let at = Timestamp::from_millis(self.at.load(Ordering::Relaxed));
         at + self.running_since.lock().unwrap().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Timestamp {
+        let right = self.right_time().as_millis();
+        Timestamp::from_millis(right + self.error.load(Ordering::Relaxed))
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.right_time().since(Timestamp::default())
+    }
+
+    fn machine(&self) -> Option<MachineTime> {
+        Some(MachineTime { boot: "test".to_owned(), uptime: self.elapsed() })
     }
 }
 
@@ -51,7 +70,8 @@ pub(crate) struct FakeClockGateway {
     address: SocketAddr,
     client: Client,
     stop: CancellationToken,
-    _folder: TempDir,
+    engine: Arc<Engine>,
+    folder: TempDir,
 }
 
 impl Drop for FakeClockGateway {
@@ -70,11 +90,22 @@ impl FakeClockGateway {
     pub(crate) async fn with_bucket(seconds: i64, bucket: Option<Bucket>) -> Self {
         let clock = Arc::new(FakeClock {
             at: AtomicI64::new(seconds * 1000),
+            error: AtomicI64::new(0),
             running_since: Mutex::default(),
         });
-        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), clock, bucket).await
+    }
+
+    async fn start_in(folder: TempDir, clock: Arc<FakeClock>, bucket: Option<Bucket>) -> Self {
         let options = SqliteOptions::new(folder.path().join("data"));
-        let store = Arc::new(SqliteStore::open(&options, clock.now()).unwrap());
+        // The process before may not have let go of the folder yet.
+        let store = eventually(WAIT_LIMIT, || async {
+            match SqliteStore::open(&options, clock.now()) {
+                Err(OpenError::Locked(_)) => None,
+                opened => Some(opened.unwrap()),
+            }
+        });
+        let store = Arc::new(store.await);
         let engine = Engine::start(EngineParts {
             store,
             clock: Arc::<FakeClock>::clone(&clock),
@@ -106,9 +137,34 @@ impl FakeClockGateway {
         let listener = server::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let app = ServerState::new(engine, ServerLimits::default(), vec![token], stop.clone());
+        let limits = ServerLimits::default();
+        let app = ServerState::new(Arc::clone(&engine), limits, vec![token], stop.clone());
         tokio::spawn(server::serve(listener, app, stop.clone(), Duration::from_secs(1)));
-        Self { clock, address, client: Client::new(), stop, _folder: folder }
+        Self { clock, address, client: Client::new(), stop, engine, folder }
+    }
+
+    /// Stops the gateway and starts another one on its data, `seconds` later, with a wall clock that is
+    /// off by `error_seconds`.
+    pub(crate) async fn restart(self, seconds: i64, error_seconds: i64) -> Self {
+        self.stop.cancel();
+        self.engine.stop(Duration::from_secs(1)).await;
+        let mut stopped = self;
+        let folder = std::mem::replace(&mut stopped.folder, tempfile::tempdir().unwrap());
+        let clock = Arc::clone(&stopped.clock);
+        drop(stopped);
+        clock.at.fetch_add(seconds * 1000, Ordering::Relaxed);
+        clock.error.store(error_seconds * 1000, Ordering::Relaxed);
+        Self::start_in(folder, clock, None).await
+    }
+
+    /// Sets the wall clock wrong by this much, or right again.
+    pub(crate) fn set_clock_error(&self, seconds: i64) {
+        self.clock.error.store(seconds * 1000, Ordering::Relaxed);
+    }
+
+    /// Lets the clock run from where it is.
+    pub(crate) fn run_clock(&self) {
+        *self.clock.running_since.lock().unwrap() = Some(Instant::now());
     }
 
     pub(crate) fn set_clock(&self, seconds: i64) {

@@ -1,0 +1,89 @@
+//! The stored time, keys and waits of a clock that was wrong.
+
+use std::time::Duration;
+
+use surehook_core::{
+    clock::SavedClock,
+    event::{DedupKeyClaim, NewDelivery, NewEvent},
+    lane::SavedLaneState,
+    store::{AdmitResult, NextStep},
+};
+use surehook_retry::circuit::CircuitState;
+
+use super::StoreFixture;
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+pub async fn saved_clock_is_read_back_after_restart(mut fixture: StoreFixture) {
+    assert_eq!(fixture.load_clock().await.unwrap().saved, None);
+    fixture.accept(fixture.new_event()).await;
+    let saved = SavedClock { believed: fixture.now, wall: fixture.now + DAY, machine: None };
+    fixture.save_clock(saved.clone()).await.unwrap();
+    fixture.reopen().await;
+    let stored = fixture.load_clock().await.unwrap();
+    assert_eq!((stored.saved, stored.newest_event), (Some(saved), Some(fixture.now)));
+}
+
+pub async fn waits_written_by_a_clock_ahead_are_shortened(fixture: StoreFixture) {
+    let event = fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    fixture.finish(&claimed, NextStep::RetryAt(fixture.now + 5 * SECOND)).await;
+    let right = fixture.now - DAY;
+    // What was left of the delay, and the whole delay if it is unknown how much was left.
+    assert_eq!(fixture.shorten_waits(right, Duration::ZERO).await.unwrap(), 1);
+    let due_at = fixture.only_delivery(event).await.due_at.unwrap();
+    assert!(due_at <= right + 5 * SECOND, "{due_at}");
+
+    let lane = SavedLaneState {
+        circuit: CircuitState::Open { until: fixture.now + 10 * SECOND, times: 1 },
+        cool_until: Some(fixture.now + 20 * SECOND),
+        ..SavedLaneState::default()
+    };
+    fixture.save_lane(fixture.crm, lane).await.unwrap();
+    fixture.shorten_waits(right, DAY).await.unwrap();
+    let lane = fixture.load_lanes().await.unwrap()[&fixture.crm].clone();
+    assert_eq!(lane.circuit, CircuitState::Open { until: right + 10 * SECOND, times: 1 });
+    assert_eq!(lane.cool_until, Some(right + 20 * SECOND));
+}
+
+pub async fn delay_of_a_first_attempt_is_shortened_and_a_chosen_time_stays(
+    mut fixture: StoreFixture,
+) {
+    let delay = 5 * SECOND;
+    let delayed = vec![NewDelivery { delay, ..fixture.delivery_to(fixture.crm) }];
+    let delayed = fixture.accept(NewEvent { deliveries: delayed, ..fixture.new_event() }).await;
+    fixture.shorten_waits(fixture.now - DAY, DAY).await.unwrap();
+    assert_eq!(fixture.only_delivery(delayed).await.due_at, Some(fixture.now - DAY + delay));
+
+    let (chosen_for, delay) = (fixture.now + 9 * DAY, 9 * DAY);
+    let chosen = vec![NewDelivery { delay, ..fixture.delivery_to(fixture.crm) }];
+    let chosen = fixture.accept(NewEvent { deliveries: chosen, ..fixture.new_event() }).await;
+    fixture.wait(SECOND);
+    fixture.shorten_waits(fixture.now, DAY).await.unwrap();
+    assert_eq!(fixture.only_delivery(chosen).await.due_at, Some(chosen_for));
+}
+
+pub async fn key_does_not_expire_by_a_clock_in_doubt(mut fixture: StoreFixture) {
+    let first = NewEvent { key: Some(fixture.key_claim("a")), ..fixture.new_event() };
+    fixture.accept(first).await;
+    let believed = fixture.now;
+    fixture.wait(60 * DAY);
+    let claim = DedupKeyClaim { as_of: believed, ..fixture.key_claim("a") };
+    let again = NewEvent { key: Some(claim), ..fixture.new_event() };
+    let admitted = fixture.admit([again].into()).await.unwrap();
+    assert!(matches!(admitted[0], AdmitResult::Duplicate(_)), "{admitted:?}");
+}
+
+pub async fn key_claimed_by_a_clock_ahead_lasts_one_more_window(mut fixture: StoreFixture) {
+    let brief = |fixture: &StoreFixture, ahead: Duration| {
+        let expires_at = fixture.now + ahead + SECOND;
+        let claim = DedupKeyClaim { expires_at, ..fixture.key_claim("a") };
+        NewEvent { key: Some(claim), ..fixture.new_event() }
+    };
+    fixture.accept(brief(&fixture, 3650 * DAY)).await;
+    let admitted = fixture.admit([brief(&fixture, Duration::ZERO)].into()).await.unwrap();
+    assert!(matches!(admitted[0], AdmitResult::Duplicate(_)), "{admitted:?}");
+    fixture.wait(SECOND);
+    fixture.accept(brief(&fixture, Duration::ZERO)).await;
+}

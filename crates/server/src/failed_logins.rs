@@ -89,7 +89,7 @@ mod tests {
         }
         assert_eq!(throttled, 1);
         assert_eq!(failed.record(Some(&client("2001:db8:0:1::1")), NOW), None);
-        assert_eq!(network("::ffff:192.0.2.1".parse().unwrap()).to_string(), "192.0.2.1");
+        assert_eq!(address_bucket("::ffff:192.0.2.1".parse().unwrap()).to_string(), "192.0.2.1");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Settings of `serve`. Precedence, highest first: flag, environment, file, default. Unknown keys are
-//! errors.
+//! Settings of `serve`. Precedence, highest first: flag, environment, file, default. Unknown keys in the
+//! file are errors. Unknown variables are warnings: others set them too, such as Kubernetes.
 
 use std::{
     net::SocketAddr,
@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use surehook_core::{
     destination::DestinationSpec,
     quarantine::QUARANTINE_BYTES_MAX,
@@ -61,6 +62,9 @@ pub(crate) struct Settings {
     pub(crate) destinations: Vec<DestinationSpec>,
     /// Routes to create or update at start.
     pub(crate) routes: Vec<RouteSpec>,
+    /// A warning for each `SUREHOOK_…` variable that is no setting.
+    #[serde(skip)]
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Limits on incoming requests and on memory.
@@ -114,6 +118,7 @@ impl Default for Settings {
             sources: Vec::new(),
             destinations: Vec::new(),
             routes: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -170,6 +175,12 @@ pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// The variables that are text; others cannot be settings.
+fn environment_variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 impl Settings {
     /// Loads the file, then overrides it with the environment, then with flags.
     pub(crate) fn load(args: &ServeArgs) -> anyhow::Result<Self> {
@@ -177,8 +188,8 @@ impl Settings {
             Some(path) => read_file(&path)?,
             None => toml::Table::new(),
         };
-        apply_variables(&mut table, std::env::vars())?;
-        let mut settings = Self::from_table(table)?;
+        let warnings = apply_variables(&mut table, environment_variables())?;
+        let mut settings = Self { warnings, ..Self::from_table(table)? };
         if let Some(data) = &args.data {
             settings.data.clone_from(data);
         }
@@ -268,21 +279,29 @@ pub(crate) fn read_file(path: &Path) -> anyhow::Result<toml::Table> {
     Ok(table)
 }
 
-/// Overrides the file with `SUREHOOK_LISTEN`, `SUREHOOK_LIMITS__BODY_BYTES_MAX` and so on.
+/// Overrides the file with `SUREHOOK_LISTEN`, `SUREHOOK_LIMITS__BODY_BYTES_MAX` and so on. Returns a
+/// warning for each variable that is no setting.
 fn apply_variables(
     table: &mut toml::Table,
     variables: impl Iterator<Item = (String, String)>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<String>> {
+    let settings: Vec<String> =
+        flatten(&json!(Settings::default())).iter().map(|(key, _)| variable_name(key)).collect();
+    let mut warnings = Vec::new();
     for (name, value) in variables {
         let Some(key) = name.strip_prefix("SUREHOOK_") else { continue };
-        if NON_SETTINGS.contains(&name.as_str()) {
+        if !settings.contains(&name.to_uppercase()) {
+            let is_expected = NON_SETTINGS.contains(&name.as_str());
+            if !is_expected && !is_service_variable(&name, &value) {
+                warnings.push(unknown_variable_warning(&name, &settings));
+            }
             continue;
         }
         anyhow::ensure!(!value.is_empty(), "{name} is set but empty; unset it or set a value");
         let path: Vec<String> = key.split("__").map(str::to_lowercase).collect();
         let (last, parents) = path.split_last().context("a variable has a name")?;
-        let known = Settings::from_table(single_setting(&path, &value)).map(drop);
-        known.with_context(|| format!("in the environment variable {name}"))?;
+        let valid = Settings::from_table(single_setting(&path, &value)).map(drop);
+        valid.with_context(|| format!("in the environment variable {name}"))?;
         let mut at = &mut *table;
         for parent in parents {
             at = at
@@ -293,7 +312,52 @@ fn apply_variables(
         }
         at.insert(last.clone(), parse_value(&value));
     }
-    Ok(())
+    Ok(warnings)
+}
+
+/// The variable that sets `key`, such as `SUREHOOK_LIMITS__BODY_BYTES_MAX`.
+pub(crate) fn variable_name(key: &str) -> String {
+    format!("SUREHOOK_{}", key.replace('.', "__").to_uppercase())
+}
+
+/// Whether Kubernetes (or a Docker link) set the variable for a service whose name begins with
+/// `surehook`: `SUREHOOK_SERVICE_HOST`, `SUREHOOK_PORT=tcp://…`, `SUREHOOK_PORT_8080_TCP_ADDR`.
+fn is_service_variable(name: &str, value: &str) -> bool {
+    let is_port = |text: &str| {
+        let mut parts = text.split('_');
+        let (port, protocol) = (parts.next().unwrap_or_default(), parts.next());
+        let rest = (parts.next(), parts.next());
+        port.parse::<u16>().is_ok()
+            && matches!(protocol, Some("TCP" | "UDP" | "SCTP"))
+            && matches!(rest, (None | Some("PROTO" | "PORT" | "ADDR"), None))
+    };
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || name.ends_with("_PORT") && value.contains("://")
+        || name.split_once("_PORT_").is_some_and(|(_, port)| is_port(port))
+}
+
+fn unknown_variable_warning(name: &str, settings: &[String]) -> String {
+    let distance = |setting: &&String| strsim::damerau_levenshtein(name, setting);
+    let others = NON_SETTINGS.map(ToOwned::to_owned);
+    let nearest = settings.iter().chain(&others).min_by_key(distance);
+    let nearest = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
+    format!("the environment variable {name} is not a setting and is ignored{nearest}")
+}
+
+/// Settings by full name, such as `limits.body_bytes_max`. A list is one setting.
+pub(crate) fn flatten(value: &Value) -> Vec<(String, Value)> {
+    let mut settings = Vec::new();
+    for (name, value) in value.as_object().into_iter().flatten() {
+        if value.is_object() {
+            let inner = flatten(value).into_iter();
+            settings.extend(inner.map(|(rest, value)| (format!("{name}.{rest}"), value)));
+        } else {
+            settings.push((name.clone(), value.clone()));
+        }
+    }
+    settings
 }
 
 /// A table with only this value, to check whether it is a known setting.
@@ -324,8 +388,8 @@ mod tests {
     fn load(file: &str, variables: &[(&str, &str)]) -> anyhow::Result<Settings> {
         let mut table: toml::Table = file.parse()?;
         let pairs = variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-        apply_variables(&mut table, pairs)?;
-        let settings = Settings::from_table(table)?;
+        let warnings = apply_variables(&mut table, pairs)?;
+        let settings = Settings { warnings, ..Settings::from_table(table)? };
         settings.check()?;
         Ok(settings)
     }
@@ -352,7 +416,7 @@ mod tests {
     #[test]
     fn error_names_the_invalid_setting() {
         type Variables = [(&'static str, &'static str)];
-        let cases: [(&str, &Variables, &str); 14] = [
+        let cases: [(&str, &Variables, &str); 13] = [
             ("listen = \"x\"", &[], "listen"),
             ("listen = \"127.0.0.1:70000\"", &[], "socket address"),
             ("[limits]\nbody_bytes_max = 0", &[], "limits.body_bytes_max"),
@@ -363,14 +427,49 @@ mod tests {
             ("[[sources]]\nname = \"A b\"", &[], "name"),
             ("[media]\nbucket = \"files\"", &[], "media.endpoint is missing"),
             ("[media]\nendpoint = \"s3.test\"\nbucket = \"files\"", &[], "media.endpoint"),
-            ("", &[("SUREHOOK_MEDIA__SECRET", "x")], "SUREHOOK_MEDIA__SECRET"),
-            ("", &[("SUREHOOK_LISTEM", "x")], "SUREHOOK_LISTEM"),
+            ("listem = \"127.0.0.1:1\"", &[], "listem"),
             ("", &[("SUREHOOK_LISTEN", "")], "SUREHOOK_LISTEN"),
             ("", &[("SUREHOOK_LIMITS__CONNECTIONS_MAX", "-1")], "CONNECTIONS_MAX"),
         ];
         for (file, variables, named) in cases {
             let error = format!("{:#}", load(file, variables).unwrap_err());
             assert!(error.contains(named), "case: {file} {variables:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn unknown_variable_is_a_warning_with_the_nearest_name() {
+        for (name, nearest) in [
+            ("SUREHOOK_LISTEM", "SUREHOOK_LISTEN"),
+            ("SUREHOOK_MEDIA__SECRET", "SUREHOOK_MEDIA__SECRET_KEY"),
+            ("SUREHOOK_LIMITS_BODY_BYTES_MAX", "SUREHOOK_LIMITS__BODY_BYTES_MAX"),
+            ("SUREHOOK_TOKENS", "SUREHOOK_TOKEN"),
+        ] {
+            for value in ["x", ""] {
+                let warnings = load("", &[(name, value)]).unwrap().warnings;
+                let [warning] = &warnings[..] else { panic!("{name}: {warnings:?}") };
+                let advice = format!("did you mean {nearest}?");
+                assert!(warning.contains(name) && warning.ends_with(&advice), "{warning}");
+            }
+        }
+    }
+
+    #[test]
+    fn variables_of_kubernetes_services_are_ignored() {
+        let variables = [
+            ("SUREHOOK_PORT", "tcp://10.0.0.7:8080"),
+            ("SUREHOOK_SERVICE_HOST", "10.0.0.7"),
+            ("SUREHOOK_SERVICE_PORT", "8080"),
+            ("SUREHOOK_SERVICE_PORT_HTTP", "8080"),
+            ("SUREHOOK_PORT_8080_TCP", "tcp://10.0.0.7:8080"),
+            ("SUREHOOK_PORT_8080_TCP_ADDR", "10.0.0.7"),
+            ("SUREHOOK_PORT_8080_TCP_PORT", "8080"),
+            ("SUREHOOK_PORT_8080_TCP_PROTO", "tcp"),
+            ("SUREHOOK_METRICS_SERVICE_HOST", "fd00::7"),
+        ];
+        assert!(load("", &variables).unwrap().warnings.is_empty());
+        for (name, value) in [("SUREHOOK_PORT", "8080"), ("SUREHOOK_PORT_X_TCP", "1")] {
+            assert_eq!(load("", &[(name, value)]).unwrap().warnings.len(), 1, "{name}");
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
     cli::LocalArgs,
     error::CliError,
     output,
-    settings::{self, Settings, environment},
+    settings::{self, Settings, environment, flatten, variable_name},
 };
 
 #[derive(Debug, Subcommand)]
@@ -56,6 +56,9 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), CliError> {
 fn show(local: &LocalArgs, origin: bool) -> Result<(), CliError> {
     let args = local.serve_args();
     let settings = Settings::load(&args).map_err(CliError::settings)?;
+    for warning in &settings.warnings {
+        output::note(&format!("warning: {warning}"));
+    }
     let file = settings::settings_file(&args);
     let in_file = match &file {
         Some(path) => json!(settings::read_file(path).map_err(CliError::settings)?),
@@ -86,20 +89,6 @@ fn mask_settings(settings: &Settings) -> Result<Value, CliError> {
     Ok(masked)
 }
 
-/// The settings by full name. A list is one setting.
-fn flatten(value: &Value) -> Vec<(String, Value)> {
-    let mut settings = Vec::new();
-    for (name, value) in value.as_object().into_iter().flatten() {
-        if value.is_object() {
-            let inner = flatten(value).into_iter();
-            settings.extend(inner.map(|(rest, value)| (format!("{name}.{rest}"), value)));
-        } else {
-            settings.push((name.clone(), value.clone()));
-        }
-    }
-    settings
-}
-
 /// The possible origins of settings.
 struct SettingOrigins<'a> {
     args: &'a ServeArgs,
@@ -113,7 +102,7 @@ impl SettingOrigins<'_> {
         if key == "data" && self.args.data.is_some() {
             return "--data".to_owned();
         }
-        let variable = format!("SUREHOOK_{}", key.replace('.', "__").to_uppercase());
+        let variable = variable_name(key);
         if environment(&variable).is_some() {
             return variable;
         }

@@ -61,6 +61,9 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let settings = Settings::load(args).map_err(CliError::settings)?;
     logging::start(&settings.log, &settings.log_format);
     let files = divide_files(&settings);
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
     // Before the store: a port in use should fail before a slow recovery.
     let listener = server::listen(settings.listen)
         .with_context(|| {

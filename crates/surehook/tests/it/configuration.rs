@@ -432,3 +432,21 @@ async fn short_secret_is_refused_unless_insisted_on() {
     out["sign_as"]["allow_short_secret"] = json!(true);
     gateway.post("/destinations", &out).await.expect(201);
 }
+
+#[tokio::test]
+async fn gateway_starts_with_variables_of_kubernetes_and_warns_of_unknown_ones() {
+    let gateway = Gateway::builder()
+        .env("SUREHOOK_PORT", "tcp://10.0.0.7:8080")
+        .env("SUREHOOK_SERVICE_HOST", "10.0.0.7")
+        .env("SUREHOOK_PORT_8080_TCP_ADDR", "10.0.0.7")
+        .env("SUREHOOK_RETENTIO", "30d")
+        .start()
+        .await;
+
+    let log = gateway.log();
+
+    let warning =
+        "SUREHOOK_RETENTIO is not a setting and is ignored; did you mean SUREHOOK_RETENTION?";
+    assert!(log.contains(warning), "{log}");
+    assert!(!log.contains("SUREHOOK_PORT") && !log.contains("SUREHOOK_SERVICE"), "{log}");
+}

@@ -118,6 +118,10 @@ fn check_settings(args: &DoctorArgs, findings: &mut Findings) -> Settings {
     match Settings::load(&serve) {
         Ok(settings) => {
             findings.ok("settings", format!("valid ({from})"));
+            for warning in &settings.warnings {
+                let advice = "Rename the variable, or unset it.";
+                findings.warn("settings", warning.as_str(), advice);
+            }
             settings
         }
         Err(error) => {

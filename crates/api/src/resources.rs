@@ -1,5 +1,7 @@
 //! Sources, destinations and routes, and the state of destinations.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -167,6 +169,14 @@ pub struct TryRouteRequest {
     /// The sample itself: a string is used as text, anything else as JSON.
     #[schemars(with = "Option<Value>")]
     pub body: Option<Box<RawValue>>,
+    /// Source whose recent events the filter is tested on as well, and `$source` of a `body`. Default: the
+    /// source of `event`.
+    pub source: Option<Name>,
+    /// `$kind` of a `body`.
+    pub kind: Option<String>,
+    /// Headers of a `body`. With the content type of a form, a string is a form.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
     /// Use the event's body with its secrets. Requires the role operator.
     #[serde(default)]
     pub exact: bool,
@@ -194,4 +204,21 @@ pub struct TryRouteResponse {
     pub input: Option<String>,
     /// Number of masked values in the sample. Filter and transform see the masked sample.
     pub masked: usize,
+    /// The filter on recent events; absent without a filter or a source, or if the filter is invalid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recent: Option<RecentTrialResponse>,
+}
+
+/// Result of a filter on the newest events of a source.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RecentTrialResponse {
+    /// Events tried, newest first; the first one that matches ends the trial.
+    pub events: usize,
+    /// Events on which the filter failed.
+    pub failed: usize,
+    /// Whether one of them matches.
+    pub matches: bool,
+    /// Set if none of them matches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }

@@ -46,6 +46,16 @@ pub enum NotRoutedReason {
 const FILTER_FAILED: &str = "filter_failed:";
 
 impl NotRoutedReason {
+    /// Whether the filter gave no answer, so that the event may have been meant for the destination.
+    pub const fn is_failure(&self) -> bool {
+        match self {
+            Self::FilterFailed(_) | Self::NotJson => true,
+            Self::FilterFalse | Self::SameDestination | Self::DroppedByTransform | Self::Ping => {
+                false
+            }
+        }
+    }
+
     pub fn to_code(&self) -> String {
         match self {
             Self::FilterFalse => "filter_false".to_owned(),
@@ -104,7 +114,8 @@ string_enum! {
         Revived = "revived",
         /// A user replayed it: a new delivery replaces this one.
         Replayed = "replayed",
-        /// Cancelled by a user or because the destination was deleted.
+        /// Cancelled by a user, because the destination was deleted, or because the route that had
+        /// failed works now and does not take the event.
         Cancelled = "cancelled",
         /// The claim was not renewed in time; the delivery is due again.
         LeaseExpired = "lease_expired",

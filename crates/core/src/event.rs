@@ -238,7 +238,7 @@ pub struct NewEvent {
     pub releases: Option<QuarantineRelease>,
     /// A status of a message we sent; applied in the same transaction if the event is admitted.
     pub status_update: Option<StatusUpdate>,
-    /// Bodies of the deliveries whose route has a transform.
+    /// Bodies of the deliveries whose route has a transform, or a filter that failed.
     pub bodies: Vec<NewDeliveryBody>,
 }
 
@@ -299,11 +299,24 @@ impl ProviderStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDeliveryBody {
     pub delivery: DeliveryId,
-    /// The route with the transform.
+    /// The route with the transform or the failed filter.
     pub route: RouteId,
-    /// `None` if the transform failed. It then runs again at each attempt; the original body is never
-    /// sent instead.
+    /// `None` if the filter or the transform failed. It then runs again at each attempt; the original
+    /// body is never sent instead.
     pub body: Option<Bytes>,
+    /// The filter failed, and the transform, if any, was not run.
+    pub filter_failed: bool,
+}
+
+/// A route that failed on an event when the event was received. It is applied again at each attempt, as
+/// it is configured then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingRoute {
+    pub id: RouteId,
+    /// The filter runs, too: it failed, so it is unknown whether the route takes the event.
+    pub runs_filter: bool,
+    /// The kind of the event.
+    pub kind: Option<EventKind>,
 }
 
 /// A delivery to be created together with its event.

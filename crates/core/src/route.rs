@@ -26,7 +26,7 @@ pub struct RouteSpec {
     pub transform: Option<String>,
 }
 
-/// A route with compiled filter and transform.
+/// A route in use. Its filter and transform are compiled when the first event needs them.
 #[derive(Clone, Debug)]
 pub struct Route {
     pub id: RouteId,
@@ -49,22 +49,26 @@ pub struct RouteSpecError {
 }
 
 impl RouteSpec {
-    /// Compiles the filter and the transform.
+    /// Compiles the filter and the transform to check them.
+    pub fn check(&self) -> Result<(), RouteSpecError> {
+        let check = |field, text: &Option<String>| {
+            let checked = text.as_deref().map_or(Ok(()), |text| JqFilter::for_route(text).check());
+            checked.map_err(|error| RouteSpecError { field, error: Box::new(error) })
+        };
+        check("filter", &self.filter)?;
+        check("transform", &self.transform)
+    }
+
+    /// The route with the filters that `share` returns for their texts.
     pub fn build(
         &self,
         id: RouteId,
         source: SourceId,
         destination: DestinationId,
-    ) -> Result<Route, RouteSpecError> {
-        let compiled = |field, text: Option<&str>| {
-            let compiled = text.map(JqFilter::compile).transpose();
-            compiled.map(|jq| jq.map(Arc::new)).map_err(|error| {
-                let error = Box::new(error);
-                RouteSpecError { field, error }
-            })
-        };
-        let filter = compiled("filter", self.filter.as_deref())?;
-        let transform = compiled("transform", self.transform.as_deref())?;
-        Ok(Route { id, source, destination, to: self.to.clone(), filter, transform })
+        mut share: impl FnMut(&str) -> Arc<JqFilter>,
+    ) -> Route {
+        let filter = self.filter.as_deref().map(&mut share);
+        let transform = self.transform.as_deref().map(&mut share);
+        Route { id, source, destination, to: self.to.clone(), filter, transform }
     }
 }

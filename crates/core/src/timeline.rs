@@ -232,6 +232,9 @@ fn decision(row: &EventDecision, to: &dyn Fn(DeliveryId) -> String) -> TimelineE
     let text = match row.kind {
         EventDecisionKind::Revived => format!("a duplicate revived the delivery to {to}"),
         EventDecisionKind::Replayed => format!("the delivery to {to} was replayed"),
+        EventDecisionKind::Cancelled if !row.detail["why"].is_null() => {
+            format!("the delivery to {to} was cancelled: the route does not take the event")
+        }
         EventDecisionKind::Cancelled => format!("the delivery to {to} was cancelled"),
         EventDecisionKind::LeaseExpired => {
             format!("the lease of the attempt to {to} expired; it is due again")

@@ -221,7 +221,7 @@ impl Engine {
             abort: CancellationToken::new(),
             tasks: TaskTracker::new(),
             waiters: Arc::default(),
-            transforms: ArcSwap::default(),
+            routes: ArcSwap::default(),
             secrets: ArcSwap::default(),
         });
         let (refused_sampler, refused) = RefusedSampler::new();

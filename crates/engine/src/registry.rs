@@ -25,7 +25,7 @@ use surehook_core::{
 };
 use surehook_guard::address::{AddressPolicy, BlockedAddress};
 use surehook_types::ids::{DestinationId, SourceId};
-use surehook_webhooks::key::DedupKey;
+use surehook_webhooks::{jq::JqFilterSet, key::DedupKey};
 use url::Host;
 
 use crate::{
@@ -100,6 +100,8 @@ impl RouteTarget {
 pub(crate) struct Registry {
     pub(crate) sources: HashMap<String, Arc<SourceRuntime>>,
     pub(crate) lanes: HashMap<DestinationId, Arc<Lane>>,
+    /// The filters and transforms of all routes.
+    pub(crate) filters: JqFilterSet,
 }
 
 /// Why a configuration is invalid.
@@ -206,13 +208,18 @@ pub fn check_configuration(
                     .map_or(Ok(()), |sign_as| sign_as.check_secret_length(stored, env))
                     .map_err(named)?;
             }
-            ConfigChange::PutRoute(..)
-            | ConfigChange::DeleteSource(_)
+            ConfigChange::PutRoute(_, spec) => {
+                let named =
+                    |error| ConfigError::Route(spec.from.to_string(), spec.to.to_string(), error);
+                spec.check().map_err(named)?;
+            }
+            ConfigChange::DeleteSource(_)
             | ConfigChange::DeleteDestination(_)
             | ConfigChange::DeleteRoute(_) => {}
         }
     }
-    build_routes(configuration).into_iter().try_for_each(|route| route.map(drop))?;
+    let (routes, _) = build_routes(configuration, &JqFilterSet::default());
+    routes.into_iter().try_for_each(|route| route.map(drop))?;
     configuration.sources.iter().try_for_each(|source| check_sync(&source.spec, configuration))
 }
 
@@ -240,12 +247,17 @@ fn prepare(
     PreparedDestination::new(destination, trust).map_err(|error| ConfigError::Tls(name(), error))
 }
 
-fn build_routes(configuration: &Configuration) -> Vec<Result<Route, ConfigError>> {
+/// The routes, and their filters: those in `before` are used again. Nothing is compiled.
+fn build_routes(
+    configuration: &Configuration,
+    before: &JqFilterSet,
+) -> (Vec<Result<Route, ConfigError>>, JqFilterSet) {
+    let mut filters = JqFilterSet::default();
     let sources: HashMap<&str, SourceId> =
         configuration.sources.iter().map(|s| (s.spec.name.as_str(), s.id)).collect();
     let destinations: HashMap<&str, DestinationId> =
         configuration.destinations.iter().map(|d| (d.spec.name.as_str(), d.id)).collect();
-    configuration
+    let routes = configuration
         .routes
         .iter()
         .map(|route| {
@@ -254,12 +266,11 @@ fn build_routes(configuration: &Configuration) -> Vec<Result<Route, ConfigError>
                 |what| ConfigError::UnknownEnd { from: from.to_owned(), to: to.to_owned(), what };
             let source = sources.get(from).ok_or_else(|| unknown("source"))?;
             let destination = destinations.get(to).ok_or_else(|| unknown("destination"))?;
-            route
-                .spec
-                .build(route.id, *source, *destination)
-                .map_err(|error| ConfigError::Route(from.to_owned(), to.to_owned(), error))
+            let share = |text: &str| filters.share(text, before);
+            Ok(route.spec.build(route.id, *source, *destination, share))
         })
-        .collect()
+        .collect();
+    (routes, filters)
 }
 
 impl Registry {
@@ -306,9 +317,9 @@ impl Registry {
                 "destination is less safe than it could be"
             );
         }
-        let routes = build_routes(configuration);
-        let transforms = routes.iter().flatten().map(|r| (r.id, r.transform.clone())).collect();
-        shared.transforms.store(Arc::new(transforms));
+        let (routes, filters) = build_routes(configuration, &self.filters);
+        let route_table = routes.iter().flatten().map(|route| (route.id, route.clone())).collect();
+        shared.routes.store(Arc::new(route_table));
         let sources = configuration
             .sources
             .iter()
@@ -348,7 +359,7 @@ impl Registry {
                 (name.to_owned(), Arc::new(SourceRuntime { source, routes, sync, metrics }))
             })
             .collect();
-        Self { sources, lanes }
+        Self { sources, lanes, filters }
     }
 
     fn start_or_update_lane(
@@ -480,5 +491,66 @@ impl ConfigError {
             | Self::OwnVariable(..)
             | Self::Program(..) => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use surehook_types::{ids::RouteId, time::Timestamp};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1);
+
+    fn put_route(number: u128, filter: &str) -> ConfigChange {
+        let spec = json!({ "from": "in", "to": "out", "filter": filter, "transform": "{id}" });
+        ConfigChange::PutRoute(
+            RouteId::new(NOW, number << 100),
+            serde_json::from_value(spec).unwrap(),
+        )
+    }
+
+    #[test]
+    fn routes_share_filters_and_a_change_compiles_none_of_the_others() {
+        let mut configuration = Configuration::default();
+        let source = json!({ "name": "in", "verify": "none" });
+        let destination = json!({ "name": "out", "url": "builtin:inbox" });
+        let ends = [
+            ConfigChange::PutSource(SourceId::new(NOW, 1), serde_json::from_value(source).unwrap()),
+            ConfigChange::PutDestination(
+                DestinationId::new(NOW, 1),
+                serde_json::from_value(destination).unwrap(),
+            ),
+        ];
+        configuration.apply(&ends, NOW);
+        let text = |number: u128| format!(".n == {}", number % 10);
+        let changes: Vec<_> = (0..1000).map(|number| put_route(number, &text(number))).collect();
+        configuration.apply(&changes, NOW);
+
+        let (routes, filters) = build_routes(&configuration, &JqFilterSet::default());
+
+        assert_eq!((routes.len(), filters.len(), filters.compiled()), (1000, 11, 0));
+        let used = routes[0].as_ref().unwrap().filter.clone().unwrap();
+        used.check().unwrap();
+        let change = put_route(1, "true");
+        configuration.apply(std::slice::from_ref(&change), NOW);
+        let (_, changed) = build_routes(&configuration, &filters);
+        assert_eq!((changed.len(), changed.compiled()), (12, 1), "the one that was used");
+        let (trust, programs) = (TrustStore::from_system(), AllowedPrograms::default());
+        let addresses = AddressPolicy::new(Vec::new());
+        let policy =
+            DestinationPolicy { addresses: &addresses, trust: &trust, programs: &programs };
+        let check = |change: ConfigChange| {
+            let mut configuration = configuration.clone();
+            // Of an unchanged route, nothing is checked; of a changed one, everything.
+            configuration.apply(&[put_route(2, "nope"), change.clone()], NOW);
+            check_configuration(&configuration, &[change], &policy, &|_| None)
+        };
+        assert!(check(change).is_ok());
+        assert!(check(put_route(3, "true")).is_ok());
+        assert!(check(put_route(3, "nope")).is_err_and(|error| {
+            error.to_string().contains("route from `in` to `out`: filter: filter, line 1")
+        }));
     }
 }

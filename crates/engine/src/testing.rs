@@ -36,7 +36,7 @@ pub(crate) fn claimed_delivery(
         throttled: 0,
         created_at: now,
         received_at: now,
-        transform: None,
+        pending_route: None,
         ordered: false,
         payload: Payload {
             head: Arc::new(head),

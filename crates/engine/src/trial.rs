@@ -1,9 +1,84 @@
-//! Tries a filter and a transform on a body, as a route would use them. Changes and sends nothing.
+//! Tries a filter and a transform on events, as a route would use them. Changes and sends nothing.
 
-use http::HeaderMap;
-use surehook_webhooks::jq::{JqError, JqFilter};
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_ENCODING};
+use surehook_core::{
+    event::Payload,
+    source::SourceSpec,
+    store::{AdminStore, Configuration, EventFilter, EventRow, PageRequest, StoredObject},
+};
+use surehook_types::{
+    ids::SourceId,
+    inflate,
+    redact::{self, MASK, UnreadableBodyError},
+    store_error::StoreError,
+};
+use surehook_webhooks::{
+    attribute::EventKind,
+    jq::{JqError, JqFilter},
+};
 
-use crate::routing;
+use crate::routing::{self, FilterError, RouteInput};
+
+/// How many of a source's newest events a filter is tried on.
+pub const RECENT_EVENTS: usize = 50;
+
+/// An event on which a route is tried.
+#[derive(Debug, Default)]
+pub struct RouteSample {
+    pub headers: HeaderMap,
+    /// Decompressed.
+    pub body: Vec<u8>,
+    pub kind: Option<EventKind>,
+    /// Name of the source.
+    pub source: Option<String>,
+    /// Headers that carry the source's secret, in lower case.
+    pub secret_headers: Vec<String>,
+    /// Number of masked values in the body.
+    pub masked: usize,
+}
+
+impl RouteSample {
+    /// A stored event. Its secrets are masked unless it is `exact`: a transform could rename a secret,
+    /// an error could quote it, and a filter could guess it letter by letter.
+    pub fn of_event(
+        row: &EventRow,
+        payload: &Payload,
+        configuration: &Configuration,
+        exact: bool,
+    ) -> Result<Self, UnreadableBodyError> {
+        let source = configuration.sources.iter().find(|source| source.id == row.source);
+        let mut headers = payload.head.headers.to_map();
+        let plain = inflate::decode_body(&headers, &payload.body);
+        let mut sample = Self {
+            body: plain.map_or_else(|| payload.body.to_vec(), |plain| plain.into_owned()),
+            kind: row.kind.clone(),
+            source: source.map(|source| source.spec.name.to_string()),
+            secret_headers: source.map(|it| it.spec.secret_headers()).unwrap_or_default(),
+            ..Self::default()
+        };
+        if !exact {
+            let names = configuration.secret_names(row.source);
+            let redacted = redact::mask_body(&headers, &payload.body, &names)?;
+            sample.masked = redacted.fields;
+            if redacted.fields > 0 {
+                sample.body = redacted.body.into_owned();
+            }
+            let is_secret = |name: &HeaderName| names.is_secret_parameter(name.as_str());
+            for (_, value) in headers.iter_mut().filter(|(name, _)| is_secret(name)) {
+                *value = HeaderValue::from_bytes(MASK.as_bytes())
+                    .unwrap_or(HeaderValue::from_static("***"));
+            }
+        }
+        headers.remove(CONTENT_ENCODING);
+        Ok(Self { headers, ..sample })
+    }
+
+    fn with_input<T>(&self, run: impl FnOnce(&RouteInput<'_>) -> T) -> T {
+        let is_visible = |name: &HeaderName| routing::is_visible_header(name, &self.secret_headers);
+        let (kind, source) = (self.kind.as_ref(), self.source.as_deref());
+        run(&RouteInput::new(&self.headers, &self.body, kind, source, &is_visible))
+    }
+}
 
 /// What a route with this filter and transform would do.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,32 +100,108 @@ pub struct RouteTrialResult {
 pub fn try_route(
     filter: Option<&str>,
     transform: Option<&str>,
-    headers: &HeaderMap,
-    body: &[u8],
-    kind: Option<&str>,
+    sample: &RouteSample,
 ) -> RouteTrialResult {
-    let input = routing::json_input(headers, body);
     let mut trial = RouteTrialResult::default();
-    match filter.map(JqFilter::compile).transpose() {
-        Err(error) => trial.filter_error = Some(error.to_string()),
-        Ok(None) => {}
-        Ok(Some(filter)) => match routing::run_filter(&filter, input.as_ref(), kind) {
-            Ok(matches) => trial.matches = Some(matches),
-            Err(error) => trial.filter_error = Some(error.to_string()),
-        },
+    sample.with_input(|input| {
+        match filter
+            .map(|text| input.run_filter(&JqFilter::for_route(text)).map_err(|e| e.to_string()))
+        {
+            None => {}
+            Some(Ok(matches)) => trial.matches = Some(matches),
+            Some(Err(error)) => trial.filter_error = Some(error),
+        }
+        match transform.map(|text| input.run_transform(&JqFilter::for_route(text))) {
+            None => {}
+            Some(Err(error)) => trial.transform_error = Some(error),
+            Some(Ok(None)) => trial.dropped = true,
+            Some(Ok(Some(output))) => {
+                trial.output = Some(String::from_utf8_lossy(&output).into_owned());
+            }
+        }
+    });
+    trial
+}
+
+/// What a filter does with the newest events of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecentTrialResult {
+    /// Events tried; it ends with the first that matches.
+    pub events: usize,
+    /// Events on which the filter failed.
+    pub failed: usize,
+    pub matches: bool,
+}
+
+impl RecentTrialResult {
+    /// A warning if no event would get past the filter.
+    pub fn warning(&self, source: &str) -> Option<String> {
+        let Self { events, failed, matches } = *self;
+        if matches || events == 0 {
+            return None;
+        }
+        let failures = match failed {
+            0 => String::new(),
+            _ => format!(" and fails on {failed} of them"),
+        };
+        Some(format!("the filter matches none of the last {events} events of `{source}`{failures}"))
     }
-    let run = |transform: &JqFilter| routing::run_transform(transform, input.as_ref());
-    match transform
-        .map(|text| JqFilter::compile(text).as_ref().map_err(JqError::to_string).and_then(run))
-    {
-        None => {}
-        Some(Err(error)) => trial.transform_error = Some(error),
-        Some(Ok(None)) => trial.dropped = true,
-        Some(Ok(Some(output))) => {
-            trial.output = Some(String::from_utf8_lossy(&output).into_owned());
+}
+
+/// Tries a valid filter on the newest events of a source, until one matches. With the last one that has
+/// no body any more it ends, and so it does with one that takes too much work.
+pub async fn try_filter_on_recent_events(
+    store: &dyn AdminStore,
+    configuration: &Configuration,
+    source: &StoredObject<SourceId, SourceSpec>,
+    filter: &str,
+    exact: bool,
+) -> Result<RecentTrialResult, StoreError> {
+    let mut result = RecentTrialResult::default();
+    let mut filter = JqFilter::for_route(filter);
+    let newest = EventFilter { source: Some(source.id), ..EventFilter::default() };
+    let page = PageRequest { after: None, limit: RECENT_EVENTS };
+    for row in store.list_events(newest, page).await?.rows {
+        let payload = match store.find_body(row.id).await {
+            Ok(Some(payload)) => payload,
+            Ok(None) => break,
+            // Such as a damaged body. The others tell enough.
+            Err(_) => continue,
+        };
+        let Ok(sample) = RouteSample::of_event(&row, &payload, configuration, exact) else {
+            continue;
+        };
+        let run = move || {
+            let outcome = sample.with_input(|input| match input.run_filter(&filter) {
+                Ok(matches) => FilterOutcome::Ended { matches },
+                Err(FilterError::Filter(JqError::TooMuchWork)) => FilterOutcome::TooSlow,
+                Err(_) => FilterOutcome::Failed,
+            });
+            (outcome, filter)
+        };
+        let Ok((outcome, returned)) = tokio::task::spawn_blocking(run).await else { break };
+        filter = returned;
+        result.events += 1;
+        match outcome {
+            FilterOutcome::Ended { matches: true } => {
+                result.matches = true;
+                break;
+            }
+            FilterOutcome::Ended { matches: false } => {}
+            FilterOutcome::Failed => result.failed += 1,
+            FilterOutcome::TooSlow => {
+                result.failed += 1;
+                break;
+            }
         }
     }
-    trial
+    Ok(result)
+}
+
+enum FilterOutcome {
+    Ended { matches: bool },
+    Failed,
+    TooSlow,
 }
 
 #[cfg(test)]
@@ -61,7 +212,9 @@ mod tests {
         let given = |text: &'static str| Some(text).filter(|text| !text.is_empty());
         let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
         let (filter, transform) = (given(leak(filter)), given(leak(transform)));
-        try_route(filter, transform, &HeaderMap::new(), body.as_bytes(), Some("paid"))
+        let kind = EventKind::new("paid");
+        let sample = RouteSample { body: body.as_bytes().to_vec(), kind, ..RouteSample::default() };
+        try_route(filter, transform, &sample)
     }
 
     #[test]
@@ -120,6 +273,43 @@ mod tests {
                 };
                 assert!(is_right, "case: {filter} / {transform}: {error:?}");
             }
+        }
+    }
+
+    #[test]
+    fn sample_may_be_a_form_with_kind_source_and_headers() {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
+        headers.insert("x-token", "secret".parse().unwrap());
+        let sample = RouteSample {
+            headers,
+            body: b"command=%2Fdeploy&payload=%7B%22a%22%3A1%7D".to_vec(),
+            kind: EventKind::new("slash_command"),
+            source: Some("slack".to_owned()),
+            secret_headers: vec!["x-token".to_owned()],
+            masked: 0,
+        };
+        let filter = r#".command == "/deploy" and .payload.a == 1 and .type == $kind"#;
+        let trial = try_route(Some(filter), Some("[$kind, $source, $headers]"), &sample);
+        assert_eq!(trial.matches, Some(true), "{trial:?}");
+        let content_type = r#"{"content-type":"application/x-www-form-urlencoded"}"#;
+        let output = format!(r#"["slash_command","slack",{content_type}]"#);
+        assert_eq!(trial.output, Some(output));
+    }
+
+    #[test]
+    fn filter_that_matches_no_recent_event_is_a_warning() {
+        let trial = |events, failed, matches| RecentTrialResult { events, failed, matches };
+        for (trial, expected) in [
+            (trial(0, 0, false), None),
+            (trial(3, 2, true), None),
+            (trial(50, 0, false), Some("the filter matches none of the last 50 events of `in`")),
+            (
+                trial(5, 5, false),
+                Some("the filter matches none of the last 5 events of `in` and fails on 5 of them"),
+            ),
+        ] {
+            assert_eq!(trial.warning("in").as_deref(), expected);
         }
     }
 }

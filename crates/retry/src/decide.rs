@@ -79,7 +79,8 @@ pub fn classify(outcome: &AttemptOutcome, rules: &StatusRules) -> Option<Failure
             | AttemptFailure::ErrorReply
             | AttemptFailure::NoResources
             | AttemptFailure::Interrupted => FailureClass::Transient,
-            AttemptFailure::Transform
+            AttemptFailure::Filter
+            | AttemptFailure::Transform
             | AttemptFailure::Unsignable
             | AttemptFailure::Unsendable
             | AttemptFailure::Exit => FailureClass::Permanent,
@@ -116,7 +117,10 @@ fn permanent_reason(outcome: &AttemptOutcome, rules: &StatusRules) -> DeadReason
     match outcome {
         AttemptOutcome::Answered { status: 400 | 406 | 411 | 413 | 415 | 422, .. }
         | AttemptOutcome::Failed(
-            AttemptFailure::Transform | AttemptFailure::Unsignable | AttemptFailure::Unsendable,
+            AttemptFailure::Filter
+            | AttemptFailure::Transform
+            | AttemptFailure::Unsignable
+            | AttemptFailure::Unsendable,
         ) => DeadReason::PayloadError,
         AttemptOutcome::Interpreted(SendOutcome { reason: Some(reason), .. }) => *reason,
         AttemptOutcome::Answered { .. }

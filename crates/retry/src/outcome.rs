@@ -136,6 +136,8 @@ string_enum! {
         /// The gateway itself had no free file, socket or memory; nothing was sent. The delivery is
         /// postponed and the attempt does not count.
         NoResources = "no_resources",
+        /// The route's filter failed; nothing was sent.
+        Filter = "filter",
         /// The route's transform failed; nothing was sent.
         Transform = "transform",
         /// The request could not be signed as `sign_as` requires; nothing was sent.
@@ -159,6 +161,7 @@ impl AttemptFailure {
             self,
             Self::Interrupted
                 | Self::NoResources
+                | Self::Filter
                 | Self::Transform
                 | Self::Unsignable
                 | Self::Unsendable

@@ -197,7 +197,7 @@ mod tests {
             throttled: 0,
             created_at: NOW,
             received_at: NOW,
-            transform: None,
+            pending_route: None,
             ordered: false,
             payload: Payload {
                 head: Arc::new(RequestHead {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use surehook_guard::timing::AttemptTiming;
 use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
 use surehook_types::{
-    ids::{AttemptId, DeliveryId, DestinationId, EventId, RouteId},
+    ids::{AttemptId, DeliveryId, DestinationId, EventId},
     name::Name,
     store_error::StoreError,
     time::Timestamp,
@@ -15,8 +15,9 @@ use surehook_webhooks::key::DedupKey;
 
 use crate::{
     clock::{SavedClock, StoredClock},
+    decision::NotRoutedReason,
     delivery::{Lease, LeaseToken},
-    event::Payload,
+    event::{Payload, PendingRoute},
     lane::SavedLaneState,
 };
 
@@ -38,8 +39,8 @@ pub struct ClaimedDelivery {
     /// Receipt time of the event.
     pub received_at: Timestamp,
     pub payload: Payload,
-    /// The route whose transform must still run; it failed when the event was received.
-    pub transform: Option<RouteId>,
+    /// The route that must still be applied; it failed when the event was received.
+    pub pending_route: Option<PendingRoute>,
     /// It has an ordering key, so others may wait for it.
     pub ordered: bool,
 }
@@ -214,6 +215,15 @@ pub trait DeliveryStore: Send + Sync {
 
     /// Releases claims without an attempt: due at `due_at`, which may be later than now.
     async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError>;
+
+    /// Cancels a claimed delivery without an attempt, because its route does not take the event now,
+    /// for this reason. Returns `false`, and changes nothing, if the claim was lost.
+    async fn cancel_claimed(
+        &self,
+        claim: HeldClaim,
+        reason: NotRoutedReason,
+        at: Timestamp,
+    ) -> Result<bool, StoreError>;
 
     /// Makes deliveries with an expired lease due again, or settles them with their crash outcome;
     /// returns their destinations.

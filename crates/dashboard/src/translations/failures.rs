@@ -29,6 +29,7 @@ crate::lang::translations!(
         failure_token_refused: "OAuth token rejected", "Token OAuth rejeitado", "Token OAuth rechazado";
         failure_interrupted: "Gateway stopped", "Gateway interrompido", "Gateway interrumpido";
         failure_no_resources: "Gateway out of resources", "Gateway sem recursos", "Gateway sin recursos";
+        failure_filter: "Filter failed", "Erro no filtro", "Error en el filtro";
         failure_transform: "Transform failed", "Erro na transformação", "Error en la transformación";
         failure_unsignable: "Could not sign request", "Não foi possível assinar a requisição", "No se pudo firmar la solicitud";
         failure_unsendable: "Message not supported", "Mensagem não suportada", "Mensaje no compatible";

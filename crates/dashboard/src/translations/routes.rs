@@ -11,7 +11,7 @@ crate::lang::translations!(
         all_events: "All events", "Todos os eventos", "Todos los eventos";
         no_routes: "No routes", "Sem rotas", "Sin rutas";
         filter: "Filter (jq)", "Filtro (jq)", "Filtro (jq)";
-        filter_hint: "Deliver only events for which this expression is true. Empty: all events.", "Entrega apenas os eventos em que esta expressão é verdadeira. Vazio: todos.", "Entrega solo los eventos en los que esta expresión es verdadera. Vacío: todos.";
+        filter_hint: "Deliver only events for which this expression is true. Empty: all events. It sees the body, $kind, $source and $headers.", "Entrega apenas os eventos em que esta expressão é verdadeira. Vazio: todos. Ela vê o corpo, $kind, $source e $headers.", "Entrega solo los eventos en los que esta expresión es verdadera. Vacío: todos. Ve el cuerpo, $kind, $source y $headers.";
         transform: "Transform (jq)", "Transformação (jq)", "Transformación (jq)";
         transform_hint: "The output is sent instead of the body. Without output, the event is dropped. Empty: the original body.", "A saída é enviada no lugar do corpo. Sem saída, o evento é descartado. Vazio: o corpo original.", "La salida se envía en lugar del cuerpo. Sin salida, el evento se descarta. Vacío: el cuerpo original.";
         test_event: "Test event", "Evento de teste", "Evento de prueba";
@@ -27,6 +27,8 @@ crate::lang::translations!(
         no_filter: "No filter: every event is delivered", "Sem filtro: todos os eventos são entregues", "Sin filtro: se entregan todos los eventos";
         filter_failed: "Filter failed", "Erro no filtro", "Error en el filtro";
         transform_failed: "Transform failed", "Erro na transformação", "Error en la transformación";
+        never_matches: "This filter matches none of the last {} events of {}.", "Este filtro não aceita nenhum dos últimos {} eventos de {}.", "Este filtro no acepta ninguno de los últimos {} eventos de {}.";
+        filter_fails_on: "It fails on {} of them.", "Ele falha em {} deles.", "Falla en {} de ellos.";
         dropped: "The transform has no output. Nothing would be sent.", "A transformação não tem saída. Nada seria enviado.", "La transformación no tiene salida. No se enviaría nada.";
         output: "Output", "Saída", "Salida";
         input: "Input", "Entrada", "Entrada";

@@ -31,6 +31,7 @@ crate::lang::translations!(
         duplicates: "{} duplicates in total; this is the latest", "{} duplicatas no total; esta é a mais recente", "{} duplicados en total; este es el más reciente";
         revived: "Delivery to {} revived by a duplicate", "Entrega para {} reativada por uma duplicata", "Entrega a {} reactivada por un duplicado";
         replayed: "Delivery to {} replayed", "Entrega para {} reenviada", "Entrega a {} reenviada";
+        cancelled_not_routed: "Delivery to {} cancelled: the route does not take this event", "Entrega para {} cancelada: a rota não aceita este evento", "Entrega a {} cancelada: la ruta no acepta este evento";
         cancelled: "Delivery to {} cancelled", "Entrega para {} cancelada", "Entrega a {} cancelada";
         lease_expired: "The attempt to {} did not report a result in time; it will be retried", "A tentativa para {} não teve resultado a tempo; haverá nova tentativa", "El intento a {} no tuvo resultado a tiempo; se reintentará";
         recovered: "The gateway stopped during the attempt to {}; it will be retried", "O gateway parou durante a tentativa para {}; haverá nova tentativa", "El gateway se detuvo durante el intento a {}; se reintentará";

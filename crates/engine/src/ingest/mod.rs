@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use surehook_core::{
-    event::{NewEvent, Payload},
+    event::{NewEvent, Payload, PendingRoute},
     source::{PublicUrl, Source},
     store::{AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep},
     sync::{SyncResponse, SyncResult},
@@ -559,8 +559,12 @@ impl Engine {
                 Some(body) => event.payload.with_transformed_body(body),
                 None => event.payload.clone(),
             },
-            // A transform that failed has no body yet; the attempt runs it again.
-            transform: transformed.filter(|new| new.body.is_none()).map(|new| new.route),
+            // A route that failed has made no body yet; the attempt applies it again.
+            pending_route: transformed.filter(|new| new.body.is_none()).map(|new| PendingRoute {
+                id: new.route,
+                runs_filter: new.filter_failed,
+                kind: event.kind.clone(),
+            }),
             ordered: new.order_key.is_some(),
         };
         lane.enqueue(QueuedDelivery { claimed, slot });

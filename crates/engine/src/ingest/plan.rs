@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use surehook_core::{
     decision::{IntakeRecord, NotRoutedReason, SkippedRoute, encode_unrouted},
     event::{
@@ -26,7 +26,6 @@ use surehook_types::{
     time::Timestamp,
 };
 use surehook_webhooks::{
-    attribute::EventKind,
     key::{DedupKey, KeyError, content_hash_key, fingerprint},
     provider::{EventKey, EventPart},
 };
@@ -37,7 +36,7 @@ use crate::{
     clock_guard::ClockGuard,
     lane::{Lane, LaneSlot},
     registry::{RouteRuntime, RouteTarget, SourceRuntime},
-    routing,
+    routing::{self, RouteInput},
     sync::SyncConfig,
 };
 
@@ -58,7 +57,7 @@ pub(super) struct PlannedDelivery {
     pub(super) lane: Option<Arc<Lane>>,
     /// `None` if the delivery may not start now or the lane has no room.
     pub(super) slot: Option<LaneSlot>,
-    /// The body made by the route's transform; without a body if the transform failed.
+    /// The body made by the route's transform; without a body if the route failed.
     pub(super) transformed: Option<NewDeliveryBody>,
 }
 
@@ -268,10 +267,13 @@ impl Engine {
         planned.extend(context.direct.as_ref().map(|DirectDelivery { id, target, min_delay }| {
             plan_delivery(context, part, &payload.body, target, *id, *min_delay, None)
         }));
-        let input = LazyCell::new(|| {
-            let (headers, body) = context.content(part);
-            routing::json_input(headers, body)
-        });
+        let (headers, body) = context.content(part);
+        let secret_headers =
+            LazyCell::new(|| self.shared.secrets.load().of(&context.source.name).headers.clone());
+        let is_visible = |name: &HeaderName| routing::is_visible_header(name, &secret_headers);
+        let (kind, source) = (part.kind.as_ref(), Some(context.source.name.as_str()));
+        let input = RouteInput::new(headers, body, kind, source, &is_visible);
+        let mut failed = Vec::new();
         for RouteRuntime { route, target } in &entry.routes {
             let id: DeliveryId = new_id(&*self.shared.rng, context.now);
             // Two routes to one destination make one delivery.
@@ -282,13 +284,7 @@ impl Engine {
             } else if is_repeated {
                 Err(NotRoutedReason::SameDestination)
             } else {
-                routing::apply_route(
-                    route,
-                    id,
-                    &input,
-                    part.kind.as_ref().map(EventKind::as_str),
-                    &entry.metrics,
-                )
+                routing::apply_route(route, id, &input, &entry.metrics)
             };
             match routed {
                 Ok(transformed) => planned.push(plan_delivery(
@@ -300,7 +296,20 @@ impl Engine {
                     Duration::ZERO,
                     transformed,
                 )),
+                Err(why) if why.is_failure() => failed.push((route, target, id, why)),
                 Err(why) => unrouted.push(SkippedRoute { to: route.to.clone(), reason: why }),
+            }
+        }
+        let reaches_none = planned.is_empty();
+        for (route, target, delivery, why) in failed {
+            let is_repeated =
+                planned.iter().any(|other| other.new.destination == route.destination);
+            if reaches_none && !is_repeated {
+                let body =
+                    NewDeliveryBody { delivery, route: route.id, body: None, filter_failed: true };
+                planned.push(plan_failed_delivery(context, &payload.body, target, body));
+            } else {
+                unrouted.push(SkippedRoute { to: route.to.clone(), reason: why });
             }
         }
         planned
@@ -331,14 +340,44 @@ fn plan_delivery(
     transformed: Option<NewDeliveryBody>,
 ) -> PlannedDelivery {
     let body = transformed.as_ref().and_then(|new| new.body.as_ref()).unwrap_or(original);
-    let delay = target.delay().max(min_delay);
     let (headers, content) = context.content(part);
     let order_key = target.order_key(headers, content, part.order.as_ref());
+    let delay = target.delay().max(min_delay);
+    let new = NewDelivery { id, destination: target.destination, claim: None, delay, order_key };
+    reserve_slot(new, target, body.len(), context.now, transformed)
+}
+
+/// The delivery of an event that reaches no destination because filters failed. The attempt runs the
+/// filter again and reports its error, so that the event is a dead letter, which can be replayed once the
+/// route is fixed. It has no ordering key: nothing waits for an event that may not be sent at all.
+fn plan_failed_delivery(
+    context: &RequestContext<'_>,
+    original: &Bytes,
+    target: &RouteTarget,
+    body: NewDeliveryBody,
+) -> PlannedDelivery {
+    let new = NewDelivery {
+        id: body.delivery,
+        destination: target.destination,
+        claim: None,
+        delay: Duration::ZERO,
+        order_key: None,
+    };
+    reserve_slot(new, target, original.len(), context.now, Some(body))
+}
+
+fn reserve_slot(
+    new: NewDelivery,
+    target: &RouteTarget,
+    body_bytes: usize,
+    now: Timestamp,
+    transformed: Option<NewDeliveryBody>,
+) -> PlannedDelivery {
     let reserved = match &target.lane {
-        Some(lane) if delay.is_zero() => lane.reserve(body.len(), context.now),
+        Some(lane) if new.delay.is_zero() => lane.reserve(body_bytes, now),
         Some(_) | None => None,
     };
     let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
-    let new = NewDelivery { id, destination: target.destination, claim, delay, order_key };
+    let new = NewDelivery { claim, ..new };
     PlannedDelivery { new, lane: target.lane.clone(), slot, transformed }
 }

@@ -19,9 +19,11 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use surehook_core::{
+    decision::NotRoutedReason,
+    delivery::state::DeliveryStatus,
     destination::{Destination, Transport, exec::ExecConfig, stream::RedisStream},
     event::Payload,
-    store::{AttemptRecord, ClaimedDelivery, NextStep, SettleResult, Settlement},
+    store::{AttemptRecord, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement},
     sync::{SyncResult, is_skipped_response},
 };
 use surehook_guard::connect::ConnectError;
@@ -36,14 +38,15 @@ use tokio::time::{Instant, timeout};
 use super::{
     Lane, LaneSlot, QueuedDelivery,
     gate::{LaneAttemptResult, LaneGate},
-    message::{OutboundMessage, PostponedDelivery, RecipientPacing, sent_message},
+    message::{OutboundMessage, RecipientPacing, sent_message},
 };
 use crate::{
     destination_client::DestinationClient,
     exec,
-    feed::LiveUpdate,
+    feed::{DeliveryChanged, LiveUpdate},
     inbox::InboxDelivery,
-    outbound_headers, routing,
+    outbound_headers,
+    routing::{self, RouteFailure},
     sender::SendReport,
     source_secrets::{SourceSecrets, strip},
     waiters::WaiterResult,
@@ -87,6 +90,48 @@ pub(super) enum PostponeReason {
     NoResources,
 }
 
+/// Why nothing was sent, other than a failure.
+pub(super) enum UnsentReason {
+    Postponed(PostponedUntil),
+    /// The route, which failed when the event was received, works now and does not take the event.
+    NotRouted(NotRoutedReason),
+}
+
+/// A claimed delivery of which nothing was sent.
+pub(super) struct UnsentDelivery {
+    claim: HeldClaim,
+    event: EventId,
+    attempts: u32,
+    reason: UnsentReason,
+    slot: LaneSlot,
+}
+
+impl UnsentDelivery {
+    /// How long the worker waits before it takes the next delivery, which would lack the same.
+    fn worker_pause(&self, now: Timestamp) -> Duration {
+        match &self.reason {
+            UnsentReason::Postponed(PostponedUntil {
+                until,
+                reason: PostponeReason::NoResources,
+            }) => until.since(now),
+            UnsentReason::Postponed(_) | UnsentReason::NotRouted(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// Why there is no request to send.
+enum PrepareError {
+    /// The report of the attempt.
+    Failed(Box<SendReport>),
+    NotRouted(NotRoutedReason),
+}
+
+impl From<SendReport> for PrepareError {
+    fn from(report: SendReport) -> Self {
+        Self::Failed(Box::new(report))
+    }
+}
+
 /// A request that is ready to be sent.
 enum OutboundRequest<'c> {
     Webhook { url: &'c Uri, headers: HeaderMap, body: Bytes },
@@ -127,9 +172,9 @@ impl Lane {
             Ok(finished) => {
                 self.shared.tasks.spawn(lane.settle(finished));
             }
-            Err(postponed) => {
-                let pause = postponed.worker_pause(self.shared.clock.now());
-                self.shared.tasks.spawn(lane.postpone(postponed));
+            Err(unsent) => {
+                let pause = unsent.worker_pause(self.shared.clock.now());
+                self.shared.tasks.spawn(lane.end_unsent(unsent));
                 if !pause.is_zero() {
                     let _stopped = timeout(pause, self.stop.cancelled()).await;
                 }
@@ -137,14 +182,13 @@ impl Lane {
         }
     }
 
-    /// Makes one attempt; the caller records the result. Fails if the delivery has to wait; then nothing
-    /// was sent.
+    /// Makes one attempt; the caller records the result. Fails if nothing was to be sent, or not yet.
     pub(super) async fn attempt(
         &self,
         queued: QueuedDelivery,
         permit: CircuitPermit,
         pacing: RecipientPacing,
-    ) -> Result<FinishedAttempt, PostponedDelivery> {
+    ) -> Result<FinishedAttempt, UnsentDelivery> {
         let attempt = RunningAttempt {
             client: self.client.load_full(),
             claimed: queued.claimed,
@@ -159,11 +203,16 @@ impl Lane {
                 Ok(attempt.interrupted(self.shared.clock.now()))
             }
         };
-        let report = match sent.and_then(|report| self.check_resources(report)) {
+        let sent =
+            sent.and_then(|report| self.check_resources(report).map_err(UnsentReason::Postponed));
+        let report = match sent {
             Ok(report) => report,
-            Err(postponed) => {
+            Err(reason) => {
                 self.lock().gate.abandon_attempt(permit);
-                return Err(PostponedDelivery::new(&attempt.claimed, postponed, attempt.slot));
+                let RunningAttempt { claimed, slot, .. } = attempt;
+                let claim = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
+                let (event, attempts) = (claimed.event, claimed.attempts);
+                return Err(UnsentDelivery { claim, event, attempts, reason, slot });
             }
         };
         let decision = self.decide(&attempt, &report.outcome, self.shared.clock.now());
@@ -207,11 +256,12 @@ impl Lane {
         &self,
         attempt: &RunningAttempt,
         pacing: RecipientPacing,
-    ) -> Result<SendReport, PostponedUntil> {
+    ) -> Result<SendReport, UnsentReason> {
         let RunningAttempt { client, .. } = attempt;
         let request = match self.prepare_request(attempt).await {
             Ok(request) => request,
-            Err(not_sent) => return Ok(not_sent),
+            Err(PrepareError::Failed(report)) => return Ok(*report),
+            Err(PrepareError::NotRouted(reason)) => return Err(UnsentReason::NotRouted(reason)),
         };
         let started = Instant::now();
         Ok(match request {
@@ -242,15 +292,13 @@ impl Lane {
         })
     }
 
-    /// Builds what is sent. On failure nothing is sent, and the error is the report of the attempt.
+    /// Builds what is sent. On failure nothing is sent.
     async fn prepare_request<'c>(
         &self,
         attempt: &'c RunningAttempt,
-    ) -> Result<OutboundRequest<'c>, SendReport> {
+    ) -> Result<OutboundRequest<'c>, PrepareError> {
         let secrets = self.shared.secrets.load().of(&attempt.claimed.source).clone();
-        let payload = self
-            .prepare_payload(&attempt.claimed, &secrets)
-            .map_err(|detail| SendReport::failed(AttemptFailure::Transform, detail))?;
+        let payload = self.prepare_payload(&attempt.claimed, &secrets)?;
         let claimed = match payload {
             Cow::Borrowed(_) => Cow::Borrowed(&attempt.claimed),
             Cow::Owned(payload) => {
@@ -286,25 +334,32 @@ impl Lane {
         })
     }
 
-    /// The payload after the transform that still has to run, and without the source's secrets. The
-    /// error says why the transform failed.
+    /// The payload after the route that still has to be applied, and without the source's secrets.
     fn prepare_payload<'c>(
         &self,
         claimed: &'c ClaimedDelivery,
         secrets: &SourceSecrets,
-    ) -> Result<Cow<'c, Payload>, String> {
-        let Some(route) = claimed.transform else {
-            return strip(secrets, &claimed.payload);
+    ) -> Result<Cow<'c, Payload>, PrepareError> {
+        let unstripped = |detail| SendReport::failed(AttemptFailure::Transform, detail);
+        let Some(pending) = &claimed.pending_route else {
+            return Ok(strip(secrets, &claimed.payload).map_err(unstripped)?);
         };
-        let transforms = self.shared.transforms.load();
-        let transformed = routing::run_failed_transform(&transforms, route, &claimed.payload)
-            .map_err(|detail| {
+        let routes = self.shared.routes.load();
+        let ClaimedDelivery { payload, source, .. } = claimed;
+        let applied =
+            routing::apply_failed_route(&routes, pending, payload, source, &secrets.headers);
+        let made = match applied {
+            Ok(made) => made,
+            Err(RouteFailure::NotRouted(reason)) => return Err(PrepareError::NotRouted(reason)),
+            Err(RouteFailure::Failed(failure, detail)) => {
                 // The text may quote the body, and is shown to people who may not see its secrets.
-                let Payload { head, body, .. } = &claimed.payload;
-                let headers = head.headers.to_map();
-                redact::mask_values_in_message(&detail, &headers, body, &secrets.names)
-            })?;
-        Ok(Cow::Owned(strip(secrets, &transformed)?.into_owned()))
+                let headers = payload.head.headers.to_map();
+                let (body, names) = (&payload.body, &secrets.names);
+                let detail = redact::mask_values_in_message(&detail, &headers, body, names);
+                return Err(SendReport::failed(failure, detail).into());
+            }
+        };
+        Ok(Cow::Owned(strip(secrets, &made).map_err(unstripped)?.into_owned()))
     }
 
     /// Classifies the answer and turns it into the next step of the delivery. All rules about answers
@@ -487,6 +542,49 @@ impl Lane {
             // The lease expires and the delivery is attempted again: at least once, never lost.
             Err(error) => {
                 tracing::warn!(%delivery, %error, "could not record the result of an attempt");
+            }
+        }
+    }
+
+    /// Returns a delivery of which nothing was sent to the store, or ends it. If that fails, its lease
+    /// expires and it is found again.
+    pub(super) async fn end_unsent(self: Arc<Self>, unsent: UnsentDelivery) {
+        let UnsentDelivery { claim, event, attempts, reason, slot } = unsent;
+        let delivery = claim.delivery;
+        let ended = match &reason {
+            UnsentReason::Postponed(PostponedUntil { until, reason }) => {
+                if *reason == PostponeReason::RecipientPace {
+                    self.shared.telemetry.count_postponed(&self.name());
+                }
+                self.shared.store.release(vec![claim], *until).await
+            }
+            UnsentReason::NotRouted(reason) => {
+                let at = self.shared.clock.now();
+                self.shared.store.cancel_claimed(claim, reason.clone(), at).await.map(drop)
+            }
+        };
+        self.release_claim(delivery);
+        drop(slot);
+        match (ended, reason) {
+            (Ok(()), UnsentReason::Postponed(postponed)) => self.expect_due(postponed.until),
+            (Ok(()), UnsentReason::NotRouted(_)) => {
+                let at = self.shared.clock.now();
+                self.shared.feed.publish(at, || {
+                    LiveUpdate::DeliveryChanged(DeliveryChanged {
+                        id: delivery,
+                        event,
+                        destination: Some(self.name()),
+                        status: DeliveryStatus::Cancelled,
+                        reason: None,
+                        attempts,
+                        due_at: None,
+                        at,
+                    })
+                });
+                self.shared.waiters.notify(delivery, || WaiterResult::Cancelled);
+            }
+            (Err(error), _) => {
+                tracing::warn!(%delivery, %error, "could not return a delivery to the store");
             }
         }
     }

@@ -179,8 +179,8 @@ impl Lane {
                 Arc::clone(&self).settle(finished).await;
                 Some(AttemptRow { delivery, attempt, next, schedule_reason })
             }
-            Err(postponed) => {
-                Arc::clone(&self).postpone(postponed).await;
+            Err(unsent) => {
+                Arc::clone(&self).end_unsent(unsent).await;
                 None
             }
         };

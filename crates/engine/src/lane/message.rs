@@ -6,13 +6,13 @@
 //! rate, no slot. A send hold is computed whenever it is needed and so needs no storage; the number of
 //! messages sent today is in the store.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Uri;
 use surehook_core::{
     destination::{Destination, TIMEOUT},
-    store::{ClaimedDelivery, HeldClaim, SentMessage, SettleResult},
+    store::{ClaimedDelivery, SentMessage, SettleResult},
 };
 use surehook_messaging::{
     ChannelResponse, ComposedRequest, Message, MessageSpecError, RecipientKey, RecipientPacer,
@@ -27,8 +27,8 @@ use surehook_retry::{
 use surehook_types::{store_error::StoreError, time::Timestamp};
 
 use super::{
-    Lane, LaneSlot, LaneState,
-    attempt::{PostponeReason, PostponedUntil, RunningAttempt},
+    Lane, LaneState,
+    attempt::{PostponeReason, PostponedUntil, RunningAttempt, UnsentReason},
 };
 use crate::{
     destination_client::DestinationClient,
@@ -42,32 +42,6 @@ pub(super) enum RecipientPacing {
     Respect,
     /// For a probe: an operator wants the result now.
     Ignore,
-}
-
-/// A delivery that has to wait before it may be attempted.
-pub(super) struct PostponedDelivery {
-    claim: HeldClaim,
-    postponed: PostponedUntil,
-    slot: LaneSlot,
-}
-
-impl PostponedDelivery {
-    pub(super) fn new(
-        claimed: &ClaimedDelivery,
-        postponed: PostponedUntil,
-        slot: LaneSlot,
-    ) -> Self {
-        let claim = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
-        Self { claim, postponed, slot }
-    }
-
-    /// How long the worker waits before it takes the next delivery, which would lack the same.
-    pub(super) fn worker_pause(&self, now: Timestamp) -> Duration {
-        match self.postponed.reason {
-            PostponeReason::RecipientPace => Duration::ZERO,
-            PostponeReason::NoResources => self.postponed.until.since(now),
-        }
-    }
 }
 
 /// A message that is ready to be sent.
@@ -134,12 +108,13 @@ impl Lane {
         attempt: &RunningAttempt,
         message: OutboundMessage<'_>,
         pacing: RecipientPacing,
-    ) -> Result<SendReport, PostponedUntil> {
+    ) -> Result<SendReport, UnsentReason> {
         let recipient = message.recipient;
         if pacing == RecipientPacing::Respect
             && let Some(until) = self.take_recipient_turn(recipient)
         {
-            return Err(PostponedUntil { until, reason: PostponeReason::RecipientPace });
+            let reason = PostponeReason::RecipientPace;
+            return Err(UnsentReason::Postponed(PostponedUntil { until, reason }));
         }
         if message.needs_crash_outcome()
             && let Err(detail) = self.record_crash_outcome(attempt, &message).await
@@ -179,25 +154,6 @@ impl Lane {
             }
             Ok(SettleResult::LeaseLost) => Err("the lease of the delivery has expired".to_owned()),
             Err(error) => Err(format!("could not record that the message is sent: {error}")),
-        }
-    }
-
-    /// Returns a postponed delivery to the store. If that fails, its lease expires and it is found
-    /// again.
-    pub(super) async fn postpone(self: Arc<Self>, postponed: PostponedDelivery) {
-        let PostponedDelivery { claim, postponed: PostponedUntil { until, reason }, slot } =
-            postponed;
-        if reason == PostponeReason::RecipientPace {
-            self.shared.telemetry.count_postponed(&self.name());
-        }
-        let released = self.shared.store.release(vec![claim], until).await;
-        self.release_claim(claim.delivery);
-        drop(slot);
-        match released {
-            Ok(()) => self.expect_due(until),
-            Err(error) => {
-                tracing::warn!(delivery = %claim.delivery, %error, "could not postpone a delivery");
-            }
         }
     }
 }

@@ -69,7 +69,7 @@ use crate::{
     media::MediaFiles,
     programs::AllowedPrograms,
     registry::DestinationPolicy,
-    routing::RouteTransforms,
+    routing::RouteTable,
     sender::HttpSenderConfig,
     source_secrets::SourceSecretsTable,
     telemetry::{LaneMetrics, Telemetry},
@@ -108,7 +108,7 @@ pub(crate) struct LaneContext {
     pub(crate) abort: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) waiters: Arc<Waiters>,
-    pub(crate) transforms: ArcSwap<RouteTransforms>,
+    pub(crate) routes: ArcSwap<RouteTable>,
     pub(crate) secrets: ArcSwap<SourceSecretsTable>,
 }
 

@@ -465,7 +465,7 @@ pub(super) fn claimed_at_creation(event: &NewEvent) -> impl Iterator<Item = Clai
             created_at: event.received_at,
             received_at: event.received_at,
             payload: event.payload.clone(),
-            transform: None,
+            pending_route: None,
             ordered: delivery.order_key.is_some(),
         })
     })

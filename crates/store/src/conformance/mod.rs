@@ -234,6 +234,7 @@ macro_rules! store_conformance {
                 transforms: claim_returns_the_transformed_body,
                     revived_and_replayed_deliveries_send_the_transformed_body,
                     failed_transform_is_repeated_at_send_time,
+                    failed_filter_is_repeated_at_send_time_and_may_cancel_the_delivery,
                     transformed_body_of_a_duplicate_is_not_stored,
                     transformed_body_for_deleted_destination_is_not_stored,
                     route_stores_its_transform;

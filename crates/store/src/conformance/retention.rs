@@ -606,7 +606,15 @@ pub async fn held_delivery_keeps_its_event_whole(mut fixture: StoreFixture) {
 fn transformed_event(fixture: &StoreFixture, body: &[u8]) -> NewEvent {
     let event = fixture.new_event();
     let (delivery, body) = (event.deliveries[0].id, Some(Bytes::copy_from_slice(body)));
-    NewEvent { bodies: vec![NewDeliveryBody { delivery, route: fixture.new_id(), body }], ..event }
+    NewEvent {
+        bodies: vec![NewDeliveryBody {
+            delivery,
+            route: fixture.new_id(),
+            body,
+            filter_failed: false,
+        }],
+        ..event
+    }
 }
 
 pub async fn transformed_body_is_pruned_with_the_body(mut fixture: StoreFixture) {

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use surehook_core::{
-    event::{NewDeliveryBody, NewEvent},
-    store::{ConfigChange, NextStep},
+    decision::{EventDecisionKind, NotRoutedReason},
+    delivery::{LeaseToken, state::DeliveryStatus},
+    event::{NewDeliveryBody, NewEvent, PendingRoute},
+    store::{ConfigChange, HeldClaim, NextStep, SettleResult},
 };
 use surehook_retry::DeadReason;
 use surehook_types::ids::RouteId;
+use surehook_webhooks::attribute::EventKind;
 
-use super::StoreFixture;
+use super::{StoreFixture, fixture::held_claim};
 
 const TRANSFORMED: &[u8] = br#"{"made":9007199254740993}"#;
 
@@ -18,7 +21,12 @@ const TRANSFORMED: &[u8] = br#"{"made":9007199254740993}"#;
 fn transformed(fixture: &StoreFixture, key: &str, route: RouteId, body: Option<&[u8]>) -> NewEvent {
     let event = fixture.event_for_both(key);
     let body = body.map(Bytes::copy_from_slice);
-    let bodies = vec![NewDeliveryBody { delivery: event.deliveries[0].id, route, body }];
+    let bodies = vec![NewDeliveryBody {
+        delivery: event.deliveries[0].id,
+        route,
+        body,
+        filter_failed: false,
+    }];
     NewEvent { bodies, ..event }
 }
 
@@ -35,7 +43,7 @@ pub async fn claim_returns_the_transformed_body(mut fixture: StoreFixture) {
         event.payload.with_transformed_body(Bytes::from_static(TRANSFORMED))
     );
     assert_eq!(untouched.payload, event.payload);
-    assert_eq!((transformed.transform, untouched.transform), (None, None));
+    assert_eq!((transformed.pending_route, untouched.pending_route), (None, None));
     assert_eq!(fixture.find_body(event.id).await.unwrap(), Some(event.payload.clone()));
     assert_eq!(
         fixture.find_delivery_body(transformed.id).await.unwrap().unwrap().body,
@@ -68,7 +76,8 @@ pub async fn failed_transform_is_repeated_at_send_time(mut fixture: StoreFixture
 
     let claimed = fixture.claim_one(fixture.crm).await;
 
-    assert_eq!((claimed.transform, &claimed.payload), (Some(route), &event.payload));
+    let pending = Some(PendingRoute { id: route, runs_filter: false, kind: event.kind.clone() });
+    assert_eq!((&claimed.pending_route, &claimed.payload), (&pending, &event.payload));
     assert_eq!(
         fixture.find_delivery_body(claimed.id).await.unwrap(),
         None,
@@ -77,7 +86,48 @@ pub async fn failed_transform_is_repeated_at_send_time(mut fixture: StoreFixture
     fixture.finish(&claimed, NextStep::Dead(DeadReason::PayloadError)).await;
     fixture.wait(Duration::from_secs(61));
     fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
-    assert_eq!(fixture.claim_one(fixture.crm).await.transform, Some(route));
+    assert_eq!(fixture.claim_one(fixture.crm).await.pending_route, pending);
+}
+
+pub async fn failed_filter_is_repeated_at_send_time_and_may_cancel_the_delivery(
+    mut fixture: StoreFixture,
+) {
+    let route = fixture.new_id();
+    let mut event = transformed(&fixture, "k", route, None);
+    event.bodies[0].filter_failed = true;
+    event.kind = EventKind::new("paid");
+    fixture.accept(event.clone()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    let pending = Some(PendingRoute { id: route, runs_filter: true, kind: EventKind::new("paid") });
+    assert_eq!(claimed.pending_route, pending);
+    fixture.finish(&claimed, NextStep::Dead(DeadReason::PayloadError)).await;
+    fixture.wait(Duration::from_secs(61));
+    fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
+    fixture.reopen().await;
+    let replayed = fixture.claim_one(fixture.crm).await;
+    assert_eq!(replayed.pending_route, pending);
+
+    let stale =
+        HeldClaim { token: LeaseToken(replayed.lease.token.0 ^ 1), ..held_claim(&replayed) };
+    let why = NotRoutedReason::FilterFalse;
+    assert!(!fixture.cancel_claimed(stale, why.clone(), fixture.now).await.unwrap());
+    let cancelled = |fixture: &StoreFixture| {
+        let by_status = fixture.counts().by_status;
+        by_status.get(&DeliveryStatus::Cancelled).copied().unwrap_or_default()
+    };
+    let before = cancelled(&fixture);
+    assert!(fixture.cancel_claimed(held_claim(&replayed), why, fixture.now).await.unwrap());
+
+    let found = fixture.find_delivery(replayed.id).await.unwrap().unwrap();
+    assert_eq!(found.delivery.status, DeliveryStatus::Cancelled);
+    assert_eq!(found.attempts, []);
+    assert_eq!(cancelled(&fixture), before + 1);
+    let decisions = fixture.find_event(event.id).await.unwrap().unwrap().decisions;
+    let last = decisions.last().unwrap();
+    assert_eq!((last.kind, last.delivery), (EventDecisionKind::Cancelled, Some(replayed.id)));
+    assert_eq!(last.detail["why"], "filter_false");
+    let late = fixture.settlement(&replayed, NextStep::Succeeded);
+    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost);
 }
 
 pub async fn transformed_body_of_a_duplicate_is_not_stored(fixture: StoreFixture) {
@@ -85,8 +135,12 @@ pub async fn transformed_body_of_a_duplicate_is_not_stored(fixture: StoreFixture
     fixture.accept(first.clone()).await;
     let again = fixture.repeat_of(&first);
     let body = Some(Bytes::from_static(TRANSFORMED));
-    let bodies =
-        vec![NewDeliveryBody { delivery: again.deliveries[0].id, route: fixture.new_id(), body }];
+    let bodies = vec![NewDeliveryBody {
+        delivery: again.deliveries[0].id,
+        route: fixture.new_id(),
+        body,
+        filter_failed: false,
+    }];
     fixture.expect_duplicate(NewEvent { bodies, ..again }).await;
     assert_eq!(fixture.claim_one(fixture.crm).await.payload, first.payload);
 }

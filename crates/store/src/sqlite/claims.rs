@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, Result, Row, params};
+use serde_json::json;
 use surehook_core::{
     dead_letters::DeadLetterCause,
-    decision::EventDecisionKind,
+    decision::{EventDecision, EventDecisionKind, NotRoutedReason},
     delivery::{Lease, state::DeliveryStatus},
     rollup::RollupMetric,
     store::{
@@ -149,7 +150,7 @@ fn load_claimed(
             created_at: due.created_at,
             received_at: time(row, 2)?,
             payload: payload(row, 3)?,
-            transform: None,
+            pending_route: None,
             ordered: due.ordered,
         })
     })?;
@@ -158,7 +159,7 @@ fn load_claimed(
         return Ok(None);
     }
     let sent = delivery_bodies::load_for_delivery(connection, due.id, claimed.payload.clone())?;
-    Ok(sent.map(|(payload, transform)| ClaimedDelivery { payload, transform, ..claimed }))
+    Ok(sent.map(|(payload, pending_route)| ClaimedDelivery { payload, pending_route, ..claimed }))
 }
 
 // `DeliveryTransition::GiveUp`
@@ -373,6 +374,40 @@ pub(super) fn release(
         }
     }
     statuses::apply_stored(tx)
+}
+
+// `DeliveryTransition::Cancel`
+const CANCEL_CLAIMED: &str = "
+    UPDATE deliveries
+       SET state = 'cancelled', ended_at = ?3, due_at = NULL, lease_token = NULL,
+           lease_until = NULL
+     WHERE id = ?1 AND lease_token = ?2
+    RETURNING event_id";
+
+/// Implements `DeliveryStore::cancel_claimed`.
+pub(super) fn cancel_claimed(
+    tx: &mut WriteTransaction<'_, '_>,
+    claim: HeldClaim,
+    reason: &NotRoutedReason,
+    at: Timestamp,
+) -> Result<bool> {
+    let values = params![blob(claim.delivery), claim.token.0, at.as_millis()];
+    let Some(event) = tx.find_one(CANCEL_CLAIMED, values, |row| id(row, 0))? else {
+        return Ok(false);
+    };
+    crash_outcomes::remove(tx, claim.delivery)?;
+    awaited_statuses::remove(tx, claim.delivery)?;
+    tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Cancelled));
+    let decision = EventDecision {
+        event,
+        delivery: Some(claim.delivery),
+        at,
+        kind: EventDecisionKind::Cancelled,
+        detail: json!({ "why": reason.to_code() }),
+    };
+    decisions::insert(tx, &decision)?;
+    ordering_queue::release_next(tx, claim.delivery, at)?;
+    Ok(true)
 }
 
 // `DeliveryTransition::Release`

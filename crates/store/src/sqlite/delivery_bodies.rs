@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use rusqlite::{Connection, Result, Row, params};
-use surehook_core::event::{NewDeliveryBody, Payload};
-use surehook_types::ids::{DeliveryId, RouteId};
-use surehook_webhooks::key::fingerprint;
+use surehook_core::event::{NewDeliveryBody, Payload, PendingRoute};
+use surehook_types::ids::DeliveryId;
+use surehook_webhooks::{attribute::EventKind, key::fingerprint};
 
 use super::{
     prepared::CachedStatements,
@@ -14,8 +14,8 @@ use super::{
 
 // A delivery to a destination that was just deleted was not inserted, and needs no body.
 const INSERT: &str = "
-    INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint)
-    SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM deliveries WHERE id = ?1)";
+    INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint, filter_failed)
+    SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM deliveries WHERE id = ?1)";
 
 pub(super) fn insert(tx: &mut WriteTransaction<'_, '_>, new: &NewDeliveryBody) -> Result<()> {
     let body = new.body.as_deref();
@@ -24,13 +24,14 @@ pub(super) fn insert(tx: &mut WriteTransaction<'_, '_>, new: &NewDeliveryBody) -
         blob(new.route),
         body,
         body.map(fingerprint),
+        new.filter_failed,
     ])?;
     Ok(())
 }
 
 const COPY_BODY: &str = "
-    INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint)
-    SELECT ?2, route_id, body, fingerprint FROM delivery_bodies WHERE delivery_id = ?1";
+    INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint, filter_failed)
+    SELECT ?2, route_id, body, fingerprint, filter_failed FROM delivery_bodies WHERE delivery_id = ?1";
 
 /// A replayed delivery sends the same body as the original one.
 pub(super) fn copy_body(connection: &Connection, old: DeliveryId, new: DeliveryId) -> Result<()> {
@@ -39,16 +40,24 @@ pub(super) fn copy_body(connection: &Connection, old: DeliveryId, new: DeliveryI
 }
 
 const FIND: &str = "
-    SELECT route_id, body, fingerprint FROM delivery_bodies WHERE delivery_id = ?1";
+    SELECT b.route_id, b.body, b.fingerprint, b.filter_failed,
+           (SELECT e.kind FROM deliveries d JOIN events e ON e.id = d.event_id
+             WHERE d.id = b.delivery_id AND b.body IS NULL)
+      FROM delivery_bodies b WHERE b.delivery_id = ?1";
 
-/// The payload that a delivery sends, and the route whose transform must run first. `None` if the
-/// stored body is damaged.
+/// The payload that a delivery sends, and the route that must be applied first. `None` if the stored
+/// body is damaged.
 pub(super) fn load_for_delivery(
     connection: &Connection,
     delivery: DeliveryId,
     original: Payload,
-) -> Result<Option<(Payload, Option<RouteId>)>> {
-    let read = |row: &Row<'_>| Ok((id(row, 0)?, row.get::<_, Option<Vec<u8>>>(1)?, row.get(2)?));
+) -> Result<Option<(Payload, Option<PendingRoute>)>> {
+    let read = |row: &Row<'_>| {
+        let kind: Option<String> = row.get(4)?;
+        let kind = kind.as_deref().and_then(EventKind::new);
+        let route = PendingRoute { id: id(row, 0)?, runs_filter: row.get(3)?, kind };
+        Ok((route, row.get::<_, Option<Vec<u8>>>(1)?, row.get(2)?))
+    };
     Ok(match connection.find_one(FIND, params![blob(delivery)], read)? {
         None => Some((original, None)),
         Some((route, None, _)) => Some((original, Some(route))),
@@ -70,7 +79,7 @@ pub(super) fn find_body(connection: &Connection, delivery: DeliveryId) -> Result
         Ok((intact_payload(row, 0, event)?, event))
     })?;
     let Some((original, event)) = found else { return Ok(None) };
-    let (sent, pending_transform) =
+    let (sent, pending_route) =
         load_for_delivery(connection, delivery, original)?.ok_or_else(|| damaged_body(1, event))?;
-    Ok(pending_transform.is_none().then_some(sent))
+    Ok(pending_route.is_none().then_some(sent))
 }

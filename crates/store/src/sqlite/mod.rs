@@ -68,7 +68,7 @@ use surehook_core::{
     access::ApiToken,
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
-    decision::EventDecision,
+    decision::{EventDecision, NotRoutedReason},
     delivery::{Lease, state::DeliveryStatus},
     event::{DuplicateId, NewEvent, Payload},
     idempotency::{
@@ -321,6 +321,15 @@ impl DeliveryStore for SqliteStore {
 
     async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError> {
         self.writer.write(move |tx| claims::release(tx, &held, due_at)).await
+    }
+
+    async fn cancel_claimed(
+        &self,
+        claim: HeldClaim,
+        reason: NotRoutedReason,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.writer.write(move |tx| claims::cancel_claimed(tx, claim, &reason, at)).await
     }
 
     async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError> {

@@ -37,6 +37,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0021_key_packs.sql"),
     include_str!("../../migrations/sqlite/0022_key_blocks.sql"),
     include_str!("../../migrations/sqlite/0023_lenient_sources.sql"),
+    include_str!("../../migrations/sqlite/0024_failed_filters.sql"),
 ];
 
 /// "srhk": distinguishes our files from others.

@@ -116,7 +116,8 @@ async fn delivery_with_damaged_transformed_body_is_dead_and_not_claimed() {
     let event = fixture.new_event();
     let delivery = event.deliveries[0].id;
     let body = Some(Bytes::from_static(b"{}"));
-    let bodies = vec![NewDeliveryBody { delivery, route: fixture.new_id(), body }];
+    let bodies =
+        vec![NewDeliveryBody { delivery, route: fixture.new_id(), body, filter_failed: false }];
     fixture.accept(NewEvent { bodies, ..event }).await;
     let file = open_file(folder.path());
     file.execute("UPDATE delivery_bodies SET body = x'5b5d'", []).unwrap();

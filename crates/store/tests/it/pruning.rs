@@ -20,7 +20,8 @@ async fn pruned_event_leaves_no_rows() {
     let event = fixture.new_event();
     let delivery = event.deliveries[0].id;
     let body = Some(Bytes::from_static(b"{}"));
-    let bodies = vec![NewDeliveryBody { delivery, route: fixture.new_id(), body }];
+    let bodies =
+        vec![NewDeliveryBody { delivery, route: fixture.new_id(), body, filter_failed: false }];
     fixture.accept(NewEvent { bodies, ..event }).await;
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     fixture.replay(delivery, fixture.new_id(), fixture.now).await.unwrap();
@@ -63,7 +64,10 @@ async fn no_stored_body_outlives_its_retention() {
         let event =
             NewEvent { deliveries: vec![fixture.delivery_to(fixture.mail)], ..fixture.new_event() };
         let delivery = event.deliveries[0].id;
-        NewEvent { bodies: vec![NewDeliveryBody { delivery, route, body }], ..event }
+        NewEvent {
+            bodies: vec![NewDeliveryBody { delivery, route, body, filter_failed: false }],
+            ..event
+        }
     });
     fixture.admit(bodies.to_vec()).await.unwrap();
     fixture.accept(event.clone()).await;

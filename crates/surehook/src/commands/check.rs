@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -15,17 +16,18 @@ use surehook_core::{
         tls::{PemRef, TlsSpec},
     },
     source::SourceSpecError,
-    store::{ConfigChange, Configuration},
+    store::{AdminStore as _, ConfigChange, Configuration},
 };
 use surehook_engine::{
     programs::AllowedPrograms,
     registry::{self, ConfigError, DestinationPolicy},
     tls::TrustStore,
+    trial::try_filter_on_recent_events,
 };
 use surehook_guard::{address::AddressPolicy, proxy::ProxySpecError};
-use surehook_webhooks::verify::VerifySpecError;
+use surehook_webhooks::{jq::JqFilter, verify::VerifySpecError};
 
-use crate::settings::environment;
+use crate::{data_folder, settings::environment};
 
 /// Replaces a secret whose variable is not set here. Only letters and `_`, because some providers accept
 /// nothing else.
@@ -87,6 +89,26 @@ pub(super) fn check(
     problems.dedup();
     let unset = unset.lock().unwrap_or_else(PoisonError::into_inner).clone();
     ConfigCheckReport { problems, unset }
+}
+
+/// Warns of each filter that matches none of the recent events of its source in a data folder. Without a
+/// data folder, and for a source without events, there is nothing to say.
+pub(super) async fn check_filters(configuration: &Configuration, data: &Path) -> Vec<String> {
+    let Ok(store) = data_folder::open_store(data) else { return Vec::new() };
+    let Ok(stored) = store.load_configuration().await else { return Vec::new() };
+    let mut warnings = Vec::new();
+    for spec in configuration.routes.iter().map(|route| &route.spec) {
+        let source = stored.sources.iter().find(|source| source.spec.name == spec.from);
+        let (Some(source), Some(filter)) = (source, &spec.filter) else { continue };
+        if JqFilter::for_route(filter).check().is_err() {
+            continue;
+        }
+        let tried = try_filter_on_recent_events(&store, &stored, source, filter, true).await;
+        if let Some(warning) = tried.unwrap_or_default().warning(spec.from.as_str()) {
+            warnings.push(format!("route from `{}` to `{}`: {warning}", spec.from, spec.to));
+        }
+    }
+    warnings
 }
 
 /// Removes certificates whose variable is not set here: there is no placeholder for them.

@@ -16,7 +16,7 @@ use surehook_server::api::masked_spec;
 use surehook_types::{secret::SecretError, time::Clock as _};
 
 use super::{
-    check::{ConfigCheckReport, check},
+    check::{ConfigCheckReport, check, check_filters},
     serve::ServeArgs,
 };
 use crate::{
@@ -36,20 +36,23 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         local: LocalArgs,
     },
-    /// Check a settings file
+    /// Check a settings file, and its filters on recent events
     Check {
         /// Settings file
         file: PathBuf,
+        /// Data folder with recent events [default: that of the file, if it exists]
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
-pub(super) fn run(command: &ConfigCommand) -> Result<(), CliError> {
+pub(super) async fn run(command: &ConfigCommand) -> Result<(), CliError> {
     match command {
         ConfigCommand::Show { origin, local } => show(local, *origin),
-        ConfigCommand::Check { file, json } => check_file(file, *json),
+        ConfigCommand::Check { file, data, json } => check_file(file, data.as_deref(), *json).await,
     }
 }
 
@@ -114,7 +117,7 @@ impl SettingOrigins<'_> {
     }
 }
 
-fn check_file(file: &Path, as_json: bool) -> Result<(), CliError> {
+async fn check_file(file: &Path, data: Option<&Path>, as_json: bool) -> Result<(), CliError> {
     let settings = Settings::from_file(file).map_err(CliError::settings)?;
     let mut configuration = Configuration::default();
     let now = SystemClock.now();
@@ -134,13 +137,23 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), CliError> {
             unset.insert(name);
         }
     }
+    // With problems, the filters may not even be valid.
+    let warnings = match problems.is_empty() {
+        true => check_filters(&configuration, data.unwrap_or(&settings.data)).await,
+        false => Vec::new(),
+    };
     if as_json {
-        output::print_line(json!({ "problems": problems, "unset_variables": unset }))?;
+        output::print_line(json!({
+            "problems": problems, "unset_variables": unset, "warnings": warnings,
+        }))?;
     }
     if let Some(problem) = problems.first() {
         let more = problems.len() - 1;
         let rest = if more > 0 { format!(" (and {more} more)") } else { String::new() };
         return Err(CliError::settings(anyhow!("{}: {problem}{rest}", file.display())));
+    }
+    for warning in &warnings {
+        output::note(&format!("warning: {warning}"));
     }
     for name in &unset {
         output::note(&format!("note: {name} is not set here. The gateway needs it."));

@@ -146,7 +146,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,
         Command::Restore(args) => restore::run(&args),
-        Command::Config(command) => config::run(&command),
+        Command::Config(command) => config::run(&command).await,
         Command::Completions(args) => shell::print_completions(&args),
         Command::Man(args) => shell::print_man_pages(&args),
         Command::Openapi => shell::print_openapi(),

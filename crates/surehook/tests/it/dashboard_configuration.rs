@@ -290,6 +290,7 @@ async fn playground_runs_filters_and_transforms_on_stored_events() {
     for (filter, transform, event, body, expected) in [
         (".type == \"paid\"", "", event.as_str(), "", "the event would be delivered"),
         (".type == \"other\"", "", &event, "", "would not be delivered"),
+        (".type == \"other\"", "", &event, "", "matches none of the last 1 events of open"),
         (".type ==", "", &event, "", "Filter failed"),
         ("", "{total}", &event, "", "820982911946154508"),
         ("", "empty", &event, "", "Nothing would be sent"),

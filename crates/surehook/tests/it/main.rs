@@ -56,6 +56,7 @@ mod replays;
 mod resources;
 mod retention;
 mod reveal;
+mod route_filters;
 mod search;
 mod sign_as;
 mod signed_urls;

@@ -146,7 +146,7 @@ fn is_form(headers: &HeaderMap) -> bool {
     kind.trim().eq_ignore_ascii_case(FORM)
 }
 
-/// Masks the secrets of a body in an error message about it, so that reading why something failed
+/// Masks the secrets of a request in an error message about it, so that reading why something failed
 /// does not reveal them.
 pub fn mask_values_in_message(
     message: &str,
@@ -156,10 +156,21 @@ pub fn mask_values_in_message(
 ) -> String {
     /// Shorter values would match everywhere.
     const VALUE_BYTES_MIN: usize = 4;
-    let Some(plain) = inflate::decode_body(headers, body) else { return message.to_owned() };
     let mut masked = message.to_owned();
-    for edit in find(&plain, is_form(headers), names) {
-        let raw = &plain[edit.span];
+    let secret_headers =
+        headers.iter().filter(|(name, _)| names.is_secret_parameter(name.as_str()));
+    for value in secret_headers.filter_map(|(_, value)| value.to_str().ok()) {
+        if value.len() >= VALUE_BYTES_MIN {
+            masked = mask_prefix(&masked.replace(value, MASK), value);
+        }
+    }
+    let Some(plain) = inflate::decode_body(headers, body) else { return masked };
+    let is_form = is_form(headers) && !json::begins(&plain);
+    for edit in find(&plain, is_form, names) {
+        let raw = match is_form {
+            true => Cow::Owned(edit::TextEncoding::Percent.decode(&plain[edit.span])),
+            false => Cow::Borrowed(&plain[edit.span]),
+        };
         // For an object or an array, each string in it.
         for text in raw.split(|byte| raw.len() > 1 && raw[0] != b'"' && *byte == b'"') {
             let plain_text = edit::TextEncoding::Escaped.decode(text);

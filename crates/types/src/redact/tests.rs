@@ -222,6 +222,14 @@ fn error_message_reveals_no_secret_of_its_body() {
     ] {
         assert_eq!(told(message), expected);
     }
+    // Filters see the fields of a form decoded, and the headers.
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
+    headers.insert("authorization", "Bearer CANARY-9".parse().unwrap());
+    let form = b"password=CAN%2FARY+1&payload=%7B%22token%22%3A%22OTHER-1%22%7D";
+    let message = "cannot add CAN/ARY 1, OTHER-1 and Bearer CANARY-9";
+    let told = mask_values_in_message(message, &headers, form, &SecretNames::builtin());
+    assert_eq!(told, "cannot add •••, ••• and •••");
 }
 
 #[test]

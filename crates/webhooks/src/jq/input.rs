@@ -1,9 +1,13 @@
 //! The input of jq filters: a body parsed once and shared by all filters of an event.
 
-use std::fmt;
+use std::{cell::OnceCell, fmt, sync::Arc};
 
-use jaq_json::{Val, read};
+use http::{HeaderMap, HeaderName};
+use jaq_json::{Map, Val, read};
 use serde::de::IgnoredAny;
+use url::form_urlencoded;
+
+use crate::provider::is_form;
 
 /// The default limit of `serde_json`, far deeper than any payload.
 const DEPTH_MAX: u16 = 128;
@@ -47,6 +51,41 @@ impl JsonInput {
         Ok(Self { val, depth })
     }
 
+    /// Parses the body of a request: JSON, or a form if the headers say so. Of a form, each field is a
+    /// string, or an array if it is repeated; the field `payload` is its JSON, if it has some.
+    pub fn parse_request(headers: &HeaderMap, body: &[u8]) -> Result<Self, ParseJsonInputError> {
+        match Self::parse(body) {
+            // Many senders declare JSON to be a form.
+            Err(ParseJsonInputError::Syntax(_) | ParseJsonInputError::NotUtf8)
+                if is_form(headers) =>
+            {
+                Ok(Self::parse_form(body))
+            }
+            parsed => parsed,
+        }
+    }
+
+    fn parse_form(body: &[u8]) -> Self {
+        let mut fields = Map::default();
+        for (name, value) in form_urlencoded::parse(body) {
+            let (name, value) = (Val::from(name.into_owned()), Val::from(value.into_owned()));
+            match fields.get_mut(&name) {
+                None => drop(fields.insert(name, value)),
+                Some(Val::Arr(values)) => Arc::make_mut(values).push(value),
+                Some(first) => *first = [std::mem::take(first), value].into_iter().collect(),
+            }
+        }
+        let mut depth = 2;
+        if let Some(Val::TStr(text)) = fields.get(&Val::from("payload".to_owned()))
+            && let Ok(payload) = Self::parse(text)
+            && matches!(payload.val, Val::Obj(_) | Val::Arr(_))
+        {
+            depth += payload.depth;
+            fields.insert(Val::from("payload".to_owned()), payload.val);
+        }
+        Self { val: Val::obj(fields), depth }
+    }
+
     /// Adds a top-level `type` if the document is an object without one.
     #[must_use]
     pub fn with_type(self, kind: &str) -> Self {
@@ -65,6 +104,65 @@ impl fmt::Debug for JsonInput {
     // Payloads must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "JsonInput(depth {})", self.depth)
+    }
+}
+
+/// The names of [`EventVariables`], in the order of their values.
+pub(super) const VARIABLES: [&str; 3] = ["$kind", "$source", "$headers"];
+
+/// What the filter and the transform of a route see of an event beside its body: `$kind` (a string, or
+/// `null`), `$source` (the name of the source) and `$headers` (an object; names in lower case, a repeated
+/// header joined by commas).
+#[derive(Default)]
+pub struct EventVariables<'e> {
+    kind: Option<&'e str>,
+    source: Option<&'e str>,
+    headers: Option<(&'e HeaderMap, &'e dyn Fn(&HeaderName) -> bool)>,
+    header_object: OnceCell<Val>,
+}
+
+impl<'e> EventVariables<'e> {
+    /// `is_visible` tells which headers a filter may see.
+    pub fn new(
+        kind: Option<&'e str>,
+        source: Option<&'e str>,
+        headers: &'e HeaderMap,
+        is_visible: &'e dyn Fn(&HeaderName) -> bool,
+    ) -> Self {
+        let headers = Some((headers, is_visible));
+        Self { kind, source, headers, header_object: OnceCell::new() }
+    }
+
+    pub(super) fn values(&self) -> [JsonInput; 3] {
+        let text = |text: Option<&str>| text.map_or(Val::Null, |text| Val::from(text.to_owned()));
+        let headers = self.header_object.get_or_init(|| self.build_header_object()).clone();
+        [
+            JsonInput { val: text(self.kind), depth: 0 },
+            JsonInput { val: text(self.source), depth: 0 },
+            JsonInput { val: headers, depth: 1 },
+        ]
+    }
+
+    fn build_header_object(&self) -> Val {
+        let mut object = Map::default();
+        let Some((headers, is_visible)) = self.headers else { return Val::obj(object) };
+        for name in headers.keys().filter(|name| is_visible(name)) {
+            let values = headers.get_all(name).iter();
+            let values: Vec<_> =
+                values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+            object.insert(Val::from(name.as_str().to_owned()), Val::from(values.join(", ")));
+        }
+        Val::obj(object)
+    }
+}
+
+impl fmt::Debug for EventVariables<'_> {
+    // Headers must not appear in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventVariables")
+            .field("kind", &self.kind)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
     }
 }
 

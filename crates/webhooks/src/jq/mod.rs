@@ -1,6 +1,9 @@
 //! jq filters for routes (match and transform) and for keys that no JSON pointer can reach.
 //!
-//! A [`JqFilter`] is compiled once and used from any thread; a [`JsonInput`] is parsed once per body.
+//! A [`JqFilter`] is compiled once, when it is first used, and used from any thread; a [`JsonInput`] is
+//! parsed once per body. A compiled filter contains only those built-in filters that it can reach.
+//! Filters of routes also see [`EventVariables`].
+//!
 //! Filters run on untrusted input, on the thread that serves the request, so every run is bounded:
 //!
 //! - **Work**: at most [`STEPS_MAX`] steps, else [`JqError::TooMuchWork`]. This also bounds memory, to
@@ -12,6 +15,7 @@
 //! something is computed with them.
 
 mod check;
+mod filter_set;
 mod input;
 mod meter;
 mod natives;
@@ -19,7 +23,7 @@ mod natives;
 mod tests;
 mod value;
 
-use std::{fmt, thread};
+use std::{fmt, sync::OnceLock, thread};
 
 use jaq_core::{
     Compiler, Ctx, Error, Filter, ValT as _, Vars,
@@ -30,9 +34,14 @@ use jaq_json::Val;
 use jaq_std::ValT as _;
 use serde::de::IgnoredAny;
 
-pub use self::input::{JsonInput, ParseJsonInputError};
+pub use self::{
+    filter_set::JqFilterSet,
+    input::{EventVariables, JsonInput, ParseJsonInputError},
+};
 use self::{
+    input::VARIABLES,
     meter::{JqData, JqStopReason, MeteredTerms},
+    natives::Builtins,
     value::JqValue,
 };
 
@@ -47,7 +56,7 @@ pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const STACK_BYTES: usize = 16 << 20;
 
 /// Why a filter does not compile, or gave no result for an event.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JqError {
     #[error("filter, line {line}, column {column}: expected {expected}, found {found}")]
     Syntax {
@@ -121,22 +130,52 @@ pub enum JqOutput {
     Json(String),
 }
 
-/// A compiled filter.
+/// A filter. Compiled at most once, for all routes that share it.
 pub struct JqFilter {
     text: String,
+    /// Whether it may use [`EventVariables`].
+    has_variables: bool,
+    program: OnceLock<Result<JqProgram, JqError>>,
+}
+
+struct JqProgram {
     filter: Filter<JqData>,
+    /// Whether it was compiled with [`VARIABLES`].
+    has_variables: bool,
 }
 
 impl JqFilter {
-    /// Compiles a filter. Takes milliseconds, so never call it per request.
+    /// Compiles a filter that sees its input and nothing else. Takes a fraction of a millisecond, so
+    /// never call it per request.
     pub fn compile(text: &str) -> Result<Self, JqError> {
-        let filter = thread::scope(|scope| {
-            let compiler = thread::Builder::new().stack_size(STACK_BYTES);
-            let compiled = compiler.spawn_scoped(scope, || compile(text)).map(|it| it.join());
-            // The thread could not be started, or jaq panicked on it.
-            compiled.map_or(Err(JqError::Internal), |it| it.unwrap_or(Err(JqError::Internal)))
-        })?;
-        Ok(Self { text: text.to_owned(), filter })
+        let filter = Self::new(text, false);
+        filter.check()?;
+        Ok(filter)
+    }
+
+    /// A filter that also sees [`EventVariables`]. It is compiled when it is first used; until then,
+    /// only [`Self::check`] tells whether it is valid.
+    pub fn for_route(text: &str) -> Self {
+        Self::new(text, true)
+    }
+
+    fn new(text: &str, has_variables: bool) -> Self {
+        Self { text: text.to_owned(), has_variables, program: OnceLock::new() }
+    }
+
+    /// Compiles the filter, unless that has been done.
+    pub fn check(&self) -> Result<(), JqError> {
+        self.program().map(drop)
+    }
+
+    pub fn is_compiled(&self) -> bool {
+        self.program.get().is_some()
+    }
+
+    fn program(&self) -> Result<&JqProgram, JqError> {
+        let program =
+            self.program.get_or_init(|| compile_in_thread(&self.text, self.has_variables));
+        program.as_ref().map_err(Clone::clone)
     }
 
     /// The source text of the filter.
@@ -146,18 +185,27 @@ impl JqFilter {
 
     /// The first output of the filter, if there is one.
     pub fn first_output(&self, input: &JsonInput) -> Result<Option<JqOutput>, JqError> {
-        self.run_first(input, |value| to_output(&value))?.transpose()
+        self.run_first(input, &EventVariables::default(), |value| to_output(&value))?.transpose()
     }
 
     /// Whether the first output is neither `false` nor `null`; `false` without an output.
-    pub fn is_match(&self, input: &JsonInput) -> Result<bool, JqError> {
-        self.run_first(input, |value| value.as_bool()).map(|output| output.unwrap_or(false))
+    pub fn is_match(
+        &self,
+        input: &JsonInput,
+        variables: &EventVariables<'_>,
+    ) -> Result<bool, JqError> {
+        let output = self.run_first(input, variables, |value| value.as_bool());
+        output.map(|output| output.unwrap_or(false))
     }
 
     /// The single output of the filter as compact JSON, if there is one. Numbers that were only
     /// passed through keep their spelling.
-    pub fn transform(&self, input: &JsonInput) -> Result<Option<String>, JqError> {
-        let text = self.run_all(input, |outputs| {
+    pub fn transform(
+        &self,
+        input: &JsonInput,
+        variables: &EventVariables<'_>,
+    ) -> Result<Option<String>, JqError> {
+        let text = self.run_all(input, variables, |outputs| {
             let Some(first) = outputs.next().transpose()? else { return Ok(None) };
             if outputs.next().transpose()?.is_some() {
                 return Err(JqError::ManyOutputs);
@@ -173,19 +221,24 @@ impl JqFilter {
     fn run_first<T>(
         &self,
         input: &JsonInput,
+        variables: &EventVariables<'_>,
         take: impl FnOnce(JqValue) -> T,
     ) -> Result<Option<T>, JqError> {
-        self.run_all(input, |outputs| Ok(outputs.next().transpose()?.map(take)))
+        self.run_all(input, variables, |outputs| Ok(outputs.next().transpose()?.map(take)))
     }
 
     fn run_all<T>(
         &self,
         input: &JsonInput,
+        variables: &EventVariables<'_>,
         take: impl FnOnce(&mut dyn Iterator<Item = Result<JqValue, JqError>>) -> Result<T, JqError>,
     ) -> Result<T, JqError> {
+        let JqProgram { filter, has_variables } = self.program()?;
         let run = || {
-            let context = Ctx::<JqData>::new(MeteredTerms(&self.filter.lut), Vars::new([]));
-            let outputs = self.filter.id.run((context, JqValue::from(input)));
+            let values = has_variables.then(|| variables.values()).into_iter().flatten();
+            let values = Vars::new(values.map(|value| JqValue::from(&value)));
+            let context = Ctx::<JqData>::new(MeteredTerms(&filter.lut), values);
+            let outputs = filter.id.run((context, JqValue::from(input)));
             // An exception that is no error would be a `halt`, which is not available.
             take(&mut outputs.map(|output| {
                 output.map_err(|thrown| thrown.get_err().map_or(JqError::Internal, runtime_error))
@@ -221,13 +274,40 @@ impl fmt::Debug for JqFilter {
     }
 }
 
-fn compile(text: &str) -> Result<Filter<JqData>, JqError> {
+/// Compiles on a thread with a large stack, see [`STACK_BYTES`].
+fn compile_in_thread(text: &str, may_have_variables: bool) -> Result<JqProgram, JqError> {
+    thread::scope(|scope| {
+        let compiler = thread::Builder::new().stack_size(STACK_BYTES);
+        let work = || compile(text, may_have_variables);
+        let compiled = compiler.spawn_scoped(scope, work).map(|it| it.join());
+        // The thread could not be started, or jaq panicked on it.
+        compiled.map_or(Err(JqError::Internal), |it| it.unwrap_or(Err(JqError::Internal)))
+    })
+}
+
+fn compile(text: &str, may_have_variables: bool) -> Result<JqProgram, JqError> {
     check::check_syntax(text)?;
+    let has_variables = may_have_variables && VARIABLES.iter().any(|name| text.contains(name));
+    let variables = if has_variables { &VARIABLES[..] } else { &[] };
+    // With all built-in filters a program takes 200 KiB and some milliseconds. They are needed only to
+    // tell why a filter does not compile.
+    let filter = compile_with(text, variables, Builtins::reachable_from(text))
+        .or_else(|_| compile_with(text, variables, Builtins::all()))?;
+    Ok(JqProgram { filter, has_variables })
+}
+
+fn compile_with(
+    text: &str,
+    variables: &[&'static str],
+    builtins: Builtins,
+) -> Result<Filter<JqData>, JqError> {
     let arena = Arena::default();
     let file = File { code: text, path: () };
     let modules =
-        Loader::new(natives::jq_definitions()).load(&arena, file).map_err(|_| JqError::Internal)?;
-    Compiler::default().with_funs(natives::native_filters()).compile(modules).map_err(|errors| {
+        Loader::new(builtins.definitions).load(&arena, file).map_err(|_| JqError::Internal)?;
+    let compiler = Compiler::default().with_funs(builtins.natives);
+    let compiled = compiler.with_global_vars(variables.iter().copied()).compile(modules);
+    compiled.map_err(|errors| {
         let first = errors.iter().flat_map(|(_, undefined)| undefined).next();
         first.map_or(JqError::Internal, |(name, kind)| undefined_error(text, name, kind))
     })

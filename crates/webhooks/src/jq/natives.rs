@@ -3,7 +3,7 @@
 //! A filter cannot read the environment, the clock, the time zone or a file, cannot log, and cannot
 //! halt the process.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::HashSet, sync::LazyLock};
 
 use jaq_core::{
     Bind, Error, RunPtr, ValR,
@@ -51,6 +51,53 @@ pub(super) fn is_excluded(name: &str) -> bool {
         || name == "inputs"
 }
 
+/// Built-in filters for one program.
+pub(super) struct Builtins {
+    pub(super) definitions: Vec<Def<&'static str>>,
+    pub(super) natives: Vec<Fun<JqData>>,
+}
+
+/// All definitions, in order, each with the words in it. A definition refers only to itself and to
+/// earlier ones.
+static DEFINITIONS: LazyLock<Vec<(Def<&'static str>, HashSet<String>)>> = LazyLock::new(|| {
+    let with_words = |def: Def<&'static str>| {
+        let words = words(&format!("{def:?}")).map(ToOwned::to_owned).collect();
+        (def, words)
+    };
+    jq_definitions().map(with_words).collect()
+});
+
+impl Builtins {
+    pub(super) fn all() -> Self {
+        let definitions = DEFINITIONS.iter().map(|(def, _)| def.clone()).collect();
+        Self { definitions, natives: native_filters().collect() }
+    }
+
+    /// Those whose name is a word of `text`, and those which they need. May contain more than what
+    /// is called, because a word may also be a field or part of a string, but not less.
+    pub(super) fn reachable_from(text: &str) -> Self {
+        let mut needed: HashSet<&str> = words(text).collect();
+        let mut definitions = Vec::new();
+        for (def, words) in DEFINITIONS.iter().rev() {
+            if needed.contains(def.name) {
+                needed.extend(words.iter().map(String::as_str));
+                definitions.push(def.clone());
+            }
+        }
+        definitions.reverse();
+        // jaq calls those with `!` for constructs such as `[]`.
+        let is_needed = |name: &str| needed.contains(name) || name.starts_with('!');
+        let natives = native_filters().filter(|(name, ..)| is_needed(name)).collect();
+        Self { definitions, natives }
+    }
+}
+
+/// Everything in a text that may be the name of a filter, such as `map` and `@base64`.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '@');
+    text.split(move |char| !is_part(char)).filter(|word| !word.is_empty())
+}
+
 /// The filters that are written in Rust.
 pub(super) fn native_filters() -> impl Iterator<Item = Fun<JqData>> {
     let jaq = jaq_core::funs().chain(jaq_std::funs());
@@ -64,7 +111,7 @@ pub(super) fn native_filters() -> impl Iterator<Item = Fun<JqData>> {
 }
 
 /// The filters that are written in jq.
-pub(super) fn jq_definitions() -> impl Iterator<Item = Def<&'static str>> {
+fn jq_definitions() -> impl Iterator<Item = Def<&'static str>> {
     let regex = jaq_core::load::parse(REGEX_DEFINITIONS, |parser| parser.defs());
     let jaq = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
     let jaq = jaq.filter(|def| !OUTSIDE_DEFINITIONS.contains(&def.name));

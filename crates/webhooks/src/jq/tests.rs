@@ -1,3 +1,4 @@
+use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::*;
@@ -49,7 +50,8 @@ fn filter_matches_by_truthiness_of_first_output() {
         ("def is(t): .type == t; is(\"message\")", true),
     ];
     for (filter, expected) in cases {
-        let is_match = JqFilter::compile(filter).unwrap().is_match(&input(event));
+        let is_match =
+            JqFilter::compile(filter).unwrap().is_match(&input(event), &EventVariables::default());
         assert_eq!(is_match, Ok(expected), "filter: {filter}");
     }
 }
@@ -136,7 +138,11 @@ fn runtime_error_is_reported_and_is_not_a_false_match() {
     for (filter, json, message) in cases {
         let jq = JqFilter::compile(filter).unwrap();
         let failed = Err(JqError::Runtime { message: message.to_owned() });
-        assert_eq!(jq.is_match(&input(json)), failed, "{filter} on {json}");
+        assert_eq!(
+            jq.is_match(&input(json), &EventVariables::default()),
+            failed,
+            "{filter} on {json}"
+        );
     }
     let long = format!(r#""{}""#, "é".repeat(10_000));
     let Err(JqError::Runtime { message }) = first_output(".a", &long) else { panic!("no error") };
@@ -335,6 +341,98 @@ fn oversized_or_non_utf8_output_is_an_error() {
     assert_eq!(first_output("@base64d", r#""/w==""#), Err(not_text));
 }
 
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    let pairs = pairs.iter().map(|(name, value)| {
+        (name.parse::<HeaderName>().unwrap(), value.parse::<HeaderValue>().unwrap())
+    });
+    pairs.collect()
+}
+
+#[test]
+fn form_is_an_object_with_the_json_of_its_payload() {
+    let form = ("content-type", "application/x-www-form-urlencoded; charset=utf-8");
+    for (pairs, body, filter, expected) in [
+        (&[form][..], "command=%2Fdeploy&text=a+b", ".", r#"{"command":"/deploy","text":"a b"}"#),
+        (&[form], "a=1&b=2&a=3&a=", ".", r#"{"a":["1","3",""],"b":"2"}"#),
+        (&[form], "payload=%7B%22n%22%3A9007199254740993%7D&x=1", ".payload.n", "9007199254740993"),
+        (&[form], "payload=[1,[2]]", ".payload[1][0]", "2"),
+        // What is no JSON object or array stays a string.
+        (&[form], "payload=12", ".payload", r#""12""#),
+        (&[form], "payload=%7B", ".payload", r#""{""#),
+        (&[form], "", ".", "{}"),
+        (&[form], "a=%ff", ".a", "\"\u{fffd}\""),
+        // Many senders declare JSON to be a form.
+        (&[form], r#"{"a":1}"#, ".a", "1"),
+        (&[], r#"{"a":1}"#, ".a", "1"),
+    ] {
+        let input = JsonInput::parse_request(&headers(pairs), body.as_bytes()).unwrap();
+        let output = JqFilter::compile(filter).unwrap();
+        let output = output.transform(&input, &EventVariables::default());
+        assert_eq!(output, Ok(Some(expected.to_owned())), "{body}");
+    }
+    let text = JsonInput::parse_request(&headers(&[("content-type", "text/plain")]), b"a=1");
+    assert!(matches!(text, Err(ParseJsonInputError::Syntax(_))), "{text:?}");
+}
+
+#[test]
+fn route_filter_sees_kind_source_and_visible_headers() {
+    let headers =
+        headers(&[("X-GitHub-Event", "push"), ("x-tag", "a"), ("x-tag", "b"), ("x-secret", "s")]);
+    let is_visible = |name: &HeaderName| name != "x-secret";
+    let variables = EventVariables::new(Some("push"), Some("github"), &headers, &is_visible);
+    let run = |text: &str, variables| {
+        JqFilter::for_route(text).transform(&input(r#"{"a":1}"#), variables)
+    };
+    for (text, expected) in [
+        ("[$kind, $source]", r#"["push","github"]"#),
+        (r#"$headers["x-github-event"]"#, r#""push""#),
+        ("$headers", r#"{"x-github-event":"push","x-tag":"a, b"}"#),
+        // Built-in filters and own variables do not get in the way.
+        (r#".a as $kind | [$kind, ($headers | keys | length)]"#, "[1,2]"),
+        (r#"def f($source): $source + $kind; f("x")"#, r#""xpush""#),
+        (r#"[1,2] | map(. + 1) | map(select(. > 2)) + [$source]"#, r#"[3,"github"]"#),
+    ] {
+        assert_eq!(run(text, &variables), Ok(Some(expected.to_owned())), "{text}");
+    }
+    let nothing = Ok(Some("[null,null,{}]".to_owned()));
+    assert_eq!(run("[$kind, $source, $headers]", &EventVariables::default()), nothing);
+    // A key must not depend on headers that no signature covers.
+    let error = JqFilter::compile("$headers").unwrap_err();
+    assert!(matches!(error, JqError::Undefined { .. }), "{error}");
+}
+
+#[test]
+fn route_filter_is_compiled_on_first_use_and_reports_its_error_then() {
+    let (valid, invalid) = (JqFilter::for_route(".a"), JqFilter::for_route(".a | nope"));
+    assert!(!valid.is_compiled() && !invalid.is_compiled());
+    for _ in 0..2 {
+        assert_eq!(valid.is_match(&input(r#"{"a":1}"#), &EventVariables::default()), Ok(true));
+        let error = invalid.is_match(&input("{}"), &EventVariables::default()).unwrap_err();
+        assert_eq!(error.code(), "undefined");
+    }
+    assert!(valid.is_compiled() && valid.check().is_ok() && invalid.check().is_err());
+}
+
+#[test]
+fn every_builtin_filter_compiles_with_what_is_reachable_from_its_name() {
+    let Builtins { definitions, natives } = Builtins::all();
+    let definitions = definitions.iter().map(|def| (def.name, def.args.len()));
+    let natives = natives.iter().map(|(name, args, _)| (*name, args.len()));
+    let callable = |(name, _): &(&str, usize)| !name.starts_with('!');
+    let all: Vec<_> = definitions.chain(natives).filter(callable).collect();
+    assert!(all.len() > 150, "{}", all.len());
+    for (name, arity) in all {
+        let text = match arity {
+            0 => name.to_owned(),
+            _ => format!("{name}({})", vec!["."; arity].join("; ")),
+        };
+        let compiled = compile_with(&text, &[], Builtins::reachable_from(&text));
+        assert!(compiled.is_ok(), "{text}: {:?}", compiled.err());
+    }
+    let small = Builtins::reachable_from(".amount > 10 and .paid");
+    assert!(small.definitions.is_empty() && small.natives.len() < 10);
+}
+
 #[test]
 fn filters_and_inputs_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
@@ -343,7 +441,7 @@ fn filters_and_inputs_are_send_and_sync() {
 }
 
 fn transform(text: &str, body: &str) -> Result<Option<String>, JqError> {
-    JqFilter::compile(text).unwrap().transform(&JsonInput::parse(body.as_bytes()).unwrap())
+    JqFilter::compile(text).unwrap().transform(&input(body), &EventVariables::default())
 }
 
 #[test]

@@ -8,7 +8,7 @@ use url::form_urlencoded;
 use crate::request::IncomingRequest;
 
 /// Whether the body is a form.
-pub(super) fn is_form(headers: &HeaderMap) -> bool {
+pub(crate) fn is_form(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(kind), None) = (types.next(), types.next()) else { return false };
     let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();

@@ -54,6 +54,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{secret::Secret, time::HumanDuration};
 
+pub(crate) use self::form::is_form;
 pub use self::message_status::MessageStatusUpdate;
 use crate::{
     attribute::{Attributes, EventKind},

@@ -149,6 +149,9 @@ impl<'e> TimelineBuilder<'e> {
             }
             "revived" => line("replay", "", fill(texts.revived, &[&to()])),
             "replayed" => line("replay", "", fill(texts.replayed, &[&to()])),
+            "cancelled" if decision.detail["why"].is_string() => {
+                line("cross", "", fill(texts.cancelled_not_routed, &[&to()]))
+            }
             "cancelled" => line("cross", "", fill(texts.cancelled, &[&to()])),
             "lease_expired" => line("clock", "warn", fill(texts.lease_expired, &[&to()])),
             "recovered" => line("clock", "warn", fill(texts.recovered, &[&to()])),

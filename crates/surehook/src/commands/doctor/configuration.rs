@@ -47,6 +47,11 @@ pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findi
     check_signers(&configuration, findings);
     check_status_sources(&configuration, findings);
     check_variables(settings, &stored, findings);
+
+    for warning in check::check_filters(&configuration, &settings.data).await {
+        let advice = "Test the filter: surehook routes try.";
+        findings.warn("filters", warning, advice);
+    }
     check_quarantine(settings, findings).await;
     let connector = GuardedConnector::new(Arc::new(policy), Arc::new(SystemResolver));
     for destination in &configuration.destinations {

@@ -133,6 +133,9 @@ impl RoutePage {
             return self;
         }
         payload.insert(on.0.to_owned(), on.1.clone().into());
+        if !form.from.is_empty() {
+            payload.insert("source".to_owned(), form.from.clone().into());
+        }
         form.write_programs(&mut payload);
         let tried = match parse_request(payload.into()) {
             Ok(request) => user.call(calls::try_route(&request)).await,
@@ -143,6 +146,16 @@ impl RoutePage {
             Err(error) => self.trial_error = Some(error.detail),
         }
         self
+    }
+
+    /// A warning if the filter matches none of the source's recent events.
+    fn recent_warning(&self, trial: &TryRouteResponse) -> Option<String> {
+        let recent = trial.recent.as_ref().filter(|recent| recent.warning.is_some())?;
+        let text = fill(self.t.never_matches, &[&recent.events, &self.form.from]);
+        Some(match recent.failed {
+            0 => text,
+            failed => format!("{text} {}", fill(self.t.filter_fails_on, &[&failed])),
+        })
     }
 
     fn verdict(&self, trial: &TryRouteResponse) -> Badge {

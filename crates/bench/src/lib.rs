@@ -8,6 +8,7 @@
 //! The binary calls [`run`] for `surehook bench`. [`run`] starts the hidden commands `bench-limit`
 //! and `bench-sink` as child processes.
 
+mod attack;
 mod backlog;
 mod bench_run;
 mod clock;
@@ -36,6 +37,7 @@ mod table;
 mod usage;
 mod whatsapp;
 
+pub use attack::{AttackReport, GoodputReport};
 pub use backlog::BacklogReport;
 pub use dashboard::{DashboardPageReport, DashboardReport};
 pub use isolation::IsolationReport;
@@ -82,6 +84,7 @@ async fn measure(options: BenchOptions) -> Result<BenchReport> {
         Some(BenchPhase::Replay) => BenchResults::Replay(replay::measure(&run).await?),
         Some(BenchPhase::RateLimit) => BenchResults::RateLimit(rate_limit::measure(&run).await?),
         Some(BenchPhase::WhatsApp) => BenchResults::WhatsApp(whatsapp::measure(&run).await?),
+        Some(BenchPhase::Attack) => BenchResults::Attack(attack::measure(&run).await?),
         Some(BenchPhase::Dashboard) => BenchResults::Dashboard(dashboard::measure(&run).await?),
         Some(
             BenchPhase::Limit

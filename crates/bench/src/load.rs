@@ -43,6 +43,8 @@ pub(crate) struct LoadPlan {
     pub(crate) expected: EventVerdict,
     pub(crate) pace: SendRate,
     pub(crate) shape: BodyShape,
+    /// Counts requests that fail or are refused, instead of ending the load with an error.
+    pub(crate) counts_failures: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +89,7 @@ impl LoadPlan {
             expected: EventVerdict::Accepted,
             pace: SendRate::ClosedLoop,
             shape: BodyShape::default(),
+            counts_failures: false,
         }
     }
 
@@ -123,6 +126,7 @@ impl LoadPlan {
                 StopCondition::Answers(answers) => share(*answers),
             },
             expected: self.expected,
+            counts_failures: self.counts_failures,
             schedule: match self.pace {
                 SendRate::ClosedLoop => None,
                 SendRate::PerSecond(rate) => {
@@ -143,6 +147,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct LoadResult {
     pub(crate) answered: u64,
+    /// Only if the plan counts failures.
+    pub(crate) failed: u64,
     pub(crate) elapsed: Duration,
     pub(crate) started: ClockReading,
     pub(crate) latency: Histogram<u64>,
@@ -187,6 +193,7 @@ pub(crate) async fn generate_load(
     }
     Ok(LoadResult {
         answered: state.answered.load(Ordering::Relaxed),
+        failed: state.failed.load(Ordering::Relaxed),
         elapsed: state.started.instant.elapsed(),
         started: state.started,
         latency: state.latency().clone(),
@@ -199,6 +206,7 @@ struct LoadState {
     deadline: Option<Instant>,
     stop: Option<Arc<AtomicBool>>,
     answered: AtomicU64,
+    failed: AtomicU64,
     latency: Mutex<Histogram<u64>>,
 }
 
@@ -211,7 +219,8 @@ impl LoadState {
             StopCondition::Answers(_) => (None, None),
         };
         let latency = Mutex::new(latency::histogram());
-        Self { started, deadline, stop, answered: AtomicU64::new(0), latency }
+        let (answered, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { started, deadline, stop, answered, failed, latency }
     }
 
     /// Whether requests due at `now` are no longer sent.
@@ -286,12 +295,14 @@ struct LoadSender {
     has_fixed_bodies: bool,
     quota: u64,
     expected: EventVerdict,
+    counts_failures: bool,
     schedule: Option<SendSchedule>,
 }
 
 impl LoadSender {
     async fn run(self, state: Arc<LoadState>) -> Result<()> {
-        let Self { mut request, key_sequence, has_fixed_bodies, quota, expected, schedule } = self;
+        let Self { mut request, key_sequence, has_fixed_bodies, quota, expected, .. } = self;
+        let (counts_failures, schedule) = (self.counts_failures, self.schedule);
         let client = SenderClient::new(expected);
         let mut free_at = state.started.instant;
         // With more connections than keys, a connection without keys stays idle.
@@ -308,9 +319,16 @@ impl LoadSender {
                 Some(due) => wait_for_turn(due, free_at).await,
             };
             let sent_ns = if has_fixed_bodies { 0 } else { state.started.wall_ns_at(sent_at) };
-            client.exchange(&mut request, key_sequence.number(turn), sent_ns).await?;
+            let number = key_sequence.number(turn);
+            let answered = client.exchange(&mut request, number, sent_ns).await;
             free_at = Instant::now();
-            state.record_answer(free_at - sent_at);
+            match answered {
+                Ok(()) => state.record_answer(free_at - sent_at),
+                Err(_) if counts_failures => {
+                    state.failed.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

@@ -110,6 +110,8 @@ pub enum BenchPhase {
     WhatsApp,
     /// The dashboard's pages with a large store, while events are received
     Dashboard,
+    /// Genuine senders without and with attackers that try to exhaust memory and connections
+    Attack,
 }
 
 impl BenchPhase {
@@ -125,7 +127,8 @@ impl BenchPhase {
             | Self::Replay
             | Self::RateLimit
             | Self::WhatsApp
-            | Self::Dashboard => None,
+            | Self::Dashboard
+            | Self::Attack => None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::attack::AttackReport;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
 use crate::isolation::IsolationReport;
@@ -36,6 +37,7 @@ pub enum BenchResults {
     #[serde(rename = "whatsapp")]
     WhatsApp(WhatsAppReport),
     Dashboard(DashboardReport),
+    Attack(AttackReport),
 }
 
 /// The options that affect the numbers.

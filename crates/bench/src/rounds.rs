@@ -121,7 +121,8 @@ impl MeasurementRound<'_> {
             | BenchPhase::Replay
             | BenchPhase::RateLimit
             | BenchPhase::WhatsApp
-            | BenchPhase::Dashboard => anyhow::bail!("{phase} is not a phase of a round"),
+            | BenchPhase::Dashboard
+            | BenchPhase::Attack => anyhow::bail!("{phase} is not a phase of a round"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The report as text: numbers in columns, and whether each target was met.
 
+use crate::attack::AttackReport;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
 use crate::isolation::IsolationReport;
@@ -25,6 +26,7 @@ pub(crate) fn render(report: &BenchReport) -> String {
         BenchResults::RateLimit(rate_limit) => render_rate_limit(rate_limit),
         BenchResults::WhatsApp(whatsapp) => render_whatsapp(whatsapp),
         BenchResults::Dashboard(dashboard) => render_dashboard(dashboard),
+        BenchResults::Attack(attack) => render_attack(attack),
     };
     format!("{}\n{results}", render_heading(report))
 }
@@ -39,7 +41,10 @@ fn render_heading(report: &BenchReport) -> String {
         settings.body_bytes,
     );
     // Only the settings that were used are shown.
-    if !matches!(results, BenchResults::Isolation(_) | BenchResults::Replay(_)) {
+    if !matches!(
+        results,
+        BenchResults::Isolation(_) | BenchResults::Replay(_) | BenchResults::Attack(_)
+    ) {
         text.push_str(&format!(", {} connections", settings.connections));
     }
     if !matches!(results, BenchResults::Backlog(_) | BenchResults::Dashboard(_)) {
@@ -225,6 +230,39 @@ fn render_dashboard(report: &DashboardReport) -> String {
         duration(report.live_latency.p99_us as f64),
         thousands(*live_per_second_target),
         met(report.live_met()),
+    )
+}
+
+fn render_attack(report: &AttackReport) -> String {
+    let AttackReport { goodput_ratio, goodput_ratio_target, .. } = report;
+    let head = ["genuine senders", "accepted/s", "min - max", "failed", "p50", "p99", "max"];
+    let scenarios = [("baseline", &report.baseline), ("with an attack", &report.with_attack)];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(scenarios.map(|(name, goodput)| {
+        let LatencySummary { p50_us, p99_us, max_us } = goodput.latency;
+        [
+            name.to_owned(),
+            format!("{:.1}", goodput.per_second),
+            range(&goodput.per_second_rounds),
+            thousands((goodput.small_failed + goodput.large_failed) as f64),
+            duration(p50_us as f64),
+            duration(p99_us as f64),
+            duration(max_us as f64),
+        ]
+    }));
+    format!(
+        "attack: {} slow sockets, {} declared bodies, {} senders of compressed bodies; {} connections\n\
+         {}accepted / baseline: {goodput_ratio:.3} (target {goodput_ratio_target:.2}: {})\n\
+         peak memory: {} (target at most {}: {})\n",
+        thousands(report.slow_sockets as f64),
+        thousands(report.declared_sockets as f64),
+        report.gzip_connections,
+        thousands(report.attack_connections as f64),
+        columns(&rows),
+        met(report.goodput_met()),
+        bytes(report.rss_peak_bytes),
+        bytes(Some(report.rss_peak_bytes_max)),
+        met(report.memory_met()),
     )
 }
 

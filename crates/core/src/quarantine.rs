@@ -17,13 +17,15 @@ use surehook_types::{
 
 use crate::{event::HeaderBlock, store::PageRequest};
 
-/// Maximum number of quarantined requests per source; the oldest is dropped for a new one.
+/// Maximum number of quarantined requests per source.
 pub const QUARANTINE_REQUESTS_MAX: u64 = 10_000;
-/// Default limit of the bytes of all quarantined requests of a source. Requests without credentials
-/// are dropped first, then the oldest.
+/// Default limit of the bytes of all quarantined requests of a source.
 pub const QUARANTINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// One part in this many of a source's quarantine is the share of one address. While the quarantine is
+/// full, an address beyond its share loses its oldest requests to others; within it, it loses none.
+pub const QUARANTINE_SHARES: u64 = 8;
 /// The largest body of a request without any credential that is quarantined.
-pub const UNAUTHENTICATED_BODY_MAX: usize = 1024 * 1024;
+pub const UNAUTHENTICATED_BODY_MAX: usize = 64 * 1024;
 /// How long a request is kept after it was last received.
 pub const QUARANTINE_RETENTION: Duration = Duration::from_secs(7 * 86_400);
 /// Stored as `verified_by` of an event that did not verify and was released by a user.
@@ -86,8 +88,9 @@ pub enum QuarantineRelease {
 /// The result of quarantining a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuarantineResult {
-    /// The id, that of the first time if it was received before. `None` if it was not kept: it has no
-    /// credential and would have displaced requests that have one.
+    /// The id, that of the first time if it was received before. `None` if it was not kept: it would
+    /// have displaced a request of another address within its share, or one with credentials although
+    /// it has none.
     pub id: Option<RequestId>,
     /// Number of older requests dropped for it.
     pub pushed_out: u64,
@@ -97,7 +100,9 @@ pub struct QuarantineResult {
 #[async_trait]
 pub trait QuarantineStore: Send + Sync {
     /// Stores a request, or counts a repetition. Durable after `Ok`. `bytes_max` limits headers and
-    /// bodies of all requests of the source.
+    /// bodies of all requests of the source. In a full quarantine a new request displaces, in this
+    /// order: one without credentials, if it has some; the oldest of an address beyond its share; the
+    /// oldest of its own address; itself.
     async fn quarantine(
         &self,
         request: QuarantinedRequest,

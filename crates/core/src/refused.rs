@@ -1,12 +1,17 @@
 //! Refused requests, of which a bounded sample is stored.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use surehook_types::{ids::RequestId, time::Timestamp};
 
 use crate::event::HeaderBlock;
 
-/// Samples stored per source and reason; the oldest is dropped for a new one.
+/// Samples stored per source and reason. Beyond it, the sender with the most samples loses its oldest:
+/// a flood from one address drops its own samples and no others.
 pub const SAMPLES_MAX: usize = 100;
+/// If every sender has one sample, a new sender's displaces only samples that are older than this.
+pub const SAMPLE_PROTECTED: Duration = Duration::from_secs(86_400);
 
 /// A refused request, as far as it may be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

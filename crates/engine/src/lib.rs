@@ -1,5 +1,6 @@
 //! The running gateway without its HTTP server: receives requests and delivers their events.
 //!
+//! - [`body_memory`]: the memory budget of incoming requests.
 //! - [`ingest`]: receive → verify → parse → extract keys → plan deliveries → commit.
 //! - `lane`: one for each destination: claim → attempt → classify → settle.
 //! - `sync`, `waiters`: senders that wait for the delivery result.
@@ -9,7 +10,9 @@
 //! - `maintenance`: leases, retention, metrics. [`replays`]: bulk replay jobs.
 //! - [`feed`]: live updates.
 
+mod allowance;
 pub mod apply;
+pub mod body_memory;
 mod certificates;
 mod clock_guard;
 mod control;
@@ -82,6 +85,7 @@ use crate::{
     lane::{LaneContext, MemoryBudget},
     media::MediaFiles,
     programs::AllowedPrograms,
+    quarantine::QuarantineLimiter,
     refused_sampler::RefusedSampler,
     registry::{ConfigError, EnvLookup, Registry},
     replays::ReplayTasks,
@@ -144,6 +148,7 @@ pub struct Engine {
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
     refused_sampler: RefusedSampler,
+    quarantine_limiter: QuarantineLimiter,
     certificates: CertificateCache,
     /// Serializes changes of the configuration.
     changing: Arc<Mutex<()>>,
@@ -239,6 +244,7 @@ impl Engine {
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             refused_sampler,
+            quarantine_limiter: QuarantineLimiter::default(),
             certificates: CertificateCache::new(Arc::new(fetcher), trust),
             changing: Arc::default(),
             replays: ReplayTasks::default(),

@@ -1,6 +1,10 @@
 //! Quarantine: refused requests that must not be lost are stored, and released once they verify.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use surehook_core::{
     event::HeaderBlock,
@@ -11,6 +15,7 @@ use surehook_core::{
     source::Source,
     store::PageRequest,
 };
+use surehook_guard::address::address_bucket;
 use surehook_types::{
     ids::{RequestId, SourceId},
     rng::new_id,
@@ -21,9 +26,78 @@ use surehook_webhooks::provider::RefusalPolicy;
 
 use crate::{
     Engine,
+    allowance::{AllowanceRate, AllowanceTable},
+    body_memory::BodyReservation,
     ingest::{AcceptReason, InboundRequest, IngestError, ReadySource, ReceiveOutcome},
     registry::SourceRuntime,
 };
+
+/// A request costs one unit of its allowance for each so many bytes.
+const UNIT_BYTES: usize = 64 * 1024;
+/// Requests with credentials that an address may write to the quarantine of a source.
+const ADDRESS_RATE: AllowanceRate =
+    AllowanceRate { burst: 500, one_every: Duration::from_millis(20) };
+/// Requests with credentials of all addresses.
+const SOURCE_RATE: AllowanceRate =
+    AllowanceRate { burst: 2000, one_every: Duration::from_millis(5) };
+/// Requests without credentials, which anyone can send, of one address.
+const STRANGER_ADDRESS_RATE: AllowanceRate =
+    AllowanceRate { burst: 20, one_every: Duration::from_secs(2) };
+/// Requests without credentials of all addresses.
+const STRANGER_SOURCE_RATE: AllowanceRate =
+    AllowanceRate { burst: 100, one_every: Duration::from_millis(200) };
+/// Bounds on the tables of allowances.
+const ADDRESSES_MAX: usize = 10_000;
+const SOURCES_MAX: usize = 10_000;
+
+/// Limits the writes that requests cause which are not verified. What is refused by it is answered like
+/// any request that fails verification, and counted as dropped.
+#[derive(Debug)]
+pub(crate) struct QuarantineLimiter {
+    addresses: AllowanceTable<(SourceId, IpAddr)>,
+    stranger_addresses: AllowanceTable<(SourceId, IpAddr)>,
+    sources: AllowanceTable<SourceId>,
+    stranger_sources: AllowanceTable<SourceId>,
+}
+
+impl Default for QuarantineLimiter {
+    fn default() -> Self {
+        Self {
+            addresses: AllowanceTable::new(ADDRESSES_MAX),
+            stranger_addresses: AllowanceTable::new(ADDRESSES_MAX),
+            sources: AllowanceTable::new(SOURCES_MAX),
+            stranger_sources: AllowanceTable::new(SOURCES_MAX),
+        }
+    }
+}
+
+impl QuarantineLimiter {
+    /// Whether a request of so many bytes may be written now.
+    fn admit(
+        &self,
+        source: SourceId,
+        address: IpAddr,
+        has_credentials: bool,
+        bytes: usize,
+        now: Timestamp,
+    ) -> bool {
+        let (addresses, address_rate, sources, source_rate) = if has_credentials {
+            (&self.addresses, ADDRESS_RATE, &self.sources, SOURCE_RATE)
+        } else {
+            let (addresses, sources) = (&self.stranger_addresses, &self.stranger_sources);
+            (addresses, STRANGER_ADDRESS_RATE, sources, STRANGER_SOURCE_RATE)
+        };
+        let cost = u32::try_from(bytes.div_ceil(UNIT_BYTES).max(1)).unwrap_or(u32::MAX);
+        // The address first: what it may not do must not use up the allowance of all.
+        addresses.take((source, address), address_rate, cost, now)
+            && sources.take(source, source_rate, cost, now)
+    }
+}
+
+/// The address under which limits count the sender of a request.
+fn sender_address(remote: &str) -> IpAddr {
+    remote.parse().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address_bucket)
+}
 
 /// Requests released in one call of `release_verified`.
 const RELEASE_BATCH: usize = 500;
@@ -71,8 +145,17 @@ impl Engine {
             RefusalPolicy::Keep if error.is_unauthenticated() => return error,
             RefusalPolicy::Keep | RefusalPolicy::Quarantine => {}
         }
-        // Anyone can send such a request: it must not push out requests that may verify later.
-        if error.is_unauthenticated() && request.body.len() > UNAUTHENTICATED_BODY_MAX {
+        let (is_stranger, bytes) = (error.is_unauthenticated(), request.body.len());
+        // Anyone can send such requests: they must cost little.
+        if is_stranger && bytes > UNAUTHENTICATED_BODY_MAX
+            || !self.quarantine_limiter.admit(
+                source.id,
+                sender_address(&request.remote),
+                !is_stranger,
+                bytes,
+                now,
+            )
+        {
             self.telemetry.count_quarantine_dropped(source.name.as_str(), 1);
             return error;
         }
@@ -147,6 +230,7 @@ impl Engine {
             headers: quarantined.headers.to_map(),
             body: quarantined.body.unwrap_or_default(),
             remote: quarantined.remote.into(),
+            memory: BodyReservation::default(),
         };
         // Verified as of the time it was received: its signature is as old as it was then.
         let incoming = self.incoming(source, &request);
@@ -209,5 +293,42 @@ impl Engine {
         let has_id =
             |entry: &&Arc<SourceRuntime>| entry.source.as_ref().is_ok_and(|source| source.id == id);
         registry.sources.values().find(has_id).cloned().map(ReadySource)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    fn address(number: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, number])
+    }
+
+    #[test]
+    fn flood_of_one_address_is_limited_and_leaves_room_for_others() {
+        let limiter = QuarantineLimiter::default();
+        let source = SourceId::new(NOW, 1);
+        for (has_credentials, burst) in [(false, 20), (true, 500)] {
+            let admit = |from, bytes| limiter.admit(source, from, has_credentials, bytes, NOW);
+            assert_eq!((0..9_999).filter(|_| admit(address(1), 100)).count(), burst);
+            assert!(admit(address(2), 100));
+        }
+    }
+
+    #[test]
+    fn large_requests_cost_more() {
+        let limiter = QuarantineLimiter::default();
+        let source = SourceId::new(NOW, 1);
+        let admit = || limiter.admit(source, address(1), true, 1 << 20, NOW);
+        assert_eq!((0..999).filter(|_| admit()).count(), 500 / 16);
+    }
+
+    #[test]
+    fn sender_is_counted_by_network() {
+        assert_eq!(sender_address("2001:db8::1"), sender_address("2001:db8::2"));
+        assert_ne!(sender_address("192.0.2.1"), sender_address("192.0.2.2"));
+        assert_eq!(sender_address("unknown"), IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     }
 }

@@ -1,21 +1,25 @@
 //! Stores a sample of the refused requests, at a bounded cost.
 //!
 //! A flood of bad requests must cost the store next to nothing: for each source and reason a few pass
-//! at once, and then one per second. They wait in a short queue, and one task writes them in batches a
-//! few times per second. The rest is only counted by the metrics.
+//! at once, and then one per second; of one address fewer, so that it leaves room for samples of
+//! others. They wait in a short queue, and one task writes them in batches a few times per second. The
+//! rest is only counted by the metrics.
 
-use std::{collections::HashMap, sync::Mutex, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
 use surehook_core::refused::RefusedRequest;
 use surehook_types::time::Timestamp;
 use tokio::sync::mpsc;
 
-use crate::{Engine, lock::lock};
+use crate::{
+    Engine,
+    allowance::{AllowanceRate, AllowanceTable},
+};
 
-/// Samples per source and reason that may follow each other at once.
-const BURST: u32 = 20;
-/// After that, one per this time.
-const ONE_EVERY: Duration = Duration::from_secs(1);
+/// Samples per source and reason.
+const RATE: AllowanceRate = AllowanceRate { burst: 40, one_every: Duration::from_secs(1) };
+/// Samples per source, reason and address.
+const ADDRESS_RATE: AllowanceRate = AllowanceRate { burst: 20, one_every: Duration::from_secs(5) };
 /// Samples in the queue.
 const WAITING_MAX: usize = 256;
 /// Samples written in one transaction.
@@ -24,40 +28,26 @@ const BATCH_MAX: usize = 64;
 const WRITE_EVERY: Duration = Duration::from_millis(250);
 /// Bound on the table of allowances. Sources and reasons are known names, so it is never reached.
 const KINDS_MAX: usize = 10_000;
+/// Bound on the table of addresses. While as many addresses are active, others are not sampled.
+const ADDRESSES_MAX: usize = 10_000;
+
+/// The source and the reason of a refused request.
+type SampleKind = (Option<String>, &'static str);
 
 /// The rate limit and the queue of the sample.
 #[derive(Debug)]
 pub(crate) struct RefusedSampler {
     queue: mpsc::Sender<RefusedRequest>,
-    allowances: Mutex<HashMap<(Option<String>, &'static str), SampleAllowance>>,
-}
-
-/// How many more samples of one source and reason are taken.
-#[derive(Clone, Copy, Debug)]
-struct SampleAllowance {
-    left: u32,
-    since: Timestamp,
-}
-
-impl SampleAllowance {
-    fn take(&mut self, now: Timestamp) -> bool {
-        // The clock may have gone back.
-        self.since = self.since.min(now);
-        let gained = now.since(self.since).as_millis() / ONE_EVERY.as_millis();
-        if gained > 0 {
-            self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(BURST)).min(BURST);
-            self.since = now;
-        }
-        let taken = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        taken
-    }
+    kinds: AllowanceTable<SampleKind>,
+    addresses: AllowanceTable<(SampleKind, IpAddr)>,
 }
 
 impl RefusedSampler {
     pub(crate) fn new() -> (Self, mpsc::Receiver<RefusedRequest>) {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
-        (Self { queue, allowances: Mutex::default() }, waiting)
+        let kinds = AllowanceTable::new(KINDS_MAX);
+        let addresses = AllowanceTable::new(ADDRESSES_MAX);
+        (Self { queue, kinds, addresses }, waiting)
     }
 
     /// Offers a request for the sample; `request` is only evaluated if it is taken.
@@ -65,19 +55,15 @@ impl RefusedSampler {
         &self,
         source: Option<&str>,
         code: &'static str,
+        address: IpAddr,
         now: Timestamp,
         request: impl FnOnce() -> RefusedRequest,
     ) {
-        let mut allowances = lock(&self.allowances);
-        if allowances.len() >= KINDS_MAX {
-            allowances.clear();
-        }
-        let allowance = allowances
-            .entry((source.map(str::to_owned), code))
-            .or_insert(SampleAllowance { left: BURST, since: now });
-        let taken = allowance.take(now);
-        drop(allowances);
-        if taken {
+        let kind = (source.map(str::to_owned), code);
+        // The address first: what it may not do must not use up the allowance of all.
+        if self.addresses.take((kind.clone(), address), ADDRESS_RATE, 1, now)
+            && self.kinds.take(kind, RATE, 1, now)
+        {
             // A full queue means that there are enough samples.
             let _only_counted = self.queue.try_send(request());
         }
@@ -85,14 +71,15 @@ impl RefusedSampler {
 }
 
 impl Engine {
-    /// Offers a refused request for the sample.
+    /// Offers a refused request for the sample. Limits count its sender under `address`.
     pub fn sample_refused(
         &self,
         source: Option<&str>,
         code: &'static str,
+        address: IpAddr,
         request: impl FnOnce() -> RefusedRequest,
     ) {
-        self.refused_sampler.offer(source, code, self.shared.clock.now(), request);
+        self.refused_sampler.offer(source, code, address, self.shared.clock.now(), request);
     }
 
     /// Writes samples until the engine stops.
@@ -141,27 +128,52 @@ mod tests {
         std::iter::from_fn(|| queue.try_recv().ok()).count()
     }
 
+    const FLOODING: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
     #[test]
     fn flood_of_one_reason_is_sampled_and_leaves_room_for_others() {
         let (sampler, mut queue) = RefusedSampler::new();
         for _ in 0..10_000 {
-            sampler.offer(Some("shop"), "mismatch", NOW, request);
+            sampler.offer(Some("shop"), "mismatch", FLOODING, NOW, request);
         }
-        assert_eq!(drain_count(&mut queue), BURST as usize);
-        sampler.offer(Some("shop"), "stale", NOW, request);
-        sampler.offer(None, "mismatch", NOW, request);
+        assert_eq!(drain_count(&mut queue), ADDRESS_RATE.burst as usize);
+        sampler.offer(Some("shop"), "stale", FLOODING, NOW, request);
+        sampler.offer(None, "mismatch", FLOODING, NOW, request);
         assert_eq!(drain_count(&mut queue), 2);
         for _ in 0..100 {
-            sampler.offer(Some("shop"), "mismatch", NOW + 3 * ONE_EVERY, request);
+            let later = NOW + 3 * ADDRESS_RATE.one_every;
+            sampler.offer(Some("shop"), "mismatch", FLOODING, later, request);
         }
         assert_eq!(drain_count(&mut queue), 3);
+    }
+
+    #[test]
+    fn flood_of_one_address_leaves_room_for_other_addresses() {
+        let (sampler, mut queue) = RefusedSampler::new();
+        for _ in 0..10_000 {
+            sampler.offer(Some("shop"), "mismatch", FLOODING, NOW, request);
+        }
+        drain_count(&mut queue);
+        sampler.offer(Some("shop"), "mismatch", OTHER, NOW, request);
+        assert_eq!(drain_count(&mut queue), 1);
+    }
+
+    #[test]
+    fn flood_of_many_addresses_is_sampled() {
+        let (sampler, mut queue) = RefusedSampler::new();
+        for number in 0..200_u8 {
+            let address = IpAddr::from([198, 51, 100, number]);
+            sampler.offer(Some("shop"), "mismatch", address, NOW, request);
+        }
+        assert_eq!(drain_count(&mut queue), RATE.burst as usize);
     }
 
     #[test]
     fn full_queue_drops_further_samples() {
         let (sampler, mut queue) = RefusedSampler::new();
         for number in 0..2 * WAITING_MAX {
-            sampler.offer(Some(&format!("source-{number}")), "mismatch", NOW, request);
+            sampler.offer(Some(&format!("source-{number}")), "mismatch", OTHER, NOW, request);
         }
         assert_eq!(drain_count(&mut queue), WAITING_MAX);
     }

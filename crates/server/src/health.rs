@@ -59,7 +59,7 @@ fn readiness_problem(server: &ServerState) -> Option<(&'static str, String)> {
 }
 
 pub(crate) async fn metrics(State(server): State<Arc<ServerState>>) -> Response {
-    server.engine.telemetry().set_bodies_in_memory(server.reserved_body_bytes());
+    server.engine.telemetry().set_bodies_in_memory(server.body_memory.used());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], server.engine.telemetry().render()).into_response()
 }

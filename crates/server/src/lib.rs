@@ -26,9 +26,11 @@ use std::{sync::Arc, time::Duration};
 pub use auth::{hash_token, new_token};
 pub use openapi::document as openapi_document;
 use surehook_core::access::ApiToken;
-use surehook_engine::Engine;
+use surehook_engine::{Engine, body_memory::BodyMemory};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+
+use crate::body::BodyPace;
 
 /// Limits on connections and requests. Requests beyond a limit are refused before they are read.
 #[derive(Clone, Debug)]
@@ -49,6 +51,8 @@ pub struct ServerLimits {
     pub request_timeout: Duration,
     /// How long a client may take no byte of a response.
     pub write_timeout: Duration,
+    /// Bytes per second at which the body of a request must arrive at least; 0 for no minimum.
+    pub body_rate_min: u64,
     /// How long a request waits for a running request with the same `Idempotency-Key`.
     pub idempotency_wait: Duration,
 }
@@ -64,8 +68,15 @@ impl Default for ServerLimits {
             body_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(180),
             write_timeout: Duration::from_secs(30),
+            body_rate_min: 1024,
             idempotency_wait: Duration::from_secs(10),
         }
+    }
+}
+
+impl ServerLimits {
+    fn body_pace(&self) -> BodyPace {
+        BodyPace { timeout: self.body_timeout, bytes_per_second_min: self.body_rate_min }
     }
 }
 
@@ -74,8 +85,7 @@ impl Default for ServerLimits {
 pub struct ServerState {
     engine: Arc<Engine>,
     limits: ServerLimits,
-    /// Memory left for request bodies, in units of [`receive::BODY_PERMIT_BYTES`].
-    body_memory: Arc<Semaphore>,
+    body_memory: Arc<BodyMemory>,
     tokens: auth::TokenRegistry,
     login_links: session::LoginLinks,
     failed_logins: failed_logins::FailedLogins,
@@ -96,8 +106,7 @@ impl ServerState {
         draining: CancellationToken,
     ) -> Arc<Self> {
         let tokens = auth::TokenRegistry::new(tokens, engine.clock().now());
-        let permits = limits.bodies_in_memory_max.div_ceil(receive::BODY_PERMIT_BYTES);
-        let body_memory = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
+        let body_memory = BodyMemory::new(limits.bodies_in_memory_max, limits.body_bytes_max);
         Arc::new(Self {
             engine,
             limits,
@@ -110,11 +119,5 @@ impl ServerState {
             export_permits: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),
             draining,
         })
-    }
-
-    /// Memory reserved for request bodies, in bytes.
-    fn reserved_body_bytes(&self) -> usize {
-        let permits = self.limits.bodies_in_memory_max.div_ceil(receive::BODY_PERMIT_BYTES);
-        permits.saturating_sub(self.body_memory.available_permits()) * receive::BODY_PERMIT_BYTES
     }
 }

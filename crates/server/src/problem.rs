@@ -18,6 +18,8 @@ use surehook_types::{
     time::{HumanDuration, Timestamp},
 };
 
+use crate::body;
+
 /// Text for a full disk; the gateway resumes without a restart.
 pub(crate) const DISK_FULL: &str =
     "The gateway's disk is full. Free some space; the gateway resumes by itself.";
@@ -203,6 +205,7 @@ impl From<IngestError> for Problem {
             | IngestError::Certificate(_) => StatusCode::SERVICE_UNAVAILABLE,
             IngestError::NotVerified(_) => StatusCode::UNAUTHORIZED,
             IngestError::Key(_) => StatusCode::BAD_REQUEST,
+            IngestError::Memory(error) => return body::overloaded(*error),
             IngestError::Store(cause) => return Self::from(cause.clone()),
         };
         let problem = Self::new(status, code, error.to_string());

@@ -2,8 +2,8 @@
 //!
 //! `server::serve_connection` calls [`receive`] for every path under `/in/`. Requests that must be
 //! refused are refused before their body is read, in this order: malformed request, unknown source,
-//! method, size, memory. Only then is the body read, within its size and time limits, and passed to
-//! `Engine::receive`. 200 is answered only once the event is on disk. A redirect is never answered:
+//! method, size, memory. Only then is the body read, within its limits of size, time and memory, and
+//! passed to `Engine::receive`. 200 is answered only once the event is on disk. A redirect is never answered:
 //! some senders turn it into a GET and lose the body.
 
 use std::sync::Arc;
@@ -13,13 +13,16 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts,
 };
 use http_body_util::Full;
-use hyper::body::{Body, Incoming};
+use hyper::body::Incoming;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use surehook_core::{event::HeaderBlock, refused::RefusedRequest, sync::SyncResponse};
-use surehook_engine::ingest::{
-    InboundRequest, IngestError, QUARANTINED, ReadySource, ReceiveOutcome, ReceivedEvent,
+use surehook_engine::{
+    body_memory::{BodyOwners, BodyReservation},
+    ingest::{
+        InboundRequest, IngestError, QUARANTINED, ReadySource, ReceiveOutcome, ReceivedEvent,
+    },
 };
 use surehook_types::{
     ids::{EventId, RequestId},
@@ -28,17 +31,14 @@ use surehook_types::{
     rng::new_id,
 };
 use surehook_webhooks::provider::ProviderReply;
-use tokio::sync::SemaphorePermit;
 
 use crate::{
     ServerState,
-    body::{body_too_large, read_body},
+    body::read_reserved_body,
     openapi::{ApiTable, OneOf, Operation},
     problem::Problem,
+    server::Peer,
 };
-
-/// Memory for bodies is reserved in units of this many bytes.
-pub(crate) const BODY_PERMIT_BYTES: usize = 1024;
 
 const PATH_PREFIX: &str = "/in/";
 /// Typical size of the response to one event.
@@ -49,6 +49,8 @@ const RESPONSE_EVENTS_MAX: usize = 16;
 const URI_BYTES_MAX: usize = 2048;
 /// Path, query and header values of a refused request are cut to this length.
 const REFUSED_TEXT_CHARS_MAX: usize = 512;
+/// A larger body is not stored with a refused request.
+const REFUSED_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Problem codes of requests that fail verification.
 const VERIFY_ERROR_CODES: [&str; 10] = [
     "missing_signature",
@@ -155,7 +157,7 @@ pub(crate) fn is_receive_path(path: &str) -> bool {
 /// A request being received.
 struct IncomingWebhook {
     parts: Parts,
-    remote: Arc<str>,
+    peer: Peer,
     /// Set once the body was read; the headers have then moved here from `parts`.
     inbound: Option<InboundRequest>,
 }
@@ -166,10 +168,10 @@ struct IncomingWebhook {
 pub(crate) fn receive(
     server: Arc<ServerState>,
     request: hyper::Request<Incoming>,
-    remote: Arc<str>,
+    peer: Peer,
 ) -> impl Future<Output = Response<Full<Bytes>>> {
     let (parts, body) = request.into_parts();
-    let mut webhook = IncomingWebhook { parts, remote, inbound: None };
+    let mut webhook = IncomingWebhook { parts, peer, inbound: None };
     async move {
         match accept(&server, &mut webhook, body).await {
             Ok(outcome) => outcome_response(&outcome),
@@ -198,14 +200,18 @@ async fn accept(
         return answer_handshake(server, &source, parts);
     }
     let limit = source.max_body_bytes().unwrap_or(server.limits.body_bytes_max);
-    let _memory = reserve_memory(server, &body, limit)?;
-    let body = read_body(body, limit, server.limits.body_timeout).await?;
+    let address = webhook.peer.bucket;
+    let owners = source.id().map(|source| BodyOwners { address, source });
+    let mut memory = BodyReservation::new(&server.body_memory);
+    let pace = server.limits.body_pace();
+    let body = read_reserved_body(body, limit, pace, &mut memory, owners).await?;
     let inbound = webhook.inbound.insert(InboundRequest {
         path: path.to_owned(),
         query: parts.uri.query().map(str::to_owned),
         headers: std::mem::take(&mut parts.headers),
         body,
-        remote: Arc::clone(&webhook.remote),
+        remote: Arc::clone(&webhook.peer.address),
+        memory,
     });
     server.engine.receive(&source, inbound).await.map_err(Problem::from)
 }
@@ -235,27 +241,6 @@ fn check_head(request: &Parts) -> Result<(), Problem> {
             Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "bad_transfer_coding", detail).close())
         }
     }
-}
-
-/// Reserves the memory that the body may need, or answers 503.
-fn reserve_memory<'a>(
-    server: &'a ServerState,
-    body: &Incoming,
-    limit: usize,
-) -> Result<SemaphorePermit<'a>, Problem> {
-    let declared = body.size_hint().exact();
-    let bytes = match declared {
-        Some(bytes) if bytes > limit as u64 => return Err(body_too_large(limit)),
-        Some(bytes) => usize::try_from(bytes).unwrap_or(limit),
-        None => limit,
-    };
-    // A source may allow a body larger than the limit for all bodies: it is then read alone.
-    let bytes = bytes.min(server.limits.bodies_in_memory_max);
-    let permits = u32::try_from(bytes.div_ceil(BODY_PERMIT_BYTES)).unwrap_or(u32::MAX);
-    server.body_memory.try_acquire_many(permits).map_err(|_| {
-        let detail = "The memory limit for request bodies is reached. Retry in a moment.";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail).retry_after(1).close()
-    })
 }
 
 /// Splits a path under `/in/` into the name of the source and the rest.
@@ -371,7 +356,7 @@ fn respond(status: StatusCode, mut headers: HeaderMap, body: Vec<u8>) -> Respons
 
 /// Counts a refused request and offers it to the sample of refused requests, without its secrets.
 fn record_refusal(server: &ServerState, name: &str, webhook: IncomingWebhook, problem: &Problem) {
-    let IncomingWebhook { parts, remote, inbound } = webhook;
+    let IncomingWebhook { parts, peer, inbound } = webhook;
     let (headers, body) = match inbound {
         Some(inbound) => (inbound.headers, Some(inbound.body)),
         None => (parts.headers, None),
@@ -386,7 +371,7 @@ fn record_refusal(server: &ServerState, name: &str, webhook: IncomingWebhook, pr
     if problem.code() == QUARANTINED {
         return;
     }
-    server.engine.sample_refused(source, problem.code(), || {
+    server.engine.sample_refused(source, problem.code(), peer.bucket, || {
         let source_entry = found.as_ref().ok();
         let secret = source_entry.and_then(|entry| entry.secret_header());
         let mut secrets = SecretNames::builtin();
@@ -403,10 +388,10 @@ fn record_refusal(server: &ServerState, name: &str, webhook: IncomingWebhook, pr
             method: parts.method.to_string(),
             path: truncate(&mask_path(parts.uri.path())),
             query: parts.uri.query().map(|query| truncate(&redact::mask_query(query, &secrets))),
-            remote: remote.to_string(),
+            remote: peer.address.to_string(),
             headers: HeaderBlock::from_map(&mask_headers(&headers, &secrets)),
             body_bytes: body.as_ref().map(|body| body.len() as u64),
-            body: body.filter(|_| keeps_body),
+            body: body.filter(|body| keeps_body && body.len() <= REFUSED_BODY_BYTES_MAX),
         }
     });
 }

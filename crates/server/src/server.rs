@@ -116,6 +116,14 @@ struct RequestHandler {
     router: Router,
 }
 
+/// The sender at the other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: Arc<str>,
+    /// The address under which limits per address count it.
+    pub(crate) bucket: IpAddr,
+}
+
 /// Serves one connection. `stop` is a child token of its own: polling one shared token would make the
 /// cores contend for it.
 async fn serve_connection(
@@ -128,9 +136,9 @@ async fn serve_connection(
     let _best_effort = stream.set_nodelay(true);
     let head_timeout = handler.server.limits.head_timeout;
     let stream = TimedStream::new(stream, handler.server.limits.write_timeout);
-    let remote: Arc<str> = remote.to_string().into();
+    let peer = Peer { address: remote.to_string().into(), bucket: address_bucket(remote) };
     let service =
-        service_fn(move |request| handler.respond(request, &remote).map(Ok::<_, Infallible>));
+        service_fn(move |request| handler.respond(request, &peer).map(Ok::<_, Infallible>));
     // `max_headers` is not set: even setting hyper's default of 100 makes it allocate per request.
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -159,17 +167,17 @@ impl RequestHandler {
     fn respond(
         self: &Arc<Self>,
         mut request: hyper::Request<Incoming>,
-        remote: &Arc<str>,
+        peer: &Peer,
     ) -> impl Future<Output = ServerResponse> + use<> {
         if receive::is_receive_path(request.uri().path()) && is_supported(request.method()) {
             let timeout = self.server.limits.request_timeout;
-            let received = receive::receive(Arc::clone(&self.server), request, Arc::clone(remote));
+            let received = receive::receive(Arc::clone(&self.server), request, peer.clone());
             return tokio::time::timeout(timeout, received)
                 .map(move |received| received.unwrap_or_else(|_| timed_out_response(timeout)))
                 .map(|response| response.map(Either::Left))
                 .left_future();
         }
-        request.extensions_mut().insert(ClientAddress(Arc::clone(remote)));
+        request.extensions_mut().insert(ClientAddress(Arc::clone(&peer.address)));
         Arc::clone(self).route(request).boxed().right_future()
     }
 

@@ -87,6 +87,8 @@ pub(crate) struct LimitSettings {
     pub(crate) request_timeout: HumanDuration,
     /// How long a client may take no byte of a response.
     pub(crate) write_timeout: HumanDuration,
+    /// Bytes per second at which a body must arrive at least; 0 for no minimum.
+    pub(crate) body_rate_min: u64,
     /// How long a request waits for a running request with the same `Idempotency-Key`.
     pub(crate) idempotency_wait: HumanDuration,
     /// Memory for bodies queued for delivery, in bytes; the rest is queued in the store.
@@ -135,6 +137,7 @@ impl Default for LimitSettings {
             body_timeout: HumanDuration(limits.body_timeout),
             request_timeout: HumanDuration(limits.request_timeout),
             write_timeout: HumanDuration(limits.write_timeout),
+            body_rate_min: limits.body_rate_min,
             idempotency_wait: HumanDuration(limits.idempotency_wait),
             lane_bytes_max: 64 * 1024 * 1024,
             commit_queue_max: 20_000,
@@ -156,6 +159,7 @@ impl LimitSettings {
             body_timeout: self.body_timeout.0,
             request_timeout: self.request_timeout.0,
             write_timeout: self.write_timeout.0,
+            body_rate_min: self.body_rate_min,
             idempotency_wait: self.idempotency_wait.0,
         }
     }

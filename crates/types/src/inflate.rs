@@ -3,7 +3,7 @@
 //! The body is stored and forwarded unchanged; the decoded form is temporary. Size and compression
 //! ratio are limited (decompression bombs); beyond the limit a body counts as unreadable.
 
-use std::{borrow::Cow, io::Read};
+use std::{borrow::Cow, convert::Infallible, io::Read};
 
 use bytes::Bytes;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
@@ -11,6 +11,9 @@ use http::{HeaderMap, HeaderValue, header::CONTENT_ENCODING};
 
 /// Ten times the default body limit.
 const DECODED_BYTES_MAX: usize = 10 << 20;
+
+/// The first step in which a body is decoded; each further step doubles what there is.
+const STEP_BYTES: usize = 16 << 10;
 
 /// JSON compresses about tenfold; a hundredfold is a decompression bomb.
 const RATIO_MAX: usize = 100;
@@ -27,27 +30,39 @@ pub fn decode_body_within<'b>(
     body: &'b [u8],
     bytes_max: usize,
 ) -> Option<Cow<'b, [u8]>> {
+    decode_body_into(headers, body, bytes_max, &mut |_| Ok::<_, Infallible>(())).ok().flatten()
+}
+
+/// Like [`decode_body_within`]. Calls `reserve` with a number of bytes before it uses as many more;
+/// an error of `reserve` ends the decoding.
+fn decode_body_into<'b, E>(
+    headers: &HeaderMap,
+    body: &'b [u8],
+    bytes_max: usize,
+    reserve: &mut impl FnMut(usize) -> Result<(), E>,
+) -> Result<Option<Cow<'b, [u8]>>, E> {
     let limit = body.len().saturating_mul(RATIO_MAX).min(bytes_max);
     let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
-    let Some(encoding) = encodings.next() else { return Some(Cow::Borrowed(body)) };
+    let Some(encoding) = encodings.next() else { return Ok(Some(Cow::Borrowed(body))) };
     if encodings.next().is_some() {
-        return None;
+        return Ok(None);
     }
     let encoding = encoding.as_bytes().trim_ascii();
     let is = |name: &str| encoding.eq_ignore_ascii_case(name.as_bytes());
-    if encoding.is_empty() || is("identity") {
-        Some(Cow::Borrowed(body))
+    let (plain, has_rest) = if encoding.is_empty() || is("identity") {
+        return Ok(Some(Cow::Borrowed(body)));
     } else if is("gzip") || is("x-gzip") {
         let mut decoder = GzDecoder::new(body);
-        let plain = read_bounded(&mut decoder, limit)?;
-        decoder.into_inner().is_empty().then_some(Cow::Owned(plain))
+        let plain = read_bounded(&mut decoder, limit, reserve)?;
+        (plain, !decoder.into_inner().is_empty())
     } else if is("deflate") {
         let mut decoder = ZlibDecoder::new(body);
-        let plain = read_bounded(&mut decoder, limit)?;
-        decoder.into_inner().is_empty().then_some(Cow::Owned(plain))
+        let plain = read_bounded(&mut decoder, limit, reserve)?;
+        (plain, !decoder.into_inner().is_empty())
     } else {
-        None
-    }
+        return Ok(None);
+    };
+    Ok(plain.filter(|_| !has_rest).map(Cow::Owned))
 }
 
 /// The headers for decoding the body of a duplicate, whose own headers are not stored.
@@ -113,16 +128,29 @@ pub struct DecodedRequest {
 
 impl DecodedRequest {
     pub fn new(headers: &HeaderMap, body: &[u8]) -> Self {
-        if !headers.contains_key(CONTENT_ENCODING) {
-            return Self { headers: None, body: None };
+        match Self::new_within(headers, body, |_| Ok::<_, Infallible>(())) {
+            Ok(decoded) => decoded,
+            Err(never) => match never {},
         }
-        let decoded = match decode_body(headers, body) {
+    }
+
+    /// Calls `reserve` with a number of bytes before it uses as many more.
+    pub fn new_within<E>(
+        headers: &HeaderMap,
+        body: &[u8],
+        mut reserve: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        if !headers.contains_key(CONTENT_ENCODING) {
+            return Ok(Self { headers: None, body: None });
+        }
+        let decoded = decode_body_into(headers, body, DECODED_BYTES_MAX, &mut reserve)?;
+        let decoded = match decoded {
             Some(Cow::Owned(decoded)) => Some(decoded),
             Some(Cow::Borrowed(_)) | None => None,
         };
         let mut headers = headers.clone();
         headers.remove(CONTENT_ENCODING);
-        Self { headers: Some(headers), body: decoded }
+        Ok(Self { headers: Some(headers), body: decoded })
     }
 
     /// The headers and body of the whole request. A body that cannot be decoded stays compressed.
@@ -152,11 +180,24 @@ impl DecodedRequest {
     }
 }
 
-fn read_bounded(decoder: &mut impl Read, limit: usize) -> Option<Vec<u8>> {
+/// Reads to the end in growing steps; `None` beyond the limit or if the data is corrupt.
+fn read_bounded<E>(
+    decoder: &mut impl Read,
+    limit: usize,
+    reserve: &mut impl FnMut(usize) -> Result<(), E>,
+) -> Result<Option<Vec<u8>>, E> {
     let mut plain = Vec::new();
-    // One byte more than allowed, to notice that the limit is exceeded.
-    decoder.take(limit as u64 + 1).read_to_end(&mut plain).ok()?;
-    (plain.len() <= limit).then_some(plain)
+    loop {
+        // One byte more than allowed, to notice that the limit is exceeded.
+        let step = plain.len().max(STEP_BYTES).min(limit + 1 - plain.len());
+        reserve(step)?;
+        plain.reserve_exact(step);
+        match decoder.take(step as u64).read_to_end(&mut plain) {
+            Ok(read) if read < step => return Ok(Some(plain)),
+            Ok(_) if plain.len() <= limit => {}
+            Ok(_) | Err(_) => return Ok(None),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +233,26 @@ mod tests {
         let headers = encoded("gzip");
         assert!(decode_body_within(&headers, &body, 50).is_some());
         assert!(decode_body_within(&headers, &body, 49).is_none());
+    }
+
+    #[test]
+    fn memory_is_reserved_before_it_is_used() {
+        // Digits in changing order compress well, but not like a decompression bomb.
+        let plain: String = (0..150_000_u64).map(|number| (number * number).to_string()).collect();
+        let (body, headers) = (gzip(plain.as_bytes()), encoded("gzip"));
+        let mut reserved = 0;
+        let count = |bytes| {
+            reserved += bytes;
+            Ok::<_, Infallible>(())
+        };
+        let decoded = DecodedRequest::new_within(&headers, &body, count).unwrap();
+        let bytes = decoded.body.unwrap();
+        assert!((bytes.len()..=2 * bytes.len()).contains(&reserved), "{reserved}");
+        assert!(bytes.capacity() <= reserved);
+
+        let mut left = 100_000_usize;
+        let refuse = |bytes| left.checked_sub(bytes).map(|rest| left = rest).ok_or("full");
+        assert_eq!(DecodedRequest::new_within(&headers, &body, refuse).unwrap_err(), "full");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use surehook_webhooks::{
 };
 
 use super::{AcceptReason, InboundRequest, IngestError, ReadySource, plan::RequestContext};
-use crate::{Engine, run_to_completion::RunToCompletion};
+use crate::{Engine, body_memory::BodyReservation, run_to_completion::RunToCompletion};
 
 /// Why a duplicate is not delivered.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,7 @@ impl Engine {
             headers: head.headers.to_map(),
             body: body.clone(),
             remote: head.remote.clone(),
+            memory: BodyReservation::default(),
         };
         let readable = DecodedRequest::new(&request.headers, &request.body);
         // It was verified when it was received, but by what is not stored.
@@ -96,7 +97,7 @@ impl Engine {
         let now = self.shared.clock.now();
         let request_id = idempotent.id("");
         let context =
-            RequestContext::new(&entry, source, &mut request, &readable, reason, request_id, now);
+            RequestContext::new(&entry, source, &mut request, readable, reason, request_id, now);
         let payload = Payload { head, fingerprint: fingerprint(&body), body };
         let mut draft = self.draft_event(&context, &part, None, payload);
         draft.event.id = id;

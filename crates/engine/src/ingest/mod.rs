@@ -23,7 +23,7 @@ use surehook_core::{
 };
 use surehook_retry::FailureClass;
 use surehook_types::{
-    ids::{EventId, RequestId},
+    ids::{EventId, RequestId, SourceId},
     inflate::DecodedRequest,
     name::Name,
     rng::new_id,
@@ -44,6 +44,7 @@ pub use self::{
 };
 use crate::{
     Engine,
+    body_memory::{BodyMemoryError, BodyReservation},
     feed::{EventReceived, LiveUpdate},
     lane::QueuedDelivery,
     registry::SourceRuntime,
@@ -63,6 +64,8 @@ pub struct InboundRequest {
     pub body: Bytes,
     /// The sender's address.
     pub remote: Arc<str>,
+    /// The memory that the body takes, and everything that is made of it until it is stored.
+    pub memory: BodyReservation,
 }
 
 /// One event of an accepted request.
@@ -106,6 +109,8 @@ pub enum IngestError {
     /// The request has more than one key.
     #[error("{0}")]
     Key(#[source] KeyError),
+    #[error("{0}")]
+    Memory(#[from] BodyMemoryError),
     #[error("the event could not be stored")]
     Store(#[source] StoreError),
 }
@@ -126,7 +131,7 @@ impl IngestError {
             Self::Quarantined(_) => QUARANTINED,
             Self::Certificate(_) => "certificate_unavailable",
             Self::Key(_) => "repeated_key",
-            Self::Store(StoreError::Overloaded) => "overloaded",
+            Self::Memory(_) | Self::Store(StoreError::Overloaded) => "overloaded",
             Self::Store(StoreError::Full) => "disk_full",
             Self::Store(_) => "store_failed",
         }
@@ -172,6 +177,10 @@ pub struct ReadySource(pub(crate) Arc<SourceRuntime>);
 impl ReadySource {
     fn source(&self) -> Option<&Source> {
         self.0.source.as_ref().ok()
+    }
+
+    pub fn id(&self) -> Option<SourceId> {
+        self.source().map(|source| source.id)
     }
 
     /// The source's own limit on bodies.
@@ -287,7 +296,9 @@ impl Engine {
         now: Timestamp,
     ) -> Result<ReceiveOutcome, IngestError> {
         // The signature covers the bytes as received; the content is read decompressed.
-        let readable = DecodedRequest::new(&request.headers, &request.body);
+        let (body, memory) = (&request.body, &mut request.memory);
+        let readable =
+            DecodedRequest::new_within(&request.headers, body, |bytes| memory.grow(bytes))?;
         let (headers, body) = readable.request(&request.headers, &request.body);
         let incoming = IncomingRequest { headers, body, ..self.incoming(source, request) };
         let parts = match source.parse_request(&incoming, reason.verified) {
@@ -306,9 +317,9 @@ impl Engine {
         let request_id = reason.releases.unwrap_or_else(|| new_id(&*self.shared.rng, now));
         let releases = self.find_quarantined(source, request, &reason);
         let mut context =
-            RequestContext::new(entry, source, request, &readable, reason, request_id, now);
+            RequestContext::new(entry, source, request, readable, reason, request_id, now);
         context.releases = releases;
-        let outcome = self.store_events(&context, parts, keys).await?;
+        let outcome = self.store_events(context, parts, keys).await?;
         for event in &outcome.received {
             let metrics = &entry.metrics;
             if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
@@ -346,15 +357,16 @@ impl Engine {
     /// duplicates.
     async fn store_events(
         self: &Arc<Self>,
-        context: &RequestContext<'_>,
+        context: RequestContext<'_>,
         parts: Vec<EventPart>,
         keys: Vec<Option<KeyAssignment>>,
     ) -> Result<ReceiveOutcome, IngestError> {
         let mut received = Vec::with_capacity(parts.len());
         let mut drafts = Vec::with_capacity(parts.len());
+        let mut waiting_bytes = context.body.len();
         for (part, key) in parts.into_iter().zip(keys) {
             let payload = context.payload(part.body.as_ref());
-            if let Some(event) = self.find_recent_duplicate(context, key.as_ref(), &payload) {
+            if let Some(event) = self.find_recent_duplicate(&context, key.as_ref(), &payload) {
                 let key = key.map(|assigned| assigned.claim.key);
                 received.push(Some(ReceivedEvent { event, key, duplicate: true, revived: false }));
                 continue;
@@ -363,7 +375,10 @@ impl Engine {
                 context.entry.metrics.no_key.inc();
             }
             received.push(None);
-            drafts.push(self.draft_event(context, &part, key, payload));
+            let draft = self.draft_event(&context, &part, key, payload);
+            let transformed = draft.event.bodies.iter().filter_map(|new| new.body.as_ref());
+            waiting_bytes += transformed.chain(&part.body).map(Bytes::len).sum::<usize>();
+            drafts.push(draft);
         }
         plan::order_ids(&mut drafts);
         if drafts.is_empty() {
@@ -374,14 +389,19 @@ impl Engine {
         }
         // The request leaves the quarantine in the transaction that stores its first event.
         drafts[0].event.releases = context.releases;
-        let waits = self.begin_sync_waits(context, &drafts);
-        let commit = Arc::clone(self).commit(drafts, context.source.name.clone());
-        let committed = RunToCompletion::new(commit, &self.shared.tasks).await?;
+        let waits = self.begin_sync_waits(&context, &drafts);
+        let (source, mut memory) = (context.source, context.into_memory());
+        // What was unpacked is gone now; what was split off and transformed waits for the commit.
+        memory.resize(waiting_bytes)?;
+        let commit = Arc::clone(self).commit(drafts, source.name.clone());
+        // A commit continues without its sender, and keeps its memory reserved.
+        let commit = async move { commit.await.map(|committed| (committed, memory)) };
+        let (committed, _memory) = RunToCompletion::new(commit, &self.shared.tasks).await?;
         // Boxed: few senders wait, and the future would take its space in every connection.
         let sync = if waits.is_empty() {
             None
         } else {
-            Box::pin(self.answer_sync_waits(context.source, waits, &committed)).await?
+            Box::pin(self.answer_sync_waits(source, waits, &committed)).await?
         };
         let mut committed = committed.into_iter();
         let received = received.into_iter().filter_map(|known| known.or_else(|| committed.next()));

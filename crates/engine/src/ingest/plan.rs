@@ -33,6 +33,7 @@ use surehook_webhooks::{
 use super::{AcceptReason, InboundRequest};
 use crate::{
     Engine,
+    body_memory::BodyReservation,
     clock_guard::ClockGuard,
     lane::{Lane, LaneSlot},
     registry::{RouteRuntime, RouteTarget, SourceRuntime},
@@ -84,9 +85,10 @@ pub(super) struct RequestContext<'a> {
     /// The quarantined request that is removed in the same transaction.
     pub(super) releases: Option<QuarantineRelease>,
     pub(super) direct: Option<DirectDelivery>,
-    readable: &'a DecodedRequest,
+    readable: DecodedRequest,
     headers: &'a HeaderMap,
-    body: Bytes,
+    pub(super) body: Bytes,
+    memory: BodyReservation,
     head: Arc<RequestHead>,
     /// The head for a body that is a part of the request: without headers that describe the whole.
     part_head: OnceLock<Arc<RequestHead>>,
@@ -98,7 +100,7 @@ impl<'a> RequestContext<'a> {
         entry: &'a SourceRuntime,
         source: &'a Source,
         request: &'a mut InboundRequest,
-        readable: &'a DecodedRequest,
+        readable: DecodedRequest,
         reason: AcceptReason,
         request_id: RequestId,
         now: Timestamp,
@@ -125,9 +127,15 @@ impl<'a> RequestContext<'a> {
             readable,
             headers: &request.headers,
             body: request.body.clone(),
+            memory: std::mem::take(&mut request.memory),
             head: Arc::new(head),
             part_head: OnceLock::new(),
         }
+    }
+
+    /// Ends the planning: everything that was unpacked is dropped. Returns the reserved memory.
+    pub(super) fn into_memory(self) -> BodyReservation {
+        self.memory
     }
 
     /// The settings of a sender that waits for the result. The sender of a quarantined request no

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     ConfigChangeError, Engine,
+    body_memory::BodyReservation,
     lane::Lane,
     registry::{ConfigError, RouteTarget, SourceRuntime},
     run_to_completion::RunToCompletion,
@@ -116,14 +117,15 @@ impl Engine {
             attributes.push(AttributeName::Account, sender.account.sender());
         }
         let (path, query, remote) = (String::new(), None, Arc::default());
-        let mut request = InboundRequest { path, query, headers, body, remote };
+        let memory = BodyReservation::default();
+        let mut request = InboundRequest { path, query, headers, body, remote, memory };
         let readable = DecodedRequest::new(&request.headers, &request.body);
         let reason = AcceptReason::without_signature(VERIFIED_BY);
         let mut context = RequestContext::new(
             &entry,
             source,
             &mut request,
-            &readable,
+            readable,
             reason,
             idempotent.id(""),
             now,

@@ -124,8 +124,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<ServerState>> for JsonBody<T> {
             let detail = "Send JSON with `Content-Type: application/json`.";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", detail));
         }
-        let timeout = server.limits.body_timeout;
-        let body = read_body(request.into_body(), BODY_BYTES_MAX, timeout).await?;
+        let pace = server.limits.body_pace();
+        let body = read_body(request.into_body(), BODY_BYTES_MAX, pace).await?;
         // serde would accept an array as the fields in declaration order.
         if body.trim_ascii_start().starts_with(b"[") {
             return Err(Problem::invalid("The body is a JSON array. Send a JSON object."));

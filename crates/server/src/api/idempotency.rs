@@ -233,7 +233,7 @@ async fn read_request(server: &ServerState, request: Request) -> Result<KeyedReq
         }
         body
     } else {
-        let body = read_body(body, BODY_BYTES_MAX, server.limits.body_timeout).await?;
+        let body = read_body(body, BODY_BYTES_MAX, server.limits.body_pace()).await?;
         add(&body);
         Body::from(body)
     };

@@ -157,6 +157,59 @@ pub async fn full_quarantine_drops_unsigned_requests_first(fixture: StoreFixture
     assert_eq!(ids(&fixture, None).await, all);
 }
 
+pub async fn flood_of_one_address_drops_only_its_own_quarantined_requests(fixture: StoreFixture) {
+    let large = |number: u8| vec![number; usize::try_from(ROOM / 16).unwrap() - HEADERS.len()];
+    let from = |remote: &str, code: &str, number| QuarantinedRequest {
+        remote: remote.to_owned(),
+        code: code.to_owned(),
+        ..request(&fixture, fixture.shop, large(number))
+    };
+    let genuine = [from("192.0.2.7", "mismatch", 0), from("192.0.2.7", "mismatch", 1)];
+    for quarantined in &genuine {
+        fixture.quarantine(quarantined.clone(), ROOM).await.unwrap();
+    }
+    let mut flood = Vec::new();
+    for number in 10..60 {
+        // Addresses of one IPv6 network are one sender.
+        let quarantined = from(&format!("2001:db8::{number}"), "mismatch", number);
+        flood.push(quarantined.id);
+        let kept = fixture.quarantine(quarantined, ROOM).await.unwrap();
+        assert!(kept.id.is_some(), "it takes the place of its own oldest");
+    }
+    let kept = ids(&fixture, Some(fixture.shop)).await;
+    assert_eq!(kept.len(), 16);
+    assert!(genuine.iter().all(|one| kept.contains(&one.id)));
+    assert_eq!(kept[..14], flood.iter().rev().take(14).copied().collect::<Vec<_>>());
+
+    // Another address takes what the first one has beyond its share.
+    let late = from("198.51.100.1", "mismatch", 100);
+    let stored = fixture.quarantine(late.clone(), ROOM).await.unwrap();
+    assert_eq!((stored.id, stored.pushed_out), (Some(late.id), 1));
+    let kept = ids(&fixture, Some(fixture.shop)).await;
+    assert!(genuine.iter().chain([&late]).all(|one| kept.contains(&one.id)));
+}
+
+pub async fn newcomer_does_not_displace_addresses_within_their_share(fixture: StoreFixture) {
+    let large = |number: u8| vec![number; usize::try_from(ROOM / 8).unwrap() - HEADERS.len()];
+    let from = |number: u8| QuarantinedRequest {
+        remote: format!("192.0.2.{number}"),
+        ..request(&fixture, fixture.shop, large(number))
+    };
+    let mut older = Vec::new();
+    for number in 0..8 {
+        let quarantined = from(number);
+        older.insert(0, quarantined.id);
+        fixture.quarantine(quarantined, ROOM).await.unwrap();
+    }
+    let stored = fixture.quarantine(from(9), ROOM).await.unwrap();
+    assert_eq!((stored.id, stored.pushed_out), (None, 0));
+    assert_eq!(ids(&fixture, Some(fixture.shop)).await, older);
+
+    assert!(fixture.discard_quarantined(older[0]).await.unwrap());
+    let stored = fixture.quarantine(from(10), ROOM).await.unwrap();
+    assert!(stored.id.is_some(), "there is room again");
+}
+
 pub async fn unsigned_repeat_keeps_the_signed_request(fixture: StoreFixture) {
     let signed = quarantine_one(&fixture, fixture.shop, "a").await;
     let copy = QuarantinedRequest {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use surehook_core::{
     event::{HeaderBlock, NewEvent},
-    refused::{RefusedFilter, RefusedRequest, SAMPLES_MAX},
+    refused::{RefusedFilter, RefusedRequest, SAMPLE_PROTECTED, SAMPLES_MAX},
     requests::{ReceivedRequest, RequestFilter, RequestOutcome},
     store::PageRequest,
 };
@@ -237,6 +237,39 @@ pub async fn refused_samples_of_one_source_and_code_drop_the_oldest(fixture: Sto
     assert_eq!(kept.iter().map(|request| request.id).collect::<Vec<_>>(), newest);
     assert_eq!(list_refused(&fixture, None, Some("stale")).await, [other]);
     assert!(list_refused(&fixture, None, None).await.contains(&unknown_source));
+}
+
+pub async fn flood_of_refused_requests_drops_only_samples_of_its_own_address(
+    mut fixture: StoreFixture,
+) {
+    let from = |fixture: &StoreFixture, remote: String| RefusedRequest {
+        remote,
+        ..find_refused(fixture, Some("shop"), "mismatch")
+    };
+    let genuine: Vec<_> = (0..5).map(|_| from(&fixture, "192.0.2.7".to_owned())).collect();
+    fixture.store_refused(genuine.clone()).await.unwrap();
+    for number in 0..3 * SAMPLES_MAX {
+        // Addresses of one IPv6 network are one sender.
+        let flood = from(&fixture, format!("2001:db8::{number:x}"));
+        fixture.store_refused(vec![flood]).await.unwrap();
+    }
+    let kept = list_refused(&fixture, Some("shop"), Some("mismatch")).await;
+    assert_eq!(kept.len(), SAMPLES_MAX);
+    assert!(genuine.iter().all(|one| kept.contains(one)));
+
+    // Of many addresses, each keeps one: the first ones, until they are old.
+    let many = 2 * SAMPLES_MAX;
+    for number in 0..many {
+        let stranger = from(&fixture, format!("198.51.{}.{}", number / 200, number % 200));
+        fixture.store_refused(vec![stranger]).await.unwrap();
+    }
+    let kept = list_refused(&fixture, Some("shop"), Some("mismatch")).await;
+    assert_eq!(kept.len(), SAMPLES_MAX);
+    assert!(kept.iter().any(|one| one.remote == "192.0.2.7"));
+    fixture.wait(SAMPLE_PROTECTED * 2);
+    let late = from(&fixture, "203.0.113.1".to_owned());
+    fixture.store_refused(vec![late.clone()]).await.unwrap();
+    assert!(list_refused(&fixture, Some("shop"), None).await.contains(&late));
 }
 
 pub async fn refused_samples_without_source_drop_the_oldest(fixture: StoreFixture) {

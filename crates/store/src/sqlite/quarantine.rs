@@ -8,9 +8,12 @@ use std::{
 use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     event::HeaderBlock,
-    quarantine::{QUARANTINE_REQUESTS_MAX, QuarantineResult, QuarantinedRequest},
+    quarantine::{
+        QUARANTINE_REQUESTS_MAX, QUARANTINE_SHARES, QuarantineResult, QuarantinedRequest,
+    },
     store::PageRequest,
 };
+use surehook_guard::address::address_bucket;
 use surehook_types::{
     ids::{RequestId, SourceId},
     time::Timestamp,
@@ -26,8 +29,8 @@ const PER_SLICE: usize = 200;
 // The headers of the latest request are kept: they have its signature and timestamp.
 const UPSERT: &str = "
     INSERT INTO quarantine (id, source_id, fingerprint, received_at, seen_at, times, code, method,
-                            path, query, remote, headers, body_bytes, body)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+                            path, query, remote, headers, body_bytes, body, sender)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
     ON CONFLICT (source_id, fingerprint) DO UPDATE SET
         seen_at = excluded.seen_at, times = times + excluded.times, code = excluded.code,
         remote = excluded.remote, headers = excluded.headers
@@ -46,6 +49,7 @@ pub(super) fn insert(
     bytes_max: u64,
 ) -> Result<QuarantineResult> {
     let fingerprint = request.fingerprint();
+    let sender = sender_of(&request.remote);
     let values = params![
         blob(request.id),
         blob(request.source),
@@ -61,6 +65,7 @@ pub(super) fn insert(
         request.headers.as_bytes(),
         request.body_bytes,
         request.body.as_deref().unwrap_or_default(),
+        sender,
     ];
     let stored = match connection.find_one(UPSERT, values, |row| id(row, 0))? {
         Some(stored) => stored,
@@ -72,14 +77,33 @@ pub(super) fn insert(
     evict(connection, request.source, stored, bytes_max)
 }
 
-const EVICT_OLDEST: &str = "
-    DELETE FROM quarantine WHERE id =
-        (SELECT id FROM quarantine WHERE source_id = ?1 AND (id <> ?2 OR is_stranger)
-          ORDER BY is_stranger DESC, id LIMIT 1)
-    RETURNING id";
+/// The address under which limits count a sender.
+pub(super) fn sender_of(remote: &str) -> String {
+    match remote.parse() {
+        Ok(address) => address_bucket(address).to_string(),
+        Err(_) => remote.to_owned(),
+    }
+}
 
-/// Removes requests of a source beyond its limits: unsigned ones first, then the oldest. The newest
-/// one stays, unless it is unsigned and would displace a signed one.
+const NEWEST: &str = "SELECT sender, is_stranger FROM quarantine WHERE id = ?1";
+
+// Two statements, so that each uses its index.
+const HEAVIEST: [&str; 2] = [
+    "SELECT sender FROM quarantine_senders WHERE source_id = ?1 AND many > ?2
+      ORDER BY many DESC LIMIT 1",
+    "SELECT sender FROM quarantine_senders WHERE source_id = ?1 AND bytes > ?2
+      ORDER BY bytes DESC LIMIT 1",
+];
+
+const OLDEST_STRANGER: &str = "
+    SELECT id FROM quarantine WHERE source_id = ?1 AND is_stranger AND id <> ?2 ORDER BY id LIMIT 1";
+
+const OLDEST_OF_SENDER: &str = "
+    SELECT id FROM quarantine
+     WHERE source_id = ?1 AND sender = ?3 AND id <> ?2 AND (is_stranger OR NOT ?4)
+     ORDER BY is_stranger DESC, id LIMIT 1";
+
+/// Removes requests of a source beyond its limits, in the order of `QuarantineStore::quarantine`.
 fn evict(
     connection: &Connection,
     source: SourceId,
@@ -88,14 +112,55 @@ fn evict(
 ) -> Result<QuarantineResult> {
     let mut stored = QuarantineResult { id: Some(newest), pushed_out: 0 };
     while is_over_limit(connection, source, bytes_max)? {
-        let values = params![blob(source), blob(newest)];
-        match connection.find_one(EVICT_OLDEST, values, |row| id(row, 0))? {
-            None => break,
-            Some(removed) if removed == newest => stored.id = None,
-            Some(_) => stored.pushed_out += 1,
+        match find_displaced(connection, source, newest, bytes_max)? {
+            Some(displaced) => {
+                remove(connection, displaced)?;
+                stored.pushed_out += 1;
+            }
+            None => {
+                remove(connection, newest)?;
+                return Ok(QuarantineResult { id: None, ..stored });
+            }
         }
     }
     Ok(stored)
+}
+
+/// The request that the newest one displaces; `None` if it displaces none.
+fn find_displaced(
+    connection: &Connection,
+    source: SourceId,
+    newest: RequestId,
+    bytes_max: u64,
+) -> Result<Option<RequestId>> {
+    let (own, is_stranger): (String, bool) =
+        connection.read_one(NEWEST, params![blob(newest)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if !is_stranger {
+        let values = params![blob(source), blob(newest)];
+        let oldest = connection.find_one(OLDEST_STRANGER, values, |row| id(row, 0))?;
+        if oldest.is_some() {
+            return Ok(oldest);
+        }
+    }
+    let mut senders = Vec::with_capacity(3);
+    let shares = [QUARANTINE_REQUESTS_MAX, bytes_max].map(|max| max / QUARANTINE_SHARES);
+    for (sql, share) in HEAVIEST.into_iter().zip(shares) {
+        let values = params![blob(source), share];
+        senders.extend(connection.find_one(sql, values, |row| row.get::<_, String>(0))?);
+    }
+    // An address that is beyond its share itself displaces its own.
+    if senders.contains(&own) {
+        senders.clear();
+    }
+    senders.push(own);
+    for sender in senders {
+        let values = params![blob(source), blob(newest), sender, is_stranger];
+        let oldest = connection.find_one(OLDEST_OF_SENDER, values, |row| id(row, 0))?;
+        if oldest.is_some() {
+            return Ok(oldest);
+        }
+    }
+    Ok(None)
 }
 
 fn is_over_limit(connection: &Connection, source: SourceId, bytes_max: u64) -> Result<bool> {

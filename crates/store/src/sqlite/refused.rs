@@ -1,10 +1,12 @@
 //! Sampled refused requests.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     event::HeaderBlock,
-    refused::{RefusedFilter, RefusedRequest, SAMPLES_MAX},
+    refused::{RefusedFilter, RefusedRequest, SAMPLE_PROTECTED, SAMPLES_MAX},
     store::PageRequest,
 };
 use surehook_types::{ids::RequestId, time::Timestamp};
@@ -12,6 +14,7 @@ use surehook_types::{ids::RequestId, time::Timestamp};
 use super::{
     list::IdRange,
     prepared::CachedStatements,
+    quarantine::sender_of,
     row::{blob, id, time},
 };
 
@@ -23,10 +26,15 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 // `IS`, because the source may be NULL.
-const EVICT_OLDEST: &str = "
-    DELETE FROM refused_requests WHERE id IN (
-        SELECT id FROM refused_requests WHERE source IS ?1 AND code = ?2
-         ORDER BY id DESC LIMIT -1 OFFSET ?3)";
+const SAMPLES: &str = "
+    SELECT id, at, remote FROM refused_requests WHERE source IS ?1 AND code = ?2 ORDER BY id";
+
+/// A stored sample, as far as it matters for which of them is dropped.
+struct SampleRow {
+    id: RequestId,
+    at: Timestamp,
+    sender: String,
+}
 
 /// Implements `AdminStore::store_refused`.
 pub(super) fn insert(connection: &Connection, refused: &[RefusedRequest]) -> Result<()> {
@@ -45,9 +53,37 @@ pub(super) fn insert(connection: &Connection, refused: &[RefusedRequest]) -> Res
             request.body_bytes,
             request.body.as_deref(),
         ])?;
-        connection.run(EVICT_OLDEST, params![request.source, request.code, SAMPLES_MAX])?;
+        let values = params![request.source, request.code];
+        let mut samples: Vec<SampleRow> = connection.read_all(SAMPLES, values, |row| {
+            let remote: String = row.get(2)?;
+            Ok(SampleRow { id: id(row, 0)?, at: time(row, 1)?, sender: sender_of(&remote) })
+        })?;
+        while samples.len() > SAMPLES_MAX {
+            let Some(dropped) = find_dropped(&samples) else { break };
+            let sql = "DELETE FROM refused_requests WHERE id = ?1";
+            connection.run(sql, params![blob(samples.remove(dropped).id)])?;
+        }
     }
     Ok(())
+}
+
+/// Which of the samples, oldest first, is dropped: the oldest of the sender that has the most. If all
+/// have equally many, the newest one, unless the oldest one is no longer protected.
+fn find_dropped(samples: &[SampleRow]) -> Option<usize> {
+    let newest = samples.last()?;
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for sample in samples {
+        *counts.entry(sample.sender.as_str()).or_default() += 1;
+    }
+    let most = counts.values().copied().max()?;
+    let has_most = |sender: &str| counts.get(sender) == Some(&most);
+    // Of several senders that have the most, the one that sent last loses.
+    let loser = samples.iter().rev().find(|sample| has_most(&sample.sender))?;
+    if most > 1 {
+        return samples.iter().position(|sample| sample.sender == loser.sender);
+    }
+    let is_protected = newest.at.since(samples.first()?.at) < SAMPLE_PROTECTED;
+    Some(if is_protected { samples.len() - 1 } else { 0 })
 }
 
 const COLUMNS: &str =

@@ -323,9 +323,9 @@ async fn request_resent_by_sender_leaves_quarantine() {
 
 #[tokio::test]
 async fn large_unsigned_request_is_not_quarantined() {
-    let more = "on_refusal = \"quarantine\"\n        max_body_bytes = 2000000";
+    let more = "on_refusal = \"quarantine\"";
     let gateway = Gateway::start_with(&settings("http://127.0.0.1:9999", more)).await;
-    let long = "x".repeat(1_048_577);
+    let long = "x".repeat(65_537);
 
     let unsigned = gateway.send_webhook("in", &[], long.clone()).await.expect(503);
     assert_eq!(unsigned.code(), "missing_signature");
@@ -335,4 +335,21 @@ async fn large_unsigned_request_is_not_quarantined() {
 
     let signed = send(&gateway, &long, RIGHT).await.expect(503);
     assert_eq!(signed.code(), "quarantined");
+}
+
+#[tokio::test]
+async fn flood_of_unsigned_requests_is_quarantined_at_a_bounded_rate() {
+    let more = "on_refusal = \"quarantine\"";
+    let gateway = Gateway::start_with(&settings("http://127.0.0.1:9999", more)).await;
+    let mut stored = 0;
+    for number in 0..120 {
+        let response = gateway.send_webhook("in", &[], format!("{{\"id\":{number}}}")).await;
+        stored += usize::from(response.expect(503).code() == "quarantined");
+    }
+    // A burst of 20, then one every other second.
+    assert!((20..=60).contains(&stored), "{stored}");
+    assert_eq!(quarantined(&gateway).await.len(), stored);
+
+    // Requests with a signature have an allowance of their own.
+    assert_eq!(send(&gateway, "{}", RIGHT).await.expect(503).code(), "quarantined");
 }

@@ -2,7 +2,7 @@
 //!
 //! The numbers are those of the catalogue of bad input, section 7.2.
 
-use std::io::Write as _;
+use std::{io::Write as _, time::Duration};
 
 use flate2::{
     Compression,
@@ -11,8 +11,8 @@ use flate2::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    gateway::{Gateway, route_settings},
-    sink::Sink,
+    gateway::{Gateway, Route, route_settings},
+    sink::{Reply, Sink},
 };
 
 /// A request that must be accepted, and its expected key.
@@ -289,4 +289,59 @@ async fn body_limit_and_enabled_flag_apply_per_source() {
     let off = gateway.send_webhook("off", &[], "{}").await.expect(503);
     assert_eq!((&*off.code(), off.header("retry-after")), ("source_disabled", "60"));
     assert_eq!(gateway.stats().await["total"], 3);
+}
+
+/// A gzip body of about 40 KB that is 3 MB unpacked: less than a decompression bomb.
+fn packed_body(id: &str) -> Vec<u8> {
+    let mut plain = format!("{{\"id\":\"{id}\",\"pad\":\"").into_bytes();
+    plain.resize(3_000_000, b'a');
+    let mut state = 1_u32;
+    plain.extend((0..50_000).map(|_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        b'a' + (state >> 24) as u8 % 26
+    }));
+    plain.extend(b"\"}");
+    gzip(&plain)
+}
+
+#[tokio::test]
+async fn unpacked_body_counts_against_the_memory_for_bodies() {
+    let limits = "[limits]\nbody_bytes_max = 1048576\nbodies_in_memory_max = 2097152\n";
+    let source = "[[sources]]\nname = \"in\"\nverify = \"none\"\n";
+    let gateway = Gateway::start_with(&format!("{limits}{source}")).await;
+    let packed = packed_body("evt_1");
+    let coding = [("content-encoding", "gzip")];
+    // Alone it may be larger than the budget; next to another body it may not.
+    let mut other = gateway.connect_raw().await;
+    let head = "POST /in/in HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n";
+    other.write(format!("{head}{{\"a\":")).await;
+    gateway.wait_for_body_memory(|bytes| bytes > 0).await;
+
+    let refused = gateway.send_webhook("in", &coding, packed.clone()).await.expect(503);
+    assert_eq!(refused.code(), "overloaded");
+
+    other.write("1234}").await;
+    assert_eq!(other.read_response().await.unwrap().status, 200);
+    let accepted = gateway.send_webhook("in", &coding, packed).await.expect(200).json();
+    assert_eq!(accepted["events"][0]["key"], "evt_1");
+}
+
+#[tokio::test]
+async fn unpacked_body_is_dropped_before_the_sender_waits() {
+    let sink = Sink::with_replies([Reply::status(200).after(Duration::from_secs(600))]).await;
+    let source = "verify = \"none\"\nsync = { destination = \"out\", deadline = \"30s\" }";
+    let destination = format!("url = \"{}\"", sink.url());
+    let settings = Route { source, route: "", destination: &destination }.settings();
+    let gateway = Gateway::start_with(&settings).await;
+    let packed = packed_body("evt_1");
+    let bytes = packed.len() as u64;
+
+    let mut raw = gateway.connect_raw().await;
+    let head = format!(
+        "POST /in/in HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\nContent-Length: {bytes}\r\n\r\n"
+    );
+    raw.write([head.as_bytes(), &packed].concat()).await;
+    sink.wait_for_requests(1).await;
+
+    gateway.wait_for_body_memory(|held| held == bytes).await;
 }

@@ -322,6 +322,27 @@ fn indexed_keys_of_an_older_file_are_found_in_blocks() {
 }
 
 #[test]
+fn quarantined_requests_of_an_older_file_are_counted_by_sender() {
+    let row = |id: u8, remote: &str, bytes: usize| {
+        format!(
+            "INSERT INTO quarantine (id, source_id, fingerprint, received_at, seen_at, times, code,
+                                     method, path, remote, headers, body_bytes, body)
+             VALUES (unhex('{id:032x}'), zeroblob(16), x'{id:02x}', 1, 1, 1, 'mismatch', 'POST', '',
+                     '{remote}', x'0a', {bytes}, zeroblob({bytes}));"
+        )
+    };
+    let rows = [row(1, "192.0.2.1", 10), row(2, "192.0.2.1", 20), row(3, "192.0.2.2", 5)];
+    let (_folder, migrated) = migrate_old("-- 0025_quarantine_senders", &rows.concat());
+
+    let held = "SELECT many * 100 + bytes FROM quarantine_senders WHERE sender = '192.0.2.";
+    assert_eq!(read_number(&migrated, &format!("{held}1'")), 232);
+    assert_eq!(read_number(&migrated, &format!("{held}2'")), 106);
+    migrated.execute("DELETE FROM quarantine WHERE body_bytes < 20", []).unwrap();
+    assert_eq!(read_number(&migrated, &format!("{held}1'")), 121);
+    assert_eq!(read_number(&migrated, "SELECT count(*) FROM quarantine_senders"), 1);
+}
+
+#[test]
 fn new_file_has_large_pages_and_older_file_keeps_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let [new, old] = ["new.db", "old.db"].map(|name| folder.path().join(name));

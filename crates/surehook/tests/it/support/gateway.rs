@@ -278,6 +278,16 @@ impl Gateway {
         RawConnection::connect(self.address).await
     }
 
+    /// Like [`Self::connect_raw`], from another address of the loopback network.
+    pub(crate) async fn connect_raw_from(&self, local: [u8; 4]) -> RawConnection {
+        RawConnection::connect_from(local, self.address).await
+    }
+
+    /// Resident memory of the process.
+    pub(crate) fn rss_bytes(&self) -> u64 {
+        self.process.rss_bytes()
+    }
+
     /// Runs a CLI command against this gateway.
     pub(crate) async fn cli(&self, args: &[&str]) -> CommandOutput {
         self.cli_as(&self.token, args).await
@@ -426,6 +436,18 @@ impl Gateway {
         let authorization = format!("Bearer {}", self.token);
         let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
         self.request(Method::GET, "/metrics", &headers, "").await.expect(200).text()
+    }
+
+    /// Waits until the memory used for bodies, in bytes, is as expected.
+    pub(crate) async fn wait_for_body_memory(&self, is_expected: impl Fn(u64) -> bool) {
+        eventually(WAIT_LIMIT, || async {
+            let metrics = self.metrics().await;
+            let mut values = metrics
+                .lines()
+                .filter_map(|line| line.strip_prefix("surehook_bodies_in_memory_bytes "));
+            values.next()?.parse().ok().filter(|bytes| is_expected(*bytes)).map(drop)
+        })
+        .await;
     }
 
     /// Reads an event with its deliveries.

@@ -13,7 +13,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -22,11 +22,13 @@ use std::{
 use rusqlite::{Connection, ErrorCode, Result, config::DbConfig};
 use tokio::sync::watch;
 
-use super::schema;
+use super::{reserve::SpaceReserve, schema};
 
 /// Log size in pages at which copying starts: 32 MiB, or 16 MiB in a file with small pages. Three
 /// times as many made no measurable difference.
 const START_PAGES: usize = 4000;
+/// The same while the disk is full and the reserved space must last.
+const TIGHT_START_PAGES: usize = 64;
 /// Pages that the writer may copy itself without a noticeable delay.
 const REMAINING_PAGES_MAX: usize = 400;
 /// Rounds of copying before the rest is left to the writer, however large it is.
@@ -51,6 +53,7 @@ struct CheckpointState {
     changed: Condvar,
     /// Pages in the log after the last commit.
     pages: AtomicUsize,
+    is_disk_full: AtomicBool,
     /// The error after which nothing may be copied any more.
     failed: watch::Sender<Option<String>>,
 }
@@ -95,6 +98,7 @@ impl Checkpointer {
             turn: Mutex::new(CheckpointTurn::Idle),
             changed: Condvar::new(),
             pages: AtomicUsize::new(0),
+            is_disk_full: AtomicBool::new(false),
             failed: watch::Sender::new(None),
         });
         writer.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -121,12 +125,28 @@ impl Checkpointer {
         self.state.failed.subscribe()
     }
 
+    /// Whether a copy failed because the disk is full, since the last call.
+    pub(super) fn take_disk_full(&self) -> bool {
+        self.state.is_disk_full.swap(false, Ordering::Relaxed)
+    }
+
     /// Called after each commit, once all callers have their answer. An error means that the store
     /// has failed.
-    pub(super) fn after_commit(&self, writer: &Connection) -> Result<(), String> {
+    ///
+    /// The log is kept so short that it fits into the reserve, and shorter while that is in use.
+    pub(super) fn after_commit(
+        &self,
+        writer: &Connection,
+        reserve: &SpaceReserve,
+    ) -> Result<(), String> {
+        let start_pages = match reserve.log_pages_max() {
+            Some(_) if reserve.is_released() => TIGHT_START_PAGES,
+            Some(pages) => pages.clamp(TIGHT_START_PAGES, START_PAGES),
+            None => START_PAGES,
+        };
         let turn = *self.state.turn();
         match turn {
-            CheckpointTurn::Idle if self.state.pages.load(Ordering::Relaxed) >= START_PAGES => {
+            CheckpointTurn::Idle if self.state.pages.load(Ordering::Relaxed) >= start_pages => {
                 self.state.hand_over(CheckpointTurn::Thread);
             }
             CheckpointTurn::Writer => {
@@ -184,7 +204,12 @@ fn run(connection: &Connection, state: &CheckpointState) {
             return;
         }
         drop(turn);
-        match checkpoint_most(connection, state) {
+        let copied = checkpoint_most(connection, state);
+        let is_disk_full = copied
+            .as_ref()
+            .is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DiskFull));
+        state.is_disk_full.fetch_or(is_disk_full, Ordering::Relaxed);
+        match copied {
             Ok(CheckpointTurn::Idle) => state.pause(READER_PAUSE),
             Ok(next) => state.hand_over(next),
             Err(error) if is_retryable(&error) => {
@@ -253,12 +278,13 @@ mod tests {
     async fn checkpoint_thread_that_panics_fails_the_idle_store() {
         let folder = tempfile::tempdir().unwrap();
         let lock = folder::lock(folder.path()).unwrap();
+        let reserve = SpaceReserve::open(folder.path());
         let file = folder.path().join("a.db");
         let mut connection = schema::open_writer(&file).unwrap();
         let checkpointer = Checkpointer::start(&file, &mut connection).unwrap();
         let state = Arc::clone(&checkpointer.state);
         let writer = Writer::start(
-            WriterResources { connection, checkpointer, file, merge_at: 1000, lock },
+            WriterResources { connection, checkpointer, file, merge_at: 1000, reserve, lock },
             Arc::new(StoreCache::new(10)),
             10,
             Timestamp::from_millis(0),

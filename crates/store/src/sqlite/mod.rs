@@ -45,6 +45,7 @@ mod refused;
 mod replay;
 mod replay_jobs;
 mod replay_selection;
+mod reserve;
 mod restore;
 mod rollups;
 mod row;
@@ -108,6 +109,7 @@ use self::{
     checkpoint::Checkpointer,
     quarantine::QuarantineSources,
     read::ReadPool,
+    reserve::SpaceReserve,
     search_terms::EventTerms,
     writer::{WriteTransaction, Writer, WriterResources},
 };
@@ -218,6 +220,8 @@ impl SqliteStore {
         if folder::is_restore_interrupted(&options.data) {
             return Err(OpenError::RestoreInterrupted(options.data.clone()));
         }
+        // Before anything is written: on a full disk the start needs the reserved space.
+        let reserve = SpaceReserve::open(&options.data);
         let file = options.data.join(DATABASE);
         folder::make_database_private(&file)?;
         let mut connection = schema::open_writer(&file)?;
@@ -231,6 +235,7 @@ impl SqliteStore {
                 checkpointer,
                 file: file.clone(),
                 merge_at: options.merge_keys_at,
+                reserve,
                 lock,
             },
             Arc::clone(&cache),
@@ -492,7 +497,7 @@ impl AdminStore for SqliteStore {
     }
 
     async fn store_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError> {
-        self.writer.write(move |tx| refused::insert(tx, &refused)).await
+        self.writer.write_bounded(move |tx| refused::insert(tx, &refused)).await
     }
 
     async fn list_refused(

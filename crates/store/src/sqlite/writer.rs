@@ -5,7 +5,8 @@
 //! once. No caller gets its answer before the commit that holds its work. On errors:
 //! - **A job's statement fails**: the batch is rolled back and each of its jobs runs again in its own
 //!   transaction, so that only the failing job fails.
-//! - **The disk is full**: the batch is rolled back, its jobs fail with `Full`, the next batch tries again.
+//! - **The disk is full**: the batch is rolled back and the reserved space is released (`reserve`). What
+//!   would store something new fails with `Full` until there is space again; the rest is tried again.
 //! - **Any other I/O error**: whether the batch is on disk is unknown, and after a failed fsync the kernel
 //!   may pretend that it is. The store takes no more work; the process must be restarted.
 
@@ -39,6 +40,7 @@ use super::{
     prepared::PreparedStatements,
     prune::PruneProgress,
     recent_keys::RecentKeys,
+    reserve::SpaceReserve,
     search_terms::RecentTerms,
 };
 
@@ -52,6 +54,9 @@ const GATHER_TIMEOUT: Duration = Duration::from_millis(1);
 const BUSY_BATCH_MIN: usize = 16;
 /// Sightings of duplicates are written this often: their count may be late, an answer never.
 const SIGHTINGS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How often a writer without work looks for free space while the disk is full.
+const SPACE_CHECK_EVERY: Duration = Duration::from_secs(5);
 
 const BEGIN: &str = "BEGIN IMMEDIATE";
 const COMMIT: &str = "COMMIT";
@@ -113,12 +118,15 @@ pub(super) struct RowNumbers {
 }
 
 trait WriteJob: Send {
+    /// Whether it stores something new, and is refused while the disk is full.
+    fn is_growth(&self) -> bool;
     fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<()>;
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
 struct StepJob<F, T> {
     step: F,
+    is_growth: bool,
     value: Option<T>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -128,13 +136,17 @@ where
     F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send,
     T: Send,
 {
+    fn is_growth(&self) -> bool {
+        self.is_growth
+    }
+
     fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<()> {
         self.value = Some((self.step)(tx)?);
         Ok(())
     }
 
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
-        let Self { step, value, reply } = *self;
+        let Self { step, is_growth: _, value, reply } = *self;
         // Before the reply, so that what the step shares with the caller is freed by the caller:
         // memory that is freed by another thread costs both more.
         drop(step);
@@ -196,7 +208,7 @@ impl Writer {
         queue_max: usize,
         now: Timestamp,
     ) -> Result<Self> {
-        let WriterResources { connection, checkpointer, file, merge_at, lock } = resources;
+        let WriterResources { connection, checkpointer, file, merge_at, reserve, lock } = resources;
         let mut state = WriterState::load(&connection, &file, merge_at)?;
         cache.share_recent_keys(state.recent_keys.shared_map());
         recover(&connection, now, &mut state)?;
@@ -204,7 +216,8 @@ impl Writer {
         cache.change_counts(|cached| *cached = counts);
         let checkpoint_failure = checkpointer.failure();
         let queue = Arc::new(WriterQueue::default());
-        let (health_sender, health) = watch::channel(WriterHealth::default());
+        let (health_sender, health) =
+            watch::channel(WriterHealth { is_disk_full: reserve.is_released(), failure: None });
         let thread = std::thread::Builder::new()
             .name("surehook-writer".to_owned())
             .spawn({
@@ -217,6 +230,7 @@ impl Writer {
                         connection: &connection,
                         sql: PreparedStatements::new(&connection),
                         checkpointer,
+                        reserve,
                         cache,
                         state,
                         health: health_sender,
@@ -245,35 +259,36 @@ impl Writer {
         F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.enqueue(step, usize::MAX)?.await.unwrap_or_else(|_| Err(self.closed_error()))
+        self.enqueue(step, None)?.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
-    /// Like [`Self::write`], but fails with `Overloaded` when the queue is full.
+    /// Like [`Self::write`] for what stores something new: fails with `Overloaded` when the queue is
+    /// full, and with `Full` while the disk is.
     pub(super) async fn write_bounded<T, F>(&self, step: F) -> Result<T, StoreError>
     where
         F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.enqueue(step, self.queue_max)?.await.unwrap_or_else(|_| Err(self.closed_error()))
+        self.enqueue(step, Some(self.queue_max))?.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
     fn enqueue<T, F>(
         &self,
         step: F,
-        limit: usize,
+        limit: Option<usize>,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
     where
         F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(StepJob { step, value: None, reply });
+        let job = Box::new(StepJob { step, is_growth: limit.is_some(), value: None, reply });
         let mut state = self.queue.lock();
         if state.is_closed {
             drop(state);
             return Err(self.closed_error());
         }
-        if state.jobs.len() >= limit {
+        if limit.is_some_and(|limit| state.jobs.len() >= limit) {
             return Err(StoreError::Overloaded);
         }
         state.jobs.push(job);
@@ -342,6 +357,7 @@ pub(super) struct WriterResources {
     pub(super) file: PathBuf,
     /// Implements `SqliteOptions::merge_keys_at`.
     pub(super) merge_at: usize,
+    pub(super) reserve: SpaceReserve,
     /// The lock on the folder, held as long as the thread runs.
     pub(super) lock: File,
 }
@@ -393,6 +409,7 @@ struct WriterThread<'c> {
     connection: &'c Connection,
     sql: PreparedStatements<'c>,
     checkpointer: Checkpointer,
+    reserve: SpaceReserve,
     cache: Arc<StoreCache>,
     state: WriterState,
     health: watch::Sender<WriterHealth>,
@@ -435,6 +452,16 @@ impl WriterThread<'_> {
                 let (state, _) =
                     queue.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
                 state
+            } else if self.reserve.is_released() {
+                let (waited, wait) = queue
+                    .changed
+                    .wait_timeout(state, SPACE_CHECK_EVERY)
+                    .unwrap_or_else(PoisonError::into_inner);
+                state = waited;
+                if wait.timed_out() {
+                    break;
+                }
+                continue;
             } else {
                 queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
             };
@@ -459,12 +486,21 @@ impl WriterThread<'_> {
         }
     }
 
-    fn write_batch(&mut self, mut jobs: Vec<Box<dyn WriteJob>>, is_closing: bool) {
+    /// While the reserved space is in use, nothing new is stored.
+    fn write_batch(&mut self, jobs: Vec<Box<dyn WriteJob>>, is_closing: bool) {
+        let jobs = if self.reserve.restore() { jobs } else { refuse_growth(jobs) };
+        self.write_jobs(jobs, is_closing);
+    }
+
+    fn write_jobs(&mut self, mut jobs: Vec<Box<dyn WriteJob>>, is_closing: bool) {
         match self.try_batch(&mut jobs, is_closing) {
             Ok(()) => {
-                self.set_disk_full(false);
+                if self.checkpointer.take_disk_full() {
+                    self.reserve.release();
+                }
+                self.set_disk_full(self.reserve.is_released());
                 answer_all(jobs, &Ok(()));
-                if let Err(error) = self.checkpointer.after_commit(self.connection) {
+                if let Err(error) = self.checkpointer.after_commit(self.connection, &self.reserve) {
                     self.fail(error);
                 }
             }
@@ -477,14 +513,18 @@ impl WriterThread<'_> {
                     // Once the state of the disk is unknown, nothing more is tried.
                     let failure = self.health.borrow().failure.clone();
                     match failure {
-                        None => self.write_batch(vec![job], false),
+                        None => self.write_jobs(vec![job], false),
                         Some(failure) => job.answer(Err(StoreError::Failed(failure))),
                     }
                 }
             }
             Err(BatchError::DiskFull) => {
                 self.set_disk_full(true);
-                answer_all(jobs, &Err(StoreError::Full));
+                if self.reserve.release() {
+                    self.write_jobs(refuse_growth(jobs), is_closing);
+                } else {
+                    answer_all(jobs, &Err(StoreError::Full));
+                }
             }
             Err(BatchError::Failed(error)) => {
                 let error = error.to_string();
@@ -605,6 +645,13 @@ fn recover(connection: &Connection, now: Timestamp, state: &mut WriterState) -> 
     }
     state.hints = PresenceHints { awaited_statuses, ..PresenceHints::default() };
     Ok(())
+}
+
+/// Answers what would store something new; returns the rest.
+fn refuse_growth(jobs: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
+    let (growth, rest) = jobs.into_iter().partition(|job| job.is_growth());
+    answer_all(growth, &Err(StoreError::Full));
+    rest
 }
 
 fn answer_all(jobs: Vec<Box<dyn WriteJob>>, outcome: &Result<(), StoreError>) {

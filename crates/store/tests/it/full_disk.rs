@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     event::NewEvent,
-    store::{AdminStore, Store},
+    store::{AdminStore, NextStep, Store},
 };
 use surehook_store::{
     SqliteOptions, SqliteStore,
@@ -48,7 +48,7 @@ fn large(fixture: &StoreFixture, number: usize) -> NewEvent {
 /// Admits events until the disk is full and returns the acknowledged ones.
 async fn fill(fixture: &StoreFixture) -> Vec<EventId> {
     let mut acknowledged = Vec::new();
-    for number in 0..1000 {
+    for number in 0..10_000 {
         let event = large(fixture, number);
         let id = event.id;
         match fixture.admit(vec![event]).await {
@@ -178,5 +178,78 @@ async fn run_on_a_small_disk(disk: &Path) {
     }
     drop(store);
     assert_consistent(&data).await;
+    child_process::report("sound");
+}
+
+/// Rounds of the drill below, unless `SUREHOOK_DISK_DRILLS` is set.
+const DRILLS: u32 = 3;
+
+/// A file system with room for a log, and for a reserve that lasts for some hundred results.
+const MEDIUM_DISK: &str =
+    "mount -t tmpfs -o size=64m tmpfs \"$SUREHOOK_TEST_CHILD_FOLDER\" && exec \"$@\"";
+
+#[tokio::test]
+async fn full_disk_delivers_and_starts_from_the_reserve_and_recovers_each_time() {
+    if let Some(folder) = child_process::child_folder() {
+        return run_drills(&folder).await;
+    }
+    let [program, arguments @ ..] = NAMESPACE;
+    let namespace_check = Command::new(program).args(arguments).arg("true").status();
+    if !namespace_check.is_ok_and(|status| status.success()) {
+        // As above: scripts/test reports it.
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let wrapper = [&NAMESPACE[..], &["sh", "-c", MEDIUM_DISK, "sh"]].concat();
+    let mut child = child_process::start(
+        "full_disk::full_disk_delivers_and_starts_from_the_reserve_and_recovers_each_time",
+        folder.path().as_os_str(),
+        &wrapper,
+    );
+    let lines: Vec<String> = child_process::reported_lines(child.stdout.take().unwrap()).collect();
+    assert!(child.wait().unwrap().success(), "the child failed after: {lines:?}");
+    assert_eq!(lines.last().map(String::as_str), Some("sound"), "{lines:?}");
+}
+
+async fn run_drills(disk: &Path) {
+    let rounds = std::env::var_os("SUREHOOK_DISK_DRILLS")
+        .map_or(DRILLS, |rounds| rounds.to_str().unwrap().parse().unwrap());
+    let (filler, data) = (disk.join("filler"), disk.join("data"));
+    let mut fixture = fixture_in(&data).await;
+    for round in 0..rounds {
+        let mut accepted = Vec::new();
+        for number in 0..20 {
+            accepted.push(fixture.accept(large(&fixture, 6000 + number)).await);
+        }
+        // Another program fills the disk.
+        let mut file = std::fs::File::create(&filler).unwrap();
+        while std::io::Write::write_all(&mut file, &[1; 64 * 1024]).is_ok() {}
+        drop(file);
+        accepted.extend(fill(&fixture).await);
+        assert!(fixture.health().full && fixture.health().failed.is_none(), "round {round}");
+
+        // What was accepted is delivered, and the results are recorded.
+        fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+        fixture.reopen().await;
+        assert!(fixture.health().full, "round {round}");
+        let refused = large(&fixture, 5000);
+        let answer = fixture.admit(vec![refused.clone()]).await;
+        assert!(matches!(answer, Err(StoreError::Full)), "round {round}: {answer:?}");
+        fixture.prune(Duration::from_secs(30 * 86_400), fixture.now).await.unwrap();
+
+        std::fs::remove_file(&filler).unwrap();
+        fixture.accept(fixture.repeat_of(&refused)).await;
+        assert!(!fixture.health().full, "round {round}");
+        fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+        for event in accepted {
+            assert!(fixture.find_body(event).await.unwrap().is_some(), "round {round}");
+        }
+        // Everything is removed again, so that the rounds are alike.
+        fixture.wait(Duration::from_secs(90 * 86_400));
+        fixture.prune_all(Duration::from_secs(30 * 86_400)).await;
+        child_process::report(&format!("round {round}"));
+    }
+    drop(fixture);
+    assert!(surehook_store::inspect(&data).unwrap().faults.is_empty());
     child_process::report("sound");
 }

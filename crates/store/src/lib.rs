@@ -7,4 +7,6 @@
 pub mod conformance;
 pub mod sqlite;
 
-pub use sqlite::{OpenError, SqliteOptions, SqliteStore, backup, check_database, inspect, restore};
+pub use sqlite::{
+    OpenError, SqliteOptions, SqliteStore, backup, check_database, inspect, repair, restore,
+};

@@ -16,9 +16,10 @@ use rusqlite::{
 };
 
 use super::{
-    DATABASE, OpenError, folder,
-    inspect::{self, open_existing},
+    DATABASE, OpenError, commit_mark, folder,
+    inspect::{self, CheckDepth, open_existing},
     schema::{self, read_schema_version},
+    start_check,
 };
 
 /// Pages copied between two progress reports: 4 MiB.
@@ -76,21 +77,49 @@ pub fn backup(
     result
 }
 
+/// Copies a database that this process has open, even if its files have lost their names.
+pub(super) fn copy_open(source: &Connection, to: &Path) -> Result<(), BackupError> {
+    let part = with_suffix(to, "part");
+    if !source.is_autocommit() {
+        source.execute_batch("ROLLBACK")?;
+    }
+    source.execute_batch("BEGIN")?;
+    write_copy(source, &part, &mut |_, _| ControlFlow::Continue(()))?;
+    rename_durably(&part, to).map_err(|source| BackupError::File { path: to.to_owned(), source })
+}
+
 fn copy_to(
     data: &Path,
     part: &Path,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<DatabaseContents, BackupError> {
-    let file_error = |source| BackupError::File { path: part.to_owned(), source };
+    // Before the snapshot, so that the snapshot of an intact database is never behind.
+    let mark = start_check::check_files(data)?;
     let source = open_existing(&data.join(DATABASE))?;
     // The first read fixes the snapshot for the whole transaction.
     source.execute_batch("BEGIN")?;
-    let expected = count_contents(&source)?;
+    let position = commit_mark::read_position(&source)?;
+    start_check::check_position(data, mark, position)?;
+    write_copy(&source, part, progress)
+}
+
+/// Copies the snapshot of a transaction that has begun.
+fn write_copy(
+    source: &Connection,
+    part: &Path,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<DatabaseContents, BackupError> {
+    let file_error = |source| BackupError::File { path: part.to_owned(), source };
+    let expected = count_contents(source)?;
     let file = folder::create_private_file(part).map_err(file_error)?;
     let mut copy = open_without_links(part)?;
     // The copy is used only once it is complete and synced, so it needs no journal.
     copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
-    copy_pages(&source, &mut copy, progress)?;
+    copy_pages(source, &mut copy, progress)?;
+    // From here on the copy goes its own way.
+    if commit_mark::read_position(&copy)?.is_some() {
+        commit_mark::begin_epoch(&copy)?;
+    }
     // Makes the copy a single file: otherwise it would expect a log next to it.
     copy.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
     copy.close().map_err(|(_, error)| error)?;
@@ -142,7 +171,7 @@ pub fn check_database(file: &Path) -> Result<DatabaseContents, BackupError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
     schema::check_application_id(&connection, file)?;
-    let faults = inspect::find_faults(&connection)?;
+    let faults = inspect::find_faults(&connection, CheckDepth::Quick)?;
     match faults.first() {
         Some(fault) => Err(BackupError::Damaged { path: file.to_owned(), fault: fault.clone() }),
         None => count_contents(&connection),

@@ -5,6 +5,10 @@
 //! between two commits. It must be the writer: the log is reset only if nothing is left to copy
 //! when a transaction begins.
 //!
+//! With little traffic the thread copies the log every few seconds, so that little depends on the log
+//! alone; when the store is closed, the writer copies all of it. Between copies the thread syncs the
+//! commit mark.
+//!
 //! A copy that fails for lack of space, or because of a reader, is tried again. Any other error is
 //! final: pages that SQLite counts as copied may not be on disk, and a later copy would let the log
 //! overwrite the only good ones. The log itself is intact; the next start copies all of it again.
@@ -16,19 +20,23 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, ErrorCode, Result, config::DbConfig};
 use tokio::sync::watch;
 
-use super::{reserve::SpaceReserve, schema};
+use super::{commit_mark::MarkFile, reserve::SpaceReserve, schema};
 
 /// Log size in pages at which copying starts: 32 MiB, or 16 MiB in a file with small pages. Three
 /// times as many made no measurable difference.
 const START_PAGES: usize = 4000;
 /// The same while the disk is full and the reserved space must last.
 const TIGHT_START_PAGES: usize = 64;
+/// The log is copied at least this often, however small it is.
+const COPY_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the commit mark is synced.
+const MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pages that the writer may copy itself without a noticeable delay.
 const REMAINING_PAGES_MAX: usize = 400;
 /// Rounds of copying before the rest is left to the writer, however large it is.
@@ -54,6 +62,9 @@ struct CheckpointState {
     /// Pages in the log after the last commit.
     pages: AtomicUsize,
     is_disk_full: AtomicBool,
+    /// Commits since the start.
+    commits: AtomicUsize,
+    mark: Option<Arc<MarkFile>>,
     /// The error after which nothing may be copied any more.
     failed: watch::Sender<Option<String>>,
 }
@@ -93,12 +104,18 @@ pub(super) struct Checkpointer {
 
 impl Checkpointer {
     /// Starts the thread and disables the automatic checkpoints of `writer`.
-    pub(super) fn start(file: &Path, writer: &mut Connection) -> Result<Self> {
+    pub(super) fn start(
+        file: &Path,
+        writer: &mut Connection,
+        mark: Option<Arc<MarkFile>>,
+    ) -> Result<Self> {
         let state = Arc::new(CheckpointState {
             turn: Mutex::new(CheckpointTurn::Idle),
             changed: Condvar::new(),
             pages: AtomicUsize::new(0),
             is_disk_full: AtomicBool::new(false),
+            commits: AtomicUsize::new(0),
+            mark,
             failed: watch::Sender::new(None),
         });
         writer.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -106,6 +123,7 @@ impl Checkpointer {
             let state = Arc::clone(&state);
             move |_: &mut rusqlite::hooks::Wal, pages| {
                 state.pages.store(usize::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+                state.commits.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
         }))?;
@@ -168,15 +186,43 @@ impl Checkpointer {
         }
         Ok(())
     }
-}
 
-impl Drop for Checkpointer {
-    fn drop(&mut self) {
+    /// Ends the thread and copies the whole log, so that the database is complete without it. Called
+    /// when the store is closed; a reader that still needs the log is waited for, but not long. Returns
+    /// whether the database is in order, with or without its log.
+    pub(super) fn finish(&mut self, writer: &Connection) -> bool {
+        self.stop();
+        if self.state.failed.borrow().is_some() {
+            disable_checkpoint_on_close(writer);
+            return false;
+        }
+        let copied = writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        match copied {
+            Ok(false) => true,
+            Ok(true) => {
+                tracing::warn!("a reader still needs the log; the next start copies it");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not copy the log; the next start copies it");
+                disable_checkpoint_on_close(writer);
+                is_retryable(&error)
+            }
+        }
+    }
+
+    fn stop(&mut self) {
         self.state.hand_over(CheckpointTurn::Closed);
         if let Some(thread) = self.thread.take() {
             // The thread holds nothing that could be lost.
             let _panicked = thread.join();
         }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -195,21 +241,22 @@ impl Drop for ThreadEndGuard<'_> {
 
 fn run(connection: &Connection, state: &CheckpointState) {
     let _guard = ThreadEndGuard(state);
-    loop {
-        let mut turn = state.turn();
-        while !matches!(*turn, CheckpointTurn::Thread | CheckpointTurn::Closed) {
-            turn = state.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
-        }
-        if *turn == CheckpointTurn::Closed {
-            return;
-        }
-        drop(turn);
-        let copied = checkpoint_most(connection, state);
-        let is_disk_full = copied
+    let mut copied = CopiedState { commits: 0, at: Instant::now() };
+    while let Some(is_due_by_size) = wait_until_due(state, &mut copied) {
+        let commits = state.commits.load(Ordering::Relaxed);
+        let result = if is_due_by_size {
+            checkpoint_most(connection, state)
+        } else {
+            checkpoint(connection).map(|_| CheckpointTurn::Idle)
+        };
+        copied = CopiedState { commits, at: Instant::now() };
+        let is_disk_full = result
             .as_ref()
             .is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DiskFull));
         state.is_disk_full.fetch_or(is_disk_full, Ordering::Relaxed);
-        match copied {
+        match result {
+            // Nothing to hand over: the turn was not taken.
+            Ok(CheckpointTurn::Idle) if !is_due_by_size => {}
             Ok(CheckpointTurn::Idle) => state.pause(READER_PAUSE),
             Ok(next) => state.hand_over(next),
             Err(error) if is_retryable(&error) => {
@@ -217,6 +264,39 @@ fn run(connection: &Connection, state: &CheckpointState) {
                 state.pause(RETRY_PAUSE);
             }
             Err(error) => return state.fail(error.to_string()),
+        }
+    }
+}
+
+/// What was copied last by the thread.
+struct CopiedState {
+    commits: usize,
+    at: Instant,
+}
+
+/// Waits until the log is to be copied, by its size or because the last copy is a while ago; returns
+/// which, or `None` if the checkpointer is closed.
+fn wait_until_due(state: &CheckpointState, copied: &mut CopiedState) -> Option<bool> {
+    loop {
+        let is_idle = |turn: &mut CheckpointTurn| {
+            !matches!(*turn, CheckpointTurn::Thread | CheckpointTurn::Closed)
+        };
+        let waited = state.changed.wait_timeout_while(state.turn(), MARK_INTERVAL, is_idle);
+        // The lock is released before anything is synced: the writer takes it after each commit.
+        let turn = *waited.unwrap_or_else(PoisonError::into_inner).0;
+        if let Some(mark) = &state.mark {
+            mark.sync();
+        }
+        match turn {
+            CheckpointTurn::Closed => return None,
+            CheckpointTurn::Thread => return Some(true),
+            CheckpointTurn::Idle if copied.at.elapsed() >= COPY_INTERVAL => {
+                if state.commits.load(Ordering::Relaxed) != copied.commits {
+                    return Some(false);
+                }
+                copied.at = Instant::now();
+            }
+            CheckpointTurn::Idle | CheckpointTurn::Writer => {}
         }
     }
 }
@@ -281,10 +361,18 @@ mod tests {
         let reserve = SpaceReserve::open(folder.path());
         let file = folder.path().join("a.db");
         let mut connection = schema::open_writer(&file).unwrap();
-        let checkpointer = Checkpointer::start(&file, &mut connection).unwrap();
+        let checkpointer = Checkpointer::start(&file, &mut connection, None).unwrap();
         let state = Arc::clone(&checkpointer.state);
         let writer = Writer::start(
-            WriterResources { connection, checkpointer, file, merge_at: 1000, reserve, lock },
+            WriterResources {
+                connection,
+                checkpointer,
+                mark: None,
+                file,
+                merge_at: 1000,
+                reserve,
+                lock,
+            },
             Arc::new(StoreCache::new(10)),
             10,
             Timestamp::from_millis(0),
@@ -306,7 +394,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.db");
         let mut writer = schema::open_writer(&file).unwrap();
-        let checkpointer = Checkpointer::start(&file, &mut writer).unwrap();
+        let checkpointer = Checkpointer::start(&file, &mut writer, None).unwrap();
         let failure = checkpointer.failure();
 
         drop(checkpointer);

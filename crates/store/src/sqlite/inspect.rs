@@ -15,9 +15,10 @@ use surehook_core::clock::StoredClock;
 use super::{
     DATABASE, OpenError, SqliteStore,
     cache::StoreCache,
-    clock, counts, folder,
+    clock, commit_mark, counts, folder,
     read::ReadPool,
     schema::{self, MIGRATIONS, read_schema_version},
+    start_check,
     writer::Writer,
 };
 
@@ -74,15 +75,19 @@ pub struct FolderInspection {
 /// One fault is enough to act on.
 const FAULTS_MAX: usize = 10;
 
-/// Checks the database in `data` and reports its state.
+/// Checks the database in `data` and reports its state. A database that has lost acknowledged commits
+/// is an error.
 pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
     let file = data.join(DATABASE);
+    // Before the database, which may advance meanwhile.
+    let mark = start_check::check_files(data)?;
     let connection = open_existing(&file)?;
+    start_check::check_position(data, mark, commit_mark::read_position(&connection)?)?;
     let file_bytes = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
     Ok(FolderInspection {
         schema_version: read_schema_version(&connection)?,
         known_schema_version: MIGRATIONS.len(),
-        faults: find_faults(&connection)?,
+        faults: find_faults(&connection, CheckDepth::Quick)?,
         database_bytes: file_bytes(&file),
         wal_bytes: file_bytes(&file.with_extension("db-wal")),
         // An older schema may lack the tables.
@@ -93,9 +98,22 @@ pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
     })
 }
 
-/// Runs `PRAGMA quick_check`.
-pub(super) fn find_faults(connection: &Connection) -> Result<Vec<String>> {
-    let mut check = connection.prepare(&format!("PRAGMA quick_check({FAULTS_MAX})"))?;
+/// How much of a database is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CheckDepth {
+    /// Structures and constraints.
+    Quick,
+    /// Also that each index has exactly the rows of its table.
+    Full,
+}
+
+/// What SQLite finds wrong with a database.
+pub(super) fn find_faults(connection: &Connection, depth: CheckDepth) -> Result<Vec<String>> {
+    let pragma = match depth {
+        CheckDepth::Quick => "quick_check",
+        CheckDepth::Full => "integrity_check",
+    };
+    let mut check = connection.prepare(&format!("PRAGMA {pragma}({FAULTS_MAX})"))?;
     let lines: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(lines.into_iter().filter(|line| line != "ok").collect())
 }

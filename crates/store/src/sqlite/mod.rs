@@ -16,6 +16,7 @@ mod cache;
 mod checkpoint;
 mod claims;
 mod clock;
+mod commit_mark;
 mod configure;
 mod counts;
 mod crash_outcomes;
@@ -42,9 +43,11 @@ mod quarantine;
 mod read;
 mod recent_keys;
 mod refused;
+mod repair;
 mod replay;
 mod replay_jobs;
 mod replay_selection;
+mod rescue;
 mod reserve;
 mod restore;
 mod rollups;
@@ -52,6 +55,7 @@ mod row;
 mod schema;
 mod search_terms;
 mod sent_messages;
+mod start_check;
 mod statuses;
 mod tokens;
 mod writer;
@@ -65,6 +69,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use rusqlite::{Connection, ErrorCode};
 use surehook_core::{
     access::ApiToken,
     clock::{SavedClock, StoredClock},
@@ -102,11 +107,14 @@ pub use self::{
     backup::{BackupError, DatabaseContents, backup, check_database},
     folder::create_private_file,
     inspect::{FolderInspection, inspect},
+    repair::{RepairError, RepairReport, repair},
     restore::{RestoreError, RestoreReport, restore},
+    start_check::find_rescued,
 };
 use self::{
     cache::StoreCache,
     checkpoint::Checkpointer,
+    commit_mark::{CommitMark, MarkReading},
     quarantine::QuarantineSources,
     read::ReadPool,
     reserve::SpaceReserve,
@@ -191,11 +199,51 @@ pub enum OpenError {
     /// The linked `SQLite` has a known bug that corrupts data.
     #[error("SQLite {0} has a known bug; 3.51.3 or newer is required")]
     OldSqlite(&'static str),
+    /// The database was removed, or its log is left alone.
+    #[error("the database in {} is missing, although events were stored there", .0.display())]
+    DatabaseMissing(PathBuf),
+    /// Another database is in its place.
+    #[error(
+        "{}/{DATABASE} is not the database that this folder had at the last run: it was replaced, or is damaged",
+        .0.display()
+    )]
+    DatabaseReplaced(PathBuf),
+    /// The database is older than what was acknowledged.
+    #[error(
+        "{missing} acknowledged commits are missing from the database in {}: its files are damaged, incomplete or from an older copy",
+        folder.display()
+    )]
+    CommitsMissing { folder: PathBuf, missing: u64 },
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
     #[error("the database cannot be opened: {0}")]
-    Sqlite(#[from] rusqlite::Error),
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for OpenError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Self::Damaged(error.to_string())
+            }
+            _ => Self::Sqlite(error),
+        }
+    }
 }
 
 impl OpenError {
+    /// Whether the data itself is damaged or incomplete, so that only the original files, a backup or
+    /// [`repair`] help.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::DatabaseMissing(_)
+                | Self::DatabaseReplaced(_)
+                | Self::CommitsMissing { .. }
+                | Self::Damaged(_)
+        )
+    }
+
     /// The error for a schema version other than the known one.
     fn wrong_version(found: usize, known: usize) -> Self {
         if found > known { Self::Newer { found, known } } else { Self::Older { found, known } }
@@ -223,16 +271,21 @@ impl SqliteStore {
         // Before anything is written: on a full disk the start needs the reserved space.
         let reserve = SpaceReserve::open(&options.data);
         let file = options.data.join(DATABASE);
+        let mark = start_check::check_files(&options.data)?;
         folder::make_database_private(&file)?;
-        let mut connection = schema::open_writer(&file)?;
+        let connection = start_check::open_checked(&options.data, mark)?;
+        let mut connection = schema::prepare_writer(connection, &file)?;
+        let mark = open_mark(&connection, &options.data, mark)?;
         let cache = Arc::new(StoreCache::new(options.keys_remembered));
         let quarantine_sources = Arc::new(QuarantineSources::default());
         quarantine_sources.reload(&connection)?;
-        let checkpointer = Checkpointer::start(&file, &mut connection)?;
+        let mark_file = mark.as_ref().map(CommitMark::file);
+        let checkpointer = Checkpointer::start(&file, &mut connection, mark_file)?;
         let writer = Writer::start(
             WriterResources {
                 connection,
                 checkpointer,
+                mark,
                 file: file.clone(),
                 merge_at: options.merge_keys_at,
                 reserve,
@@ -246,12 +299,43 @@ impl SqliteStore {
         Ok(Self { writer, readers, cache, quarantine_sources, file })
     }
 
+    /// Writes what is queued, copies the log into the database and closes it. Afterwards the database
+    /// is complete without its log. Every later write is refused.
+    pub async fn close(&self) {
+        self.writer.close().await;
+    }
+
     /// Limits the size of the file, so that tests can simulate a full disk. The file never shrinks: a
     /// limit below its size means that it cannot grow.
     #[cfg(feature = "conformance")]
     pub async fn limit_pages(&self, pages_max: u32) -> Result<(), StoreError> {
         let limit = format!("PRAGMA max_page_count = {pages_max}");
         self.writer.write(move |tx| tx.connection.query_row(&limit, [], |_| Ok(()))).await
+    }
+}
+
+/// Opens the commit mark of a checked database. On a full disk the store works without one.
+fn open_mark(
+    connection: &Connection,
+    folder: &Path,
+    reading: MarkReading,
+) -> Result<Option<CommitMark>, OpenError> {
+    let unprotected = |error: &dyn std::fmt::Display| {
+        tracing::warn!(%error, "could not create the commit mark; lost commits are not detected until the next start");
+        Ok(None)
+    };
+    if reading == MarkReading::Unreadable {
+        tracing::warn!("the commit mark was damaged and is created again");
+    }
+    if commit_mark::read_position(connection)?.is_none()
+        && let Err(error) = commit_mark::begin_epoch(connection)
+    {
+        return unprotected(&error);
+    }
+    let Some(position) = commit_mark::read_position(connection)? else { return Ok(None) };
+    match CommitMark::open(folder, reading, position) {
+        Ok(mark) => Ok(Some(mark)),
+        Err(error) => unprotected(&error),
     }
 }
 

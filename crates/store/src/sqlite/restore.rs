@@ -12,6 +12,7 @@ use surehook_types::time::Timestamp;
 use super::{
     DATABASE, OpenError,
     backup::{BackupError, DatabaseContents, check_database, rename_durably},
+    commit_mark::COMMIT_MARK,
     folder::{self, RESTORE_MARKER},
     schema::MIGRATIONS,
 };
@@ -44,8 +45,8 @@ pub enum RestoreError {
 }
 
 /// The files of a database. The log moves along: next to another database SQLite would apply its
-/// pages to that one.
-const FILES: [&str; 3] = [DATABASE, "surehook.db-wal", "surehook.db-shm"];
+/// pages to that one. So does the commit mark, which would refuse another database.
+const FILES: [&str; 4] = [DATABASE, "surehook.db-wal", "surehook.db-shm", COMMIT_MARK];
 
 /// Restores the backup `from` into the folder `data`. With `replace`, an existing database is moved
 /// to a subfolder; without, it is an error.
@@ -66,7 +67,8 @@ pub fn restore(
     }
     let _lock = folder::lock(data)?;
     let interrupted = find_interrupted(data);
-    let has_database = FILES.iter().any(|name| data.join(name).exists());
+    let has_files = FILES.iter().any(|name| data.join(name).exists());
+    let has_database = data.join(DATABASE).exists() || data.join("surehook.db-wal").exists();
     // An interrupted restore was allowed to replace the database.
     if has_database && !replace && interrupted.is_none() {
         return Err(RestoreError::Occupied(data.to_owned()));
@@ -81,11 +83,27 @@ pub fn restore(
         }
         Err(error) => return Err(remove_part(&part, error)),
     }
-    let previous = interrupted
-        .or_else(|| has_database.then(|| format!("{PREVIOUS_PREFIX}{}", now.as_millis())));
-    swap_files(data, &part, previous.as_deref())
+    let previous =
+        interrupted.or_else(|| has_files.then(|| format!("{PREVIOUS_PREFIX}{}", now.as_millis())));
+    swap_files(data, Some(&part), previous.as_deref())
         .map_err(|source| RestoreError::File { path: data.to_owned(), source })?;
     Ok(RestoreReport { contents, previous_moved_to: previous.map(|previous| data.join(previous)) })
+}
+
+/// Puts `file` in the place of the database, or nothing; returns the folder that the old files were
+/// moved to. The caller holds the lock.
+pub(super) fn replace_database(
+    data: &Path,
+    file: Option<&Path>,
+    now: Timestamp,
+) -> Result<PathBuf, RestoreError> {
+    let file_error = |source| RestoreError::File { path: data.to_owned(), source };
+    if let Some(file) = file {
+        File::open(file).and_then(|file| file.sync_all()).map_err(file_error)?;
+    }
+    let previous = format!("{PREVIOUS_PREFIX}{}", now.as_millis());
+    swap_files(data, file, Some(&previous)).map_err(file_error)?;
+    Ok(data.join(previous))
 }
 
 /// Prefix of the subfolder that a database is moved to.
@@ -118,7 +136,7 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), RestoreError> {
 /// The marker exists from before the old files move until the new one is in place: a gateway
 /// started in between would find no database and create an empty one. It names the subfolder, so
 /// that the next restore moves the remaining files there: a log is useless without its database.
-fn swap_files(data: &Path, part: &Path, previous: Option<&str>) -> io::Result<()> {
+fn swap_files(data: &Path, part: Option<&Path>, previous: Option<&str>) -> io::Result<()> {
     let mark = data.join(RESTORE_MARKER);
     let is_resumed = find_interrupted(data).is_some();
     if !is_resumed {
@@ -130,7 +148,9 @@ fn swap_files(data: &Path, part: &Path, previous: Option<&str>) -> io::Result<()
     if let Some(previous) = previous {
         move_previous(data, &data.join(previous), is_resumed)?;
     }
-    rename_durably(part, &data.join(DATABASE))?;
+    if let Some(part) = part {
+        rename_durably(part, &data.join(DATABASE))?;
+    }
     fs::remove_file(&mark)?;
     folder::sync_folder(data)
 }

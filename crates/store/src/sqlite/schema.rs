@@ -5,7 +5,9 @@ mod tests;
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, Result, functions::FunctionFlags};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, Result, config::DbConfig, functions::FunctionFlags,
+};
 use surehook_types::ids::SourceId;
 use surehook_webhooks::key::{DedupKey, KeyDigest};
 use uuid::Uuid;
@@ -47,13 +49,36 @@ const APPLICATION_ID: i32 = 0x7372_686b;
 /// In older versions, two connections could corrupt the log when one of them reset it.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
-/// Opens the connection of the writer.
-pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
+/// Opens the database for the writer, without changing it: not even when it is closed again.
+pub(super) fn open_unchanged(file: &Path) -> Result<Connection, OpenError> {
     if rusqlite::version_number() < SQLITE_VERSION_MIN {
         return Err(OpenError::OldSqlite(rusqlite::version()));
     }
-    let mut connection = Connection::open(file)?;
+    let connection = Connection::open(file)?;
+    set_checkpoint_on_close(&connection, false)?;
+    Ok(connection)
+}
+
+/// Whether SQLite copies the log into the database when the last connection is closed.
+pub(super) fn set_checkpoint_on_close(connection: &Connection, is_on: bool) -> Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !is_on)?;
+    Ok(())
+}
+
+/// Opens the connection of the writer on a database that needs no check.
+#[cfg(test)]
+pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
+    let connection = open_unchanged(file)?;
     check_application_id(&connection, file)?;
+    set_checkpoint_on_close(&connection, true)?;
+    prepare_writer(connection, file)
+}
+
+/// Applies the settings of the writer and migrates the schema.
+pub(super) fn prepare_writer(
+    mut connection: Connection,
+    file: &Path,
+) -> Result<Connection, OpenError> {
     // FULL: the log is synced at every commit, as the answer 200 promises.
     // mmap off: an I/O error on a mapped page would raise a signal instead of an error.
     // A small cache: SQLite scans all of it in most commits, and the system caches the pages as
@@ -107,15 +132,23 @@ pub(super) fn open_reader(file: &Path) -> Result<Connection> {
 }
 
 pub(super) fn check_application_id(connection: &Connection, file: &Path) -> Result<(), OpenError> {
-    let foreign = |_| OpenError::Foreign(file.to_owned());
     let tables: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(foreign)?;
+        .map_err(|error| open_error(error, file))?;
     let owner: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     if tables > 0 && owner != APPLICATION_ID {
         return Err(OpenError::Foreign(file.to_owned()));
     }
     Ok(())
+}
+
+/// Only a file that is no database at all is foreign. A damaged one, or one that cannot be read, may
+/// well be ours.
+fn open_error(error: rusqlite::Error, file: &Path) -> OpenError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => OpenError::Foreign(file.to_owned()),
+        _ => error.into(),
+    }
 }
 
 pub(super) fn read_schema_version(connection: &Connection) -> Result<usize> {

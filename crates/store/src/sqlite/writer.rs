@@ -7,6 +7,8 @@
 //!   transaction, so that only the failing job fails.
 //! - **The disk is full**: the batch is rolled back and the reserved space is released (`reserve`). What
 //!   would store something new fails with `Full` until there is space again; the rest is tried again.
+//! - **The files are removed, moved or replaced**: what is still open is copied to a rescue file, and
+//!   the store takes no more work; see `rescue`.
 //! - **Any other I/O error**: whether the batch is on disk is unknown, and after a failed fsync the kernel
 //!   may pretend that it is. The store takes no more work; the process must be restarted.
 
@@ -34,12 +36,15 @@ use super::{
     awaited_statuses,
     cache::{DuplicateSightings, KeyEntry, StoreCache},
     checkpoint::{self, Checkpointer},
-    claims, configure,
+    claims,
+    commit_mark::{CommitMark, STORE_NUMBER},
+    configure,
     counts::{self, CountChanges},
     duplicates,
     prepared::PreparedStatements,
     prune::PruneProgress,
     recent_keys::RecentKeys,
+    rescue::FileWatch,
     reserve::SpaceReserve,
     search_terms::RecentTerms,
 };
@@ -54,9 +59,6 @@ const GATHER_TIMEOUT: Duration = Duration::from_millis(1);
 const BUSY_BATCH_MIN: usize = 16;
 /// Sightings of duplicates are written this often: their count may be late, an answer never.
 const SIGHTINGS_INTERVAL: Duration = Duration::from_millis(200);
-
-/// How often a writer without work looks for free space while the disk is full.
-const SPACE_CHECK_EVERY: Duration = Duration::from_secs(5);
 
 const BEGIN: &str = "BEGIN IMMEDIATE";
 const COMMIT: &str = "COMMIT";
@@ -183,6 +185,8 @@ impl WriterQueue {
 pub(super) struct WriterHealth {
     pub(super) is_disk_full: bool,
     pub(super) failure: Option<String>,
+    /// The files are lost and being copied; the process must not end yet.
+    is_rescuing: bool,
 }
 
 /// The handle to the writer thread. Dropping it waits until all queued jobs are written.
@@ -191,6 +195,8 @@ pub(super) struct Writer {
     queue_max: usize,
     health: watch::Receiver<WriterHealth>,
     checkpoint_failure: watch::Receiver<Option<String>>,
+    /// Its sender is dropped when the thread has closed the file.
+    open: watch::Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -208,22 +214,28 @@ impl Writer {
         queue_max: usize,
         now: Timestamp,
     ) -> Result<Self> {
-        let WriterResources { connection, checkpointer, file, merge_at, reserve, lock } = resources;
+        let WriterResources { connection, checkpointer, mark, file, merge_at, reserve, lock } =
+            resources;
         let mut state = WriterState::load(&connection, &file, merge_at)?;
         cache.share_recent_keys(state.recent_keys.shared_map());
         recover(&connection, now, &mut state)?;
         let counts = counts::load(&connection)?;
         cache.change_counts(|cached| *cached = counts);
         let checkpoint_failure = checkpointer.failure();
+        let files = FileWatch::new(&file, now);
         let queue = Arc::new(WriterQueue::default());
-        let (health_sender, health) =
-            watch::channel(WriterHealth { is_disk_full: reserve.is_released(), failure: None });
+        let (open_sender, open) = watch::channel(());
+        let (health_sender, health) = watch::channel(WriterHealth {
+            is_disk_full: reserve.is_released(),
+            ..WriterHealth::default()
+        });
         let thread = std::thread::Builder::new()
             .name("surehook-writer".to_owned())
             .spawn({
                 let queue = Arc::clone(&queue);
                 move || {
                     // Declared in this order, so that the file is closed before the lock is released.
+                    let _open = open_sender;
                     let _lock = lock;
                     let connection = connection;
                     let thread = WriterThread {
@@ -231,6 +243,8 @@ impl Writer {
                         sql: PreparedStatements::new(&connection),
                         checkpointer,
                         reserve,
+                        mark,
+                        files,
                         cache,
                         state,
                         health: health_sender,
@@ -241,7 +255,7 @@ impl Writer {
                 }
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-        Ok(Self { queue, queue_max, health, checkpoint_failure, thread: Some(thread) })
+        Ok(Self { queue, queue_max, health, checkpoint_failure, open, thread: Some(thread) })
     }
 
     /// A writer that refuses all work, for a store that is opened read-only.
@@ -250,7 +264,15 @@ impl Writer {
         queue.lock().is_closed = true;
         let (_, health) = watch::channel(WriterHealth::default());
         let (_, checkpoint_failure) = watch::channel(None);
-        Self { queue: Arc::new(queue), queue_max: 0, health, checkpoint_failure, thread: None }
+        let (_, open) = watch::channel(());
+        Self {
+            queue: Arc::new(queue),
+            queue_max: 0,
+            health,
+            checkpoint_failure,
+            open,
+            thread: None,
+        }
     }
 
     /// Runs `step` in the next transaction; returns once that is committed.
@@ -319,8 +341,9 @@ impl Writer {
     /// Waits until the store has failed; returns why.
     pub(super) async fn wait_for_failure(&self) -> String {
         let (mut health, mut checkpoints) = (self.health.clone(), self.checkpoint_failure.clone());
+        let has_failed = |health: &WriterHealth| health.failure.is_some() && !health.is_rescuing;
         let writer = async {
-            match health.wait_for(|health| health.failure.is_some()).await {
+            match health.wait_for(has_failed).await {
                 Ok(health) => health.failure.clone().unwrap_or_default(),
                 Err(_) => "the writer thread has ended".to_owned(),
             }
@@ -333,6 +356,19 @@ impl Writer {
         }
     }
 
+    /// Closes the queue and waits until all queued jobs are written and the file is closed.
+    pub(super) async fn close(&self) {
+        self.close_queue();
+        let mut open = self.open.clone();
+        // An error is what is waited for: the sender is gone.
+        while open.changed().await.is_ok() {}
+    }
+
+    fn close_queue(&self) {
+        self.queue.lock().is_closed = true;
+        self.queue.changed.notify_one();
+    }
+
     fn closed_error(&self) -> StoreError {
         let failure = self.health.borrow().failure.clone();
         StoreError::Failed(failure.unwrap_or_else(|| "the store is closed".to_owned()))
@@ -341,8 +377,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.queue.lock().is_closed = true;
-        self.queue.changed.notify_one();
+        self.close_queue();
         if let Some(thread) = self.thread.take() {
             // A panic in the thread has already failed all waiting callers.
             let _panicked = thread.join();
@@ -354,6 +389,7 @@ impl Drop for Writer {
 pub(super) struct WriterResources {
     pub(super) connection: Connection,
     pub(super) checkpointer: Checkpointer,
+    pub(super) mark: Option<CommitMark>,
     pub(super) file: PathBuf,
     /// Implements `SqliteOptions::merge_keys_at`.
     pub(super) merge_at: usize,
@@ -410,6 +446,8 @@ struct WriterThread<'c> {
     sql: PreparedStatements<'c>,
     checkpointer: Checkpointer,
     reserve: SpaceReserve,
+    mark: Option<CommitMark>,
+    files: FileWatch,
     cache: Arc<StoreCache>,
     state: WriterState,
     health: watch::Sender<WriterHealth>,
@@ -422,19 +460,61 @@ impl WriterThread<'_> {
     fn run(mut self, queue: &WriterQueue) {
         loop {
             let (jobs, is_closing) = self.next_batch(queue);
-            let is_last = is_closing && jobs.is_empty();
-            if is_last && !self.cache.has_sightings() {
-                return;
+            if let Some(loss) = self.files.find_loss(is_closing) {
+                return self.rescue(queue, jobs, &loss);
             }
-            self.write_batch(jobs, is_closing);
+            let is_last = is_closing && jobs.is_empty();
+            // On a full disk an empty batch looks for free space.
+            let has_work =
+                !jobs.is_empty() || self.cache.has_sightings() || self.reserve.is_released();
+            if has_work {
+                self.write_batch(jobs, is_closing);
+            }
             if self.health.borrow().failure.is_some() {
-                return Self::fail_all(queue, &self.health.borrow());
+                return match self.files.find_loss(true) {
+                    // The cause of the failure, and what is open may still be readable.
+                    Some(loss) => self.rescue(queue, Vec::new(), &loss),
+                    None => Self::fail_all(queue, &self.health.borrow()),
+                };
             }
             // Sightings that cannot be written, on a full disk, must not prevent the end.
             if is_last {
-                return;
+                return self.finish();
             }
         }
+    }
+
+    /// Leaves a database that is complete without its log.
+    fn finish(mut self) {
+        if self.checkpointer.finish(self.connection)
+            && let Some(mark) = &mut self.mark
+        {
+            mark.close();
+        }
+    }
+
+    /// Copies everything acknowledged to a new file: the files are lost, but still open.
+    fn rescue(self, queue: &WriterQueue, jobs: Vec<Box<dyn WriteJob>>, loss: &str) {
+        tracing::error!("{loss}; no events are accepted, and the open database is copied");
+        checkpoint::disable_checkpoint_on_close(self.connection);
+        self.health.send_modify(|health| {
+            health.failure = Some(loss.to_owned());
+            health.is_rescuing = true;
+        });
+        answer_all(jobs, &Err(StoreError::Failed(loss.to_owned())));
+        Self::fail_all(queue, &self.health.borrow());
+        let outcome = match self.files.rescue(self.connection) {
+            Ok(file) => format!(
+                "{loss}; everything acknowledged is in {file}: restore it with `surehook restore {file} --force`",
+                file = file.display()
+            ),
+            Err(error) => format!("{loss}; copying the open database failed: {error}"),
+        };
+        tracing::error!("{outcome}");
+        self.health.send_modify(|health| {
+            health.failure = Some(outcome);
+            health.is_rescuing = false;
+        });
     }
 
     fn next_batch(&mut self, queue: &WriterQueue) -> (Vec<Box<dyn WriteJob>>, bool) {
@@ -444,27 +524,17 @@ impl WriterThread<'_> {
         }
         while state.jobs.is_empty() && !state.is_closed {
             state.wake_at = 1;
-            state = if state.has_sightings {
-                let left = SIGHTINGS_INTERVAL.saturating_sub(self.sightings_written_at.elapsed());
-                if left.is_zero() {
-                    break;
-                }
-                let (state, _) =
-                    queue.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
-                state
-            } else if self.reserve.is_released() {
-                let (waited, wait) = queue
-                    .changed
-                    .wait_timeout(state, SPACE_CHECK_EVERY)
-                    .unwrap_or_else(PoisonError::into_inner);
-                state = waited;
-                if wait.timed_out() {
-                    break;
-                }
-                continue;
-            } else {
-                queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-            };
+            let mut left = self.files.next_check_in();
+            if state.has_sightings {
+                let until_written =
+                    SIGHTINGS_INTERVAL.saturating_sub(self.sightings_written_at.elapsed());
+                left = left.min(until_written);
+            }
+            if left.is_zero() {
+                break;
+            }
+            state =
+                queue.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.wake_at = 0;
         if self.sightings_written_at.elapsed() >= SIGHTINGS_INTERVAL || state.is_closed {
@@ -551,31 +621,39 @@ impl WriterThread<'_> {
         let sightings_due = is_closing || self.sightings_written_at.elapsed() >= SIGHTINGS_INTERVAL;
         let sightings =
             if sightings_due { self.cache.take_sightings() } else { HashMap::default() };
-        if let Err(error) = self.run_transaction(jobs, &sightings) {
-            self.cache.restore_sightings(sightings);
-            if !self.connection.is_autocommit() {
-                // If this fails, the next BEGIN fails as well and reports the error.
-                let _rolled_back = self.connection.execute_batch("ROLLBACK");
+        let is_changed = match self.run_transaction(jobs, &sightings) {
+            Ok(is_changed) => is_changed,
+            Err(error) => {
+                self.cache.restore_sightings(sightings);
+                if !self.connection.is_autocommit() {
+                    // If this fails, the next BEGIN fails as well and reports the error.
+                    let _rolled_back = self.connection.execute_batch("ROLLBACK");
+                }
+                self.state.recent_keys.on_rollback();
+                self.state.recent_terms.on_rollback();
+                // A configuration change that was rolled back may have changed the row numbers.
+                self.state.row_numbers =
+                    configure::load_row_numbers(self.connection).map_err(BatchError::from)?;
+                return Err(error.into());
             }
-            self.state.recent_keys.on_rollback();
-            self.state.recent_terms.on_rollback();
-            // A configuration change that was rolled back may have changed the row numbers.
-            self.state.row_numbers =
-                configure::load_row_numbers(self.connection).map_err(BatchError::from)?;
-            return Err(error.into());
-        }
+        };
         if sightings_due {
             self.sightings_written_at = Instant::now();
+        }
+        if is_changed && let Some(mark) = &mut self.mark {
+            mark.advance();
         }
         self.apply_committed();
         Ok(())
     }
 
+    /// Returns whether anything was changed.
     fn run_transaction(
         &mut self,
         jobs: &mut [Box<dyn WriteJob>],
         sightings: &HashMap<EventId, DuplicateSightings>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let changes = self.connection.total_changes();
         self.sql.get(BEGIN)?.execute([])?;
         let mut tx = self.state.transaction(self.connection, &mut self.sql);
         for job in jobs {
@@ -585,8 +663,13 @@ impl WriterThread<'_> {
         self.state.recent_keys.write_and_merge(&mut self.sql)?;
         self.state.recent_terms.merge_some(&mut self.sql)?;
         self.state.counts.write(self.connection)?;
+        // A transaction without changes writes nothing, and must stay as cheap.
+        let is_changed = self.connection.total_changes() != changes;
+        if is_changed && let Some(mark) = &self.mark {
+            self.sql.get(STORE_NUMBER)?.execute([mark.next_number()])?;
+        }
         self.sql.get(COMMIT)?.execute([])?;
-        Ok(())
+        Ok(is_changed)
     }
 
     fn apply_committed(&mut self) {

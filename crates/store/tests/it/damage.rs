@@ -31,6 +31,21 @@ fn execute(folder: &TempDir, sql: &str, event: EventId) {
     assert_eq!(open_file(folder.path()).execute(sql, params![id]).unwrap(), 1);
 }
 
+#[tokio::test]
+async fn step_without_changes_is_no_commit() {
+    let (folder, fixture, _) = fixture().await;
+    let read_mark = || std::fs::read(folder.path().join("commit-mark")).unwrap();
+    let before = read_mark();
+
+    let claims =
+        fixture.claim_due(fixture.mail, fixture.now, fixture.new_lease(), 9).await.unwrap();
+
+    assert!(claims.claimed.is_empty());
+    assert_eq!(read_mark(), before);
+    fixture.accept(fixture.new_event()).await;
+    assert_ne!(read_mark(), before);
+}
+
 const FLIP_BODY: &str = "UPDATE payloads SET body = x'00'
                           WHERE seq = (SELECT payload FROM events WHERE id = ?1)";
 const REMOVE_BODY: &str = "UPDATE events SET payload = NULL WHERE id = ?1";

@@ -23,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    data_folder,
     error::CliError,
     file_limit::{FileBudget, raise_file_limit},
     logging, output,
@@ -98,14 +99,25 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     stop.cancel();
     if let Some(why) = failure {
         // Nothing can be written any more, so there is nothing to wait for.
-        return Err(CliError::store(anyhow::anyhow!("the store has failed: {why}")));
+        return Err(store_failure(&why));
     }
     tracing::info!("shutting down; a second signal stops immediately");
     tokio::select! {
-        () = async { server.await.unwrap_or(()); engine.stop(grace).await; } => {}
+        () = async {
+            server.await.unwrap_or(());
+            engine.stop(grace).await;
+            store.close().await;
+        } => {}
         Ok(()) = wait_for_signal() => tracing::warn!("stopped immediately"),
     }
-    Ok(())
+    match store.health().failed {
+        Some(why) => Err(store_failure(&why)),
+        None => Ok(()),
+    }
+}
+
+fn store_failure(why: &str) -> CliError {
+    CliError::store(anyhow::anyhow!("the store has failed: {why}"))
 }
 
 fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
@@ -114,7 +126,8 @@ fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
         queue_max: settings.limits.commit_queue_max,
         ..SqliteOptions::new(&settings.data)
     };
-    let store = SqliteStore::open(&options, SystemClock.now()).map_err(CliError::settings)?;
+    let store = SqliteStore::open(&options, SystemClock.now())
+        .map_err(|error| data_folder::damage_error(error, &settings.data))?;
     Ok(Arc::new(store))
 }
 

@@ -16,6 +16,7 @@ mod cli_tools;
 mod clock;
 mod config_apply;
 mod configuration;
+mod damage;
 mod dashboard_access;
 mod dashboard_bench;
 mod dashboard_configuration;

@@ -54,6 +54,20 @@ fn foreign_file_and_newer_schema_are_refused() {
 }
 
 #[test]
+fn only_a_file_that_is_no_database_is_called_foreign() {
+    let error = |code| {
+        let failure = rusqlite::ffi::Error::new(code);
+        open_error(rusqlite::Error::SqliteFailure(failure, None), Path::new("a.db"))
+    };
+    assert!(matches!(error(rusqlite::ffi::SQLITE_NOTADB), OpenError::Foreign(_)));
+    assert!(matches!(error(rusqlite::ffi::SQLITE_IOERR_READ), OpenError::Sqlite(_)));
+    assert!(matches!(error(rusqlite::ffi::SQLITE_CANTOPEN), OpenError::Sqlite(_)));
+    assert!(matches!(error(rusqlite::ffi::SQLITE_CORRUPT), OpenError::Damaged(_)));
+    let shown = error(rusqlite::ffi::SQLITE_IOERR_READ).to_string();
+    assert!(shown.contains("I/O error") && !shown.contains("not a surehook"), "{shown}");
+}
+
+#[test]
 fn migration_to_retention_keeps_all_rows() {
     let (_folder, migrated) = migrate_old(
         "-- 0007",

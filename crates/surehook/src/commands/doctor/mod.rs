@@ -1,10 +1,12 @@
 //! `surehook doctor`: diagnoses problems and says what to do about them.
 //!
 //! Changes nothing and takes no lock, so it may run beside a gateway. The only file it writes is a
-//! temporary one in the data folder, to measure fsync.
+//! temporary one in the data folder, to measure fsync. With `--repair` it repairs a damaged folder
+//! instead.
 
 mod configuration;
 mod disk;
+mod repair;
 mod server;
 mod store;
 
@@ -33,6 +35,10 @@ pub(crate) struct DoctorArgs {
     /// Connect to each destination, without sending a request
     #[arg(long)]
     probe: bool,
+    /// Accept the loss of commits in a damaged data folder, so that the gateway starts again; the
+    /// damaged files are kept
+    #[arg(long)]
+    repair: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +100,9 @@ impl Findings {
 }
 
 pub(super) async fn run(args: &DoctorArgs) -> Result<(), CliError> {
+    if args.repair {
+        return repair::run(&args.local);
+    }
     let mut findings = Findings::default();
     let settings = check_settings(args, &mut findings);
     let now = SystemClock.now();

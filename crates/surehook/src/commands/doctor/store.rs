@@ -8,6 +8,7 @@ use surehook_store::{OpenError, sqlite::FolderInspection};
 use surehook_types::time::{Clock as _, Timestamp};
 
 use super::Findings;
+use crate::data_folder;
 
 /// A larger write-ahead log has not been checkpointed for a while.
 const WAL_BYTES_MAX: u64 = 256 << 20;
@@ -25,8 +26,10 @@ pub(super) fn check(data: &Path, now: Timestamp, findings: &mut Findings) {
             findings.warn("store", error.to_string(), "Start `surehook serve`; it creates one.");
         }
         Err(error) => {
-            let advice =
-                "Restore the last backup into another folder and compare: surehook restore";
+            let advice = data_folder::damage_advice(error, data).unwrap_or_else(|| {
+                "Restore the last backup into another folder and compare: surehook restore"
+                    .to_owned()
+            });
             findings.fail("store", error.to_string(), advice);
         }
     }

@@ -126,22 +126,41 @@ impl GatewayBuilder {
 
 /// Starts `serve` and waits until it prints its address.
 async fn serve(setup: &str, folder: &Path, env: &[(String, String)]) -> (Process, SocketAddr) {
+    match try_serve(setup, folder, env).await {
+        Ok(started) => started,
+        Err(refused) => panic!("did not start: {refused:?}"),
+    }
+}
+
+/// Like [`serve`]; if the process exits instead, returns its output.
+async fn try_serve(
+    setup: &str,
+    folder: &Path,
+    env: &[(String, String)],
+) -> Result<(Process, SocketAddr), CommandOutput> {
     let args = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
     let process = std::sync::Mutex::new(Process::spawn_after(setup, folder, &args, env));
-    let address = eventually(WAIT_LIMIT, || async {
+    let started = eventually(WAIT_LIMIT, || async {
         let mut process = process.lock().unwrap();
         let stdout = process.stdout.text();
         let address = stdout.lines().find_map(|line| {
             line.trim_start().strip_prefix("address")?.trim().strip_prefix("http://")?.parse().ok()
         });
-        if address.is_none() {
-            let exit = process.try_exit_status();
-            assert!(exit.is_none(), "did not start: {exit:?}\n{}", process.stderr.text());
+        match address {
+            Some(address) => Some(Ok(address)),
+            None => process.try_exit_status().map(Err),
         }
-        address
     })
     .await;
-    (process.into_inner().unwrap(), address)
+    let mut process = process.into_inner().unwrap();
+    match started {
+        Ok(address) => Ok((process, address)),
+        Err(exit) => {
+            process.wait_for_exit().await;
+            let (stdout, stderr) = (process.stdout.text(), process.stderr.text());
+            Err(CommandOutput { code: exit.code(), stdout, stderr })
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -266,6 +285,25 @@ impl Gateway {
     pub(crate) fn set_env(&mut self, name: &str, value: &str) {
         self.remove_env(name);
         self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Like [`Self::restart`], of a gateway that may refuse to start; returns its output then.
+    pub(crate) async fn try_restart(&mut self) -> Result<(), CommandOutput> {
+        self.process.kill9();
+        self.assert_no_panic();
+        (self.process, self.address) =
+            try_serve(&self.setup, self.folder.path(), &self.env).await?;
+        self.wait_until_ready().await;
+        Ok(())
+    }
+
+    /// Sends a request that may get no answer, because the gateway ends.
+    pub(crate) async fn try_send_webhook(
+        &self,
+        source: &str,
+        body: impl Into<Bytes>,
+    ) -> Option<HttpResponse> {
+        self.client.send(Method::POST, &self.url(&format!("/in/{source}")), &[], body).await.ok()
     }
 
     /// Removes an environment variable; takes effect at the next start.

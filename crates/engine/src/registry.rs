@@ -542,10 +542,11 @@ mod tests {
         let policy =
             DestinationPolicy { addresses: &addresses, trust: &trust, programs: &programs };
         let check = |change: ConfigChange| {
-            let mut configuration = configuration.clone();
+            let before = &configuration;
+            let mut configuration = before.clone();
             // Of an unchanged route, nothing is checked; of a changed one, everything.
             configuration.apply(&[put_route(2, "nope"), change.clone()], NOW);
-            check_configuration(&configuration, &[change], &policy, &|_| None)
+            check_configuration(before, &configuration, &[change], &policy, false, &|_| None)
         };
         assert!(check(change).is_ok());
         assert!(check(put_route(3, "true")).is_ok());

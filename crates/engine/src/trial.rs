@@ -22,6 +22,9 @@ use crate::routing::{self, FilterError, RouteInput};
 /// How many of a source's newest events a filter is tried on.
 pub const RECENT_EVENTS: usize = 50;
 
+/// A trial on recent events ends with the body that exceeds this, so that large bodies cost no more.
+const RECENT_BYTES_MAX: usize = 8 << 20;
+
 /// An event on which a route is tried.
 #[derive(Debug, Default)]
 pub struct RouteSample {
@@ -148,8 +151,8 @@ impl RecentTrialResult {
     }
 }
 
-/// Tries a valid filter on the newest events of a source, until one matches. With the last one that has
-/// no body any more it ends, and so it does with one that takes too much work.
+/// Tries a valid filter on the newest events of a source, until one matches. Ends early if a body was
+/// removed by retention, if the filter takes too much work, and after [`RECENT_BYTES_MAX`].
 pub async fn try_filter_on_recent_events(
     store: &dyn AdminStore,
     configuration: &Configuration,
@@ -159,15 +162,20 @@ pub async fn try_filter_on_recent_events(
 ) -> Result<RecentTrialResult, StoreError> {
     let mut result = RecentTrialResult::default();
     let mut filter = JqFilter::for_route(filter);
+    let mut bytes = 0;
     let newest = EventFilter { source: Some(source.id), ..EventFilter::default() };
     let page = PageRequest { after: None, limit: RECENT_EVENTS };
     for row in store.list_events(newest, page).await?.rows {
+        if bytes > RECENT_BYTES_MAX {
+            break;
+        }
         let payload = match store.find_body(row.id).await {
             Ok(Some(payload)) => payload,
             Ok(None) => break,
             // Such as a damaged body. The others tell enough.
             Err(_) => continue,
         };
+        bytes += payload.body.len();
         let Ok(sample) = RouteSample::of_event(&row, &payload, configuration, exact) else {
             continue;
         };

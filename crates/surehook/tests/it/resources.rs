@@ -62,8 +62,17 @@ async fn data_folder_that_others_can_read_is_tightened_at_start() {
 #[test]
 fn data_folder_of_another_user_that_others_can_read_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let mut serve = Command::new(env!("CARGO_BIN_EXE_surehook"));
-    serve.env_clear().args(["serve", "--listen", "127.0.0.1:0", "--data"]);
+    // Ends a gateway that starts all the same.
+    let mut serve = Command::new("timeout");
+    serve.env_clear().env("PATH", "/usr/bin:/bin");
+    serve.args([
+        "30",
+        env!("CARGO_BIN_EXE_surehook"),
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+    ]);
     if getuid().is_root() {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         serve.arg(folder.path()).current_dir(folder.path()).uid(65534);

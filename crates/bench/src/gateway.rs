@@ -123,9 +123,11 @@ impl Gateway {
         Ok(cookie.split(';').next().unwrap_or(cookie).to_owned())
     }
 
-    /// Size of all files in the data folder.
+    /// Size of all files in the data folder, without the space that is reserved for a full disk.
     pub(crate) fn data_bytes(&self) -> Result<u64> {
-        folder_bytes(&self.launch.folder.join("data"))
+        let data = self.launch.folder.join("data");
+        let reserved = fs::metadata(data.join("reserve")).map_or(0, |meta| meta.len());
+        Ok(folder_bytes(&data)?.saturating_sub(reserved))
     }
 }
 

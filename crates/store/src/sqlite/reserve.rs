@@ -5,9 +5,9 @@
 //! prune and to start again. The file is made again as soon as there is twice its size.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io,
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
 };
 
@@ -38,7 +38,12 @@ impl SpaceReserve {
     pub(super) fn open(folder: &Path) -> Self {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
-        let mut reserve = match options.open(folder.join(FILE)) {
+        let opened = options.open(folder.join(FILE)).and_then(|file| {
+            // Whatever the umask.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            Ok(file)
+        });
+        let mut reserve = match opened {
             Ok(file) => Self { file: Some(file), bytes: 0, is_released: true },
             Err(error) => Self::unavailable(&error),
         };

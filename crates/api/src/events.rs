@@ -9,7 +9,10 @@ use surehook_types::{
     ids::{AttemptId, DeliveryId, EventId, RequestId},
     time::Timestamp,
 };
-use surehook_webhooks::attribute::{Attributes, EventKind};
+use surehook_webhooks::{
+    attribute::{Attributes, EventKind},
+    key::KeyOrigin,
+};
 
 use crate::{BodyContent, HeaderField, ListResponse, deliveries::DeliveryResponse};
 
@@ -26,6 +29,13 @@ pub struct EventResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     pub no_key: bool,
+    /// Whether the key was meant as one (`explicit`) or is a body field that often is one (`guessed`).
+    /// Absent without a key and for older events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_origin: Option<KeyOrigin>,
+    /// The event that had the same key with another body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_conflict: Option<EventId>,
     /// Event type, if the source's provider reports one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<EventKind>,
@@ -123,6 +133,10 @@ pub struct DuplicateResponse {
     /// Number of the duplicate within its event. Never changes.
     pub n: u32,
     pub seen_at: Timestamp,
+    /// `same_key`, or `same_signed_bytes` if the signed bytes came again under another key.
+    #[schemars(regex(pattern = "^(same_key|same_signed_bytes)$"))]
+    #[serde(default = "same_key")]
+    pub reason: String,
     pub bytes_differ: bool,
     /// The body, if it differs from the event's; secrets masked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,6 +149,10 @@ pub struct DuplicateResponse {
     /// The event created from it, if it was delivered anyway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_as: Option<EventId>,
+}
+
+fn same_key() -> String {
+    "same_key".to_owned()
 }
 
 /// A duplicate compared with its event.

@@ -31,7 +31,8 @@ pub struct ReceivedRequestSummary {
     /// Whether the body of a duplicate differs from the original; absent for other requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_differ: Option<bool>,
-    /// Problem code that the refused sender got.
+    /// Problem code that the refused sender got; for a duplicate `same_signed_bytes` if its key was
+    /// another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

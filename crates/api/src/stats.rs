@@ -19,6 +19,9 @@ pub struct Stats {
     pub total: u64,
     /// Events without a deduplication key.
     pub no_key: u64,
+    /// Events whose key another event had with another body.
+    #[serde(default)]
+    pub key_conflicts: u64,
     /// Duplicates received.
     pub duplicates: u64,
     pub attempts: u64,

@@ -9,11 +9,12 @@ use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     inflate,
     redact::{self, SecretNames, UnreadableBodyError},
+    string_enum,
     time::Timestamp,
 };
 use surehook_webhooks::{
     attribute::{Attributes, EventKind},
-    key::{DedupKey, fingerprint},
+    key::{DedupKey, KeyDigest, KeyNamespace, KeyOrigin, fingerprint},
     provider::is_signature_header,
 };
 
@@ -194,15 +195,63 @@ impl Payload {
     }
 }
 
+string_enum! {
+    /// What another body under a known dedup key is.
+    pub enum ConflictPolicy {
+        /// A new event with a key conflict.
+        Accept = "accept",
+        /// A duplicate; its body is stored with the original.
+        Duplicate = "duplicate",
+    }
+}
+
 /// A dedup key to be claimed for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DedupKeyClaim {
     pub key: DedupKey,
+    pub namespace: KeyNamespace,
+    pub origin: KeyOrigin,
     /// Another event with this key is a duplicate until then.
     pub expires_at: Timestamp,
     /// The event is a duplicate if the key is held by another one and not expired by then. That is the
     /// time of receipt, or an earlier one while the clock is in doubt.
     pub as_of: Timestamp,
+    /// `None` if the key stands for the whole request, so that its body is not compared.
+    pub on_conflict: Option<ConflictPolicy>,
+}
+
+impl DedupKeyClaim {
+    pub fn digest(&self, source: SourceId) -> KeyDigest {
+        KeyDigest::in_namespace(source, self.namespace, &self.key)
+    }
+}
+
+/// The signed content of a request, claimed besides the dedup key: received again under another key, it
+/// is a duplicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignedBytesClaim {
+    pub digest: KeyDigest,
+    pub window: KeyWindow,
+}
+
+/// The time for which a key is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyWindow {
+    pub expires_at: Timestamp,
+    /// See [`DedupKeyClaim::as_of`].
+    pub as_of: Timestamp,
+}
+
+string_enum! {
+    /// Why an event is a duplicate.
+    #[derive(Default)]
+    pub enum DuplicateReason {
+        /// It has the dedup key of the original.
+        #[default]
+        SameKey = "same_key",
+        /// It has the signed content of the original under another key.
+        SameSignedBytes = "same_signed_bytes",
+    }
 }
 
 /// One of the stored duplicates of an event.
@@ -220,8 +269,14 @@ pub struct NewEvent {
     pub request_id: RequestId,
     pub source: SourceId,
     pub received_at: Timestamp,
-    /// `None` means that it is never a duplicate.
+    /// Without a key and signed bytes it is never a duplicate.
     pub key: Option<DedupKeyClaim>,
+    pub signed_bytes: Option<SignedBytesClaim>,
+    /// The key that versions without [`KeyNamespace`]s gave the event, if it is another one. It is looked
+    /// up among the keys that they stored, with the same body only, and not claimed.
+    pub earlier_key: Option<DedupKey>,
+    /// The fingerprint that is compared with other bodies under its key; that of the bytes if `None`.
+    pub compared_fingerprint: Option<[u8; 32]>,
     /// The provider's event type, if known.
     pub kind: Option<EventKind>,
     /// Searchable attributes.
@@ -240,6 +295,13 @@ pub struct NewEvent {
     pub status_update: Option<StatusUpdate>,
     /// Bodies of the deliveries whose route has a transform, or a filter that failed.
     pub bodies: Vec<NewDeliveryBody>,
+}
+
+impl NewEvent {
+    /// The fingerprint that is compared with other bodies under its key.
+    pub fn compared_fingerprint(&self) -> &[u8; 32] {
+        self.compared_fingerprint.as_ref().unwrap_or(&self.payload.fingerprint)
+    }
 }
 
 /// A provider's status of a message that we sent.

@@ -11,7 +11,7 @@ use surehook_types::{
     time::Timestamp,
 };
 
-use crate::refused::RefusedRequest;
+use crate::{event::DuplicateReason, refused::RefusedRequest};
 
 string_enum! {
     pub enum RequestOutcome {
@@ -94,6 +94,7 @@ pub struct DuplicateRequest {
     /// Whether its body differs from the original.
     pub bytes_differ: bool,
     pub body_bytes: Option<u64>,
+    pub reason: DuplicateReason,
 }
 
 /// How far one of the merged lists has been read.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{
@@ -13,11 +14,12 @@ use surehook_types::{
     object,
     redact::{SecretNames, SecretNamesSpecError},
     secret::{Env, SHARED_SECRET_BYTES_MIN, Secret, SecretError, SecretRef},
+    string_enum,
     time::HumanDuration,
 };
 use surehook_webhooks::{
     attribute::EventKind,
-    key::{KeyRules, ParseKeyRuleError},
+    key::{KeyOrigin, KeyRule, KeyRules, ParseKeyRuleError, json_fingerprint},
     provider::{
         self, BODY_BYTES_CEILING, DEDUP_WINDOW, EventKey, ParsedRequest, Provider, RefusalPolicy,
         preset_names,
@@ -28,10 +30,20 @@ use surehook_webhooks::{
 use url::Url;
 
 use crate::{
+    event::ConflictPolicy,
     outbox::{OUTBOX, OUTBOX_PROVIDER},
     retention::{RetentionSpec, RetentionSpecError},
     sync::SyncSpec,
 };
+
+string_enum! {
+    /// How bodies under one dedup key are compared.
+    pub enum BodyComparison {
+        Bytes = "bytes",
+        /// As JSON: order of members, white space and escapes do not matter. Other bodies by their bytes.
+        Json = "json",
+    }
+}
 
 /// A longer window would only grow the key table.
 const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(400 * 86_400);
@@ -70,6 +82,19 @@ pub struct SourceSpec {
     /// Where to find the event type, in this order; the provider's rules when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kinds: Option<Vec<String>>,
+    /// What another body under a known dedup key is: a new event (`accept`) or a duplicate whose body is
+    /// stored (`duplicate`). When left out, a guessed key and one that the signature does not cover
+    /// accept it, any other makes it a duplicate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_conflict: Option<ConflictPolicy>,
+    /// How bodies under one dedup key are compared: by their bytes, or as JSON, where the order of fields
+    /// does not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare_bodies: Option<BodyComparison>,
+    /// Whether the same signed bytes under another dedup key are a duplicate, if the key is in a header
+    /// that the signature does not cover; the provider's default when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay_guard: Option<bool>,
     /// How long a dedup key is remembered; longer than the provider retries when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_window: Option<HumanDuration>,
@@ -186,10 +211,15 @@ pub struct Source {
     pub is_lenient: bool,
     /// Used where the provider has no key rule or the source replaces it.
     pub keys: KeyRules,
+    /// Whether `keys` reads headers that the signature does not cover.
+    pub reads_unsigned_keys: bool,
     /// Rules for the event type that replace the provider's.
     kinds: Option<KeyRules>,
     pub dedup_window: Duration,
     pub content_hash_window: Option<Duration>,
+    pub on_conflict: Option<ConflictPolicy>,
+    compare_bodies: BodyComparison,
+    pub replay_guard: bool,
     pub revive_dead: bool,
     /// `None` is the limit of the server.
     pub max_body_bytes: Option<usize>,
@@ -215,6 +245,9 @@ impl SourceSpec {
             public_url: None,
             keys: None,
             kinds: None,
+            on_conflict: None,
+            compare_bodies: None,
+            replay_guard: None,
             dedup_window: None,
             content_hash_window: None,
             revive_dead: yes(),
@@ -234,6 +267,16 @@ impl SourceSpec {
         match &self.verify {
             Some(VerifySpec::Token { header }) => Some(header),
             Some(VerifySpec::None | VerifySpec::Hmac(_) | VerifySpec::Basic { .. }) | None => None,
+        }
+    }
+
+    /// Headers with the signature, if `verify` names them.
+    pub fn signature_headers(&self) -> &[String] {
+        match &self.verify {
+            Some(VerifySpec::Hmac(spec)) => spec.header.names(),
+            Some(VerifySpec::None | VerifySpec::Token { .. } | VerifySpec::Basic { .. }) | None => {
+                &[]
+            }
         }
     }
 
@@ -288,16 +331,29 @@ impl SourceSpec {
         SecretNames::check(&self.redact)?;
         let on_refusal = self.on_refusal.unwrap_or(provider.on_refusal);
         self.retention.check()?;
+        let verifier = self.verifier(provider, secrets.clone())?;
+        let mut keys = match (&self.keys, provider.key_rules) {
+            (None, preset @ [_, ..]) => {
+                let rules = KeyRules::of_preset(preset);
+                rules.map_err(|error| SourceSpecError::Keys("keys", error))?
+            }
+            (written, _) => rules("keys", written.as_deref())?,
+        };
+        if !provider.has_unsigned_id {
+            keys = keys.for_signed_requests(|header| verifier.vouches_for_header(header));
+        }
+        let reads_unsigned_keys = keys.headers().any(|header| !verifier.vouches_for_header(header));
         Ok(Source {
             id,
             name: self.name.clone(),
             provider,
-            verifier: self.verifier(provider, secrets.clone())?,
+            verifier,
             secrets,
             verify_token: self.verify_token.as_ref().map(|token| token.resolve(env)).transpose()?,
             public_url: self.public_url.clone(),
             is_lenient: false,
-            keys: rules("keys", self.keys.as_deref())?,
+            keys,
+            reads_unsigned_keys,
             kinds: self.kinds.as_deref().map(|kinds| rules("kinds", Some(kinds))).transpose()?,
             dedup_window: window(
                 "dedup_window",
@@ -307,6 +363,12 @@ impl SourceSpec {
                 .content_hash_window
                 .map(|span| window("content_hash_window", span))
                 .transpose()?,
+            on_conflict: self.on_conflict,
+            compare_bodies: self.compare_bodies.unwrap_or(match provider.retry_members {
+                [] => BodyComparison::Bytes,
+                [..] => BodyComparison::Json,
+            }),
+            replay_guard: self.replay_guard.unwrap_or(provider.replay_guard),
             revive_dead: self.revive_dead,
             max_body_bytes: self.max_body_bytes.or(provider.max_body_bytes),
             sync: self.sync.clone(),
@@ -384,6 +446,32 @@ impl Source {
         ParsedRequest::Events(parts)
     }
 
+    /// What another body under a known key is. A key that the signature does not cover may have been put
+    /// on a captured request, so it must not make a duplicate of the event that it belongs to.
+    pub fn conflict_policy(&self, origin: KeyOrigin, is_signed: bool) -> ConflictPolicy {
+        self.on_conflict.unwrap_or(match origin {
+            KeyOrigin::Explicit if is_signed => ConflictPolicy::Duplicate,
+            KeyOrigin::Explicit | KeyOrigin::Guessed => ConflictPolicy::Accept,
+        })
+    }
+
+    /// The fingerprint that is compared with other bodies under the key of an event, if it is not that of
+    /// its bytes.
+    pub fn compared_fingerprint(&self, body: &[u8]) -> Option<[u8; 32]> {
+        match self.compare_bodies {
+            BodyComparison::Bytes => None,
+            BodyComparison::Json => json_fingerprint(body, self.provider.retry_members),
+        }
+    }
+
+    /// Whether the value that a key rule found is as trustworthy as the rest of the request.
+    pub fn vouches_for_rule(&self, rule: usize) -> bool {
+        match self.keys.rules().get(rule) {
+            Some(KeyRule::Header(name)) => self.verifier.vouches_for_header(name),
+            Some(KeyRule::Pointer(_) | KeyRule::Jq(_)) | None => true,
+        }
+    }
+
     /// Sets whether it is older than the rules of [`Self::check_new`].
     #[must_use]
     pub fn with_leniency(self, is_lenient: bool) -> Self {
@@ -432,7 +520,24 @@ impl Source {
             Err(error) => warnings.push(error.to_string()),
             Ok(()) => {}
         }
+        warnings.extend(self.key_warnings());
         warnings
+    }
+
+    /// Warnings about configured keys that the signature does not cover.
+    pub fn key_warnings(&self) -> Vec<String> {
+        let unsigned = self.keys.headers().filter(|name| !self.verifier.vouches_for_header(name));
+        let warning = |header: &HeaderName| {
+            let guard = match self.replay_guard {
+                true => "; the replay guard then makes it a duplicate",
+                false => ", and `replay_guard` is off; take the key from the body, or turn it on",
+            };
+            format!(
+                "`keys` reads the header `{header}`, which the signature does not cover: a captured \
+                 request can be sent again under another key{guard}"
+            )
+        };
+        unsigned.filter(|_| !self.keys.are_defaults()).map(warning).collect()
     }
 
     pub fn is_generic(&self) -> bool {
@@ -586,6 +691,31 @@ mod tests {
                 preset.name
             ));
             assert!(source.check_new(true).is_ok(), "{}", preset.name);
+        }
+    }
+
+    #[test]
+    fn key_in_an_unsigned_header_gives_a_warning() {
+        let hmac = r#""verify":{"hmac":{"header":"x-sig"}},"secrets":["0123456789abcdef"]"#;
+        let signed_id = r#""verify":{"hmac":{"header":"x-sig","template":"{id}.{body}","id_header":"x-own"}},"secrets":["0123456789abcdef"]"#;
+        let token = r#""verify":{"token":{"header":"x-token"}},"secrets":["0123456789abcdef"]"#;
+        let own = r#","keys":["header:x-own","pointer:/id"]"#;
+        for (verify, keys, expected) in [
+            (hmac, own, true),
+            (hmac, "", false),
+            (hmac, r#","keys":["pointer:/id"]"#, false),
+            (signed_id, own, false),
+            (token, own, false),
+            (r#""verify":"none""#, own, false),
+            (r#""provider":"n8n","secrets":["0123456789abcdef"]"#, "", false),
+            (r#""provider":"github","secrets":["0123456789abcdef"]"#, own, true),
+        ] {
+            let spec = format!(r#"{{"name":"in",{verify}{keys}}}"#);
+            let spec: SourceSpec = serde_json::from_str(&spec).unwrap();
+            let source = spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap();
+            let warnings = source.warnings(true);
+            let is_warned = warnings.iter().any(|text| text.contains("`x-own`"));
+            assert_eq!(is_warned, expected, "{verify}{keys}: {warnings:?}");
         }
     }
 }

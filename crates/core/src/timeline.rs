@@ -12,6 +12,7 @@ use surehook_webhooks::verify::UNVERIFIED;
 
 use crate::{
     decision::{EventDecision, EventDecisionKind, NotRoutedReason, SkippedRoute},
+    event::DuplicateReason,
     quarantine::MANUALLY_RELEASED,
     store::{AttemptRow, DeliveryRow, DuplicateRow, EVENT_ATTEMPTS_MAX, EventDetail, NextStep},
 };
@@ -90,8 +91,14 @@ fn receipt_entries(detail: &EventDetail) -> Vec<TimelineEntry> {
         (Some(key), from) => {
             let place = from.as_ref().map(|from| format!(", found in {from}")).unwrap_or_default();
             let text = format!("the key is `{}`{place}", key.escape_default());
-            timeline.push(entry("key", text, json!({ "key": key, "from": from })));
+            let origin = row.key_origin;
+            let detail = json!({ "key": key, "from": from, "origin": origin });
+            timeline.push(entry("key", text, detail));
         }
+    }
+    if let Some(holder) = row.key_conflict {
+        let text = format!("{holder} has the same key with a different body; both are delivered");
+        timeline.push(entry("key_conflict", text, json!({ "event": holder })));
     }
     timeline
 }
@@ -203,6 +210,10 @@ fn duplicate(row: &DuplicateRow) -> TimelineEntry {
         (true, false) => (
             "duplicate_differs",
             "duplicate with a different body, not delivered; retention has removed the body",
+        ),
+        (false, _) if row.reason == DuplicateReason::SameSignedBytes => (
+            "duplicate_replayed",
+            "the same signed bytes received under another key, not delivered",
         ),
         (false, _) => ("duplicate", "duplicate received"),
     };

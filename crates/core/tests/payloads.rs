@@ -73,13 +73,13 @@ impl IndexedRequest {
 fn describe(source: &Source, sent: &IndexedRequest, part: &EventPart) -> ExpectedEvent {
     let body = part.body.as_deref().unwrap_or(&sent.body);
     let dedup_key = match &part.key {
-        EventKey::Known(key, _) => Some(key.as_str().to_owned()),
+        EventKey::Known(key, _) | EventKey::Unsigned(Some(key), _) => Some(key.as_str().to_owned()),
         EventKey::ContentHash(window) => Some(format!("hash:body within {} s", window.as_secs())),
         EventKey::Rules => {
             let found = source.keys.extract(&sent.headers, body).unwrap();
             found.map(|found| found.key.as_str().to_owned())
         }
-        EventKey::None => None,
+        EventKey::None | EventKey::Unsigned(None, _) => None,
     };
     let kind = part.kind.as_ref().map(|kind| kind.as_str().to_owned()).unwrap_or_default();
     ExpectedEvent {

@@ -16,13 +16,12 @@ use surehook_core::{
     clock::{
         CLOCK_MARGIN, ClockChange, ClockSample, ClockStatus, ClockWatch, SavedClock, StoredClock,
     },
-    event::DedupKeyClaim,
+    event::KeyWindow,
 };
 use surehook_types::{
     store_error::StoreError,
     time::{Clock, Timestamp},
 };
-use surehook_webhooks::key::DedupKey;
 
 use crate::{Engine, lock::lock};
 
@@ -173,15 +172,10 @@ impl ClockGuard {
         if now.since(expected) > CLOCK_MARGIN { expected } else { now }
     }
 
-    /// A claim of a dedup key that is received `now` and lasts for `window`.
-    pub(crate) fn key_claim(
-        &self,
-        key: DedupKey,
-        now: Timestamp,
-        window: Duration,
-    ) -> DedupKeyClaim {
+    /// The time for which a dedup key is claimed that is received `now` and lasts for `window`.
+    pub(crate) fn key_window(&self, now: Timestamp, window: Duration) -> KeyWindow {
         let (expires_at, as_of) = (self.creation_time(now) + window, self.expiry_time(now));
-        DedupKeyClaim { key, expires_at, as_of }
+        KeyWindow { expires_at, as_of }
     }
 
     /// The time from which the life of something new is counted: never earlier than expected, so that

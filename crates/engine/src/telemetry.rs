@@ -12,7 +12,7 @@ use prometheus_client::{
     },
     registry::{Metric, Registry, Unit},
 };
-use surehook_core::replay::ReplayState;
+use surehook_core::{event::DuplicateReason, replay::ReplayState};
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
@@ -35,6 +35,7 @@ pub struct Telemetry {
     dead_added: Counters,
     remote_429: Counters,
     no_key: Counters,
+    key_conflicts: Counters,
     filter_errors: Counters,
     sync_answers: Counters,
     quarantine_dropped: Counters,
@@ -72,7 +73,9 @@ impl fmt::Debug for Telemetry {
 pub struct SourceMetrics {
     pub(crate) accepted: Counter,
     pub(crate) duplicate: Counter,
+    pub(crate) same_signed_bytes: Counter,
     pub(crate) no_key: Counter,
+    pub(crate) key_conflicts: Counter,
     pub(crate) filter_errors: Counter,
     pub(crate) seconds: Histogram,
 }
@@ -152,6 +155,8 @@ impl Default for Telemetry {
             dead_added: metrics.add("dlq_added", "Deliveries that became dead"),
             remote_429: metrics.add("remote_429", "Responses that asked us to slow down"),
             no_key: metrics.add("events_without_key", "Events without a dedup key"),
+            key_conflicts: metrics
+                .add("key_conflicts", "Events whose key another event had with another body"),
             filter_errors: metrics
                 .add("filter_errors", "Route filters and transforms that failed on an event"),
             sync_answers: metrics
@@ -212,12 +217,19 @@ impl Default for Telemetry {
 
 impl Telemetry {
     pub fn source(&self, name: &str) -> SourceMetrics {
-        let outcome = |outcome| labels([("source", name), ("outcome", outcome), ("reason", "")]);
+        let with_reason =
+            |outcome, reason| labels([("source", name), ("outcome", outcome), ("reason", reason)]);
+        let outcome = |outcome| with_reason(outcome, "");
+        let replayed = DuplicateReason::SameSignedBytes.as_str();
         let source = labels([("source", name)]);
         SourceMetrics {
             accepted: self.requests.get_or_create_owned(&outcome("accepted")),
             duplicate: self.requests.get_or_create_owned(&outcome("duplicate")),
+            same_signed_bytes: self
+                .requests
+                .get_or_create_owned(&with_reason("duplicate", replayed)),
             no_key: self.no_key.get_or_create_owned(&source),
+            key_conflicts: self.key_conflicts.get_or_create_owned(&source),
             filter_errors: self.filter_errors.get_or_create_owned(&source),
             seconds: self.request_seconds.get_or_create_owned(&source),
         }

@@ -17,7 +17,11 @@ use hyper::body::Incoming;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use surehook_core::{event::HeaderBlock, refused::RefusedRequest, sync::SyncResponse};
+use surehook_core::{
+    event::{DuplicateReason, HeaderBlock},
+    refused::RefusedRequest,
+    sync::SyncResponse,
+};
 use surehook_engine::{
     body_memory::{BodyOwners, BodyReservation},
     ingest::{
@@ -114,12 +118,22 @@ struct ReceivedEventResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
     status: &'a str,
+    /// `same_signed_bytes` if it is a duplicate although its key is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    /// The event that had its key with another body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    key_conflict: Option<EventId>,
 }
 
 impl<'a> ReceivedEventResponse<'a> {
     fn new(event: &'a ReceivedEvent, status: &'a str) -> Self {
         let key = event.key.as_ref().map(surehook_webhooks::key::DedupKey::as_str);
-        Self { id: event.event, key, status }
+        let reason = Some(event.reason)
+            .filter(|reason| event.duplicate && *reason != DuplicateReason::SameKey)
+            .map(DuplicateReason::as_str);
+        Self { id: event.event, key, status, reason, key_conflict: event.key_conflict }
     }
 }
 

@@ -116,7 +116,9 @@ pub fn has_wrong_encoding_header(headers: &HeaderMap, body: &[u8]) -> bool {
     is_one && guess_encoding(body).is_none() && decode_body(headers, body).is_none()
 }
 
-/// The decoded form of a compressed request, for rules. Contains only what differs from the request,
+/// The decoded form of a compressed request, for rules. The bytes alone decide whether and how it is
+/// compressed: no signature covers the header, and with another one a signed request would get another
+/// key. Contains only what differs from the request,
 /// so an uncompressed request costs nothing.
 #[derive(Debug)]
 pub struct DecodedRequest {
@@ -140,13 +142,18 @@ impl DecodedRequest {
         body: &[u8],
         mut reserve: impl FnMut(usize) -> Result<(), E>,
     ) -> Result<Self, E> {
-        if !headers.contains_key(CONTENT_ENCODING) {
+        let encoding = guess_encoding(body);
+        if encoding.is_none() && !headers.contains_key(CONTENT_ENCODING) {
             return Ok(Self { headers: None, body: None });
         }
-        let decoded = decode_body_into(headers, body, DECODED_BYTES_MAX, &mut reserve)?;
-        let decoded = match decoded {
-            Some(Cow::Owned(decoded)) => Some(decoded),
-            Some(Cow::Borrowed(_)) | None => None,
+        let decoded = match encoding {
+            None => None,
+            Some(encoding) => {
+                let declared = HeaderValue::from_static(encoding);
+                let declared = HeaderMap::from_iter([(CONTENT_ENCODING, declared)]);
+                decode_body_into(&declared, body, DECODED_BYTES_MAX, &mut reserve)?
+                    .map(Cow::into_owned)
+            }
         };
         let mut headers = headers.clone();
         headers.remove(CONTENT_ENCODING);
@@ -159,10 +166,7 @@ impl DecodedRequest {
         headers: &'r HeaderMap,
         body: &'r [u8],
     ) -> (&'r HeaderMap, &'r [u8]) {
-        match (&self.headers, &self.body) {
-            (Some(headers), Some(body)) => (headers, body),
-            _ => (headers, body),
-        }
+        (self.headers.as_ref().unwrap_or(headers), self.body.as_deref().unwrap_or(body))
     }
 
     /// The headers and body of one event. The body of a part is never compressed, whatever the headers
@@ -276,6 +280,20 @@ mod tests {
         assert_eq!(decode_body(&headers_for_duplicate(&none, &broken), &broken), None);
         // A text that starts like zlib by chance stays a text.
         assert_eq!(*headers_for_duplicate(&none, b"x^ is a text"), none);
+    }
+
+    #[test]
+    fn encoding_header_does_not_change_what_is_read() {
+        let plain = br#"{"id":1}"#.to_vec();
+        for body in [plain.clone(), gzip(&plain), zlib(&plain)] {
+            for header in ["", "identity", "gzip", "deflate", "br"] {
+                let headers = if header.is_empty() { HeaderMap::new() } else { encoded(header) };
+                let decoded = DecodedRequest::new(&headers, &body);
+                let (headers, read) = decoded.request(&headers, &body);
+                assert_eq!(read, plain, "{header}");
+                assert!(!headers.contains_key(CONTENT_ENCODING), "{header}");
+            }
+        }
     }
 
     #[test]

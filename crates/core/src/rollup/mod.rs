@@ -45,9 +45,11 @@ pub enum RollupMetric {
     DeadUnrecoverable = 12,
     DeadExpired = 13,
     DeadAmbiguous = 14,
+    /// Events stored with a key conflict, of a source.
+    KeyConflicts = 15,
 }
 
-const METRICS: usize = 15;
+const METRICS: usize = 16;
 
 impl RollupMetric {
     pub const ALL: [Self; METRICS] = [
@@ -66,6 +68,7 @@ impl RollupMetric {
         Self::DeadUnrecoverable,
         Self::DeadExpired,
         Self::DeadAmbiguous,
+        Self::KeyConflicts,
     ];
 
     /// The metric of an attempt with this class; `None` is a success.

@@ -59,6 +59,8 @@ pub struct StoreCounts {
     pub events: u64,
     /// Events without a dedup key.
     pub no_key: u64,
+    /// Events whose key another event held with another body.
+    pub key_conflicts: u64,
     pub duplicates: u64,
     pub attempts: u64,
     pub retries: u64,

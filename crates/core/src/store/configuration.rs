@@ -8,6 +8,7 @@ use surehook_types::{
     redact::SecretNames,
     time::Timestamp,
 };
+use surehook_webhooks::provider;
 
 use crate::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
 
@@ -73,6 +74,13 @@ impl Configuration {
         let past = self.past.sources.iter().find(|past| past.id == source);
         names.add_fields(past.into_iter().flat_map(|past| &past.redact));
         self.add_token_headers(names)
+    }
+
+    /// Whether a header contains the signature of a request: of a preset, or as a source is configured.
+    pub fn is_signature_header(&self, name: &str) -> bool {
+        let mut configured = self.sources.iter().flat_map(|stored| stored.spec.signature_headers());
+        provider::is_signature_header(name)
+            || configured.any(|header| header.eq_ignore_ascii_case(name))
     }
 
     /// Names of secrets in the requests of any source.

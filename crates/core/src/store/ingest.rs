@@ -8,10 +8,12 @@ use surehook_types::{
     store_error::StoreError,
     time::Timestamp,
 };
-use surehook_webhooks::key::DedupKey;
 
 use super::NextStep;
-use crate::{event::NewEvent, sync::SyncResult};
+use crate::{
+    event::{DedupKeyClaim, DuplicateReason, NewEvent},
+    sync::SyncResult,
+};
 
 /// The result of admitting an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum AdmitResult {
         held: Vec<DeliveryId>,
         /// The delivery that was moved by [`NewEvent::status_update`].
         confirmed: Option<ConfirmedDelivery>,
+        /// The event that held its key with another body.
+        key_conflict: Option<EventId>,
     },
     Duplicate(DuplicateOf),
     /// Its duplicate was already delivered as this event; nothing was written. See
@@ -47,6 +51,7 @@ pub struct ConfirmedDelivery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateOf {
     pub original: EventId,
+    pub reason: DuplicateReason,
     /// Whether the bodies differ. The different body is stored with the original.
     pub bytes_differ: bool,
     /// Destinations to which the original is redelivered, because all of its deliveries were dead.
@@ -64,7 +69,7 @@ pub trait IngestStore: Send + Sync {
     fn find_committed(
         &self,
         source: SourceId,
-        key: &DedupKey,
+        claim: &DedupKeyClaim,
         fingerprint: &[u8; 32],
         seen_at: Timestamp,
     ) -> Option<EventId>;
@@ -75,6 +80,12 @@ pub trait IngestStore: Send + Sync {
     /// - **Atomic.** All of one request, or nothing of it.
     /// - **Once.** An event whose key is known for its source, and not expired, writes only a
     ///   duplicate sighting; the result names the original, which is durable too.
+    /// - **No body is lost.** Another body under a known key is stored: as a new event with a key
+    ///   conflict if the claim says so, otherwise with the original; and as a new event as well if the
+    ///   original has no room for it, or was removed. From then on the key belongs to the new event, and
+    ///   each body that was accepted under it stays known until its own window ends.
+    /// - **Signed bytes once.** An event whose signed bytes are known is a duplicate whatever its key;
+    ///   see [`NewEvent::signed_bytes`].
     /// - **In order.** A delivery is held, and not claimed, while an earlier one with the same
     ///   destination and ordering key has not ended.
     /// - **Revival.** A duplicate of an event whose deliveries are all dead creates a new delivery for

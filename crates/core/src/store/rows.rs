@@ -11,13 +11,14 @@ use surehook_types::{
 use surehook_webhooks::{
     attribute::{AttributeFilter, Attributes, EventKind, SearchTerm},
     body_value::BodyValueFilter,
+    key::KeyOrigin,
 };
 
 use super::{AttemptRecord, Configuration, NextStep};
 use crate::{
     decision::{EventDecision, SkippedRoute},
     delivery::state::DeliveryStatus,
-    event::{Payload, RequestHead},
+    event::{DuplicateReason, Payload, RequestHead},
     replay::StatusPattern,
 };
 
@@ -54,8 +55,10 @@ impl<R, I> ListPage<R, I> {
 #[derive(Clone, Debug, Default)]
 pub struct EventFilter {
     pub source: Option<SourceId>,
-    /// Only with this dedup key: at most one per source.
+    /// Only with this dedup key: one per source, and those that it had a key conflict with.
     pub key: Option<String>,
+    /// Only with a key conflict, or only without.
+    pub key_conflict: Option<bool>,
     pub kind: Option<EventKind>,
     pub attributes: Vec<AttributeFilter>,
     /// Only with a delivery that matches.
@@ -104,6 +107,10 @@ pub struct EventRow {
     pub request_id: RequestId,
     pub source: SourceId,
     pub key: Option<String>,
+    /// `None` without a key, and for events stored before this was recorded.
+    pub key_origin: Option<KeyOrigin>,
+    /// The event that held its key with another body.
+    pub key_conflict: Option<EventId>,
     /// The provider's event type.
     pub kind: Option<EventKind>,
     /// Searchable attributes.
@@ -126,6 +133,7 @@ pub struct DuplicateRow {
     /// later one may have the smaller number.
     pub n: u32,
     pub seen_at: Timestamp,
+    pub reason: DuplicateReason,
     /// Whether its body differs from the original.
     pub bytes_differ: bool,
     /// The different body, unless removed by retention or left out here.

@@ -26,6 +26,8 @@ fn event() -> EventDetail {
             request_id: RequestId::new(START, 2),
             source: SourceId::new(START, 3),
             key: Some("k".to_owned()),
+            key_origin: None,
+            key_conflict: None,
             kind: None,
             attributes: Attributes::default(),
             received_at: START,
@@ -105,6 +107,7 @@ fn timeline_lists_all_entries_in_order() {
     let seen = |seen_at, bytes_differ| DuplicateRow {
         n: 1,
         seen_at,
+        reason: DuplicateReason::SameKey,
         bytes_differ,
         body: None,
         body_left_out: false,
@@ -184,6 +187,7 @@ fn parts_removed_by_retention_are_reported() {
         duplicates: vec![DuplicateRow {
             n: 1,
             seen_at: at(5),
+            reason: DuplicateReason::SameKey,
             bytes_differ: true,
             body: None,
             body_left_out: false,

@@ -8,6 +8,9 @@ crate::lang::translations!(
         received: "Received", "Recebido", "Recibido";
         id: "ID", "ID", "ID";
         copy_id: "Copy ID", "Copiar ID", "Copiar ID";
+        key_conflict: "Key conflict with", "Conflito de chave com", "Conflicto de clave con";
+        key_guessed: "guessed", "deduzida", "deducida";
+        replayed_bytes: "Same signed content", "Mesmo conteúdo assinado", "Mismo contenido firmado";
         no_key: "No dedup key", "Sem chave de deduplicação", "Sin clave de deduplicación";
         source_gone: "Deleted source", "Origem excluída", "Origen eliminado";
         destination_gone: "deleted destination", "destino excluído", "destino eliminado";

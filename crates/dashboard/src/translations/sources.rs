@@ -20,6 +20,7 @@ crate::lang::translations!(
         day: "Events, 24 h", "Eventos, 24 h", "Eventos, 24 h";
         accepted: "Accepted, 24 h", "Aceitos, 24 h", "Aceptados, 24 h";
         duplicates: "Duplicates, 24 h", "Duplicatas, 24 h", "Duplicados, 24 h";
+        key_conflicts: "Key conflicts, 24 h", "Conflitos de chave, 24 h", "Conflictos de clave, 24 h";
         no_key: "Without dedup key, 24 h", "Sem chave de deduplicação, 24 h", "Sin clave de deduplicación, 24 h";
         try_it: "Send test event", "Enviar evento de teste", "Enviar evento de prueba";
         send_signed: "Sample events with a valid signature:", "Eventos de exemplo com assinatura válida:", "Eventos de ejemplo con firma válida:";

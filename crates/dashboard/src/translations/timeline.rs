@@ -9,6 +9,8 @@ crate::lang::translations!(
         released: "Not verified: released from quarantine manually", "Não verificado: liberado da quarentena manualmente", "Sin verificar: liberado de la cuarentena manualmente";
         key: "Dedup key {}", "Chave de deduplicação {}", "Clave de deduplicación {}";
         key_from: "Dedup key {} (from {})", "Chave de deduplicação {} (origem: {})", "Clave de deduplicación {} (origen: {})";
+        key_guessed: "Dedup key {} (guessed from {})", "Chave de deduplicação {} (deduzida de: {})", "Clave de deduplicación {} (deducida de: {})";
+        key_conflict: "Key conflict: the same key came with another body, so this is a separate event. The other event:", "Conflito de chave: a mesma chave veio com outro corpo, por isso este é um evento separado. O outro evento:", "Conflicto de clave: la misma clave llegó con otro cuerpo, por eso este es un evento aparte. El otro evento:";
         key_body_field: "body field {}", "campo {} do corpo", "campo {} del cuerpo";
         key_header: "header {}", "cabeçalho {}", "encabezado {}";
         key_hash: "a hash of the body", "hash do corpo", "hash del cuerpo";
@@ -28,6 +30,7 @@ crate::lang::translations!(
         attempts_removed: "{} attempts to {} (log removed by the retention policy)", "{} tentativas para {} (registros removidos pela política de retenção)", "{} intentos a {} (registros eliminados por la política de retención)";
         duplicate: "Duplicate received after {}", "Duplicata recebida após {}", "Duplicado recibido después de {}";
         duplicate_differs: "Duplicate with a different body received after {}; not delivered", "Duplicata com corpo diferente recebida após {}; não entregue", "Duplicado con un cuerpo diferente recibido después de {}; no se entregó";
+        duplicate_replayed: "The same signed content received under another key after {}; not delivered", "O mesmo conteúdo assinado foi recebido com outra chave após {}; não entregue", "El mismo contenido firmado se recibió con otra clave después de {}; no se entregó";
         duplicates: "{} duplicates in total; this is the latest", "{} duplicatas no total; esta é a mais recente", "{} duplicados en total; este es el más reciente";
         revived: "Delivery to {} revived by a duplicate", "Entrega para {} reativada por uma duplicata", "Entrega a {} reactivada por un duplicado";
         replayed: "Delivery to {} replayed", "Entrega para {} reenviada", "Entrega a {} reenviada";

@@ -17,7 +17,10 @@ use surehook_webhooks::{
     verify::VerifiedRequest,
 };
 
-use super::{AcceptReason, InboundRequest, IngestError, ReadySource, plan::RequestContext};
+use super::{
+    AcceptReason, InboundRequest, IngestError, ReadySource,
+    plan::{KeyAssignment, RequestContext},
+};
 use crate::{Engine, body_memory::BodyReservation, run_to_completion::RunToCompletion};
 
 /// Why a duplicate is not delivered.
@@ -99,7 +102,7 @@ impl Engine {
         let context =
             RequestContext::new(&entry, source, &mut request, readable, reason, request_id, now);
         let payload = Payload { head, fingerprint: fingerprint(&body), body };
-        let mut draft = self.draft_event(&context, &part, None, payload);
+        let mut draft = self.draft_event(&context, &part, KeyAssignment::default(), payload);
         draft.event.id = id;
         draft.event.from_duplicate = Some(duplicate);
         // A message status counted when the duplicate was received; applied again so late, it could

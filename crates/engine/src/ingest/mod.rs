@@ -9,6 +9,8 @@
 
 mod deliver_anyway;
 mod plan;
+#[cfg(test)]
+mod replay_attacks;
 mod send_message;
 
 use std::{sync::Arc, time::Instant};
@@ -16,7 +18,7 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use surehook_core::{
-    event::{NewEvent, Payload, PendingRoute},
+    event::{DuplicateReason, NewEvent, Payload, PendingRoute},
     source::{PublicUrl, Source},
     store::{AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep},
     sync::{SyncResponse, SyncResult},
@@ -77,6 +79,18 @@ pub struct ReceivedEvent {
     pub duplicate: bool,
     /// Whether this duplicate made dead deliveries of the original run again.
     pub revived: bool,
+    /// Why it is a duplicate, if it is one.
+    pub reason: DuplicateReason,
+    /// The event that held its key with another body.
+    pub key_conflict: Option<EventId>,
+}
+
+impl ReceivedEvent {
+    /// A duplicate of this event.
+    fn known(original: EventId, key: Option<DedupKey>) -> Self {
+        let reason = DuplicateReason::SameKey;
+        Self { event: original, key, duplicate: true, revived: false, reason, key_conflict: None }
+    }
 }
 
 /// The result of an accepted request.
@@ -309,9 +323,11 @@ impl Engine {
         };
         let reply = source.provider.success_reply(&incoming);
         // Every reason to refuse the request comes before it is consumed.
-        let keys = match extract_keys(source, request, &readable, &parts, now, &self.shared.guard) {
+        let received = self.incoming(source, request);
+        let window = |span| self.shared.guard.key_window(now, span);
+        let keys = match extract_keys(source, &received, &readable, &parts, &window) {
             Ok(keys) => keys,
-            Err(_) if reason.is_forced => parts.iter().map(|_| None).collect(),
+            Err(_) if reason.is_forced => parts.iter().map(|_| KeyAssignment::default()).collect(),
             Err(problem) => return Err(IngestError::Key(problem)),
         };
         let request_id = reason.releases.unwrap_or_else(|| new_id(&*self.shared.rng, now));
@@ -322,7 +338,13 @@ impl Engine {
         let outcome = self.store_events(context, parts, keys).await?;
         for event in &outcome.received {
             let metrics = &entry.metrics;
-            if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
+            match (event.duplicate, event.reason) {
+                (false, _) => &metrics.accepted,
+                (true, DuplicateReason::SameKey) => &metrics.duplicate,
+                (true, DuplicateReason::SameSignedBytes) => &metrics.same_signed_bytes,
+            }
+            .inc();
+            metrics.key_conflicts.inc_by(u64::from(event.key_conflict.is_some()));
         }
         Ok(ReceiveOutcome { reply, ..outcome })
     }
@@ -359,19 +381,19 @@ impl Engine {
         self: &Arc<Self>,
         context: RequestContext<'_>,
         parts: Vec<EventPart>,
-        keys: Vec<Option<KeyAssignment>>,
+        keys: Vec<KeyAssignment>,
     ) -> Result<ReceiveOutcome, IngestError> {
         let mut received = Vec::with_capacity(parts.len());
         let mut drafts = Vec::with_capacity(parts.len());
         let mut waiting_bytes = context.body.len();
         for (part, key) in parts.into_iter().zip(keys) {
             let payload = context.payload(part.body.as_ref());
-            if let Some(event) = self.find_recent_duplicate(&context, key.as_ref(), &payload) {
-                let key = key.map(|assigned| assigned.claim.key);
-                received.push(Some(ReceivedEvent { event, key, duplicate: true, revived: false }));
+            if let Some(event) = self.find_recent_duplicate(&context, &key, &payload) {
+                let key = key.claim.map(|claim| claim.key);
+                received.push(Some(ReceivedEvent::known(event, key)));
                 continue;
             }
-            if key.is_none() {
+            if key.claim.is_none() {
                 context.entry.metrics.no_key.inc();
             }
             received.push(None);
@@ -413,14 +435,15 @@ impl Engine {
     fn find_recent_duplicate(
         &self,
         context: &RequestContext<'_>,
-        key: Option<&KeyAssignment>,
+        key: &KeyAssignment,
         payload: &Payload,
     ) -> Option<EventId> {
         if context.sync().is_some() {
             return None;
         }
-        let key = &key?.claim.key;
-        self.store.find_committed(context.source.id, key, &payload.fingerprint, context.now)
+        let claim = key.claim.as_ref()?;
+        let fingerprint = key.compared_fingerprint.as_ref().unwrap_or(&payload.fingerprint);
+        self.store.find_committed(context.source.id, claim, fingerprint, context.now)
     }
 
     /// Registers a waiting sender for each event. Must happen before the commit, or the result of a
@@ -503,7 +526,7 @@ impl Engine {
     ) -> Result<ReceivedEvent, IngestError> {
         let key = event.key.as_ref().map(|claim| claim.key.clone());
         match admitted {
-            AdmitResult::Accepted { held, confirmed } => {
+            AdmitResult::Accepted { held, confirmed, key_conflict } => {
                 if let Some(confirmed) = confirmed {
                     self.finish_status_update(&confirmed, event.received_at);
                 }
@@ -521,18 +544,21 @@ impl Engine {
                 for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
                     self.hand_over(delivery, event, source);
                 }
-                Ok(ReceivedEvent { event: event.id, key, duplicate: false, revived: false })
+                let received = ReceivedEvent::known(event.id, key);
+                Ok(ReceivedEvent { duplicate: false, key_conflict, ..received })
             }
             AdmitResult::Duplicate(duplicate) => {
                 let revived = !duplicate.revived.is_empty();
                 for destination in duplicate.revived {
                     self.wake_lane(destination);
                 }
-                Ok(ReceivedEvent { event: duplicate.original, key, duplicate: true, revived })
+                Ok(ReceivedEvent {
+                    revived,
+                    reason: duplicate.reason,
+                    ..ReceivedEvent::known(duplicate.original, key)
+                })
             }
-            AdmitResult::DeliveredBefore(event) => {
-                Ok(ReceivedEvent { event, key, duplicate: true, revived: false })
-            }
+            AdmitResult::DeliveredBefore(event) => Ok(ReceivedEvent::known(event, key)),
             AdmitResult::SourceGone => Err(IngestError::UnknownSource),
         }
     }

@@ -12,8 +12,8 @@ use http::{HeaderMap, HeaderName};
 use surehook_core::{
     decision::{IntakeRecord, NotRoutedReason, SkippedRoute, encode_unrouted},
     event::{
-        DedupKeyClaim, HeaderBlock, NewDelivery, NewDeliveryBody, NewEvent, Payload, RequestHead,
-        StatusUpdate,
+        DedupKeyClaim, HeaderBlock, KeyWindow, NewDelivery, NewDeliveryBody, NewEvent, Payload,
+        RequestHead, SignedBytesClaim, StatusUpdate,
     },
     message_status::parse_status_update,
     quarantine::QuarantineRelease,
@@ -26,15 +26,16 @@ use surehook_types::{
     time::Timestamp,
 };
 use surehook_webhooks::{
-    key::{DedupKey, KeyError, content_hash_key, fingerprint},
+    attribute::EventKind,
+    key::{DedupKey, KeyDigest, KeyError, KeyNamespace, KeyOrigin, content_hash_key, fingerprint},
     provider::{EventKey, EventPart},
+    request::IncomingRequest,
 };
 
 use super::{AcceptReason, InboundRequest};
 use crate::{
     Engine,
     body_memory::BodyReservation,
-    clock_guard::ClockGuard,
     lane::{Lane, LaneSlot},
     registry::{RouteRuntime, RouteTarget, SourceRuntime},
     routing::{self, RouteInput},
@@ -44,11 +45,15 @@ use crate::{
 /// The label of a key that is a hash of the body.
 static CONTENT_HASH: LazyLock<Arc<str>> = LazyLock::new(|| "content_hash".into());
 
-/// The dedup key of an event.
+/// The dedup key of an event, if it has one, and what is claimed and looked up besides.
+#[derive(Default)]
 pub(super) struct KeyAssignment {
-    pub(super) claim: DedupKeyClaim,
+    pub(super) claim: Option<DedupKeyClaim>,
     /// The label of the rule that found it.
-    pub(super) found_by: Arc<str>,
+    pub(super) found_by: Option<Arc<str>>,
+    pub(super) signed_bytes: Option<SignedBytesClaim>,
+    pub(super) earlier_key: Option<DedupKey>,
+    pub(super) compared_fingerprint: Option<[u8; 32]>,
 }
 
 /// A delivery to be committed.
@@ -175,20 +180,41 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// Extracts the key of each event of a request.
+/// Extracts the key of each event of a request. `received` is the request as it was verified.
 pub(super) fn extract_keys(
     source: &Source,
-    request: &InboundRequest,
+    received: &IncomingRequest<'_>,
     readable: &DecodedRequest,
     parts: &[EventPart],
-    now: Timestamp,
-    guard: &ClockGuard,
-) -> Result<Vec<Option<KeyAssignment>>, KeyError> {
-    let extract = |part: &EventPart| {
-        let (headers, body) = readable.event(&request.headers, &request.body, part.body.as_ref());
-        extract_key(source, headers, body, &part.key, now, guard)
+    window: &dyn Fn(Duration) -> KeyWindow,
+) -> Result<Vec<KeyAssignment>, KeyError> {
+    let fingerprint = LazyCell::new(|| source.verifier.signed_fingerprint(received));
+    let extract = |(position, part): (usize, &EventPart)| {
+        let (headers, body) = readable.event(received.headers, received.body, part.body.as_ref());
+        let mut key = extract_key(source, headers, body, &part.key, window)?;
+        if key.claim.is_some() {
+            key.compared_fingerprint = source.compared_fingerprint(body);
+        }
+        if !source.replay_guard || !may_have_unsigned_key(source, &part.key) {
+            return Ok(key);
+        }
+        // A kind in a body that is not signed is no part of what was signed.
+        let kind = part.kind.as_ref().filter(|_| source.verifier.signs_body());
+        let kind = kind.map_or("", EventKind::as_str);
+        let digest = KeyDigest::of_signed_bytes(source.id, &fingerprint, position, kind);
+        let window = window(source.dedup_window);
+        Ok(KeyAssignment { signed_bytes: Some(SignedBytesClaim { digest, window }), ..key })
     };
-    parts.iter().map(extract).collect()
+    parts.iter().enumerate().map(extract).collect()
+}
+
+/// Whether the same signed bytes could be sent under another key, or without one.
+fn may_have_unsigned_key(source: &Source, key: &EventKey) -> bool {
+    match key {
+        EventKey::Rules => source.reads_unsigned_keys,
+        EventKey::Unsigned(..) => source.verifier.signs_content(),
+        EventKey::Known(..) | EventKey::ContentHash(_) | EventKey::None => false,
+    }
 }
 
 /// The key that the provider or the source's rules find; otherwise the hash of the body, if the source
@@ -198,27 +224,59 @@ fn extract_key(
     headers: &HeaderMap,
     body: &[u8],
     key: &EventKey,
-    now: Timestamp,
-    guard: &ClockGuard,
-) -> Result<Option<KeyAssignment>, KeyError> {
-    let assign = |key: DedupKey, found_by: Arc<str>| KeyAssignment {
-        claim: guard.key_claim(key, now, source.dedup_window),
-        found_by,
+    window: &dyn Fn(Duration) -> KeyWindow,
+) -> Result<KeyAssignment, KeyError> {
+    let claim_for = |span, key, namespace, origin, is_signed| {
+        let KeyWindow { expires_at, as_of } = window(span);
+        let on_conflict = Some(source.conflict_policy(origin, is_signed));
+        DedupKeyClaim { key, namespace, origin, expires_at, as_of, on_conflict }
     };
-    let hash = |window: Duration| KeyAssignment {
-        claim: guard.key_claim(content_hash_key(body), now, window),
-        found_by: Arc::clone(&CONTENT_HASH),
+    let claim = |key, namespace, origin, is_signed| {
+        claim_for(source.dedup_window, key, namespace, origin, is_signed)
+    };
+    let explicit = |key: &DedupKey, from: &str, is_signed| KeyAssignment {
+        claim: Some(claim(key.clone(), KeyNamespace::Body, KeyOrigin::Explicit, is_signed)),
+        found_by: Some(from.into()),
+        ..KeyAssignment::default()
+    };
+    let hash = |span: Duration, assignment| KeyAssignment {
+        claim: Some(claim_for(
+            span,
+            content_hash_key(body),
+            KeyNamespace::Body,
+            KeyOrigin::Explicit,
+            true,
+        )),
+        found_by: Some(Arc::clone(&CONTENT_HASH)),
+        ..assignment
     };
     let assignment = match key {
-        EventKey::Known(key, from) => Some(assign(key.clone(), (*from).into())),
-        EventKey::ContentHash(window) => Some(hash(*window)),
-        EventKey::None => None,
+        EventKey::Known(key, from) => explicit(key, from, true),
+        EventKey::Unsigned(Some(key), from) => {
+            explicit(key, from, !source.verifier.signs_content())
+        }
+        EventKey::ContentHash(window) => hash(*window, KeyAssignment::default()),
+        EventKey::None | EventKey::Unsigned(None, _) => KeyAssignment::default(),
         EventKey::Rules => {
-            let extracted = source.keys.extract(headers, body)?;
-            extracted.and_then(|found| Some(assign(found.key, source.keys.label(found.rule)?)))
+            let mut assignment = KeyAssignment {
+                earlier_key: source.keys.ignored_key(headers),
+                ..KeyAssignment::default()
+            };
+            if let Some(found) = source.keys.extract(headers, body)? {
+                let is_signed = source.vouches_for_rule(found.rule);
+                if found.namespace == KeyNamespace::Header {
+                    assignment.earlier_key.get_or_insert_with(|| found.key.clone());
+                }
+                assignment.found_by = source.keys.label(found.rule);
+                assignment.claim = Some(claim(found.key, found.namespace, found.origin, is_signed));
+            }
+            assignment
         }
     };
-    Ok(assignment.or_else(|| source.content_hash_window.map(hash)))
+    Ok(match source.content_hash_window {
+        Some(window) if assignment.claim.is_none() => hash(window, assignment),
+        Some(_) | None => assignment,
+    })
 }
 
 impl Engine {
@@ -227,10 +285,9 @@ impl Engine {
         &self,
         context: &RequestContext<'_>,
         part: &EventPart,
-        key: Option<KeyAssignment>,
+        key: KeyAssignment,
         payload: Payload,
     ) -> EventDraft {
-        let (claim, key_from) = key.map(|key| (key.claim, key.found_by)).unzip();
         let mut unrouted = Vec::new();
         let deliveries = self.plan_deliveries(context, part, &payload, &mut unrouted);
         let event = NewEvent {
@@ -238,7 +295,10 @@ impl Engine {
             request_id: context.request_id,
             source: context.source.id,
             received_at: context.now,
-            key: claim,
+            key: key.claim,
+            signed_bytes: key.signed_bytes,
+            earlier_key: key.earlier_key,
+            compared_fingerprint: key.compared_fingerprint,
             kind: part.kind.clone(),
             attributes: part.attributes.clone(),
             payload,
@@ -253,7 +313,7 @@ impl Engine {
             status_update: context.status_update(part),
             intake: IntakeRecord {
                 verified_by: context.reason.verified_by.clone(),
-                key_from,
+                key_from: key.found_by,
                 unrouted: encode_unrouted(&unrouted),
             },
             bodies: deliveries.iter().filter_map(|planned| planned.transformed.clone()).collect(),

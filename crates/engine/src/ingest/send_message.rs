@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
     destination::{Destination, Transport},
+    event::{DedupKeyClaim, KeyWindow},
     idempotency::IdempotentRequest,
     outbox::{OUTBOX, OutboxPost, is_reserved_name},
     source::SourceSpec,
@@ -18,7 +19,11 @@ use surehook_types::{
     rng::new_id,
     store_error::StoreError,
 };
-use surehook_webhooks::{attribute::AttributeName, key::DedupKey, provider::EventPart};
+use surehook_webhooks::{
+    attribute::AttributeName,
+    key::{DedupKey, KeyNamespace, KeyOrigin},
+    provider::EventPart,
+};
 
 use super::{
     AcceptReason, InboundRequest, IngestError,
@@ -136,10 +141,18 @@ impl Engine {
             min_delay: delay,
         });
         // Derived from the idempotent request: carried out again, it finds the event it created.
-        let key = DedupKey::new(&accepted.event.to_string()).map(|key| KeyAssignment {
-            claim: self.shared.guard.key_claim(key, now, source.dedup_window),
-            found_by: KEY_FROM.into(),
+        let KeyWindow { expires_at, as_of } =
+            self.shared.guard.key_window(now, source.dedup_window);
+        let claim = DedupKey::new(&accepted.event.to_string()).map(|key| DedupKeyClaim {
+            key,
+            namespace: KeyNamespace::Body,
+            origin: KeyOrigin::Explicit,
+            expires_at,
+            as_of,
+            on_conflict: None,
         });
+        let found_by = claim.is_some().then(|| KEY_FROM.into());
+        let key = KeyAssignment { claim, found_by, ..KeyAssignment::default() };
         let part = EventPart { kind, order, attributes, ..EventPart::default() };
         let payload = context.payload(None);
         let mut draft = self.draft_event(&context, &part, key, payload);

@@ -47,6 +47,7 @@ pub(super) fn duplicate_response(
     let DuplicateRow {
         n,
         seen_at,
+        reason,
         bytes_differ,
         ref body,
         body_left_out: body_omitted,
@@ -57,7 +58,8 @@ pub(super) fn duplicate_response(
     };
     let body = body.as_ref().map(masked);
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
-    DuplicateResponse { n, seen_at, bytes_differ, body, body_omitted, masked, delivered_as }
+    let reason = reason.as_str().to_owned();
+    DuplicateResponse { n, seen_at, reason, bytes_differ, body, body_omitted, masked, delivered_as }
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -228,6 +230,7 @@ mod tests {
         let mut row = DuplicateRow {
             n: 1,
             seen_at: Timestamp::from_millis(1),
+            reason: surehook_core::event::DuplicateReason::SameKey,
             bytes_differ: true,
             body: Some(bytes::Bytes::from_static(compressed)),
             body_left_out: false,

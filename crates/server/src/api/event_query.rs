@@ -28,9 +28,12 @@ const BODY_VALUES_MAX: usize = 10;
 pub(crate) struct EventQuery {
     /// Name of the source.
     source: Option<Name>,
-    /// Deduplication key: the current event with this key, of `source` or of each source.
+    /// Deduplication key: the current event with this key, of `source` or of each source, and those that
+    /// had it before with other bodies.
     #[schemars(length(min = 1))]
     key: Option<String>,
+    /// Only events whose key another event had with another body, or only others.
+    key_conflict: Option<bool>,
     /// Event kind.
     kind: Option<EventKind>,
     /// Message id.
@@ -170,6 +173,7 @@ pub(super) fn parse_filter(
         attributes: parse_attributes(&query)?,
         kind: query.kind,
         key: query.key,
+        key_conflict: query.key_conflict,
         body: body.iter().map(value).collect::<Result<_, _>>()?,
         search: query.search,
         masked_by: None,

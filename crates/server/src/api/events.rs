@@ -84,6 +84,8 @@ fn event_response(row: EventRow, sources: &HashMap<SourceId, String>) -> EventRe
         request_id: row.request_id,
         source: sources.get(&row.source).cloned(),
         no_key: row.key.is_none(),
+        key_origin: row.key_origin,
+        key_conflict: row.key_conflict,
         key: row.key,
         kind: row.kind,
         attributes: row.attributes,
@@ -130,8 +132,8 @@ impl ExportableList for EventLister {
     type Row = ListedEvent;
     type Cursor = EventId;
     const NAME: &'static str = "events";
-    const COLUMNS: &'static str = "id,request_id,source,key,no_key,kind,attributes,received_at,\
-        body_bytes,duplicate_count,last_duplicate_at,body_removed,deliveries";
+    const COLUMNS: &'static str = "id,request_id,source,key,no_key,key_origin,key_conflict,kind,\
+        attributes,received_at,body_bytes,duplicate_count,last_duplicate_at,body_removed,deliveries";
 
     async fn read(
         &self,
@@ -148,16 +150,21 @@ pub(super) fn parse_id(id: &str) -> Result<EventId, Problem> {
 
 pub(crate) async fn get_event(
     State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
     PathParam(id): PathParam,
 ) -> Result<JsonWithETag<EventDetailResponse>, Problem> {
     let id = parse_id(&id)?;
     let detail =
         server.engine.store().find_event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
     let configuration = server.engine.store().load_configuration().await?;
-    Ok(JsonWithETag(StatusCode::OK, event_detail(detail, &configuration)))
+    Ok(JsonWithETag(StatusCode::OK, event_detail(detail, access, &configuration)))
 }
 
-fn event_detail(detail: EventDetail, configuration: &Configuration) -> EventDetailResponse {
+fn event_detail(
+    detail: EventDetail,
+    access: SecretAccess,
+    configuration: &Configuration,
+) -> EventDetailResponse {
     let names = deliveries::destination_names(configuration);
     let timeline =
         timeline::build_timeline(&detail, &|destination| names.get(&destination).cloned());
@@ -171,7 +178,7 @@ fn event_detail(detail: EventDetail, configuration: &Configuration) -> EventDeta
     EventDetailResponse {
         event: event_response(row, &source_names(configuration)),
         sha256: HEXLOWER.encode(&fingerprint),
-        request: head.map(|head| request_head(&head, &secrets)),
+        request: head.map(|head| request_head(&head, &secrets, access, configuration)),
         deliveries: deliveries
             .into_iter()
             .map(|row| deliveries::delivery_response(row, &names))
@@ -184,12 +191,17 @@ fn event_detail(detail: EventDetail, configuration: &Configuration) -> EventDeta
     }
 }
 
-fn request_head(head: &RequestHead, secrets: &SecretNames) -> RequestHeadResponse {
+fn request_head(
+    head: &RequestHead,
+    secrets: &SecretNames,
+    access: SecretAccess,
+    configuration: &Configuration,
+) -> RequestHeadResponse {
     RequestHeadResponse {
         path: head.path.clone(),
         query: head.query.as_deref().map(|query| redact::mask_query(query, secrets)),
         remote: head.remote.to_string(),
-        headers: mask_headers(head.headers.lines(), secrets),
+        headers: mask_headers(head.headers.lines(), secrets, access, configuration),
     }
 }
 

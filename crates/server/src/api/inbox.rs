@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use surehook_api::{ListResponse, gateway::InboxDeliveryResponse};
 use surehook_core::store::Configuration;
 use surehook_types::redact::SecretNames;
@@ -10,6 +10,7 @@ use surehook_types::redact::SecretNames;
 use super::redacted_body::{self, mask_headers};
 use crate::{
     ServerState,
+    auth::SecretAccess,
     openapi::{ApiTable, Operation},
     problem::Problem,
 };
@@ -23,15 +24,17 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
 
 pub(crate) async fn list_inbox(
     State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
 ) -> Result<Json<ListResponse<InboxDeliveryResponse>>, Problem> {
-    let names = secret_names(&server.engine.store().load_configuration().await?);
+    let configuration = server.engine.store().load_configuration().await?;
+    let names = secret_names(&configuration);
     let deliveries = server.engine.inbox().deliveries().into_iter().map(|arrival| {
         let lines = arrival.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let (body, masked) = redacted_body::mask_body(&arrival.headers, &arrival.body, &names);
         InboxDeliveryResponse {
             received_at: arrival.at,
             event: arrival.event,
-            headers: mask_headers(lines, &names),
+            headers: mask_headers(lines, &names, access, &configuration),
             body,
             masked,
         }

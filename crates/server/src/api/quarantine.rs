@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -35,6 +35,7 @@ use super::{
 };
 use crate::{
     ServerState,
+    auth::SecretAccess,
     openapi::{ApiTable, Operation},
     problem::Problem,
 };
@@ -106,13 +107,14 @@ pub(crate) async fn list_quarantine(
 
 pub(crate) async fn get_quarantined_request(
     State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
     PathParam(id): PathParam,
 ) -> Result<Json<QuarantinedRequestDetail>, Problem> {
     let id = id.parse().map_err(|_| not_found())?;
     let row = server.engine.quarantine_store().find_quarantined(id).await?.ok_or_else(not_found)?;
     let configuration = server.engine.store().load_configuration().await?;
     let names = secret_names(&server, &configuration, &row);
-    let headers = mask_headers(row.headers.lines(), &names);
+    let headers = mask_headers(row.headers.lines(), &names, access, &configuration);
     let body = row.body.as_deref().unwrap_or_default();
     let (body, masked) = redacted_body::mask_body(&row.headers.to_map(), body, &names);
     let request = summary(&server, &configuration, &row);

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_api::{BodyContent, HeaderField};
-use surehook_core::{access::Role, event::Payload};
+use surehook_core::{access::Role, event::Payload, store::Configuration};
 use surehook_types::redact::{self, MASK, RedactedBody, SecretNames};
 
 use crate::{auth::SecretAccess, problem::Problem};
@@ -107,14 +107,18 @@ pub(super) fn mask_body(
     }
 }
 
-/// Headers for a JSON response, secrets masked.
+/// Headers for a JSON response, secrets masked. A signature is masked for those who may not see secrets:
+/// with it, a request can be sent again.
 pub(super) fn mask_headers<'a>(
     lines: impl Iterator<Item = (&'a str, &'a [u8])>,
     names: &SecretNames,
+    access: SecretAccess,
+    configuration: &Configuration,
 ) -> Vec<HeaderField> {
+    let is_hidden = |name: &str| !access.0 && configuration.is_signature_header(name);
     lines
         .map(|(name, value)| {
-            let value = match names.is_secret_parameter(name) {
+            let value = match names.is_secret_parameter(name) || is_hidden(name) {
                 true => BodyContent::Text { text: MASK.to_owned() },
                 false => BodyContent::from(value),
             };

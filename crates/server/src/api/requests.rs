@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State, response::Response};
+use axum::{Extension, Json, extract::State, response::Response};
 use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,6 +11,7 @@ use surehook_api::{
     requests::{ReceivedRequestSummary, RefusedRequestDetail},
 };
 use surehook_core::{
+    event::DuplicateReason,
     refused::{RefusedRequest, advice},
     requests::{ReceivedRequest, RequestCursor, RequestFilter, RequestOutcome},
     store::{Configuration, ListPage, PageRequest},
@@ -31,6 +32,7 @@ use super::{
 };
 use crate::{
     ServerState,
+    auth::SecretAccess,
     openapi::{ApiTable, Operation},
     problem::Problem,
     receive::mask_path,
@@ -147,6 +149,7 @@ impl ExportableList for RequestLister {
 
 pub(crate) async fn get_request(
     State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
     PathParam(id): PathParam,
 ) -> Result<Json<RefusedRequestDetail>, Problem> {
     let not_found = || Problem::not_found("refused request");
@@ -154,13 +157,14 @@ pub(crate) async fn get_request(
     let row = server.engine.store().find_refused(id).await?.ok_or_else(not_found)?;
     // Secrets were masked before storing. The source may have been renamed since, so the secret names
     // of all sources are masked.
-    let names = server.engine.store().load_configuration().await?.all_secret_names();
+    let configuration = server.engine.store().load_configuration().await?;
+    let names = configuration.all_secret_names();
     let body = row
         .body
         .as_deref()
         .map(|body| redacted_body::mask_body(&row.headers.to_map(), body, &names));
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
-    let headers = mask_headers(row.headers.lines(), &names);
+    let headers = mask_headers(row.headers.lines(), &names, access, &configuration);
     Ok(Json(RefusedRequestDetail { request: refused_summary(&row), headers, body, masked }))
 }
 
@@ -193,6 +197,9 @@ fn request_summary(
             event: Some(row.event),
             events: Some(0),
             bytes_differ: Some(row.bytes_differ),
+            reason: Some(row.reason)
+                .filter(|reason| *reason != DuplicateReason::SameKey)
+                .map(|reason| reason.as_str().to_owned()),
             body_bytes: row.body_bytes,
             ..empty_summary(RequestOutcome::Duplicate, row.at)
         },

@@ -32,7 +32,7 @@ const SPAN_DEFAULT: Duration = Duration::from_secs(3600);
 pub(crate) struct SeriesQuery {
     /// Metric to return.
     #[schemars(regex(
-        pattern = "^(accepted|no_key|duplicates|attempts|failed|dead|latency|attempt_time)$"
+        pattern = "^(accepted|no_key|key_conflicts|duplicates|attempts|failed|dead|latency|attempt_time)$"
     ))]
     metric: String,
     /// Name of the source; only for metrics of sources.
@@ -58,6 +58,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
 enum SeriesMetric {
     Accepted,
     NoKey,
+    KeyConflicts,
     Duplicates,
     Attempts,
     Failed,
@@ -67,9 +68,10 @@ enum SeriesMetric {
 }
 
 impl SeriesMetric {
-    const ALL: [(&'static str, Self); 8] = [
+    const ALL: [(&'static str, Self); 9] = [
         ("accepted", Self::Accepted),
         ("no_key", Self::NoKey),
+        ("key_conflicts", Self::KeyConflicts),
         ("duplicates", Self::Duplicates),
         ("attempts", Self::Attempts),
         ("failed", Self::Failed),
@@ -89,7 +91,7 @@ impl SeriesMetric {
     /// Whether it is counted per source; otherwise per destination.
     fn is_per_source(self) -> bool {
         match self {
-            Self::Accepted | Self::NoKey | Self::Duplicates => true,
+            Self::Accepted | Self::NoKey | Self::KeyConflicts | Self::Duplicates => true,
             Self::Attempts | Self::Failed | Self::Dead | Self::Latency | Self::AttemptTime => false,
         }
     }
@@ -100,6 +102,7 @@ impl SeriesMetric {
         match self {
             Self::Accepted => count(RollupMetric::Accepted),
             Self::NoKey => count(RollupMetric::NoKey),
+            Self::KeyConflicts => count(RollupMetric::KeyConflicts),
             Self::Duplicates => count(RollupMetric::Duplicates),
             Self::Attempts => {
                 let mut by = counts_by_class(tally);

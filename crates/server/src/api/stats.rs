@@ -69,6 +69,7 @@ pub(crate) async fn get_stats(
     Ok(Json(Stats {
         total: counts.events,
         no_key: counts.no_key,
+        key_conflicts: counts.key_conflicts,
         duplicates: counts.duplicates,
         attempts: counts.attempts,
         retries: counts.retries,

@@ -23,7 +23,7 @@ use super::{
 };
 
 fn find_in_memory(fixture: &StoreFixture, event: &NewEvent) -> Option<EventId> {
-    let key = &event.key.as_ref().unwrap().key;
+    let key = event.key.as_ref().unwrap();
     fixture.find_committed(event.source, key, &event.payload.fingerprint, fixture.now)
 }
 
@@ -295,7 +295,7 @@ pub async fn duplicate_number_never_changes(mut fixture: StoreFixture) {
     fixture.wait(2 * SECOND);
     let other = NewEvent { payload: payload(b"other bytes"), ..fixture.repeat_of(&first) };
     fixture.expect_duplicate(other).await;
-    let key = first.key.as_ref().unwrap().key.clone();
+    let key = first.key.clone().unwrap();
     let recalled = fixture
         .find_committed(first.source, &key, &first.payload.fingerprint, seen_before)
         .is_some();

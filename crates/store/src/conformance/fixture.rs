@@ -18,7 +18,10 @@ use surehook_core::{
     decision::IntakeRecord,
     delivery::{Lease, LeaseToken, state::DeliveryStatus},
     destination::{DestinationSpec, kind::DestinationKind},
-    event::{DedupKeyClaim, HeaderBlock, NewDelivery, NewEvent, Payload, RequestHead},
+    event::{
+        ConflictPolicy, DedupKeyClaim, HeaderBlock, KeyWindow, NewDelivery, NewEvent, Payload,
+        RequestHead, SignedBytesClaim,
+    },
     lane::{OrderingFailurePolicy, OrderingSpec},
     retention::RetentionSpec,
     source::SourceSpec,
@@ -40,7 +43,7 @@ use surehook_types::{
 };
 use surehook_webhooks::{
     attribute::Attributes,
-    key::{DedupKey, fingerprint},
+    key::{DedupKey, KeyDigest, KeyNamespace, KeyOrigin, fingerprint},
 };
 
 use super::StoreHarness;
@@ -143,8 +146,21 @@ impl StoreFixture {
 
     /// A dedup key whose window starts now.
     pub fn key_claim(&self, text: &str) -> DedupKeyClaim {
-        let (key, now) = (DedupKey::new(text).unwrap(), self.now);
-        DedupKeyClaim { key, expires_at: now + WINDOW, as_of: now }
+        DedupKeyClaim {
+            key: DedupKey::new(text).unwrap(),
+            namespace: KeyNamespace::Body,
+            origin: KeyOrigin::Explicit,
+            expires_at: self.now + WINDOW,
+            as_of: self.now,
+            on_conflict: Some(ConflictPolicy::Duplicate),
+        }
+    }
+
+    /// A claim on the signed bytes of a request, which are its body.
+    pub fn signed_bytes(&self, source: SourceId, payload: &Payload) -> SignedBytesClaim {
+        let digest = KeyDigest::of_signed_bytes(source, &payload.fingerprint, 0, "");
+        let window = KeyWindow { expires_at: self.now + WINDOW, as_of: self.now };
+        SignedBytesClaim { digest, window }
     }
 
     /// An unclaimed delivery without delay.
@@ -172,6 +188,9 @@ impl StoreFixture {
             source: self.shop,
             received_at: self.now,
             key: None,
+            signed_bytes: None,
+            earlier_key: None,
+            compared_fingerprint: None,
             kind: None,
             attributes: Attributes::default(),
             payload: payload(format!(r#"{{"order":{}}}"#, self.next_serial()).as_bytes()),
@@ -198,7 +217,10 @@ impl StoreFixture {
 
     /// The same event sent again, with the same body and key.
     pub fn repeat_of(&self, first: &NewEvent) -> NewEvent {
-        let key = first.key.as_ref().map(|claim| self.key_claim(claim.key.as_str()));
+        let (expires_at, as_of) = (self.now + WINDOW, self.now);
+        let key = first.key.clone().map(|claim| DedupKeyClaim { expires_at, as_of, ..claim });
+        let window = KeyWindow { expires_at, as_of };
+        let signed_bytes = first.signed_bytes.map(|claim| SignedBytesClaim { window, ..claim });
         let deliveries = first
             .deliveries
             .iter()
@@ -209,6 +231,7 @@ impl StoreFixture {
             request_id: self.new_id(),
             received_at: self.now,
             key,
+            signed_bytes,
             deliveries,
             ..first.clone()
         }
@@ -502,6 +525,9 @@ pub(super) fn source_spec(name: &str) -> SourceSpec {
         verify_token: None,
         public_url: None,
         kinds: None,
+        on_conflict: None,
+        compare_bodies: None,
+        replay_guard: None,
         dedup_window: Some(HumanDuration(WINDOW)),
         content_hash_window: None,
         revive_dead: true,

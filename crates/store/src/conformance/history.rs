@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use proptest::{prelude::*, sample::select, test_runner::TestCaseResult};
 use surehook_core::{
-    event::{NewDelivery, NewEvent, ProviderStatus, StatusUpdate},
+    event::{ConflictPolicy, DedupKeyClaim, NewDelivery, NewEvent, ProviderStatus, StatusUpdate},
     retention::RetentionSpec,
     store::{AdmitResult, ClaimedDelivery, ConfigChange, NextStep, SentMessage, Settlement},
 };
@@ -43,6 +43,8 @@ enum TargetDestination {
 struct GeneratedEvent {
     from_bank: bool,
     key: Option<&'static str>,
+    accepts_conflicts: bool,
+    is_signed: bool,
     body: &'static str,
     to: Vec<TargetDestination>,
     claimed: bool,
@@ -106,15 +108,25 @@ fn generated_event() -> impl Strategy<Value = GeneratedEvent> {
         vec![],
     ]);
     let key = prop::option::weighted(0.8, select(vec!["a", "b", "c"]));
+    let key = (key, prop::bool::weighted(0.4), prop::bool::weighted(0.2));
     let chances = (any::<bool>(), prop::bool::weighted(0.3), prop::bool::weighted(0.8));
     let order = prop::option::of(select(vec!["x", "y"]));
     let lane = (order, select(vec![0, 0, 0, 5]));
     let fields = (search_fields(), prop::option::weighted(0.4, generated_status()));
-    (key, select(vec!["one", "two"]), to, chances, lane, fields).prop_map(
-        |(key, body, to, (from_bank, claimed, revive_dead), (order, delay), (fields, status))| {
+    (key, select(vec!["one", "two", "three"]), to, chances, lane, fields).prop_map(
+        |(
+            (key, accepts_conflicts, is_signed),
+            body,
+            to,
+            (from_bank, claimed, revive_dead),
+            (order, delay),
+            (fields, status),
+        )| {
             GeneratedEvent {
                 from_bank,
                 key,
+                accepts_conflicts,
+                is_signed,
                 body,
                 to,
                 claimed,
@@ -213,12 +225,22 @@ impl HistoryRun {
                 ..fixture.delivery_to(self.destination_id(*to))
             }
         };
+        let source = if generated.from_bank { fixture.bank } else { fixture.shop };
+        let payload = payload(generated.body.as_bytes());
+        let on_conflict = match generated.accepts_conflicts {
+            true => ConflictPolicy::Accept,
+            false => ConflictPolicy::Duplicate,
+        };
+        let claim =
+            |key| DedupKeyClaim { on_conflict: Some(on_conflict), ..fixture.key_claim(key) };
+        let signed = generated.is_signed.then(|| fixture.signed_bytes(source, &payload));
         NewEvent {
-            source: if generated.from_bank { fixture.bank } else { fixture.shop },
-            key: generated.key.map(|key| fixture.key_claim(key)),
+            source,
+            key: generated.key.map(claim),
+            signed_bytes: signed,
             kind: generated.fields.kind.and_then(EventKind::new),
             attributes: generated.fields.attributes(),
-            payload: payload(generated.body.as_bytes()),
+            payload,
             deliveries: generated.to.iter().map(delivery).collect(),
             revive_dead: generated.revive_dead,
             status_update: generated.status.and_then(|status| self.status_update(status)),
@@ -312,20 +334,24 @@ impl HistoryRun {
         for (event, admitted) in events.iter().zip(admitted) {
             match (self.model.admit(event), admitted) {
                 (
-                    ExpectedAdmission::Accepted { held: expected, confirmed: moved },
-                    AdmitResult::Accepted { held, confirmed },
+                    ExpectedAdmission::Accepted {
+                        held: expected,
+                        confirmed: moved,
+                        key_conflict: holder,
+                    },
+                    AdmitResult::Accepted { held, confirmed, key_conflict },
                 ) => {
-                    prop_assert_eq!((&held, confirmed), (&expected, moved));
+                    prop_assert_eq!((&held, confirmed, key_conflict), (&expected, moved, holder));
                     let claims = claimed_at_creation(event);
                     self.claims.extend(claims.filter(|claim| !held.contains(&claim.id)));
                 }
                 (
-                    ExpectedAdmission::Duplicate { original, bytes_differ, revived },
+                    ExpectedAdmission::Duplicate { original, reason, bytes_differ, revived },
                     AdmitResult::Duplicate(duplicate),
                 ) => {
                     prop_assert_eq!(
-                        (duplicate.original, duplicate.bytes_differ),
-                        (original, bytes_differ)
+                        (duplicate.original, duplicate.reason, duplicate.bytes_differ),
+                        (original, reason, bytes_differ)
                     );
                     let to = |old: &DeliveryId| self.model.deliveries[old].destination;
                     let expected: BTreeSet<DestinationId> = revived.iter().map(to).collect();
@@ -349,7 +375,7 @@ impl HistoryRun {
         let Some(claim) = &event.key else { return Ok(()) };
         let now = self.fixture.now;
         let found =
-            self.fixture.find_committed(event.source, &claim.key, &event.payload.fingerprint, now);
+            self.fixture.find_committed(event.source, claim, &event.payload.fingerprint, now);
         if let Some(original) = found {
             prop_assert_eq!(Some(original), self.model.find_committed(&event));
             self.model.count_sighting(original, now);

@@ -24,6 +24,7 @@ mod fixture;
 pub mod history;
 pub mod idempotency;
 pub mod join_sender;
+pub mod key_conflicts;
 pub mod lanes;
 pub mod lists;
 pub mod media;
@@ -164,6 +165,17 @@ macro_rules! store_conformance {
                     concurrent_deliver_anyway_requests_create_one_event,
                     deliver_anyway_of_unknown_duplicate_is_refused,
                     link_to_delivered_duplicate_survives_body_pruning;
+                key_conflicts: another_body_under_a_guessed_key_is_a_new_event,
+                    each_accepted_body_is_a_duplicate_of_its_own_event,
+                    each_body_is_known_until_its_own_window_ends,
+                    explicit_key_with_too_many_bodies_is_a_new_event,
+                    another_body_of_an_event_without_body_is_a_new_event,
+                    message_with_known_key_is_never_a_new_event,
+                    same_signed_bytes_under_another_key_are_a_duplicate,
+                    signed_bytes_without_key_are_a_duplicate,
+                    other_signed_bytes_under_a_known_key_are_accepted,
+                    keys_of_different_namespaces_do_not_meet,
+                    key_conflicts_are_listed_and_found_by_key;
                 claims: due_deliveries_are_claimed_oldest_due_first,
                     claim_returns_at_most_its_limit,
                     delivery_is_not_claimed_before_it_is_due,

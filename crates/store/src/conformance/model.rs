@@ -10,7 +10,7 @@ use std::{
 
 use surehook_core::{
     delivery::{DeliveryState, DeliveryTransition, Lease, state::DeliveryStatus},
-    event::{NewEvent, ProviderStatus, StatusUpdate},
+    event::{ConflictPolicy, DuplicateReason, NewEvent, ProviderStatus, StatusUpdate},
     retention::RetentionSpec,
     rollup::{BucketWidth, RollupCounts, RollupMetric},
     store::{
@@ -24,13 +24,18 @@ use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     time::Timestamp,
 };
-use surehook_webhooks::key::DedupKey;
+use surehook_webhooks::key::KeyDigest;
 
 #[derive(Clone, Copy, Debug)]
 struct KnownKey {
     event: EventId,
     fingerprint: [u8; 32],
     expires_at: Timestamp,
+}
+
+/// What a store remembers of a body under a key.
+fn short(fingerprint: &[u8; 32]) -> [u8; 8] {
+    std::array::from_fn(|index| fingerprint[index])
 }
 
 #[derive(Clone, Debug)]
@@ -103,10 +108,12 @@ pub(super) enum ExpectedAdmission {
     Accepted {
         held: Vec<DeliveryId>,
         confirmed: Option<ConfirmedDelivery>,
+        key_conflict: Option<EventId>,
     },
     /// `revived` are the old deliveries; the store chooses the ids of their replays.
     Duplicate {
         original: EventId,
+        reason: DuplicateReason,
         bytes_differ: bool,
         revived: Vec<DeliveryId>,
     },
@@ -117,7 +124,7 @@ pub(super) struct StoreModel {
     pub(super) destinations: BTreeSet<DestinationId>,
     pub(super) events: BTreeMap<EventId, ModelEvent>,
     pub(super) deliveries: BTreeMap<DeliveryId, ModelDelivery>,
-    keys: BTreeMap<(SourceId, DedupKey), KnownKey>,
+    keys: BTreeMap<KeyDigest, KnownKey>,
     pub(super) next_queue_position: u64,
     /// Totals, which never decrease.
     pub(super) totals: StoreCounts,
@@ -136,24 +143,36 @@ pub(super) enum CountSubject {
 
 impl StoreModel {
     pub(super) fn admit(&mut self, event: &NewEvent) -> ExpectedAdmission {
-        let key = event.key.as_ref().map(|claim| (event.source, claim.key.clone()));
-        let known = key.as_ref().and_then(|key| self.keys.get(key)).copied();
-        if let Some(known) = known
-            .filter(|known| event.key.as_ref().is_some_and(|claim| known.expires_at > claim.as_of))
-        {
-            self.count_sighting(known.event, event.received_at);
-            let revived =
-                if event.revive_dead { self.revive(known.event, event) } else { Vec::new() };
-            let bytes_differ = known.fingerprint != event.payload.fingerprint;
-            return ExpectedAdmission::Duplicate { original: known.event, bytes_differ, revived };
-        }
-        match (key, &event.key) {
-            (Some(key), Some(claim)) => {
-                let fingerprint = event.payload.fingerprint;
-                let known = KnownKey { event: event.id, fingerprint, expires_at: claim.expires_at };
-                self.keys.insert(key, known);
+        let mut key_conflict = None;
+        match self.find_original(event) {
+            Ok(Some((known, reason))) => {
+                self.count_sighting(known.event, event.received_at);
+                let revived =
+                    if event.revive_dead { self.revive(known.event, event) } else { Vec::new() };
+                let bytes_differ = known.fingerprint != event.payload.fingerprint;
+                let original = known.event;
+                return ExpectedAdmission::Duplicate { original, reason, bytes_differ, revived };
             }
-            _ => {
+            Ok(None) => {}
+            Err(holder) => key_conflict = Some(holder),
+        }
+        let fingerprint = event.payload.fingerprint;
+        let known = |expires_at| KnownKey { event: event.id, fingerprint, expires_at };
+        if let Some(signed) = event.signed_bytes {
+            self.keys.insert(signed.digest, known(signed.window.expires_at));
+        }
+        match &event.key {
+            Some(claim) => {
+                let key = claim.digest(event.source);
+                if let Some(holder) = key_conflict {
+                    self.keys.insert(key.with_body(short(&holder.fingerprint)), holder);
+                    self.totals.key_conflicts += 1;
+                    self.tally(CountSubject::Source(event.source), event.received_at)
+                        .add(RollupMetric::KeyConflicts, 1);
+                }
+                self.keys.insert(key, known(claim.expires_at));
+            }
+            None => {
                 self.totals.no_key += 1;
                 self.tally(CountSubject::Source(event.source), event.received_at)
                     .add(RollupMetric::NoKey, 1);
@@ -191,7 +210,45 @@ impl StoreModel {
         };
         self.events.insert(event.id, kept);
         let confirmed = event.status_update.as_ref().and_then(|update| self.apply_status(update));
-        ExpectedAdmission::Accepted { held, confirmed }
+        let key_conflict = key_conflict.map(|holder| holder.event);
+        ExpectedAdmission::Accepted { held, confirmed, key_conflict }
+    }
+
+    fn find_key(&self, key: KeyDigest, at: Timestamp) -> Option<KnownKey> {
+        self.keys.get(&key).copied().filter(|known| known.expires_at > at)
+    }
+
+    /// The original of a duplicate; `Err` is the holder of its key if the event is a new one.
+    fn find_original(
+        &self,
+        event: &NewEvent,
+    ) -> Result<Option<(KnownKey, DuplicateReason)>, KnownKey> {
+        let mut conflict = None;
+        if let Some(claim) = &event.key {
+            let key = claim.digest(event.source);
+            if let Some(holder) = self.find_key(key, claim.as_of) {
+                let own = key.with_body(short(&event.payload.fingerprint));
+                let accepts = claim.on_conflict == Some(ConflictPolicy::Accept);
+                if holder.fingerprint == event.payload.fingerprint || claim.on_conflict.is_none() {
+                    return Ok(Some((holder, DuplicateReason::SameKey)));
+                }
+                if let Some(original) = self.find_key(own, claim.as_of) {
+                    return Ok(Some((original, DuplicateReason::SameKey)));
+                }
+                // Histories are too short for the limit of stored bodies.
+                let stored = self.events.get(&holder.event);
+                if !accepts && stored.is_some_and(|stored| !stored.body_is_pruned) {
+                    return Ok(Some((holder, DuplicateReason::SameKey)));
+                }
+                conflict = Some(holder);
+            }
+        }
+        if let Some(signed) = event.signed_bytes
+            && let Some(original) = self.find_key(signed.digest, signed.window.as_of)
+        {
+            return Ok(Some((original, DuplicateReason::SameSignedBytes)));
+        }
+        conflict.map_or(Ok(None), Err)
     }
 
     pub(super) fn tally(&mut self, whose: CountSubject, at: Timestamp) -> &mut RollupCounts {
@@ -209,9 +266,12 @@ impl StoreModel {
     /// The only event that the store may answer from memory.
     pub(super) fn find_committed(&self, event: &NewEvent) -> Option<EventId> {
         let claim = event.key.as_ref()?;
-        let known = self.keys.get(&(event.source, claim.key.clone()))?;
+        let key = claim.digest(event.source);
+        let own = key.with_body(short(&event.payload.fingerprint));
+        let is_same = |known: &KnownKey| known.fingerprint == event.payload.fingerprint;
+        let find = |key| self.find_key(key, claim.as_of).filter(is_same);
+        let known = find(key).or_else(|| find(own))?;
         let fits = known.expires_at > event.received_at
-            && known.fingerprint == event.payload.fingerprint
             && !self
                 .deliveries_of_event(known.event)
                 .any(|(_, delivery)| delivery.state.status() == DeliveryStatus::Dead);

@@ -63,8 +63,8 @@ pub async fn held_delivery_is_not_claimed_at_creation(fixture: StoreFixture) {
     assert_eq!(
         results,
         [
-            AdmitResult::Accepted { held: vec![], confirmed: None },
-            AdmitResult::Accepted { held, confirmed: None }
+            AdmitResult::Accepted { held: vec![], confirmed: None, key_conflict: None },
+            AdmitResult::Accepted { held, confirmed: None, key_conflict: None }
         ]
     );
     assert_eq!(fixture.delivery_statuses(first.id).await, [DeliveryStatus::InFlight]);
@@ -253,7 +253,9 @@ pub async fn concurrent_events_of_one_ordering_key_have_one_first(fixture: Store
     let results = admitting.join_all().await.concat();
     let free = results
         .iter()
-        .filter(|one| **one == AdmitResult::Accepted { held: vec![], confirmed: None })
+        .filter(|one| {
+            **one == AdmitResult::Accepted { held: vec![], confirmed: None, key_conflict: None }
+        })
         .count();
     assert_eq!((free, fixture.count_deliveries(DeliveryStatus::Held)), (1, 39));
     for _ in 0..40 {

@@ -246,7 +246,7 @@ pub async fn expired_buckets_are_pruned_in_slices(mut fixture: StoreFixture) {
 pub async fn duplicates_answered_from_memory_are_counted_in_rollups(mut fixture: StoreFixture) {
     let first = fixture.event_with_key("k");
     fixture.accept(first.clone()).await;
-    let key = first.key.as_ref().unwrap().key.clone();
+    let key = first.key.clone().unwrap();
     let mut recalled = 0;
     for _ in 0..20 {
         let found =

@@ -10,7 +10,7 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use surehook_core::store::StoreCounts;
+use surehook_core::{event::DuplicateReason, store::StoreCounts};
 use surehook_types::{
     ids::{EventId, SourceId},
     time::Timestamp,
@@ -48,6 +48,7 @@ pub(super) struct KeyEntry {
 /// Duplicates of one event seen since the last write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DuplicateSightings {
+    pub(super) reason: DuplicateReason,
     pub(super) source: Option<SourceId>,
     pub(super) count: u64,
     /// Of the first sightings only; see [`SIGHTING_TIMES_MAX`].

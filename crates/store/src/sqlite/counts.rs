@@ -19,7 +19,7 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct CountChanges {
     changes: BTreeMap<String, i64>,
-    counters: [i64; 5],
+    counters: [i64; 6],
     by_status: [i64; 8],
     /// The same by time; see `rollups`.
     pub(super) rollups: PendingRollups,
@@ -30,14 +30,16 @@ pub(super) struct CountChanges {
 pub(super) enum Counter {
     Events,
     NoKey,
+    KeyConflicts,
     Duplicates,
     Attempts,
     Retries,
 }
 
-const COUNTERS: [(Counter, &str); 5] = [
+const COUNTERS: [(Counter, &str); 6] = [
     (Counter::Events, "events"),
     (Counter::NoKey, "no_key"),
+    (Counter::KeyConflicts, "key_conflicts"),
     (Counter::Duplicates, "duplicates"),
     (Counter::Attempts, "attempts"),
     (Counter::Retries, "retries"),
@@ -134,6 +136,7 @@ fn add_to_counts(counts: &mut StoreCounts, name: &str, change: i64) {
         None => match name {
             "events" => add(&mut counts.events),
             "no_key" => add(&mut counts.no_key),
+            "key_conflicts" => add(&mut counts.key_conflicts),
             "duplicates" => add(&mut counts.duplicates),
             "attempts" => add(&mut counts.attempts),
             "retries" => add(&mut counts.retries),

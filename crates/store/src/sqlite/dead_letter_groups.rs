@@ -21,7 +21,7 @@ use surehook_types::{
     ids::{DeliveryId, DestinationId},
     time::Timestamp,
 };
-use surehook_webhooks::key::{DedupKey, KeyDigest};
+use surehook_webhooks::key::{DedupKey, KeyDigest, KeyNamespace};
 use uuid::Uuid;
 
 use super::{
@@ -82,7 +82,9 @@ fn uncache_key(tx: &mut WriteTransaction<'_, '_>, delivery: DeliveryId) -> Resul
     if let Some((source, key)) = found
         && let Some(key) = DedupKey::new(&key)
     {
-        tx.uncache_key(KeyDigest::of(source, &key));
+        for namespace in [KeyNamespace::Body, KeyNamespace::Header] {
+            tx.uncache_key(KeyDigest::in_namespace(source, namespace, &key));
+        }
     }
     Ok(())
 }

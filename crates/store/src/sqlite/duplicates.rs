@@ -8,7 +8,7 @@ use rusqlite::{Connection, Result, Row, params};
 use serde_json::json;
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
-    event::{DuplicateId, NewEvent},
+    event::{DuplicateId, DuplicateReason, NewEvent},
     rollup::RollupMetric,
     store::{DuplicateDetail, DuplicateRow, EVENT_DUPLICATE_BYTES_MAX},
 };
@@ -21,7 +21,7 @@ use super::{
     prepared::CachedStatements,
     read,
     rollups::SubjectSeq,
-    row::{blob, optional_id, time},
+    row::{blob, optional_id, optional_text, time},
     writer::WriteTransaction,
 };
 
@@ -35,9 +35,24 @@ const COUNT_SIGHTINGS: &str = "
      WHERE id = ?1 RETURNING duplicates, payload IS NULL";
 
 const INSERT_SIGHTING: &str = "
-    INSERT INTO duplicates (event_id, seen_at, body, body_removed) VALUES (?1, ?2, ?3, ?4)";
+    INSERT INTO duplicates (event_id, seen_at, body, body_removed, reason)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
 
-/// Counts sightings and stores the first ones as rows; `body` belongs to the first.
+const ROOM_FOR_BODIES: &str = "SELECT duplicates FROM events WHERE id = ?1 AND payload IS NOT NULL";
+
+/// Whether another body can be stored with an event: not if retention has removed the event or its
+/// body, nor beyond the limit of stored sightings.
+pub(super) fn has_room_for_body(connection: &Connection, event: EventId) -> Result<bool> {
+    let count = connection.find_one(ROOM_FOR_BODIES, params![blob(event)], |row| row.get(0))?;
+    Ok(match count {
+        None => false,
+        Some(count) if SIGHTING_ROWS_MAX > count => true,
+        Some(_) => count_differing(connection, event)? < SIGHTING_ROWS_MAX,
+    })
+}
+
+/// Counts sightings and stores the first ones as rows; `body` belongs to the first. There must be room
+/// for it; see [`has_room_for_body`].
 ///
 /// Sightings answered from the cache are written later than they were seen, possibly after newer
 /// ones.
@@ -68,6 +83,7 @@ pub(super) fn record_sightings(
                 seen_at.as_millis(),
                 body.filter(|_| !body_removed),
                 body.is_some() && body_removed,
+                (seen.reason != DuplicateReason::SameKey).then_some(seen.reason.as_str()),
             ])?;
         }
     }
@@ -102,7 +118,7 @@ pub(super) fn write_sightings(
 }
 
 const SIGHTINGS: &str = "
-    SELECT seq, seen_at, length(body), body_removed, delivered_as FROM duplicates
+    SELECT seq, seen_at, length(body), body_removed, delivered_as, reason FROM duplicates
      WHERE event_id = ?1 ORDER BY seq LIMIT ?2 OFFSET ?3";
 
 /// A stored duplicate, whose body is not read yet.
@@ -118,6 +134,7 @@ fn read_sighting(row: &Row<'_>, n: u32) -> Result<Sighting> {
     let duplicate = DuplicateRow {
         n,
         seen_at: time(row, 1)?,
+        reason: optional_text(row, 5, DuplicateReason::parse)?.unwrap_or_default(),
         bytes_differ: body_bytes.is_some() || row.get(3)?,
         body: None,
         body_left_out: false,

@@ -5,15 +5,18 @@ use rusqlite::{Result, params};
 use surehook_core::{
     clock::CLOCK_MARGIN,
     delivery::state::DeliveryStatus,
-    event::{NewDelivery, NewEvent},
+    event::{ConflictPolicy, DedupKeyClaim, DuplicateReason, NewDelivery, NewEvent},
     quarantine::QuarantineRelease,
     rollup::RollupMetric,
     store::{AdmitResult, DuplicateOf},
 };
-use surehook_types::{ids::DestinationId, time::Timestamp};
+use surehook_types::{
+    ids::{DestinationId, EventId},
+    time::Timestamp,
+};
 use surehook_webhooks::{
     attribute::EventKind,
-    key::{DedupKey, KeyDigest},
+    key::{DedupKey, KeyDigest, KeyOrigin},
 };
 
 use super::{
@@ -64,23 +67,48 @@ fn insert_unless_duplicate(
     {
         return Ok(AdmitResult::DeliveredBefore(event_before));
     }
-    if let Some(claim) = &event.key {
-        let key = KeyDigest::of(event.source, &claim.key);
-        if let Some(mut original) = find_original_event(tx, key, claim.as_of)? {
-            // Claimed while the clock was ahead, or under a longer window.
-            if original.expires_at > claim.expires_at + CLOCK_MARGIN {
-                original.expires_at = claim.expires_at;
-                tx.recent_keys.insert(tx.sql, key, original)?;
-            }
-            return record_duplicate(tx, event, key, original).map(AdmitResult::Duplicate);
+    let key = event.key.as_ref().map(|claim| claim.digest(event.source));
+    let known = match (&event.key, key) {
+        (Some(claim), Some(key)) => look_up_key(tx, event, key, claim)?,
+        _ => KnownKey::None,
+    };
+    if let KnownKey::Original(original) = known {
+        return record_duplicate(tx, event, key, original, DuplicateReason::SameKey)
+            .map(AdmitResult::Duplicate);
+    }
+    if let Some(signed) = event.signed_bytes
+        && let Some(original) = find_original_event(tx, signed.digest, signed.window.as_of)?
+    {
+        let original = limit_expiry(tx, signed.digest, original, signed.window.expires_at)?;
+        return record_duplicate(tx, event, None, original, DuplicateReason::SameSignedBytes)
+            .map(AdmitResult::Duplicate);
+    }
+    if let Some(original) = find_by_earlier_key(tx, event)? {
+        return record_duplicate(tx, event, None, original, DuplicateReason::SameKey)
+            .map(AdmitResult::Duplicate);
+    }
+    let key_conflict = if let KnownKey::OtherBody(holder) = known { Some(holder) } else { None };
+    if let (Some(claim), Some(key)) = (&event.key, key) {
+        // The key gets a new entry, and the other body stays known by itself.
+        if let Some(holder) = key_conflict {
+            key_index::remove_from_index(tx.sql, key)?;
+            tx.recent_keys.insert(tx.sql, key.with_body(holder.body.to_bytes()), holder)?;
         }
-        insert_key(tx, key, claim.expires_at, event)?;
+        let entry = insert_key(tx, key, claim.expires_at, event)?;
+        tx.cache_key(key, entry);
     } else {
         tx.counts.add(Counter::NoKey, 1);
         let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), event.received_at);
         bucket.add(RollupMetric::NoKey, 1);
     }
+    if let Some(signed) = event.signed_bytes {
+        insert_key(tx, signed.digest, signed.window.expires_at, event)?;
+    }
     insert_event_row(tx, source, event, terms)?;
+    let key_conflict = key_conflict.map(|holder| holder.event);
+    if let Some(holder) = key_conflict {
+        insert_key_conflict(tx, source, event, holder)?;
+    }
     prune::defer_if_passed(tx, event.id, event.received_at)?;
     let mut held = Vec::new();
     for delivery in &event.deliveries {
@@ -98,7 +126,82 @@ fn insert_unless_duplicate(
         None => None,
         Some(told) => statuses::apply_update(tx, event.id, told)?,
     };
-    Ok(AdmitResult::Accepted { held, confirmed })
+    Ok(AdmitResult::Accepted { held, confirmed, key_conflict })
+}
+
+/// What is known about the key of an event.
+enum KnownKey {
+    None,
+    /// The event is a duplicate of this one.
+    Original(KeyEntry),
+    /// The event is a new one, although this one holds its key.
+    OtherBody(KeyEntry),
+}
+
+fn look_up_key(
+    tx: &mut WriteTransaction<'_, '_>,
+    event: &NewEvent,
+    key: KeyDigest,
+    claim: &DedupKeyClaim,
+) -> Result<KnownKey> {
+    let Some(holder) = find_original_event(tx, key, claim.as_of)? else {
+        return Ok(KnownKey::None);
+    };
+    let Some(on_conflict) = claim.on_conflict.filter(|_| has_other_body(event, holder)) else {
+        return limit_expiry(tx, key, holder, claim.expires_at).map(KnownKey::Original);
+    };
+    let bytes = event.compared_fingerprint.map(|_| &event.payload.fingerprint);
+    for body in [Some(event.compared_fingerprint()), bytes].into_iter().flatten() {
+        let with_body = key.with_body(ShortFingerprint::of(body).to_bytes());
+        if let Some(original) = find_original_event(tx, with_body, claim.as_of)? {
+            return limit_expiry(tx, with_body, original, claim.expires_at).map(KnownKey::Original);
+        }
+    }
+    // A body that is answered with success must not be dropped.
+    let is_duplicate = on_conflict == ConflictPolicy::Duplicate
+        && duplicates::has_room_for_body(tx, holder.event)?;
+    if is_duplicate {
+        return limit_expiry(tx, key, holder, claim.expires_at).map(KnownKey::Original);
+    }
+    Ok(KnownKey::OtherBody(holder))
+}
+
+/// Shortens the life of a key that was claimed while the clock was ahead, or under a longer window.
+fn limit_expiry(
+    tx: &mut WriteTransaction<'_, '_>,
+    key: KeyDigest,
+    mut entry: KeyEntry,
+    expires_at: Timestamp,
+) -> Result<KeyEntry> {
+    if entry.expires_at > expires_at + CLOCK_MARGIN {
+        entry.expires_at = expires_at;
+        tx.recent_keys.insert(tx.sql, key, entry)?;
+    }
+    Ok(entry)
+}
+
+/// Whether a known event has another body. Its fingerprint may be that of its bytes, if the source
+/// compared bytes when it was stored.
+fn has_other_body(event: &NewEvent, known: KeyEntry) -> bool {
+    known.body != ShortFingerprint::of(event.compared_fingerprint())
+        && known.body != ShortFingerprint::of(&event.payload.fingerprint)
+}
+
+/// Finds the original by the key that earlier versions gave the event; see [`NewEvent::earlier_key`].
+fn find_by_earlier_key(
+    tx: &mut WriteTransaction<'_, '_>,
+    event: &NewEvent,
+) -> Result<Option<KeyEntry>> {
+    let Some(key) = &event.earlier_key else { return Ok(None) };
+    if !tx.recent_keys.has_keys_from_before_namespaces() {
+        return Ok(None);
+    }
+    let as_of = event.key.as_ref().map_or(event.received_at, |claim| claim.as_of);
+    let found = find_original_event(tx, KeyDigest::of(event.source, key), as_of)?;
+    Ok(found.filter(|original| {
+        tx.recent_keys.is_from_before_namespaces(original.event)
+            && !has_other_body(event, *original)
+    }))
 }
 
 fn find_original_event(
@@ -127,11 +230,25 @@ fn insert_key(
     key: KeyDigest,
     expires_at: Timestamp,
     event: &NewEvent,
-) -> Result<()> {
-    let body = ShortFingerprint::of(&event.payload.fingerprint);
+) -> Result<KeyEntry> {
+    let body = ShortFingerprint::of(event.compared_fingerprint());
     let entry = KeyEntry { event: event.id, body, expires_at };
     tx.recent_keys.insert(tx.sql, key, entry)?;
-    tx.cache_key(key, entry);
+    Ok(entry)
+}
+
+const INSERT_KEY_CONFLICT: &str = "INSERT INTO key_conflicts (event_id, holder) VALUES (?1, ?2)";
+
+fn insert_key_conflict(
+    tx: &mut WriteTransaction<'_, '_>,
+    source: i64,
+    event: &NewEvent,
+    holder: EventId,
+) -> Result<()> {
+    tx.sql.get(INSERT_KEY_CONFLICT)?.execute(params![blob(event.id), blob(holder)])?;
+    tx.counts.add(Counter::KeyConflicts, 1);
+    let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), event.received_at);
+    bucket.add(RollupMetric::KeyConflicts, 1);
     Ok(())
 }
 
@@ -140,8 +257,8 @@ const INSERT_PAYLOAD: &str = "
 
 const INSERT_EVENT: &str = "
     INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload,
-                        verified_by, key_from, unrouted, kind, attributes)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+                        verified_by, key_from, unrouted, kind, attributes, key_guessed)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 
 fn insert_event_row(
     tx: &mut WriteTransaction<'_, '_>,
@@ -171,6 +288,7 @@ fn insert_event_row(
         event.intake.unrouted,
         event.kind.as_ref().map(EventKind::as_str),
         terms.attributes,
+        event.key.as_ref().map(|claim| claim.origin == KeyOrigin::Guessed),
     ])?;
     tx.recent_terms.insert(tx.sql, event.id, terms)?;
     tx.counts.add(Counter::Events, 1);
@@ -227,15 +345,19 @@ fn insert_delivery(
     Ok(status == DeliveryStatus::Held)
 }
 
+/// Records a sighting of the original. `key` is the key that the event claimed, if that made it a
+/// duplicate.
 fn record_duplicate(
     tx: &mut WriteTransaction<'_, '_>,
     event: &NewEvent,
-    key: KeyDigest,
+    key: Option<KeyDigest>,
     original: KeyEntry,
+    reason: DuplicateReason,
 ) -> Result<DuplicateOf> {
-    let bytes_differ = original.body != ShortFingerprint::of(&event.payload.fingerprint);
+    let bytes_differ = has_other_body(event, original);
     let body = bytes_differ.then_some(&event.payload.body[..]);
     let seen = DuplicateSightings {
+        reason,
         source: Some(event.source),
         count: 1,
         times: vec![event.received_at],
@@ -247,8 +369,10 @@ fn record_duplicate(
     } else {
         Vec::new()
     };
-    if !replay::has_dead_delivery(tx, original.event)? {
+    if let Some(key) = key
+        && !replay::has_dead_delivery(tx, original.event)?
+    {
         tx.cache_key(key, original);
     }
-    Ok(DuplicateOf { original: original.event, bytes_differ, revived })
+    Ok(DuplicateOf { original: original.event, reason, bytes_differ, revived })
 }

@@ -25,7 +25,7 @@ use surehook_types::{
 use surehook_webhooks::{
     attribute::{AttributeFilter, SearchTerm},
     body_value::BodyValueFilter,
-    key::{DedupKey, KeyDigest},
+    key::{DedupKey, KeyDigest, KeyNamespace},
 };
 
 use super::{
@@ -96,6 +96,12 @@ pub(super) fn list_with_each(
 fn build_query(filter: &EventFilter, range: IdRange) -> SqlListQuery {
     let mut query = SqlListQuery::in_range("e.id", range);
     query.narrow(HAS_SOURCE, filter.source.map(blob));
+    if let Some(has_conflict) = filter.key_conflict {
+        let exists = if has_conflict { "EXISTS" } else { "NOT EXISTS" };
+        query
+            .row_conditions
+            .push(format!("{exists} (SELECT 1 FROM key_conflicts k WHERE k.event_id = e.id)"));
+    }
     filter_by_delivery(&mut query, filter.delivery_filter);
     // Masked text is not searched by SQL: the number of rows read would reveal it.
     let text = filter.search.clone().filter(|_| filter.masked_by.is_none());
@@ -201,9 +207,13 @@ pub(super) fn find_candidates(
     range: IdRange,
     scan_max: usize,
 ) -> Result<Option<Vec<EventId>>> {
-    // A key is more selective than any term: at most one event per source has it.
+    // A key is more selective than any term: few events have it.
     let found = if let Some(key) = &filter.key {
-        find_by_key(connection, recent_keys, filter.source, key)?
+        let holders = find_by_key(connection, recent_keys, filter.source, key)?;
+        add_earlier_holders(connection, holders, scan_max)?
+    } else if filter.key_conflict == Some(true) {
+        let values = params![range.top, range.bottom, scan_max];
+        return connection.read_all(KEY_CONFLICTS, values, |row| id(row, 0)).map(Some);
     } else if let Some(term) = filter.term() {
         return find_events_with_term(connection, term, range, scan_max).map(Some);
     } else {
@@ -214,6 +224,27 @@ pub(super) fn find_candidates(
     };
     let within = found.into_iter().rev().filter(|event| range.contains(blob(*event)));
     Ok(Some(within.take(scan_max).collect()))
+}
+
+const KEY_CONFLICTS: &str = "
+    SELECT event_id FROM key_conflicts WHERE event_id < ?1 AND event_id >= ?2
+     ORDER BY event_id DESC LIMIT ?3";
+
+/// Adds the events that held the key before, with other bodies.
+fn add_earlier_holders(
+    connection: &Connection,
+    mut events: BTreeSet<EventId>,
+    limit: usize,
+) -> Result<BTreeSet<EventId>> {
+    let sql = "SELECT holder FROM key_conflicts WHERE event_id = ?1";
+    let mut next: Vec<EventId> = events.iter().copied().collect();
+    while let Some(event) = next.pop()
+        && events.len() < limit
+    {
+        let holder = connection.find_one(sql, params![blob(event)], |row| id(row, 0))?;
+        next.extend(holder.filter(|holder| events.insert(*holder)));
+    }
+    Ok(events)
 }
 
 /// The events that hold a key now: of one source, or of all.
@@ -229,7 +260,12 @@ fn find_by_key(
         Some(source) => vec![source],
         None => connection.read_all("SELECT id FROM sources", [], |row| id(row, 0))?,
     };
-    let digests: Vec<_> = sources.iter().map(|source| KeyDigest::of(*source, &key)).collect();
+    let namespaces = [KeyNamespace::Body, KeyNamespace::Header];
+    let digests = namespaces.into_iter().flat_map(|namespace| {
+        let digest = |source: &SourceId| KeyDigest::in_namespace(*source, namespace, &key);
+        sources.iter().map(digest).collect::<Vec<_>>()
+    });
+    let digests: Vec<_> = digests.collect();
     // Recent keys first: a key that is merged meanwhile is then found in the index.
     let mut found = find_recent_by_key(connection, recent_keys, &digests)?;
     for digest in digests {

@@ -9,6 +9,7 @@ use std::{
 
 use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
+    event::DuplicateReason,
     refused::RefusedFilter,
     requests::{
         AcceptedRequest, DuplicateRequest, ListPosition, ReceivedRequest, RequestCursor,
@@ -24,7 +25,7 @@ use surehook_types::{
 use super::{
     list::{HAS_SOURCE, IdRange, ListTable, SCAN_MAX, SqlListQuery, first_id_of_millisecond},
     refused,
-    row::{blob, id, time},
+    row::{blob, id, optional_text, time},
 };
 
 /// Sightings answered from the cache are written a moment later, in any order, and much later if
@@ -200,7 +201,7 @@ fn build_accepted_query(filter: &RequestFilter, range: IdRange) -> SqlListQuery 
 
 const SIGHTINGS: &str = "
     SELECT x.seq, x.event_id, s.id, x.seen_at, x.body IS NOT NULL OR x.body_removed,
-           iif(x.body IS NULL AND NOT x.body_removed, e.body_bytes, length(x.body))
+           iif(x.body IS NULL AND NOT x.body_removed, e.body_bytes, length(x.body)), x.reason
       FROM duplicates x CROSS JOIN events e ON e.id = x.event_id
                         CROSS JOIN sources s ON s.seq = e.source
      WHERE x.seq < ?1 ORDER BY x.seq DESC LIMIT ?2";
@@ -246,6 +247,7 @@ fn read_duplicate(row: &Row<'_>) -> Result<DuplicateRequest> {
         at: time(row, 3)?,
         bytes_differ: row.get(4)?,
         body_bytes: row.get(5)?,
+        reason: optional_text(row, 6, DuplicateReason::parse)?.unwrap_or_default(),
     })
 }
 

@@ -76,7 +76,7 @@ use surehook_core::{
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::{EventDecision, NotRoutedReason},
     delivery::{Lease, state::DeliveryStatus},
-    event::{DuplicateId, NewEvent, Payload},
+    event::{DedupKeyClaim, DuplicateId, NewEvent, Payload},
     idempotency::{
         IdempotencyClaim, IdempotencyKey, IdempotencyStore, IdempotentRequest, StoredResponse,
     },
@@ -98,10 +98,7 @@ use surehook_types::{
     store_error::StoreError,
     time::Timestamp,
 };
-use surehook_webhooks::{
-    attribute::AttributeFilter,
-    key::{DedupKey, KeyDigest},
-};
+use surehook_webhooks::attribute::AttributeFilter;
 
 pub use self::{
     backup::{BackupError, DatabaseContents, backup, check_database},
@@ -344,11 +341,11 @@ impl IngestStore for SqliteStore {
     fn find_committed(
         &self,
         source: SourceId,
-        key: &DedupKey,
+        claim: &DedupKeyClaim,
         fingerprint: &[u8; 32],
         seen_at: Timestamp,
     ) -> Option<EventId> {
-        let key = KeyDigest::of(source, key);
+        let key = claim.digest(source);
         let original = self.cache.find_committed(source, key, fingerprint, seen_at)?;
         self.writer.wake_for_sightings();
         Some(original)

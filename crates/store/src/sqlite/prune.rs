@@ -587,6 +587,7 @@ fn erase_event(
     let key = params![blob(event)];
     for sql in [
         "DELETE FROM duplicates WHERE event_id = ?1",
+        "DELETE FROM key_conflicts WHERE event_id = ?1",
         "DELETE FROM decisions WHERE event_id = ?1",
         "DELETE FROM prune_later WHERE event_id = ?1",
     ] {

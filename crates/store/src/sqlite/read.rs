@@ -166,7 +166,7 @@ pub(super) fn find_event(connection: &Connection, id: EventId) -> Result<Option<
            FROM events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
-    // The body (column 16) is not read; see [`find_payload`].
+    // The body (column 18) is not read; see [`find_payload`].
     connection.find_one(&sql, params![blob(id)], |found| {
         let mut event = row::event(found)?;
         let deliveries = list_deliveries(connection, id)?;
@@ -175,13 +175,13 @@ pub(super) fn find_event(connection: &Connection, id: EventId) -> Result<Option<
         }
         Ok(EventDetail {
             event,
-            head: if found.get(11)? { Some(row::head(found, 12)?) } else { None },
-            fingerprint: found.get(17)?,
+            head: if found.get(13)? { Some(row::head(found, 14)?) } else { None },
+            fingerprint: found.get(19)?,
             deliveries,
             duplicates: duplicates::list_for_event(connection, id)?,
-            verified_by: found.get(18)?,
-            key_from: found.get(19)?,
-            unrouted: optional_text(found, 20, decode_unrouted)?.unwrap_or_default(),
+            verified_by: found.get(20)?,
+            key_from: found.get(21)?,
+            unrouted: optional_text(found, 22, decode_unrouted)?.unwrap_or_default(),
             decisions: decisions::list_for_event(connection, id)?,
             attempts: list_attempts(connection, id)?,
         })

@@ -28,7 +28,8 @@ use surehook_webhooks::key::KeyDigest;
 use super::{
     cache::KeyEntry,
     key_index::{self, KeyBlock},
-    prepared::PreparedStatements,
+    prepared::{CachedStatements, PreparedStatements},
+    row::time,
     schema,
 };
 
@@ -100,11 +101,15 @@ pub(super) struct RecentKeys {
     /// The number that `batch` gets. It never decreases, not even after a rollback: all batches up
     /// to a merge's last one are deleted, so no later batch may reuse such a number.
     next_batch: i64,
+    /// Keys of events before this were stored without namespaces; `None` if there are none.
+    namespaces_since: Option<Timestamp>,
     /// No recent key expires before this.
     earliest_expiry: Timestamp,
     merge: Option<KeyMerge>,
     changes: KeyChanges,
 }
+
+const NAMESPACES_SINCE: &str = "SELECT since FROM key_namespaces";
 
 const READ_ALL: &str = "SELECT seq, keys FROM key_packs ORDER BY seq";
 
@@ -130,6 +135,7 @@ impl RecentKeys {
             map: RecentKeyMap::default(),
             batch: Vec::new(),
             next_batch: 1,
+            namespaces_since: connection.find_one(NAMESPACES_SINCE, [], |row| time(row, 0))?,
             earliest_expiry: Timestamp::from_millis(0),
             merge: None,
             changes: KeyChanges::default(),
@@ -145,6 +151,16 @@ impl RecentKeys {
 
     pub(super) fn shared_map(&self) -> RecentKeyMap {
         self.map.clone()
+    }
+
+    /// Whether a key without a namespace that this event holds is one of an earlier version.
+    pub(super) fn is_from_before_namespaces(&self, event: EventId) -> bool {
+        self.namespaces_since.is_some_and(|since| event.at() < since)
+    }
+
+    /// Whether there may be keys without a namespace.
+    pub(super) fn has_keys_from_before_namespaces(&self) -> bool {
+        self.namespaces_since.is_some()
     }
 
     /// Finds an unexpired recent key.
@@ -164,10 +180,10 @@ impl RecentKeys {
         key: KeyDigest,
         entry: KeyEntry,
     ) -> Result<()> {
-        // An expired key is replaced, on disk as well.
-        let expired = self.map.lock().get(&key).copied();
-        if let Some(expired) = expired {
-            self.remove_from_batches(sql, &[(key, expired.batch)])?;
+        // An expired key, or one with a key conflict, is replaced, on disk as well.
+        let replaced = self.map.lock().get(&key).copied();
+        if let Some(replaced) = replaced {
+            self.remove_from_batches(sql, &[(key, replaced.batch)])?;
         }
         key_index::push_key(&mut self.batch, key, entry);
         self.earliest_expiry = self.earliest_expiry.min(entry.expires_at);

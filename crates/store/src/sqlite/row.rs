@@ -18,7 +18,7 @@ use surehook_types::{
 };
 use surehook_webhooks::{
     attribute::{Attributes, EventKind},
-    key::fingerprint,
+    key::{KeyOrigin, fingerprint},
 };
 use uuid::Uuid;
 
@@ -157,7 +157,8 @@ pub(super) fn head(row: &Row<'_>, first: usize) -> Result<RequestHead> {
 
 /// Columns of [`event`], from `events e JOIN sources s`.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.request_id, s.id, e.key, e.received_at,
-    e.body_bytes, e.duplicates, e.last_duplicate_at, e.payload IS NULL, e.kind, e.attributes";
+    e.body_bytes, e.duplicates, e.last_duplicate_at, e.payload IS NULL, e.kind, e.attributes,
+    e.key_guessed, (SELECT k.holder FROM key_conflicts k WHERE k.event_id = e.id)";
 
 pub(super) fn event(row: &Row<'_>) -> Result<EventRow> {
     Ok(EventRow {
@@ -165,6 +166,8 @@ pub(super) fn event(row: &Row<'_>) -> Result<EventRow> {
         request_id: id(row, 1)?,
         source: id(row, 2)?,
         key: row.get(3)?,
+        key_origin: row.get::<_, Option<bool>>(11)?.map(key_origin),
+        key_conflict: optional_id(row, 12)?,
         received_at: time(row, 4)?,
         body_bytes: row.get(5)?,
         duplicates: row.get(6)?,
@@ -175,6 +178,10 @@ pub(super) fn event(row: &Row<'_>) -> Result<EventRow> {
         // Filled in by the caller.
         deliveries: BTreeMap::new(),
     })
+}
+
+fn key_origin(is_guessed: bool) -> KeyOrigin {
+    if is_guessed { KeyOrigin::Guessed } else { KeyOrigin::Explicit }
 }
 
 fn attributes(row: &Row<'_>, column: usize) -> Result<Attributes> {

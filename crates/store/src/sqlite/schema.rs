@@ -41,6 +41,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0023_lenient_sources.sql"),
     include_str!("../../migrations/sqlite/0024_failed_filters.sql"),
     include_str!("../../migrations/sqlite/0025_quarantine_senders.sql"),
+    include_str!("../../migrations/sqlite/0026_key_conflicts.sql"),
 ];
 
 /// "srhk": distinguishes our files from others.

@@ -73,7 +73,7 @@ async fn delivery_with_damaged_body_is_dead_and_not_claimed() {
             (1, 0)
         );
         // A duplicate must reach the database.
-        let key = event.key.unwrap().key;
+        let key = event.key.unwrap();
         let fingerprint = event.payload.fingerprint;
         assert_eq!(fixture.find_committed(fixture.shop, &key, &fingerprint, fixture.now), None);
     }

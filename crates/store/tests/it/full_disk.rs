@@ -109,7 +109,7 @@ async fn full_store_closes_with_unwritten_sightings() {
     fill(&fixture).await;
     for _ in 0..16 {
         for event in &events {
-            let key = &event.key.as_ref().unwrap().key;
+            let key = event.key.as_ref().unwrap();
             fixture
                 .find_committed(event.source, key, &event.payload.fingerprint, fixture.now)
                 .unwrap();

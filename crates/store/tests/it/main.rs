@@ -8,6 +8,7 @@ mod child_process;
 mod crash;
 mod damage;
 mod destination_deletion;
+mod earlier_keys;
 mod full_disk;
 mod harness;
 mod idempotency;

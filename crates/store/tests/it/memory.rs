@@ -10,7 +10,7 @@ use crate::harness::{NOW, SqliteHarness};
 async fn committed_key_is_found_in_memory() {
     let fixture = StoreFixture::new(SqliteHarness::new()).await;
     let event = fixture.event_with_key("k");
-    let key = event.key.clone().unwrap().key;
+    let key = event.key.clone().unwrap();
     let find_in_memory =
         || fixture.find_committed(fixture.shop, &key, &event.payload.fingerprint, fixture.now);
     assert_eq!(find_in_memory(), None);
@@ -24,7 +24,7 @@ async fn committed_key_is_found_in_memory() {
 async fn duplicate_after_restart_puts_its_key_into_memory() {
     let mut fixture = StoreFixture::new(SqliteHarness::new()).await;
     let event = fixture.event_with_key("k");
-    let key = event.key.clone().unwrap().key;
+    let key = event.key.clone().unwrap();
     fixture.accept(event.clone()).await;
     fixture.reopen().await;
     let find_in_memory = |fixture: &StoreFixture| {

@@ -46,6 +46,7 @@ const VALID_ROWS: &str = "
 
 /// A constraint, and a statement that only it rejects.
 const INVALID_STATEMENTS: &[(&str, &str)] = &[
+    ("holder_is_uuid", "INSERT INTO key_conflicts VALUES (zeroblob(16), x'01')"),
     ("hash_is_sha256", "UPDATE tokens SET hash = x'00'"),
     ("id_is_uuid", "UPDATE sources SET id = x'00'"),
     ("id_is_uuid", "UPDATE destinations SET id = x'00'"),

@@ -37,6 +37,8 @@ const PLACEHOLDER: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 pub(super) struct ConfigCheckReport {
     /// Unusable parts, with the reason.
     pub(super) problems: Vec<String>,
+    /// Risky settings, which work.
+    pub(super) warnings: Vec<String>,
     /// Referenced variables that are not set here.
     pub(super) unset: BTreeSet<String>,
 }
@@ -87,8 +89,15 @@ pub(super) fn check(
         }
     }
     problems.dedup();
+    let warnings = configuration.sources.iter().flat_map(|stored| {
+        let source = stored.spec.build(stored.id, &env).ok();
+        let warnings = source.map(|source| source.key_warnings()).unwrap_or_default();
+        let name = &stored.spec.name;
+        warnings.into_iter().map(move |warning| format!("source {name}: {warning}"))
+    });
+    let warnings = warnings.collect();
     let unset = unset.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    ConfigCheckReport { problems, unset }
+    ConfigCheckReport { problems, warnings, unset }
 }
 
 /// Warns of each filter that matches none of the recent events of its source in a data folder. Without a

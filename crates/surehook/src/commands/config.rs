@@ -128,7 +128,7 @@ async fn check_file(file: &Path, data: Option<&Path>, as_json: bool) -> Result<(
     configuration.apply(&changes, now);
     let addresses = AddressPolicy::new(settings.allow_networks);
     let (stored, has_public_url) = (Configuration::default(), settings.public_url.is_some());
-    let ConfigCheckReport { mut problems, mut unset } =
+    let ConfigCheckReport { mut problems, warnings: key_warnings, mut unset } =
         check(&stored, &configuration, &addresses, &settings.allow_exec, has_public_url);
     problems.extend(forbidden.map(|error| error.to_string()));
     let keys = [settings.media.access_key, settings.media.secret_key];
@@ -138,10 +138,11 @@ async fn check_file(file: &Path, data: Option<&Path>, as_json: bool) -> Result<(
         }
     }
     // With problems, the filters may not even be valid.
-    let warnings = match problems.is_empty() {
+    let mut warnings = match problems.is_empty() {
         true => check_filters(&configuration, data.unwrap_or(&settings.data)).await,
         false => Vec::new(),
     };
+    warnings.extend(key_warnings);
     if as_json {
         output::print_line(json!({
             "problems": problems, "unset_variables": unset, "warnings": warnings,

@@ -103,7 +103,7 @@ async fn duplicate_is_answered_with_id_of_original() {
 // B43: the second body is not delivered, so it must be visible on the event.
 #[tokio::test]
 async fn duplicate_with_different_body_is_shown_on_event() {
-    let gateway = gateway_with("").await;
+    let gateway = gateway_with("keys = [\"pointer:/id\"]").await;
     let first = send(&gateway, &[], r#"{"id":"a","amount":1}"#).await;
 
     let second = send(&gateway, &[], r#"{"id":"a","amount":2}"#).await;
@@ -122,7 +122,7 @@ async fn duplicate_with_different_body_is_shown_on_event() {
 // Senders control number and size of duplicates; the event must stay readable.
 #[tokio::test]
 async fn event_response_stays_small_with_many_large_duplicates() {
-    let gateway = gateway_with("").await;
+    let gateway = gateway_with("keys = [\"pointer:/id\"]").await;
     let text = "x".repeat(1_000_000);
     let body = |n: usize| format!(r#"{{"id":"a","amount":{n},"text":"{text}"}}"#);
     let first = send(&gateway, &[], &body(0)).await;
@@ -188,7 +188,7 @@ async fn missing_or_non_scalar_value_gives_no_key() {
 // B47: keys are compared as bytes.
 #[tokio::test]
 async fn keys_are_compared_byte_by_byte() {
-    let gateway = gateway_with("").await;
+    let gateway = gateway_with("keys = [\"pointer:/id\"]").await;
     let composed = r#"{"id":"é"}"#;
     let decomposed = "{\"id\":\"e\u{301}\"}";
     for body in [composed, decomposed, r#"{"id":"É"}"#, r#"{"id":"e"}"#] {

@@ -11,16 +11,26 @@ use surehook_core::{
 };
 use surehook_store::{SqliteOptions, SqliteStore};
 use surehook_types::{ids::EventId, time::Timestamp};
-use surehook_webhooks::{attribute::Attributes, key::DedupKey};
+use surehook_webhooks::{
+    attribute::Attributes,
+    key::{DedupKey, KeyNamespace, KeyOrigin},
+};
 
 use crate::support::{
     WAIT_LIMIT,
     client::{Client, HttpResponse},
     eventually,
-    gateway::{Gateway, TOKEN, route_settings},
+    gateway::{Gateway, Route, TOKEN},
     sink::Sink,
     unix_now,
 };
+
+/// Another body under a known key is a duplicate.
+fn settings_for(sink: &Sink) -> String {
+    let destination = &format!("url = \"{}\"", sink.url());
+    let source = "verify = \"none\"\non_conflict = \"duplicate\"";
+    Route { source, destination, ..Route::default() }.settings()
+}
 
 /// Sends a request that must be a duplicate, and waits until it is recorded.
 async fn send_duplicate(gateway: &Gateway, event: &str, body: &str) {
@@ -59,7 +69,7 @@ const OTHER: &str = r#"{"id":"a","items":[1,7,2],"total":12345678901234567890124
 #[tokio::test]
 async fn duplicate_with_different_body_is_compared_and_delivered_anyway_once() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&settings_for(&sink)).await;
     let headers = [
         ("content-type", "application/json"),
         ("x-shop", "7"),
@@ -124,7 +134,7 @@ async fn duplicate_with_different_body_is_compared_and_delivered_anyway_once() {
 #[tokio::test]
 async fn duplicate_with_same_bytes_is_delivered_by_current_routes() {
     let (sink, later) = (Sink::ok().await, Sink::ok().await);
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&settings_for(&sink)).await;
     let event = gateway.post_accepted("in", FIRST).await;
     gateway.wait_for_delivery(&event, "succeeded").await;
     send_duplicate(&gateway, &event, FIRST).await;
@@ -150,7 +160,7 @@ async fn duplicate_with_same_bytes_is_delivered_by_current_routes() {
 #[tokio::test]
 async fn duplicate_of_event_with_removed_body_is_not_delivered() {
     let sink = Sink::ok().await;
-    let settings = route_settings(&sink.url(), "")
+    let settings = settings_for(&sink)
         .replace("verify = \"none\"", "verify = \"none\"\nretention = { bodies = \"1s\" }");
     let gateway = Gateway::start_with(&settings).await;
     let event = gateway.post_accepted("in", FIRST).await;
@@ -175,7 +185,7 @@ async fn duplicate_of_event_with_removed_body_is_not_delivered() {
 #[tokio::test]
 async fn concurrent_deliver_anyway_requests_over_api_create_one_event() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&settings_for(&sink)).await;
     let event = gateway.post_accepted("in", FIRST).await;
     gateway.wait_for_delivery(&event, "succeeded").await;
     for body in [OTHER, r#"{"id":"a"}"#] {
@@ -218,7 +228,7 @@ async fn heavy_kills_during_deliver_anyway_create_one_event_per_duplicate() {
     const ROUNDS: u32 = 5;
     const REQUESTS: u32 = 6;
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&settings_for(&sink)).await;
     let event = gateway.post_accepted("in", FIRST).await;
     for n in 0..ROUNDS * REQUESTS {
         send_duplicate(&gateway, &event, &format!(r#"{{"id":"a","n":{n}}}"#)).await;
@@ -261,7 +271,7 @@ async fn heavy_kills_during_deliver_anyway_create_one_event_per_duplicate() {
 #[tokio::test]
 async fn viewer_sees_masked_comparison_and_cannot_deliver_duplicate() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&settings_for(&sink)).await;
     let event = gateway.post_accepted("in", r#"{"id":"a","apikey":"canary-1","b":1}"#).await;
     send_duplicate(&gateway, &event, r#"{"id":"a","apikey":"canary-2","b":2}"#).await;
     let viewer = gateway.create_token("viewer").await;
@@ -286,7 +296,7 @@ async fn viewer_sees_masked_comparison_and_cannot_deliver_duplicate() {
 #[tokio::test]
 async fn duplicate_of_outbox_message_cannot_be_delivered() {
     let sink = Sink::ok().await;
-    let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let mut gateway = Gateway::start_with(&settings_for(&sink)).await;
     let request = json!({ "destination": "out", "type": "a", "body": { "b": 1 } });
     let sent = gateway.post("/messages", &request).await.expect(202).json();
     let message = sent["id"].as_str().unwrap().to_owned();
@@ -304,7 +314,17 @@ async fn duplicate_of_outbox_message_cannot_be_delivered() {
             request_id: detail.event.request_id,
             source: detail.event.source,
             received_at: now,
-            key: Some(DedupKeyClaim { key, expires_at: now, as_of: now }),
+            key: Some(DedupKeyClaim {
+                key,
+                namespace: KeyNamespace::Body,
+                origin: KeyOrigin::Explicit,
+                expires_at: now,
+                as_of: now,
+                on_conflict: None,
+            }),
+            signed_bytes: None,
+            earlier_key: None,
+            compared_fingerprint: None,
             kind: None,
             attributes: Attributes::default(),
             payload: store.find_body(id).await.unwrap().unwrap(),
@@ -330,7 +350,7 @@ async fn duplicate_of_outbox_message_cannot_be_delivered() {
 #[tokio::test]
 async fn cli_lists_compares_and_delivers_duplicates() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&settings_for(&sink)).await;
     let event = gateway.post_accepted("in", FIRST).await;
     let none = gateway.cli(&["events", "duplicates", &event]).await;
     send_duplicate(&gateway, &event, OTHER).await;

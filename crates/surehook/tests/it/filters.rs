@@ -144,9 +144,10 @@ async fn key_filter_finds_events_of_all_sources_with_duplicate_count() {
 async fn request_list_contains_accepted_duplicate_and_refused_requests() {
     let sink = Sink::ok().await;
     let gateway = gateway_with_two_destinations(&sink).await;
-    let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
-    gateway.send_webhook("in", &[], r#"{"id":"a"}"#).await.expect(200);
-    gateway.send_webhook("in", &[], r#"{"id":"a","more":1}"#).await.expect(200);
+    let key = [("idempotency-key", "a")];
+    let event = gateway.send_webhook("in", &key, r#"{"id":"a"}"#).await.expect(200).event_id();
+    gateway.send_webhook("in", &key, r#"{"id":"a"}"#).await.expect(200);
+    gateway.send_webhook("in", &key, r#"{"id":"a","more":1}"#).await.expect(200);
     gateway.send_webhook("absent", &[], "{}").await.expect(404);
     let other = gateway.post_accepted("second?token=hush&b=1", r#"{"id":"a"}"#).await;
 

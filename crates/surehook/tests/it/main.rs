@@ -36,6 +36,7 @@ mod filters;
 mod generated_clients;
 mod guarantees;
 mod idempotency;
+mod key_conflicts;
 mod lanes;
 mod lanes_load;
 mod live_stream;

@@ -5,10 +5,14 @@
 //! into another key. Absent, `null`, blank, boolean, array and object values never match: they would
 //! make unrelated events duplicates.
 //!
+//! A key is *explicit* or *guessed* ([`KeyOrigin`]): the same explicit key is the same event, whatever the
+//! body; the same guessed key is the same event only with the same body.
+//!
 //! The body is parsed once for all pointers (see `json_walk`). Of repeated names the last one counts.
 //! A body that is not UTF-8 JSON matches nothing. A compressed body is decoded within limits.
 
 mod digest;
+mod json_fingerprint;
 mod json_walk;
 mod pointer;
 mod rules;
@@ -20,14 +24,27 @@ use std::{fmt, fmt::Write as _, sync::Arc};
 use data_encoding::HEXLOWER;
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
+use surehook_types::string_enum;
 
 pub(crate) use self::json_walk::scalar_text;
 pub use self::{
-    digest::KeyDigest,
+    digest::{KeyDigest, KeyNamespace},
+    json_fingerprint::json_fingerprint,
     json_walk::JsonPointerSet,
     pointer::{JsonPointer, ParseJsonPointerError},
     rules::{FoundKey, KeyError, KeyRule, KeyRules, ParseKeyRuleError},
 };
+
+string_enum! {
+    /// Why a value is taken for the key of an event.
+    pub enum KeyOrigin {
+        /// Meant as a key: the provider's event id, an idempotency header, a rule that the operator wrote.
+        Explicit = "explicit",
+        /// A field of the body that many senders use for an id; it may be the id of an object that
+        /// changes.
+        Guessed = "guessed",
+    }
+}
 
 /// Longest key that is stored unchanged. Keys are indexed, so they must be short.
 const KEY_BYTES_MAX: usize = 255;

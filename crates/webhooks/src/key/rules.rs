@@ -7,7 +7,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use surehook_types::inflate;
 
-use super::{DedupKey, JsonPointer, ParseJsonPointerError, json_walk::JsonPointerSet};
+use super::{
+    DedupKey, JsonPointer, KeyNamespace, KeyOrigin, ParseJsonPointerError,
+    json_walk::JsonPointerSet,
+};
 use crate::jq::{JqError, JqFilter, JqOutput, JsonInput};
 
 /// Where most senders put a key, explicit keys before incidental ones.
@@ -93,6 +96,8 @@ pub struct FoundKey {
     pub key: DedupKey,
     /// The position of the rule; [`KeyRules::rules`] has its text.
     pub rule: usize,
+    pub namespace: KeyNamespace,
+    pub origin: KeyOrigin,
 }
 
 /// Why a request with ambiguous keys is refused.
@@ -109,9 +114,14 @@ pub struct KeyRules {
     rules: Vec<KeyRule>,
     /// The pointers among the rules, in order.
     pointers: JsonPointerSet,
+    /// No rules are configured.
     are_defaults: bool,
+    /// Values of the body are guesses: no setting says that they are keys.
+    are_guesses: bool,
     /// The text of each rule, truncated; shared by the events that it matched.
     labels: Vec<Arc<str>>,
+    /// Headers of default rules that do not count because the signature does not cover them.
+    ignored_headers: Vec<HeaderName>,
 }
 
 /// Enough of a rule to recognize it.
@@ -125,7 +135,14 @@ impl KeyRules {
             Some(rules) => rules.iter().map(|rule| rule.parse()).collect(),
             None => DEFAULTS.iter().map(|rule| rule.parse()).collect(),
         };
-        Ok(Self { are_defaults: written.is_none(), ..Self::from_rules(rules?) })
+        let are_defaults = written.is_none();
+        Ok(Self { are_defaults, are_guesses: are_defaults, ..Self::from_rules(rules?) })
+    }
+
+    /// The rules of a preset, used if none are configured.
+    pub fn of_preset(rules: &[&str]) -> Result<Self, ParseKeyRuleError> {
+        let rules: Result<Vec<_>, _> = rules.iter().map(|rule| rule.parse()).collect();
+        Ok(Self { are_defaults: true, ..Self::from_rules(rules?) })
     }
 
     pub fn from_rules(rules: Vec<KeyRule>) -> Self {
@@ -138,7 +155,46 @@ impl KeyRules {
         let label =
             |rule: &KeyRule| -> String { rule.to_string().chars().take(LABEL_CHARS_MAX).collect() };
         let labels = rules.iter().map(|rule| label(rule).into()).collect();
-        Self { rules, pointers, are_defaults: false, labels }
+        Self {
+            rules,
+            pointers,
+            are_defaults: false,
+            are_guesses: false,
+            labels,
+            ignored_headers: Vec::new(),
+        }
+    }
+
+    /// The rules for requests whose signature covers only some headers. Default rules for other headers
+    /// are left out: a captured request could be sent again under any key. Rules that the
+    /// operator wrote stay.
+    #[must_use]
+    pub fn for_signed_requests(self, is_signed: impl Fn(&HeaderName) -> bool) -> Self {
+        if !self.are_defaults {
+            return self;
+        }
+        let (rules, ignored): (Vec<_>, Vec<_>) =
+            self.rules.iter().cloned().partition(|rule| match rule {
+                KeyRule::Header(name) => is_signed(name),
+                KeyRule::Pointer(_) | KeyRule::Jq(_) => true,
+            });
+        let header = |rule| if let KeyRule::Header(name) = rule { Some(name) } else { None };
+        let ignored_headers = ignored.into_iter().filter_map(header).collect();
+        let Self { are_defaults, are_guesses, .. } = self;
+        Self { are_defaults, are_guesses, ignored_headers, ..Self::from_rules(rules) }
+    }
+
+    /// The key that versions before [`Self::for_signed_requests`] took from an ignored header.
+    pub fn ignored_key(&self, headers: &HeaderMap) -> Option<DedupKey> {
+        self.ignored_headers.iter().find_map(|name| header_key(headers, name).ok().flatten())
+    }
+
+    /// The headers that the rules read.
+    pub fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.rules.iter().filter_map(|rule| match rule {
+            KeyRule::Header(name) => Some(name),
+            KeyRule::Pointer(_) | KeyRule::Jq(_) => None,
+        })
     }
 
     /// Whether no rules are configured: then the provider's own rule comes first.
@@ -177,7 +233,12 @@ impl KeyRules {
                 KeyRule::Jq(jq) => json.as_ref().and_then(|json| jq_key(jq, json)),
             };
             if let Some(key) = key {
-                return Ok(Some(FoundKey { key, rule: position }));
+                let (namespace, is_guess) = match rule {
+                    KeyRule::Header(_) => (KeyNamespace::Header, false),
+                    KeyRule::Pointer(_) | KeyRule::Jq(_) => (KeyNamespace::Body, self.are_guesses),
+                };
+                let origin = if is_guess { KeyOrigin::Guessed } else { KeyOrigin::Explicit };
+                return Ok(Some(FoundKey { key, rule: position, namespace, origin }));
             }
         }
         Ok(None)

@@ -31,6 +31,44 @@ fn body_key(rule: &str, body: &str) -> Option<String> {
 }
 
 #[test]
+fn origin_and_namespace_depend_on_the_rule() {
+    let defaults = || KeyRules::new(None).unwrap();
+    let preset = KeyRules::of_preset(&["header:x-id", "pointer:/id"]).unwrap();
+    let (in_header, in_body) = ([("x-id", &b"1"[..]), ("webhook-id", b"1")], br#"{"id":1}"#);
+    let explicit = Some((KeyNamespace::Header, KeyOrigin::Explicit));
+    let of = |rules: &KeyRules, sent: &HeaderMap| {
+        let found = rules.extract(sent, in_body).unwrap();
+        found.map(|found| (found.namespace, found.origin))
+    };
+    let none = HeaderMap::new();
+    assert_eq!(of(&defaults(), &headers(&in_header)), explicit);
+    assert_eq!(of(&preset, &headers(&in_header)), explicit);
+    assert_eq!(of(&defaults(), &none), Some((KeyNamespace::Body, KeyOrigin::Guessed)));
+    for rules in [rules(&["pointer:/id"]), rules(&["jq:.id"]), preset] {
+        assert_eq!(of(&rules, &none), Some((KeyNamespace::Body, KeyOrigin::Explicit)));
+    }
+}
+
+#[test]
+fn default_rules_ignore_headers_that_are_not_signed() {
+    let sent = headers(&[("idempotency-key", b"k"), ("webhook-id", b"w")]);
+    let body = br#"{"id":1}"#;
+    let signed = |is_signed: fn(&HeaderName) -> bool| {
+        let rules = KeyRules::new(None).unwrap().for_signed_requests(is_signed);
+        let ignored = rules.ignored_key(&sent).map(|key| key.as_str().to_owned());
+        (key(&rules, &sent, body), ignored, rules.are_defaults())
+    };
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(signed(|_| false), (text("1"), text("k"), true));
+    assert_eq!(signed(|name| name == "webhook-id"), (text("w"), text("k"), true));
+    assert_eq!(signed(|_| true), (text("k"), None, true));
+    // What the operator wrote stays.
+    let own = rules(&["header:idempotency-key"]).for_signed_requests(|_| false);
+    assert_eq!((key(&own, &sent, body), own.ignored_key(&sent)), (text("k"), None));
+    assert!(!own.are_defaults());
+}
+
+#[test]
 fn default_rules_are_tried_in_order() {
     let defaults = KeyRules::new(None).unwrap();
     type Sent<'a> = &'a [(&'static str, &'a [u8])];

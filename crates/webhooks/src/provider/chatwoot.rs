@@ -124,7 +124,7 @@ fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
         kind: EventKind::new(event),
         key: match key {
             Some(key) => EventKey::Known(key, "chatwoot:id"),
-            None => EventKey::known(found.key(KEY_BY_DELIVERY), "chatwoot:x-chatwoot-delivery"),
+            None => EventKey::Unsigned(found.key(KEY_BY_DELIVERY), "chatwoot:x-chatwoot-delivery"),
         },
         order,
         attributes,
@@ -178,7 +178,8 @@ mod tests {
             let sent: &[_] = if delivery.is_empty() { &[] } else { &sent };
             assert_eq!(summary(NAME, sent, &body), [event, key, order], "{case}");
         }
-        assert_eq!(part(NAME, &[(DELIVERY, "d")], "not json").key, EventKey::None);
+        let key = part(NAME, &[(DELIVERY, "d")], "not json").key;
+        assert_eq!(key, EventKey::Unsigned(None, "chatwoot:x-chatwoot-delivery"));
     }
 
     #[test]

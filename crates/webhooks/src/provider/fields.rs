@@ -24,6 +24,8 @@ pub(super) struct EventTemplate {
     pub(super) key: &'static [&'static str],
     /// Describes the key to people.
     pub(super) key_label: &'static str,
+    /// Whether the signature, if there is one, covers the headers in the key.
+    pub(super) signs_key_headers: bool,
     /// Templates of the ordering key.
     pub(super) ordering_key: &'static [&'static str],
     /// The fields with the values of each attribute.
@@ -37,6 +39,7 @@ impl EventTemplate {
         kind: &[],
         key: &[],
         key_label: "",
+        signs_key_headers: false,
         ordering_key: &[],
         attributes: &[],
         extra_fields: &[],
@@ -181,17 +184,28 @@ impl<'r> FieldValues<'r> {
 
     /// The event that the template describes.
     pub(super) fn event(&self) -> EventPart {
-        let EventTemplate { kind, key, key_label, ordering_key, .. } = self.template;
+        let EventTemplate { kind, key, key_label, signs_key_headers, ordering_key, .. } =
+            self.template;
         let first = |templates: &[&'static str]| templates.iter().find_map(|text| self.fill(text));
-        let key = first(key).and_then(|key| DedupKey::new(&key));
+        let found = first(key).and_then(|key| DedupKey::new(&key));
+        let key = match key.iter().any(|text| has_header(text)) && !signs_key_headers {
+            true => EventKey::Unsigned(found, key_label),
+            false => EventKey::known(found, key_label),
+        };
         EventPart {
             kind: first(kind).and_then(|kind| EventKind::new(&kind)),
-            key: EventKey::known(key, key_label),
+            key,
             order: first(ordering_key).and_then(|key| DedupKey::new(&key)),
             attributes: self.attributes(),
             ..EventPart::default()
         }
     }
+}
+
+/// Whether a template has the name of a header.
+fn has_header(template: &str) -> bool {
+    let fields = template.split('{').skip(1).filter_map(|text| text.split('}').next());
+    fields.flat_map(|fields| fields.split('|')).any(|field| !field.starts_with(['/', '-']))
 }
 
 #[cfg(test)]
@@ -205,6 +219,7 @@ mod tests {
         kind: &["{/kind}.{/none}", "{/kind|/id}"],
         key: &["p:{x-id}:{/none|/n|-}"],
         key_label: "p:n",
+        signs_key_headers: false,
         ordering_key: &["{/none|-}:{/id}"],
         attributes: &[
             (AttributeName::Object, &["/id", "x-id"]),

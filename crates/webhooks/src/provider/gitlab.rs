@@ -57,6 +57,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/object_kind|/event_name}"],
     key: &["gitlab:{webhook-id|idempotency-key}"],
     key_label: "gitlab:idempotency-key",
+    signs_key_headers: true,
     ordering_key: &["{/project_id|/project/id|/group_id}"],
     attributes: &[
         (Account, &["/project/path_with_namespace"]),

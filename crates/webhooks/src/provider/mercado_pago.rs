@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     attribute::AttributeName::{Account, Object},
-    key::DedupKey,
+    key::{DedupKey, fingerprint},
     mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
     verify::{
@@ -73,7 +73,8 @@ fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
         let (user, id) = (found.get("/user_id|-")?, found.get("/id|-")?);
         DedupKey::new(&format!("mercadopago:{user}:{action}:{about}:{id}"))
     });
-    event.key = EventKey::known(key, "mercadopago:id");
+    // The body is not signed.
+    event.key = EventKey::Unsigned(key, "mercadopago:id");
     event.order = found.get("/type").and_then(|kind| DedupKey::new(&format!("{kind}:{about}")));
     event.attributes.push_some(Object, Some(about));
     event
@@ -98,6 +99,20 @@ impl VerificationScheme for ManifestScheme {
 
     fn max_age(&self) -> Option<Duration> {
         Some(MAX_AGE)
+    }
+
+    fn signs_body(&self) -> bool {
+        false
+    }
+
+    /// The signed id, request id and time. An id has one spelling here, however it is written in the URL.
+    fn signed_fingerprint(&self, request: &IncomingRequest<'_>) -> [u8; 32] {
+        let about = signed_id(request.query).ok().flatten();
+        let about = about.map(|about| about.to_ascii_lowercase());
+        let header = request.header(SIGNATURE.as_str()).map(parse_signature);
+        let timestamp = header.and_then(Result::ok).map_or("", |(timestamp, _)| timestamp);
+        let request_id = request.header(REQUEST_ID.as_str());
+        fingerprint(manifest(about.as_deref(), request_id, timestamp).as_bytes())
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {

@@ -134,6 +134,14 @@ pub struct Provider {
     pub verifier: fn(Vec<Secret>) -> Result<Verifier, VerifySpecError>,
     /// Parses a verified request; the secret is the one that matched.
     pub parse_request: fn(&IncomingRequest<'_>, Option<&Secret>) -> ParsedRequest,
+    /// The key rules of events with [`EventKey::Rules`], instead of the default rules.
+    pub key_rules: &'static [&'static str],
+    /// Whether key rules may read headers that its signature does not cover.
+    pub has_unsigned_id: bool,
+    /// Members at the top of its JSON bodies that may differ between attempts.
+    pub retry_members: &'static [&'static str],
+    /// Whether signed bytes that are received again under another unsigned id are a duplicate.
+    pub replay_guard: bool,
     /// How long keys are remembered: longer than the provider retries.
     pub dedup_window: HumanDuration,
     /// The largest body that it sends, if larger than the server's default limit.
@@ -166,6 +174,10 @@ impl Provider {
         name: "",
         verifier: |_| Err(VerifySpecError::NoDefaultScheme),
         parse_request: |_, _| ParsedRequest::single(EventPart::default()),
+        key_rules: &[],
+        has_unsigned_id: false,
+        retry_members: &[],
+        replay_guard: true,
         dedup_window: DEDUP_WINDOW,
         max_body_bytes: None,
         signature_headers: &[],
@@ -253,6 +265,8 @@ pub enum EventKey {
     Rules,
     /// By this key; the text describes where it comes from.
     Known(DedupKey, &'static str),
+    /// By this key, if there is one, which the provider's signature does not cover.
+    Unsigned(Option<DedupKey>, &'static str),
     /// By the hash of the body within this window: equal bytes later are another event.
     ContentHash(Duration),
     /// Duplicates are not recognized.

@@ -15,7 +15,7 @@ use crate::{
     attribute::AttributeName::{
         Account, Email, Error, MessageId, Object, Phone, ProviderStatus, User,
     },
-    key::{JsonPointer, KeyRule, KeyRules},
+    key::JsonPointer,
     request::IncomingRequest,
     verify::{HeaderNames, HmacSpec, SignatureEncoding, Verifier},
 };
@@ -60,6 +60,8 @@ pub(super) static LINEAR: Provider = Provider {
         Verifier::hmac_with_body_timestamp(&spec, &secrets, pointer, LINEAR_MAX_AGE)
     },
     signature_headers: &["linear-signature"],
+    // It may be renewed when Linear retries.
+    retry_members: &["webhookTimestamp"],
     // The last of three attempts comes seven hours after the first.
     dedup_window: HumanDuration::from_secs(DAY_SECS),
     parse_request: |request, _| LINEAR_EVENT.parse(request),
@@ -298,10 +300,12 @@ pub(super) static N8N: Provider = Provider {
     name: "n8n",
     verifier: |secrets| Verifier::hmac(default_signature(), secrets),
     signature_headers: SIGNATURE_HEADERS,
-    parse_request: |request, _| {
-        let event = N8N_EVENT.read(request).event();
-        ParsedRequest::single(EventPart { key: N8N_KEYS.extract(request), ..event })
-    },
+    parse_request: |request, _| parse_by_rules(&N8N_EVENT, request),
+    key_rules: N8N_KEYS,
+    // The workflow's author sets the header; the Crypto node signs the body alone.
+    has_unsigned_id: true,
+    // Workflows send equal bodies again, for example on a schedule.
+    replay_guard: false,
     samples: &[SampleEvent::new(
         "order.shipped",
         &[("content-type", "application/json"), ("user-agent", "n8n")],
@@ -321,28 +325,24 @@ static N8N_EVENT: EventReader = EventReader::new(&EventTemplate {
 
 /// Explicit keys only. `/id` is often that of a customer or row, whose changes would look like
 /// duplicates.
-static N8N_KEYS: LazyLock<PresetKeyRules> = LazyLock::new(|| {
-    PresetKeyRules::new(&[
-        "header:idempotency-key",
-        "header:webhook-id",
-        "header:x-event-id",
-        "pointer:/idempotency_key",
-        "pointer:/data/idempotency_key",
-        "pointer:/event_id",
-        "pointer:/messageId",
-        "pointer:/data/messageId",
-    ])
-});
+const N8N_KEYS: &[&str] = &[
+    "header:idempotency-key",
+    "header:webhook-id",
+    "header:x-event-id",
+    "pointer:/idempotency_key",
+    "pointer:/data/idempotency_key",
+    "pointer:/event_id",
+    "pointer:/messageId",
+    "pointer:/data/messageId",
+];
 
 /// `EvoNexus` triggers: signed over the body; keys are read from the same fields as its own receiver.
 pub(super) static EVONEXUS: Provider = Provider {
     name: "evonexus",
     verifier: |secrets| Verifier::hmac(default_signature(), secrets),
     signature_headers: SIGNATURE_HEADERS,
-    parse_request: |request, _| {
-        let event = EVONEXUS_EVENT.read(request).event();
-        ParsedRequest::single(EventPart { key: EVONEXUS_KEYS.extract(request), ..event })
-    },
+    parse_request: |request, _| parse_by_rules(&EVONEXUS_EVENT, request),
+    key_rules: EVONEXUS_KEYS,
     samples: &[
         SampleEvent::json(
             "whatsapp.message",
@@ -366,15 +366,19 @@ static EVONEXUS_EVENT: EventReader = EventReader::new(&EventTemplate {
 });
 
 /// The explicit header first, then the order of its own receiver.
-static EVONEXUS_KEYS: LazyLock<PresetKeyRules> = LazyLock::new(|| {
-    PresetKeyRules::new(&[
-        "header:idempotency-key",
-        "pointer:/idempotency_key",
-        "pointer:/messageId",
-        "pointer:/data/messageId",
-        "pointer:/data/idempotency_key",
-    ])
-});
+const EVONEXUS_KEYS: &[&str] = &[
+    "header:idempotency-key",
+    "pointer:/idempotency_key",
+    "pointer:/messageId",
+    "pointer:/data/messageId",
+    "pointer:/data/idempotency_key",
+];
+
+/// One event whose key is found by the rules of the preset.
+fn parse_by_rules(reader: &'static EventReader, request: &IncomingRequest<'_>) -> ParsedRequest {
+    let event = reader.read(request).event();
+    ParsedRequest::single(EventPart { key: EventKey::Rules, ..event })
+}
 
 const SIGNATURE_HEADERS: &[&str] = &["x-webhook-signature", "x-signature"];
 
@@ -386,33 +390,5 @@ fn default_signature() -> HmacSpec {
         prefix: "sha256=".to_owned(),
         prefix_optional: true,
         ..HmacSpec::new("x-webhook-signature")
-    }
-}
-
-/// Key rules in the order in which they are tried.
-#[derive(Debug)]
-struct PresetKeyRules {
-    written: &'static [&'static str],
-    rules: KeyRules,
-}
-
-impl PresetKeyRules {
-    /// # Panics
-    /// If one is not a key rule: they are constants, and tests parse them all.
-    fn new(written: &'static [&'static str]) -> Self {
-        let rules = written.iter().map(|rule| rule.parse::<KeyRule>().expect("a key rule"));
-        Self { written, rules: KeyRules::from_rules(rules.collect()) }
-    }
-
-    /// The key without a prefix. A repeated header is left to the rules of the source, which refuse it.
-    fn extract(&self, request: &IncomingRequest<'_>) -> EventKey {
-        match self.rules.extract(request.headers, request.body) {
-            Ok(Some(found)) => {
-                let from = self.written.get(found.rule).copied().unwrap_or_default();
-                EventKey::Known(found.key, from)
-            }
-            Ok(None) => EventKey::None,
-            Err(_) => EventKey::Rules,
-        }
     }
 }

@@ -59,6 +59,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/type}.{/event/type}", "{/type}"],
     key: &["slack:{/team_id|/enterprise_id|/api_app_id}:{/event_id}"],
     key_label: "slack:event_id",
+    signs_key_headers: false,
     ordering_key: &["{/team_id|/enterprise_id|/api_app_id}\
          :{/event/channel|/event/channel/id|/event/channel_id|/event/item/channel}"],
     attributes: &[
@@ -92,11 +93,15 @@ static INTERACTION: EventReader = EventReader::new(&EventTemplate {
 /// A retry (`X-Slack-Retry-Num`) is parsed like any other request: the first attempt may never have
 /// arrived, and if it has, the key shows the duplicate.
 fn parse_request(request: &IncomingRequest<'_>) -> ParsedRequest {
-    if form::is_form(request.headers) {
-        let json = form::payload_json(request);
-        return match &*json {
-            b"" => ParsedRequest::single(parse_command(request.body)),
-            body => INTERACTION.parse(&IncomingRequest { body, ..*request }),
+    // A form is one whatever the content type says, which is not signed.
+    let is_json = request.body.trim_ascii_start().starts_with(b"{");
+    if !is_json && (form::is_form(request.headers) || has_form_fields(request.body)) {
+        return match form::field(request.body, "payload") {
+            None => ParsedRequest::single(parse_command(request.body)),
+            Some(json) => {
+                let body = json.as_bytes();
+                INTERACTION.parse(&IncomingRequest { body, ..*request })
+            }
         };
     }
     let found = EVENT.read(request);
@@ -106,6 +111,11 @@ fn parse_request(request: &IncomingRequest<'_>) -> ParsedRequest {
         return ParsedRequest::Handshake(ProviderReply::text(challenge.to_owned()));
     }
     ParsedRequest::single(found.event())
+}
+
+/// Whether a body has a field that every form of Slack has one of.
+fn has_form_fields(body: &[u8]) -> bool {
+    ["payload", "command", "ssl_check"].iter().any(|name| form::field(body, name).is_some())
 }
 
 fn parse_command(form: &[u8]) -> EventPart {

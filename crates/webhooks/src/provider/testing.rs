@@ -55,7 +55,15 @@ pub(super) fn part(preset: &str, pairs: Headers<'_>, body: &str) -> EventPart {
 
 /// Kind, key and ordering key of the only event of a request; `-` if absent.
 pub(super) fn summary(preset: &str, pairs: Headers<'_>, body: &str) -> [String; 3] {
-    event_summary(&part(preset, pairs, body))
+    let mut part = part(preset, pairs, body);
+    let rules = crate::key::KeyRules::of_preset(find(preset).unwrap().key_rules).unwrap();
+    if part.key == EventKey::Rules
+        && !rules.rules().is_empty()
+        && let Ok(found) = rules.extract(&headers(pairs), body.as_bytes())
+    {
+        part.key = EventKey::known(found.map(|found| found.key), "");
+    }
+    event_summary(&part)
 }
 
 /// Compares the only event of each request in a table, whose first row names the columns.
@@ -74,10 +82,10 @@ pub(super) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
 /// Kind, key and ordering key of an event; `-` if absent.
 pub(super) fn event_summary(part: &EventPart) -> [String; 3] {
     let key = match &part.key {
-        EventKey::Known(key, _) => key.as_str().to_owned(),
+        EventKey::Known(key, _) | EventKey::Unsigned(Some(key), _) => key.as_str().to_owned(),
         EventKey::Rules => "rules".to_owned(),
         EventKey::ContentHash(window) => format!("content {}s", window.as_secs()),
-        EventKey::None => "-".to_owned(),
+        EventKey::None | EventKey::Unsigned(None, _) => "-".to_owned(),
     };
     let kind = part.kind.as_ref().map_or("-", |kind| kind.as_str()).to_owned();
     [kind, key, part.order.as_ref().map_or("-", |order| order.as_str()).to_owned()]

@@ -134,7 +134,7 @@ impl<'b> TwilioFields<'b> {
         if let Some(event) = self.get("EventType") {
             return EventPart {
                 kind: EventKind::new(event),
-                key: EventKey::known(token_key(request, account), TOKEN),
+                key: EventKey::Unsigned(token_key(request, account), TOKEN),
                 order: self.get("ConversationSid").and_then(DedupKey::new),
                 attributes: self.attributes(self.get("Author")),
                 ..EventPart::default()
@@ -147,7 +147,7 @@ impl<'b> TwilioFields<'b> {
             return self.call(request, account, call);
         }
         EventPart {
-            key: EventKey::known(token_key(request, account), TOKEN),
+            key: EventKey::Unsigned(token_key(request, account), TOKEN),
             attributes: self.attributes(None),
             ..EventPart::default()
         }
@@ -165,7 +165,8 @@ impl<'b> TwilioFields<'b> {
         let key = DedupKey::new(&format!("twilio:{account}:{message}:{state}"));
         EventPart {
             kind: EventKind::new(&kind),
-            key: EventKey::known(key, "twilio:MessageSid"),
+            // Not quite signed: the signature does not say where a name ends and its value begins.
+            key: EventKey::Unsigned(key, "twilio:MessageSid"),
             order: other.and_then(DedupKey::new),
             attributes: self.attributes(other),
             ..EventPart::default()
@@ -187,7 +188,7 @@ impl<'b> TwilioFields<'b> {
         let key = numbered.or_else(|| token_key(request, account));
         EventPart {
             kind: status.and_then(|status| EventKind::new(&format!("call.{status}"))),
-            key: EventKey::known(key, "twilio:CallSid"),
+            key: EventKey::Unsigned(key, "twilio:CallSid"),
             order: DedupKey::new(call),
             attributes: self.attributes(other),
             ..EventPart::default()

@@ -28,6 +28,10 @@ impl VerificationScheme for TokenVerifier {
         "token"
     }
 
+    fn signs_content(&self) -> bool {
+        false
+    }
+
     fn secret_header(&self) -> Option<&HeaderName> {
         Some(&self.header)
     }
@@ -72,6 +76,10 @@ impl BasicVerifier {
 impl VerificationScheme for BasicVerifier {
     fn name(&self) -> &'static str {
         "basic"
+    }
+
+    fn signs_content(&self) -> bool {
+        false
     }
 
     fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {

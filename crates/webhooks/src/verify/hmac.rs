@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName};
 use ring::hmac::{Algorithm, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use surehook_types::{
     inflate,
     secret::Secret,
@@ -23,7 +24,7 @@ use super::{
     timestamp_header,
 };
 use crate::{
-    key::{JsonPointer, JsonPointerSet},
+    key::{JsonPointer, JsonPointerSet, fingerprint},
     mac::HmacKey,
     request::{IncomingRequest, OutgoingRequest},
 };
@@ -77,6 +78,15 @@ pub enum HeaderNames {
     One(String),
     /// `header = ["x-webhook-signature", "x-signature"]`
     Several(Vec<String>),
+}
+
+impl HeaderNames {
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
 }
 
 /// Encoding of a signature.
@@ -527,6 +537,33 @@ impl VerificationScheme for HmacVerifier {
     fn max_age(&self) -> Option<Duration> {
         let in_body = self.body_timestamp.as_ref().map(|time| time.max_age);
         self.timestamp.as_ref().map(|_| self.tolerance.0).or(in_body)
+    }
+
+    fn signs_header(&self, name: &HeaderName) -> bool {
+        self.id.as_ref() == Some(name)
+    }
+
+    /// Without the URL, which may have several spellings.
+    fn signed_fingerprint(&self, request: &IncomingRequest<'_>) -> [u8; 32] {
+        if matches!(*self.template, [SignedPart::Body]) {
+            return fingerprint(request.body);
+        }
+        let headers = request.headers;
+        let mut candidates = SignatureCandidates::new(self.algorithm.algorithm());
+        let in_list = self.present_header(headers).ok().and_then(|header| {
+            self.read_signatures(headers, header, &mut candidates).ok().flatten()
+        });
+        let timestamp = self.timestamp(headers, in_list).ok().flatten();
+        let signed = SignedContent {
+            template: &self.template,
+            body: request.body,
+            timestamp: timestamp.unwrap_or_default(),
+            id: self.id(headers).ok().flatten().unwrap_or_default(),
+            url: "",
+        };
+        let mut hasher = Sha256::new();
+        signed.parts().for_each(|part| hasher.update(part));
+        hasher.finalize().into()
     }
 
     fn sign(

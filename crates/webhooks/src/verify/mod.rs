@@ -34,7 +34,7 @@ use self::{
     hmac::HmacVerifier,
 };
 use crate::{
-    key::JsonPointer,
+    key::{JsonPointer, fingerprint},
     request::{IncomingRequest, OutgoingRequest},
 };
 
@@ -269,6 +269,29 @@ pub trait VerificationScheme: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether a signature vouches for the content of a request. Otherwise a secret is sent along, and
+    /// an attacker who has seen it can send anything.
+    fn signs_content(&self) -> bool {
+        true
+    }
+
+    /// Whether the signature covers the body.
+    fn signs_body(&self) -> bool {
+        self.signs_content()
+    }
+
+    /// Whether the signature covers a header.
+    fn signs_header(&self, _: &HeaderName) -> bool {
+        false
+    }
+
+    /// The fingerprint of what the signature of a verified request covers: an attacker who has only this
+    /// request cannot send another one with another fingerprint. That of the body, unless the signature covers
+    /// more or less.
+    fn signed_fingerprint(&self, request: &IncomingRequest<'_>) -> [u8; 32] {
+        fingerprint(request.body)
+    }
+
     /// The path without a leading secret; `None` if there is none.
     fn path_without_secret<'p>(&self, _path: &'p str) -> Option<&'p str> {
         None
@@ -290,6 +313,10 @@ impl VerificationScheme for NoVerification {
 
     fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
         Ok(RequestSignature::default())
+    }
+
+    fn signs_content(&self) -> bool {
+        false
     }
 }
 
@@ -384,6 +411,27 @@ impl Verifier {
     /// How old a signed timestamp may be; `None` if the signature covers none.
     pub fn max_age(&self) -> Option<Duration> {
         self.scheme.max_age()
+    }
+
+    /// Whether a signature vouches for the content of a request.
+    pub fn signs_content(&self) -> bool {
+        self.scheme.signs_content()
+    }
+
+    /// Whether the signature covers the body.
+    pub fn signs_body(&self) -> bool {
+        self.scheme.signs_body()
+    }
+
+    /// Whether a header is as trustworthy as the rest of a verified request: the signature covers it, or
+    /// there is none.
+    pub fn vouches_for_header(&self, name: &HeaderName) -> bool {
+        !self.scheme.signs_content() || self.scheme.signs_header(name)
+    }
+
+    /// The fingerprint of what the signature of a verified request covers.
+    pub fn signed_fingerprint(&self, request: &IncomingRequest<'_>) -> [u8; 32] {
+        self.scheme.signed_fingerprint(request)
     }
 
     /// The header that contains the secret itself and must never be shown.

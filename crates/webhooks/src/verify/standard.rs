@@ -6,7 +6,7 @@
 use std::{fmt, time::Duration};
 
 use data_encoding::BASE64;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use surehook_types::{secret::Secret, time::Timestamp};
 
@@ -15,6 +15,7 @@ use super::{
     check_age, single_header, timestamp_header,
 };
 use crate::{
+    key::fingerprint,
     request::{IncomingRequest, OutgoingRequest},
     sign::{KEY_BYTES_MIN, SECRET_PREFIX, SignedMessage, SigningSecret, decode_key},
 };
@@ -192,6 +193,15 @@ impl VerificationScheme for StandardWebhooksScheme {
             signatures.iter().any(|(version, signature)| key.matches(version, signed, signature))
         };
         self.0.iter().position(has_match).ok_or(VerifyError::Mismatch)
+    }
+
+    fn signed_fingerprint(&self, request: &IncomingRequest<'_>) -> [u8; 32] {
+        let header = |name| request.headers.get(name).map(HeaderValue::as_bytes);
+        let family = HeaderFamily::detect(request.headers);
+        let id = family.and_then(|family| header(family.id)).unwrap_or_default();
+        let timestamp = family.and_then(|family| header(family.timestamp)).unwrap_or_default();
+        let signed = SignedMessage { id, timestamp, body: request.body };
+        fingerprint(&signed.parts().concat())
     }
 
     fn sign(

@@ -15,7 +15,10 @@ use surehook_api::{
 };
 use surehook_core::delivery::state::DeliveryStatus;
 use surehook_types::time::Timestamp;
-use surehook_webhooks::attribute::{Attributes, EventKind};
+use surehook_webhooks::{
+    attribute::{Attributes, EventKind},
+    key::KeyOrigin,
+};
 
 use super::{
     attributes::{self, event_facts, mask_people},
@@ -49,6 +52,7 @@ struct EventPage {
     t: &'static EventTexts,
     timeline_texts: &'static TimelineTexts,
     event: EventResponse,
+    is_key_guessed: bool,
     request: Option<RequestHeadResponse>,
     sha256: String,
     heading: String,
@@ -159,6 +163,7 @@ pub(super) async fn event_page(
         curl,
         is_revealed,
         frame,
+        is_key_guessed: event.key_origin == Some(KeyOrigin::Guessed),
         event,
         request,
         sha256,

@@ -26,9 +26,24 @@ use crate::{
     translations::{CommonTexts, EventListTexts},
 };
 
-const FILTERS: [&str; 16] = [
-    "status", "source", "dest", "code", "class", "reason", "kind", "phone", "key", "email", "chat",
-    "message", "since", "until", "body.", "",
+const FILTERS: [&str; 17] = [
+    "status",
+    "source",
+    "dest",
+    "code",
+    "class",
+    "reason",
+    "kind",
+    "phone",
+    "key",
+    "email",
+    "chat",
+    "message",
+    "key_conflict",
+    "since",
+    "until",
+    "body.",
+    "",
 ];
 
 const LIST: ListDefinition = ListDefinition {

@@ -143,6 +143,12 @@ impl<'e> TimelineBuilder<'e> {
             }
             "duplicate" => Some(self.duplicate_line(decision, texts.duplicate)),
             "duplicate_differs" => Some(self.duplicate_line(decision, texts.duplicate_differs)),
+            "duplicate_replayed" => Some(self.duplicate_line(decision, texts.duplicate_replayed)),
+            "key_conflict" => Some(TimelineLine {
+                tone: "warn",
+                icon: "warn",
+                ..Self::other_event_line(detail, texts.key_conflict)
+            }),
             "duplicates" => {
                 let count = detail["count"].as_u64().unwrap_or_default();
                 line("copy", "", fill(texts.duplicates, &[&self.lang.number(count)]))
@@ -206,7 +212,11 @@ impl<'e> TimelineBuilder<'e> {
                 _ => shorten(from),
             },
         };
-        fill(self.texts.key_from, &[&key, &origin])
+        let words = match detail_str(detail, "origin") {
+            "guessed" => self.texts.key_guessed,
+            _ => self.texts.key_from,
+        };
+        fill(words, &[&key, &origin])
     }
 
     fn not_routed_text(&self, detail: &Value) -> Option<String> {
@@ -322,6 +332,8 @@ mod tests {
             "attempts_removed",
             "duplicate",
             "duplicate_differs",
+            "duplicate_replayed",
+            "key_conflict",
             "duplicates",
         ];
         for kind in stored.chain(others) {

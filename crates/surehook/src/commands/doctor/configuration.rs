@@ -89,7 +89,7 @@ fn check_usable(
     has_public_url: bool,
     findings: &mut Findings,
 ) {
-    let ConfigCheckReport { problems, unset } =
+    let ConfigCheckReport { problems, unset, .. } =
         check::check(stored, configuration, policy, programs, has_public_url);
     if problems.is_empty() && unset.is_empty() {
         let Configuration { sources, destinations, routes, .. } = configuration;

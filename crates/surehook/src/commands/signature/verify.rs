@@ -98,11 +98,13 @@ fn find_key(
 ) -> (Option<String>, String) {
     let body = part.body.as_deref().unwrap_or(request.body);
     match &part.key {
-        EventKey::Known(key, from) => (Some(key.as_str().to_owned()), (*from).to_owned()),
+        EventKey::Known(key, from) | EventKey::Unsigned(Some(key), from) => {
+            (Some(key.as_str().to_owned()), (*from).to_owned())
+        }
         EventKey::ContentHash(window) => {
             (None, format!("hash of the body, for {} s", window.as_secs()))
         }
-        EventKey::None => (None, "none".to_owned()),
+        EventKey::None | EventKey::Unsigned(None, _) => (None, "none".to_owned()),
         EventKey::Rules => match source.built.keys.extract(request.headers, body) {
             Ok(Some(extracted)) => {
                 let from = source.built.keys.label(extracted.rule);

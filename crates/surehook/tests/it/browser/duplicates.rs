@@ -20,9 +20,10 @@ async fn duplicate_with_different_body_is_delivered_anyway_once() {
     }
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    let event = gateway.post_accepted("in", FIRST).await;
+    let key = [("idempotency-key", "a")];
+    let event = gateway.send_webhook("in", &key, FIRST).await.expect(200).event_id();
     gateway.wait_for_delivery(&event, "succeeded").await;
-    let answer = gateway.send_webhook("in", &[], OTHER).await.expect(200).json();
+    let answer = gateway.send_webhook("in", &key, OTHER).await.expect(200).json();
     assert_eq!(answer["status"], "duplicate");
     eventually(WAIT_LIMIT, || async {
         (gateway.event(&event).await["duplicate_count"] == 1).then_some(())

@@ -83,6 +83,10 @@ impl VerificationScheme for SharedSecretScheme {
         "shared-secret"
     }
 
+    fn signs_content(&self) -> bool {
+        false
+    }
+
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         if let Some((index, _)) = secret_path::split_secret(&self.secrets, request.path) {
             return Ok(index);

@@ -156,6 +156,10 @@ impl VerificationScheme for PathOrTokenScheme {
         "shared-secret"
     }
 
+    fn signs_content(&self) -> bool {
+        false
+    }
+
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         if let Some((index, _)) = secret_path::split_secret(&self.secrets, request.path) {
             return Ok(index);

@@ -158,6 +158,10 @@ impl VerificationScheme for GitlabScheme {
     fn secret_header(&self) -> Option<&HeaderName> {
         Some(&TOKEN_HEADER)
     }
+
+    fn signs_content(&self) -> bool {
+        self.has_signing_tokens()
+    }
 }
 
 #[cfg(test)]

@@ -344,21 +344,3 @@ mod evonexus {
         );
     }
 }
-
-use super::{
-    super::testing::{headers, incoming},
-    *,
-};
-
-#[test]
-fn matching_rule_is_reported_with_the_key() {
-    let rules = PresetKeyRules::new(&["header:x-id", "pointer:/a"]);
-    let from = |pairs: &[(&str, &str)], body| match rules.extract(&incoming(&headers(pairs), body))
-    {
-        EventKey::Known(key, from) => Some((key.as_str().to_owned(), from)),
-        EventKey::Rules | EventKey::ContentHash(_) | EventKey::None => None,
-    };
-    assert_eq!(from(&[("x-id", "1")], "{}"), Some(("1".to_owned(), "header:x-id")));
-    assert_eq!(from(&[], r#"{"a":2}"#), Some(("2".to_owned(), "pointer:/a")));
-    assert_eq!(from(&[], "{}"), None);
-}

@@ -36,6 +36,19 @@ impl VerificationScheme for TwilioScheme {
         true
     }
 
+    /// Names and values run together in the signed text, so other forms have the same signature.
+    fn signed_fingerprint(&self, request: &IncomingRequest<'_>) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        for part in [request.path, "?", request.query.unwrap_or_default(), "\n"] {
+            hasher.update(part);
+        }
+        match form::is_form(request.headers) {
+            true => hasher.update(sorted_fields(request.body)),
+            false => hasher.update(request.body),
+        }
+        hasher.finalize().into()
+    }
+
     fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         let signature = decode_signature(&BASE64, signature_header(request.headers, &SIGNATURE)?)?;
         let fields = if form::is_form(request.headers) {

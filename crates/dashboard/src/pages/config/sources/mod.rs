@@ -117,9 +117,12 @@ async fn show_source(
         .with("limit", RECENT_LIMIT);
     let refused = user.call(refused).await?.data;
     let mut numbers = Vec::new();
-    for (metric, label) in
-        [("accepted", t.accepted), ("duplicates", t.duplicates), ("no_key", t.no_key)]
-    {
+    for (metric, label) in [
+        ("accepted", t.accepted),
+        ("duplicates", t.duplicates),
+        ("no_key", t.no_key),
+        ("key_conflicts", t.key_conflicts),
+    ] {
         let series = load_day(&user, metric, "source", name).await?;
         numbers.push((label, user.lang().number(series.total.value), sparkline(&series)));
     }

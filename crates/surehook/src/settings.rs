@@ -343,9 +343,14 @@ fn is_service_variable(name: &str, value: &str) -> bool {
 }
 
 fn unknown_variable_warning(name: &str, settings: &[String]) -> String {
-    let distance = |setting: &&String| strsim::damerau_levenshtein(name, setting);
+    // Weighs the beginning more: a part of a longer name is near it.
+    let key = |name: &str| name.strip_prefix("SUREHOOK_").unwrap_or(name).to_owned();
+    let similarity = |setting: &&String| strsim::jaro_winkler(&key(name), &key(setting));
     let others = NON_SETTINGS.map(ToOwned::to_owned);
-    let nearest = settings.iter().chain(&others).min_by_key(distance);
+    let nearest = settings
+        .iter()
+        .chain(&others)
+        .max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
     let nearest = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
     format!("the environment variable {name} is not a setting and is ignored{nearest}")
 }

@@ -277,6 +277,9 @@ pub struct NewEvent {
     pub earlier_key: Option<DedupKey>,
     /// The fingerprint that is compared with other bodies under its key; that of the bytes if `None`.
     pub compared_fingerprint: Option<[u8; 32]>,
+    /// Whether it is refused if its key is known with another body, instead of being a duplicate or a
+    /// new event: one of the two bodies is forged.
+    pub refuses_other_body: bool,
     /// The provider's event type, if known.
     pub kind: Option<EventKind>,
     /// Searchable attributes.

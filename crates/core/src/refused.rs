@@ -73,6 +73,9 @@ pub fn advice(code: &str) -> &'static str {
         }
         "stale" => "compare the clocks, or widen `tolerance`; an old request may be a replayed one",
         "mismatch" => "compare the secret at the sender with `secrets` of the source",
+        "other_body" => {
+            "compare the request with the stored event: one of the two bodies is forged"
+        }
         "repeated_key" => "configure the sender to send one `idempotency-key` per request",
         "quarantined" => "see `surehook quarantine list`",
         "method_not_allowed" => "send webhooks with POST",

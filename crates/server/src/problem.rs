@@ -205,6 +205,7 @@ impl From<IngestError> for Problem {
             | IngestError::Certificate(_) => StatusCode::SERVICE_UNAVAILABLE,
             IngestError::NotVerified(_) => StatusCode::UNAUTHORIZED,
             IngestError::Key(_) => StatusCode::BAD_REQUEST,
+            IngestError::OtherBody(_) => StatusCode::UNPROCESSABLE_ENTITY,
             IngestError::Memory(error) => return body::overloaded(*error),
             IngestError::Store(cause) => return Self::from(cause.clone()),
         };

@@ -156,6 +156,7 @@ pub(crate) fn describe_endpoint(api: ApiTable) -> ApiTable {
         .problem(401, &VERIFY_ERROR_CODES)
         .problem(408, &["body_timeout"])
         .problem(413, &["body_too_large"])
+        .problem(422, &["other_body"])
         .problem(414, &["uri_too_long"])
         .problem(501, &["bad_transfer_coding"])
         .problem(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"])

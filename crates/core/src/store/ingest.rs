@@ -34,6 +34,9 @@ pub enum AdmitResult {
     DeliveredBefore(EventId),
     /// Its source was just deleted; nothing was written.
     SourceGone,
+    /// This event holds its key with another body; nothing was written. See
+    /// [`NewEvent::refuses_other_body`].
+    OtherBody(EventId),
 }
 
 /// A waiting delivery that was moved by a status update.

@@ -123,6 +123,9 @@ pub enum IngestError {
     /// The request has more than one key.
     #[error("{0}")]
     Key(#[source] KeyError),
+    /// The signature covers only a checksum of the body, so one of the two is forged.
+    #[error("the id of this request was already received with another body, as {0}")]
+    OtherBody(EventId),
     #[error("{0}")]
     Memory(#[from] BodyMemoryError),
     #[error("the event could not be stored")]
@@ -145,6 +148,7 @@ impl IngestError {
             Self::Quarantined(_) => QUARANTINED,
             Self::Certificate(_) => "certificate_unavailable",
             Self::Key(_) => "repeated_key",
+            Self::OtherBody(_) => "other_body",
             Self::Memory(_) | Self::Store(StoreError::Overloaded) => "overloaded",
             Self::Store(StoreError::Full) => "disk_full",
             Self::Store(_) => "store_failed",
@@ -560,6 +564,7 @@ impl Engine {
             }
             AdmitResult::DeliveredBefore(event) => Ok(ReceivedEvent::known(event, key)),
             AdmitResult::SourceGone => Err(IngestError::UnknownSource),
+            AdmitResult::OtherBody(original) => Err(IngestError::OtherBody(original)),
         }
     }
 

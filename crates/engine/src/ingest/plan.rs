@@ -195,6 +195,7 @@ pub(super) fn extract_keys(
         if key.claim.is_some() {
             key.compared_fingerprint = source.compared_fingerprint(body);
         }
+        key.earlier_key = key.earlier_key.or_else(|| part.earlier_key.clone());
         if !source.replay_guard || !may_have_unsigned_key(source, &part.key) {
             return Ok(key);
         }
@@ -213,7 +214,9 @@ fn may_have_unsigned_key(source: &Source, key: &EventKey) -> bool {
     match key {
         EventKey::Rules => source.reads_unsigned_keys,
         EventKey::Unsigned(..) => source.verifier.signs_content(),
-        EventKey::Known(..) | EventKey::ContentHash(_) | EventKey::None => false,
+        // The provider may retry under another id.
+        EventKey::Known(..) => source.verifier.signs_checksum(),
+        EventKey::ContentHash(_) | EventKey::None => false,
     }
 }
 
@@ -308,6 +311,8 @@ impl Engine {
             revive_dead: context.source.revive_dead
                 && context.sync().is_none()
                 && context.direct.is_none(),
+            refuses_other_body: context.source.verifier.signs_checksum()
+                && matches!(part.key, EventKey::Known(..)),
             from_duplicate: None,
             releases: None,
             status_update: context.status_update(part),

@@ -195,7 +195,8 @@ pub async fn repeated_key_within_one_request_is_a_duplicate(fixture: StoreFixtur
             AdmitResult::Duplicate(duplicate) => Some((duplicate.original, duplicate.bytes_differ)),
             AdmitResult::Accepted { .. }
             | AdmitResult::DeliveredBefore(_)
-            | AdmitResult::SourceGone => None,
+            | AdmitResult::SourceGone
+            | AdmitResult::OtherBody(_) => None,
         })
         .collect();
     assert_eq!(results, [None, None, Some((first.id, false)), Some((first.id, true))]);

@@ -197,6 +197,7 @@ impl StoreFixture {
             deliveries: vec![self.delivery_to(self.crm)],
             revive_dead: true,
             intake: IntakeRecord::default(),
+            refuses_other_body: false,
             from_duplicate: None,
             releases: None,
             status_update: None,

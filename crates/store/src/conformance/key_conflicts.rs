@@ -48,6 +48,27 @@ async fn accept_in_conflict(fixture: &StoreFixture, event: NewEvent) -> Option<E
     key_conflict
 }
 
+pub async fn other_body_under_a_key_that_refuses_it_is_not_stored(mut fixture: StoreFixture) {
+    let refusing = |fixture: &StoreFixture, key: &str, body: &str| NewEvent {
+        refuses_other_body: true,
+        ..signed_event(fixture, key, body)
+    };
+    let first = refusing(&fixture, "t1", "paid");
+    fixture.accept(first.clone()).await;
+
+    for _ in 0..2 {
+        for forged in ["forged", "forged again"] {
+            let forged = fixture.admit_one(refusing(&fixture, "t1", forged)).await;
+            assert_eq!(forged, AdmitResult::OtherBody(first.id));
+        }
+        let again = fixture.expect_duplicate(refusing(&fixture, "t1", "paid")).await;
+        assert_eq!((again.original, again.bytes_differ), (first.id, false));
+        let retried = fixture.expect_duplicate(refusing(&fixture, "t2", "paid")).await;
+        assert_eq!(retried.reason, DuplicateReason::SameSignedBytes);
+        fixture.reopen().await;
+    }
+}
+
 pub async fn another_body_under_a_guessed_key_is_a_new_event(mut fixture: StoreFixture) {
     let created = guessed_event(&fixture, "order-1", "created");
     let paid = guessed_event(&fixture, "order-1", "paid");

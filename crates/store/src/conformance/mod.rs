@@ -174,6 +174,7 @@ macro_rules! store_conformance {
                     same_signed_bytes_under_another_key_are_a_duplicate,
                     signed_bytes_without_key_are_a_duplicate,
                     other_signed_bytes_under_a_known_key_are_accepted,
+                    other_body_under_a_key_that_refuses_it_is_not_stored,
                     keys_of_different_namespaces_do_not_meet,
                     key_conflicts_are_listed_and_found_by_key;
                 claims: due_deliveries_are_claimed_oldest_due_first,

@@ -52,6 +52,13 @@ fn insert_unless_duplicate(
     let Some(source) = tx.row_numbers.sources.get(&event.source).copied() else {
         return Ok(AdmitResult::SourceGone);
     };
+    if event.refuses_other_body
+        && let Some(claim) = &event.key
+        && let Some(holder) = find_original_event(tx, claim.digest(event.source), claim.as_of)?
+        && has_other_body(event, holder)
+    {
+        return Ok(AdmitResult::OtherBody(holder.event));
+    }
     match event.releases {
         // Another request has released or discarded it in the meantime.
         Some(QuarantineRelease::Request(request)) if !quarantine::remove(tx, request)? => {

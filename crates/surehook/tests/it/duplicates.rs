@@ -330,6 +330,7 @@ async fn duplicate_of_outbox_message_cannot_be_delivered() {
             payload: store.find_body(id).await.unwrap().unwrap(),
             deliveries: Vec::new(),
             revive_dead: false,
+            refuses_other_body: false,
             from_duplicate: None,
             releases: None,
             status_update: None,

@@ -47,6 +47,7 @@ fn event(
         payload: Payload { head, fingerprint: fingerprint(&body), body },
         deliveries: Vec::new(),
         revive_dead: false,
+        refuses_other_body: false,
         from_duplicate: None,
         releases: None,
         status_update: None,

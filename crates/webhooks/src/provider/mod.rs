@@ -253,6 +253,8 @@ pub struct EventPart {
     pub order: Option<DedupKey>,
     /// Search attributes.
     pub attributes: Attributes,
+    /// The key that earlier versions gave the event, if it is another one.
+    pub earlier_key: Option<DedupKey>,
     /// A ping is stored but not delivered.
     pub is_ping: bool,
 }

@@ -17,7 +17,7 @@ use surehook_types::{
 use url::{Host, Url};
 
 use super::{
-    Provider, SampleEvent,
+    EventPart, ParsedRequest, Provider, SampleEvent,
     fields::{EventReader, EventTemplate},
 };
 use crate::{
@@ -52,7 +52,11 @@ pub(super) static PAYPAL: Provider = Provider {
     signature_headers: &["paypal-transmission-sig"],
     // `PayPal` sends up to 25 times within three days.
     dedup_window: HumanDuration::from_secs(5 * 86_400),
-    parse_request: |request, _| EVENT.parse(request),
+    parse_request: |request, _| {
+        let found = EVENT.read(request);
+        let earlier_key = found.key(EVENT_ID);
+        ParsedRequest::single(EventPart { earlier_key, ..found.event() })
+    },
     samples: &[
         SampleEvent::json(
             "PAYMENT.CAPTURE.COMPLETED",
@@ -70,10 +74,16 @@ pub(super) static PAYPAL: Provider = Provider {
     ..Provider::DEFAULT
 };
 
+/// The id in the body, of which only a checksum is signed.
+const EVENT_ID: &str = "paypal:{/id}";
+
+/// The key is the signed transmission id. A body that is made to have the same checksum can only be sent
+/// under the id of a captured request, and is refused.
 static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/event_type}"],
-    key: &["paypal:{/id}"],
-    key_label: "paypal:id",
+    key: &["paypal:{paypal-transmission-id}", EVENT_ID],
+    key_label: "paypal:paypal-transmission-id",
+    signs_key_headers: true,
     ordering_key: &["{/resource/id|/resource/dispute_id}"],
     attributes: &[
         (Object, &["/resource/id"]),
@@ -126,6 +136,10 @@ impl VerificationScheme for PaypalScheme {
 
     fn max_age(&self) -> Option<Duration> {
         Some(MAX_AGE)
+    }
+
+    fn signs_checksum(&self) -> bool {
+        true
     }
 
     fn verify(&self, _: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {

@@ -280,6 +280,12 @@ pub trait VerificationScheme: fmt::Debug + Send + Sync {
         self.signs_content()
     }
 
+    /// Whether the signature covers only a short checksum of the body, so that another body can be made
+    /// for it.
+    fn signs_checksum(&self) -> bool {
+        false
+    }
+
     /// Whether the signature covers a header.
     fn signs_header(&self, _: &HeaderName) -> bool {
         false
@@ -427,6 +433,11 @@ impl Verifier {
     /// there is none.
     pub fn vouches_for_header(&self, name: &HeaderName) -> bool {
         !self.scheme.signs_content() || self.scheme.signs_header(name)
+    }
+
+    /// Whether the signature covers only a short checksum of the body.
+    pub fn signs_checksum(&self) -> bool {
+        self.scheme.signs_checksum()
     }
 
     /// The fingerprint of what the signature of a verified request covers.

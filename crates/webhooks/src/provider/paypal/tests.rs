@@ -9,7 +9,10 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, pem::PemObject};
 use surehook_types::time::Timestamp;
 
 use super::{
-    super::testing::{TestCall, assert_events, attribute_pairs},
+    super::{
+        EventKey,
+        testing::{TestCall, assert_events, attribute_pairs, event_summary, part},
+    },
     parse_certificate_url,
 };
 use crate::verify::CertificateChain;
@@ -226,18 +229,24 @@ fn any_flipped_bit_is_refused() {
 }
 
 #[test]
-fn key_is_the_paypal_event_id() {
+fn key_is_the_signed_transmission_id() {
+    let transmission = [("paypal-transmission-id", "t1")];
     assert_events(
         "paypal",
-        &[],
+        &transmission,
         r#"
         case | body | kind | key | ordering key
-        typical | {"id":"WH-1","event_type":"PAYMENT.CAPTURE.COMPLETED","resource":{"id":"R1"}} | PAYMENT.CAPTURE.COMPLETED | paypal:WH-1 | R1
-        a dispute has no plain id | {"id":"WH-1","event_type":"CUSTOMER.DISPUTE.CREATED","resource":{"dispute_id":"PP-D-1"}} | CUSTOMER.DISPUTE.CREATED | paypal:WH-1 | PP-D-1
-        no id | {"event_type":"A"} | A | - | -
-        not JSON | x | - | - | -
+        typical | {"id":"WH-1","event_type":"PAYMENT.CAPTURE.COMPLETED","resource":{"id":"R1"}} | PAYMENT.CAPTURE.COMPLETED | paypal:t1 | R1
+        a dispute has no plain id | {"id":"WH-1","event_type":"CUSTOMER.DISPUTE.CREATED","resource":{"dispute_id":"PP-D-1"}} | CUSTOMER.DISPUTE.CREATED | paypal:t1 | PP-D-1
+        no id | {"event_type":"A"} | A | paypal:t1 | -
+        not JSON | x | - | paypal:t1 | -
         "#,
     );
+    let event = part("paypal", &transmission, r#"{"id":"WH-1"}"#);
+    assert!(matches!(event.key, EventKey::Known(..)), "{:?}", event.key);
+    assert_eq!(event.earlier_key.unwrap().as_str(), "paypal:WH-1");
+    let unverified = part("paypal", &[], r#"{"id":"WH-1"}"#);
+    assert_eq!(event_summary(&unverified), ["-", "paypal:WH-1", "-"]);
     let body = r#"{"resource":{"id":"R1","status":"COMPLETED","payer":{"email_address":"a@example.com"}}}"#;
     let expected = ["object=R1", "email=a@example.com", "provider_status=COMPLETED"];
     assert_eq!(attribute_pairs("paypal", &[], body), expected);

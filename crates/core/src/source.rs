@@ -195,6 +195,7 @@ pub enum SourceSpecError {
 
 /// A resolved source.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of the source")]
 pub struct Source {
     pub id: SourceId,
     pub name: Name,

@@ -116,10 +116,11 @@ pub fn has_wrong_encoding_header(headers: &HeaderMap, body: &[u8]) -> bool {
     is_one && guess_encoding(body).is_none() && decode_body(headers, body).is_none()
 }
 
-/// The decoded form of a compressed request, for rules. The bytes alone decide whether and how it is
-/// compressed: no signature covers the header, and with another one a signed request would get another
-/// key. Contains only what differs from the request,
-/// so an uncompressed request costs nothing.
+/// The decoded form of a compressed request, for rules.
+///
+/// The bytes alone decide whether and how it is compressed: no signature covers the header, and with
+/// another one a signed request would get another key. Contains only what differs from the request, so
+/// an uncompressed request costs nothing.
 #[derive(Debug)]
 pub struct DecodedRequest {
     /// The headers without `content-encoding`, if there was one.

@@ -61,7 +61,7 @@ fn window(span: Duration) -> KeyWindow {
 struct AttackRng(u64);
 
 impl AttackRng {
-    /// SplitMix64.
+    /// The next number of `SplitMix64`.
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -150,10 +150,9 @@ fn evolution_api_201_with_meta_error_is_classified_as_error() {
 fn evolution_api_201_with_status_error_is_a_permanent_failure() {
     let file = "A".repeat(20_000);
     let body = |status: &str| {
-        let mut body =
-            format!(r#"{{"key":{{"id":"3EB0A1","fromMe":true}},"pushName":"","status":"#);
-        body.push_str(&format!(r#""{status}","message":{{"conversation":"{file}"}}}}"#));
-        body
+        let key = r#"{"id":"3EB0A1","fromMe":true}"#;
+        let message = format!(r#"{{"conversation":"{file}"}}"#);
+        format!(r#"{{"key":{key},"pushName":"","status":"{status}","message":{message}}}"#)
     };
     let parse = |body: &[u8]| channel("evolution-api").parse_response(201, body);
     for failed in [body("ERROR"), body("error")] {

@@ -40,6 +40,7 @@ enum TargetDestination {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is generated independently")]
 struct GeneratedEvent {
     from_bank: bool,
     key: Option<&'static str>,

@@ -89,6 +89,7 @@ pub async fn failed_transform_is_repeated_at_send_time(mut fixture: StoreFixture
     assert_eq!(fixture.claim_one(fixture.crm).await.pending_route, pending);
 }
 
+#[expect(clippy::cognitive_complexity, reason = "one scenario from the failure to its replay")]
 pub async fn failed_filter_is_repeated_at_send_time_and_may_cancel_the_delivery(
     mut fixture: StoreFixture,
 ) {

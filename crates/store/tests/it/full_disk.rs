@@ -211,6 +211,7 @@ async fn full_disk_delivers_and_starts_from_the_reserve_and_recovers_each_time()
     assert_eq!(lines.last().map(String::as_str), Some("sound"), "{lines:?}");
 }
 
+#[expect(clippy::cognitive_complexity, reason = "one scenario, repeated")]
 async fn run_drills(disk: &Path) {
     let rounds = std::env::var_os("SUREHOOK_DISK_DRILLS")
         .map_or(DRILLS, |rounds| rounds.to_str().unwrap().parse().unwrap());

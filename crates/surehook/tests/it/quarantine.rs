@@ -302,8 +302,7 @@ async fn wrong_github_signature_is_401_and_quarantined() {
 #[tokio::test]
 async fn request_resent_by_sender_leaves_quarantine() {
     let sink = Sink::ok().await;
-    // The dedup key expires long before the quarantine is released.
-    let more = "on_refusal = \"quarantine\"\n        dedup_window = \"1s\"";
+    let more = "on_refusal = \"quarantine\"";
     let mut gateway = Gateway::start_with(&settings(&sink.url(), more)).await;
     for body in [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#] {
         send(&gateway, body, RIGHT).await.expect(503);

@@ -110,14 +110,18 @@ impl fmt::Debug for JsonInput {
 /// The names of [`EventVariables`], in the order of their values.
 pub(super) const VARIABLES: [&str; 3] = ["$kind", "$source", "$headers"];
 
-/// What the filter and the transform of a route see of an event beside its body: `$kind` (a string, or
-/// `null`), `$source` (the name of the source) and `$headers` (an object; names in lower case, a repeated
-/// header joined by commas).
+/// Whether a filter may see the header of this name.
+type HeaderPredicate<'e> = &'e dyn Fn(&HeaderName) -> bool;
+
+/// What the filter and the transform of a route see of an event beside its body.
+///
+/// `$kind` is a string or `null`, `$source` the name of the source, `$headers` an object: names in
+/// lower case, a repeated header joined by commas.
 #[derive(Default)]
 pub struct EventVariables<'e> {
     kind: Option<&'e str>,
     source: Option<&'e str>,
-    headers: Option<(&'e HeaderMap, &'e dyn Fn(&HeaderName) -> bool)>,
+    headers: Option<(&'e HeaderMap, HeaderPredicate<'e>)>,
     header_object: OnceCell<Val>,
 }
 
@@ -127,7 +131,7 @@ impl<'e> EventVariables<'e> {
         kind: Option<&'e str>,
         source: Option<&'e str>,
         headers: &'e HeaderMap,
-        is_visible: &'e dyn Fn(&HeaderName) -> bool,
+        is_visible: HeaderPredicate<'e>,
     ) -> Self {
         let headers = Some((headers, is_visible));
         Self { kind, source, headers, header_object: OnceCell::new() }

@@ -47,6 +47,7 @@ const MASKED: HeaderName = HeaderName::from_static("surehook-masked");
 
 #[derive(Template)]
 #[template(path = "event.html")]
+#[expect(clippy::struct_excessive_bools, reason = "each shows or hides a part of the page")]
 struct EventPage {
     frame: PageFrame,
     t: &'static EventTexts,

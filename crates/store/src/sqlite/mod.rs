@@ -230,7 +230,7 @@ impl From<rusqlite::Error> for OpenError {
 
 impl OpenError {
     /// Whether the data itself is damaged or incomplete, so that only the original files, a backup or
-    /// [`repair`] help.
+    /// [`repair()`] help.
     pub fn is_damage(&self) -> bool {
         matches!(
             self,

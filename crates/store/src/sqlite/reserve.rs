@@ -118,7 +118,7 @@ impl SpaceReserve {
         }
         match fallocate(file, FallocateFlags::empty(), 0, self.bytes.max(1)) {
             Ok(()) => self.is_released = false,
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::FBIG) => {
                 *self = Self::unavailable(&io::Error::from(Errno::OPNOTSUPP));
             }
             Err(error) => {

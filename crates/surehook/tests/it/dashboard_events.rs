@@ -7,7 +7,7 @@ use crate::support::{
     WAIT_LIMIT,
     dashboard::DashboardClient,
     eventually,
-    gateway::{Gateway, route_settings},
+    gateway::{Gateway, keyed_route_settings, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -234,7 +234,7 @@ async fn scheduled_delivery_is_cancelled_from_the_event_page() {
 #[tokio::test]
 async fn duplicate_is_compared_and_delivered_anyway_from_its_page() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&keyed_route_settings(&sink.url())).await;
     let event = gateway.post_accepted("in", r#"{"id":"a","total":1.0}"#).await;
     let other = format!(r#"{{"id":"a","total":1.00,"note":"{HOSTILE}"}}"#);
     gateway.send_webhook("in", &[("content-type", "application/json")], other).await.expect(200);
@@ -269,7 +269,7 @@ async fn duplicate_is_compared_and_delivered_anyway_from_its_page() {
 #[tokio::test]
 async fn masked_secret_count_uses_singular_and_plural() {
     let sink = Sink::ok().await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&keyed_route_settings(&sink.url())).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     for (n, secrets, expected) in [
         (1, r#""token":"x""#, "1 secret value is masked and not compared."),

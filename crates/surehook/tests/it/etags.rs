@@ -4,14 +4,14 @@ use http::Method;
 use serde_json::json;
 
 use crate::support::{
-    gateway::{Gateway, route_settings},
+    gateway::{Gateway, keyed_route_settings, route_settings},
     sink::{Reply, Sink},
 };
 
 #[tokio::test]
 async fn matching_etag_is_answered_304() {
     let sink = Sink::with_replies([Reply::status(200)]).await;
-    let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
+    let gateway = Gateway::start_with(&keyed_route_settings(&sink.url())).await;
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
     let delivery = delivery["id"].as_str().unwrap();

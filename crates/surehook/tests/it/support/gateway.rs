@@ -28,6 +28,13 @@ pub(crate) fn route_settings(url: &str, more: &str) -> String {
     Route { destination: &format!("url = \"{url}\"\n{more}"), ..Route::default() }.settings()
 }
 
+/// Like [`route_settings`], but `/id` is a key that the operator chose: another body with the same id is
+/// a duplicate.
+pub(crate) fn keyed_route_settings(url: &str) -> String {
+    let source = "verify = \"none\"\nkeys = [\"pointer:/id\"]";
+    Route { source, destination: &format!("url = \"{url}\""), ..Route::default() }.settings()
+}
+
 /// A source `in` routed to a destination `out`; each field is added to its part of the settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route<'a> {

@@ -3,8 +3,8 @@
 //! `server::serve_connection` calls [`receive`] for every path under `/in/`. Requests that must be
 //! refused are refused before their body is read, in this order: malformed request, unknown source,
 //! method, size, memory. Only then is the body read, within its limits of size, time and memory, and
-//! passed to `Engine::receive`. 200 is answered only once the event is on disk. A redirect is never answered:
-//! some senders turn it into a GET and lose the body.
+//! passed to `Engine::receive`. 200 is answered only once the event is on disk. A redirect is never
+//! answered: some senders turn it into a GET and lose the body.
 
 use std::sync::Arc;
 

@@ -151,7 +151,8 @@ impl Checkpointer {
     /// Called after each commit, once all callers have their answer. An error means that the store
     /// has failed.
     ///
-    /// The log is kept so short that it fits into the reserve, and shorter while that is in use.
+    /// The log is kept so short that it fits into the reserve, and shorter while that is in use. Where
+    /// the thread is too slow for that and the disk nearly full, the writer copies it.
     pub(super) fn after_commit(
         &self,
         writer: &Connection,
@@ -162,6 +163,9 @@ impl Checkpointer {
             Some(pages) => pages.clamp(TIGHT_START_PAGES, START_PAGES),
             None => START_PAGES,
         };
+        if reserve.must_shorten_log(self.state.pages.load(Ordering::Relaxed)) {
+            self.reuse_log(writer);
+        }
         let turn = *self.state.turn();
         match turn {
             CheckpointTurn::Idle if self.state.pages.load(Ordering::Relaxed) >= start_pages => {
@@ -185,6 +189,27 @@ impl Checkpointer {
             }
         }
         Ok(())
+    }
+
+    /// Copies the whole log, so that the next commit uses its space again; returns whether it will. For
+    /// a disk that is nearly full: the log may grow faster than the thread copies it.
+    pub(super) fn reuse_log(&self, writer: &Connection) -> bool {
+        if self.state.pages.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        match writer.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get(0)) {
+            Ok(true) => false,
+            Ok(false) => {
+                self.state.pages.store(0, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not copy the log on a nearly full disk; trying again");
+                let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+                self.state.is_disk_full.fetch_or(is_full, Ordering::Relaxed);
+                false
+            }
+        }
     }
 
     /// Ends the thread and copies the whole log, so that the database is complete without it. Called

@@ -75,6 +75,13 @@ impl SpaceReserve {
         self.file.as_ref().and(usize::try_from(self.bytes / (2 * LARGEST_PAGE)).ok())
     }
 
+    /// Whether a log of this many pages could soon not be copied into the database, even with the
+    /// reserve: copying may need as much space again.
+    pub(super) fn must_shorten_log(&self, pages: usize) -> bool {
+        self.log_pages_max().is_some_and(|pages_max| pages > pages_max)
+            && self.free_bytes() < self.bytes * 2
+    }
+
     fn size(&mut self) {
         let total = self.disk().map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
         self.bytes = (total / DISK_DIVISOR).min(BYTES_MAX);

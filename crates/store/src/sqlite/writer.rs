@@ -590,7 +590,7 @@ impl WriterThread<'_> {
             }
             Err(BatchError::DiskFull) => {
                 self.set_disk_full(true);
-                if self.reserve.release() {
+                if self.reserve.release() || self.checkpointer.reuse_log(self.connection) {
                     self.write_jobs(refuse_growth(jobs), is_closing);
                 } else {
                     answer_all(jobs, &Err(StoreError::Full));

@@ -32,7 +32,7 @@ pub(crate) fn start(test: &str, folder: &OsStr, wrapper: &[&str]) -> Child {
         .args(["--exact", test, "--nocapture"])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::inherit())
         .spawn()
         .unwrap()
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 use surehook_api::percent_encode;
+use surehook_core::{event::ConflictPolicy, source::BodyComparison};
 use surehook_webhooks::provider::{self, PROVIDERS};
 
 use super::super::{EditableResource, ResourceChoice};
@@ -93,6 +94,10 @@ impl EditableResource for SourceResource {
             FormField::new("/dedup_window", t.window, Control::Text)
                 .hint(t.window_hint)
                 .example(default_window(provider)),
+            FormField::new("/on_conflict", t.on_conflict, conflict_choices(t))
+                .hint(t.on_conflict_hint),
+            FormField::new("/compare_bodies", t.compare, comparison_choices(t)),
+            FormField::custom("replay_guard", t.guard, guard_choices(t)).hint(t.guard_hint),
             FormField::new("/retention/events", t.keep_events, Control::Text)
                 .hint(t.keep_events_hint)
                 .example("30d"),
@@ -118,6 +123,10 @@ impl EditableResource for SourceResource {
             match field.name.as_str() {
                 "verify" => method.clone_into(&mut field.value),
                 "verify_with" => with.clone_into(&mut field.value),
+                "replay_guard" => {
+                    field.value =
+                        spec["replay_guard"].as_bool().map(|on| on.to_string()).unwrap_or_default();
+                }
                 _ => {}
             }
         }
@@ -125,6 +134,8 @@ impl EditableResource for SourceResource {
 
     fn write_special_fields(values: &FormValues, spec: &mut Value) {
         let value = |name: &str| values.get(name).map(|text| text.trim()).unwrap_or_default();
+        let replay_guard = value("replay_guard").parse::<bool>().ok();
+        form_fields::set_at(spec, "/replay_guard", replay_guard.map(Value::from));
         match value("verify") {
             "" => form_fields::set_at(spec, "/verify", None),
             "none" => {
@@ -148,6 +159,30 @@ impl EditableResource for SourceResource {
             }
         }
     }
+}
+
+fn choices<const N: usize>(all: [(&str, &str); N]) -> Control {
+    Control::Choice(all.map(|(value, text)| (value.to_owned(), text.to_owned())).into())
+}
+
+fn conflict_choices(t: &SourceTexts) -> Control {
+    choices([
+        ("", t.conflict_default),
+        (ConflictPolicy::Accept.as_str(), t.conflict_accept),
+        (ConflictPolicy::Duplicate.as_str(), t.conflict_duplicate),
+    ])
+}
+
+fn comparison_choices(t: &SourceTexts) -> Control {
+    choices([
+        ("", t.compare_default),
+        (BodyComparison::Bytes.as_str(), t.compare_bytes),
+        (BodyComparison::Json.as_str(), t.compare_json),
+    ])
+}
+
+fn guard_choices(t: &SourceTexts) -> Control {
+    choices([("", t.guard_default), ("true", t.guard_on), ("false", t.guard_off)])
 }
 
 fn required_setting(method: &str) -> Option<&'static str> {
@@ -185,6 +220,29 @@ mod tests {
             let before = spec.clone();
             SourceResource::write_special_fields(&typed, &mut spec);
             assert_eq!(spec, before, "case: {verify}");
+        }
+    }
+
+    #[test]
+    fn dedup_settings_round_trip_through_the_form() {
+        for settings in [
+            json!({}),
+            json!({ "on_conflict": "accept", "compare_bodies": "json", "replay_guard": false }),
+            json!({ "on_conflict": "duplicate", "compare_bodies": "bytes", "replay_guard": true }),
+        ] {
+            let mut spec = json!({ "name": "a", "verify": "none" });
+            spec.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+            let mut fields = SourceResource::fields(&spec, Lang::En);
+            form_fields::fill_from_spec(&mut fields, &spec);
+            SourceResource::fill_special_fields(&mut fields, &spec);
+            let values: FormValues =
+                fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
+            let mut written = json!({ "name": "a" });
+            form_fields::write_to_spec(&fields, &values, &mut written);
+            SourceResource::write_special_fields(&values, &mut written);
+            for name in ["on_conflict", "compare_bodies", "replay_guard"] {
+                assert_eq!(written.get(name), spec.get(name), "{name} of {settings}");
+            }
         }
     }
 }

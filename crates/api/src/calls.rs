@@ -19,7 +19,7 @@ use crate::{
         RevealEventResponse,
     },
     gateway::AboutResponse,
-    messages::{AcceptedMessageResponse, MessageDetail, MessageResponse, UploadResponse},
+    messages::{AcceptedMessageResponse, MediaFileResponse, MessageDetail, MessageResponse},
     quarantine::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
         ReleaseSourceRequest, ReleaseSourceResponse,
@@ -162,7 +162,7 @@ pub fn get_message(id: &str) -> ApiCall<MessageDetail> {
     get(&["messages", id])
 }
 
-pub fn upload_media(file: Vec<u8>) -> ApiCall<UploadResponse> {
+pub fn upload_media(file: Vec<u8>) -> ApiCall<MediaFileResponse> {
     // The gateway detects the media type.
     post(&["media"]).body("application/octet-stream", file)
 }

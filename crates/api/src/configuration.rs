@@ -30,13 +30,11 @@ pub struct ApplyResponse {
     pub changes: Vec<ResourceChange>,
 }
 
-/// Change of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceChange {
     #[schemars(regex(pattern = "^(create|update|delete)$"))]
     pub action: String,
     pub what: String,
-    /// Changed fields of an update.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldChange>,
 }

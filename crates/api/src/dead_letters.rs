@@ -13,7 +13,7 @@ use surehook_types::{
 #[schemars(rename = "DeadLetterGroup")]
 pub struct DeadLetterGroupResponse {
     pub id: GroupId,
-    /// Name of the destination; absent if it was deleted.
+    /// Absent if it was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     /// Failure class; absent if unknown.
@@ -33,13 +33,11 @@ pub struct DeadLetterGroupResponse {
     /// retention has removed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<String>,
-    /// Number of dead letters now.
     pub count: u64,
     /// When the first delivery died since the group was last empty.
     pub first_seen: Timestamp,
     /// When the most recent delivery died.
     pub last_seen: Timestamp,
-    /// The newest delivery among the dead ones.
     pub newest_delivery: DeliveryId,
     pub newest_event: EventId,
 }

@@ -16,7 +16,7 @@ use surehook_types::{
 pub struct DeliveryResponse {
     pub id: DeliveryId,
     pub event: EventId,
-    /// Name of the destination; absent if it was deleted.
+    /// Absent if it was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     pub status: DeliveryStatus,
@@ -44,18 +44,15 @@ pub struct DeliveryResponse {
     pub group: Option<GroupId>,
 }
 
-/// A delivery with all its attempts.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DeliveryWithAttempts {
     #[serde(flatten)]
     pub delivery: DeliveryResponse,
-    /// Whether retention has removed the attempts.
     pub attempts_removed: bool,
     /// Oldest first.
     pub attempt_list: Vec<AttemptResponse>,
 }
 
-/// One delivery attempt.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Attempt")]
 pub struct AttemptResponse {
@@ -78,17 +75,15 @@ pub struct AttemptResponse {
     pub detail: Option<String>,
     /// Beginning of the response body, secrets masked.
     pub response: String,
-    /// Number of masked values in the response.
+    /// Masked values in the response.
     pub masked: usize,
-    /// What followed: `succeeded`, `retry` or `dead`; absent for attempts recorded by old versions.
+    /// What followed: `succeeded`, `retry` or `dead`; absent in old records.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^(succeeded|retry|dead)$"))]
     pub next: Option<String>,
-    /// Time of the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
-    /// Why the next attempt is at that time; absent without a retry and for attempts recorded by old
-    /// versions.
+    /// Why the next attempt is at that time; absent without a retry and in old records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_reason: Option<ScheduleReason>,
 }

@@ -22,14 +22,12 @@ use crate::{BodyContent, HeaderField, ListResponse, deliveries::DeliveryResponse
 pub struct EventResponse {
     pub id: EventId,
     pub request_id: RequestId,
-    /// Name of the source; absent if it was deleted.
+    /// Absent if it was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Deduplication key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     pub no_key: bool,
-    /// Whether the key was meant as one (`explicit`) or is a body field that often is one (`guessed`).
     /// Absent without a key and for older events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_origin: Option<KeyOrigin>,
@@ -39,19 +37,17 @@ pub struct EventResponse {
     /// Event type, if the source's provider reports one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<EventKind>,
-    /// Searchable attributes.
+    /// Searchable attributes, each with its values: `{ "phone": ["5511987654321"] }`.
+    #[schemars(with = "BTreeMap<String, Vec<String>>")]
     pub attributes: Attributes,
     pub received_at: Timestamp,
     pub body_bytes: u64,
-    /// Number of duplicates received.
     pub duplicate_count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_duplicate_at: Option<Timestamp>,
-    /// Whether retention has removed the body.
     pub body_removed: bool,
 }
 
-/// An event in a list.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListedEvent {
     #[serde(flatten)]
@@ -68,10 +64,9 @@ pub struct EventList {
     pub searched: SearchProgress,
 }
 
-/// Progress of a search. A search that finds little returns a short page after a while.
+/// A search that finds little returns a short page after a while.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SearchProgress {
-    /// Number of events examined.
     pub events: usize,
     /// When the oldest examined event was received; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +79,7 @@ pub struct SearchProgress {
 pub struct EventDetailResponse {
     #[serde(flatten)]
     pub event: EventResponse,
-    /// SHA-256 of the body.
+    /// Of the body.
     pub sha256: String,
     /// The HTTP request; absent if the body was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +101,6 @@ pub struct TimelineEntryResponse {
     pub kind: String,
     /// What happened, for people.
     pub text: String,
-    /// The delivery concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliveryId>,
     /// Further data, depending on `kind`.
@@ -115,7 +109,6 @@ pub struct TimelineEntryResponse {
     pub detail: Value,
 }
 
-/// Head of an HTTP request.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RequestHead")]
 pub struct RequestHeadResponse {
@@ -141,10 +134,10 @@ pub struct DuplicateResponse {
     /// The body, if it differs from the event's; secrets masked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyContent>,
-    /// The body is stored but omitted here, because an event shows up to 256 KiB of duplicate bodies.
-    /// Compare the duplicate to see the differences.
+    /// Stored but not shown: an event shows up to 256 KiB of duplicate bodies. Compare the
+    /// duplicate.
     pub body_omitted: bool,
-    /// Number of masked values in the body.
+    /// Masked values in the body.
     pub masked: usize,
     /// The event created from it, if it was delivered anyway.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,19 +156,17 @@ pub struct DuplicateComparison {
     pub at: Timestamp,
     /// Time since the event was received, in milliseconds.
     pub gap_ms: u64,
-    /// Whether the bodies are equal, byte for byte.
     pub same_bytes: bool,
     /// Whether the body is still stored, so that the duplicate can be delivered.
     pub body_kept: bool,
     /// The event created from it, if it was delivered anyway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_as: Option<EventId>,
-    /// How the bodies were compared: `json` by structure, `text` by lines, or `bytes`; absent if they are
-    /// equal or no longer stored.
+    /// `json` by structure, `text` by lines, or `bytes`; absent if equal or no longer stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compared_as: Option<String>,
-    /// Differences in the order of the bodies, at most 200. If empty, JSON bodies differ only in
-    /// formatting or in masked values.
+    /// In the order of the bodies, at most 200. If empty, JSON bodies differ only in formatting or
+    /// in masked values.
     pub diff: Vec<DuplicateDifference>,
     /// Whether a value, the list or the comparison was cut off.
     pub truncated: bool,
@@ -212,6 +203,7 @@ pub struct RevealEventResponse {
     pub id: EventId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    #[schemars(with = "BTreeMap<String, Vec<String>>")]
     pub attributes: Attributes,
     /// The HTTP request; absent if the body was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,7 +218,6 @@ pub struct RevealEventResponse {
     pub duplicates_omitted: bool,
     /// Stored responses to attempts, newest first.
     pub responses: Vec<RevealedAttemptResponse>,
-    /// Whether responses were omitted.
     pub responses_omitted: bool,
 }
 

@@ -14,7 +14,6 @@ use crate::{BodyContent, HeaderField};
 #[schemars(rename = "About")]
 pub struct AboutResponse {
     pub version: String,
-    /// Current time of the gateway's clock.
     pub now: Timestamp,
     /// URL at which senders reach the gateway, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,7 +24,6 @@ pub struct AboutResponse {
     pub body_bytes_max: usize,
 }
 
-/// One delivery as the destination received it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InboxDelivery")]
 pub struct InboxDeliveryResponse {
@@ -34,6 +32,6 @@ pub struct InboxDeliveryResponse {
     pub headers: Vec<HeaderField>,
     /// The first 16 KiB, secrets masked.
     pub body: BodyContent,
-    /// Number of masked values in the body.
+    /// Masked values in the body.
     pub masked: usize,
 }

@@ -19,8 +19,10 @@ pub mod resources;
 pub mod stats;
 pub mod tokens;
 
+use std::borrow::Cow;
+
 use data_encoding::BASE64;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 pub use client::{ApiCall, ApiTransport, CallError, percent_encode};
@@ -40,14 +42,12 @@ pub struct ProblemBody {
     pub detail: String,
 }
 
-/// One page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "{T}List")]
 pub struct ListResponse<T> {
     pub data: Vec<T>,
-    /// Pass it as `cursor` to get the next page; absent on the last page. A page may be short without
-    /// being the last.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Cursor>")]
     pub next_cursor: Option<String>,
 }
 
@@ -57,8 +57,14 @@ impl<T> Default for ListResponse<T> {
     }
 }
 
+/// `next_cursor` of a page: pass it as `cursor` to get the next page. Absent on the last page. A page
+/// may be short without being the last.
+#[derive(Debug, JsonSchema)]
+#[schemars(transparent)]
+pub struct Cursor(#[expect(dead_code, reason = "only its schema is used")] String);
+
 /// Bytes, as text if they are valid UTF-8.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum BodyContent {
     Text {
@@ -69,6 +75,21 @@ pub enum BodyContent {
         /// RFC 4648, with padding.
         base64: String,
     },
+}
+
+impl JsonSchema for BodyContent {
+    fn schema_name() -> Cow<'static, str> {
+        "BodyContent".into()
+    }
+
+    /// One object with two optional fields: a choice of two objects is hard to use in generated clients.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "`text` if the bytes are valid UTF-8, otherwise `base64` (RFC 4648, with padding).",
+            "type": "object",
+            "properties": { "text": { "type": "string" }, "base64": { "type": "string" } },
+        })
+    }
 }
 
 impl BodyContent {
@@ -94,7 +115,6 @@ impl From<&[u8]> for BodyContent {
     }
 }
 
-/// One HTTP header.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HeaderField {
     pub name: String,

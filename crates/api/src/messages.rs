@@ -17,21 +17,17 @@ use crate::deliveries::DeliveryResponse;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "AcceptedMessage")]
 pub struct AcceptedMessageResponse {
-    /// Id of the message and of its event.
     pub id: EventId,
     pub delivery_id: DeliveryId,
-    /// Name of the destination.
     pub destination: String,
     pub status: MessageStatus,
 }
 
-/// A message and its status.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Message")]
 pub struct MessageResponse {
-    /// Id of the message and of its event.
     pub id: EventId,
-    /// Name of the destination; absent if it was deleted.
+    /// Absent if it was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     /// `text`, `image`, `template` and so on; for a webhook, its event type.
@@ -43,7 +39,6 @@ pub struct MessageResponse {
     /// When it was requested; for a repeated `Idempotency-Key`, the first time.
     pub created_at: Timestamp,
     pub status: MessageStatus,
-    /// Why the delivery is dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
     pub attempts: u32,
@@ -70,56 +65,35 @@ pub struct MessageDetail {
 /// One status update of the provider.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MessageStatusEntry {
-    /// When it was received.
     pub at: Timestamp,
     pub state: MessageStatusUpdate,
-    /// Error code of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// Error text of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_title: Option<String>,
     /// Event that carried the update.
     pub event_id: EventId,
 }
 
-/// An uploaded file.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub enum UploadResponse {
-    Bucket(MediaFileResponse),
-    CloudApi(CloudMediaFile),
-}
-
-/// A file stored in the bucket.
+/// An uploaded file, in the bucket or at the Cloud API.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "MediaFile")]
 pub struct MediaFileResponse {
-    /// Id to use in messages: `"image": { "file": "med_…" }`.
-    pub id: MediaId,
+    /// Id of a file in the bucket: `"image": { "file": "med_…" }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<MediaId>,
+    /// Id of a file at the Cloud API, valid for 30 days: `"image": { "media_id": "…" }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_id: Option<String>,
     /// Default message type of the file.
     pub kind: MediaKind,
     /// Media type detected from the bytes.
     pub mime_type: String,
-    /// Size in bytes.
+    /// In bytes.
     pub size: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
-    pub created_at: Timestamp,
-}
-
-/// A file stored at the Cloud API.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct CloudMediaFile {
-    /// Id at the Cloud API, valid for 30 days: `"image": { "media_id": "…" }`.
-    pub media_id: String,
-    /// Default message type of the file.
-    pub kind: MediaKind,
-    /// Media type detected from the bytes.
-    pub mime_type: String,
-    /// Size in bytes.
-    pub size: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub filename: Option<String>,
+    /// Only of a file in the bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<Timestamp>,
 }

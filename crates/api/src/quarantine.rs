@@ -13,14 +13,13 @@ pub struct QuarantinedRequestSummary {
     pub id: RequestId,
     #[schemars(regex(pattern = "^quarantined$"))]
     pub status: String,
-    /// Name of the source; absent if it was deleted.
+    /// Absent if it was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Name>,
     /// When it was first received.
     pub received_at: Timestamp,
     /// When it was last received.
     pub seen_at: Timestamp,
-    /// How often it was received.
     pub times: u64,
     /// Why verification failed.
     pub reason: String,
@@ -42,7 +41,7 @@ pub struct QuarantinedRequestDetail {
     pub request: QuarantinedRequestSummary,
     pub headers: Vec<HeaderField>,
     pub body: BodyContent,
-    /// Number of masked values in the body.
+    /// Masked values in the body.
     pub masked: usize,
 }
 
@@ -56,7 +55,7 @@ pub struct ReleaseRequest {
 }
 
 /// Events of a released request.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReleaseResponse {
     /// `accepted`, or `duplicate` if all events were received meanwhile.
     pub status: String,
@@ -64,7 +63,7 @@ pub struct ReleaseResponse {
 }
 
 /// One event of a released request.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReleasedEvent {
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,9 +84,7 @@ pub struct ReleaseSourceRequest {
 /// Result of releasing the requests of a source.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseSourceResponse {
-    /// Requests released.
     pub released: u64,
-    /// Events created.
     pub events: u64,
     /// Events that were received meanwhile.
     pub duplicates: u64,

@@ -24,24 +24,19 @@ use surehook_webhooks::attribute::EventKind;
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "ReplayFilter")]
 pub struct ReplayFilterSpec {
-    /// Name of the event's source.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
     pub source: Option<String>,
-    /// Event kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<EventKind>,
-    /// Name of the destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
     pub destination: Option<String>,
     /// Delivery status: `dead` or `succeeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<DeliveryStatus>,
-    /// Why the delivery is dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
-    /// Id of the dead letter group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
     /// Failure class of the last attempt.
@@ -50,10 +45,10 @@ pub struct ReplayFilterSpec {
     /// HTTP status of the last attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<StatusPattern>,
-    /// Event received at this time or later.
+    /// Received at this time or later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Event received before this time.
+    /// Received before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// Exact deduplication key of the event.
@@ -110,7 +105,6 @@ pub struct ReprocessRequest {
     pub quick: bool,
 }
 
-/// A replay job and its progress.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ReplayJob")]
 pub struct ReplayJobResponse {
@@ -129,7 +123,6 @@ pub struct ReplayJobResponse {
     pub ended_at: Option<Timestamp>,
     /// Whether more was selected than one job can hold; the rest needs another job.
     pub capped: bool,
-    /// Counts per destination.
     pub destinations: BTreeMap<String, ReplayCounts>,
     #[serde(flatten)]
     pub counts: ReplayCounts,
@@ -154,7 +147,6 @@ pub struct ReplayCounts {
     pub skipped_by_reason: BTreeMap<String, u64>,
 }
 
-/// What a replay job would do.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ReplayPreview")]
 pub struct ReplayPreviewResponse {
@@ -162,7 +154,6 @@ pub struct ReplayPreviewResponse {
     pub count: u64,
     /// Whether all rows were examined; if not, there are at least `count`.
     pub complete: bool,
-    /// When the oldest event was received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]

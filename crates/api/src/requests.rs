@@ -43,7 +43,7 @@ pub struct ReceivedRequestSummary {
     /// Only for refused requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Possible secrets are masked. Absent for a duplicate, and if retention has removed the body.
+    /// Secrets are masked. Absent for a duplicate, and if retention has removed the body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Secrets are masked.
@@ -65,6 +65,6 @@ pub struct RefusedRequestDetail {
     /// Only if the source stores bodies of refused requests; secrets masked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyContent>,
-    /// Number of masked values in the body.
+    /// Masked values in the body.
     pub masked: usize,
 }

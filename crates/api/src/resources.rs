@@ -15,9 +15,10 @@ use surehook_types::{
 
 use crate::deliveries::AttemptResponse;
 
-/// A stored spec with its id, times and runtime state. Secrets in the spec are masked.
+/// Secrets are masked.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Stored{S}")]
+// Each resource has a state type of its own, whose schema name is the name of the resource.
+#[schemars(rename = "{T}")]
 pub struct StoredSpecResponse<I, S, T> {
     pub id: I,
     pub created_at: Timestamp,
@@ -57,6 +58,7 @@ pub struct DestinationSummary {
 
 /// Properties derived from a source's settings.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Source")]
 pub struct SourceStatus {
     /// Whether requests must pass signature verification.
     pub verified: bool,
@@ -64,17 +66,18 @@ pub struct SourceStatus {
 
 /// Runtime state in a destination's response.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Destination")]
 pub struct DestinationStatus {
     /// Delivery state; absent if the settings are unusable. Not covered by the `ETag`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DestinationState>,
 }
 
-/// For resources without runtime state.
+/// Routes have no runtime state.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Route")]
 pub struct NoRuntimeState {}
 
-/// Delivery state of a destination.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DestinationState {
     pub paused: bool,
@@ -85,7 +88,7 @@ pub struct DestinationState {
     /// When the open circuit lets the next probe through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_until: Option<Timestamp>,
-    /// End of a rate limit that the destination requested (Retry-After).
+    /// End of a wait that the destination asked for (Retry-After).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooling_until: Option<Timestamp>,
     /// Pause of sending messages by quiet hours or a daily limit.
@@ -97,13 +100,12 @@ pub struct DestinationState {
     pub holds: bool,
 }
 
-/// A pause of a destination.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DestinationPause {
     pub at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether the gateway paused it automatically.
+    /// Paused by the gateway.
     pub automatic: bool,
 }
 
@@ -188,7 +190,6 @@ pub struct TryRouteResponse {
     /// Whether the filter matches; absent without a filter or if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matches: Option<bool>,
-    /// Syntax or runtime error of the filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter_error: Option<String>,
     /// Output of the transform; absent without a transform, if it failed, or if it drops the event.
@@ -196,7 +197,6 @@ pub struct TryRouteResponse {
     pub output: Option<String>,
     /// Whether the transform drops the event.
     pub dropped: bool,
-    /// Syntax or runtime error of the transform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transform_error: Option<String>,
     /// The sample; absent if it is not text or too long.

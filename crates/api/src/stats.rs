@@ -22,7 +22,6 @@ pub struct Stats {
     /// Events whose key another event had with another body.
     #[serde(default)]
     pub key_conflicts: u64,
-    /// Duplicates received.
     pub duplicates: u64,
     pub attempts: u64,
     /// Attempts after the first of their delivery.
@@ -37,14 +36,13 @@ pub struct Stats {
     pub clock: ClockStatus,
 }
 
-/// Totals of one destination.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DestinationStats")]
 pub struct DestinationStatsResponse {
     pub name: Name,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_pending_age_seconds: Option<u64>,
-    /// End of a rate limit that the destination requested (Retry-After).
+    /// End of a wait that the destination asked for (Retry-After).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooling_until: Option<Timestamp>,
     /// Messages sent today in the destination's time zone; absent if it sends no messages.
@@ -56,7 +54,6 @@ pub struct DestinationStatsResponse {
     /// Daily limit; absent if none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_at: Option<NonZeroU64>,
-    /// Whether the warning threshold is reached today.
     pub warning_reached: bool,
     /// Absent if the settings are unusable.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +71,6 @@ pub struct Series {
     pub since: Timestamp,
     pub until: Timestamp,
     pub width: HumanDuration,
-    /// Total over all points.
     pub total: SeriesValue,
     /// Oldest first, including empty points.
     pub points: Vec<SeriesPoint>,
@@ -89,10 +85,8 @@ pub struct SeriesPoint {
     pub value: SeriesValue,
 }
 
-/// Value of one point or of the whole series.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesValue {
-    /// Count.
     pub value: u64,
     /// Count per class or reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]

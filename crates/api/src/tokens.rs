@@ -13,7 +13,6 @@ use surehook_types::{
 #[serde(deny_unknown_fields)]
 pub struct CreateTokenRequest {
     pub role: Role,
-    /// Name, for people.
     #[serde(default)]
     #[schemars(length(max = TOKEN_NAME_BYTES_MAX))]
     pub name: Option<String>,
@@ -22,7 +21,6 @@ pub struct CreateTokenRequest {
     pub expires_in: Option<HumanDuration>,
 }
 
-/// A token without its secret.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Token")]
 pub struct TokenResponse {

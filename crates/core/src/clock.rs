@@ -52,7 +52,6 @@ pub struct StoredClock {
     pub newest_event: Option<Timestamp>,
 }
 
-/// The state of the clock, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockStatus {
     /// The wall clock does not fit the time since it was last believed. Nothing expires because of the

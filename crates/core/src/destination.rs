@@ -63,19 +63,16 @@ pub const BUILTIN_INBOX: &str = "builtin:inbox";
 /// Default timeout of one attempt.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The settings of a destination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DestinationSpec {
-    /// Name.
     pub name: Name,
-    /// Kind of destination.
     #[serde(default, skip_serializing_if = "DestinationKind::is_default")]
     pub kind: DestinationKind,
     /// URL to which events are posted: `http://…`, `https://…`, or `builtin:inbox`. For a messaging
     /// destination: the base URL of the service, if it has no fixed one. For a stream:
-    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` for an environment variable with the URL. Query
-    /// parameters with secret names are shown as `•••`.
+    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` of a variable with the URL. Secret query
+    /// parameters are shown as `•••`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Account that messages are sent from.
@@ -90,7 +87,7 @@ pub struct DestinationSpec {
     /// Stream to append to, for the kind `redis-stream`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub stream: Option<Box<StreamSpec>>,
-    /// Retry policy: `quick`, `short`, `standard`, or custom values.
+    /// Retry policy.
     #[serde(default)]
     pub retry: RetrySpec,
     /// Concurrent attempts, 1 to 1024.
@@ -109,7 +106,7 @@ pub struct DestinationSpec {
     /// Circuit breaker after repeated failures, or `off`.
     #[serde(default, skip_serializing_if = "is_default_circuit")]
     pub circuit: CircuitSpec,
-    /// Pauses the destination after this many consecutive `config` failures; 0 disables it.
+    /// Pauses the destination after so many `config` failures in a row; 0 disables it.
     #[serde(default = "default_pause_after")]
     pub pause_after_config_failures: u32,
     /// Timeout of one attempt. The default `30s` stands for the timeout of the kind, which is longer for
@@ -125,7 +122,6 @@ pub struct DestinationSpec {
     /// Signs each request in the format of a provider.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub sign_as: Option<SignAsSpec>,
-    /// Authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Box<AuthSpec>>,
     /// Proxy: `http://…`, `socks5://…` or `socks5h://…`, optionally with user and password.

@@ -22,13 +22,13 @@ pub struct RetentionSpec {
     /// Events with everything that belongs to them; the server's setting when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<HumanDuration>,
-    /// Request bodies and headers; as long as the event when left out.
+    /// Request bodies and headers; by default as long as the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bodies: Option<HumanDuration>,
-    /// Attempts; as long as the event when left out.
+    /// Attempts; by default as long as the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<HumanDuration>,
-    /// Bodies and attempts of events that have a dead letter; as long as the event when left out.
+    /// Bodies and attempts of events that have a dead letter; by default as long as the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<HumanDuration>,
 }

@@ -10,13 +10,10 @@ use surehook_types::{
 };
 use surehook_webhooks::jq::{JqError, JqFilter};
 
-/// A route in the settings: names, and a filter and a transform in jq.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouteSpec {
-    /// Name of the source.
     pub from: Name,
-    /// Name of the destination.
     pub to: Name,
     /// jq expression that selects events; all when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +29,6 @@ pub struct Route {
     pub id: RouteId,
     pub source: SourceId,
     pub destination: DestinationId,
-    /// Name of the destination.
     pub to: Name,
     pub filter: Option<Arc<JqFilter>>,
     pub transform: Option<Arc<JqFilter>>,

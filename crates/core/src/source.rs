@@ -3,10 +3,10 @@
 //! [`SourceSpec`] is the setting, as written in TOML, sent to the API and stored. [`Source`] is resolved:
 //! secrets looked up, rules compiled. The receive path uses only [`Source`].
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use http::HeaderName;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use surehook_types::{
     ids::SourceId,
@@ -48,7 +48,6 @@ string_enum! {
 /// A longer window would only grow the key table.
 const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(400 * 86_400);
 
-/// A source in the settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting that people write")]
@@ -57,7 +56,7 @@ pub struct SourceSpec {
     pub name: Name,
     /// Provider preset.
     #[serde(default = "generic")]
-    #[schemars(extend("enum" = known_providers()))]
+    #[schemars(with = "ProviderName")]
     pub provider: String,
     /// Signature verification, if it differs from the provider's. Required for a generic source;
     /// `"none"` accepts every request.
@@ -76,19 +75,17 @@ pub struct SourceSpec {
     /// `public_url` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_url: Option<PublicUrl>,
-    /// Where to find the dedup key, in this order; the provider's rules or the defaults when left out.
+    /// Where to find the dedup key, in this order; by default the provider's rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
-    /// Where to find the event type, in this order; the provider's rules when left out.
+    /// Where to find the event type, in this order; by default the provider's rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kinds: Option<Vec<String>>,
-    /// What another body under a known dedup key is: a new event (`accept`) or a duplicate whose body is
-    /// stored (`duplicate`). When left out, a guessed key and one that the signature does not cover
-    /// accept it, any other makes it a duplicate.
+    /// What another body under a known dedup key is. When left out, a guessed key and one that the
+    /// signature does not cover accept it, any other makes it a duplicate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_conflict: Option<ConflictPolicy>,
-    /// How bodies under one dedup key are compared: by their bytes, or as JSON, where the order of fields
-    /// does not matter.
+    /// How bodies under one dedup key are compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compare_bodies: Option<BodyComparison>,
     /// Whether the same signed bytes under another dedup key are a duplicate, if the key is in a header
@@ -104,7 +101,7 @@ pub struct SourceSpec {
     /// Whether a duplicate of an event whose deliveries are all dead redelivers it.
     #[serde(default = "yes")]
     pub revive_dead: bool,
-    /// Maximum body size in bytes; the server's limit when left out.
+    /// In bytes; by default the server's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = BODY_BYTES_CEILING))]
     pub max_body_bytes: Option<usize>,
@@ -125,21 +122,29 @@ pub struct SourceSpec {
     /// reliably are then not sent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strip_secrets: bool,
-    /// Retention of the events of this source.
     #[serde(
         default,
         skip_serializing_if = "RetentionSpec::is_empty",
         deserialize_with = "object::required"
     )]
     pub retention: RetentionSpec,
-    /// Whether requests are accepted.
+    /// Accepts requests.
     #[serde(default = "yes")]
     pub enabled: bool,
 }
 
-/// All provider presets and the built-in outbox.
-fn known_providers() -> Vec<&'static str> {
-    preset_names().into_iter().chain([OUTBOX]).collect()
+/// The schema of a provider's name: all presets, and the built-in outbox.
+pub(crate) struct ProviderName;
+
+impl JsonSchema for ProviderName {
+    fn schema_name() -> Cow<'static, str> {
+        "ProviderName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = preset_names().into_iter().chain([OUTBOX]).collect();
+        json_schema!({ "type": "string", "enum": names })
+    }
 }
 
 fn generic() -> String {
@@ -228,7 +233,6 @@ pub struct Source {
     pub sync: Option<SyncSpec>,
     pub on_refusal: RefusalPolicy,
     pub keep_refused_bodies: bool,
-    /// Retention of the events of this source.
     pub retention: RetentionSpec,
     pub enabled: bool,
 }

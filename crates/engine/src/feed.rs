@@ -42,7 +42,7 @@ const TAKE_MAX: usize = 256;
 const LINGER: Duration = Duration::from_secs(60);
 
 /// A change that is published to subscribers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum LiveUpdate {
     EventReceived(EventReceived),
@@ -50,45 +50,34 @@ pub enum LiveUpdate {
     DestinationChanged(DestinationChanged),
 }
 
-/// An event was received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EventReceived {
     pub id: EventId,
-    /// The name of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The dedup key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The event type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<EventKind>,
     pub received_at: Timestamp,
-    /// The length of the body.
     pub body_bytes: u64,
 }
 
-/// The state of a delivery changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DeliveryChanged {
     pub id: DeliveryId,
     pub event: EventId,
-    /// The name of the destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     pub status: DeliveryStatus,
-    /// Why the delivery is dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
     pub attempts: u32,
-    /// The time of the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
-    /// The time of the change.
     pub at: Timestamp,
 }
 
-/// A destination, or its state, changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DestinationChanged {
     pub id: DestinationId,

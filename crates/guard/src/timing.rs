@@ -16,7 +16,6 @@ pub struct AttemptTiming {
     pub dns: Option<Duration>,
     /// Connecting, including through a proxy.
     pub connect: Option<Duration>,
-    /// TLS handshake.
     pub tls: Option<Duration>,
     /// From the open connection to the response head.
     pub first_byte: Option<Duration>,
@@ -43,19 +42,16 @@ impl AttemptTiming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Timing")]
 pub struct AttemptTimingView {
-    /// Name resolution.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns_ms: Option<u64>,
     /// Connecting, including through a proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_ms: Option<u64>,
-    /// TLS handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_ms: Option<u64>,
     /// From the open connection to the response head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<u64>,
-    /// Total duration.
     pub total_ms: u64,
     /// Whether a pooled connection was reused; absent if there was no connection or the destination
     /// is not HTTP.

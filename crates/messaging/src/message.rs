@@ -29,23 +29,17 @@ pub(super) const NO_LINK: &str = "needs a link to this `file`, and there is none
 string_enum! {
     /// The type of a message.
     pub enum MessageType {
-        /// Text.
         Text = "text",
-        /// Image.
         Image = "image",
-        /// Video.
         Video = "video",
         /// Audio file or voice message.
         Audio = "audio",
         /// Any file, shown as a document.
         Document = "document",
-        /// Sticker.
         Sticker = "sticker",
-        /// Location.
         Location = "location",
         /// One or more contact cards.
         Contact = "contact",
-        /// Emoji reaction to another message.
         Reaction = "reaction",
         /// Template that Meta has approved, with its parameters.
         Template = "template",
@@ -59,7 +53,6 @@ pub(super) fn add_field(body: &mut Value, field: &str, text: Option<&String>) {
     }
 }
 
-/// A text message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TextContent {
@@ -71,33 +64,26 @@ pub struct TextContent {
     pub preview_url: Option<bool>,
 }
 
-/// A location.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LocationContent {
-    /// Latitude in degrees.
     #[schemars(range(min = -90, max = 90))]
     pub latitude: f64,
-    /// Longitude in degrees.
     #[schemars(range(min = -180, max = 180))]
     pub longitude: f64,
     /// Name of the place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Street address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
-/// A contact card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContactCard {
-    /// Full name.
     pub name: String,
     /// Phone number with country code, in any format.
     pub phone: String,
-    /// Company.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub organization: Option<String>,
     /// Email address. Not supported by Evolution Go.
@@ -108,7 +94,6 @@ pub struct ContactCard {
     pub url: Option<String>,
 }
 
-/// An emoji reaction to another message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReactionContent {
@@ -124,11 +109,9 @@ pub struct ReactionContent {
     pub participant: Option<String>,
 }
 
-/// A template that Meta has approved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateContent {
-    /// Template name.
     pub name: String,
     /// Language code, such as `pt_BR`.
     pub language: String,
@@ -137,11 +120,9 @@ pub struct TemplateContent {
     pub components: Vec<Value>,
 }
 
-/// The message that is replied to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplyTo {
-    /// Message id.
     pub message_id: String,
     /// Author of the message, in a group. Not needed by the Cloud API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,15 +164,11 @@ pub struct MediaContent {
 string_enum! {
     /// How a media file is shown.
     pub enum MediaKind {
-        /// Image.
         Image = "image",
-        /// Video.
         Video = "video",
-        /// Audio.
         Audio = "audio",
         /// File to download.
         Document = "document",
-        /// Sticker.
         Sticker = "sticker",
     }
 }

@@ -54,10 +54,10 @@ pub struct SendingSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub stop_at: Option<u64>,
-    /// Hours of every day in which nothing is sent, such as `22:00-08:00`.
+    /// When nothing is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_hours: Option<QuietHours>,
-    /// UTC offset of the sending day and of quiet hours, such as `-03:00`; default `+00:00`.
+    /// UTC offset instead of a time zone; default `+00:00`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utc_offset: Option<UtcOffset>,
     /// IANA time zone of the sending day and of quiet hours, such as `America/Sao_Paulo`. Follows

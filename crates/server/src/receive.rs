@@ -73,29 +73,27 @@ const ACCEPTED: &str = "accepted";
 const DUPLICATE: &str = "duplicate";
 const REVIVED: &str = "revived";
 
-/// Response to a sender.
 #[derive(Serialize, JsonSchema)]
-struct ReceiveResponse<'a> {
+pub(crate) struct ReceiveResponse<'a> {
     /// `accepted`; if all events were already known `duplicate`, or `revived` if a failed one is
     /// delivered again.
     status: &'a str,
     /// True if the request changed nothing.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
     events: Vec<ReceivedEventResponse<'a>>,
 }
 
 /// Response to the sender of a synchronous source, after its event was processed.
-///
-/// Built only from the stored result: every response to the same key must be identical, whether it
-/// is the first or a later one.
+// Built only from the stored result: every response to the same key must be identical, whether it
+// is the first or a later one.
 #[derive(Default, Serialize, JsonSchema)]
 struct SyncReceiveResponse<'a> {
     status: &'a str,
     events: Vec<ReceivedEventResponse<'a>>,
     /// Whether the sender should send the event again.
     retry: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
@@ -104,12 +102,11 @@ struct SyncReceiveResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
     /// Response body of the destination, unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Value")]
     result: Option<Box<RawValue>>,
 }
 
-/// One event of a received request.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ReceivedEvent")]
 struct ReceivedEventResponse<'a> {
@@ -122,7 +119,7 @@ struct ReceivedEventResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     /// The event that had its key with another body.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     key_conflict: Option<EventId>,
 }

@@ -171,7 +171,6 @@ impl<K: IdKind> JsonSchema for Id<K> {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A prefix and 26 characters of base32; ids sort by creation time.",
             "pattern": format!("^{}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$", K::PREFIX),
         })
     }

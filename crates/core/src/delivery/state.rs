@@ -47,7 +47,7 @@ pub enum DeliveryState {
 }
 
 string_enum! {
-    /// The name of a state alone, as the API, the store and the metrics write it.
+    /// The name of a state.
     pub enum DeliveryStatus {
         Pending = "pending",
         InFlight = "in_flight",

@@ -12,7 +12,6 @@ use surehook_types::{
 
 use super::oauth2::{Oauth2Config, Oauth2Spec};
 
-/// The authentication settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AuthSpec {
@@ -26,14 +25,13 @@ pub enum AuthSpec {
     Oauth2(#[serde(deserialize_with = "surehook_types::object::required")] Oauth2Spec),
 }
 
-/// The fields of [`AuthSpec::Basic`], with a schema name of their own for client generators.
+// The fields of `AuthSpec::Basic`, with a schema name of their own for client generators.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BasicAuthSpec {
     /// User name, not secret.
     #[schemars(regex(pattern = r"^[^:\x00-\x1f\x7f]+$"))]
     user: String,
-    /// Password.
     password: SecretRef,
 }
 

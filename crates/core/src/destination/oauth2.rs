@@ -26,18 +26,14 @@ const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// lifetime, at most by this.
 const MARGIN_MAX: Duration = Duration::from_secs(30);
 
-/// The `oauth2` settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Oauth2Spec {
-    /// URL of the token endpoint.
     pub token_url: String,
     /// Client id, not secret.
     #[schemars(length(min = 1))]
     pub client_id: String,
-    /// Client secret.
     pub client_secret: SecretRef,
-    /// Requested scopes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(regex(pattern = r"^[!#-\[\]-~]+$")))]
     pub scopes: Vec<String>,

@@ -13,12 +13,13 @@ use surehook_webhooks::{
     verify::{SignError, Verifier, VerifySpecError},
 };
 
-/// The `sign_as` settings of a destination.
+use crate::source::ProviderName;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignAsSpec {
     /// Provider whose signature format the destination expects.
-    #[schemars(extend("enum" = preset_names()))]
+    #[schemars(with = "ProviderName")]
     pub provider: String,
     /// Secret with which the destination verifies the signature.
     pub secret: SecretRef,

@@ -22,7 +22,6 @@ const DEFAULT_PORT: u16 = 6379;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
-    /// Key of the stream.
     #[schemars(length(min = 1))]
     pub key: String,
     /// Approximate number of entries to keep; Redis removes older ones. Default: all.

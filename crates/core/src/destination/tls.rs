@@ -24,7 +24,6 @@ pub struct TlsSpec {
     /// Client certificate with its chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<PemRef>,
-    /// Private key of the client certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_key: Option<PemRef>,
 }

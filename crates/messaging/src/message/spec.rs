@@ -41,10 +41,8 @@ pub struct MessageSpec {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_object")]
     #[schemars(with = "Option<TextForms>")]
     pub text: Option<TextContent>,
-    /// Image.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub image: Option<MediaSpec>,
-    /// Video.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub video: Option<MediaSpec>,
     /// Audio file or voice message.
@@ -53,20 +51,16 @@ pub struct MessageSpec {
     /// Any file, shown as a document.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub document: Option<MediaSpec>,
-    /// Sticker.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub sticker: Option<MediaSpec>,
-    /// Location.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub location: Option<LocationContent>,
     /// One contact card or a list of them.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "one_or_many")]
     #[schemars(with = "Option<ContactForms>")]
     pub contact: Option<Vec<ContactCard>>,
-    /// Emoji reaction to another message.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub reaction: Option<ReactionContent>,
-    /// Template that Meta has approved.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub template: Option<TemplateContent>,
     /// The message to reply to: its id, or an object.
@@ -75,7 +69,7 @@ pub struct MessageSpec {
     pub reply_to: Option<ReplyTo>,
 }
 
-/// A media file in the API: exactly one of `url`, `media_id` and `file`.
+/// A media file: exactly one of `url`, `media_id` and `file`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MediaSpec {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use surehook_api::{ListResponse, dead_letters::DeadLetterGroupResponse};
+use surehook_api::{Cursor, ListResponse, dead_letters::DeadLetterGroupResponse};
 use surehook_core::dead_letters::{
     DeadLetterCause, DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter,
 };
@@ -37,10 +37,12 @@ pub(crate) struct DeadLetterGroupQuery {
     destination: Option<Name>,
     /// Name of a source; matches groups with an event of it among their newest 100.
     source: Option<Name>,
-    /// Maximum number of rows per page; 50 by default.
+    /// Maximum number of rows per page; by default 50, of sources, destinations and routes 1000, of an
+    /// export all.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit: Option<u16>,
     /// `next_cursor` of the previous page.
+    #[schemars(with = "Option<Cursor>")]
     cursor: Option<String>,
 }
 

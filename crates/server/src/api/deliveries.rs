@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_api::{
-    ListResponse,
+    Cursor, ListResponse,
     deliveries::{AttemptResponse, DeliveryResponse, DeliveryWithAttempts, ReplayedAs},
 };
 use surehook_core::{
@@ -49,32 +49,32 @@ use crate::{
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeliveryQuery {
-    /// Status of the delivery.
     status: Option<DeliveryStatus>,
     /// Name of the destination.
     destination: Option<Name>,
-    /// Name of the event's source.
+    /// Name of the source.
     source: Option<Name>,
-    /// Kind of the event.
+    /// Event type.
     kind: Option<EventKind>,
-    /// Why the delivery is dead; only with `status=dead`.
+    /// Why the delivery is dead. For deliveries only with `status=dead`.
     reason: Option<DeadReason>,
     /// Failure class of the last attempt.
     class: Option<FailureClass>,
     /// HTTP status of the last attempt, such as `503` or `5xx`.
     code: Option<StatusPattern>,
-    /// Id of the event.
     event: Option<EventId>,
     /// Id of the dead letter group; only dead deliveries.
     group: Option<GroupId>,
-    /// Created at this time or later.
+    /// Created or received at this time or later.
     since: Option<Timestamp>,
-    /// Created before this time.
+    /// Created or received before this time.
     until: Option<Timestamp>,
-    /// Maximum number of rows; by default 50 per page, all in an export.
+    /// Maximum number of rows per page; by default 50, of sources, destinations and routes 1000, of an
+    /// export all.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit: Option<u16>,
     /// `next_cursor` of the previous page.
+    #[schemars(with = "Option<Cursor>")]
     cursor: Option<DeliveryId>,
     /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
     format: Option<ListFormat>,

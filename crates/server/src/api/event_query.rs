@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use surehook_api::Cursor;
 use surehook_core::{
     delivery::state::DeliveryStatus,
     replay::StatusPattern,
@@ -32,63 +33,61 @@ pub(crate) struct EventQuery {
     /// had it before with other bodies.
     #[schemars(length(min = 1))]
     key: Option<String>,
-    /// Only events whose key another event had with another body, or only others.
+    /// Whether another event had the key with another body.
     key_conflict: Option<bool>,
-    /// Event kind.
+    /// Event type.
     kind: Option<EventKind>,
-    /// Message id.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     message_id: Option<String>,
     /// Id of the object: a payment, an order, an issue.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     object: Option<String>,
     /// Id of the conversation or thread.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     conversation: Option<String>,
     /// Phone number of sender or recipient, in any form: `+55 (11) 98765-4321`, `551187654321`, a JID.
     /// Brazilian numbers match with and without the ninth digit.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     phone: Option<String>,
     /// Chat address of sender or recipient: `…@lid`, `…@g.us`, a BSUID, the id of a chat or channel.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     chat: Option<String>,
-    /// Email address.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     email: Option<String>,
-    /// User id at the provider.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     user: Option<String>,
-    /// Error code of the provider.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     error: Option<String>,
     /// Account, number, instance, shop, repository or workspace.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     account: Option<String>,
     /// Status at the provider: `delivered`, `read`, `failed`.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     provider_status: Option<String>,
     /// Status of a delivery. `status`, `destination`, `reason`, `class` and `code` must all match the
     /// same delivery.
     status: Option<DeliveryStatus>,
-    /// Destination of a delivery.
+    /// Name of the destination.
     destination: Option<Name>,
-    /// Why a delivery is dead.
+    /// Why the delivery is dead. For deliveries only with `status=dead`.
     reason: Option<DeadReason>,
-    /// Failure class of a delivery's last attempt.
+    /// Failure class of the last attempt.
     class: Option<FailureClass>,
-    /// HTTP status of a delivery's last attempt, such as `503` or `5xx`.
+    /// HTTP status of the last attempt, such as `503` or `5xx`.
     code: Option<StatusPattern>,
     /// Text in the key, or in a body of up to 128 KiB.
     #[schemars(length(min = 1, max = 256))]
     search: Option<String>,
-    /// Received at this time or later.
+    /// Created or received at this time or later.
     since: Option<Timestamp>,
-    /// Received before this time.
+    /// Created or received before this time.
     until: Option<Timestamp>,
-    /// Maximum number of rows; by default 50 per page, all in an export.
+    /// Maximum number of rows per page; by default 50, of sources, destinations and routes 1000, of an
+    /// export all.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     pub(super) limit: Option<u16>,
     /// `next_cursor` of the previous page.
+    #[schemars(with = "Option<Cursor>")]
     pub(super) cursor: Option<EventId>,
     /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
     pub(super) format: Option<ListFormat>,

@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use surehook_api::messages::{CloudMediaFile, MediaFileResponse, UploadResponse};
+use surehook_api::messages::MediaFileResponse;
 use surehook_engine::media::{MediaLinkError, MediaUploadError, NewMediaFile};
 use surehook_messaging::media::{self, DetectedMediaType, StoredMedia};
 use surehook_types::ids::MediaId;
@@ -31,18 +31,24 @@ use crate::{
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UploadQuery {
-    /// File name.
     #[serde(default)]
     filename: Option<String>,
-    /// Name or id of a `whatsapp-cloud` destination: uploads the file to the Cloud API instead of the
-    /// bucket.
+    /// Name or id of a `whatsapp-cloud` destination.
     #[serde(default)]
     destination: Option<String>,
 }
 
 fn media_file(upload: StoredMedia) -> MediaFileResponse {
     let StoredMedia { id, kind, mime_type, size, filename, created_at, .. } = upload;
-    MediaFileResponse { id, kind, mime_type, size, filename, created_at }
+    MediaFileResponse {
+        id: Some(id),
+        media_id: None,
+        kind,
+        mime_type,
+        size,
+        filename,
+        created_at: Some(created_at),
+    }
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
@@ -56,7 +62,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         )
         .query::<UploadQuery>()
         .accepts_bytes()
-        .returns::<UploadResponse>(201)
+        .returns::<MediaFileResponse>(201)
         .problem(409, &["media_not_configured"])
         .problem(411, &["length_required"])
         .problem(422, &["unfit_media"])
@@ -72,20 +78,29 @@ pub(crate) async fn upload_media(
     IdempotencyContext(identity): IdempotencyContext,
     QueryParams(query): QueryParams<UploadQuery>,
     request: Request,
-) -> Result<(StatusCode, Json<UploadResponse>), Problem> {
+) -> Result<(StatusCode, Json<MediaFileResponse>), Problem> {
     let file = new_file(request, query.filename.as_deref())?;
     if let Some(name) = &query.destination {
         let destination = lanes::find_destination(&server, name).await?;
         let (size, filename) = (file.size, file.filename.clone());
         let (found, media_id) = server.engine.upload_to(destination, file).await?;
         let DetectedMediaType { kind, mime_type, .. } = found;
-        let uploaded = CloudMediaFile { media_id, kind, mime_type, size, filename };
-        return Ok((StatusCode::CREATED, Json(UploadResponse::CloudApi(uploaded))));
+        let media_id = Some(media_id);
+        let uploaded = MediaFileResponse {
+            id: None,
+            media_id,
+            kind,
+            mime_type,
+            size,
+            filename,
+            created_at: None,
+        };
+        return Ok((StatusCode::CREATED, Json(uploaded)));
     }
     let now = server.engine.clock().now();
     let media = Arc::clone(server.engine.media());
     let upload = media.upload(identity.id(""), file, now).await?;
-    Ok((StatusCode::CREATED, Json(UploadResponse::Bucket(media_file(upload)))))
+    Ok((StatusCode::CREATED, Json(media_file(upload))))
 }
 
 pub(crate) async fn get_media(

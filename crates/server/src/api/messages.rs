@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use surehook_api::{
-    ListResponse,
+    Cursor, ListResponse,
     messages::{AcceptedMessageResponse, MessageDetail, MessageResponse, MessageStatusEntry},
 };
 use surehook_core::{
@@ -60,18 +60,20 @@ struct MessageQuery {
     #[schemars(with = "Option<resources::ResourceRef<DestinationSpec>>")]
     destination: Option<String>,
     /// Phone number of the recipient, in any form, or another address.
-    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    #[schemars(length(min = 1))]
     to: Option<String>,
     /// Message status. It is checked per page, so a page may be short.
     status: Option<MessageStatus>,
-    /// Created at this time or later.
+    /// Created or received at this time or later.
     since: Option<Timestamp>,
-    /// Created before this time.
+    /// Created or received before this time.
     until: Option<Timestamp>,
-    /// Maximum number of rows per page; 50 by default.
+    /// Maximum number of rows per page; by default 50, of sources, destinations and routes 1000, of an
+    /// export all.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit: Option<u16>,
     /// `next_cursor` of the previous page.
+    #[schemars(with = "Option<Cursor>")]
     cursor: Option<EventId>,
 }
 
@@ -340,7 +342,6 @@ struct WebhookContent {
     /// Any JSON; sent byte for byte.
     #[schemars(with = "Value")]
     body: Box<RawValue>,
-    /// Additional headers.
     #[serde(default)]
     headers: BTreeMap<String, String>,
 }

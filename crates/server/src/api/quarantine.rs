@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use surehook_api::{
-    ListResponse,
+    Cursor, ListResponse,
     quarantine::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
         ReleaseSourceRequest, ReleaseSourceResponse, ReleasedEvent,
@@ -38,6 +38,7 @@ use crate::{
     auth::SecretAccess,
     openapi::{ApiTable, Operation},
     problem::Problem,
+    receive::ReceiveResponse,
 };
 
 /// Filter of a list of quarantined requests.
@@ -46,10 +47,12 @@ use crate::{
 pub(crate) struct QuarantineQuery {
     /// Name or id of the source.
     source: Option<String>,
-    /// Maximum number of rows per page; 50 by default.
+    /// Maximum number of rows per page; by default 50, of sources, destinations and routes 1000, of an
+    /// export all.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit: Option<u16>,
     /// `next_cursor` of the previous page.
+    #[schemars(with = "Option<Cursor>")]
     cursor: Option<RequestId>,
 }
 
@@ -69,7 +72,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     )
     .path::<RequestId>("id")
     .optional_body::<ReleaseRequest>(json!({ "force": false }))
-    .returns::<ReleaseResponse>(200)
+    .returns::<ReceiveResponse<'_>>(200)
     .problem(409, &["still_wrong", "source_gone"]);
     let release_all = Operation::new(
         "release_quarantine",

@@ -48,8 +48,7 @@ pub(super) fn require_secret_access(access: SecretAccess) -> Result<(), Problem>
 
 /// Description shared by endpoints that return a body.
 pub(super) const BODY_DESCRIPTION: &str = "Secret values are replaced by `•••`; all other bytes are \
-    unchanged. The header `Surehook-Masked` gives the number of masked values. With `exact=true` \
-    nothing is masked.";
+    unchanged. The header `Surehook-Masked` gives the number of masked values.";
 
 /// A body as a download, masked unless `exact`.
 pub(super) fn download_response(

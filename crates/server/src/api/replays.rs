@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use surehook_api::{
-    ListResponse,
+    Cursor, ListResponse,
     replays::{
         CreateReplayRequest, ReplayCounts, ReplayFilterSpec, ReplayJobResponse,
         ReplayPreviewResponse, ReprocessRequest,
@@ -49,10 +49,12 @@ use crate::{
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplayQuery {
-    /// Maximum number of rows per page; 50 by default.
+    /// Maximum number of rows per page; by default 50, of sources, destinations and routes 1000, of an
+    /// export all.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit: Option<u16>,
     /// `next_cursor` of the previous page.
+    #[schemars(with = "Option<Cursor>")]
     cursor: Option<ReplayId>,
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
             .path::<ReplayId>("id")
             .returns::<ReplayJobResponse>(200)
             .problem(409, &["replay_state"])
-            .description("If the job is already in that state, it is returned unchanged.");
+            .description("Repeating it changes nothing.");
         let handler = move |State(server): State<Arc<ServerState>>, PathParam(id): PathParam| async move {
             change_state(&server, &id, transition).await
         };

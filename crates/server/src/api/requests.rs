@@ -7,7 +7,7 @@ use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_api::{
-    ListResponse,
+    Cursor, ListResponse,
     requests::{ReceivedRequestSummary, RefusedRequestDetail},
 };
 use surehook_core::{
@@ -49,14 +49,16 @@ pub(crate) struct RequestQuery {
     source: Option<Name>,
     /// Problem code that a refused sender got.
     reason: Option<String>,
-    /// Received at this time or later.
+    /// Created or received at this time or later.
     since: Option<Timestamp>,
-    /// Received before this time.
+    /// Created or received before this time.
     until: Option<Timestamp>,
-    /// Maximum number of rows; by default 50 per page, all in an export.
+    /// Maximum number of rows per page; by default 50, of sources, destinations and routes 1000, of an
+    /// export all.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit: Option<u16>,
     /// `next_cursor` of the previous page.
+    #[schemars(with = "Option<Cursor>")]
     cursor: Option<String>,
     /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
     format: Option<ListFormat>,

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use surehook_api::{
-    ListResponse,
+    Cursor, ListResponse,
     resources::{DestinationStatus, NoRuntimeState, SourceStatus, StoredSpecResponse},
 };
 use surehook_core::{
@@ -153,11 +153,12 @@ impl Resource for RouteSpec {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResourceQuery {
-    /// Maximum number of rows per page; 1000 by default.
+    /// Maximum number of rows per page; by default 50, of sources, destinations and routes 1000, of an
+    /// export all.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit: Option<u16>,
     /// `next_cursor` of the previous page.
-    #[schemars(regex(pattern = "^(src|dst|rte)_[0-7][0-9a-hjkmnp-tv-z]{25}$"))]
+    #[schemars(with = "Option<Cursor>")]
     cursor: Option<String>,
 }
 

@@ -36,12 +36,12 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let reveal = Operation::new("reveal_event", "Show an event with its secrets.")
         .description(
             "Adds a `revealed` entry to the event's timeline, with id and name of the token and the token \
-             that the session was started with; the log records the ids. Takes no `Idempotency-Key`, \
-             because the response contains secrets.",
+             that the session was started with; the log records the ids. Takes no `Idempotency-Key`.",
         )
         .path::<EventId>("id")
         .returns::<RevealEventResponse>(200)
-        .problem(500, &["body_damaged"]);
+        .problem(500, &["body_damaged"])
+        .without_idempotency_key();
     api.post("/api/v1/events/{id}/reveal", reveal_event, reveal)
 }
 

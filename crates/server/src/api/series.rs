@@ -30,14 +30,14 @@ const SPAN_DEFAULT: Duration = Duration::from_secs(3600);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeriesQuery {
-    /// Metric to return.
+    /// Metric to return; each is either of sources or of destinations.
     #[schemars(regex(
         pattern = "^(accepted|no_key|key_conflicts|duplicates|attempts|failed|dead|latency|attempt_time)$"
     ))]
     metric: String,
-    /// Name of the source; only for metrics of sources.
+    /// Name of the source.
     source: Option<Name>,
-    /// Name of the destination; only for metrics of destinations.
+    /// Name of the destination.
     destination: Option<Name>,
     /// Start; one hour before `until` by default.
     since: Option<Timestamp>,

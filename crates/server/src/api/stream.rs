@@ -15,7 +15,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use surehook_core::access::TokenHash;
-use surehook_engine::feed::{FeedSubscriber, LiveUpdate, MissedUpdates, NumberedUpdate};
+use surehook_engine::feed::{
+    DeliveryChanged, DestinationChanged, EventReceived, FeedSubscriber, LiveUpdate, MissedUpdates,
+    NumberedUpdate,
+};
 use surehook_types::name::Name;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -118,7 +121,9 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         )
         .query::<StreamQuery>()
         .header("Last-Event-ID", "Resume after this id.", json!({ "type": "string" }))
-        .refers_to::<LiveUpdate>()
+        .refers_to::<EventReceived>()
+        .refers_to::<DeliveryChanged>()
+        .refers_to::<DestinationChanged>()
         .returns_media(200, &["text/event-stream"])
         .problem(503, &["too_many_streams"]);
     api.get("/api/v1/stream", stream_updates, operation)

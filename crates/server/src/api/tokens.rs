@@ -27,11 +27,12 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let list =
         Operation::new("list_tokens", "List tokens.").returns::<ListResponse<TokenResponse>>(200);
     let create = Operation::new("create_token", "Create a token. Its secret is shown only once.")
-        .description("Takes no `Idempotency-Key`, because the response contains a secret.")
+        .description("Takes no `Idempotency-Key`.")
         .body::<CreateTokenRequest>(
             json!({ "role": "viewer", "name": "dashboard", "expires_in": "30d" }),
         )
-        .returns::<CreatedToken>(201);
+        .returns::<CreatedToken>(201)
+        .without_idempotency_key();
     let revoke = Operation::new("revoke_token", "Revoke a token immediately.")
         .path::<TokenId>("id")
         .returns_nothing(204)
@@ -42,9 +43,10 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     )
     .description(
         "Opened within 15 minutes, it signs in an admin. The session ends when the token that created the \
-             link is revoked. Takes no `Idempotency-Key`, because the response contains a secret.",
+             link is revoked. Takes no `Idempotency-Key`.",
     )
-    .returns::<LoginLink>(201);
+    .returns::<LoginLink>(201)
+    .without_idempotency_key();
     api.get("/api/v1/tokens", list_tokens, list)
         .post("/api/v1/tokens/link", create_login_link, link)
         .post("/api/v1/tokens", create_token, create)

@@ -1,9 +1,9 @@
 //! Renders the table of endpoints as an OpenAPI document.
 //!
 //! The document is written for client generators: every type has one schema, for requests and
-//! responses alike (a field with a default is optional in both), a type that extends another refers to
-//! it, all problems are one shared response, what several endpoints have in common is shared, and no
-//! schema is a boolean.
+//! responses alike (a field with a default is optional in both, and no field is null), a type that
+//! extends another refers to it, all problems are one shared response, what several endpoints have in
+//! common is shared, what only one field uses is written there, and no schema is a boolean.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,15 @@ use schemars::{
 };
 use serde_json::{Map, Value, json};
 use surehook_api::{
-    ProblemBody, deliveries::DeliveryResponse, events::EventResponse, messages::MessageResponse,
-    quarantine::QuarantinedRequestSummary, replays::ReplayCounts, requests::ReceivedRequestSummary,
-    stats::SeriesValue, tokens::TokenResponse,
+    ProblemBody,
+    deliveries::DeliveryResponse,
+    events::EventResponse,
+    messages::MessageResponse,
+    quarantine::QuarantinedRequestSummary,
+    replays::{ReplayCounts, ReprocessRequest},
+    requests::ReceivedRequestSummary,
+    stats::SeriesValue,
+    tokens::TokenResponse,
 };
 use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
 
@@ -24,9 +30,11 @@ use super::{
     operation::{RequestBody, ResponseContent, SchemaFn, SuccessResponse, schema_ref},
 };
 
-/// Types that contain all fields of another type (`#[serde(flatten)]`), and that type.
-const EXTENSIONS: [(&str, SchemaFn); 12] = [
+/// Types that contain all fields of another type, and that type.
+const EXTENSIONS: [(&str, SchemaFn); 13] = [
+    ("CreateReplayRequest", schema_ref::<ReprocessRequest>),
     ("CreatedToken", schema_ref::<TokenResponse>),
+    ("Destination", schema_ref::<DestinationSpec>),
     ("DeliveryWithAttempts", schema_ref::<DeliveryResponse>),
     ("EventDetail", schema_ref::<EventResponse>),
     ("ListedEvent", schema_ref::<EventResponse>),
@@ -34,27 +42,33 @@ const EXTENSIONS: [(&str, SchemaFn); 12] = [
     ("QuarantinedRequestDetail", schema_ref::<QuarantinedRequestSummary>),
     ("RefusedRequestDetail", schema_ref::<ReceivedRequestSummary>),
     ("ReplayJob", schema_ref::<ReplayCounts>),
+    ("Route", schema_ref::<RouteSpec>),
     ("SeriesPoint", schema_ref::<SeriesValue>),
-    ("StoredDestinationSpec", schema_ref::<DestinationSpec>),
-    ("StoredRouteSpec", schema_ref::<RouteSpec>),
-    ("StoredSourceSpec", schema_ref::<SourceSpec>),
+    ("Source", schema_ref::<SourceSpec>),
 ];
 
-/// Problems that any endpoint may answer with; an endpoint lists its own besides.
-const COMMON_PROBLEMS: [(u16, &[&str]); 12] = [
+/// Problems of many endpoints; an endpoint lists its own besides.
+const COMMON_PROBLEMS: [(u16, &[&str]); 14] = [
     (400, &["bad_json", "bad_body", "bad_idempotency_key"]),
     (401, &["unauthorized"]),
     (403, &["forbidden"]),
     (404, &["not_found"]),
     (408, &["body_timeout"]),
-    (409, &["idempotency_in_flight"]),
+    (409, &["idempotency_in_flight", "name_taken", "destination_misconfigured"]),
+    (410, &["body_removed"]),
     (412, &["changed_meanwhile"]),
     (413, &["body_too_large"]),
     (415, &["not_json"]),
     (422, &["invalid", "idempotency_key_reused"]),
     (429, &["too_many_idempotency_keys", "too_many_failed_tokens"]),
-    (503, &["overloaded", "disk_full", "store_failed", "request_timeout"]),
+    (500, &["body_damaged"]),
+    (503, &["overloaded", "disk_full", "store_failed", "request_timeout", "too_many_exports"]),
 ];
+
+/// What holds for all endpoints.
+const INFO: &str = "API of the Surehook webhook gateway. docs/reference/api.md is its guide.\n\n\
+    Fields without a value are left out, and unknown fields of a request are rejected. An id is a \
+    prefix and 26 characters of base32; ids sort by creation time.";
 
 /// Renders the document; the same table always gives the same text.
 pub(super) fn render(endpoints: &[Endpoint]) -> String {
@@ -69,8 +83,6 @@ pub(super) fn render(endpoints: &[Endpoint]) -> String {
         operation["tags"] = json!([tag(&endpoint.path)]);
         paths.entry(&endpoint.path).or_default().insert(endpoint.method.to_owned(), operation);
     }
-    let tags: BTreeSet<&str> = endpoints.iter().map(|endpoint| tag(&endpoint.path)).collect();
-    let tags: Vec<Value> = tags.into_iter().map(|name| json!({ "name": name })).collect();
     let problem = schemas.subschema_for::<ProblemBody>();
     let bases = EXTENSIONS.map(|(name, base)| (name, base(&mut schemas).to_value()));
     let mut definitions = schemas.take_definitions(true);
@@ -83,12 +95,11 @@ pub(super) fn render(endpoints: &[Endpoint]) -> String {
         "info": {
             "title": "Surehook",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "API of the Surehook webhook gateway. See docs/api.md for a guide.",
+            "description": INFO,
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
         "security": [{ "token": [] }],
-        "tags": tags,
         "paths": paths,
         "components": {
             "securitySchemes": { "token": {
@@ -100,8 +111,11 @@ pub(super) fn render(endpoints: &[Endpoint]) -> String {
             "schemas": definitions,
         },
     });
-    remove_response_nulls(&mut document);
+    // A field without a value is left out. Requests may say null instead.
+    remove_null(&mut document);
     simplify(&mut document);
+    inline_single_uses(&mut document);
+    remove_repeated_descriptions(&mut document);
     let parameters = share("parameters", operation_parts(&mut document, "parameters"));
     let bodies = share("requestBodies", operation_parts(&mut document, "requestBody"));
     let mut responses = share("responses", operation_parts(&mut document, "responses"));
@@ -143,56 +157,136 @@ fn reference_name(value: &Value) -> Option<&str> {
 /// Replaces the fields that a type has from its base by a reference to the base.
 fn extend_base(definitions: &mut Map<String, Value>, name: &str, base: Value) {
     let base_name = reference_name(&base).unwrap_or_default();
-    let Some(Value::Object(base_schema)) = definitions.get_mut(base_name) else { return };
-    // The types that extend it have more fields.
-    base_schema.remove("additionalProperties");
+    let Some(Value::Object(base_schema)) = definitions.get(base_name) else { return };
     let inherited = base_schema["properties"].clone();
+    let base_description = base_schema.get("description").cloned();
     let Some(Value::Object(mut own)) = definitions.remove(name) else { return };
     if let Some(Value::Object(properties)) = own.get_mut("properties") {
-        properties.retain(|field, _| inherited.get(field).is_none());
+        properties.retain(|field, schema| inherited.get(field) != Some(schema));
     }
     if let Some(Value::Array(required)) = own.get_mut("required") {
         required.retain(|field| field.as_str().is_some_and(|field| inherited.get(field).is_none()));
     }
-    let description = own.remove("description");
-    let schema = json!({ "description": description, "allOf": [base, own] });
+    own.remove("type");
+    // A flattened base lends its description to a type without one.
+    let description =
+        own.remove("description").filter(|text| Some(text) != base_description.as_ref());
+    // Not as fields beside `allOf`: generators take a type that is all of one other for that one.
+    let mut schema = json!({ "allOf": [base, own] });
+    if let Some(description) = description {
+        schema["description"] = description;
+    }
     definitions.insert(name.to_owned(), schema);
 }
 
-/// Removes null from the schemas that only responses use: they omit fields without a value.
-fn remove_response_nulls(document: &mut Value) {
-    let mut schemas = document["components"]["schemas"].take();
-    let mut in_requests = BTreeSet::new();
-    for body in operation_parts(document, "requestBody") {
-        collect_schemas(body, &schemas, &mut in_requests);
-    }
-    for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
-        if !in_requests.contains(name) {
-            remove_null(schema);
+/// Writes a schema that only one field uses into that field, unless it is an object, whose name clients
+/// need.
+fn inline_single_uses(document: &mut Value) {
+    let mut uses = BTreeMap::new();
+    count_uses(document, &mut uses);
+    let Some(schemas) = document["components"]["schemas"].as_object_mut() else { return };
+    let mut inlined = BTreeMap::new();
+    let names: Vec<String> = schemas.keys().cloned().collect();
+    for name in names {
+        let is_object = |schema: &Value| {
+            ["properties", "allOf", "oneOf"].iter().any(|word| schema.get(word).is_some())
+        };
+        if uses.get(&name) == Some(&1)
+            && !is_object(&schemas[&name])
+            && let Some(Value::Object(schema)) = schemas.remove(&name)
+        {
+            inlined.insert(name, schema);
         }
     }
-    document["components"]["schemas"] = schemas;
+    inline(document, &mut inlined);
 }
 
-/// Collects the names of all schemas that a value refers to.
-fn collect_schemas(value: &Value, schemas: &Value, found: &mut BTreeSet<String>) {
-    if let Some(name) = reference_name(value)
-        && found.insert(name.to_owned())
-    {
-        collect_schemas(&schemas[name], schemas, found);
+/// Removes the description of an object that is used in one place, if that place has a summary or a
+/// description and the object's says no more than what it is, in one clause.
+fn remove_repeated_descriptions(document: &mut Value) {
+    let mut uses = BTreeMap::new();
+    count_uses(document, &mut uses);
+    let mut described = BTreeSet::new();
+    collect_described(document, false, &mut described);
+    let schemas = document["components"]["schemas"].as_object_mut();
+    for (name, schema) in schemas.into_iter().flatten() {
+        let text = schema["description"].as_str().unwrap_or_default();
+        let is_one_clause = ![". ", "; ", ": ", "\n", "`"].iter().any(|mark| text.contains(mark));
+        if uses.get(name) == Some(&1) && described.contains(name) && is_one_clause {
+            schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        }
     }
+}
+
+/// Collects the schemas that are referred to where a summary or a description is.
+fn collect_described(value: &Value, is_described: bool, schemas: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
-            fields.values().for_each(|value| collect_schemas(value, schemas, found));
+            let is_described = is_described
+                || ["summary", "description"]
+                    .iter()
+                    .any(|name| fields.get(*name).is_some_and(Value::is_string));
+            if let Some(name) = reference_name(value).filter(|_| is_described) {
+                schemas.insert(name.to_owned());
+            }
+            for (name, value) in fields {
+                let keeps = !["properties", "anyOf"].contains(&name.as_str());
+                collect_described(value, is_described && keeps, schemas);
+            }
         }
-        Value::Array(items) => items.iter().for_each(|item| collect_schemas(item, schemas, found)),
+        Value::Array(items) => {
+            items.iter().for_each(|item| collect_described(item, is_described, schemas));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
+/// Counts the references to each schema.
+fn count_uses(value: &Value, uses: &mut BTreeMap<String, usize>) {
+    if let Some(name) = reference_name(value) {
+        *uses.entry(name.to_owned()).or_default() += 1;
+    }
+    match value {
+        Value::Object(fields) => fields.values().for_each(|value| count_uses(value, uses)),
+        Value::Array(items) => items.iter().for_each(|item| count_uses(item, uses)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Replaces the references to `schemas` by the schemas.
+fn inline(value: &mut Value, schemas: &mut BTreeMap<String, Map<String, Value>>) {
+    if let Some(mut schema) = reference_name(value).and_then(|name| schemas.remove(name))
+        && let Value::Object(reference) = value
+    {
+        reference.remove("$ref");
+        merge_descriptions(reference, &mut schema);
+        reference.append(&mut schema);
+    }
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(|value| inline(value, schemas)),
+        Value::Array(items) => items.iter_mut().for_each(|item| inline(item, schemas)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Describes a field and the schema that is written into it. What the field says first is what the
+/// schema says first, so only its values, or the rule of its format, are added.
+fn merge_descriptions(field: &mut Map<String, Value>, schema: &mut Map<String, Value>) {
+    let Some(own) = field.get("description").and_then(Value::as_str) else { return };
+    let merged = match schema.remove("description").as_ref().and_then(Value::as_str) {
+        Some(text) if schema.contains_key("enum") => match text.split_once("\n`") {
+            Some((_, values)) => format!("{own}\n`{values}"),
+            None => own.to_owned(),
+        },
+        Some(text) if schema.contains_key("pattern") => format!("{own} {text}"),
+        _ => own.to_owned(),
+    };
+    field.insert("description".to_owned(), json!(merged));
+}
+
 /// Rewrites what client generators reject or handle badly: boolean schemas, number formats that JSON
 /// schema does not define, defaults (a generator takes a field with a default for required), and
-/// enumerations that are a choice between constants.
+/// enumerations that are a choice between constants. That unknown fields are rejected is said once.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -204,12 +298,17 @@ fn simplify(value: &mut Value) {
             if let Some(items) = fields.get_mut("items") {
                 replace_boolean_schema(items);
             }
-            if fields.get("format").and_then(Value::as_str).is_some_and(|it| it.contains("int")) {
+            fields.retain(|name, value| !(name == "additionalProperties" && *value == false));
+            let format = fields.get("format").and_then(Value::as_str).unwrap_or_default();
+            if format.contains("int") || format == "double" {
                 fields.remove("format");
-                fields.retain(|name, value| !(name == "minimum" && value == 0));
+                fields.retain(|name, value| {
+                    !(name == "minimum" && value == 0 || name == "maximum" && value == u16::MAX)
+                });
             }
             describe_default(fields);
             merge_constants(fields);
+            merge_variants(fields);
             fields.values_mut().for_each(simplify);
         }
         Value::Array(items) => items.iter_mut().for_each(simplify),
@@ -251,12 +350,46 @@ fn merge_constants(schema: &mut Map<String, Value>) {
     }
 }
 
+/// Turns `oneOf` of objects with one field each into an object of which one field is set: generators
+/// have no name for the choices. A choice that is not an object is kept beside it.
+fn merge_variants(schema: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = schema.get_mut("oneOf") else { return };
+    let mut properties = Map::new();
+    choices.retain_mut(|choice| {
+        let Some(Value::Object(fields)) = choice.get_mut("properties").map(Value::take) else {
+            return true;
+        };
+        for (name, mut field) in fields {
+            if let description @ Value::String(_) = choice["description"].take() {
+                field["description"] = description;
+            }
+            properties.insert(name, field);
+        }
+        false
+    });
+    let mut merged = json!({
+        "type": "object",
+        "properties": properties,
+        "minProperties": 1,
+        "maxProperties": 1,
+    });
+    if choices.is_empty() {
+        schema.remove("oneOf");
+        schema.extend(merged.as_object_mut().map(std::mem::take).unwrap_or_default());
+    } else {
+        choices.push(merged);
+    }
+}
+
 /// Moves the default of a field into its description. Values such as `false` go without saying.
 fn describe_default(schema: &mut Map<String, Value>) {
     let text = match schema.get("default") {
+        None => return,
         // The default response of an operation.
-        None | Some(Value::Object(_)) => return,
-        Some(Value::Null | Value::Bool(false) | Value::Array(_)) => String::new(),
+        Some(Value::Object(fields)) if !fields.is_empty() => return,
+        Some(Value::Object(_) | Value::Null | Value::Bool(false) | Value::Array(_)) => {
+            String::new()
+        }
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
     };
@@ -344,11 +477,14 @@ fn render_operation(operation: &Operation, schemas: &mut SchemaGenerator) -> Val
         RequestBody::Json { schema, example, required } => {
             let schema = schema(schemas);
             let content = json!({ "application/json": { "schema": schema, "example": example } });
-            rendered["requestBody"] = json!({ "required": required, "content": content });
+            rendered["requestBody"] = json!({ "content": content });
+            if *required {
+                rendered["requestBody"]["required"] = json!(true);
+            }
         }
         RequestBody::Bytes => {
             let content = json!({ "application/octet-stream": { "schema": {} } });
-            rendered["requestBody"] = json!({ "required": false, "content": content });
+            rendered["requestBody"] = json!({ "content": content });
         }
     }
     rendered
@@ -385,8 +521,6 @@ fn render_parameters(operation: &Operation, schemas: &mut SchemaGenerator) -> Ve
         properties.filter(|(name, _)| !operation.excluded_query.contains(&name.as_str()))
     {
         let mut schema = schema.clone();
-        // A parameter is present or absent, never null.
-        remove_null(&mut schema);
         let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
         let mut parameter = json!({ "name": name, "in": "query", "schema": schema });
         if let Some(description) = description {
@@ -425,6 +559,9 @@ fn remove_null(schema: &mut Value) {
                     fields.extend(only);
                 }
             }
+            if let Some(Value::Array(values)) = fields.get_mut("enum") {
+                values.retain(|value| !value.is_null());
+            }
             fields.values_mut().for_each(remove_null);
         }
         Value::Array(items) => items.iter_mut().for_each(remove_null),
@@ -456,12 +593,11 @@ fn render_success(
     success: &SuccessResponse,
     schemas: &mut SchemaGenerator,
 ) -> Value {
+    // One text for all that have content, so that 200 and 201 can share a response.
     let description = match success.status {
-        201 => "Created",
-        202 => "Accepted",
         204 => "No content",
         304 => "Not modified",
-        _ => "OK",
+        _ => "Result",
     };
     let mut response = json!({ "description": description });
     match &success.content {
@@ -472,7 +608,7 @@ fn render_success(
         }
         ResponseContent::Media(types) => {
             let any: Map<String, Value> =
-                types.iter().map(|kind| ((*kind).to_owned(), json!({ "schema": {} }))).collect();
+                types.iter().map(|kind| ((*kind).to_owned(), json!({}))).collect();
             response["content"] = Value::Object(any);
         }
     }

@@ -78,6 +78,7 @@ pub(crate) struct Operation {
     /// Types that only the description refers to.
     pub(super) extra_schemas: Vec<SchemaFn>,
     is_public: bool,
+    takes_idempotency_key: bool,
 }
 
 impl Operation {
@@ -97,6 +98,7 @@ impl Operation {
             problems: Vec::new(),
             extra_schemas: Vec::new(),
             is_public: false,
+            takes_idempotency_key: true,
         }
     }
 
@@ -216,9 +218,15 @@ impl Operation {
         self
     }
 
-    /// Every authenticated POST accepts an `Idempotency-Key`.
+    /// The response contains a secret, so it is not stored for an `Idempotency-Key`.
+    pub(crate) fn without_idempotency_key(mut self) -> Self {
+        self.takes_idempotency_key = false;
+        self
+    }
+
+    /// Every other authenticated POST accepts an `Idempotency-Key`.
     pub(super) fn with_idempotency_key(self) -> Self {
-        if self.is_public {
+        if self.is_public || !self.takes_idempotency_key {
             return self;
         }
         let description =

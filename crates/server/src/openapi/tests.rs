@@ -40,6 +40,22 @@ fn every_endpoint_is_described() {
 }
 
 #[test]
+fn document_contains_no_null() {
+    fn find_null(value: &Value, path: &str) -> Option<String> {
+        match value {
+            Value::Null => Some(path.to_owned()),
+            Value::Object(fields) => {
+                fields.iter().find_map(|(name, value)| find_null(value, &format!("{path}/{name}")))
+            }
+            Value::Array(items) => items.iter().find_map(|item| find_null(item, path)),
+            Value::String(text) => (text == "null").then(|| path.to_owned()),
+            Value::Bool(_) | Value::Number(_) => None,
+        }
+    }
+    assert_eq!(find_null(&parse_document(), ""), None);
+}
+
+#[test]
 fn every_schema_reference_resolves() {
     let document = parse_document();
     let text = document.to_string();

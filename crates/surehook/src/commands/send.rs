@@ -10,7 +10,7 @@ use serde_json::{
     Map, Value, json,
     value::{RawValue, to_raw_value},
 };
-use surehook_api::{ApiTransport as _, calls, messages::UploadResponse};
+use surehook_api::{ApiTransport as _, calls};
 use surehook_core::{destination::kind::DestinationKind, message_status::MessageStatus};
 use surehook_engine::system::SystemRng;
 use surehook_types::{rng::Rng as _, time::HumanDuration};
@@ -273,9 +273,9 @@ async fn upload(
     bar.enable_steady_tick(POLL_INTERVAL);
     let uploaded = client.call(call).await?;
     bar.finish_and_clear();
-    Ok(match uploaded {
-        UploadResponse::Bucket(file) => json!({ "file": file.id }),
-        UploadResponse::CloudApi(file) => json!({ "media_id": file.media_id }),
+    Ok(match uploaded.media_id {
+        Some(media_id) => json!({ "media_id": media_id }),
+        None => json!({ "file": uploaded.id }),
     })
 }
 

@@ -57,7 +57,7 @@ pub enum VerifySpec {
     Basic { user: String },
 }
 
-/// The fields of [`VerifySpec::Token`], with a schema name of their own for client generators.
+// The fields of `VerifySpec::Token`, with a schema name of their own for client generators.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TokenVerifySpec {
@@ -65,7 +65,7 @@ struct TokenVerifySpec {
     header: String,
 }
 
-/// The fields of [`VerifySpec::Basic`], likewise.
+// The fields of `VerifySpec::Basic`, likewise.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BasicVerifySpec {

@@ -167,48 +167,75 @@ pub fn decide_retry(
     now: Timestamp,
     roll: f64,
 ) -> RetryDecision {
+    let backoff = match class {
+        None => Duration::ZERO,
+        // The delay grows with every attempt, free ones included.
+        Some(_) => terms.retry.delay_after(progress.attempts, roll),
+    };
+    match decide_wait(outcome, class, progress, terms, now, backoff) {
+        WaitDecision::Succeeded => RetryDecision::Succeeded,
+        WaitDecision::Wait { delay, class, reason } => {
+            RetryDecision::RetryAt { due_at: now + delay, class, reason }
+        }
+        WaitDecision::Pause { delay } => RetryDecision::Pause { due_at: now + delay },
+        WaitDecision::Dead { reason, class } => RetryDecision::Dead { reason, class },
+    }
+}
+
+/// A [`RetryDecision`] that says how long to wait instead of until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitDecision {
+    Succeeded,
+    Wait { delay: Duration, class: FailureClass, reason: ScheduleReason },
+    Pause { delay: Duration },
+    Dead { reason: DeadReason, class: FailureClass },
+}
+
+/// Decides like [`decide_retry`], with the backoff of the policy as an argument.
+pub(super) fn decide_wait(
+    outcome: &AttemptOutcome,
+    class: Option<FailureClass>,
+    progress: AttemptProgress,
+    terms: RetryTerms<'_>,
+    now: Timestamp,
+    backoff: Duration,
+) -> WaitDecision {
     let RetryTerms { retry: policy, rules } = terms;
-    let Some(class) = class else { return RetryDecision::Succeeded };
+    let Some(class) = class else { return WaitDecision::Succeeded };
     let pauses = should_pause_destination(outcome, rules);
     // A delivery that waits for a person must not run out of attempts or age by waiting.
     let keeps_pending = is_kept_pending(outcome);
     match class {
         FailureClass::Permanent => {
-            return RetryDecision::Dead { reason: permanent_reason(outcome, rules), class };
+            return WaitDecision::Dead { reason: permanent_reason(outcome, rules), class };
         }
         // A pause is meant to fix the destination without losing what arrives meanwhile.
         FailureClass::Config if pauses || keeps_pending => {}
         FailureClass::Config => {
-            return RetryDecision::Dead { reason: DeadReason::InvalidEndpoint, class };
+            return WaitDecision::Dead { reason: DeadReason::InvalidEndpoint, class };
         }
         FailureClass::Ambiguous if ambiguous_policy(outcome) == AmbiguousPolicy::Park => {
-            return RetryDecision::Dead { reason: DeadReason::Ambiguous, class };
+            return WaitDecision::Dead { reason: DeadReason::Ambiguous, class };
         }
         FailureClass::Ambiguous | FailureClass::Transient | FailureClass::Throttled => {}
     }
     if *outcome == AttemptOutcome::Failed(AttemptFailure::Interrupted) {
         // Caused by our own shutdown: the next process retries at once.
-        return RetryDecision::RetryAt { due_at: now, class, reason: ScheduleReason::Interrupted };
+        let (delay, reason) = (Duration::ZERO, ScheduleReason::Interrupted);
+        return WaitDecision::Wait { delay, class, reason };
     }
     let spent = progress.attempts - progress.throttled.min(FREE_THROTTLES).min(progress.attempts);
     if spent >= attempts_max(outcome, policy) && !keeps_pending {
         let is_ambiguous = class == FailureClass::Ambiguous;
         let reason = if is_ambiguous { DeadReason::Ambiguous } else { DeadReason::MaxRetries };
-        return RetryDecision::Dead { reason, class };
+        return WaitDecision::Dead { reason, class };
     }
-    // The delay grows with every attempt, free ones included.
-    let backoff = policy.delay_after(progress.attempts, roll);
     let requested = requested_delay(outcome, now).filter(|(delay, _)| *delay >= backoff);
     let (delay, reason) = requested.unwrap_or((backoff, ScheduleReason::Backoff));
-    let due_at = now + delay;
-    if policy.is_expired(progress.created_at, due_at) && !keeps_pending {
-        return RetryDecision::Dead { reason: DeadReason::Expired, class };
+    if policy.is_expired(progress.created_at, now + delay) && !keeps_pending {
+        return WaitDecision::Dead { reason: DeadReason::Expired, class };
     }
-    if pauses {
-        RetryDecision::Pause { due_at }
-    } else {
-        RetryDecision::RetryAt { due_at, class, reason }
-    }
+    if pauses { WaitDecision::Pause { delay } } else { WaitDecision::Wait { delay, class, reason } }
 }
 
 /// A configuration failure that does not end the delivery.

@@ -23,7 +23,10 @@ pub use self::{
     },
     failure::{DeadReason, FailureClass, ScheduleReason},
     outcome::{AmbiguousPolicy, AttemptFailure, AttemptOutcome, FailureScope, SendOutcome},
-    policy::{CustomRetrySpec, RetryAfter, RetryPolicy, RetrySpec, RetrySpecError},
+    policy::{
+        CustomRetrySpec, Jitter, JitterSpec, RetryAfter, RetryPolicy, RetryPolicyBuilder,
+        RetrySpec, RetrySpecError,
+    },
     status_rules::{
         STATUS_RULES_MAX, StatusAction, StatusRange, StatusRule, StatusRuleError, StatusRules,
     },

@@ -87,6 +87,7 @@ impl<K: IdKind> Id<K> {
         Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
     }
 
+    /// The id without its kind.
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
@@ -132,6 +133,7 @@ impl<K: IdKind> fmt::Debug for Id<K> {
     }
 }
 
+/// A text that is no id of the expected kind.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected an id that starts with `{prefix}_` and has 26 characters after it")]
 pub struct ParseIdError {

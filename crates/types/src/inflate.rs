@@ -130,6 +130,7 @@ pub struct DecodedRequest {
 }
 
 impl DecodedRequest {
+    /// Decodes the body by its `content-encoding`.
     pub fn new(headers: &HeaderMap, body: &[u8]) -> Self {
         match Self::new_within(headers, body, |_| Ok::<_, Infallible>(())) {
             Ok(decoded) => decoded,

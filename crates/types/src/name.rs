@@ -9,6 +9,7 @@ use crate::json_text;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
+/// A text that is no [`Name`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid name; use 1 to 64 lower-case letters, digits, `-` or `_`, beginning with a letter or digit"
@@ -21,6 +22,7 @@ impl Name {
         Self(text.into())
     }
 
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

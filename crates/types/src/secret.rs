@@ -26,6 +26,7 @@ pub struct Secret {
 }
 
 impl Secret {
+    /// The secret with these bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into().into_boxed_slice();
         Self { digest: Sha256::digest(&bytes).into(), bytes }
@@ -83,23 +84,38 @@ pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 /// Why a secret cannot be used. No message contains any part of a secret.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
+    /// There is no secret.
     #[error(
         "the secret is empty; write the shared secret, or `env:NAME` to read it from the environment"
     )]
     Empty,
+    /// `env:` is followed by something that cannot be a variable.
     #[error("`env:{name}` is not a valid variable name; use letters, digits and underscores")]
-    InvalidName { name: String },
+    InvalidName {
+        /// What follows `env:`.
+        name: String,
+    },
     /// A masked secret was sent back as a value.
     #[error("`{MASK}` is the placeholder of a masked secret; write the secret itself")]
     Masked,
+    /// The environment variable does not exist.
     #[error("environment variable `{name}` is not set; set it to the secret")]
-    Unset { name: String },
+    Unset {
+        /// Name of the variable.
+        name: String,
+    },
+    /// The environment variable is empty.
     #[error("environment variable `{name}` is empty; set it to the secret")]
-    EmptyVariable { name: String },
+    EmptyVariable {
+        /// Name of the variable.
+        name: String,
+    },
+    /// It is short enough to be guessed.
     #[error(
         "the secret has {bytes} bytes and can be guessed; use at least {SHARED_SECRET_BYTES_MIN}, or write {flag} = true to use it anyway"
     )]
     Short {
+        /// Its length.
         bytes: usize,
         /// The setting that allows it.
         flag: &'static str,

@@ -16,10 +16,12 @@ use crate::json_text;
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// The time this many milliseconds after 1970.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
+    /// Milliseconds since 1970.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
@@ -59,6 +61,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// A text that is no RFC 3339 time.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid time; use RFC 3339, for example 2026-11-15T08:00:00Z")]
 pub struct ParseTimestampError;
@@ -79,6 +82,7 @@ json_text!(Timestamp, "Timestamp", {
 
 /// Source of the current time, passed in so that tests can control it.
 pub trait Clock: fmt::Debug + Send + Sync {
+    /// The wall clock.
     fn now(&self) -> Timestamp;
 
     /// Time since an arbitrary start in this process. It runs forward only, whatever happens to the
@@ -101,6 +105,7 @@ pub trait Clock: fmt::Debug + Send + Sync {
 pub struct MachineTime {
     /// Differs between two starts of the machine.
     pub boot: String,
+    /// Time since this start of the machine.
     pub uptime: Duration,
 }
 
@@ -108,11 +113,13 @@ pub struct MachineTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HumanDuration(pub Duration);
 
+/// A text that is no [`HumanDuration`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid duration `{0}`; use for example 250ms, 30s, 5m, 2h or 8d")]
 pub struct ParseDurationError(String);
 
 impl HumanDuration {
+    /// This many seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
     }

@@ -50,8 +50,10 @@ pub struct RedactedBody<'b> {
 /// A body that cannot be searched for secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableBodyError {
+    /// It could not be decompressed.
     #[error("the body has an unknown or broken content encoding")]
     Packed,
+    /// Its format is unknown.
     #[error("the body is neither JSON nor a form, so its secrets cannot be found")]
     Unknown,
 }

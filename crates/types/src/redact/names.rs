@@ -78,10 +78,13 @@ pub struct SecretNames {
     headers: Vec<String>,
 }
 
+/// Why additional names are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretNamesSpecError {
+    /// More than are allowed.
     #[error("too many names; at most {EXTRA_NAMES_MAX} are allowed")]
     TooMany,
+    /// An entry is no field name.
     #[error(
         "each entry must be a field name of 1 to {NAME_BYTES_MAX} bytes with a letter or digit; fields are found at any depth, so write `pin`, not a path"
     )]
@@ -114,10 +117,12 @@ impl SecretNames {
         self.fields.dedup();
     }
 
+    /// Adds the name of a header.
     pub fn add_header(&mut self, name: &str) {
         self.headers.push(name.to_ascii_lowercase());
     }
 
+    /// Whether a field, header or parameter of this name holds a secret.
     pub fn is_secret_field(&self, name: &str) -> bool {
         self.is_secret_normalized(&normalize(name))
     }

@@ -65,6 +65,7 @@ impl Default for CircuitSpec {
     }
 }
 
+/// Why the settings of a circuit are refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("circuit: {0}")]
 pub struct CircuitSpecError(&'static str);
@@ -117,10 +118,12 @@ impl CircuitPolicy {
 /// The state of a circuit that survives a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CircuitState {
+    /// Attempts run as usual.
     #[default]
     Closed,
     /// No attempts until then.
     Open {
+        /// End of the open time.
         until: Timestamp,
         /// How often it has opened in a row.
         times: u32,
@@ -138,6 +141,7 @@ pub enum CircuitState {
 }
 
 impl CircuitState {
+    /// Name in the API and the metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -191,9 +195,11 @@ pub struct CircuitPermit(u32);
 /// The end of an attempt, for [`Circuit::finish_attempt`].
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptEnd {
+    /// What [`Circuit::start_attempt`] returned for it.
     pub permit: CircuitPermit,
-    /// What it says.
+    /// What it says about the destination.
     pub signal: HealthSignal,
+    /// When it ended.
     pub now: Timestamp,
     /// Random number in `0.0..1.0` for the jitter.
     pub roll: f64,
@@ -241,6 +247,7 @@ impl Circuit {
         Self { phase, epoch: 0 }
     }
 
+    /// The state to save.
     pub fn state(&self) -> CircuitState {
         match self.phase {
             Phase::Closed { .. } => CircuitState::Closed,

@@ -18,6 +18,7 @@ use super::{
 /// Attempts of a delivery so far, including the one that just ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptProgress {
+    /// All attempts, throttled ones included.
     pub attempts: u32,
     /// How many of them were throttled.
     pub throttled: u32,
@@ -31,18 +32,35 @@ pub enum RetryDecision {
     /// The delivery has arrived.
     Succeeded,
     /// Attempt it again at this time.
-    RetryAt { due_at: Timestamp, class: FailureClass, reason: ScheduleReason },
+    RetryAt {
+        /// Earliest time of the next attempt.
+        due_at: Timestamp,
+        /// The kind of failure.
+        class: FailureClass,
+        /// Where the time comes from.
+        reason: ScheduleReason,
+    },
     /// Pause the destination and keep the delivery, due at this time once the destination is
     /// resumed. The class is [`FailureClass::Config`].
-    Pause { due_at: Timestamp },
+    Pause {
+        /// Earliest time of the next attempt.
+        due_at: Timestamp,
+    },
     /// Give up.
-    Dead { reason: DeadReason, class: FailureClass },
+    Dead {
+        /// Why it is given up.
+        reason: DeadReason,
+        /// The kind of failure.
+        class: FailureClass,
+    },
 }
 
 /// The settings of a destination that decide about retries.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryTerms<'a> {
+    /// How often and when to retry.
     pub retry: &'a RetryPolicy,
+    /// Exceptions from the status table.
     pub rules: &'a StatusRules,
 }
 

@@ -1,21 +1,34 @@
 //! Whether and when to try again: retry policies, failure classes, rate limits, circuit breakers.
 //!
-//! Pure and without knowledge of deliveries or stores: the time and a random number are arguments.
-//! A lane calls [`classify`] once per attempt and passes the class to [`decide_retry`]. A destination may
-//! override the status table with its own [`StatusRules`]. [`rate`] limits attempts over time, and
-//! [`circuit`] stops calling a destination that keeps failing.
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
 
+mod budget;
 pub mod circuit;
+mod classifier;
 mod decide;
 mod failure;
+#[cfg(feature = "tower")]
+mod layer;
 mod outcome;
 mod policy;
 pub mod rate;
+mod retrier;
 mod status_rules;
+#[cfg(any(feature = "blocking", feature = "tokio"))]
+mod system;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "tower")]
+pub use self::layer::{RetryLayer, RetryService};
+#[cfg(feature = "blocking")]
+pub use self::system::{ThreadSleeper, retry_blocking};
+#[cfg(feature = "tokio")]
+pub use self::system::{TokioSleeper, retry};
 pub use self::{
+    budget::{RetryBudget, RetryBudgetConfig, RetryBudgetError, RetryPermit},
+    classifier::{AttemptClass, Classify, ErrorClassifier, EveryError, HttpClassifier, on_error},
     decide::{
         AttemptProgress, FREE_THROTTLES, RETRY_AFTER_MAX, RetryDecision, RetryTerms, classify,
         cool_until, decide_retry, is_destination_misconfigured, recipient_backoff,
@@ -26,6 +39,10 @@ pub use self::{
     policy::{
         CustomRetrySpec, Jitter, JitterSpec, RetryAfter, RetryPolicy, RetryPolicyBuilder,
         RetrySpec, RetrySpecError,
+    },
+    retrier::{
+        AttemptContext, BlockingSleeper, Retrier, RetryError, RetryEvent, RetryReport,
+        RetrySummary, Sleeper, StopReason,
     },
     status_rules::{
         STATUS_RULES_MAX, StatusAction, StatusRange, StatusRule, StatusRuleError, StatusRules,

@@ -7,10 +7,16 @@ use surehook_types::string_enum;
 
 use super::{DeadReason, FailureClass, RetryAfter};
 
+/// What an attempt led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
     /// An HTTP answer.
-    Answered { status: u16, retry_after: Option<RetryAfter> },
+    Answered {
+        /// HTTP status.
+        status: u16,
+        /// Value of the header `Retry-After`.
+        retry_after: Option<RetryAfter>,
+    },
     /// There was no complete answer.
     Failed(AttemptFailure),
     /// The destination speaks its own protocol, where an HTTP status alone would mislead: the channel
@@ -19,6 +25,7 @@ pub enum AttemptOutcome {
 }
 
 impl AttemptOutcome {
+    /// HTTP status, if there was an answer.
     pub const fn status(&self) -> Option<u16> {
         match self {
             Self::Answered { status, .. } => Some(*status),
@@ -27,6 +34,7 @@ impl AttemptOutcome {
         }
     }
 
+    /// Why there was no usable answer.
     pub const fn failure(&self) -> Option<AttemptFailure> {
         match self {
             Self::Answered { .. } => None,
@@ -39,19 +47,24 @@ impl AttemptOutcome {
 /// What an answer means, as interpreted by a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendOutcome {
+    /// HTTP status, if there was an answer.
     pub status: Option<u16>,
+    /// Why there was no usable answer.
     pub failure: Option<AttemptFailure>,
     /// `None` is a success.
     pub class: Option<FailureClass>,
     /// Minimum wait before the next attempt.
     pub wait: Option<Duration>,
+    /// When the other side said to come back.
     pub retry_after: Option<RetryAfter>,
     /// Maximum number of attempts that make sense, if lower than the policy's.
     pub tries: Option<u32>,
     /// Why the delivery is dead, where the class alone does not say it. A `config` failure without a
     /// reason keeps the delivery pending.
     pub reason: Option<DeadReason>,
+    /// What the failure affects beyond its delivery.
     pub scope: FailureScope,
+    /// What to do about [`FailureClass::Ambiguous`].
     pub on_ambiguous: AmbiguousPolicy,
 }
 

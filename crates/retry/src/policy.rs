@@ -245,7 +245,7 @@ impl RetryPolicy {
     }
 }
 
-/// Random numbers that follow from one: SplitMix64.
+/// Random numbers that follow from one, by the algorithm `SplitMix64`.
 struct RollSequence(u64);
 
 impl RollSequence {

@@ -17,13 +17,17 @@ const BURST_SPAN: Duration = Duration::from_millis(100);
 string_enum! {
     /// The time that a rate counts in.
     pub enum RateUnit {
+        /// One second.
         Second = "s",
+        /// One minute.
         Minute = "m",
+        /// One hour.
         Hour = "h",
     }
 }
 
 impl RateUnit {
+    /// Its length in seconds.
     pub const fn secs(self) -> u32 {
         match self {
             Self::Second => 1,
@@ -41,6 +45,7 @@ pub struct Rate {
     burst: Option<u32>,
 }
 
+/// A text that is no [`Rate`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid rate `{0}`; use for example 50/s, 100/m, 5000/h or `50/s burst 10`, with numbers from 1 to {COUNT_MAX}"
@@ -53,10 +58,12 @@ impl Rate {
         Self { count, per: RateUnit::Second, burst: None }
     }
 
+    /// A rate with a burst. Neither number may be 0.
     pub const fn per_minute(count: u32, burst: u32) -> Self {
         Self { count, per: RateUnit::Minute, burst: Some(burst) }
     }
 
+    /// The time between two attempts at a constant rate.
     pub fn interval(&self) -> Duration {
         Duration::from_secs(self.per.secs().into()) / self.count
     }
@@ -132,10 +139,12 @@ pub struct Gcra {
 }
 
 impl Gcra {
+    /// A limiter with the whole burst available.
     pub fn new(rate: Rate) -> Self {
         Self { rate, slowed: None, next: Duration::ZERO }
     }
 
+    /// The rate when it is not reduced.
     pub fn rate(&self) -> Rate {
         self.rate
     }
@@ -164,6 +173,7 @@ impl Gcra {
         self.next
     }
 
+    /// Counts an attempt that starts.
     pub fn take(&mut self, now: Duration) {
         self.next = self.next.max(now).saturating_add(self.effective().interval);
     }

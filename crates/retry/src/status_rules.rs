@@ -62,14 +62,19 @@ impl StatusAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusRange(RangeInclusive<u16>);
 
+/// Why status rules are refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatusRuleError {
+    /// The text is no status and no range of them.
     #[error("invalid status; write 409, \"500-599\" or \"5xx\", from 100 to 999")]
     Status,
+    /// Only a dead delivery has a reason.
     #[error("`reason` is only allowed with then = \"dead\"")]
     ReasonWithoutDead,
+    /// Other reasons are for the gateway to find.
     #[error("`reason` must be unrecoverable, payload_error or invalid_endpoint")]
     Reason,
+    /// More than [`STATUS_RULES_MAX`].
     #[error("too many rules; at most {STATUS_RULES_MAX} are allowed")]
     TooMany,
 }

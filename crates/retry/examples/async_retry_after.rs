@@ -79,3 +79,8 @@ fn answer(requests: &AtomicU32) -> Response {
         _ => "done".into_response(),
     }
 }
+
+#[test]
+fn retry_after_example_runs_to_its_end() {
+    main().unwrap();
+}

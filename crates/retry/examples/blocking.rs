@@ -67,3 +67,8 @@ fn start_server(address: SocketAddr) -> io::Result<thread::JoinHandle<io::Result
     let listener = TcpListener::bind(address)?;
     Ok(thread::spawn(move || listener.accept()?.0.write_all(b"hello")))
 }
+
+#[test]
+fn blocking_retry_example_runs_to_its_end() {
+    main().unwrap();
+}

@@ -64,3 +64,8 @@ async fn start_server() -> std::io::Result<SocketAddr> {
     tokio::spawn(async move { axum::serve(listener, router).await });
     Ok(address)
 }
+
+#[test]
+fn tower_client_example_runs_to_its_end() {
+    main().unwrap();
+}

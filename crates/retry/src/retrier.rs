@@ -48,6 +48,7 @@ pub struct AttemptContext {
 
 string_enum! {
     /// Why no further attempt was made.
+    #[non_exhaustive]
     pub enum StopReason {
         /// The last attempt succeeded.
         Succeeded = "succeeded",

@@ -257,12 +257,9 @@ impl<C> Retrier<C> {
             };
             match run.finish_attempt(&result) {
                 NextStep::Stop(summary) => return RetryReport { last: Some(result), summary },
-                NextStep::Wait { delay, permit } => {
+                NextStep::Wait(delay) => {
                     last = result.err().map(Err);
                     sleeper.sleep(delay).await;
-                    if let Some(permit) = permit {
-                        permit.spend();
-                    }
                 }
             }
         }
@@ -284,12 +281,9 @@ impl<C> Retrier<C> {
             let result = operation(context);
             match run.finish_attempt(&result) {
                 NextStep::Stop(summary) => return RetryReport { last: Some(result), summary },
-                NextStep::Wait { delay, permit } => {
+                NextStep::Wait(delay) => {
                     last = result.err().map(Err);
                     sleeper.sleep(delay);
-                    if let Some(permit) = permit {
-                        permit.spend();
-                    }
                 }
             }
         }
@@ -318,11 +312,13 @@ struct RetryRun<'r, C> {
     failure: Option<FailureClass>,
     /// The policy's last delay, for decorrelated jitter.
     previous: Option<Duration>,
+    /// The retry that is waited for. Given back if the operation is dropped meanwhile.
+    permit: Option<RetryPermit<'r>>,
 }
 
-enum NextStep<'r> {
+enum NextStep {
     Stop(RetrySummary),
-    Wait { delay: Duration, permit: Option<RetryPermit<'r>> },
+    Wait(Duration),
 }
 
 impl<'r, C> RetryRun<'r, C> {
@@ -331,7 +327,7 @@ impl<'r, C> RetryRun<'r, C> {
         if let Some(budget) = &retrier.budget {
             budget.record_first_try(began);
         }
-        Self { retrier, began, attempts: 0, failure: None, previous: None }
+        Self { retrier, began, attempts: 0, failure: None, previous: None, permit: None }
     }
 
     fn elapsed(&self) -> Duration {
@@ -344,11 +340,14 @@ impl<'r, C> RetryRun<'r, C> {
         if self.attempts > 0 && remaining == Some(Duration::ZERO) {
             return None;
         }
+        if let Some(permit) = self.permit.take() {
+            permit.spend();
+        }
         self.attempts += 1;
         Some(AttemptContext { number: self.attempts, remaining })
     }
 
-    fn finish_attempt<T, E>(&mut self, result: &Result<T, E>) -> NextStep<'r>
+    fn finish_attempt<T, E>(&mut self, result: &Result<T, E>) -> NextStep
     where
         C: Classify<T, E>,
     {
@@ -378,17 +377,16 @@ impl<'r, C> RetryRun<'r, C> {
         if deadline.is_some_and(|limit| elapsed.saturating_add(delay) >= limit) {
             return NextStep::Stop(self.stop(StopReason::DeadlineReached));
         }
-        let permit = match budget {
-            None => None,
-            Some(budget) => match budget.take_retry(clock.elapsed()) {
-                Some(permit) => Some(permit),
-                None => return NextStep::Stop(self.stop(StopReason::BudgetExhausted)),
-            },
-        };
+        if let Some(budget) = budget {
+            self.permit = budget.take_retry(clock.elapsed());
+            if self.permit.is_none() {
+                return NextStep::Stop(self.stop(StopReason::BudgetExhausted));
+            }
+        }
         self.previous = Some(backoff);
         let attempt = self.attempts;
         self.notify(&RetryEvent::RetryScheduled { attempt, failure, delay, reason });
-        NextStep::Wait { delay, permit }
+        NextStep::Wait(delay)
     }
 
     fn stop(&self, stop: StopReason) -> RetrySummary {

@@ -390,6 +390,31 @@ fn blocking_operation_that_outlasts_the_deadline_is_not_repeated() {
     assert_eq!(report.last, Some(Err("slow")));
 }
 
+/// Wakes up a minute late.
+struct LateSleeper(Arc<CountingSleeper>);
+
+impl BlockingSleeper for LateSleeper {
+    fn sleep(&self, delay: Duration) {
+        self.0.sleep(delay + secs(60));
+    }
+}
+
+#[test]
+fn late_timer_does_not_start_an_attempt_after_the_deadline() {
+    let timer = Arc::new(CountingSleeper::default());
+    let policy = doubling().build().unwrap();
+    let clock = Arc::<CountingSleeper>::clone(&timer);
+    let budget = budget(1.0);
+    let report = Retrier::with_clock(policy, EveryError, clock, Arc::new(FixedRoll(0.5)))
+        .deadline(secs(30))
+        .budget(Arc::clone(&budget))
+        .run_blocking_with(&LateSleeper(timer), |_| Err::<(), _>("busy"));
+    assert_eq!((report.summary.attempts, report.summary.elapsed), (1, secs(61)));
+    assert_eq!(report.summary.stop, StopReason::DeadlineReached);
+    assert_eq!(report.last, Some(Err("busy")));
+    assert!(budget.take_retry(secs(61)).is_some(), "the retry did not begin");
+}
+
 #[test]
 fn blocking_retry_uses_the_threads_timer() {
     let policy = RetryPolicy::builder().initial_delay(Duration::from_millis(1));

@@ -22,6 +22,11 @@ url = "https://example.com/hook"
 retry = { schedule = ["1s", "5m"], jitter = 0.5 }
 headers = { "x-key" = "env:TEST_SECRET" }
 
+[[destinations]]
+name = "erp"
+url = "https://example.com/erp"
+retry = { initial_delay = "2s", jitter = "decorrelated" }
+
 [[routes]]
 from = "signed"
 to = "crm"

@@ -170,6 +170,7 @@ async fn invalid_destination_field_is_named_in_the_problem() {
         with("url", json!("https://example.com/#part"), "fragment"),
         with("retry", json!("eager"), "eager"),
         with("retry", json!({ "max_attempts": 0 }), "max_attempts"),
+        with("retry", json!({ "jitter": "wild" }), "full, equal, decorrelated"),
         with("concurrency", json!(0), "concurrency"),
         with("timeout", json!("1h"), "timeout"),
         with("headers", json!({ "x-a": "b\r\nx-evil: 1" }), "x-a"),

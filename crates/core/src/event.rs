@@ -117,6 +117,17 @@ impl HeaderBlock {
         self.0.extend_from_slice(b"\r\n");
     }
 
+    /// The same headers, with the mask as the value of those that are secret.
+    #[must_use]
+    pub fn with_masked(&self, is_secret: impl Fn(&str) -> bool) -> Self {
+        let mut masked = Self(Vec::with_capacity(self.0.len()));
+        for (name, value) in self.lines() {
+            let value = if is_secret(name) { redact::MASK.as_bytes() } else { value };
+            masked.push(name.as_bytes(), value);
+        }
+        masked
+    }
+
     /// From the bytes stored in a database.
     pub fn from_bytes(block: Vec<u8>) -> Self {
         Self(block)

@@ -99,10 +99,10 @@ pub struct QuarantineResult {
 /// What the quarantine needs of a store.
 #[async_trait]
 pub trait QuarantineStore: Send + Sync {
-    /// Stores a request, or counts a repetition. Durable after `Ok`. `bytes_max` limits headers and
-    /// bodies of all requests of the source. In a full quarantine a new request displaces, in this
-    /// order: one without credentials, if it has some; the oldest of an address beyond its share; the
-    /// oldest of its own address; itself.
+    /// Stores a request, or counts a repetition. Durable after `Ok`. `bytes_max` limits what is
+    /// stored of all requests of the source: their bodies and, encrypted, their heads. In a full
+    /// quarantine a new request displaces, in this order: one without credentials, if it has some; the
+    /// oldest of an address beyond its share; the oldest of its own address; itself.
     async fn quarantine(
         &self,
         request: QuarantinedRequest,

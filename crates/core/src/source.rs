@@ -293,6 +293,16 @@ impl SourceSpec {
         all.map(str::to_ascii_lowercase).collect()
     }
 
+    /// Headers that carry credentials which the source is verified with, in lower case. They are stored
+    /// masked.
+    pub fn credential_headers(&self) -> Vec<String> {
+        let mut headers = self.secret_headers();
+        if matches!(self.verify, Some(VerifySpec::Basic { .. })) {
+            headers.push(http::header::AUTHORIZATION.as_str().to_owned());
+        }
+        headers
+    }
+
     /// Names of the secrets in its requests.
     pub fn secret_names(&self) -> SecretNames {
         let mut names = SecretNames::builtin();

@@ -7,10 +7,17 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use surehook_engine::Engine;
 use surehook_server::{ServerLimits, ServerState};
-use surehook_store::{OpenError, SqliteStore, sqlite::find_rescued};
+use surehook_store::{
+    OpenError, SqliteStore,
+    sqlite::{SecretKey, find_rescued},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::{commands::serve, error::CliError, settings::Settings};
+use crate::{
+    commands::serve::{self, ServeArgs},
+    error::CliError,
+    settings::{Settings, environment},
+};
 
 /// A data folder opened read-only.
 #[derive(Debug)]
@@ -48,7 +55,16 @@ impl DataFolder {
 
 /// Opens the store of a data folder read-only.
 pub(crate) fn open_store(data: &Path) -> Result<SqliteStore, CliError> {
-    SqliteStore::open_read_only(data).map_err(open_error)
+    let secret_key = configured_key().map_err(CliError::settings)?;
+    SqliteStore::open_read_only(data, secret_key.as_ref()).map_err(open_error)
+}
+
+/// The secret key of the settings. Invalid settings count as none: they are not needed for anything else
+/// here.
+fn configured_key() -> anyhow::Result<Option<SecretKey>> {
+    let config = environment("SUREHOOK_CONFIG").map(Into::into);
+    let args = ServeArgs { config, data: None, listen: None };
+    Settings::load(&args).unwrap_or_default().secret_key()
 }
 
 pub(crate) fn open_error(error: OpenError) -> CliError {

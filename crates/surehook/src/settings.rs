@@ -21,6 +21,7 @@ use surehook_engine::{
 };
 use surehook_messaging::media::BucketSpec;
 use surehook_server::ServerLimits;
+use surehook_store::sqlite::SecretKey;
 use surehook_types::time::HumanDuration;
 
 use crate::commands::serve::ServeArgs;
@@ -33,6 +34,9 @@ pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     /// Data folder.
     pub(crate) data: PathBuf,
+    /// File with the key that secrets in the database are encrypted with. Not set: `secret.key` in the
+    /// data folder.
+    pub(crate) secret_key_file: Option<PathBuf>,
     /// Private networks that destinations may use. Empty: only public addresses.
     pub(crate) allow_networks: Vec<IpNet>,
     /// Programs, or folders of programs, that `exec` destinations may run. Empty: none.
@@ -106,6 +110,7 @@ impl Default for Settings {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             data: PathBuf::from("data"),
+            secret_key_file: None,
             allow_networks: Vec::new(),
             allow_exec: AllowedPrograms::default(),
             allow_env: AllowedVariables::default(),
@@ -166,13 +171,17 @@ impl LimitSettings {
 }
 
 /// `SUREHOOK_…` variables that are not settings.
-const NON_SETTINGS: [&str; 5] = [
+const NON_SETTINGS: [&str; 6] = [
     "SUREHOOK_ADMIN_TOKEN",
     "SUREHOOK_CONFIG",
     "SUREHOOK_SECRET",
+    SECRET_KEY_VARIABLE,
     "SUREHOOK_SERVER",
     "SUREHOOK_TOKEN",
 ];
+
+/// The variable with the key that secrets are encrypted with.
+const SECRET_KEY_VARIABLE: &str = "SUREHOOK_SECRET_KEY";
 
 #[expect(clippy::disallowed_methods, reason = "the only place that reads the environment")]
 pub(crate) fn environment(name: &str) -> Option<String> {
@@ -254,6 +263,26 @@ impl Settings {
             self.log_format
         );
         Ok(())
+    }
+
+    /// The key that secrets are encrypted with; `None` for the one in the data folder.
+    pub(crate) fn secret_key(&self) -> anyhow::Result<Option<SecretKey>> {
+        let variable = environment(SECRET_KEY_VARIABLE);
+        match (&self.secret_key_file, variable) {
+            (Some(file), None) => {
+                let key = SecretKey::read(file);
+                let context = || format!("the secret key {} cannot be used", file.display());
+                key.map(Some).with_context(context)
+            }
+            (None, Some(text)) => {
+                let context = || format!("{SECRET_KEY_VARIABLE} cannot be used");
+                SecretKey::parse(&text).map(Some).with_context(context)
+            }
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err(anyhow!(
+                "both {SECRET_KEY_VARIABLE} and secret_key_file are set; remove one of them"
+            )),
+        }
     }
 
     /// The sources, destinations and routes in the settings.
@@ -453,6 +482,7 @@ mod tests {
             ("SUREHOOK_MEDIA__SECRET", "SUREHOOK_MEDIA__SECRET_KEY"),
             ("SUREHOOK_LIMITS_BODY_BYTES_MAX", "SUREHOOK_LIMITS__BODY_BYTES_MAX"),
             ("SUREHOOK_TOKENS", "SUREHOOK_TOKEN"),
+            ("SUREHOOK_SECRET_KEY_FILES", "SUREHOOK_SECRET_KEY_FILE"),
         ] {
             for value in ["x", ""] {
                 let warnings = load("", &[(name, value)]).unwrap().warnings;

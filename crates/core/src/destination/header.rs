@@ -5,7 +5,7 @@
 //! are removed, so that it cannot add headers.
 
 use http::{HeaderName, HeaderValue};
-use surehook_types::secret::SecretRef;
+use surehook_types::{redact::MASK, secret::SecretRef};
 
 use crate::store::ClaimedDelivery;
 
@@ -57,7 +57,10 @@ impl Placeholder {
             Self::RequestPath => text(&head.path),
             Self::RequestQuery => text(head.query.as_deref().unwrap_or_default()),
             Self::RequestHeader(name) => {
-                let lines = head.headers.lines().filter(|(other, _)| other == name);
+                // The header with the source's secret is stored masked and counts as missing.
+                let is_given = |value: &[u8]| value != MASK.as_bytes();
+                let lines = head.headers.lines();
+                let lines = lines.filter(|(other, line)| other == name && is_given(line));
                 for (number, (_, line)) in lines.enumerate() {
                     // RFC 9110, 5.3: repeated header lines form one list.
                     value.extend_from_slice(if number == 0 { b"" } else { b", " });

@@ -115,8 +115,13 @@ impl<'a> RequestContext<'a> {
         if let Some(bare) = source.verifier.path_without_secret(&path) {
             path = bare.to_owned();
         }
+        // Nor one in a header: it proves the sender to us and has no meaning for destinations.
+        let mut headers = HeaderBlock::from_map(&request.headers);
+        if let Some(secret) = source.verifier.credential_header() {
+            headers = headers.with_masked(|name| secret == name);
+        }
         let head = RequestHead {
-            headers: HeaderBlock::from_map(&request.headers),
+            headers,
             path,
             query: request.query.take(),
             remote: Arc::clone(&request.remote),

@@ -37,13 +37,15 @@ fn request(fixture: &StoreFixture, source: SourceId, body: impl Into<Bytes>) -> 
 }
 
 const HEADERS: &[u8] = b"x-a: \xff\r\n";
+/// More than is stored of a request besides its body.
+const STORED_BYTES_MAX: usize = 256;
 /// Size limit: enough for four large requests.
 const ROOM: u64 = 4 << 20;
 
 async fn quarantine_one(
     fixture: &StoreFixture,
     source: SourceId,
-    body: &'static str,
+    body: impl Into<Bytes>,
 ) -> QuarantinedRequest {
     let quarantined = request(fixture, source, body);
     let kept = fixture.quarantine(quarantined.clone(), ROOM).await.unwrap();
@@ -95,8 +97,8 @@ pub async fn repeated_request_is_quarantined_once(mut fixture: StoreFixture) {
 
 pub async fn full_quarantine_drops_the_oldest_of_the_source(fixture: StoreFixture) {
     let other = quarantine_one(&fixture, fixture.bank, "a").await;
-    // The headers count as well.
-    let large = vec![b'x'; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
+    // The head counts as well.
+    let large = vec![b'x'; usize::try_from(ROOM / 4).unwrap() - STORED_BYTES_MAX];
     let mut all = Vec::new();
     let mut pushed_out = 0;
     for number in 0..6_u8 {
@@ -131,7 +133,7 @@ pub async fn full_quarantine_drops_the_oldest_of_the_source(fixture: StoreFixtur
 }
 
 pub async fn full_quarantine_drops_unsigned_requests_first(fixture: StoreFixture) {
-    let large = |number: u8| vec![number; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
+    let large = |number: u8| vec![number; usize::try_from(ROOM / 4).unwrap() - STORED_BYTES_MAX];
     let unsigned = |number| QuarantinedRequest {
         code: "missing_signature".to_owned(),
         ..request(&fixture, fixture.shop, large(number))
@@ -158,7 +160,7 @@ pub async fn full_quarantine_drops_unsigned_requests_first(fixture: StoreFixture
 }
 
 pub async fn flood_of_one_address_drops_only_its_own_quarantined_requests(fixture: StoreFixture) {
-    let large = |number: u8| vec![number; usize::try_from(ROOM / 16).unwrap() - HEADERS.len()];
+    let large = |number: u8| vec![number; usize::try_from(ROOM / 16).unwrap() - STORED_BYTES_MAX];
     let from = |remote: &str, code: &str, number| QuarantinedRequest {
         remote: remote.to_owned(),
         code: code.to_owned(),
@@ -190,7 +192,7 @@ pub async fn flood_of_one_address_drops_only_its_own_quarantined_requests(fixtur
 }
 
 pub async fn newcomer_does_not_displace_addresses_within_their_share(fixture: StoreFixture) {
-    let large = |number: u8| vec![number; usize::try_from(ROOM / 8).unwrap() - HEADERS.len()];
+    let large = |number: u8| vec![number; usize::try_from(ROOM / 8).unwrap() - STORED_BYTES_MAX];
     let from = |number: u8| QuarantinedRequest {
         remote: format!("192.0.2.{number}"),
         ..request(&fixture, fixture.shop, large(number))
@@ -225,12 +227,12 @@ pub async fn unsigned_repeat_keeps_the_signed_request(fixture: StoreFixture) {
 }
 
 pub async fn repeated_request_with_longer_headers_takes_more_room(fixture: StoreFixture) {
-    let first = quarantine_one(&fixture, fixture.shop, "a").await;
+    let first = quarantine_one(&fixture, fixture.shop, "a".repeat(5_000)).await;
     let second = quarantine_one(&fixture, fixture.shop, "b").await;
-    let longer = HeaderBlock::from_bytes(vec![b'x'; 99]);
+    let longer = HeaderBlock::from_bytes(vec![b'x'; 9_900]);
     let again = QuarantinedRequest { headers: longer, ..second.clone() };
 
-    let kept = fixture.quarantine(again, 101).await.unwrap();
+    let kept = fixture.quarantine(again, 12_000).await.unwrap();
 
     assert_eq!((kept.id, kept.pushed_out), (Some(second.id), 1));
     assert_eq!(fixture.find_quarantined(first.id).await.unwrap(), None);

@@ -15,6 +15,7 @@ use super::{
     deleted_destinations, ordering_queue,
     prepared::CachedStatements,
     row::{blob, corrupt_value, id, to_json},
+    sealing::{DataKeys, SealedPlace},
     writer::{RowNumbers, WriteTransaction},
 };
 
@@ -31,13 +32,14 @@ pub(super) fn load_row_numbers(connection: &Connection) -> Result<RowNumbers> {
 /// Implements `AdminStore::change`.
 pub(super) fn apply_changes(
     tx: &mut WriteTransaction<'_, '_>,
+    keys: &DataKeys,
     changes: &[ConfigChange],
     now: Timestamp,
 ) -> Result<()> {
     for change in changes {
         match change {
-            ConfigChange::PutSource(id, spec) => put_source(tx, *id, spec, now)?,
-            ConfigChange::PutDestination(id, spec) => put_destination(tx, *id, spec, now)?,
+            ConfigChange::PutSource(id, spec) => put_source(tx, keys, *id, spec, now)?,
+            ConfigChange::PutDestination(id, spec) => put_destination(tx, keys, *id, spec, now)?,
             ConfigChange::PutRoute(id, spec) => put_route(tx, *id, spec, now)?,
             ConfigChange::DeleteSource(id) => drop(delete(tx, "source", *id, now)?),
             ConfigChange::DeleteDestination(id) => delete_destination(tx, *id, now)?,
@@ -52,31 +54,34 @@ pub(super) fn apply_changes(
 
 /// Puts a source or destination into its table. A deleted one starts over under its old id, with
 /// its history.
-fn put<K: IdKind>(
+fn put(
     connection: &Connection,
-    table: &str,
-    id: Id<K>,
+    keys: &DataKeys,
+    place: SealedPlace,
     name: &Name,
     spec: &impl Serialize,
     now: Timestamp,
 ) -> Result<()> {
+    let table = place.table;
     let sql = format!(
         "INSERT INTO {table} (id, name, spec, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
          ON CONFLICT (id) DO UPDATE
             SET name = ?2, spec = ?3, updated_at = ?4, deleted_at = NULL,
                 created_at = iif(deleted_at IS NULL, created_at, ?4)"
     );
-    connection.execute(&sql, params![blob(id), name.as_str(), to_json(spec)?, now.as_millis()])?;
+    let sealed = keys.seal_spec(place, &to_json(spec)?)?;
+    connection.execute(&sql, params![place.row, name.as_str(), sealed, now.as_millis()])?;
     Ok(())
 }
 
 fn put_source(
     connection: &Connection,
+    keys: &DataKeys,
     id: SourceId,
     spec: &SourceSpec,
     now: Timestamp,
 ) -> Result<()> {
-    put(connection, "sources", id, &spec.name, spec, now)?;
+    put(connection, keys, SealedPlace::source(blob(id)), &spec.name, spec, now)?;
     connection.execute("DELETE FROM lenient_sources WHERE id = ?1", params![blob(id)])?;
     if let Some(header) = spec.token_header() {
         let insert_header = "INSERT OR IGNORE INTO token_headers (name) VALUES (?1)";
@@ -87,12 +92,13 @@ fn put_source(
 
 fn put_destination(
     tx: &mut WriteTransaction<'_, '_>,
+    keys: &DataKeys,
     id: DestinationId,
     spec: &DestinationSpec,
     now: Timestamp,
 ) -> Result<()> {
     deleted_destinations::cancel_all(tx, id)?;
-    put(tx, "destinations", id, &spec.name, spec, now)?;
+    put(tx, keys, SealedPlace::destination(blob(id)), &spec.name, spec, now)?;
     // Without ordering, nothing would ever release the held deliveries.
     if spec.order.is_none() { ordering_queue::release_all(tx, id, now) } else { Ok(()) }
 }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::OpenError;
+use super::{OpenError, secret_key::SECRET_KEY_FILE};
 
 const LOCK: &str = "lock";
 /// Exists while the database in the folder is being replaced; see `restore`.
@@ -56,6 +56,19 @@ pub(super) fn make_database_private(file: &Path) -> Result<(), OpenError> {
     for side in ["", "-wal", "-shm"] {
         let path = PathBuf::from(format!("{}{side}", file.display()));
         if side.is_empty() || path.exists() {
+            make_private(&path, FILE_MODE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the keys of the folder private.
+pub(super) fn make_keys_private(folder: &Path) -> Result<(), OpenError> {
+    let folder_error = |error| OpenError::Folder(folder.to_owned(), error);
+    for entry in fs::read_dir(folder).map_err(folder_error)? {
+        let path = entry.map_err(folder_error)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(SECRET_KEY_FILE) && path.is_file() {
             make_private(&path, FILE_MODE)?;
         }
     }

@@ -18,19 +18,30 @@ use super::{
     clock, commit_mark, counts, folder,
     read::ReadPool,
     schema::{self, MIGRATIONS, read_schema_version},
+    sealing::{self, DataKeys},
+    secret_key::{self, SecretKey, SecretKeyId},
     start_check,
     writer::Writer,
 };
 
 impl SqliteStore {
     /// Opens the store in `data` for reading. Every write is refused.
-    pub fn open_read_only(data: &Path) -> Result<Self, OpenError> {
+    pub fn open_read_only(data: &Path, secret_key: Option<&SecretKey>) -> Result<Self, OpenError> {
         let file = data.join(DATABASE);
         let connection = open_existing(&file)?;
         let (found, known) = (read_schema_version(&connection)?, MIGRATIONS.len());
         if found != known {
             return Err(OpenError::wrong_version(found, known));
         }
+        let data_keys = match sealing::needed_key(&connection)? {
+            Some(needed) => {
+                let secret_key = secret_key::find(data, secret_key, needed)?;
+                DataKeys::load(&connection, &secret_key)?
+            }
+            None => None,
+        };
+        // The migration and the first key are two commits; a crash may be in between.
+        let data_keys = data_keys.ok_or(OpenError::Older { found: found - 1, known })?;
         let cache = Arc::new(StoreCache::new(1));
         let counts = counts::load(&connection)?;
         cache.change_counts(|cached| *cached = counts);
@@ -39,6 +50,7 @@ impl SqliteStore {
             readers: ReadPool::new(&file),
             cache,
             quarantine_sources: Arc::default(),
+            data_keys: Arc::new(data_keys),
             file,
         })
     }
@@ -66,6 +78,11 @@ pub struct FolderInspection {
     pub wal_bytes: u64,
     /// The last stored time and the time of the newest event.
     pub clock: StoredClock,
+    /// The secret key that its secrets are encrypted with; `None` if an older version wrote them, in
+    /// plain text.
+    pub needed_key: Option<SecretKeyId>,
+    /// Whether old copies of secrets may be left in unused space of the file.
+    pub has_plain_remains: bool,
     /// Whether a process has the folder open.
     pub in_use: bool,
     /// Whether a restore into the folder was interrupted.
@@ -92,6 +109,8 @@ pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
         wal_bytes: file_bytes(&file.with_extension("db-wal")),
         // An older schema may lack the tables.
         clock: clock::load(&connection).unwrap_or_default(),
+        needed_key: sealing::needed_key(&connection)?,
+        has_plain_remains: sealing::has_plain_remains(&connection)?,
         in_use: folder::is_locked(data),
         restore_interrupted: folder::is_restore_interrupted(data),
         file,

@@ -51,9 +51,12 @@ mod rescue;
 mod reserve;
 mod restore;
 mod rollups;
+mod rotation;
 mod row;
 mod schema;
+mod sealing;
 mod search_terms;
+mod secret_key;
 mod sent_messages;
 mod start_check;
 mod statuses;
@@ -106,6 +109,8 @@ pub use self::{
     inspect::{FolderInspection, inspect},
     repair::{RepairError, RepairReport, repair},
     restore::{RestoreError, RestoreReport, restore},
+    rotation::{NewSecretKey, RotationReport, rotate_secret_key},
+    secret_key::{SECRET_KEY_FILE, SecretKey, SecretKeyError, SecretKeyId},
     start_check::find_rescued,
 };
 use self::{
@@ -115,6 +120,7 @@ use self::{
     quarantine::QuarantineSources,
     read::ReadPool,
     reserve::SpaceReserve,
+    sealing::DataKeys,
     search_terms::EventTerms,
     writer::{WriteTransaction, Writer, WriterResources},
 };
@@ -133,6 +139,9 @@ pub struct SqliteOptions {
     /// Number of new keys at which they are merged into their index, and the same for search terms;
     /// see `recent_keys` and `search_terms`.
     pub merge_keys_at: usize,
+    /// The key that secrets are encrypted with; `None` for the file in the data folder, which is
+    /// created if it does not exist.
+    pub secret_key: Option<SecretKey>,
 }
 
 impl SqliteOptions {
@@ -143,6 +152,7 @@ impl SqliteOptions {
             keys_remembered: 100_000,
             queue_max: 20_000,
             merge_keys_at: recent_keys::MERGE_AT,
+            secret_key: None,
         }
     }
 }
@@ -211,6 +221,34 @@ pub enum OpenError {
         folder.display()
     )]
     CommitsMissing { folder: PathBuf, missing: u64 },
+    /// No key opens the secrets.
+    #[error(
+        "the secrets in {} are encrypted with the secret key {needed}, which is missing; put its file \
+         there as {SECRET_KEY_FILE}, or name it with secret_key_file or SUREHOOK_SECRET_KEY (it is not part \
+         of a backup: take it from the gateway that made it); nothing was changed",
+        folder.display()
+    )]
+    SecretKeyMissing { folder: PathBuf, needed: SecretKeyId },
+    /// The given key does not open the secrets.
+    #[error(
+        "the secrets in {} are encrypted with the secret key {needed}, but the key given is {found}; {}; \
+         nothing was changed",
+        folder.display(),
+        if *in_folder {
+            "to use the given key from now on, run `surehook secret-key rotate` with it"
+        } else {
+            "give the one that the data was written with (a backup needs the key of its time)"
+        }
+    )]
+    SecretKeyWrong {
+        folder: PathBuf,
+        needed: SecretKeyId,
+        found: SecretKeyId,
+        /// Whether the right key is in the data folder.
+        in_folder: bool,
+    },
+    #[error("the secret key {} cannot be used: {}", .0.display(), .1)]
+    SecretKeyFile(PathBuf, #[source] SecretKeyError),
     #[error("the database is damaged: {0}")]
     Damaged(String),
     #[error("the database cannot be opened: {0}")]
@@ -254,6 +292,7 @@ pub struct SqliteStore {
     readers: ReadPool,
     cache: Arc<StoreCache>,
     quarantine_sources: Arc<QuarantineSources>,
+    data_keys: Arc<DataKeys>,
     file: PathBuf,
 }
 
@@ -271,7 +310,16 @@ impl SqliteStore {
         let mark = start_check::check_files(&options.data)?;
         folder::make_database_private(&file)?;
         let connection = start_check::open_checked(&options.data, mark)?;
+        // Before the schema is migrated: with a wrong key nothing is changed.
+        folder::make_keys_private(&options.data)?;
+        let configured = options.secret_key.as_ref();
+        let secret_key = sealing::find_secret_key(&connection, &options.data, configured)?;
         let mut connection = schema::prepare_writer(connection, &file)?;
+        let data_keys = Arc::new(DataKeys::open(&mut connection, &secret_key, now)?);
+        if configured.is_none() {
+            // Completes a rotation that was interrupted.
+            secret_key::promote(&options.data, secret_key.id())?;
+        }
         let mark = open_mark(&connection, &options.data, mark)?;
         let cache = Arc::new(StoreCache::new(options.keys_remembered));
         let quarantine_sources = Arc::new(QuarantineSources::default());
@@ -293,7 +341,7 @@ impl SqliteStore {
             now,
         )?;
         let readers = ReadPool::new(&file);
-        Ok(Self { writer, readers, cache, quarantine_sources, file })
+        Ok(Self { writer, readers, cache, quarantine_sources, data_keys, file })
     }
 
     /// Writes what is queued, copies the log into the database and closes it. Afterwards the database
@@ -455,9 +503,10 @@ impl QuarantineStore for SqliteStore {
         bytes_max: u64,
     ) -> Result<QuarantineResult, StoreError> {
         let quarantine_sources = Arc::clone(&self.quarantine_sources);
+        let keys = Arc::clone(&self.data_keys);
         let step = move |tx: &mut WriteTransaction<'_, '_>| {
             quarantine_sources.add(request.source);
-            quarantine::insert(tx, &request, bytes_max)
+            quarantine::insert(tx, &keys, &request, bytes_max)
         };
         self.writer.write_bounded(step).await
     }
@@ -471,7 +520,8 @@ impl QuarantineStore for SqliteStore {
         source: Option<SourceId>,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<QuarantinedRequest>, StoreError> {
-        self.readers.read(move |db| quarantine::list(db, source, page)).await
+        let keys = Arc::clone(&self.data_keys);
+        self.readers.read(move |db| quarantine::list(db, &keys, source, page)).await
     }
 
     async fn list_quarantined_ids(
@@ -486,7 +536,8 @@ impl QuarantineStore for SqliteStore {
         &self,
         id: RequestId,
     ) -> Result<Option<QuarantinedRequest>, StoreError> {
-        self.readers.read(move |db| quarantine::find(db, id)).await
+        let keys = Arc::clone(&self.data_keys);
+        self.readers.read(move |db| quarantine::find(db, &keys, id)).await
     }
 
     async fn discard_quarantined(&self, id: RequestId) -> Result<bool, StoreError> {
@@ -497,11 +548,13 @@ impl QuarantineStore for SqliteStore {
 #[async_trait]
 impl AdminStore for SqliteStore {
     async fn load_configuration(&self) -> Result<Configuration, StoreError> {
-        self.readers.read(read::load_configuration).await
+        let keys = Arc::clone(&self.data_keys);
+        self.readers.read(move |db| read::load_configuration(db, &keys)).await
     }
 
     async fn change(&self, changes: Vec<ConfigChange>, now: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| configure::apply_changes(tx, &changes, now)).await
+        let keys = Arc::clone(&self.data_keys);
+        self.writer.write(move |tx| configure::apply_changes(tx, &keys, &changes, now)).await
     }
 
     async fn list_events(

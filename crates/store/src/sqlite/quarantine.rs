@@ -7,7 +7,6 @@ use std::{
 
 use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
-    event::HeaderBlock,
     quarantine::{
         QUARANTINE_REQUESTS_MAX, QUARANTINE_SHARES, QuarantineResult, QuarantinedRequest,
     },
@@ -22,9 +21,12 @@ use surehook_types::{
 use super::{
     prepared::CachedStatements,
     row::{blob, id, time},
+    sealing::{DataKeys, QuarantinedHead},
 };
 
 const PER_SLICE: usize = 200;
+
+const FIND_SAME: &str = "SELECT id FROM quarantine WHERE source_id = ?1 AND fingerprint = ?2";
 
 // The headers of the latest request are kept: they have its signature and timestamp.
 const UPSERT: &str = "
@@ -45,10 +47,19 @@ const COUNT_AGAIN: &str = "
 /// Implements `QuarantineStore::quarantine`.
 pub(super) fn insert(
     connection: &Connection,
+    keys: &DataKeys,
     request: &QuarantinedRequest,
     bytes_max: u64,
 ) -> Result<QuarantineResult> {
     let fingerprint = request.fingerprint();
+    // Sealed for the row that it gets into.
+    let same = params![blob(request.source), fingerprint];
+    let row = connection.find_one(FIND_SAME, same, |row| row.get(0))?.unwrap_or(blob(request.id));
+    let head = QuarantinedHead {
+        path: request.path.clone(),
+        query: request.query.clone(),
+        headers: request.headers.clone(),
+    };
     let sender = sender_of(&request.remote);
     let values = params![
         blob(request.id),
@@ -59,10 +70,10 @@ pub(super) fn insert(
         request.times,
         request.code,
         request.method,
-        request.path,
-        request.query,
+        "",
+        None::<String>,
         request.remote,
-        request.headers.as_bytes(),
+        head.seal(keys, row)?,
         request.body_bytes,
         request.body.as_deref().unwrap_or_default(),
         sender,
@@ -169,10 +180,11 @@ fn is_over_limit(connection: &Connection, source: SourceId, bytes_max: u64) -> R
     connection.read_one(sql, values, |row| row.get(0))
 }
 
-const COLUMNS: &str = "id, source_id, received_at, seen_at, times, code, method, path, query, \
-                       remote, headers, body_bytes";
+const COLUMNS: &str = "id, source_id, received_at, seen_at, times, code, method, headers, \
+                       remote, body_bytes";
 
-fn read_request(row: &Row<'_>) -> Result<QuarantinedRequest> {
+fn read_request(row: &Row<'_>, keys: &DataKeys) -> Result<QuarantinedRequest> {
+    let head = QuarantinedHead::unseal(keys, row.get(0)?, row.get_ref(7)?.as_blob()?)?;
     Ok(QuarantinedRequest {
         id: id(row, 0)?,
         source: id(row, 1)?,
@@ -181,11 +193,11 @@ fn read_request(row: &Row<'_>) -> Result<QuarantinedRequest> {
         times: row.get(4)?,
         code: row.get(5)?,
         method: row.get(6)?,
-        path: row.get(7)?,
-        query: row.get(8)?,
-        remote: row.get(9)?,
-        headers: HeaderBlock::from_bytes(row.get(10)?),
-        body_bytes: row.get(11)?,
+        path: head.path,
+        query: head.query,
+        remote: row.get(8)?,
+        headers: head.headers,
+        body_bytes: row.get(9)?,
         body: None,
     })
 }
@@ -193,6 +205,7 @@ fn read_request(row: &Row<'_>) -> Result<QuarantinedRequest> {
 /// Implements `QuarantineStore::list_quarantined`.
 pub(super) fn list(
     connection: &Connection,
+    keys: &DataKeys,
     source: Option<SourceId>,
     page: PageRequest<RequestId>,
 ) -> Result<Vec<QuarantinedRequest>> {
@@ -202,7 +215,8 @@ pub(super) fn list(
     let sql = format!(
         "SELECT {COLUMNS} FROM quarantine WHERE {of_one} id < ?1 ORDER BY id DESC LIMIT ?2"
     );
-    connection.read_all(&sql, params![before, page.limit, source.map(blob)], read_request)
+    let values = params![before, page.limit, source.map(blob)];
+    connection.read_all(&sql, values, |row| read_request(row, keys))
 }
 
 /// Implements `QuarantineStore::list_quarantined_ids`.
@@ -219,12 +233,13 @@ pub(super) fn list_oldest_first(
 /// Implements `QuarantineStore::find_quarantined`.
 pub(super) fn find(
     connection: &Connection,
+    keys: &DataKeys,
     request: RequestId,
 ) -> Result<Option<QuarantinedRequest>> {
     let sql = format!("SELECT {COLUMNS}, body FROM quarantine WHERE id = ?1");
     connection.find_one(&sql, params![blob(request)], |row| {
-        let body = row.get::<_, Vec<u8>>(12)?.into();
-        Ok(QuarantinedRequest { body: Some(body), ..read_request(row)? })
+        let body = row.get::<_, Vec<u8>>(10)?.into();
+        Ok(QuarantinedRequest { body: Some(body), ..read_request(row, keys)? })
     })
 }
 

@@ -28,10 +28,11 @@ use super::{
     decisions, duplicates,
     prepared::CachedStatements,
     row::{
-        self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, id, json,
-        name, optional_json, optional_text, time,
+        self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob,
+        corrupt_value, id, name, optional_json, optional_text, time,
     },
     schema,
+    sealing::{DataKeys, SealedPlace},
 };
 
 /// Concurrent readers. Each may keep the log from being reset, so they are few.
@@ -88,10 +89,17 @@ impl ReadPool {
 
 fn read_stored<K: IdKind, S: serde::de::DeserializeOwned>(
     row: &Row<'_>,
+    keys: &DataKeys,
+    place: fn([u8; 16]) -> SealedPlace,
 ) -> Result<StoredObject<Id<K>, S>> {
+    let id: Id<K> = id(row, 0)?;
+    let spec = keys.unseal_spec(place(blob(id)), row.get_ref(1)?.as_str()?)?;
     Ok(StoredObject {
-        id: id(row, 0)?,
-        spec: json(row, 1)?,
+        id,
+        // The position of the fault, not the text: it may be a secret.
+        spec: serde_json::from_str(&spec).map_err(|error| {
+            corrupt_value(1, &format!("a spec is invalid at column {}", error.column()))
+        })?,
         created_at: time(row, 2)?,
         updated_at: time(row, 3)?,
     })
@@ -130,10 +138,15 @@ fn load_past_configuration(connection: &Connection) -> Result<PastConfiguration>
     Ok(PastConfiguration { token_headers, sources, lenient_sources })
 }
 
-pub(super) fn load_configuration(connection: &Connection) -> Result<Configuration> {
+pub(super) fn load_configuration(
+    connection: &Connection,
+    keys: &DataKeys,
+) -> Result<Configuration> {
+    let (source, destination) = (SealedPlace::source, SealedPlace::destination);
     Ok(Configuration {
-        sources: connection.read_all(SOURCES, [], read_stored)?,
-        destinations: connection.read_all(DESTINATIONS, [], read_stored)?,
+        sources: connection.read_all(SOURCES, [], |row| read_stored(row, keys, source))?,
+        destinations: connection
+            .read_all(DESTINATIONS, [], |row| read_stored(row, keys, destination))?,
         routes: connection.read_all(ROUTES, [], |row| {
             Ok(StoredObject {
                 id: id(row, 0)?,

@@ -42,6 +42,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0024_failed_filters.sql"),
     include_str!("../../migrations/sqlite/0025_quarantine_senders.sql"),
     include_str!("../../migrations/sqlite/0026_key_conflicts.sql"),
+    include_str!("../../migrations/sqlite/0027_data_keys.sql"),
 ];
 
 /// "srhk": distinguishes our files from others.
@@ -171,6 +172,15 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
         tx.commit()?;
     }
     Ok(())
+}
+
+/// Gives a file the schema of an earlier version.
+#[cfg(test)]
+pub(super) fn migrate_up_to(connection: &Connection, version: usize) {
+    add_functions(connection).unwrap();
+    MIGRATIONS[..version].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
+    connection.pragma_update(None, "user_version", version).unwrap();
+    connection.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
 }
 
 /// SQL functions that the migrations use.

@@ -13,10 +13,10 @@ use surehook_core::{
     store::{AdminStore as _, EventFilter, PageRequest},
 };
 use surehook_store::{
-    OpenError, SqliteStore, backup, check_database,
+    OpenError, SqliteOptions, SqliteStore, backup, check_database,
     conformance::StoreFixture,
     inspect, restore,
-    sqlite::{BackupError, RestoreError},
+    sqlite::{BackupError, RestoreError, SecretKey},
 };
 use surehook_types::store_error::StoreError;
 
@@ -50,7 +50,7 @@ async fn read_only_store_sees_every_commit_and_cannot_write() {
     let mut fixture = fixture(folder.path()).await;
     fixture.accept(fixture.new_event()).await;
 
-    let reader = SqliteStore::open_read_only(folder.path()).unwrap();
+    let reader = SqliteStore::open_read_only(folder.path(), None).unwrap();
     let first = events(&reader).await;
     fixture.accept(fixture.new_event()).await;
     let second = events(&reader).await;
@@ -73,13 +73,13 @@ async fn read_only_store_sees_every_commit_and_cannot_write() {
 #[test]
 fn read_only_open_of_missing_older_or_newer_database_explains_why() {
     let folder = tempfile::tempdir().unwrap();
-    let missing = SqliteStore::open_read_only(folder.path()).unwrap_err();
+    let missing = SqliteStore::open_read_only(folder.path(), None).unwrap_err();
     drop(open(folder.path()));
     let file = open_file(folder.path());
     let version: i64 = file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     let at = |version: i64| {
         file.pragma_update(None, "user_version", version).unwrap();
-        SqliteStore::open_read_only(folder.path())
+        SqliteStore::open_read_only(folder.path(), None)
     };
 
     let (older, newer) = (at(version - 1).unwrap_err(), at(version + 1).unwrap_err());
@@ -113,6 +113,9 @@ async fn backup_is_one_consistent_file() {
     // Deliveries in flight are due again after the restore.
     let place = copies.path().join("data");
     restore(&copy, &place, false, NOW).unwrap();
+    let refused = SqliteStore::open(&SqliteOptions::new(&place), NOW).unwrap_err();
+    assert!(matches!(refused, OpenError::SecretKeyMissing { .. }), "no key in a backup: {refused}");
+    fs::copy(folder.path().join("secret.key"), place.join("secret.key")).unwrap();
     let restored = Arc::new(open(&place));
     assert_eq!(events(&restored).await, 50);
     assert_eq!(
@@ -146,7 +149,7 @@ async fn restore_removes_the_old_log_and_keeps_the_old_database() {
         fixture.accept(fixture.new_event()).await;
     }
     // A reader keeps the log when the writer closes.
-    let reader = SqliteStore::open_read_only(&data).unwrap();
+    let reader = SqliteStore::open_read_only(&data, None).unwrap();
     assert_eq!(events(&reader).await, 21);
     let running = restore(&copy, &data, true, NOW).unwrap_err();
     drop(fixture);
@@ -160,7 +163,8 @@ async fn restore_removes_the_old_log_and_keeps_the_old_database() {
     assert_eq!(events(&open(&data)).await, 1);
     assert!(inspect(&data).unwrap().faults.is_empty());
     let aside = restored.previous_moved_to.unwrap();
-    assert_eq!(events(&SqliteStore::open_read_only(&aside).unwrap()).await, 21);
+    let key = SecretKey::read(&data.join("secret.key")).unwrap();
+    assert_eq!(events(&SqliteStore::open_read_only(&aside, Some(&key)).unwrap()).await, 21);
 }
 
 /// A folder whose database has 21 events, 20 of them only in its log; and a backup with one event.
@@ -175,7 +179,7 @@ async fn create_with_log(folder: &Path) -> (PathBuf, PathBuf) {
     }
     // The files as a killed process leaves them.
     fs::create_dir(&data).unwrap();
-    for name in ["surehook.db", "surehook.db-wal"] {
+    for name in ["surehook.db", "surehook.db-wal", "secret.key"] {
         fs::copy(running.join(name), data.join(name)).unwrap();
     }
     (data, copy)
@@ -210,6 +214,7 @@ async fn restore_after_an_interrupted_restore_keeps_the_old_database_with_its_lo
         assert_eq!(restored.previous_moved_to.as_deref(), Some(&*aside), "case: {case}");
         assert!(!data.join("surehook.db-wal").exists(), "case: {case}");
         assert_eq!(events(&open(&data)).await, 1, "case: {case}");
+        fs::copy(data.join("secret.key"), aside.join("secret.key")).unwrap();
         assert_eq!(events(&open(&aside)).await, 21, "case: {case}");
     }
 }

@@ -71,7 +71,7 @@ async fn file_copy_under_load_holds_every_acknowledged_event() {
         || std::fs::read(folder.path().join("surehook.db-wal")).unwrap()[..32].to_vec();
     loop {
         let salts = read_salts();
-        for file in ["surehook.db", "surehook.db-wal"] {
+        for file in ["surehook.db", "surehook.db-wal", "secret.key"] {
             std::fs::copy(folder.path().join(file), image.path().join(file)).unwrap();
         }
         if read_salts() == salts {

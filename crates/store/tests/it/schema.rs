@@ -46,6 +46,8 @@ const VALID_ROWS: &str = "
 
 /// A constraint, and a statement that only it rejects.
 const INVALID_STATEMENTS: &[(&str, &str)] = &[
+    ("id_is_8_bytes", "INSERT INTO data_keys VALUES (x'01', x'', zeroblob(8), 1)"),
+    ("wrapped_by_is_8_bytes", "INSERT INTO data_keys VALUES (zeroblob(8), x'', x'01', 1)"),
     ("holder_is_uuid", "INSERT INTO key_conflicts VALUES (zeroblob(16), x'01')"),
     ("hash_is_sha256", "UPDATE tokens SET hash = x'00'"),
     ("id_is_uuid", "UPDATE sources SET id = x'00'"),

@@ -75,6 +75,9 @@ pub(super) async fn run(args: &BackupArgs) -> Result<(), CliError> {
         contents.waiting,
         checksum_file.display()
     ));
+    output::note(
+        "Keep the secret key too, elsewhere: secrets in a backup cannot be read without it.",
+    );
     Ok(())
 }
 

@@ -19,6 +19,7 @@ mod replay;
 mod requests;
 mod restore;
 mod routes;
+mod secret_key;
 mod send;
 mod send_test;
 pub(crate) mod serve;
@@ -93,6 +94,9 @@ pub(crate) enum Command {
     Backup(backup::BackupArgs),
     /// Restore the database from a backup; the gateway must be stopped
     Restore(restore::RestoreArgs),
+    /// Rotate the key that secrets in the database are encrypted with
+    #[command(subcommand)]
+    SecretKey(secret_key::SecretKeyCommand),
     /// Show and check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -146,6 +150,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,
         Command::Restore(args) => restore::run(&args),
+        Command::SecretKey(command) => secret_key::run(&command),
         Command::Config(command) => config::run(&command).await,
         Command::Completions(args) => shell::print_completions(&args),
         Command::Man(args) => shell::print_man_pages(&args),

@@ -46,6 +46,10 @@ pub(super) fn run(args: &RestoreArgs) -> Result<(), CliError> {
     if let Some(aside) = &restored.previous_moved_to {
         output::note(&format!("The previous database was moved to {}", aside.display()));
     }
+    output::note(
+        "The key of the secrets is not part of a backup: the gateway needs the secret key of the time of \
+         the backup (secret.key in the data folder, secret_key_file or SUREHOOK_SECRET_KEY).",
+    );
     output::note(&format!(
         "{} deliveries were unfinished when the backup was made, {} of them in progress. They are due \
          when the gateway starts: deliveries made since the backup are repeated with the same \

@@ -124,6 +124,7 @@ fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
     let options = SqliteOptions {
         keys_remembered: settings.limits.keys_remembered,
         queue_max: settings.limits.commit_queue_max,
+        secret_key: settings.secret_key().map_err(CliError::settings)?,
         ..SqliteOptions::new(&settings.data)
     };
     let store = SqliteStore::open(&options, SystemClock.now())

@@ -78,6 +78,10 @@ impl VerificationScheme for BasicVerifier {
         "basic"
     }
 
+    fn credential_header(&self) -> Option<&HeaderName> {
+        Some(&header::AUTHORIZATION)
+    }
+
     fn signs_content(&self) -> bool {
         false
     }

@@ -258,6 +258,11 @@ pub trait VerificationScheme: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The header that contains the secret itself, possibly encoded, and is not stored.
+    fn credential_header(&self) -> Option<&HeaderName> {
+        self.secret_header()
+    }
+
     /// Whether the signature covers the URL, which must then be known.
     fn covers_url(&self) -> bool {
         false
@@ -448,6 +453,11 @@ impl Verifier {
     /// The header that contains the secret itself and must never be shown.
     pub fn secret_header(&self) -> Option<&HeaderName> {
         self.scheme.secret_header()
+    }
+
+    /// The header that contains the secret itself, possibly encoded, and is not stored.
+    pub fn credential_header(&self) -> Option<&HeaderName> {
+        self.scheme.credential_header()
     }
 
     /// The path without a leading secret; `None` if there is none.

@@ -4,7 +4,9 @@ use surehook_core::delivery::state::DeliveryStatus;
 use surehook_types::time::Timestamp;
 
 use super::{
-    super::{DATABASE, SqliteOptions, SqliteStore, counts, recent_keys},
+    super::{
+        DATABASE, SqliteOptions, SqliteStore, counts, recent_keys, sealing::DataKeys, secret_key,
+    },
     *,
 };
 
@@ -12,10 +14,7 @@ use super::{
 fn write_old(file: &Path, migration: &str, rows: &str) {
     let before = MIGRATIONS.iter().position(|sql| sql.starts_with(migration)).unwrap();
     let old = Connection::open(file).unwrap();
-    add_functions(&old).unwrap();
-    MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
-    old.pragma_update(None, "user_version", before).unwrap();
-    old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+    migrate_up_to(&old, before);
     old.execute_batch(rows).unwrap();
 }
 
@@ -144,14 +143,16 @@ fn tokens_of_the_first_version_become_admin_tokens() {
 
 #[test]
 fn sources_from_before_the_rules_for_new_ones_are_lenient_until_changed() {
-    let (_folder, mut migrated) = migrate_old(
+    let (folder, mut migrated) = migrate_old(
         "-- 0023",
         "INSERT INTO sources VALUES (1, zeroblob(16), 'sms', '{\"name\":\"sms\"}', 1, 1, NULL),
                                     (2, x'01000000000000000000000000000000', 'old', '{\"name\":\"old\"}', 1, 1, 5);",
     );
     let id = SourceId::from_uuid(Uuid::nil());
+    let secret_key = secret_key::find_or_create(folder.path(), None).unwrap();
+    let keys = DataKeys::open(&mut migrated, &secret_key, Timestamp::default()).unwrap();
     let lenient = |connection: &Connection| {
-        super::super::read::load_configuration(connection).unwrap().past.lenient_sources
+        super::super::read::load_configuration(connection, &keys).unwrap().past.lenient_sources
     };
     assert_eq!(lenient(&migrated), [id].into());
 

@@ -74,7 +74,7 @@ struct Finding {
     check: &'static str,
     level: FindingLevel,
     message: String,
-    /// What to do; set unless the check passed.
+    /// What to do; set unless the check passed, and for a recommendation.
     advice: Option<String>,
 }
 
@@ -86,6 +86,17 @@ impl Findings {
     fn ok(&mut self, check: &'static str, message: impl Into<String>) {
         let (level, message) = (FindingLevel::Ok, message.into());
         self.0.push(Finding { check, level, message, advice: None });
+    }
+
+    /// A passed check with something that would be better.
+    fn recommend(
+        &mut self,
+        check: &'static str,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        let (message, advice) = (message.into(), Some(advice.into()));
+        self.0.push(Finding { check, level: FindingLevel::Ok, message, advice });
     }
 
     fn warn(&mut self, check: &'static str, message: impl Into<String>, advice: impl Into<String>) {
@@ -107,7 +118,7 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), CliError> {
     let settings = check_settings(args, &mut findings);
     let now = SystemClock.now();
     if disk::check(&settings.data, &mut findings) {
-        store::check(&settings.data, now, &mut findings);
+        store::check(&settings, now, &mut findings);
     }
     configuration::check(&settings, args.probe, &mut findings).await;
     if let Some(server) = &args.server {

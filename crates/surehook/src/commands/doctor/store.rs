@@ -1,14 +1,17 @@
 //! Checks the database: integrity, schema version, size of the write-ahead log, and clock.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use surehook_core::clock::{ClockSample, StoredClock, unexpected_at_start};
 use surehook_engine::system::SystemClock;
-use surehook_store::{OpenError, sqlite::FolderInspection};
+use surehook_store::{
+    OpenError, SqliteStore,
+    sqlite::{FolderInspection, SECRET_KEY_FILE},
+};
 use surehook_types::time::{Clock as _, Timestamp};
 
 use super::Findings;
-use crate::data_folder;
+use crate::{data_folder, settings::Settings};
 
 /// A larger write-ahead log has not been checkpointed for a while.
 const WAL_BYTES_MAX: u64 = 256 << 20;
@@ -18,10 +21,14 @@ const SKEW_MAX: Duration = Duration::from_secs(60);
 const EARLIEST_TIME: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 const MIB: u64 = 1 << 20;
 
-pub(super) fn check(data: &Path, now: Timestamp, findings: &mut Findings) {
+pub(super) fn check(settings: &Settings, now: Timestamp, findings: &mut Findings) {
+    let data = settings.data.as_path();
     let inspection = surehook_store::inspect(data);
     match &inspection {
-        Ok(inspection) => report(inspection, findings),
+        Ok(inspection) => {
+            report(inspection, findings);
+            check_secret_key(settings, inspection, findings);
+        }
         Err(error @ OpenError::Missing(_)) => {
             findings.warn("store", error.to_string(), "Start `surehook serve`; it creates one.");
         }
@@ -62,6 +69,45 @@ fn check_clock(stored: &StoredClock, reading: &ClockSample, findings: &mut Findi
             }
             None => findings.ok("clock", now.to_string()),
         },
+    }
+}
+
+fn check_secret_key(settings: &Settings, inspection: &FolderInspection, findings: &mut Findings) {
+    const CHECK: &str = "secret key";
+    let configured = match settings.secret_key() {
+        Ok(configured) => configured,
+        Err(error) => {
+            let advice = "Give the key of 32 bytes that the data was written with.";
+            findings.fail(CHECK, format!("{error:#}"), advice);
+            return;
+        }
+    };
+    let Some(needed) = inspection.needed_key else {
+        let advice = "Start `surehook serve`; it encrypts them.";
+        findings.warn(CHECK, "secrets are stored in plain text by an older version", advice);
+        return;
+    };
+    if let Err(error) = SqliteStore::open_read_only(&settings.data, configured.as_ref())
+        && inspection.schema_version == inspection.known_schema_version
+    {
+        let advice = "Nothing can be delivered without the key. Take it from where you keep it, or from the machine that made the backup.";
+        findings.fail(CHECK, error.to_string(), advice);
+    } else if configured.is_none() {
+        let data = settings.data.display();
+        let message = format!("{data}/{SECRET_KEY_FILE} lies beside the database that it encrypts");
+        let advice = format!(
+            "Keep the key outside the data folder: surehook secret-key rotate --data {data} --new-key-file FILE, \
+             then set secret_key_file."
+        );
+        findings.recommend(CHECK, message, advice);
+    } else {
+        findings.ok(CHECK, format!("{needed}, outside the data folder"));
+    }
+    if inspection.has_plain_remains {
+        let message = "old copies of secrets may be left in unused space of the database";
+        let advice =
+            "Stop the gateway and run `surehook secret-key rotate`; it rewrites the database.";
+        findings.warn(CHECK, message, advice);
     }
 }
 

@@ -280,7 +280,7 @@ pub fn check_url(url: &Url) -> Result<(), DestinationUrlError> {
     if url.fragment().is_some() {
         return Err(DestinationUrlError::Fragment);
     }
-    if url.query().is_some_and(redact::has_mask) {
+    if redact::has_mask(&url[url::Position::BeforePath..url::Position::AfterQuery]) {
         return Err(DestinationUrlError::Masked);
     }
     let length = url.as_str().len();
@@ -598,6 +598,7 @@ mod tests {
             ("fragment", "https://example.com/hook#top", Err(DestinationUrlError::Fragment)),
             ("empty fragment", "https://example.com/hook#", Err(DestinationUrlError::Fragment)),
             ("mask", "https://example.com/hook?a=1&token=•••", Err(DestinationUrlError::Masked)),
+            ("mask in path", "https://example.com/hook/•••/a", Err(DestinationUrlError::Masked)),
             ("port zero", "http://example.com:0/", port(0)),
             ("ssh", "http://example.com:22/", port(22)),
             ("smtp", "http://example.com:25/", port(25)),

@@ -30,7 +30,7 @@ use super::{
     export::{self, ExportableList, ListFormat, ListSelection, export, map_rows},
     extract::{PathParam, QueryParams, QueryParamsWithBodyValues},
     list_response,
-    redacted_body::{self, BODY_DESCRIPTION, BodyQuery, mask_headers},
+    redacted_body::{self, BODY_DESCRIPTION, BodyQuery, mask_headers, shown_path},
 };
 use crate::{
     ServerState,
@@ -198,7 +198,7 @@ fn request_head(
     configuration: &Configuration,
 ) -> RequestHeadResponse {
     RequestHeadResponse {
-        path: head.path.clone(),
+        path: shown_path(&head.path, access),
         query: head.query.as_deref().map(|query| redact::mask_query(query, secrets)),
         remote: head.remote.to_string(),
         headers: mask_headers(head.headers.lines(), secrets, access, configuration),

@@ -150,7 +150,7 @@ fn restore_secrets(written: &mut Value, plain: &Value, masked: &Value) -> bool {
             *written = plain.clone();
             true
         }
-        // In a URL only secrets in the query are masked.
+        // In a URL only parts of the path and of the query are masked.
         (Value::String(written), Value::String(plain), Value::String(masked))
             if plain != masked && *masked == redact::mask_url(plain) =>
         {
@@ -341,6 +341,7 @@ mod tests {
                 Some("https://a.example/in?token=s%2B1"),
             ),
             ("https://b.example/in?token=•••", None),
+            ("https://a.example/•••/in?token=new", Some("https://a.example/•••/in?token=new")),
             ("https://b.example/in?token=mine", Some("https://b.example/in?token=mine")),
         ] {
             let written = json!({ "name": "crm", "url": url });
@@ -348,6 +349,29 @@ mod tests {
                 .ok()
                 .map(|spec| spec.url);
             assert_eq!(spec.as_deref(), expected, "case: {url}");
+        }
+    }
+
+    #[test]
+    fn mask_in_the_path_of_a_url_keeps_the_stored_secret() {
+        let slack = "https://hooks.slack.com/services/T0/B0/canary";
+        let stored: DestinationSpec =
+            serde_json::from_value(json!({ "name": "team", "url": slack })).unwrap();
+        let masked = mask_spec(&stored);
+        assert!(!masked.to_string().contains("canary"), "{masked}");
+        for (url, expected) in [
+            (masked["url"].as_str().unwrap(), Some(slack)),
+            (
+                "https://hooks.slack.com/services/T0/B0/new",
+                Some("https://hooks.slack.com/services/T0/B0/new"),
+            ),
+            // Another service must not get it.
+            ("https://hooks.slack.example/services/•••/•••/•••", None),
+        ] {
+            let written = json!({ "name": "team", "url": url });
+            let spec = parse_replacement(&to_raw_value(&written).unwrap(), &stored);
+            let url_after = spec.ok().map(|spec| spec.url);
+            assert_eq!(url_after.as_deref(), expected, "case: {url}");
         }
     }
 }

@@ -106,6 +106,12 @@ pub(super) fn mask_body(
     }
 }
 
+/// The path of an accepted request behind the source's name. Senders that can configure only a URL put a
+/// secret there, so those who may not see secrets see none of it.
+pub(super) fn shown_path(path: &str, access: SecretAccess) -> String {
+    if access.0 { path.to_owned() } else { redact::mask_path(path) }
+}
+
 /// Headers for a JSON response, secrets masked. A signature is masked for those who may not see secrets:
 /// with it, a request can be sent again.
 pub(super) fn mask_headers<'a>(

@@ -28,7 +28,7 @@ use super::{
     export::{self, ExportableList, ListFormat, ListSelection, map_rows, page_or_export},
     extract::{PathParam, QueryParams},
     parse_cursor,
-    redacted_body::{self, mask_headers},
+    redacted_body::{self, mask_headers, shown_path},
 };
 use crate::{
     ServerState,
@@ -84,6 +84,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
 
 pub(crate) async fn list_requests(
     State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
     QueryParams(query): QueryParams<RequestQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -91,7 +92,7 @@ pub(crate) async fn list_requests(
     let selection = ListSelection::new(query.format, &headers, query.limit, after)?;
     let configuration = server.engine.store().load_configuration().await?;
     let filter = parse_filter(query, &configuration)?;
-    let list = RequestLister { server: Arc::clone(&server), configuration, filter };
+    let list = RequestLister { server: Arc::clone(&server), configuration, filter, access };
     page_or_export(&server, list, selection).await
 }
 
@@ -131,6 +132,7 @@ pub(super) struct RequestLister {
     server: Arc<ServerState>,
     configuration: Configuration,
     filter: RequestFilter,
+    access: SecretAccess,
 }
 
 impl ExportableList for RequestLister {
@@ -145,7 +147,7 @@ impl ExportableList for RequestLister {
         page: PageRequest<RequestCursor>,
     ) -> Result<ListPage<ReceivedRequestSummary, RequestCursor>, Problem> {
         let page = self.server.engine.store().list_requests(self.filter.clone(), page).await?;
-        Ok(map_rows(page, |row| request_summary(&row, &self.configuration)))
+        Ok(map_rows(page, |row| request_summary(&row, &self.configuration, self.access)))
     }
 }
 
@@ -173,6 +175,7 @@ pub(crate) async fn get_request(
 fn request_summary(
     arrival: &ReceivedRequest,
     configuration: &Configuration,
+    access: SecretAccess,
 ) -> ReceivedRequestSummary {
     let name = |id: SourceId| {
         let found = configuration.sources.iter().find(|stored| stored.id == id);
@@ -187,7 +190,7 @@ fn request_summary(
                 source: name(row.source),
                 event: Some(row.event),
                 events: Some(row.events),
-                path: row.path.clone(),
+                path: row.path.as_deref().map(|path| shown_path(path, access)),
                 query: row.query.as_deref().map(|query| redact::mask_query(query, &secrets)),
                 remote: row.remote.clone(),
                 body_bytes: Some(row.body_bytes),

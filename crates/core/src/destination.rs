@@ -72,7 +72,7 @@ pub struct DestinationSpec {
     /// URL to which events are posted: `http://…`, `https://…`, or `builtin:inbox`. For a messaging
     /// destination: the base URL of the service, if it has no fixed one. For a stream:
     /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` of a variable with the URL. Secret query
-    /// parameters are shown as `•••`.
+    /// parameters, and tokens in the path (Slack, Discord …), are shown as `•••`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Account that messages are sent from.

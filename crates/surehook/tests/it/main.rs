@@ -60,6 +60,7 @@ mod retention;
 mod reveal;
 mod route_filters;
 mod search;
+mod secrets_at_rest;
 mod sign_as;
 mod signed_urls;
 mod support;

@@ -130,7 +130,7 @@ fn ids(list: &Value) -> Vec<String> {
 }
 
 /// Every GET path of the API, with each existing id.
-async fn readable_paths(gateway: &Gateway) -> Vec<String> {
+pub(crate) async fn readable_paths(gateway: &Gateway) -> Vec<String> {
     let document = gateway.request(Method::GET, "/api/openapi.json", &[], "").await.json();
     let mut lists: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut paths = Vec::new();

@@ -13,6 +13,8 @@ use surehook_core::{event::Payload, store::Configuration};
 use surehook_types::{name::Name, redact::SecretNames};
 use surehook_webhooks::provider::PROVIDERS;
 
+use crate::Engine;
+
 /// The secret settings of all sources, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceSecretsTable {
@@ -50,8 +52,20 @@ impl SourceSecretsTable {
         }
     }
 
+    /// The headers in which any source gets its secret, or once did.
+    fn all_headers(&self) -> Arc<[String]> {
+        Arc::clone(&self.unknown.headers)
+    }
+
     pub(crate) fn of(&self, source: &Name) -> &SourceSecrets {
         self.sources.get(source).unwrap_or(&self.unknown)
+    }
+}
+
+impl Engine {
+    /// The headers in which any source gets its secret, in lower case. A sender may have the wrong URL.
+    pub fn all_secret_headers(&self) -> Arc<[String]> {
+        self.shared.secrets.load().all_headers()
     }
 }
 

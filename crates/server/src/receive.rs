@@ -9,9 +9,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts,
-};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use schemars::JsonSchema;
@@ -385,9 +383,10 @@ fn record_refusal(server: &ServerState, name: &str, webhook: IncomingWebhook, pr
     }
     server.engine.sample_refused(source, problem.code(), peer.bucket, || {
         let source_entry = found.as_ref().ok();
-        let secret = source_entry.and_then(|entry| entry.secret_header());
         let mut secrets = SecretNames::builtin();
-        secret.map(HeaderName::as_str).into_iter().for_each(|header| secrets.add_header(header));
+        // Of all sources: a request with the wrong URL carries the secret of another one.
+        let headers_of_all = server.engine.all_secret_headers();
+        headers_of_all.iter().for_each(|header| secrets.add_header(header));
         let at = server.engine.clock().now();
         let id: RequestId = new_id(server.engine.rng(), at);
         let keeps_body = source_entry.is_some_and(|entry| entry.keeps_refused_bodies());

@@ -396,6 +396,7 @@ mod tests {
                 file,
                 merge_at: 1000,
                 reserve,
+                folder_key: None,
                 lock,
             },
             Arc::new(StoreCache::new(10)),

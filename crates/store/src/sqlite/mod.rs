@@ -334,6 +334,7 @@ impl SqliteStore {
                 file: file.clone(),
                 merge_at: options.merge_keys_at,
                 reserve,
+                folder_key: configured.is_none().then_some(secret_key),
                 lock,
             },
             Arc::clone(&cache),

@@ -21,6 +21,7 @@ use surehook_types::time::Timestamp;
 use super::{
     backup::{self, BackupError},
     folder,
+    secret_key::{SECRET_KEY_FILE, SecretKey},
     start_check::RESCUED_PREFIX,
 };
 
@@ -48,11 +49,13 @@ pub(super) struct FileWatch {
     checked_at: Instant,
     started_at: Timestamp,
     started: Instant,
+    /// The secret key, if its file is in the folder and can be lost with it.
+    folder_key: Option<SecretKey>,
 }
 
 impl FileWatch {
     /// Called once the writer has both files open.
-    pub(super) fn new(database: &Path, now: Timestamp) -> Self {
+    pub(super) fn new(database: &Path, now: Timestamp, folder_key: Option<SecretKey>) -> Self {
         let paths = [database.to_owned(), database.with_extension("db-wal")];
         let files = paths.into_iter().filter_map(|path| {
             let identity = FileIdentity::read(&path).ok()?;
@@ -64,6 +67,7 @@ impl FileWatch {
             checked_at: Instant::now(),
             started_at: now,
             started: Instant::now(),
+            folder_key,
         }
     }
 
@@ -106,11 +110,26 @@ impl FileWatch {
             .map_err(|source| BackupError::File { path: self.folder.clone(), source })
             .and_then(|()| backup::copy_open(connection, &inside));
         match copied {
-            Ok(()) => Ok(inside),
+            Ok(()) => {
+                self.rescue_key(&self.folder.join(SECRET_KEY_FILE));
+                Ok(inside)
+            }
             Err(error) => {
                 tracing::error!(%error, file = %inside.display(), "could not write the rescue file");
                 let beside = self.folder.parent().unwrap_or(Path::new(".")).join(&name);
+                self.rescue_key(&beside.with_extension("key"));
                 backup::copy_open(connection, &beside).map(|()| beside)
+            }
+        }
+    }
+
+    /// Writes the secret key again if its file was lost too: without it the copy could not be opened.
+    fn rescue_key(&self, file: &Path) {
+        let Some(key) = self.folder_key.as_ref().filter(|_| !file.exists()) else { return };
+        match key.create_file(file) {
+            Ok(()) => tracing::warn!(file = %file.display(), "wrote the secret key again"),
+            Err(error) => {
+                tracing::error!(%error, file = %file.display(), "could not write the secret key");
             }
         }
     }

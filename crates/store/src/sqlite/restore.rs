@@ -107,7 +107,7 @@ pub(super) fn replace_database(
 }
 
 /// Prefix of the subfolder that a database is moved to.
-const PREVIOUS_PREFIX: &str = "replaced-";
+pub(super) const PREVIOUS_PREFIX: &str = "replaced-";
 
 /// The subfolder of an interrupted restore, if it got as far as naming it.
 fn find_interrupted(data: &Path) -> Option<String> {

@@ -23,6 +23,7 @@ use super::{
     OpenError,
     backup::rename_durably,
     folder::{create_private_file, sync_folder},
+    restore::PREVIOUS_PREFIX,
 };
 
 /// The file of the key in the data folder.
@@ -193,9 +194,15 @@ pub(super) fn find(
 }
 
 fn find_own(folder: &Path, needed: SecretKeyId) -> Result<Option<SecretKey>, OpenError> {
-    for file in [folder.join(SECRET_KEY_FILE), file_of(folder, needed)] {
-        if let Some(key) = read_own(&file)?.filter(|key| key.id == needed) {
-            return Ok(Some(key));
+    // A database that was replaced is in a subfolder; its key stays where it was.
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let is_replaced = name.starts_with(PREVIOUS_PREFIX);
+    let folders = [Some(folder), folder.parent().filter(|_| is_replaced)];
+    for folder in folders.into_iter().flatten() {
+        for file in [folder.join(SECRET_KEY_FILE), file_of(folder, needed)] {
+            if let Some(key) = read_own(&file)?.filter(|key| key.id == needed) {
+                return Ok(Some(key));
+            }
         }
     }
     Ok(None)

@@ -47,6 +47,7 @@ use super::{
     rescue::FileWatch,
     reserve::SpaceReserve,
     search_terms::RecentTerms,
+    secret_key::SecretKey,
 };
 
 /// Jobs in one transaction. More would make the first ones wait without saving much.
@@ -214,15 +215,23 @@ impl Writer {
         queue_max: usize,
         now: Timestamp,
     ) -> Result<Self> {
-        let WriterResources { connection, checkpointer, mark, file, merge_at, reserve, lock } =
-            resources;
+        let WriterResources {
+            connection,
+            checkpointer,
+            mark,
+            file,
+            merge_at,
+            reserve,
+            folder_key,
+            lock,
+        } = resources;
         let mut state = WriterState::load(&connection, &file, merge_at)?;
         cache.share_recent_keys(state.recent_keys.shared_map());
         recover(&connection, now, &mut state)?;
         let counts = counts::load(&connection)?;
         cache.change_counts(|cached| *cached = counts);
         let checkpoint_failure = checkpointer.failure();
-        let files = FileWatch::new(&file, now);
+        let files = FileWatch::new(&file, now, folder_key);
         let queue = Arc::new(WriterQueue::default());
         let (open_sender, open) = watch::channel(());
         let (health_sender, health) = watch::channel(WriterHealth {
@@ -394,6 +403,8 @@ pub(super) struct WriterResources {
     /// Implements `SqliteOptions::merge_keys_at`.
     pub(super) merge_at: usize,
     pub(super) reserve: SpaceReserve,
+    /// The secret key, if its file is in the data folder.
+    pub(super) folder_key: Option<SecretKey>,
     /// The lock on the folder, held as long as the thread runs.
     pub(super) lock: File,
 }

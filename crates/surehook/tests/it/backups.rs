@@ -83,6 +83,12 @@ impl LoadGenerator {
     }
 }
 
+/// Copies the key, which is not part of a backup, to another machine.
+fn copy_secret_key(gateway: &Gateway, to: &Path) {
+    let file = "data/secret.key";
+    fs::copy(gateway.folder().join(file), to.join(file)).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_backup_under_load_contains_every_event_acknowledged_before_it() {
     let sink = Sink::ok().await;
@@ -107,6 +113,7 @@ async fn heavy_backup_under_load_contains_every_event_acknowledged_before_it() {
     let restored =
         json(&run(other.path(), &["restore", utf8(&copy), "--data", utf8(&data), "--json"]).await);
     assert_eq!(restored["events"], made["events"]);
+    copy_secret_key(&gateway, other.path());
     let second = Gateway::builder().settings(&settings).start_in(other).await;
     for id in &before {
         second.event(id).await;
@@ -136,6 +143,7 @@ async fn in_flight_delivery_is_delivered_after_restore() {
     let restored = run(other.path(), &["restore", utf8(&copy)]).await;
     assert_eq!(restored.code, Some(0), "{restored:?}");
     assert!(restored.stderr.contains("1 of them in progress"), "{restored:?}");
+    copy_secret_key(&gateway, other.path());
     let second = Gateway::builder().settings(&settings).start_in(other).await;
     second.wait_for_delivery(&event, "succeeded").await;
     assert_eq!(sink.wait_for_requests(2).await[1].id(), event);

@@ -172,7 +172,7 @@ async fn incomplete_files_are_refused_after_kill() {
 }
 
 fn copy_files(from: &Path, to: &Path) {
-    for name in ["surehook.db", "surehook.db-wal", "commit-mark"] {
+    for name in ["surehook.db", "surehook.db-wal", "commit-mark", "secret.key"] {
         match fs::copy(from.join(name), to.join(name)) {
             Ok(_) => {}
             Err(_) => drop(fs::remove_file(to.join(name))),
@@ -213,7 +213,9 @@ async fn database_file_alone_is_complete_after_clean_stop() {
 
     let other = tempfile::tempdir().unwrap();
     fs::create_dir(other.path().join("data")).unwrap();
-    fs::copy(database(&gateway), other.path().join("data/surehook.db")).unwrap();
+    for name in ["surehook.db", "secret.key"] {
+        fs::copy(data(&gateway).join(name), other.path().join("data").join(name)).unwrap();
+    }
     let copy = Gateway::builder().start_in(other).await;
     assert_eq!(find_silent_loss(&copy, &events).await, None);
 

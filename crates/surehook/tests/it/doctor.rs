@@ -17,7 +17,8 @@ fn findings(ran: &CommandOutput) -> Vec<(String, String, String)> {
             let finding: Value = serde_json::from_str(line).unwrap();
             let text = |name: &str| finding[name].as_str().unwrap_or_default().to_owned();
             let is_ok = finding["level"] == "ok";
-            assert_eq!(finding["advice"].is_null(), is_ok, "{finding}");
+            // A check that passed may have a recommendation.
+            assert!(is_ok || !finding["advice"].is_null(), "{finding}");
             (text("check"), text("level"), text("finding"))
         })
         .collect()

@@ -8,7 +8,7 @@ fn removed_and_replaced_files_are_found() {
     for (case, path) in [("database", &database), ("log", &log)] {
         fs::write(&database, "a").unwrap();
         fs::write(&log, "b").unwrap();
-        let mut watch = FileWatch::new(&database, Timestamp::from_millis(0));
+        let mut watch = FileWatch::new(&database, Timestamp::from_millis(0), None);
         assert_eq!(watch.find_loss(true), None, "case: {case}");
 
         let aside = folder.path().join("aside");
@@ -26,7 +26,7 @@ fn files_are_not_checked_again_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("surehook.db");
     fs::write(&database, "a").unwrap();
-    let mut watch = FileWatch::new(&database, Timestamp::from_millis(0));
+    let mut watch = FileWatch::new(&database, Timestamp::from_millis(0), None);
     watch.checked_at = Instant::now() + Duration::from_secs(60);
     fs::remove_file(&database).unwrap();
 

@@ -251,7 +251,7 @@ async fn rotation_in_the_folder_keeps_the_old_key_for_old_backups() {
 }
 
 #[tokio::test]
-async fn rotation_to_an_external_key_puts_the_key_of_the_folder_aside() {
+async fn rotation_to_an_external_key_renames_the_key_in_the_folder() {
     let folder = write_plain_folder();
     assert_opens_with_everything(folder.path(), None).await;
     let old = SecretKey::read(&folder.path().join(SECRET_KEY_FILE)).unwrap();

@@ -71,7 +71,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
             .path::<EventId>("id")
             .path::<u32>("n")
             .query::<BodyQuery>()
-            .returns::<DuplicateComparison>(200);
+            .returns::<DuplicateComparison>(200)
+            .problem(500, &["body_damaged"]);
     let deliver = Operation::new("deliver_duplicate", "Deliver a duplicate anyway.")
         .description(
             "Creates a new event from the duplicate's body and the event's headers, without a key, and \

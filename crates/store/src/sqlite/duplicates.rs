@@ -13,6 +13,7 @@ use surehook_core::{
     store::{DuplicateDetail, DuplicateRow, EVENT_DUPLICATE_BYTES_MAX},
 };
 use surehook_types::ids::{EventId, SourceId};
+use surehook_webhooks::key::fingerprint;
 
 use super::{
     cache::DuplicateSightings,
@@ -21,7 +22,7 @@ use super::{
     prepared::CachedStatements,
     read,
     rollups::SubjectSeq,
-    row::{blob, optional_id, optional_text, time},
+    row::{blob, damaged_body, damaged_event, optional_id, optional_text, time},
     writer::WriteTransaction,
 };
 
@@ -35,8 +36,8 @@ const COUNT_SIGHTINGS: &str = "
      WHERE id = ?1 RETURNING duplicates, payload IS NULL";
 
 const INSERT_SIGHTING: &str = "
-    INSERT INTO duplicates (event_id, seen_at, body, body_removed, reason)
-    VALUES (?1, ?2, ?3, ?4, ?5)";
+    INSERT INTO duplicates (event_id, seen_at, body, body_removed, reason, fingerprint)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
 const ROOM_FOR_BODIES: &str = "SELECT duplicates FROM events WHERE id = ?1 AND payload IS NOT NULL";
 
@@ -78,12 +79,14 @@ pub(super) fn record_sightings(
         for (index, seen_at) in seen.times.iter().enumerate() {
             let body = body.filter(|_| index == 0);
             // The body of a duplicate must not outlive the removed original.
+            let stored_body = body.filter(|_| !body_removed);
             tx.prepare_cached(INSERT_SIGHTING)?.execute(params![
                 blob(event),
                 seen_at.as_millis(),
-                body.filter(|_| !body_removed),
+                stored_body,
                 body.is_some() && body_removed,
                 (seen.reason != DuplicateReason::SameKey).then_some(seen.reason.as_str()),
+                stored_body.map(fingerprint),
             ])?;
         }
     }
@@ -143,15 +146,24 @@ fn read_sighting(row: &Row<'_>, n: u32) -> Result<Sighting> {
     Ok(Sighting { seq: row.get(0)?, body_bytes, duplicate })
 }
 
-fn read_body(connection: &Connection, seq: i64) -> Result<Option<Bytes>> {
-    let sql = "SELECT body FROM duplicates WHERE seq = ?1";
-    let body: Option<Vec<u8>> = connection.read_one(sql, params![seq], |row| row.get(0))?;
-    Ok(body.map(Bytes::from))
+/// Reads the body of a duplicate of `event`; fails if it does not match its SHA-256.
+fn read_body(connection: &Connection, event: EventId, seq: i64) -> Result<Option<Bytes>> {
+    let sql = "SELECT body, fingerprint FROM duplicates WHERE seq = ?1";
+    connection.read_one(sql, params![seq], |row| {
+        let Some(body) = row.get::<_, Option<Vec<u8>>>(0)? else { return Ok(None) };
+        // Rows of older versions have no SHA-256.
+        let stored: Option<[u8; 32]> = row.get(1)?;
+        if stored.is_some_and(|stored| stored != fingerprint(&body)) {
+            return Err(damaged_body(0, event));
+        }
+        Ok(Some(Bytes::from(body)))
+    })
 }
 
 /// All stored duplicates of an event in the order in which they were seen. Their numbers follow the
 /// order in which they were written, and never change. Bodies are read up to
-/// [`EVENT_DUPLICATE_BYTES_MAX`] in total: a sender can make them many and large.
+/// [`EVENT_DUPLICATE_BYTES_MAX`] in total: a sender can make them many and large. A damaged one is left
+/// out, so that the event can still be shown.
 pub(super) fn list_for_event(connection: &Connection, event: EventId) -> Result<Vec<DuplicateRow>> {
     let mut n = 0;
     let found: Vec<Sighting> =
@@ -165,7 +177,11 @@ pub(super) fn list_for_event(connection: &Connection, event: EventId) -> Result<
         match body_bytes {
             Some(bytes) if bytes <= bytes_left => {
                 bytes_left -= bytes;
-                duplicate.body = read_body(connection, seq)?;
+                match read_body(connection, event, seq) {
+                    Ok(body) => duplicate.body = body,
+                    Err(error) if damaged_event(&error).is_some() => duplicate.body_left_out = true,
+                    Err(error) => return Err(error),
+                }
             }
             Some(_) => duplicate.body_left_out = true,
             None => {}
@@ -189,7 +205,8 @@ pub(super) fn find(connection: &Connection, id: DuplicateId) -> Result<Option<Du
         return Ok(None);
     };
     let original = read::find_payload(connection, id.event)?;
-    let duplicate = DuplicateRow { body: read_body(connection, found.seq)?, ..found.duplicate };
+    let body = read_body(connection, id.event, found.seq)?;
+    let duplicate = DuplicateRow { body, ..found.duplicate };
     Ok(Some(DuplicateDetail { event, original, duplicate }))
 }
 

@@ -43,6 +43,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0025_quarantine_senders.sql"),
     include_str!("../../migrations/sqlite/0026_key_conflicts.sql"),
     include_str!("../../migrations/sqlite/0027_data_keys.sql"),
+    include_str!("../../migrations/sqlite/0028_duplicate_fingerprints.sql"),
 ];
 
 /// "srhk": distinguishes our files from others.

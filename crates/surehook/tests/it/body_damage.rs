@@ -67,3 +67,30 @@ async fn damaged_body_is_not_returned() {
         assert!(!log.contains("hidden words"), "{log}");
     }
 }
+
+#[tokio::test]
+async fn damaged_body_of_a_duplicate_is_neither_compared_nor_delivered() {
+    let sink = Sink::ok().await;
+    let destination = format!("url = \"{}\"", sink.url());
+    let settings = Route {
+        source: "verify = \"none\"\nkeys = [\"pointer:/id\"]",
+        destination: &destination,
+        ..Route::default()
+    };
+    let mut gateway = Gateway::start_with(&settings.settings()).await;
+    let event = gateway.post_accepted("in", r#"{"id":"a","text":"first"}"#).await;
+    let again = gateway.send_webhook("in", &[], r#"{"id":"a","text":"second"}"#).await.expect(200);
+    assert_eq!(again.json()["status"], "duplicate", "{}", again.text());
+    gateway.wait_for_delivery(&event, "succeeded").await;
+    gateway.terminate().await;
+    flip_bit(&gateway, "duplicates");
+    gateway.restart().await;
+
+    let path = format!("/events/{event}/duplicates/1");
+    assert_eq!(gateway.get(&path).await.expect(500).code(), "body_damaged");
+    let delivered = gateway.post(&format!("{path}/deliver"), &json!({})).await;
+    assert_eq!(delivered.expect(500).code(), "body_damaged");
+    let shown = gateway.get(&format!("/events/{event}")).await.expect(200).json();
+    assert_eq!(shown["duplicates"][0]["body_omitted"], true, "{shown}");
+    assert_eq!(sink.count(), 1);
+}

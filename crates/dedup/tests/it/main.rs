@@ -1,0 +1,6 @@
+//! Every backend against the conformance suite and against real servers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[cfg(feature = "memory")]
+mod memory;

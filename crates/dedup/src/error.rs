@@ -56,11 +56,6 @@ pub enum DedupError {
     #[error("the dedup store is unavailable: {0}; retry later")]
     Unavailable(String),
     /// The backend holds something that this version cannot read.
-    #[error("the dedup store holds an unreadable record for {key}: {reason}")]
-    Corrupt {
-        /// The key of the record.
-        key: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error("the dedup store holds an unreadable record: {0}")]
+    Corrupt(String),
 }

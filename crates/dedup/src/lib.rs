@@ -72,18 +72,22 @@
 //! | feature | type | survives |
 //! | --- | --- | --- |
 //! | `memory` (default) | `MemoryDedupLock` | nothing: one process |
+//! | `sqlite` | `SqliteDedupLock`, and the rules as functions for your own transactions | power loss |
 
 #![deny(missing_docs)]
 
 pub mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod epoch;
 mod error;
 mod lock;
 #[cfg(feature = "memory")]
 pub mod memory;
-#[cfg(feature = "memory")]
+#[cfg(any(feature = "memory", feature = "sqlite"))]
 mod record;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod system;
 
 pub use surehook_types::{
@@ -93,11 +97,14 @@ pub use surehook_types::{
 
 #[cfg(feature = "memory")]
 pub use self::memory::{MemoryDedupLock, MemoryLimits};
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::{SqliteDedupConfig, SqliteDedupLock};
 pub use self::{
     claim::{
         Claim, ClaimGrant, ClaimKey, ClaimOperation, ClaimRequest, ClaimToken, ClaimUpdate,
         CompletedClaim, CompletionRequest, Fingerprint,
     },
+    epoch::{DurableDedupLock, StoreEpoch},
     error::{DedupError, LimitError},
     lock::{DedupLock, check_batch},
     system::{ThreadRandom, WallClock},

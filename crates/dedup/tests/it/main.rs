@@ -4,3 +4,5 @@
 
 #[cfg(feature = "memory")]
 mod memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;

@@ -73,9 +73,16 @@
 //! | --- | --- | --- |
 //! | `memory` (default) | `MemoryDedupLock` | nothing: one process |
 //! | `sqlite` | `SqliteDedupLock`, and the rules as functions for your own transactions | power loss |
+//! | `postgres`, `postgres-rustls` | `PostgresDedupLock` | what the server survives |
+//! | `redis`, `redis-rustls` | `RedisDedupLock`: single, Sentinel or Cluster | see [`redis`] |
+//! | `two-tier` | `TwoTier`: memory or Redis in front of SQLite or PostgreSQL | what the durable tier does |
+//!
+//! [`MessageDedupLock`] is the plain `SET NX EX` over any of them, for drop-in use, with its limits.
 
 #![deny(missing_docs)]
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod batch;
 pub mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -84,11 +91,18 @@ mod error;
 mod lock;
 #[cfg(feature = "memory")]
 pub mod memory;
+mod message_lock;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(any(feature = "memory", feature = "sqlite"))]
 mod record;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod system;
+#[cfg(feature = "two-tier")]
+pub mod two_tier;
 
 pub use surehook_types::{
     rng::Rng,
@@ -97,8 +111,16 @@ pub use surehook_types::{
 
 #[cfg(feature = "memory")]
 pub use self::memory::{MemoryDedupLock, MemoryLimits};
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PostgresDedupConfig, PostgresDedupLock};
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisDedupConfig, RedisDedupLock};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{SqliteDedupConfig, SqliteDedupLock};
+#[cfg(all(feature = "two-tier", feature = "redis"))]
+pub use self::two_tier::RedisFastTier;
+#[cfg(feature = "two-tier")]
+pub use self::two_tier::{FastTier, MemoryFastTier, TwoTier};
 pub use self::{
     claim::{
         Claim, ClaimGrant, ClaimKey, ClaimOperation, ClaimRequest, ClaimToken, ClaimUpdate,
@@ -107,5 +129,6 @@ pub use self::{
     epoch::{DurableDedupLock, StoreEpoch},
     error::{DedupError, LimitError},
     lock::{DedupLock, check_batch},
+    message_lock::MessageDedupLock,
     system::{ThreadRandom, WallClock},
 };

@@ -15,6 +15,7 @@ use proptest::{
     prelude::*,
     test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner},
 };
+use tokio::runtime::Runtime;
 
 use super::{
     DedupHarness,
@@ -326,12 +327,7 @@ async fn play_history(harness: &dyn DedupHarness, steps: &[HistoryStep]) -> Test
 }
 
 /// Plays random histories on one backend, each in a namespace of its own.
-pub fn history_agrees_with_the_model<H: DedupHarness, F: Future<Output = Option<H>>>(
-    open: impl FnOnce() -> F,
-) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let Some(harness) = runtime.block_on(open()) else { return };
+pub fn history_agrees_with_the_model(runtime: &Runtime, harness: &dyn DedupHarness) {
     let play_seed = |seed: u64| {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -339,7 +335,7 @@ pub fn history_agrees_with_the_model<H: DedupHarness, F: Future<Output = Option<
         let config = Config { cases: 1, failure_persistence: None, ..Config::default() };
         let strategy = proptest::collection::vec(any_step(), 1..60);
         let result = TestRunner::new_with_rng(config, rng)
-            .run(&strategy, |steps| runtime.block_on(play_history(&harness, &steps)));
+            .run(&strategy, |steps| runtime.block_on(play_history(harness, &steps)));
         if let Err(failure) = result {
             panic!("{failure}\nto play this history again, set {SEED_VARIABLE}={seed}");
         }

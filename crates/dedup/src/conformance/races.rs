@@ -133,6 +133,25 @@ pub async fn takeover_and_late_completion_never_both_succeed(fixture: ClaimFixtu
     }
 }
 
+pub async fn concurrent_completions_with_one_token_all_succeed(fixture: ClaimFixture) {
+    for round in 0..10 {
+        let name = format!("key-{round}");
+        let grant = fixture.grant(&name).await;
+        let lock = fixture.lock.clone();
+        let completions: Vec<_> =
+            (0..8_u8).map(|thread| fixture.completion(&name, grant.token, &[thread])).collect();
+        // The answer to each may have been lost before, so none may be called stale.
+        let results = run_threads(8, move |thread| {
+            let (lock, completion) = (lock.clone(), completions[thread].clone());
+            async move { lock.complete(completion).await }
+        })
+        .await;
+        assert_eq!(results, vec![Ok(ClaimUpdate::Applied); 8], "round {round}");
+        let first = expect_completed(fixture.claim(&name).await).result;
+        assert_eq!(expect_completed(fixture.claim(&name).await).result, first);
+    }
+}
+
 pub async fn concurrent_batches_claim_each_key_once(fixture: ClaimFixture) {
     let (lock, namespace) = (fixture.lock.clone(), fixture.namespace().to_owned());
     // In different orders: a backend that locks rows must not deadlock.

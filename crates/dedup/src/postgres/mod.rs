@@ -1,0 +1,377 @@
+//! Claims in a PostgreSQL table.
+
+#[cfg(feature = "postgres-rustls")]
+mod rustls_connect;
+mod session;
+mod statements;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use surehook_types::{rng::Rng, time::Timestamp};
+use tokio_postgres::{Config, NoTls, Row};
+
+#[cfg(feature = "postgres-rustls")]
+pub use self::rustls_connect::RustlsConnector;
+use self::session::{OpenConnection, SessionPool};
+use crate::{
+    DedupError, DedupLock, DurableDedupLock, Fingerprint, StoreEpoch, ThreadRandom,
+    batch::BatchPlan,
+    claim::{
+        Claim, ClaimGrant, ClaimKey, ClaimOperation, ClaimRequest, ClaimToken, ClaimUpdate,
+        CompletedClaim, CompletionRequest, check_lease,
+    },
+};
+
+/// After so many granted claims, expired keys are removed.
+const CLAIMS_PER_PRUNE: usize = 128;
+/// So many at a time: more than were added since.
+const PRUNED_AT_ONCE: i64 = 512;
+/// A claim is asked for again if another transaction was quicker; each time, that one made progress.
+const TRIES_MAX: usize = 20;
+
+/// How a [`PostgresDedupLock`] connects.
+pub struct PostgresDedupConfig {
+    config: Config,
+    opener: Box<dyn OpenConnection>,
+    connections: usize,
+    timeout: Duration,
+    rng: Arc<dyn Rng>,
+}
+
+impl fmt::Debug for PostgresDedupConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresDedupConfig")
+            .field("connections", &self.connections)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresDedupConfig {
+    /// A server without TLS. The tables are created in the first schema of the role's `search_path`.
+    /// With `target_session_attrs=read-write` and several hosts, the primary is found again after a
+    /// failover.
+    pub fn new(config: Config) -> Self {
+        Self::with_opener(config, Box::new(NoTls))
+    }
+
+    /// A server with TLS. `sslmode=require` in the configuration refuses servers without.
+    #[cfg(feature = "postgres-rustls")]
+    pub fn with_rustls(config: Config, tls: Arc<rustls::ClientConfig>) -> Self {
+        Self::with_opener(config, Box::new(RustlsConnector::new(tls)))
+    }
+
+    fn with_opener(config: Config, opener: Box<dyn OpenConnection>) -> Self {
+        let (connections, timeout) = (8, Duration::from_secs(5));
+        Self { config, opener, connections, timeout, rng: Arc::new(ThreadRandom) }
+    }
+
+    /// Most connections; 8 unless set.
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// How long a step may take, and how long connecting may take; 5 s unless set.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The random numbers, unless those of the process.
+    #[must_use]
+    pub fn rng(mut self, rng: Arc<dyn Rng>) -> Self {
+        self.rng = rng;
+        self
+    }
+}
+
+/// A [`DedupLock`] in a PostgreSQL table.
+///
+/// - **Durable** as the server is: `Ok` means committed with `synchronous_commit = on`, or as the role
+///   has it if that is more. With asynchronous standbys a failover may lose the last commits.
+/// - Times are by the clock of the database: those of the callers do not matter.
+/// - A claim that finds the key settled only reads.
+/// - The epoch changes by itself when a standby is promoted, after a recovery to a point in time, and
+///   when a dump is restored to another cluster. After a dump is restored to the same cluster, call
+///   [`renew_epoch`](DurableDedupLock::renew_epoch).
+/// - Expired keys are removed in the background; [`prune`](Self::prune) does it at once.
+#[derive(Clone)]
+pub struct PostgresDedupLock {
+    pool: Arc<SessionPool>,
+    rng: Arc<dyn Rng>,
+    granted: Arc<AtomicUsize>,
+}
+
+impl fmt::Debug for PostgresDedupLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PostgresDedupLock")
+    }
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn duration(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// A claim that is asked for, with the ids it gets if it is granted.
+struct AskedClaim<'a> {
+    request: &'a ClaimRequest,
+    token: ClaimToken,
+    operation: [u8; 16],
+}
+
+impl PostgresDedupLock {
+    /// Creates the tables if they are missing.
+    pub async fn connect(config: PostgresDedupConfig) -> Result<Self, DedupError> {
+        let PostgresDedupConfig { config, opener, connections, timeout, rng } = config;
+        let pool = Arc::new(SessionPool::new(config, opener, connections, timeout));
+        let epoch = HEXLOWER.encode(&rng.next_u128().to_be_bytes());
+        pool.run_setup(&statements::setup_script(&epoch)).await?;
+        Ok(Self { pool, rng, granted: Arc::default() })
+    }
+
+    /// Forgets at most `max` keys whose ttl has ended; returns how many.
+    pub async fn prune(&self, max: i64) -> Result<u64, DedupError> {
+        self.pool
+            .run(|session| async move { session.client.execute(&session.steps.prune, &[&max]).await })
+            .await
+    }
+
+    fn count_granted(&self, granted: usize) {
+        let before = self.granted.fetch_add(granted, Ordering::Relaxed);
+        if before / CLAIMS_PER_PRUNE != (before + granted) / CLAIMS_PER_PRUNE {
+            let lock = self.clone();
+            tokio::spawn(async move {
+                // The next one comes soon.
+                drop(lock.prune(PRUNED_AT_ONCE).await);
+            });
+        }
+    }
+
+    /// Claims distinct keys; answers in their order.
+    async fn claim_distinct(&self, requests: &[&ClaimRequest]) -> Result<Vec<Claim>, DedupError> {
+        let mut claims: Vec<Option<Claim>> = vec![None; requests.len()];
+        for _ in 0..TRIES_MAX {
+            let open: Vec<usize> =
+                (0..requests.len()).filter(|index| claims[*index].is_none()).collect();
+            if open.is_empty() {
+                break;
+            }
+            let asked: Vec<_> = open.iter().map(|index| self.ask(requests[*index])).collect();
+            let rows = self.run_claim(&asked).await?;
+            let by_key: HashMap<(&str, &str), usize> = open
+                .iter()
+                .zip(&asked)
+                .enumerate()
+                .map(|(position, (_, asked))| {
+                    ((asked.request.key.namespace(), asked.request.key.name()), position)
+                })
+                .collect();
+            for row in &rows {
+                if let Some(position) = by_key.get(&(row.get(0), row.get(1))) {
+                    claims[open[*position]] = Some(read_claim(row, &asked[*position])?);
+                }
+            }
+        }
+        let granted = claims.iter().filter(|claim| matches!(claim, Some(Claim::Claimed(_))));
+        self.count_granted(granted.count());
+        let claims: Option<Vec<_>> = claims.into_iter().collect();
+        claims.ok_or_else(|| DedupError::Unavailable("a key changes too often".to_owned()))
+    }
+
+    fn ask<'a>(&self, request: &'a ClaimRequest) -> AskedClaim<'a> {
+        AskedClaim {
+            request,
+            token: ClaimToken::from_bytes(self.rng.next_u128().to_be_bytes()),
+            operation: self.rng.next_u128().to_be_bytes(),
+        }
+    }
+
+    async fn run_claim(&self, asked: &[AskedClaim<'_>]) -> Result<Vec<Row>, DedupError> {
+        let namespaces: Vec<_> = asked.iter().map(|asked| asked.request.key.namespace()).collect();
+        let names: Vec<_> = asked.iter().map(|asked| asked.request.key.name()).collect();
+        let fingerprints: Vec<Option<&[u8]>> = asked
+            .iter()
+            .map(|asked| asked.request.fingerprint.as_ref().map(|bytes| &bytes.as_bytes()[..]))
+            .collect();
+        let leases: Vec<_> = asked.iter().map(|asked| millis(asked.request.lease)).collect();
+        let ttls: Vec<_> = asked.iter().map(|asked| millis(asked.request.ttl)).collect();
+        let tokens: Vec<_> = asked.iter().map(|asked| &asked.token.as_bytes()[..]).collect();
+        let operations: Vec<_> = asked.iter().map(|asked| &asked.operation[..]).collect();
+        let run = self.pool.run(|session| async move {
+            session
+                .client
+                .query(
+                    &session.steps.claim,
+                    &[&namespaces, &names, &fingerprints, &leases, &ttls, &tokens, &operations],
+                )
+                .await
+        });
+        run.await
+    }
+
+    /// Completes claims of distinct keys; answers in their order.
+    async fn complete_distinct(
+        &self,
+        requests: &[&CompletionRequest],
+    ) -> Result<Vec<ClaimUpdate>, DedupError> {
+        let namespaces: Vec<_> = requests.iter().map(|request| request.key.namespace()).collect();
+        let names: Vec<_> = requests.iter().map(|request| request.key.name()).collect();
+        let tokens: Vec<_> = requests.iter().map(|request| &request.token.as_bytes()[..]).collect();
+        let results: Vec<_> = requests.iter().map(|request| request.result.as_ref()).collect();
+        let ttls: Vec<_> = requests.iter().map(|request| millis(request.ttl)).collect();
+        let run = self.pool.run(|session| async move {
+            let values = [&namespaces as _, &names as _, &tokens as _, &results as _, &ttls as _];
+            let mut rows = session.client.query(&session.steps.complete, &values).await?;
+            // The others may have been completed by an earlier try, even by one that ran until now. The
+            // statement before would not see that.
+            if rows.len() < requests.len() {
+                let values = [&namespaces as _, &names as _, &tokens as _];
+                rows.extend(session.client.query(&session.steps.find_completed, &values).await?);
+            }
+            Ok(rows)
+        });
+        let rows = run.await?;
+        let applied: Vec<(&str, &str)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let update = |request: &&CompletionRequest| {
+            let key = (request.key.namespace(), request.key.name());
+            if applied.contains(&key) { ClaimUpdate::Applied } else { ClaimUpdate::StaleToken }
+        };
+        Ok(requests.iter().map(update).collect())
+    }
+}
+
+fn read_array<const N: usize>(row: &Row, column: usize) -> Result<[u8; N], DedupError> {
+    let bytes: &[u8] = row.get(column);
+    bytes.try_into().map_err(|_| DedupError::Corrupt(format!("a value has {} bytes", bytes.len())))
+}
+
+fn read_claim(row: &Row, asked: &AskedClaim<'_>) -> Result<Claim, DedupError> {
+    let operation =
+        ClaimOperation { id: read_array(row, 6)?, started_at: Timestamp::from_millis(row.get(7)) };
+    let fence = u64::try_from(row.get::<_, i64>(5)).unwrap_or(0);
+    if row.get(2) {
+        let is_resumed = operation.id != asked.operation;
+        return Ok(Claim::Claimed(ClaimGrant { token: asked.token, fence, operation, is_resumed }));
+    }
+    if row.get(4) {
+        return Ok(Claim::OtherFingerprint);
+    }
+    if row.get::<_, i16>(3) == 0 {
+        let retry_after = duration(row.get(8)).max(Duration::from_millis(1));
+        return Ok(Claim::InProgress { retry_after });
+    }
+    Ok(Claim::Completed(CompletedClaim {
+        result: Bytes::copy_from_slice(row.get::<_, Option<&[u8]>>(11).unwrap_or_default()),
+        fence,
+        operation,
+        completed_at: Timestamp::from_millis(row.get(9)),
+        expires_in: duration(row.get(10)),
+    }))
+}
+
+fn update_of(rows: u64) -> ClaimUpdate {
+    if rows > 0 { ClaimUpdate::Applied } else { ClaimUpdate::StaleToken }
+}
+
+#[async_trait]
+impl DedupLock for PostgresDedupLock {
+    async fn claim(&self, request: ClaimRequest) -> Result<Claim, DedupError> {
+        self.claim_many(vec![request]).await.swap_remove(0)
+    }
+
+    async fn extend(
+        &self,
+        key: &ClaimKey,
+        token: ClaimToken,
+        lease: Duration,
+    ) -> Result<ClaimUpdate, DedupError> {
+        check_lease(lease)?;
+        let run = self.pool.run(|session| async move {
+            let (token, lease) = (&token.as_bytes()[..], millis(lease));
+            let values = [&key.namespace() as _, &key.name() as _, &token as _, &lease as _];
+            session.client.execute(&session.steps.extend, &values).await
+        });
+        run.await.map(update_of)
+    }
+
+    async fn complete(&self, request: CompletionRequest) -> Result<ClaimUpdate, DedupError> {
+        self.complete_many(vec![request]).await.swap_remove(0)
+    }
+
+    async fn release(&self, key: &ClaimKey, token: ClaimToken) -> Result<ClaimUpdate, DedupError> {
+        let run = self.pool.run(|session| async move {
+            let token = &token.as_bytes()[..];
+            let values = [&key.namespace() as _, &key.name() as _, &token as _];
+            session.client.execute(&session.steps.release, &values).await
+        });
+        run.await.map(update_of)
+    }
+
+    /// One statement for all distinct keys.
+    async fn claim_many(&self, requests: Vec<ClaimRequest>) -> Vec<Result<Claim, DedupError>> {
+        let mut plan = BatchPlan::new(&requests, |request| &request.key, ClaimRequest::check);
+        for round in std::mem::take(&mut plan.rounds) {
+            let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
+            plan.answer(&round, self.claim_distinct(&asked).await);
+        }
+        plan.finish()
+    }
+
+    /// One statement for all distinct keys.
+    async fn complete_many(
+        &self,
+        requests: Vec<CompletionRequest>,
+    ) -> Vec<Result<ClaimUpdate, DedupError>> {
+        let mut plan = BatchPlan::new(&requests, |request| &request.key, CompletionRequest::check);
+        for round in std::mem::take(&mut plan.rounds) {
+            let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
+            plan.answer(&round, self.complete_distinct(&asked).await);
+        }
+        plan.finish()
+    }
+}
+
+#[async_trait]
+impl DurableDedupLock for PostgresDedupLock {
+    async fn epoch(&self) -> Result<StoreEpoch, DedupError> {
+        let run = self.pool.run(|session| async move {
+            let stored = session.client.query_one(statements::EPOCH, &[]).await?;
+            // Some hosted servers do not tell: there, only the stored id counts.
+            let timeline = session.client.query_one(statements::TIMELINE, &[]).await;
+            let timeline = timeline.map_or_else(|_| String::new(), |row| row.get(0));
+            Ok((stored.get::<_, Vec<u8>>(0), timeline))
+        });
+        let (stored, timeline) = run.await?;
+        let hash = Fingerprint::of(&[&stored, timeline.as_bytes()]);
+        let mut epoch = [0; 16];
+        epoch.copy_from_slice(&hash.as_bytes()[..16]);
+        Ok(StoreEpoch::from_bytes(epoch))
+    }
+
+    async fn renew_epoch(&self) -> Result<StoreEpoch, DedupError> {
+        let stored = self.rng.next_u128().to_be_bytes();
+        let run = self.pool.run(|session| async move {
+            session.client.execute(statements::RENEW_EPOCH, &[&&stored[..]]).await
+        });
+        run.await?;
+        self.epoch().await
+    }
+}

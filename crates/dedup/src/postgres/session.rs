@@ -1,0 +1,175 @@
+//! A few connections that are opened when they are needed and replaced when they break.
+//!
+//! Every step is a single statement, so a connection is shared by many callers, whose statements are
+//! sent one after the other without waiting for answers. That needs no pool that lends connections.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::{sync::Mutex, task::JoinHandle};
+use tokio_postgres::{
+    Client, Config, Error, Socket,
+    error::SqlState,
+    tls::{MakeTlsConnect, TlsConnect},
+};
+
+use super::statements::{PreparedSteps, session_script};
+use crate::DedupError;
+
+/// Opens connections, whatever the kind of TLS is.
+#[async_trait]
+pub(super) trait OpenConnection: Send + Sync {
+    async fn open(&self, config: &Config) -> Result<OpenedConnection, Error>;
+}
+
+/// A client, and the task that reads and writes its socket.
+pub(super) struct OpenedConnection {
+    client: Client,
+    task: JoinHandle<()>,
+}
+
+#[async_trait]
+impl<T> OpenConnection for T
+where
+    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::Stream: Send,
+    T::TlsConnect: Send,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    async fn open(&self, config: &Config) -> Result<OpenedConnection, Error> {
+        let (client, connection) = config.connect(self.clone()).await?;
+        let task = tokio::spawn(async move {
+            // The client reports why the connection ended.
+            drop(connection.await);
+        });
+        Ok(OpenedConnection { client, task })
+    }
+}
+
+/// A connection with its prepared statements.
+pub(super) struct PostgresSession {
+    pub(super) client: Client,
+    pub(super) steps: PreparedSteps,
+    task: JoinHandle<()>,
+    is_broken: AtomicBool,
+}
+
+impl Drop for PostgresSession {
+    fn drop(&mut self) {
+        // A server that hangs would keep the socket open for ever.
+        self.task.abort();
+    }
+}
+
+impl PostgresSession {
+    fn is_usable(&self) -> bool {
+        !self.client.is_closed() && !self.is_broken.load(Ordering::Relaxed)
+    }
+}
+
+/// The connections of a lock.
+pub(super) struct SessionPool {
+    config: Config,
+    opener: Box<dyn OpenConnection>,
+    timeout: Duration,
+    slots: Vec<Mutex<Option<Arc<PostgresSession>>>>,
+    next: AtomicUsize,
+}
+
+impl SessionPool {
+    pub(super) fn new(
+        config: Config,
+        opener: Box<dyn OpenConnection>,
+        connections: usize,
+        timeout: Duration,
+    ) -> Self {
+        let slots = (0..connections.max(1)).map(|_| Mutex::default()).collect();
+        Self { config, opener, timeout, slots, next: AtomicUsize::new(0) }
+    }
+
+    /// Runs a script on a connection of its own.
+    pub(super) async fn run_setup(&self, script: &str) -> Result<(), DedupError> {
+        let run = async {
+            let opened = self.opener.open(&self.config).await?;
+            let done = opened.client.batch_execute(script).await;
+            opened.task.abort();
+            done
+        };
+        self.limit(run).await?.map_err(|error| describe(&error))
+    }
+
+    async fn limit<T>(&self, work: impl Future<Output = T>) -> Result<T, DedupError> {
+        tokio::time::timeout(self.timeout, work).await.map_err(|_| {
+            DedupError::Unavailable(format!("PostgreSQL did not answer in {:?}", self.timeout))
+        })
+    }
+
+    async fn open_session(&self) -> Result<PostgresSession, Error> {
+        let OpenedConnection { client, task } = self.opener.open(&self.config).await?;
+        // The server gives up before this side does, so that an answer is rarely unknown.
+        let statement_timeout = self.timeout.as_millis() * 4 / 5;
+        client.batch_execute(&session_script(statement_timeout)).await?;
+        let steps = PreparedSteps::prepare(&client).await?;
+        Ok(PostgresSession { client, steps, task, is_broken: AtomicBool::new(false) })
+    }
+
+    async fn session(&self) -> Result<Arc<PostgresSession>, Error> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len();
+        let mut slot = self.slots[index].lock().await;
+        if let Some(session) = slot.as_ref().filter(|session| session.is_usable()) {
+            return Ok(session.clone());
+        }
+        let session = Arc::new(self.open_session().await?);
+        *slot = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Runs statements on one of the connections.
+    pub(super) async fn run<T, F>(
+        &self,
+        work: impl FnOnce(Arc<PostgresSession>) -> F,
+    ) -> Result<T, DedupError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let session = self.limit(self.session()).await?.map_err(|error| describe(&error))?;
+        match self.limit(work(session.clone())).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                if is_of_the_connection(&error) {
+                    session.is_broken.store(true, Ordering::Relaxed);
+                }
+                Err(describe(&error))
+            }
+            Err(timeout) => {
+                session.is_broken.store(true, Ordering::Relaxed);
+                Err(timeout)
+            }
+        }
+    }
+}
+
+/// Whether another connection may do better: this one is closed, or leads to a server that has become a
+/// standby or shuts down.
+fn is_of_the_connection(error: &Error) -> bool {
+    let Some(code) = error.code() else { return true };
+    *code == SqlState::READ_ONLY_SQL_TRANSACTION || code.code().starts_with("57P")
+}
+
+/// Without values: a message of the database may quote a key.
+pub(super) fn describe(error: &Error) -> DedupError {
+    let text = match error.as_db_error() {
+        Some(error) => format!("PostgreSQL: {} ({})", error.message(), error.code().code()),
+        None => {
+            let cause = std::error::Error::source(error);
+            cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+        }
+    };
+    DedupError::Unavailable(text)
+}

@@ -1,0 +1,120 @@
+//! A PostgreSQL server of its own for a test, on a free port and in a temporary folder.
+
+use std::{
+    os::unix::{fs::chown, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, getuid, kill_process};
+use tempfile::TempDir;
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::{eventually, find_program, free_port};
+
+/// PostgreSQL refuses to run as root; `nobody` is everywhere.
+const UNPRIVILEGED: u32 = 65_534;
+
+/// A running `postgres`. Stops when dropped.
+#[derive(Debug)]
+pub(crate) struct TestPostgres {
+    program: PathBuf,
+    folder: TempDir,
+    options: Vec<String>,
+    port: u16,
+    child: Child,
+}
+
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    if getuid().is_root() {
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+impl TestPostgres {
+    /// Starts a server with further options; `None` if the test is to be skipped.
+    pub(crate) async fn start(options: &[&str]) -> Option<Self> {
+        let initdb = find_program("postgres", "initdb")?;
+        let program = find_program("postgres", "postgres")?;
+        let folder = tempfile::tempdir().unwrap();
+        if getuid().is_root() {
+            chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+        }
+        let status = command(&initdb)
+            .current_dir(folder.path())
+            .args(["-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8"])
+            .args(["--locale=C", "--no-sync", "--no-instructions"])
+            .status()
+            .unwrap();
+        assert!(status.success(), "initdb failed: {status}");
+        let port = free_port();
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let child = spawn(&program, folder.path(), port, &options);
+        let mut server = Self { program, folder, options, port, child };
+        server.wait_until_ready().await;
+        Some(server)
+    }
+
+    async fn wait_until_ready(&mut self) {
+        let config = self.config();
+        eventually("PostgreSQL is ready", || async { connect(&config).await }).await;
+        assert!(self.child.try_wait().unwrap().is_none(), "postgres exited");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        self.url().parse().unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        connect(&self.config()).await.unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Like a crash: without a checkpoint.
+    pub(crate) fn stop_at_once(&mut self) {
+        self.signal(Signal::QUIT);
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) async fn start_again(&mut self) {
+        self.child = spawn(&self.program, self.folder.path(), self.port, &self.options);
+        self.wait_until_ready().await;
+    }
+}
+
+impl Drop for TestPostgres {
+    fn drop(&mut self) {
+        // Its processes end together, and the folder can be removed.
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            self.signal(Signal::QUIT);
+        }
+        drop(self.child.wait());
+    }
+}
+
+fn spawn(program: &Path, folder: &Path, port: u16, options: &[String]) -> Child {
+    // The server processes of a kill test die with their process, not with the machine: without syncs
+    // nothing is lost.
+    command(program)
+        .current_dir(folder)
+        .args(["-D", "data", "-F", "-p", &port.to_string(), "-h", "127.0.0.1", "-k", ""])
+        .args(options.iter().flat_map(|option| ["-c", option]))
+        .spawn()
+        .unwrap()
+}
+
+pub(crate) async fn connect(config: &Config) -> Option<Client> {
+    let (client, connection) = config.connect(NoTls).await.ok()?;
+    tokio::spawn(connection);
+    Some(client)
+}

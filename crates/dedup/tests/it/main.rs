@@ -4,16 +4,13 @@
 
 #[cfg(feature = "memory")]
 mod memory;
-#[cfg(all(feature = "memory", feature = "redis"))]
-mod message_lock;
-#[cfg(feature = "postgres")]
-mod postgres;
-#[cfg(feature = "redis")]
-mod redis_backend;
+#[cfg(all(
+    feature = "memory",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "two-tier"
+))]
+mod servers;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod support;
-#[cfg(all(feature = "two-tier", feature = "sqlite", feature = "redis"))]
-mod two_tier;
-#[cfg(all(feature = "two-tier", feature = "sqlite", feature = "redis"))]
-mod two_tier_faults;

@@ -8,7 +8,7 @@ use surehook_dedup::{
     conformance::DedupHarness,
 };
 
-use crate::support::{eventually, redis_server::TestRedis};
+use super::support::{eventually, redis_server::TestRedis};
 
 struct RedisHarness {
     server: TestRedis,

@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use super::{eventually, find_program, free_port};
 
-/// PostgreSQL refuses to run as root; `nobody` is everywhere.
+/// PostgreSQL refuses to run as root; every system has this unprivileged user.
 const UNPRIVILEGED: u32 = 65_534;
 
 /// A running `postgres`. Stops when dropped.
@@ -37,8 +37,9 @@ fn command(program: &Path) -> Command {
 impl TestPostgres {
     /// Starts a server with further options; `None` if the test is to be skipped.
     pub(crate) async fn start(options: &[&str]) -> Option<Self> {
-        let initdb = find_program("postgres", "initdb")?;
-        let program = find_program("postgres", "postgres")?;
+        // The unprivileged user may not be allowed to look into the folder of the links.
+        let initdb = find_program("postgres", "initdb")?.canonicalize().unwrap();
+        let program = find_program("postgres", "postgres")?.canonicalize().unwrap();
         let folder = tempfile::tempdir().unwrap();
         if getuid().is_root() {
             chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();

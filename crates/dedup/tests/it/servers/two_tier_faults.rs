@@ -17,7 +17,7 @@ use surehook_dedup::{
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::{
+use super::{
     support::{eventually, proxy::start_slow_proxy, redis_server::TestRedis},
     two_tier::request,
 };

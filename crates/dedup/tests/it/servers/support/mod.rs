@@ -1,9 +1,7 @@
 //! Real servers for the tests, found where `scripts/setup` put them.
 
-#[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod proxy;
-#[cfg(feature = "redis")]
 pub(crate) mod redis_server;
 
 use std::{

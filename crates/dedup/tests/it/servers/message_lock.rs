@@ -10,7 +10,7 @@ use surehook_dedup::{
     RedisDedupConfig, RedisDedupLock, ThreadRandom, conformance::SteppedClock,
 };
 
-use crate::support::redis_server::TestRedis;
+use super::support::redis_server::TestRedis;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

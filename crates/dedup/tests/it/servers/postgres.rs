@@ -10,7 +10,7 @@ use surehook_dedup::{
 };
 use tokio_postgres::Client;
 
-use crate::support::{eventually, postgres::TestPostgres};
+use super::support::{eventually, postgres::TestPostgres};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -42,20 +42,8 @@ impl<T: Clone> BatchPlan<T> {
         Self { rounds, answers }
     }
 
-    /// Records what a round was answered as a whole.
-    pub(crate) fn answer(&mut self, round: &[usize], answer: Result<Vec<T>, DedupError>) {
-        match answer {
-            Ok(values) => {
-                for (index, value) in round.iter().zip(values) {
-                    self.answers[*index] = Ok(value);
-                }
-            }
-            Err(error) => round.iter().for_each(|index| self.answers[*index] = Err(error.clone())),
-        }
-    }
-
-    /// Records the answers of a round one by one.
-    pub(crate) fn answer_each(&mut self, round: &[usize], answers: Vec<Result<T, DedupError>>) {
+    /// Records the answers of a round.
+    pub(crate) fn answer(&mut self, round: &[usize], answers: Vec<Result<T, DedupError>>) {
         for (index, answer) in round.iter().zip(answers) {
             self.answers[*index] = answer;
         }

@@ -74,7 +74,7 @@
 //! | `memory` (default) | `MemoryDedupLock` | nothing: one process |
 //! | `sqlite` | `SqliteDedupLock`, and the rules as functions for your own transactions | power loss |
 //! | `postgres`, `postgres-rustls` | `PostgresDedupLock` | what the server survives |
-//! | `redis`, `redis-rustls` | `RedisDedupLock`: single, Sentinel or Cluster | see [`redis`] |
+//! | `redis`, `redis-rustls` | `RedisDedupLock`: single, Sentinel or Cluster | what Redis does, see its module |
 //! | `two-tier` | `TwoTier`: memory or Redis in front of SQLite or PostgreSQL | what the durable tier does |
 //!
 //! [`MessageDedupLock`] is the plain `SET NX EX` over any of them, for drop-in use, with its limits.

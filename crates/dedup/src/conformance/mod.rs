@@ -1,4 +1,4 @@
-//! The contract of [`DedupLock`](crate::DedupLock) as tests, for every backend and for your own.
+//! The contract of [`DedupLock`] as tests, for every backend and for your own.
 //!
 //! A backend implements [`DedupHarness`] and calls [`dedup_conformance!`](crate::dedup_conformance);
 //! every case then becomes a test in a module of the given name. No case sleeps: the harness moves the
@@ -76,7 +76,7 @@ impl<H: DedupHarness + ?Sized> DedupHarness for Arc<H> {
 /// Generates a module with one test per case.
 ///
 /// The second argument is an async function that returns an `Option` of a
-/// [`DedupHarness`](crate::conformance::DedupHarness); `None` skips the test.
+/// [`DedupHarness`]; `None` skips the test.
 #[macro_export]
 macro_rules! dedup_conformance {
     ($backend:ident, $harness:expr) => {

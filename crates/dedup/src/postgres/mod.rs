@@ -287,6 +287,17 @@ fn read_claim(row: &Row, asked: &AskedClaim<'_>) -> Result<Claim, DedupError> {
     }))
 }
 
+/// The answer of one statement as answers to its requests.
+fn spread<T: Clone>(
+    answer: Result<Vec<T>, DedupError>,
+    requests: usize,
+) -> Vec<Result<T, DedupError>> {
+    match answer {
+        Ok(values) => values.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error); requests],
+    }
+}
+
 fn update_of(rows: u64) -> ClaimUpdate {
     if rows > 0 { ClaimUpdate::Applied } else { ClaimUpdate::StaleToken }
 }
@@ -330,7 +341,7 @@ impl DedupLock for PostgresDedupLock {
         let mut plan = BatchPlan::new(&requests, |request| &request.key, ClaimRequest::check);
         for round in std::mem::take(&mut plan.rounds) {
             let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
-            plan.answer(&round, self.claim_distinct(&asked).await);
+            plan.answer(&round, spread(self.claim_distinct(&asked).await, round.len()));
         }
         plan.finish()
     }
@@ -343,7 +354,7 @@ impl DedupLock for PostgresDedupLock {
         let mut plan = BatchPlan::new(&requests, |request| &request.key, CompletionRequest::check);
         for round in std::mem::take(&mut plan.rounds) {
             let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
-            plan.answer(&round, self.complete_distinct(&asked).await);
+            plan.answer(&round, spread(self.complete_distinct(&asked).await, round.len()));
         }
         plan.finish()
     }

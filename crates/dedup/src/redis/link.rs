@@ -47,7 +47,7 @@ pub(super) fn sentinel(
     let node = node.set_protocol(ProtocolVersion::RESP3);
     let client = SentinelClient::build(
         sentinel_urls.to_vec(),
-        primary_name,
+        String::from(primary_name),
         Some(SentinelNodeConnectionInfo::default().set_redis_connection_info(node)),
         SentinelServerType::Master,
     )?;

@@ -266,7 +266,7 @@ impl DedupLock for RedisDedupLock {
         let mut plan = BatchPlan::new(&requests, |request| &request.key, ClaimRequest::check);
         for round in std::mem::take(&mut plan.rounds) {
             let claims = round.iter().map(|index| self.claim_checked(&requests[*index]));
-            plan.answer_each(&round, join_all(claims).await);
+            plan.answer(&round, join_all(claims).await);
         }
         plan.finish()
     }
@@ -279,7 +279,7 @@ impl DedupLock for RedisDedupLock {
         let mut plan = BatchPlan::new(&requests, |request| &request.key, CompletionRequest::check);
         for round in std::mem::take(&mut plan.rounds) {
             let updates = round.iter().map(|index| self.complete_checked(&requests[*index]));
-            plan.answer_each(&round, join_all(updates).await);
+            plan.answer(&round, join_all(updates).await);
         }
         plan.finish()
     }

@@ -1,5 +1,6 @@
 //! Claims in a PostgreSQL table.
 
+mod combiner;
 #[cfg(feature = "postgres-rustls")]
 mod rustls_connect;
 mod session;
@@ -23,7 +24,10 @@ use tokio_postgres::{Config, NoTls, Row};
 
 #[cfg(feature = "postgres-rustls")]
 pub use self::rustls_connect::RustlsConnector;
-use self::session::{OpenConnection, SessionPool};
+use self::{
+    combiner::StepCombiner,
+    session::{OpenConnection, SessionPool},
+};
 use crate::{
     DedupError, DedupLock, DurableDedupLock, Fingerprint, StoreEpoch, ThreadRandom,
     batch::BatchPlan,
@@ -104,16 +108,25 @@ impl PostgresDedupConfig {
 /// - **Durable** as the server is: `Ok` means committed with `synchronous_commit = on`, or as the role
 ///   has it if that is more. With asynchronous standbys a failover may lose the last commits.
 /// - Times are by the clock of the database: those of the callers do not matter.
-/// - A claim that finds the key settled only reads.
+/// - A claim that finds the key settled only reads. Steps that wait for a connection are combined in one
+///   statement and share its commit.
 /// - The epoch changes by itself when a standby is promoted, after a recovery to a point in time, and
 ///   when a dump is restored to another cluster. After a dump is restored to the same cluster, call
 ///   [`renew_epoch`](DurableDedupLock::renew_epoch).
 /// - Expired keys are removed in the background; [`prune`](Self::prune) does it at once.
+/// - It works as long as the tokio runtime runs in which it was connected.
 #[derive(Clone)]
 pub struct PostgresDedupLock {
-    pool: Arc<SessionPool>,
+    statements: Arc<StepRunner>,
+    claims: StepCombiner<ClaimRequest, Claim>,
+    completions: StepCombiner<CompletionRequest, ClaimUpdate>,
+}
+
+/// Runs steps, one statement for several keys.
+struct StepRunner {
+    pool: SessionPool,
     rng: Arc<dyn Rng>,
-    granted: Arc<AtomicUsize>,
+    granted: AtomicUsize,
 }
 
 impl fmt::Debug for PostgresDedupLock {
@@ -141,26 +154,75 @@ impl PostgresDedupLock {
     /// Creates the tables if they are missing.
     pub async fn connect(config: PostgresDedupConfig) -> Result<Self, DedupError> {
         let PostgresDedupConfig { config, opener, connections, timeout, rng } = config;
-        let pool = Arc::new(SessionPool::new(config, opener, connections, timeout));
+        let pool = SessionPool::new(config, opener, connections, timeout);
         let epoch = HEXLOWER.encode(&rng.next_u128().to_be_bytes());
         pool.run_setup(&statements::setup_script(&epoch)).await?;
-        Ok(Self { pool, rng, granted: Arc::default() })
+        let statements = Arc::new(StepRunner { pool, rng, granted: AtomicUsize::new(0) });
+        let workers = connections.div_ceil(2);
+        let runner = statements.clone();
+        let claims = StepCombiner::start(workers, move |requests| {
+            let runner = runner.clone();
+            async move { runner.claim_all(&requests).await }
+        });
+        let runner = statements.clone();
+        let completions = StepCombiner::start(workers, move |requests| {
+            let runner = runner.clone();
+            async move { runner.complete_all(&requests).await }
+        });
+        Ok(Self { statements, claims, completions })
     }
 
     /// Forgets at most `max` keys whose ttl has ended; returns how many.
     pub async fn prune(&self, max: i64) -> Result<u64, DedupError> {
+        self.statements.prune(max).await
+    }
+}
+
+impl StepRunner {
+    async fn prune(&self, max: i64) -> Result<u64, DedupError> {
         self.pool
             .run(|session| async move { session.client.execute(&session.steps.prune, &[&max]).await })
             .await
     }
 
-    fn count_granted(&self, granted: usize) {
+    /// All claims, one statement for those of distinct keys.
+    async fn claim_all(
+        self: &Arc<Self>,
+        requests: &[ClaimRequest],
+    ) -> Vec<Result<Claim, DedupError>> {
+        let mut plan = BatchPlan::new(requests, |request| &request.key, ClaimRequest::check);
+        for round in std::mem::take(&mut plan.rounds) {
+            let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
+            let answer = self.claim_distinct(&asked).await;
+            if let Ok(claims) = &answer {
+                let granted = claims.iter().filter(|claim| matches!(claim, Claim::Claimed(_)));
+                self.count_granted(granted.count());
+            }
+            plan.answer(&round, spread(answer, round.len()));
+        }
+        plan.finish()
+    }
+
+    /// All completions, one statement for those of distinct keys.
+    async fn complete_all(
+        &self,
+        requests: &[CompletionRequest],
+    ) -> Vec<Result<ClaimUpdate, DedupError>> {
+        let mut plan = BatchPlan::new(requests, |request| &request.key, CompletionRequest::check);
+        for round in std::mem::take(&mut plan.rounds) {
+            let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
+            plan.answer(&round, spread(self.complete_distinct(&asked).await, round.len()));
+        }
+        plan.finish()
+    }
+
+    fn count_granted(self: &Arc<Self>, granted: usize) {
         let before = self.granted.fetch_add(granted, Ordering::Relaxed);
         if before / CLAIMS_PER_PRUNE != (before + granted) / CLAIMS_PER_PRUNE {
-            let lock = self.clone();
+            let runner = self.clone();
             tokio::spawn(async move {
                 // The next one comes soon.
-                drop(lock.prune(PRUNED_AT_ONCE).await);
+                drop(runner.prune(PRUNED_AT_ONCE).await);
             });
         }
     }
@@ -190,8 +252,6 @@ impl PostgresDedupLock {
                 }
             }
         }
-        let granted = claims.iter().filter(|claim| matches!(claim, Some(Claim::Claimed(_))));
-        self.count_granted(granted.count());
         let claims: Option<Vec<_>> = claims.into_iter().collect();
         claims.ok_or_else(|| DedupError::Unavailable("a key changes too often".to_owned()))
     }
@@ -305,7 +365,8 @@ fn update_of(rows: u64) -> ClaimUpdate {
 #[async_trait]
 impl DedupLock for PostgresDedupLock {
     async fn claim(&self, request: ClaimRequest) -> Result<Claim, DedupError> {
-        self.claim_many(vec![request]).await.swap_remove(0)
+        request.check()?;
+        self.claims.run(request).await
     }
 
     async fn extend(
@@ -315,7 +376,7 @@ impl DedupLock for PostgresDedupLock {
         lease: Duration,
     ) -> Result<ClaimUpdate, DedupError> {
         check_lease(lease)?;
-        let run = self.pool.run(|session| async move {
+        let run = self.statements.pool.run(|session| async move {
             let (token, lease) = (&token.as_bytes()[..], millis(lease));
             let values = [&key.namespace() as _, &key.name() as _, &token as _, &lease as _];
             session.client.execute(&session.steps.extend, &values).await
@@ -324,11 +385,12 @@ impl DedupLock for PostgresDedupLock {
     }
 
     async fn complete(&self, request: CompletionRequest) -> Result<ClaimUpdate, DedupError> {
-        self.complete_many(vec![request]).await.swap_remove(0)
+        request.check()?;
+        self.completions.run(request).await
     }
 
     async fn release(&self, key: &ClaimKey, token: ClaimToken) -> Result<ClaimUpdate, DedupError> {
-        let run = self.pool.run(|session| async move {
+        let run = self.statements.pool.run(|session| async move {
             let token = &token.as_bytes()[..];
             let values = [&key.namespace() as _, &key.name() as _, &token as _];
             session.client.execute(&session.steps.release, &values).await
@@ -338,12 +400,7 @@ impl DedupLock for PostgresDedupLock {
 
     /// One statement for all distinct keys.
     async fn claim_many(&self, requests: Vec<ClaimRequest>) -> Vec<Result<Claim, DedupError>> {
-        let mut plan = BatchPlan::new(&requests, |request| &request.key, ClaimRequest::check);
-        for round in std::mem::take(&mut plan.rounds) {
-            let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
-            plan.answer(&round, spread(self.claim_distinct(&asked).await, round.len()));
-        }
-        plan.finish()
+        self.statements.claim_all(&requests).await
     }
 
     /// One statement for all distinct keys.
@@ -351,19 +408,14 @@ impl DedupLock for PostgresDedupLock {
         &self,
         requests: Vec<CompletionRequest>,
     ) -> Vec<Result<ClaimUpdate, DedupError>> {
-        let mut plan = BatchPlan::new(&requests, |request| &request.key, CompletionRequest::check);
-        for round in std::mem::take(&mut plan.rounds) {
-            let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
-            plan.answer(&round, spread(self.complete_distinct(&asked).await, round.len()));
-        }
-        plan.finish()
+        self.statements.complete_all(&requests).await
     }
 }
 
 #[async_trait]
 impl DurableDedupLock for PostgresDedupLock {
     async fn epoch(&self) -> Result<StoreEpoch, DedupError> {
-        let run = self.pool.run(|session| async move {
+        let run = self.statements.pool.run(|session| async move {
             let stored = session.client.query_one(statements::EPOCH, &[]).await?;
             // Some hosted servers do not tell: there, only the stored id counts.
             let timeline = session.client.query_one(statements::TIMELINE, &[]).await;
@@ -378,8 +430,8 @@ impl DurableDedupLock for PostgresDedupLock {
     }
 
     async fn renew_epoch(&self) -> Result<StoreEpoch, DedupError> {
-        let stored = self.rng.next_u128().to_be_bytes();
-        let run = self.pool.run(|session| async move {
+        let stored = self.statements.rng.next_u128().to_be_bytes();
+        let run = self.statements.pool.run(|session| async move {
             session.client.execute(statements::RENEW_EPOCH, &[&&stored[..]]).await
         });
         run.await?;

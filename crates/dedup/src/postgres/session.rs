@@ -78,8 +78,24 @@ pub(super) struct SessionPool {
     config: Config,
     opener: Box<dyn OpenConnection>,
     timeout: Duration,
-    slots: Vec<Mutex<Option<Arc<PostgresSession>>>>,
-    next: AtomicUsize,
+    slots: Vec<SessionSlot>,
+}
+
+/// A place for a connection.
+#[derive(Default)]
+struct SessionSlot {
+    session: Mutex<Option<Arc<PostgresSession>>>,
+    /// Callers that wait for an answer on it.
+    waiting: AtomicUsize,
+}
+
+/// Counts a caller of a slot as long as it lives.
+struct SlotUse<'a>(&'a SessionSlot);
+
+impl Drop for SlotUse<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl SessionPool {
@@ -89,8 +105,8 @@ impl SessionPool {
         connections: usize,
         timeout: Duration,
     ) -> Self {
-        let slots = (0..connections.max(1)).map(|_| Mutex::default()).collect();
-        Self { config, opener, timeout, slots, next: AtomicUsize::new(0) }
+        let slots = (0..connections.max(1)).map(|_| SessionSlot::default()).collect();
+        Self { config, opener, timeout, slots }
     }
 
     /// Runs a script on a connection of its own.
@@ -119,9 +135,20 @@ impl SessionPool {
         Ok(PostgresSession { client, steps, task, is_broken: AtomicBool::new(false) })
     }
 
-    async fn session(&self) -> Result<Arc<PostgresSession>, Error> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len();
-        let mut slot = self.slots[index].lock().await;
+    /// The slot with the fewest callers; the first one while there is nothing to do.
+    fn least_used(&self) -> SlotUse<'_> {
+        let mut best = &self.slots[0];
+        for slot in &self.slots[1..] {
+            if slot.waiting.load(Ordering::Relaxed) < best.waiting.load(Ordering::Relaxed) {
+                best = slot;
+            }
+        }
+        best.waiting.fetch_add(1, Ordering::Relaxed);
+        SlotUse(best)
+    }
+
+    async fn session(&self, slot: &SessionSlot) -> Result<Arc<PostgresSession>, Error> {
+        let mut slot = slot.session.lock().await;
         if let Some(session) = slot.as_ref().filter(|session| session.is_usable()) {
             return Ok(session.clone());
         }
@@ -138,7 +165,8 @@ impl SessionPool {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let session = self.limit(self.session()).await?.map_err(|error| describe(&error))?;
+        let used = self.least_used();
+        let session = self.limit(self.session(used.0)).await?.map_err(|error| describe(&error))?;
         match self.limit(work(session.clone())).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {

@@ -1,0 +1,70 @@
+//! Combines steps of different callers in one statement, so that they share a commit.
+//!
+//! While all workers are busy, steps pile up; the next free worker takes all of them. So a single caller
+//! waits for nothing, and many callers cost few commits.
+
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use crate::{DedupError, claim::BATCH_MAX};
+
+/// Steps that may wait; further callers wait to be queued.
+const QUEUE_MAX: usize = 4096;
+
+/// A step of one caller.
+struct QueuedStep<R, T> {
+    request: R,
+    answer: oneshot::Sender<Result<T, DedupError>>,
+}
+
+/// Hands steps to the workers. They end when the last clone is dropped.
+pub(super) struct StepCombiner<R, T>(mpsc::Sender<QueuedStep<R, T>>);
+
+impl<R, T> Clone for StepCombiner<R, T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+fn stopped() -> DedupError {
+    DedupError::Unavailable("the runtime that opened the lock has stopped".to_owned())
+}
+
+impl<R: Send + 'static, T: Send + 'static> StepCombiner<R, T> {
+    /// Starts workers that answer whole batches with `run`.
+    pub(super) fn start<F>(
+        workers: usize,
+        run: impl Fn(Vec<R>) -> F + Clone + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Vec<Result<T, DedupError>>> + Send,
+    {
+        let (sender, receiver) = mpsc::channel::<QueuedStep<R, T>>(QUEUE_MAX);
+        let queue = Arc::new(Mutex::new(receiver));
+        for _ in 0..workers.max(1) {
+            let (queue, run) = (queue.clone(), run.clone());
+            tokio::spawn(async move {
+                loop {
+                    let mut steps = Vec::new();
+                    if queue.lock().await.recv_many(&mut steps, BATCH_MAX).await == 0 {
+                        break;
+                    }
+                    let (requests, waiting): (Vec<_>, Vec<_>) =
+                        steps.into_iter().map(|step| (step.request, step.answer)).unzip();
+                    for (waiting, answer) in waiting.into_iter().zip(run(requests).await) {
+                        // The caller may have gone away.
+                        drop(waiting.send(answer));
+                    }
+                }
+            });
+        }
+        Self(sender)
+    }
+
+    pub(super) async fn run(&self, request: R) -> Result<T, DedupError> {
+        let (answer, receiver) = oneshot::channel();
+        self.0.send(QueuedStep { request, answer }).await.map_err(|_| stopped())?;
+        receiver.await.map_err(|_| stopped())?
+    }
+}

@@ -3,12 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use data_encoding::BASE64;
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use surehook_dedup::{
     Claim, ClaimKey, ClaimRequest, ClaimUpdate, CompletionRequest, DedupError, DedupLock,
     DurableDedupLock, PostgresDedupConfig, PostgresDedupLock,
     conformance::{DedupHarness, run_suite},
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Config};
 
 use super::support::{eventually, postgres::TestPostgres};
 
@@ -22,7 +24,7 @@ struct PostgresHarness {
 
 impl PostgresHarness {
     async fn start() -> Option<Self> {
-        let server = TestPostgres::start(&[]).await?;
+        let server = TestPostgres::start().await?;
         let lock = PostgresDedupLock::connect(PostgresDedupConfig::new(server.config()));
         let lock = lock.await.unwrap();
         let client = server.client().await;
@@ -100,7 +102,7 @@ async fn heavy_postgres_crash_keeps_completions_and_the_lock_reconnects() {
 
 #[tokio::test]
 async fn heavy_blocked_row_is_reported_after_the_timeout_and_delays_no_reader() {
-    let Some(server) = TestPostgres::start(&[]).await else { return };
+    let Some(server) = TestPostgres::start().await else { return };
     let config = PostgresDedupConfig::new(server.config())
         .connections(1)
         .timeout(Duration::from_millis(300));
@@ -159,4 +161,61 @@ async fn heavy_postgres_forgets_expired_keys_and_syncs_commits_of_lenient_roles(
     let settings = harness.client.query("SELECT DISTINCT value FROM settings", &[]).await.unwrap();
     let settings: Vec<&str> = settings.iter().map(|row| row.get(0)).collect();
     assert_eq!(settings, ["on"]);
+}
+
+struct TestCertificate {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl TestCertificate {
+    fn new() -> Self {
+        let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = signed.signing_key.serialize_der();
+        Self { certificate: signed.cert.der().to_vec(), key }
+    }
+
+    /// Trusts only this certificate.
+    fn client_config(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone().into()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64.encode(der))
+}
+
+#[tokio::test]
+async fn heavy_postgres_is_reached_over_tls_only_with_a_trusted_certificate() {
+    let (trusted, other) = (TestCertificate::new(), TestCertificate::new());
+    let server = TestPostgres::start_with_tls(
+        pem("CERTIFICATE", &trusted.certificate),
+        pem("PRIVATE KEY", &trusted.key),
+    );
+    let Some(server) = server.await else { return };
+    let config: Config = format!(
+        "host=localhost hostaddr=127.0.0.1 port={} user=postgres dbname=postgres sslmode=require",
+        server.port()
+    )
+    .parse()
+    .unwrap();
+    let lock = PostgresDedupConfig::with_rustls(config.clone(), trusted.client_config());
+    let lock = PostgresDedupLock::connect(lock).await.unwrap();
+    complete(&lock, "key").await;
+    let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                      WHERE ssl AND query LIKE '%surehook_dedup_claims%'";
+    let sessions: i64 = server.client().await.query_one(encrypted, &[]).await.unwrap().get(0);
+    assert!(sessions > 0);
+
+    for refused in [
+        PostgresDedupConfig::with_rustls(config.clone(), other.client_config()),
+        PostgresDedupConfig::new(config),
+    ] {
+        let refused = PostgresDedupLock::connect(refused).await;
+        assert!(matches!(refused, Err(DedupError::Unavailable(_))), "{refused:?}");
+    }
 }

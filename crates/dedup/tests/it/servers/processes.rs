@@ -14,10 +14,10 @@ const PROCESSES: usize = 8;
 const ROUNDS: usize = 200;
 const KILLS: usize = 4;
 
-/// The example `claim_worker`, which cargo builds along with the tests.
-fn worker_program() -> PathBuf {
+/// An example, which cargo builds along with the tests.
+fn example_program(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    let path = tests.parent().unwrap().parent().unwrap().join("examples/claim_worker");
+    let path = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
     assert!(
         path.exists(),
         "build it with: cargo build -p surehook-dedup --all-features --examples"
@@ -34,7 +34,7 @@ struct WorkerProcess {
 
 impl WorkerProcess {
     fn start(address: &str) -> Self {
-        let mut child = Command::new(worker_program())
+        let mut child = Command::new(example_program("claim_worker"))
             .arg(address)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -149,6 +149,13 @@ fn check_kills(address: &str) {
 }
 
 #[test]
+fn example_handler_creates_one_order_per_message() {
+    let output = Command::new(example_program("idempotent_handler")).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("3 orders for 6 deliveries"), "{text}");
+}
+
+#[test]
 fn heavy_processes_on_one_sqlite_file_have_one_winner_and_survive_its_kill() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("sqlite:{}", folder.path().join("dedup.db").display());
@@ -158,7 +165,7 @@ fn heavy_processes_on_one_sqlite_file_have_one_winner_and_survive_its_kill() {
 
 #[tokio::test]
 async fn heavy_processes_on_one_postgres_have_one_winner_and_survive_its_kill() {
-    let Some(server) = TestPostgres::start(&[]).await else { return };
+    let Some(server) = TestPostgres::start().await else { return };
     check_races(&server.url());
     check_kills(&server.url());
 }

@@ -1,7 +1,11 @@
 //! A PostgreSQL server of its own for a test, on a free port and in a temporary folder.
 
 use std::{
-    os::unix::{fs::chown, process::CommandExt as _},
+    fs::Permissions,
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -34,16 +38,40 @@ fn command(program: &Path) -> Command {
     command
 }
 
+/// Makes the user of the server the owner.
+fn give_away(path: &Path) {
+    if getuid().is_root() {
+        chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+    }
+}
+
 impl TestPostgres {
-    /// Starts a server with further options; `None` if the test is to be skipped.
-    pub(crate) async fn start(options: &[&str]) -> Option<Self> {
+    /// Starts a server; `None` if the test is to be skipped.
+    pub(crate) async fn start() -> Option<Self> {
+        Self::start_with(Vec::new(), |_| {}).await
+    }
+
+    /// Starts a server that has this certificate and key, both in PEM.
+    pub(crate) async fn start_with_tls(certificate: String, key: String) -> Option<Self> {
+        let options = ["ssl=on", "ssl_cert_file=../server.crt", "ssl_key_file=../server.key"];
+        Self::start_with(options.map(str::to_owned).to_vec(), |folder| {
+            for (name, pem) in [("server.crt", certificate), ("server.key", key)] {
+                let path = folder.join(name);
+                std::fs::write(&path, pem).unwrap();
+                std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+                give_away(&path);
+            }
+        })
+        .await
+    }
+
+    async fn start_with(options: Vec<String>, prepare: impl FnOnce(&Path)) -> Option<Self> {
         // The unprivileged user may not be allowed to look into the folder of the links.
         let initdb = find_program("postgres", "initdb")?.canonicalize().unwrap();
         let program = find_program("postgres", "postgres")?.canonicalize().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        if getuid().is_root() {
-            chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
-        }
+        give_away(folder.path());
+        prepare(folder.path());
         let status = command(&initdb)
             .current_dir(folder.path())
             .args(["-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8"])
@@ -52,7 +80,6 @@ impl TestPostgres {
             .unwrap();
         assert!(status.success(), "initdb failed: {status}");
         let port = free_port();
-        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
         let child = spawn(&program, folder.path(), port, &options);
         let mut server = Self { program, folder, options, port, child };
         server.wait_until_ready().await;
@@ -63,6 +90,10 @@ impl TestPostgres {
         let config = self.config();
         eventually("PostgreSQL is ready", || async { connect(&config).await }).await;
         assert!(self.child.try_wait().unwrap().is_none(), "postgres exited");
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {

@@ -221,6 +221,25 @@ async fn heavy_redis_that_refuses_writes_costs_no_completion() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_loading_redis_is_a_miss_and_its_old_entries_count_afterwards() {
+    // Reads its file slowly, and answers meanwhile.
+    let options = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"];
+    let Some(mut server) = TestRedis::start(&options).await else { return };
+    let load = CheckedLoad::start(single(&server.url()), 1000);
+    eventually("enough entries are stored", || async {
+        (server.run::<u64>(&["DBSIZE"]).await >= 150).then_some(())
+    })
+    .await;
+    server.run::<redis::Value>(&["SAVE"]).await;
+    server.kill();
+    server.launch_again();
+    eventually("Redis is loading", || async { server.is_loading().await.then_some(()) }).await;
+    load.wait_for_claims().await;
+    load.wait_for_hits().await;
+    load.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_garbage_in_redis_is_a_miss() {
     let Some(server) = TestRedis::start(&[]).await else { return };
     let load = CheckedLoad::start(single(&server.url()), 10);

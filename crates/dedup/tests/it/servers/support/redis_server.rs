@@ -85,8 +85,24 @@ impl TestRedis {
 
     /// Starts it again on the same port, without data unless its options say otherwise.
     pub(crate) async fn start_again(&mut self) {
-        self.child = spawn(&self.program, &self.folder, &self.arguments);
+        self.launch_again();
         self.wait_until_ready().await;
+    }
+
+    /// Starts it again without waiting until it can be used.
+    pub(crate) fn launch_again(&mut self) {
+        self.child = spawn(&self.program, &self.folder, &self.arguments);
+    }
+
+    /// Whether it still reads its data and refuses all commands.
+    pub(crate) async fn is_loading(&self) -> bool {
+        let client = redis::Client::open(self.url()).unwrap();
+        let Ok(mut connection) = client.get_multiplexed_async_connection().await else {
+            return false;
+        };
+        let answer: redis::RedisResult<redis::Value> =
+            redis::cmd("GET").arg("key").query_async(&mut connection).await;
+        answer.is_err_and(|error| error.code() == Some("LOADING"))
     }
 
     /// Runs a command on a connection of its own.

@@ -153,21 +153,24 @@ pub async fn concurrent_completions_with_one_token_all_succeed(fixture: ClaimFix
 }
 
 pub async fn concurrent_batches_claim_each_key_once(fixture: ClaimFixture) {
-    let (lock, namespace) = (fixture.lock.clone(), fixture.namespace().to_owned());
-    // In different orders: a backend that locks rows must not deadlock.
-    let results = run_threads(8, move |thread| {
-        let mut requests: Vec<_> =
-            (0..BATCH_MAX).map(|number| request(&namespace, &format!("key-{number}"))).collect();
-        requests.rotate_left(thread * 12);
-        if thread % 2 == 1 {
-            requests.reverse();
-        }
-        let lock = lock.clone();
-        async move {
-            let claims = lock.claim_many(requests).await;
-            claims.into_iter().filter(|claim| matches!(claim, Ok(Claim::Claimed(_)))).count()
-        }
-    })
-    .await;
-    assert_eq!(results.iter().sum::<usize>(), BATCH_MAX);
+    for round in 0..5 {
+        let (lock, namespace) = (fixture.lock.clone(), fixture.namespace().to_owned());
+        // In different orders: a backend that locks rows must not deadlock.
+        let results = run_threads(8, move |thread| {
+            let mut requests: Vec<_> = (0..BATCH_MAX)
+                .map(|number| request(&namespace, &format!("key-{round}-{number}")))
+                .collect();
+            requests.rotate_left(thread * 12);
+            if thread % 2 == 1 {
+                requests.reverse();
+            }
+            let lock = lock.clone();
+            async move {
+                let claims = lock.claim_many(requests).await.into_iter().map(Result::unwrap);
+                claims.filter(|claim| matches!(claim, Claim::Claimed(_))).count()
+            }
+        })
+        .await;
+        assert_eq!(results.iter().sum::<usize>(), BATCH_MAX, "round {round}");
+    }
 }

@@ -25,9 +25,16 @@ const PRUNED_PER_STEP: usize = 2;
 const SCHEMA_VERSION: i64 = 1;
 
 /// Runs in the transaction, unless there is none, and returns what to do once its outcome is known.
-type WriteJob = Box<dyn FnOnce(Option<&Connection>) -> WriteReply + Send>;
+type WriteJob = Box<dyn FnOnce(Option<&Connection>) -> JobEnd + Send>;
 /// Answers the caller, with the error if the transaction failed.
 type WriteReply = Box<dyn FnOnce(Option<DedupError>) + Send>;
+
+/// What a job leaves behind.
+struct JobEnd {
+    reply: WriteReply,
+    /// Why it failed; then it changed nothing.
+    error: Option<rusqlite::Error>,
+}
 
 /// Hands steps to the writer thread.
 #[derive(Clone)]
@@ -51,18 +58,20 @@ impl WriteQueue {
     ) -> Result<T, DedupError> {
         let (sender, receiver) = oneshot::channel();
         let job: WriteJob = Box::new(move |connection| {
-            let result = match connection {
-                Some(connection) => step(connection).map_err(|error| describe(&error)),
-                None => Err(stopped()),
+            let (result, error) = match connection.map(step) {
+                Some(Ok(value)) => (Ok(value), None),
+                Some(Err(error)) => (Err(describe(&error)), Some(error)),
+                None => (Err(stopped()), None),
             };
-            Box::new(move |failure| {
+            let reply: WriteReply = Box::new(move |failure| {
                 let answer = match failure {
                     Some(error) => Err(error),
                     None => result,
                 };
                 // The caller may have gone away.
                 drop(sender.send(answer));
-            })
+            });
+            JobEnd { reply, error }
         });
         self.0.send(job).await.map_err(|_| stopped())?;
         receiver.await.map_err(|_| stopped())?
@@ -106,6 +115,14 @@ pub(super) fn open_connection(
 
 fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// Whether nothing is known about the file any more.
+fn is_fatal(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
 }
 
 fn prepare(connection: &Connection, rng: &dyn Rng) -> rusqlite::Result<()> {
@@ -162,7 +179,7 @@ impl WriterState {
                     .map_err(|error| self.abort(&error)),
             };
             // Jobs that did not run are answered with the same error.
-            replies.extend(jobs.map(|job| job(None)));
+            replies.extend(jobs.map(|job| job(None).reply));
             let failure = outcome.err();
             for reply in replies {
                 reply(failure.clone());
@@ -179,20 +196,21 @@ impl WriterState {
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
         let changes = self.connection.total_changes();
         for job in jobs {
-            replies.push(job(Some(&self.connection)));
-            // A full disk or an I/O error ends the whole transaction: nothing may run outside of it.
-            if self.connection.is_autocommit() {
-                break;
+            let JobEnd { reply, error } = job(Some(&self.connection));
+            replies.push(reply);
+            // An error that ends the whole transaction: nothing may run outside of it.
+            let is_over = self.connection.is_autocommit();
+            if is_over || error.as_ref().is_some_and(is_fatal) {
+                return Err(error.unwrap_or(rusqlite::Error::InvalidQuery));
             }
         }
         self.prune(changes, steps)?;
-        // Fails if there is no transaction any more.
         self.connection.execute_batch("COMMIT")
     }
 
     /// Removes expired keys along with changes; a transaction without changes needs no sync.
     fn prune(&self, changes_before: u64, steps: usize) -> rusqlite::Result<()> {
-        if self.connection.is_autocommit() || self.connection.total_changes() == changes_before {
+        if self.connection.total_changes() == changes_before {
             return Ok(());
         }
         rules::prune(&self.connection, self.clock.now(), steps * PRUNED_PER_STEP).map(drop)
@@ -203,11 +221,7 @@ impl WriterState {
             // If this fails, so does the next BEGIN.
             drop(self.connection.execute_batch("ROLLBACK"));
         }
-        let is_fatal = matches!(
-            error.sqlite_error_code(),
-            Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-        );
-        if is_fatal {
+        if is_fatal(error) {
             let text = format!("{error}; the file must be opened again");
             self.failure = Some(DedupError::Unavailable(text));
         }
@@ -218,7 +232,7 @@ impl WriterState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ThreadRandom;
+    use crate::{Claim, ClaimKey, ClaimRequest, ThreadRandom, WallClock};
 
     #[test]
     fn connection_syncs_every_commit() {
@@ -230,5 +244,56 @@ mod tests {
         let level: i64 =
             connection.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
         assert_eq!(level, 2, "FULL");
+    }
+
+    fn request(number: usize) -> ClaimRequest {
+        let name = format!("{number}-{}", "x".repeat(400));
+        let key = ClaimKey::new("test", &name).unwrap();
+        let (lease, ttl) = (Duration::from_secs(600), Duration::from_secs(1200));
+        ClaimRequest { key, fingerprint: None, lease, ttl }
+    }
+
+    async fn claim(queue: &WriteQueue, number: usize) -> Result<Claim, DedupError> {
+        let request = request(number);
+        let now = WallClock.now();
+        queue.run(move |connection| rules::claim(connection, &request, now, &ThreadRandom)).await
+    }
+
+    #[tokio::test]
+    async fn full_file_fails_whole_batches_and_loses_no_answered_claim() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dedup.db");
+        let connection = open_connection(&path, Duration::ZERO, &ThreadRandom).unwrap();
+        let pages: u64 =
+            connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let limit = |row: &rusqlite::Row<'_>| row.get::<_, u64>(0);
+        connection.pragma_update_and_check(None, "max_page_count", pages + 20, limit).unwrap();
+        let queue = start_writer(connection, Arc::new(WallClock));
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..500 {
+            let queue = queue.clone();
+            tasks.spawn(async move { (number, claim(&queue, number).await) });
+        }
+        let (mut granted, mut failures) = (Vec::new(), 0);
+        for (number, answer) in tasks.join_all().await {
+            match answer {
+                Ok(Claim::Claimed(_)) => granted.push(number),
+                Err(DedupError::Unavailable(text)) => {
+                    assert!(text.contains("full"), "{text}");
+                    failures += 1;
+                }
+                other => panic!("{number}: {other:?}"),
+            }
+        }
+        assert!(failures > 0);
+        // Reading works, and what was not answered was not stored.
+        let check = Connection::open(&path).unwrap();
+        let rows: usize = check
+            .query_row("SELECT count(*) FROM surehook_dedup_claims", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(rows, granted.len());
+        for number in granted {
+            assert!(matches!(claim(&queue, number).await, Ok(Claim::InProgress { .. })));
+        }
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use surehook_dedup::{
     Claim, ClaimKey, ClaimRequest, ClaimUpdate, CompletionRequest, DedupError, DedupLock,
-    DurableDedupLock, SqliteDedupConfig, SqliteDedupLock, Timestamp,
+    DurableDedupLock, SqliteDedupConfig, SqliteDedupLock,
     conformance::{CountingRng, DedupHarness, SteppedClock},
     sqlite::rules::{self, ClaimStatus},
 };
@@ -128,45 +128,6 @@ async fn locked_file_is_reported_and_nothing_takes_effect() {
     assert!(matches!(refused, Err(DedupError::Unavailable(_))), "{refused:?}");
     holder.execute_batch("ROLLBACK").unwrap();
     assert!(matches!(lock.claim(request("key")).await, Ok(Claim::Claimed(_))));
-}
-
-#[tokio::test]
-async fn full_file_fails_the_step_and_keeps_what_was_committed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("dedup.db");
-    let connection = Connection::open(&path).unwrap();
-    connection.pragma_update(None, "journal_mode", "WAL").unwrap();
-    rules::create_tables(&connection, &CountingRng::default()).unwrap();
-    let pages: u64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-    connection
-        .pragma_update_and_check(None, "max_page_count", pages + 4, |row| row.get::<_, u64>(0))
-        .unwrap();
-    let now = Timestamp::from_millis(1_794_700_800_000);
-    let rng = CountingRng::default();
-    let mut stored = Vec::new();
-    // One commit per key, like the writer thread, until the file may not grow.
-    let failure = loop {
-        let name = format!("{}-{}", stored.len(), "x".repeat(400));
-        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-        match rules::claim(&connection, &request(&name), now, &rng) {
-            Ok(_) => {
-                connection.execute_batch("COMMIT").unwrap();
-                stored.push(name);
-            }
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(failure.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull));
-    drop(connection);
-    assert!(!stored.is_empty());
-    let lock = SqliteDedupLock::open(
-        SqliteDedupConfig::new(&path)
-            .sources(Arc::new(SteppedClock::default()), Arc::new(CountingRng::default())),
-    )
-    .unwrap();
-    for name in &stored {
-        assert!(matches!(lock.claim(request(name)).await, Ok(Claim::InProgress { .. })));
-    }
 }
 
 #[tokio::test]

@@ -17,8 +17,8 @@ const OPEN_FOR: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(super) struct TierBreaker {
     failures: AtomicU32,
-    /// Milliseconds of the process clock; before then no call is made.
-    closed_until: AtomicU64,
+    /// When the next call may be made while it is open, in milliseconds of the process clock.
+    probe_at: AtomicU64,
 }
 
 fn millis(span: Duration) -> u64 {
@@ -31,11 +31,11 @@ impl TierBreaker {
         if self.failures.load(Ordering::Relaxed) < FAILURES_MAX {
             return true;
         }
-        let (now, probe_at) = (millis(elapsed), self.closed_until.load(Ordering::Relaxed));
+        let (now, probe_at) = (millis(elapsed), self.probe_at.load(Ordering::Relaxed));
         let next = millis(elapsed + OPEN_FOR);
         now >= probe_at
             && self
-                .closed_until
+                .probe_at
                 .compare_exchange(probe_at, next, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
@@ -45,8 +45,8 @@ impl TierBreaker {
             self.failures.store(0, Ordering::Relaxed);
             return;
         }
-        self.closed_until.store(millis(elapsed + OPEN_FOR), Ordering::Relaxed);
-        // Saturates long before it wraps: an open breaker lets two calls per second fail.
+        self.probe_at.store(millis(elapsed + OPEN_FOR), Ordering::Relaxed);
+        // An open breaker lets few calls per second fail: it would take decades to wrap.
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -19,7 +19,7 @@ use surehook_types::{
 };
 use surehook_webhooks::{
     attribute::EventKind,
-    key::{KeyOrigin, KeyRule, KeyRules, ParseKeyRuleError, json_fingerprint},
+    key::{KeyOrigin, KeyRules, ParseKeyRuleError, json_fingerprint},
     provider::{
         self, BODY_BYTES_CEILING, DEDUP_WINDOW, EventKey, ParsedRequest, Provider, RefusalPolicy,
         preset_names,
@@ -347,17 +347,9 @@ impl SourceSpec {
         let on_refusal = self.on_refusal.unwrap_or(provider.on_refusal);
         self.retention.check()?;
         let verifier = self.verifier(provider, secrets.clone())?;
-        let mut keys = match (&self.keys, provider.key_rules) {
-            (None, preset @ [_, ..]) => {
-                let rules = KeyRules::of_preset(preset);
-                rules.map_err(|error| SourceSpecError::Keys("keys", error))?
-            }
-            (written, _) => rules("keys", written.as_deref())?,
-        };
-        if !provider.has_unsigned_id {
-            keys = keys.for_signed_requests(|header| verifier.vouches_for_header(header));
-        }
-        let reads_unsigned_keys = keys.headers().any(|header| !verifier.vouches_for_header(header));
+        let keys = KeyRules::for_provider(self.keys.as_deref(), provider, &verifier)
+            .map_err(|error| SourceSpecError::Keys("keys", error))?;
+        let reads_unsigned_keys = keys.read_unsigned_headers(&verifier);
         Ok(Source {
             id,
             name: self.name.clone(),
@@ -476,14 +468,6 @@ impl Source {
         match self.compare_bodies {
             BodyComparison::Bytes => None,
             BodyComparison::Json => json_fingerprint(body, self.provider.retry_members),
-        }
-    }
-
-    /// Whether the value that a key rule found is as trustworthy as the rest of the request.
-    pub fn vouches_for_rule(&self, rule: usize) -> bool {
-        match self.keys.rules().get(rule) {
-            Some(KeyRule::Header(name)) => self.verifier.vouches_for_header(name),
-            Some(KeyRule::Pointer(_) | KeyRule::Jq(_)) | None => true,
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     fmt,
     ops::{Add, Sub},
     str::FromStr,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,13 @@ impl Timestamp {
     /// The time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// Rounds down to milliseconds; times before 1970 become 1970.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        Self(0) + time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
     }
 }
 

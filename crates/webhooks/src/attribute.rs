@@ -118,6 +118,7 @@ impl AttributeName {
         }
     }
 
+    /// The attribute with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|name| name.as_str() == word)
     }
@@ -168,10 +169,12 @@ impl EventKind {
         trim_valid(text, KIND_BYTES_MAX).map(|text| Self(text.into()))
     }
 
+    /// The kind as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
+    /// The hash under which the store finds it.
     pub fn term(&self) -> SearchTerm {
         SearchTerm::new("kind", &self.0)
     }
@@ -196,6 +199,7 @@ fn trim_valid(text: &str, bytes_max: usize) -> Option<&str> {
 pub struct SearchTerm([u8; Self::BYTES]);
 
 impl SearchTerm {
+    /// Length of the stored form.
     pub const BYTES: usize = 8;
 
     fn new(name: &str, normalized: &str) -> Self {
@@ -207,10 +211,12 @@ impl SearchTerm {
         Self(std::array::from_fn(|index| digest[index]))
     }
 
+    /// The stored form.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0
     }
 
+    /// From the stored form.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
@@ -232,10 +238,12 @@ impl AttributeFilter {
         (!normalized.is_empty()).then_some(Self { name, normalized })
     }
 
+    /// The attribute that is searched.
     pub fn name(&self) -> AttributeName {
         self.name
     }
 
+    /// The hash under which the store finds it.
     pub fn term(&self) -> SearchTerm {
         SearchTerm::new(self.name.as_str(), &self.normalized)
     }
@@ -277,6 +285,7 @@ impl Attributes {
         }
     }
 
+    /// Adds a value; see [`Self::push`].
     #[must_use]
     pub fn with(mut self, name: AttributeName, value: &str) -> Self {
         self.push(name, value);
@@ -288,15 +297,18 @@ impl Attributes {
         self.pairs.iter().map(|(name, value)| (*name, &**value))
     }
 
+    /// Whether there is no attribute.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
+    /// Whether one of the values is the searched one.
     pub fn matches(&self, filter: &AttributeFilter) -> bool {
         self.iter()
             .any(|(name, value)| name == filter.name && name.normalize(value) == filter.normalized)
     }
 
+    /// The hashes under which the store finds the event.
     pub fn terms(&self) -> impl Iterator<Item = SearchTerm> {
         self.iter().map(|(name, value)| SearchTerm::new(name.as_str(), &name.normalize(value)))
     }

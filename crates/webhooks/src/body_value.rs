@@ -26,10 +26,13 @@ pub struct BodyValueFilter {
 /// Why a filter by body value is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBodyValueFilterError {
+    /// The text is not a path.
     #[error("`body.{0}` is not a path; write one such as body.data.object.id")]
     Path(String),
+    /// The path is not a JSON pointer.
     #[error(transparent)]
     InvalidPointer(#[from] ParseJsonPointerError),
+    /// The value is too long.
     #[error("the value of a body filter is longer than {VALUE_BYTES_MAX} bytes")]
     Long,
 }

@@ -7,16 +7,18 @@ use crate::verify::VerifyError;
 /// An incoming request, with the parts of its URL.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingRequest<'r> {
-    /// Name of the source.
+    /// Name of the source in the gateway; empty in other programs.
     pub source: &'r str,
-    /// The rest of the path after the source name, including `/`.
+    /// The rest of the path after the source name or after the configured URL, including `/`.
     pub path: &'r str,
     /// The query string without `?`.
     pub query: Option<&'r str>,
+    /// The headers.
     pub headers: &'r HeaderMap,
     /// The raw body.
     pub body: &'r [u8],
-    /// The part of the public URL before `/in/`, such as `https://hooks.example.com`, if configured.
+    /// The configured public URL that the provider calls: with a source the part before `/in/`, such as
+    /// `https://hooks.example.com`, otherwise everything before `path`.
     pub origin: Option<&'r str>,
 }
 
@@ -27,6 +29,7 @@ pub struct OutgoingRequest<'r> {
     pub id: &'r str,
     /// The full URL.
     pub url: &'r str,
+    /// The headers.
     pub headers: &'r HeaderMap,
     /// The raw body.
     pub body: &'r [u8],
@@ -40,7 +43,10 @@ impl IncomingRequest<'_> {
     pub fn url(&self) -> Result<String, VerifyError> {
         let origin = self.origin.ok_or(VerifyError::UnknownUrl)?.trim_end_matches('/');
         let query = self.query.map(|query| format!("?{query}")).unwrap_or_default();
-        Ok(format!("{origin}/in/{}{}{query}", self.source, self.path))
+        Ok(match self.source {
+            "" => format!("{origin}{}{query}", self.path),
+            source => format!("{origin}/in/{source}{}{query}", self.path),
+        })
     }
 
     /// The value of a header, if it occurs once, is text and is not empty.
@@ -80,10 +86,15 @@ mod tests {
     #[test]
     fn url_comes_from_the_configured_origin_only() {
         let headers = headers(&[("host", "evil.test"), ("x-forwarded-host", "evil.test")]);
-        let url = |origin| {
+        let url_of = |source, origin| {
             let (path, query) = ("/a", Some("b=1"));
-            IncomingRequest { source: "s", path, query, headers: &headers, body: b"", origin }.url()
+            IncomingRequest { source, path, query, headers: &headers, body: b"", origin }.url()
         };
+        let url = |origin| url_of("s", origin);
+        assert_eq!(
+            url_of("", Some("https://app.test/hooks")).unwrap(),
+            "https://app.test/hooks/a?b=1"
+        );
         assert_eq!(url(Some("https://gw.test")).unwrap(), "https://gw.test/in/s/a?b=1");
         assert_eq!(
             url(Some("https://gw.test/hooks/")).unwrap(),

@@ -28,14 +28,20 @@ pub struct SigningSecret {
 /// Why a text is not a signing secret. Never contains the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseSigningSecretError {
+    /// The prefix is missing.
     #[error("a signing secret starts with `{SECRET_PREFIX}`")]
     Prefix,
+    /// The key cannot be decoded.
     #[error("the part after `{SECRET_PREFIX}` is not valid base64")]
     Encoding,
+    /// The key is too short or too long.
     #[error(
         "the signing secret has {bytes} bytes; it must have {KEY_BYTES_MIN} to {KEY_BYTES_MAX}"
     )]
-    Length { bytes: usize },
+    Length {
+        /// Its length.
+        bytes: usize,
+    },
 }
 
 impl FromStr for SigningSecret {

@@ -3,7 +3,7 @@
 
 use std::{
     cell::LazyCell,
-    sync::{Arc, LazyLock, OnceLock},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -27,7 +27,7 @@ use surehook_types::{
 };
 use surehook_webhooks::{
     attribute::EventKind,
-    key::{DedupKey, KeyDigest, KeyError, KeyNamespace, KeyOrigin, content_hash_key, fingerprint},
+    key::{DedupKey, EventKeyMatch, KeyDigest, KeyError, KeyNamespace, fingerprint},
     provider::{EventKey, EventPart},
     request::IncomingRequest,
 };
@@ -41,9 +41,6 @@ use crate::{
     routing::{self, RouteInput},
     sync::SyncConfig,
 };
-
-/// The label of a key that is a hash of the body.
-static CONTENT_HASH: LazyLock<Arc<str>> = LazyLock::new(|| "content_hash".into());
 
 /// The dedup key of an event, if it has one, and what is claimed and looked up besides.
 #[derive(Default)]
@@ -201,7 +198,9 @@ pub(super) fn extract_keys(
             key.compared_fingerprint = source.compared_fingerprint(body);
         }
         key.earlier_key = key.earlier_key.or_else(|| part.earlier_key.clone());
-        if !source.replay_guard || !may_have_unsigned_key(source, &part.key) {
+        let may_be_unsigned =
+            part.key.may_be_unsigned(source.reads_unsigned_keys, &source.verifier);
+        if !source.replay_guard || !may_be_unsigned {
             return Ok(key);
         }
         // A kind in a body that is not signed is no part of what was signed.
@@ -214,17 +213,6 @@ pub(super) fn extract_keys(
     parts.iter().enumerate().map(extract).collect()
 }
 
-/// Whether the same signed bytes could be sent under another key, or without one.
-fn may_have_unsigned_key(source: &Source, key: &EventKey) -> bool {
-    match key {
-        EventKey::Rules => source.reads_unsigned_keys,
-        EventKey::Unsigned(..) => source.verifier.signs_content(),
-        // The provider may retry under another id.
-        EventKey::Known(..) => source.verifier.signs_checksum(),
-        EventKey::ContentHash(_) | EventKey::None => false,
-    }
-}
-
 /// The key that the provider or the source's rules find; otherwise the hash of the body, if the source
 /// asks for it.
 fn extract_key(
@@ -234,56 +222,33 @@ fn extract_key(
     key: &EventKey,
     window: &dyn Fn(Duration) -> KeyWindow,
 ) -> Result<KeyAssignment, KeyError> {
-    let claim_for = |span, key, namespace, origin, is_signed| {
-        let KeyWindow { expires_at, as_of } = window(span);
-        let on_conflict = Some(source.conflict_policy(origin, is_signed));
-        DedupKeyClaim { key, namespace, origin, expires_at, as_of, on_conflict }
+    let uses_rules = *key == EventKey::Rules;
+    let mut earlier_key = uses_rules.then(|| source.keys.ignored_key(headers)).flatten();
+    let found = source.keys.find_event_key(&source.verifier, headers, body, key)?;
+    if let Some(found) = &found
+        && uses_rules
+        && found.namespace == KeyNamespace::Header
+    {
+        earlier_key.get_or_insert_with(|| found.key.clone());
+    }
+    let hash = || Some(EventKeyMatch::content_hash(body, source.content_hash_window?));
+    let Some(found) = found.or_else(hash) else {
+        return Ok(KeyAssignment { earlier_key, ..KeyAssignment::default() });
     };
-    let claim = |key, namespace, origin, is_signed| {
-        claim_for(source.dedup_window, key, namespace, origin, is_signed)
+    let KeyWindow { expires_at, as_of } = window(found.window.unwrap_or(source.dedup_window));
+    let claim = DedupKeyClaim {
+        key: found.key,
+        namespace: found.namespace,
+        origin: found.origin,
+        expires_at,
+        as_of,
+        on_conflict: Some(source.conflict_policy(found.origin, found.is_signed)),
     };
-    let explicit = |key: &DedupKey, from: &str, is_signed| KeyAssignment {
-        claim: Some(claim(key.clone(), KeyNamespace::Body, KeyOrigin::Explicit, is_signed)),
-        found_by: Some(from.into()),
+    Ok(KeyAssignment {
+        claim: Some(claim),
+        found_by: found.found_by,
+        earlier_key,
         ..KeyAssignment::default()
-    };
-    let hash = |span: Duration, assignment| KeyAssignment {
-        claim: Some(claim_for(
-            span,
-            content_hash_key(body),
-            KeyNamespace::Body,
-            KeyOrigin::Explicit,
-            true,
-        )),
-        found_by: Some(Arc::clone(&CONTENT_HASH)),
-        ..assignment
-    };
-    let assignment = match key {
-        EventKey::Known(key, from) => explicit(key, from, true),
-        EventKey::Unsigned(Some(key), from) => {
-            explicit(key, from, !source.verifier.signs_content())
-        }
-        EventKey::ContentHash(window) => hash(*window, KeyAssignment::default()),
-        EventKey::None | EventKey::Unsigned(None, _) => KeyAssignment::default(),
-        EventKey::Rules => {
-            let mut assignment = KeyAssignment {
-                earlier_key: source.keys.ignored_key(headers),
-                ..KeyAssignment::default()
-            };
-            if let Some(found) = source.keys.extract(headers, body)? {
-                let is_signed = source.vouches_for_rule(found.rule);
-                if found.namespace == KeyNamespace::Header {
-                    assignment.earlier_key.get_or_insert_with(|| found.key.clone());
-                }
-                assignment.found_by = source.keys.label(found.rule);
-                assignment.claim = Some(claim(found.key, found.namespace, found.origin, is_signed));
-            }
-            assignment
-        }
-    };
-    Ok(match source.content_hash_window {
-        Some(window) if assignment.claim.is_none() => hash(window, assignment),
-        Some(_) | None => assignment,
     })
 }
 

@@ -23,10 +23,12 @@ impl JqFilterSet {
         filter
     }
 
+    /// The number of filters.
     pub fn len(&self) -> usize {
         self.filters.len()
     }
 
+    /// Whether there is no filter.
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }

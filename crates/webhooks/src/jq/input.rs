@@ -28,10 +28,13 @@ pub enum ParseJsonInputError {
     /// RFC 8259 requires UTF-8.
     #[error("the body is not UTF-8")]
     NotUtf8,
+    /// The body is not JSON.
     #[error("the body is not JSON: {0}")]
     Syntax(String),
+    /// The body is nested too deeply.
     #[error("the body is nested more than {DEPTH_MAX} levels deep")]
     TooDeep,
+    /// A number has too many digits.
     #[error("the body has a number of more than {NUMBER_BYTES_MAX} digits")]
     LongNumber,
 }

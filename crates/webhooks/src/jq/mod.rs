@@ -58,13 +58,16 @@ const STACK_BYTES: usize = 16 << 20;
 /// Why a filter does not compile, or gave no result for an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JqError {
+    /// The text is not a jq program.
     #[error("filter, line {line}, column {column}: expected {expected}, found {found}")]
     Syntax {
         /// Counted from 1.
         line: usize,
         /// Counted from 1, in characters.
         column: usize,
+        /// What may stand there.
         expected: String,
+        /// What stands there.
         found: String,
     },
     /// The filter uses a function or variable that does not exist or is not available.
@@ -74,8 +77,10 @@ pub enum JqError {
         line: usize,
         /// Counted from 1, in characters.
         column: usize,
+        /// The message of jq.
         what: String,
     },
+    /// The program is too long.
     #[error("the filter is too long or nested too deeply")]
     TooLarge,
     /// The filter raised an error on this event, such as indexing a string.
@@ -84,12 +89,16 @@ pub enum JqError {
         /// jq's message, shortened.
         message: String,
     },
+    /// The step budget is used up.
     #[error("the filter did not end within {STEPS_MAX} steps")]
     TooMuchWork,
+    /// A value is nested too deeply.
     #[error("the filter nests calls or values too deeply")]
     TooDeep,
+    /// An output is too long.
     #[error("the result of the filter is longer than {OUTPUT_BYTES_MAX} bytes")]
     LongOutput,
+    /// There are too many outputs.
     #[error("the transform has more than one output; put them into an array")]
     ManyOutputs,
     /// The result cannot be written as JSON, such as `nan`.
@@ -121,10 +130,13 @@ impl JqError {
 /// One result of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JqOutput {
+    /// `null`.
     Null,
+    /// `true` or `false`.
     Bool(bool),
     /// Spelled as in the input if it was taken from there.
     Number(String),
+    /// A string, without quotes.
     Text(String),
     /// An array or object as compact JSON.
     Json(String),
@@ -168,6 +180,7 @@ impl JqFilter {
         self.program().map(drop)
     }
 
+    /// Whether the filter is compiled already.
     pub fn is_compiled(&self) -> bool {
         self.program.get().is_some()
     }

@@ -31,6 +31,7 @@ impl KeyDigest {
         Self::hash(source.uuid().as_bytes(), [key.as_str().as_bytes()])
     }
 
+    /// The digest of a key in a namespace.
     pub fn in_namespace(source: SourceId, namespace: KeyNamespace, key: &DedupKey) -> Self {
         match namespace {
             KeyNamespace::Body => Self::of(source, key),
@@ -75,6 +76,7 @@ impl KeyDigest {
         self.0.to_be_bytes()
     }
 
+    /// From the stored form.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }

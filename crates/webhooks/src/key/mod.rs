@@ -12,6 +12,7 @@
 //! A body that is not UTF-8 JSON matches nothing. A compressed body is decoded within limits.
 
 mod digest;
+mod event_key;
 mod json_fingerprint;
 mod json_walk;
 mod pointer;
@@ -29,6 +30,7 @@ use surehook_types::string_enum;
 pub(crate) use self::json_walk::scalar_text;
 pub use self::{
     digest::{KeyDigest, KeyNamespace},
+    event_key::EventKeyMatch,
     json_fingerprint::json_fingerprint,
     json_walk::JsonPointerSet,
     pointer::{JsonPointer, ParseJsonPointerError},
@@ -72,6 +74,7 @@ impl DedupKey {
         Self((prefix.to_owned() + &HEXLOWER.encode(&fingerprint(bytes))).into())
     }
 
+    /// The key as text, unescaped.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -106,6 +109,14 @@ impl Serialize for DedupKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
+}
+
+/// Stands for the signed content of a request, the position of an event in it, and the kind of the event.
+pub(crate) fn signed_bytes_key(fingerprint: &[u8; 32], position: usize, kind: &str) -> DedupKey {
+    let mut bytes = fingerprint.to_vec();
+    bytes.extend((position as u64).to_be_bytes());
+    bytes.extend(kind.as_bytes());
+    DedupKey::hashed("signed:", &bytes)
 }
 
 /// SHA-256 of a body, to recognize duplicates with a different body.

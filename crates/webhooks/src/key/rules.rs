@@ -31,6 +31,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Where to look for a key. Written `header:NAME`, `pointer:/a/b` or `jq:EXPRESSION`.
 #[derive(Clone, Debug)]
 pub enum KeyRule {
+    /// The value of a header.
     Header(HeaderName),
     /// The string or number at a JSON pointer in the body.
     Pointer(JsonPointer),
@@ -41,12 +42,22 @@ pub enum KeyRule {
 /// Why a text is not a key rule.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseKeyRuleError {
+    /// The text does not start like a rule.
     #[error("`{rule}` is not a key rule; write header:NAME, pointer:/path or jq:EXPRESSION")]
-    UnknownKind { rule: String },
+    UnknownKind {
+        /// The text.
+        rule: String,
+    },
+    /// The text is not a header name.
     #[error("`{name}` is not a header name")]
-    InvalidHeader { name: String },
+    InvalidHeader {
+        /// The text.
+        name: String,
+    },
+    /// The text is not a JSON pointer.
     #[error(transparent)]
     InvalidPointer(#[from] ParseJsonPointerError),
+    /// The text is not a jq filter.
     #[error(transparent)]
     InvalidJq(#[from] JqError),
 }
@@ -93,10 +104,13 @@ impl<'de> Deserialize<'de> for KeyRule {
 /// A key and the rule that found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundKey {
+    /// The key.
     pub key: DedupKey,
     /// The position of the rule; [`KeyRules::rules`] has its text.
     pub rule: usize,
+    /// Whether a header or the body contains it.
     pub namespace: KeyNamespace,
+    /// Whether the value is meant as a key.
     pub origin: KeyOrigin,
 }
 
@@ -105,7 +119,10 @@ pub struct FoundKey {
 pub enum KeyError {
     /// Two explicit keys: using either could discard an event as a duplicate.
     #[error("the request has more than one `{header}` header")]
-    Repeated { header: HeaderName },
+    Repeated {
+        /// The header.
+        header: HeaderName,
+    },
 }
 
 /// The parsed key rules of a source.
@@ -145,6 +162,7 @@ impl KeyRules {
         Ok(Self { are_defaults: true, ..Self::from_rules(rules?) })
     }
 
+    /// Rules that are parsed already.
     pub fn from_rules(rules: Vec<KeyRule>) -> Self {
         let mut pointers = JsonPointerSet::default();
         for rule in &rules {

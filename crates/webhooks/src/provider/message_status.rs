@@ -9,8 +9,11 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum MessageStatusUpdate {
+    /// The provider accepted the message.
     Sent,
+    /// The message will not be delivered.
     Failed,
+    /// The recipient's device has it.
     Delivered,
     /// Read or played.
     Read,

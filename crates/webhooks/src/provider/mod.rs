@@ -68,39 +68,70 @@ pub const DEDUP_WINDOW: HumanDuration = HumanDuration::from_secs(8 * 86_400);
 /// Largest body that a source may accept.
 pub const BODY_BYTES_CEILING: usize = 25 * 1024 * 1024;
 
-/// Every preset, sorted by name.
-pub static PROVIDERS: &[&Provider] = &[
-    &calendly::CALENDLY,
-    &chatwoot::CHATWOOT,
-    &discord::DISCORD,
-    &evolution_api::EVOLUTION_API,
-    &evolution_go::EVOLUTION_GO,
-    &presets::EVONEXUS,
-    &presets::GENERIC,
-    &github::GITHUB,
-    &gitlab::GITLAB,
-    &hubspot::HUBSPOT,
-    &presets::LINEAR,
-    &mercado_pago::MERCADO_PAGO,
-    &presets::N8N,
-    &paypal::PAYPAL,
-    &presets::SHOPIFY,
-    &slack::SLACK,
-    &presets::SQUARE,
-    &standard_webhooks::STANDARD_WEBHOOKS,
-    &presets::STRIPE,
-    &telegram::TELEGRAM,
-    &twilio::TWILIO,
-    &presets::TYPEFORM,
-    &whatsapp_cloud::WHATSAPP_CLOUD,
-    &zoom::ZOOM,
-];
+/// Makes the list of all presets, and a marker type for each.
+macro_rules! presets {
+    ($($marker:ident = $provider:path,)*) => {
+        /// Every preset, sorted by name.
+        pub static PROVIDERS: &[&Provider] = &[$(&$provider),*];
+
+        /// A type for each preset, for [`Receiver::of`](crate::Receiver::of).
+        pub mod preset {
+            use super::*;
+
+            $(
+                #[doc = concat!("The preset for webhooks of ", stringify!($marker), ".")]
+                #[derive(Clone, Copy, Debug, Default)]
+                pub struct $marker;
+
+                impl Preset for $marker {
+                    fn provider() -> &'static Provider {
+                        &$provider
+                    }
+                }
+            )*
+        }
+    };
+}
+
+presets! {
+    Calendly = calendly::CALENDLY,
+    Chatwoot = chatwoot::CHATWOOT,
+    Discord = discord::DISCORD,
+    EvolutionApi = evolution_api::EVOLUTION_API,
+    EvolutionGo = evolution_go::EVOLUTION_GO,
+    EvoNexus = presets::EVONEXUS,
+    Generic = presets::GENERIC,
+    GitHub = github::GITHUB,
+    GitLab = gitlab::GITLAB,
+    HubSpot = hubspot::HUBSPOT,
+    Linear = presets::LINEAR,
+    MercadoPago = mercado_pago::MERCADO_PAGO,
+    N8n = presets::N8N,
+    PayPal = paypal::PAYPAL,
+    Shopify = presets::SHOPIFY,
+    Slack = slack::SLACK,
+    Square = presets::SQUARE,
+    StandardWebhooks = standard_webhooks::STANDARD_WEBHOOKS,
+    Stripe = presets::STRIPE,
+    Telegram = telegram::TELEGRAM,
+    Twilio = twilio::TWILIO,
+    Typeform = presets::TYPEFORM,
+    WhatsAppCloud = whatsapp_cloud::WHATSAPP_CLOUD,
+    Zoom = zoom::ZOOM,
+}
+
+/// A provider's preset as a type, such as [`Stripe`](crate::preset::Stripe).
+pub trait Preset: Copy + Send + Sync + 'static {
+    /// The data of the preset.
+    fn provider() -> &'static Provider;
+}
 
 /// The provider with this name.
 pub fn find(name: &str) -> Option<&'static Provider> {
     PROVIDERS.iter().copied().find(|provider| provider.name == name)
 }
 
+/// The names of all presets, sorted.
 pub fn preset_names() -> Vec<&'static str> {
     PROVIDERS.iter().map(|provider| provider.name).collect()
 }
@@ -191,10 +222,12 @@ impl Provider {
         samples: &[],
     };
 
+    /// The verifier of its requests. The secrets have the current one first.
     pub fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         (self.verifier)(secrets)
     }
 
+    /// Splits a verified request into its events; the secret is the one that matched.
     pub fn parse_request(
         &self,
         request: &IncomingRequest<'_>,
@@ -203,6 +236,7 @@ impl Provider {
         (self.parse_request)(request, secret)
     }
 
+    /// Answers the GET request with which the provider verifies the URL.
     pub fn answer_handshake(
         &self,
         query: Option<&str>,
@@ -211,14 +245,17 @@ impl Provider {
         (self.answer_handshake)(query, verify_token)
     }
 
+    /// The reply after success, if it is not simply status 200.
     pub fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
         (self.success_reply)(request)
     }
 
+    /// The status of a sent message that an event of this kind reports.
     pub fn message_status(&self, kind: &str, status: Option<&str>) -> Option<MessageStatusUpdate> {
         (self.message_status)(kind, status)
     }
 
+    /// Why a sent message failed, if the body of the event says so.
     pub fn failure_reason(&self, body: &[u8]) -> Option<String> {
         (self.failure_reason)(body)
     }
@@ -237,6 +274,7 @@ pub enum ParsedRequest {
 }
 
 impl ParsedRequest {
+    /// A request with one event.
     pub fn single(part: EventPart) -> Self {
         Self::Events(vec![part])
     }
@@ -247,7 +285,9 @@ impl ParsedRequest {
 pub struct EventPart {
     /// The body; `None` means the body of the request, byte for byte.
     pub body: Option<Bytes>,
+    /// The event type, as the provider names it.
     pub kind: Option<EventKind>,
+    /// How duplicates are recognized.
     pub key: EventKey,
     /// Ordering key: events with the same one are delivered in order.
     pub order: Option<DedupKey>,
@@ -276,6 +316,7 @@ pub enum EventKey {
 }
 
 impl EventKey {
+    /// This key, or none.
     pub fn known(key: Option<DedupKey>, from: &'static str) -> Self {
         key.map_or(Self::None, |key| Self::Known(key, from))
     }
@@ -284,13 +325,16 @@ impl EventKey {
 /// A reply in the form that the provider expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderReply {
+    /// The status.
     pub status: StatusCode,
     /// `None` for an empty body.
     pub content_type: Option<&'static str>,
+    /// The body.
     pub body: Bytes,
 }
 
 impl ProviderReply {
+    /// A reply without a body.
     pub fn empty(status: StatusCode) -> Self {
         Self { status, content_type: None, body: Bytes::new() }
     }
@@ -321,6 +365,7 @@ pub struct SampleEvent {
     pub headers: SampleHeaders,
     /// Path suffix and query.
     pub target: &'static str,
+    /// The body.
     pub body: &'static str,
 }
 

@@ -18,6 +18,7 @@ const CERTIFICATES_MAX: usize = 8;
 pub struct CertificateChain<'c> {
     /// The certificate in PEM, possibly with those of its issuers.
     pub pem: &'c [u8],
+    /// The authorities to trust.
     pub roots: &'c [TrustAnchor<'static>],
 }
 

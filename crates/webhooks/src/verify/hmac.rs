@@ -81,6 +81,7 @@ pub enum HeaderNames {
 }
 
 impl HeaderNames {
+    /// The names, in the order in which they are tried.
     pub fn names(&self) -> &[String] {
         match self {
             Self::One(name) => std::slice::from_ref(name),

@@ -50,11 +50,17 @@ pub enum VerifySpec {
     /// A header that contains the secret itself.
     #[serde(deserialize_with = "token_fields")]
     #[schemars(with = "TokenVerifySpec")]
-    Token { header: String },
+    Token {
+        /// Header name. In `authorization` the secret may follow `Bearer `.
+        header: String,
+    },
     /// HTTP basic authentication (RFC 7617); the secret is the password.
     #[serde(deserialize_with = "basic_fields")]
     #[schemars(with = "BasicVerifySpec")]
-    Basic { user: String },
+    Basic {
+        /// User name.
+        user: String,
+    },
 }
 
 // The fields of `VerifySpec::Token`, with a schema name of their own for client generators.
@@ -84,36 +90,53 @@ fn basic_fields<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> 
 /// Why a [`VerifySpec`] is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifySpecError {
+    /// There is nothing to verify with.
     #[error("`verify` needs at least one secret; set `secrets`, or write `verify = \"none\"`")]
     NoSecret,
     /// Secrets that would never be used: most likely a forgotten `verify`.
     #[error("`secrets` are set but `verify` is \"none\"; choose hmac, token or basic")]
     UnusedSecrets,
+    /// The text is not a header name.
     #[error("`{name}` is not a header name")]
-    InvalidHeader { name: String },
+    InvalidHeader {
+        /// The text.
+        name: String,
+    },
     /// `header = []`.
     #[error("`header` names no header")]
     NoHeader,
+    /// The template has a placeholder that does not exist.
     #[error(
         "`template` has the unknown placeholder `{{{name}}}`; known are body, timestamp, id, url"
     )]
-    UnknownPlaceholder { name: String },
+    UnknownPlaceholder {
+        /// Its name.
+        name: String,
+    },
+    /// The template has a brace that is not closed.
     #[error("`template` has a `{{` without its `}}`")]
     UnclosedPlaceholder,
     /// A signature that does not cover the body proves nothing about it.
     #[error("`template` has no `{{body}}`; the signature would not cover the body")]
     NoBody,
+    /// The template needs a timestamp.
     #[error("`template` has `{{timestamp}}`; set `timestamp_header` or `timestamp_param`")]
     NoTimestamp,
+    /// The template needs an id.
     #[error("`template` has `{{id}}`; set `id_header`")]
     NoId,
+    /// It is unclear which timestamp is signed.
     #[error("`timestamp_header` and `timestamp_param` are both set; keep one")]
     TwoTimestamps,
     /// Parameters are read only where the signature is one of them.
     #[error("`timestamp_param` needs `signature_param`, the name of the signature in that header")]
     NoSignatureParam,
+    /// The text is not the name of a parameter.
     #[error("`{name}` is not a parameter name; leave out spaces, commas and equals signs")]
-    InvalidParam { name: String },
+    InvalidParam {
+        /// The text.
+        name: String,
+    },
     /// The provider has no default scheme.
     #[error("this provider has no default verification; set `verify`")]
     NoDefaultScheme,
@@ -122,6 +145,7 @@ pub enum VerifySpecError {
     Secret {
         /// Position, counted from 1.
         number: usize,
+        /// What a secret of this provider looks like.
         why: &'static str,
     },
     /// RFC 7617 ends the user at the first colon.
@@ -141,17 +165,25 @@ pub struct VerifiedRequest {
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
+    /// The signature is missing.
     #[error("the signature header `{header}` is missing")]
     MissingSignature {
         /// The first one if several are accepted.
         header: HeaderName,
     },
+    /// The timestamp is missing.
     #[error("the timestamp of the signature is missing")]
     MissingTimestamp,
+    /// The id is missing.
     #[error("the id of the signature is missing")]
     MissingId,
+    /// The token or password is missing.
     #[error("the credentials header `{header}` is missing")]
-    MissingCredentials { header: HeaderName },
+    MissingCredentials {
+        /// The header that should contain it.
+        header: HeaderName,
+    },
+    /// The secret is missing.
     #[error("the secret is missing: it is neither in the URL nor in the body")]
     MissingSecret,
     /// A part cannot be decoded or occurs twice.
@@ -160,17 +192,22 @@ pub enum VerifyError {
         /// `signature`, `timestamp`, `id`, `credentials` or `handshake`.
         part: &'static str,
     },
+    /// More signatures than a rotation of secrets needs.
     #[error("the request has more than {CANDIDATES_MAX} signatures")]
     TooManySignatures,
+    /// The request is too old, or from the future.
     #[error("the timestamp of the signature is outside the tolerance")]
     Stale,
     /// The signature covers the URL, and there is no `public_url`.
     #[error("the URL that the sender called is unknown; set `public_url`")]
     UnknownUrl,
+    /// The handshake cannot be checked.
     #[error("the source has no `verify_token`; set it to the token entered at the provider")]
     NoVerifyToken,
+    /// The certificate is not the provider's, expired, or not what it should be.
     #[error("the certificate of the signature cannot be trusted: {0}")]
     UntrustedCertificate(&'static str),
+    /// The signature, token or password is wrong.
     #[error("the signature or password does not match any secret of this source")]
     Mismatch,
 }
@@ -206,12 +243,14 @@ impl VerifyError {
 /// The headers and the path suffix that make a request pass verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSignature {
+    /// Headers to add.
     pub headers: Vec<(HeaderName, String)>,
     /// Suffix for the path of the source, for senders that can configure only a URL.
     pub path: String,
 }
 
 impl RequestSignature {
+    /// A signature in headers only.
     pub fn headers(headers: Vec<(HeaderName, String)>) -> Self {
         Self { headers, path: String::new() }
     }

@@ -27,6 +27,7 @@
 #![deny(missing_docs)]
 
 pub mod authorization;
+pub mod idempotency_key;
 pub mod ids;
 pub mod inflate;
 mod json_text;

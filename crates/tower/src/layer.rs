@@ -17,6 +17,8 @@ const TTL: Duration = Duration::from_secs(24 * 3600);
 const LEASE: Duration = Duration::from_secs(30);
 /// Default of [`IdempotencyLayer::wait`].
 const WAIT: Duration = Duration::from_secs(10);
+/// No client waits longer.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Default of [`IdempotencyLayer::max_request_bytes`].
 const REQUEST_BYTES_MAX: usize = 2 << 20;
 
@@ -139,7 +141,7 @@ impl IdempotencyLayer {
     /// How long a copy waits for a request that still runs, before it gets 409. 10 seconds when left out;
     /// zero answers at once.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.config.wait = wait;
+        self.config.wait = wait.min(WAIT_MAX);
         self
     }
 

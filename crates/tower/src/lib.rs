@@ -63,6 +63,13 @@
 //! another. If you authenticate otherwise, or tokens change between copies, set
 //! [`scope`](IdempotencyLayer::scope).
 //!
+//! # Order of layers
+//!
+//! Authentication belongs outside (in axum, a later call of `layer`), so that the scope is known and refused
+//! requests claim nothing. Compression belongs outside too: the stored response is what the inner service
+//! answered. The path that is compared is the one that the layer sees: in a nested router, without the
+//! prefix.
+//!
 //! # Versions
 //!
 //! The crate follows semantic versioning. It needs Rust 1.95, and raises that with minor versions only.

@@ -22,7 +22,10 @@ use surehook_dedup::{
     Claim, ClaimGrant, ClaimKey, ClaimOperation, ClaimRequest, ClaimUpdate, CompletionRequest,
     DedupError, claim::LEASE_MIN,
 };
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, MissedTickBehavior},
+};
 use tower_service::Service;
 use tracing::Instrument as _;
 
@@ -153,10 +156,10 @@ where
         Err(problem) => return Ok(problem.to_response()),
     };
     parts.extensions.insert(claim.describe());
-    let response = inner.call(Request::from_parts(parts, B::from(body)));
+    let request = Request::from_parts(parts, B::from(body));
     // Runs to its end even if the client disconnects, so that a retry finds the response.
-    let work = run_claimed(claim, response).in_current_span();
-    match tokio::spawn(work).await {
+    let work = run_claimed(claim, async move { inner.call(request).await });
+    match tokio::spawn(work.in_current_span()).await {
         Ok(Ok(response)) => response,
         Ok(Err(panic)) => resume_unwind(panic),
         // The runtime is shutting down, and the lease will end.
@@ -197,18 +200,14 @@ async fn acquire(
     let deadline = Instant::now() + config.wait;
     let mut pause = POLL_MIN;
     loop {
-        let retry_after = match config.lock.claim(request.clone()).await {
-            Ok(Claim::Claimed(grant)) => {
+        let retry_after = match claim_or_release(config, request.clone()).await? {
+            Claim::Claimed(grant) => {
                 let (config, key) = (Arc::clone(config), request.key);
                 return Ok(AcquiredKey::Claim(HeldClaim { config, key, grant }));
             }
-            Ok(Claim::Completed(done)) => return Ok(AcquiredKey::Response(done.result)),
-            Ok(Claim::OtherFingerprint) => return Err(ProblemKind::KeyReused),
-            Ok(Claim::InProgress { retry_after }) => retry_after,
-            Err(error) => {
-                tracing::warn!(key = %request.key, %error, "could not claim an idempotency key");
-                return Err(ProblemKind::StoreUnavailable);
-            }
+            Claim::Completed(done) => return Ok(AcquiredKey::Response(done.result)),
+            Claim::OtherFingerprint => return Err(ProblemKind::KeyReused),
+            Claim::InProgress { retry_after } => retry_after,
         };
         let now = Instant::now();
         if now >= deadline {
@@ -216,6 +215,35 @@ async fn acquire(
         }
         tokio::time::sleep_until((now + pause.min(retry_after)).min(deadline)).await;
         pause = (pause * 2).min(POLL_MAX);
+    }
+}
+
+/// Claims the key. If the client disconnects meanwhile, a claim that is granted all the same is released, so
+/// that the retry does not wait for the end of its lease.
+async fn claim_or_release(
+    config: &Arc<IdempotencyConfig>,
+    request: ClaimRequest,
+) -> Result<Claim, ProblemKind> {
+    let (sender, receiver) = oneshot::channel();
+    let config = Arc::clone(config);
+    let work = async move {
+        let key = request.key.clone();
+        let claim = config.lock.claim(request).await;
+        if let Err(Ok(Claim::Claimed(grant))) = sender.send(claim) {
+            let ended = HeldClaim { config, key, grant };
+            let ending = if grant.is_resumed { ClaimEnding::Retry } else { ClaimEnding::Release };
+            ended.end(&ending).await;
+        }
+    };
+    tokio::spawn(work.in_current_span());
+    match receiver.await {
+        Ok(Ok(claim)) => Ok(claim),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "could not claim an idempotency key");
+            Err(ProblemKind::StoreUnavailable)
+        }
+        // The backend panicked, or the runtime is shutting down.
+        Err(_) => Err(ProblemKind::StoreUnavailable),
     }
 }
 

@@ -61,7 +61,6 @@
 //! that with minor versions only.
 
 #![deny(missing_docs)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod attribute;
 #[cfg(feature = "axum")]

@@ -19,7 +19,10 @@ use surehook_dedup::{
     DedupLock, MemoryDedupLock,
 };
 use surehook_tower::{IdempotencyLayer, RequestClaim};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::Semaphore,
+};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use super::support::{HandlerProbe, TestRequest, TestServer, stores};
@@ -104,15 +107,17 @@ async fn request_runs_again_after_a_panic() {
     }
 }
 
+const RAW_REQUEST: &str =
+    "POST /orders HTTP/1.1\r\nhost: x\r\nidempotency-key: gone\r\ncontent-length: 2\r\n\r\n{}";
+
 #[tokio::test]
-async fn request_whose_client_disconnects_runs_to_its_end() {
+async fn handler_continues_after_its_client_disconnected() {
     for store in stores() {
         let probe = HandlerProbe::closed();
         let layer = IdempotencyLayer::new(Arc::clone(&store.lock));
         let server = TestServer::counting(layer, &probe).await;
         let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
-        let head = "POST /orders HTTP/1.1\r\nhost: x\r\nidempotency-key: gone\r\ncontent-length: 2\r\n\r\n{}";
-        client.write_all(head.as_bytes()).await.unwrap();
+        client.write_all(RAW_REQUEST.as_bytes()).await.unwrap();
         probe.wait_for_begin().await;
         // The server notices the end of the connection and drops its future.
         client.shutdown().await.unwrap();
@@ -183,6 +188,65 @@ async fn response_with_trailers_is_sent_whole_and_not_executed_again() {
     );
     assert_eq!(send().await.0, StatusCode::CONFLICT);
     assert_eq!(tries.load(Ordering::SeqCst), 1);
+}
+
+/// A store whose answers to claims are held back.
+struct SlowStore {
+    inner: Arc<MemoryDedupLock>,
+    /// One permit for each claim that is granted and not yet answered.
+    granted: Arc<Semaphore>,
+    /// One permit for each answer that may be given.
+    answers: Arc<Semaphore>,
+}
+
+#[async_trait::async_trait]
+impl DedupLock for SlowStore {
+    async fn claim(&self, request: ClaimRequest) -> Result<Claim, DedupError> {
+        let claim = self.inner.claim(request).await;
+        self.granted.add_permits(1);
+        self.answers.acquire().await.unwrap().forget();
+        claim
+    }
+
+    async fn extend(
+        &self,
+        key: &ClaimKey,
+        token: ClaimToken,
+        lease: Duration,
+    ) -> Result<ClaimUpdate, DedupError> {
+        self.inner.extend(key, token, lease).await
+    }
+
+    async fn complete(&self, request: CompletionRequest) -> Result<ClaimUpdate, DedupError> {
+        self.inner.complete(request).await
+    }
+
+    async fn release(&self, key: &ClaimKey, token: ClaimToken) -> Result<ClaimUpdate, DedupError> {
+        self.inner.release(key, token).await
+    }
+}
+
+#[tokio::test]
+async fn claim_granted_to_a_client_that_is_gone_is_released() {
+    let granted = Arc::new(Semaphore::new(0));
+    let answers = Arc::new(Semaphore::new(0));
+    let store = SlowStore {
+        inner: Arc::new(MemoryDedupLock::default()),
+        granted: Arc::clone(&granted),
+        answers: Arc::clone(&answers),
+    };
+    let probe = HandlerProbe::open();
+    // A copy waits less long than the lease lasts.
+    let layer = IdempotencyLayer::new(store).lease(Duration::from_secs(3600));
+    let server = TestServer::counting(layer, &probe).await;
+    let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    client.write_all(RAW_REQUEST.as_bytes()).await.unwrap();
+    granted.acquire().await.unwrap().forget();
+    client.shutdown().await.unwrap();
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "closed by the server too");
+    answers.add_permits(100);
+    let retry = server.send(&TestRequest::keyed("gone")).await;
+    assert_eq!((retry.status, retry.is_replayed(), probe.count()), (201, false, 1), "{retry:?}");
 }
 
 /// A store that cannot be reached for a number of calls.

@@ -1,8 +1,8 @@
-//! A server process that is killed while a handler runs, and the orders example.
+//! A server process that is killed while a handler runs.
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufReader, Write as _},
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -13,10 +13,6 @@ use surehook_tower::{IdempotencyLayer, RequestClaim};
 use tempfile::TempDir;
 
 use super::support::{TestRequest, TestServer, open_sqlite};
-
-#[expect(dead_code, reason = "the test calls `app`, not `main`")]
-#[path = "../../examples/orders.rs"]
-mod orders;
 
 /// Marks the lines for the test among what the test harness prints.
 const MARK: &str = "#server ";
@@ -127,19 +123,4 @@ async fn heavy_kill_during_the_handler_makes_the_retry_run_after_the_lease() {
         let operation = retry.body.split(' ').next().unwrap();
         assert_eq!(lines, [format!("{operation} false"), format!("{operation} true")]);
     }
-}
-
-#[tokio::test]
-async fn orders_example_creates_one_order_per_key() {
-    let folder = TempDir::new().unwrap();
-    let server = TestServer::start(orders::app(folder.path()).unwrap()).await;
-    let request = TestRequest::keyed("4f1c").header("content-type", "text/plain").body("a book");
-    let first = server.send(&request).await;
-    let copy = server.send(&request).await;
-    assert_eq!((first.status, copy.status, copy.is_replayed()), (201, 201, true));
-    assert_eq!(first.body, copy.body);
-    assert_eq!(server.send(&TestRequest::new(http::Method::POST, "/orders")).await.status, 400);
-    let orders: Vec<_> = fs::read_dir(folder.path().join("orders")).unwrap().collect();
-    assert_eq!(orders.len(), 1);
-    assert_eq!(fs::read_to_string(orders[0].as_ref().unwrap().path()).unwrap(), "a book");
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+mod examples;
 mod failures;
 mod http;
 mod kill;

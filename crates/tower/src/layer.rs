@@ -24,7 +24,7 @@ const REQUEST_BYTES_MAX: usize = 2 << 20;
 
 type ScopeFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
-/// Makes a service idempotent by `Idempotency-Key`. See the [crate](crate).
+/// Makes a service idempotent by `Idempotency-Key`. See the [crate].
 ///
 /// Everything has a default; only the store must be chosen.
 #[derive(Clone)]

@@ -88,3 +88,8 @@ pub use self::{
     layer::IdempotencyLayer,
     service::{IdempotencyService, RequestClaim},
 };
+
+/// Compiles the code of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/idempotent-handlers.md")]
+struct GuideExamples;

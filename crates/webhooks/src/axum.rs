@@ -27,6 +27,30 @@
 //! # Ok::<(), surehook_webhooks::ReceiverBuildError>(())
 //! ```
 //!
+//! To log what is rejected, take a `Result`:
+//!
+//! ```
+//! use axum::response::{IntoResponse, Response};
+//! use surehook_webhooks::{
+//!     axum::{Webhook, WebhookRejection},
+//!     preset::GitHub,
+//! };
+//!
+//! async fn receive(webhook: Result<Webhook<GitHub>, WebhookRejection>) -> Response {
+//!     match webhook {
+//!         Ok(webhook) => webhook.reply.clone().into_response(),
+//!         Err(rejection) => {
+//!             if let WebhookRejection::Rejected(rejection) = &rejection {
+//!                 eprintln!("rejected a webhook: {rejection}");
+//!             }
+//!             rejection.into_response()
+//!         }
+//!     }
+//! }
+//! # let _: axum::routing::MethodRouter<surehook_webhooks::Receiver<GitHub>> =
+//! #     surehook_webhooks::axum::webhook(receive);
+//! ```
+//!
 //! With several providers, the state of the router is a struct that derives `FromRef`, as for any other part
 //! of an axum state; see `examples/axum_providers.rs`.
 

@@ -1,4 +1,4 @@
-//! Receive webhooks of Stripe, WhatsApp, GitHub, Slack and 20 other providers: verify the signature over the
+//! Receive webhooks of Stripe, WhatsApp, GitHub, Slack and 19 other providers: verify the signature over the
 //! raw bytes, answer handshakes, split batches into events, and find the key by which retries of the
 //! provider are recognized. And sign webhooks of your own.
 //!

@@ -38,9 +38,11 @@ use ring::{
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
 use surehook_webhooks::{
-    Receiver, ReceiverBuildError, ReceiverBuilder, Secret,
+    Receiver, ReceiverBuildError, ReceiverBuilder, Secret, WebhookRequest,
     axum::{Webhook, webhook},
+    preset::StandardWebhooks,
     provider::{PROVIDERS, RefusalPolicy, find},
+    sign::build_signature_header,
     verify::{HmacSpec, VerifySpec},
 };
 
@@ -480,6 +482,44 @@ fn every_preset_that_can_sign_accepts_its_own_signature() {
         assert!(accepted.is_ok(), "{}: {accepted:?}", item.file);
     }
     assert_eq!(refuses_to_sign.into_iter().collect::<Vec<_>>(), ["discord", "paypal"]);
+}
+
+#[test]
+fn deliveries_of_the_gateway_are_accepted_as_standard_webhooks() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let body = r#"{"type":"order.paid"}"#;
+    let keys = [secret.parse().unwrap()];
+    let signature = build_signature_header(&keys, "evt_1", 1_800_000_000, body.as_bytes());
+    let request = Request::post("/hooks")
+        .header("webhook-id", "evt_1")
+        .header("webhook-timestamp", "1800000000")
+        .header("webhook-signature", signature)
+        .body(Bytes::from(body))
+        .unwrap();
+    let receiver = Receiver::of(StandardWebhooks).secret(secret).build().unwrap();
+    let accepted = receiver.accept(&request, clock(1_800_000_060)()).unwrap();
+    let WebhookRequest::Webhook(webhook) = accepted else { panic!("{accepted:?}") };
+    assert!(webhook.events[0].key.as_ref().unwrap().as_str().ends_with("evt_1"), "{webhook:?}");
+    assert_eq!(webhook.events[0].replay_key, None, "the signature covers the id");
+    let late = receiver.accept(&request, clock(1_800_001_000)()).unwrap_err();
+    assert_eq!((late.status(), late.code()), (StatusCode::UNAUTHORIZED, "stale"));
+}
+
+#[test]
+fn captured_request_under_another_unsigned_id_keeps_its_replay_key() {
+    let item = recorded().find(|item| item.file == "github.push.json").unwrap();
+    let receiver = builder(&item, &secrets(&item)).build().unwrap();
+    let event = |request: &Request<Bytes>| {
+        let accepted = receiver.accept(request, clock(item.now)()).unwrap();
+        let WebhookRequest::Webhook(mut webhook) = accepted else { panic!("{accepted:?}") };
+        webhook.events.remove(0)
+    };
+    let genuine = request(&item);
+    let mut replayed = request(&item);
+    replayed.headers_mut().insert("x-github-delivery", "another".parse().unwrap());
+    let (genuine, replayed) = (event(&genuine), event(&replayed));
+    assert_ne!(genuine.key, replayed.key);
+    assert!(genuine.replay_key.is_some() && genuine.replay_key == replayed.replay_key);
 }
 
 #[tokio::test]

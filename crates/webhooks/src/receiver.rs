@@ -673,10 +673,10 @@ impl<P> Receiver<P> {
             ParsedRequest::Handshake(reply) => return Ok(WebhookRequest::Handshake(reply)),
             ParsedRequest::Events(parts) => parts,
         };
-        let readable = if body.len() == request.body().len() && body == &request.body()[..] {
-            request.body().clone()
-        } else {
-            Bytes::copy_from_slice(body)
+        // Only a body that was decompressed is somewhere else.
+        let readable = match std::ptr::eq(body, &raw const **request.body()) {
+            true => request.body().clone(),
+            false => Bytes::copy_from_slice(body),
         };
         let reply = config.provider.success_reply(&incoming);
         let events = self.events(parts, headers, &readable, received)?;

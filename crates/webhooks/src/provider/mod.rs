@@ -1,6 +1,6 @@
 //! Provider presets: verification, splitting, keys and replies of each provider's webhooks.
 //!
-//! A [`Provider`] is a row of data and a line in [`PROVIDERS`]. One that needs no code of its own is in
+//! A [`Provider`] is a row of data and a line in `presets!`. One that needs no code of its own is in
 //! `presets.rs`, each other one is a module. What must hold:
 //! - The signature is verified over the raw bytes before anything is parsed.
 //! - A body of unknown shape is still one event, unchanged and without a key, so that nothing that

@@ -17,6 +17,7 @@ mod verify_stripe;
 use std::{
     collections::BTreeSet,
     convert::Infallible,
+    io::Write as _,
     net::SocketAddr,
     sync::{
         Arc,
@@ -28,6 +29,7 @@ use std::{
 use axum::{Json, Router};
 use bytes::Bytes;
 use data_encoding::BASE64;
+use flate2::{Compression, write::GzEncoder};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::BoxBody};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
@@ -503,6 +505,25 @@ fn deliveries_of_the_gateway_are_accepted_as_standard_webhooks() {
     assert_eq!(webhook.events[0].replay_key, None, "the signature covers the id");
     let late = receiver.accept(&request, clock(1_800_001_000)()).unwrap_err();
     assert_eq!((late.status(), late.code()), (StatusCode::UNAUTHORIZED, "stale"));
+}
+
+#[test]
+fn compressed_request_is_verified_as_received_and_read_decompressed() {
+    let plain = r#"{"id":"evt_1","type":"charge.succeeded"}"#;
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(plain.as_bytes()).unwrap();
+    let compressed = Bytes::from(encoder.finish().unwrap());
+    let mut request = Request::post("/").header("content-encoding", "gzip");
+    request = request.header("content-type", "application/json");
+    let mut request = request.body(compressed.clone()).unwrap();
+    let receiver = Receiver::for_provider("stripe").secret("whsec_stripe").build().unwrap();
+    receiver.sign(&mut request, "evt_1", now()).unwrap();
+    let accepted = receiver.accept(&request, now()).unwrap();
+    let WebhookRequest::Webhook(webhook) = accepted else { panic!("{accepted:?}") };
+    let event = &webhook.events[0];
+    assert_eq!((&event.body[..], &webhook.raw_body), (plain.as_bytes(), &compressed));
+    assert_eq!(event.key.as_ref().unwrap().as_str(), "stripe:evt_1");
+    assert_eq!(event.json::<Value>().unwrap()["type"], "charge.succeeded");
 }
 
 #[test]

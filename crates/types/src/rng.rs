@@ -7,7 +7,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Source of random numbers, passed in so that tests can control it.
+/// A source of random numbers.
 pub trait Rng: fmt::Debug + Send + Sync {
     /// 128 unpredictable bits.
     fn next_u128(&self) -> u128;

@@ -1,4 +1,4 @@
-//! Whether the wall clock can be believed.
+//! Whether the wall clock can be trusted.
 //!
 //! History, dedup keys and old deliveries are removed by age, so a clock that is wrong by weeks for a
 //! few seconds would remove them all. [`ClockWatch`] compares the wall clock with a reading that only
@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::time::{MachineTime, Timestamp};
 
-/// A clock that is off by less is believed: retention is counted in days, and a machine takes minutes
+/// A clock that is off by less is trusted: retention is counted in days, and a machine takes minutes
 /// to restart.
 pub const CLOCK_MARGIN: Duration = Duration::from_secs(600);
 
@@ -33,18 +33,19 @@ pub struct ClockSample {
     pub is_synchronized: bool,
 }
 
-/// The believed time as it is stored, so that the next start can judge its clock.
+/// The trusted time as it is stored, so that the next start can judge its clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedClock {
-    /// The believed time.
-    pub believed: Timestamp,
-    /// What the wall clock said at that moment.
+    /// The trusted time.
+    #[serde(rename = "believed")]
+    pub trusted: Timestamp,
+    /// The wall clock at that moment.
     pub wall: Timestamp,
     /// When that was by the clock of the machine; `None` if it has none.
     pub machine: Option<MachineTime>,
 }
 
-/// What the store knows of the time before a start.
+/// The times that the store holds at a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredClock {
     pub saved: Option<SavedClock>,
@@ -66,19 +67,19 @@ pub struct ClockStatus {
     pub since: Option<Timestamp>,
 }
 
-/// What a reading changed.
+/// The changes that a reading caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockChange {
     /// The wall clock went back by this much.
     pub stepped_back: Option<Duration>,
     /// It is in doubt now and was not before, or the other way round.
-    pub belief_changed: bool,
+    pub trust_changed: bool,
 }
 
 /// Follows the wall clock and judges each reading.
 #[derive(Clone, Debug)]
 pub struct ClockWatch {
-    /// The believed time and when it was read by the other clocks.
+    /// The trusted time and when it was read by the other clocks.
     anchor: ClockAnchor,
     last_wall: Timestamp,
     last_elapsed: Duration,
@@ -87,7 +88,7 @@ pub struct ClockWatch {
 
 #[derive(Clone, Debug)]
 struct ClockAnchor {
-    believed: Timestamp,
+    trusted: Timestamp,
     elapsed: Duration,
     machine: Option<MachineTime>,
 }
@@ -95,18 +96,18 @@ struct ClockAnchor {
 impl ClockAnchor {
     fn at(reading: &ClockSample) -> Self {
         let ClockSample { now, elapsed, machine, .. } = reading;
-        Self { believed: *now, elapsed: *elapsed, machine: machine.clone() }
+        Self { trusted: *now, elapsed: *elapsed, machine: machine.clone() }
     }
 
     fn expected(&self, elapsed: Duration) -> Timestamp {
-        self.believed - self.elapsed + elapsed
+        self.trusted - self.elapsed + elapsed
     }
 
     /// Whether the wall clock shows what is expected. The machine's own clock also counts the time that
     /// the machine slept.
     fn fits(&self, reading: &ClockSample) -> bool {
         let by_machine = elapsed_between(self.machine.as_ref(), reading.machine.as_ref())
-            .map(|elapsed| self.believed + elapsed);
+            .map(|elapsed| self.trusted + elapsed);
         let expected = [Some(self.expected(reading.elapsed)), by_machine];
         expected.into_iter().flatten().any(|expected| is_close(reading.now, expected))
     }
@@ -118,8 +119,8 @@ fn elapsed_between(earlier: Option<&MachineTime>, later: Option<&MachineTime>) -
     (earlier.boot == later.boot).then(|| later.uptime.checked_sub(earlier.uptime))?
 }
 
-fn is_close(one: Timestamp, other: Timestamp) -> bool {
-    one.since(other).max(other.since(one)) <= CLOCK_MARGIN
+fn is_close(a: Timestamp, b: Timestamp) -> bool {
+    a.since(b).max(b.since(a)) <= CLOCK_MARGIN
 }
 
 impl ClockWatch {
@@ -141,12 +142,12 @@ impl ClockWatch {
         if let Some(expected) = unexpected_at_start(stored, reading)
             && !reading.is_synchronized
         {
-            watch.anchor.believed = expected;
+            watch.anchor.trusted = expected;
             watch.in_doubt_since = Some(expected);
         }
         let change = ClockChange {
             stepped_back: (step >= STEP_BACK_MIN).then_some(step),
-            belief_changed: watch.in_doubt_since.is_some(),
+            trust_changed: watch.in_doubt_since.is_some(),
         };
         (watch, change)
     }
@@ -157,7 +158,7 @@ impl ClockWatch {
         let step = continued.max(reading.latest).since(reading.now);
         let was_in_doubt = self.in_doubt_since.is_some();
         if reading.is_synchronized || self.anchor.fits(reading) {
-            self.believe(reading);
+            self.trust(reading);
         } else {
             let expected = self.anchor.expected(reading.elapsed);
             self.in_doubt_since.get_or_insert(expected);
@@ -165,12 +166,12 @@ impl ClockWatch {
         (self.last_wall, self.last_elapsed) = (reading.now, reading.elapsed);
         ClockChange {
             stepped_back: (step >= STEP_BACK_MIN).then_some(step),
-            belief_changed: was_in_doubt != self.in_doubt_since.is_some(),
+            trust_changed: was_in_doubt != self.in_doubt_since.is_some(),
         }
     }
 
-    /// Believes the wall clock: a person has confirmed it.
-    pub fn believe(&mut self, reading: &ClockSample) {
+    /// Trusts the wall clock: a person has confirmed it.
+    pub fn trust(&mut self, reading: &ClockSample) {
         self.anchor = ClockAnchor::at(reading);
         self.in_doubt_since = None;
     }
@@ -186,10 +187,10 @@ impl ClockWatch {
         ClockStatus { in_doubt, now, expected, since }
     }
 
-    /// What to store of this reading, which must have been observed.
+    /// The part of this reading to store. The reading must have been observed.
     pub fn to_saved(&self, reading: &ClockSample) -> SavedClock {
         SavedClock {
-            believed: self.expected(reading.elapsed),
+            trusted: self.expected(reading.elapsed),
             wall: reading.now,
             machine: reading.machine.clone(),
         }
@@ -203,19 +204,19 @@ pub fn unexpected_at_start(stored: &StoredClock, reading: &ClockSample) -> Optio
         Some(saved) => saved.clone(),
         // Written by a version that did not store the time. An event from the future proves nothing.
         None => SavedClock {
-            believed: stored.newest_event.filter(|at| *at <= now)?,
+            trusted: stored.newest_event.filter(|at| *at <= now)?,
             wall: now,
             machine: None,
         },
     };
     if let Some(stopped) = elapsed_between(saved.machine.as_ref(), reading.machine.as_ref()) {
-        let expected = saved.believed + stopped;
+        let expected = saved.trusted + stopped;
         return (!is_close(now, expected)).then_some(expected);
     }
     let uptime = reading.machine.as_ref().map_or(Duration::ZERO, |machine| machine.uptime);
     let is_plausible =
-        now + CLOCK_MARGIN >= saved.believed && now.since(saved.believed) <= uptime + CLOCK_MARGIN;
-    (!is_plausible).then_some(saved.believed)
+        now + CLOCK_MARGIN >= saved.trusted && now.since(saved.trusted) <= uptime + CLOCK_MARGIN;
+    (!is_plausible).then_some(saved.trusted)
 }
 
 #[cfg(test)]
@@ -238,7 +239,7 @@ mod tests {
     }
 
     fn stored_at_noon() -> StoredClock {
-        let saved = SavedClock { believed: NOON, wall: NOON, machine: machine("a", HOUR) };
+        let saved = SavedClock { trusted: NOON, wall: NOON, machine: machine("a", HOUR) };
         StoredClock { saved: Some(saved), newest_event: Some(NOON - HOUR) }
     }
 
@@ -293,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn synchronized_clock_is_believed() {
+    fn synchronized_clock_is_trusted() {
         let (now, stored) = (NOON + 60 * DAY, stored_at_noon());
         let synchronized = ClockSample { is_synchronized: true, ..reading(now, SECOND) };
         assert!(!ClockWatch::start(&stored, &synchronized).0.status(now, SECOND).in_doubt);
         let (mut watch, _) = ClockWatch::start(&stored, &reading(now, SECOND));
         assert!(watch.status(now, SECOND).in_doubt);
-        assert!(watch.observe(&synchronized).belief_changed);
+        assert!(watch.observe(&synchronized).trust_changed);
         assert!(!watch.status(now, SECOND).in_doubt);
     }
 
@@ -307,28 +308,28 @@ mod tests {
     fn jump_while_running_is_in_doubt_until_the_clock_is_right_again() {
         for (name, wrong) in [("ahead", NOON + DAY), ("behind", NOON - DAY)] {
             let mut watch = watch_at_noon();
-            assert!(watch.observe(&reading(wrong + SECOND, SECOND)).belief_changed, "{name}");
-            assert!(!watch.observe(&reading(wrong + HOUR, HOUR)).belief_changed, "{name}");
+            assert!(watch.observe(&reading(wrong + SECOND, SECOND)).trust_changed, "{name}");
+            assert!(!watch.observe(&reading(wrong + HOUR, HOUR)).trust_changed, "{name}");
             let status = watch.status(wrong + HOUR, HOUR);
             assert_eq!((status.in_doubt, status.expected), (true, NOON + HOUR), "{name}");
             let right = reading(NOON + HOUR + SECOND, HOUR + SECOND);
-            assert!(watch.observe(&right).belief_changed, "{name}");
+            assert!(watch.observe(&right).trust_changed, "{name}");
             assert!(!watch.status(right.now, right.elapsed).in_doubt, "{name}");
         }
     }
 
     #[test]
-    fn jump_is_believed_once_a_person_confirms_it() {
+    fn jump_is_trusted_once_a_person_confirms_it() {
         let mut watch = watch_at_noon();
         let ahead = reading(NOON + DAY, SECOND);
         watch.observe(&ahead);
-        watch.believe(&ahead);
-        assert!(!watch.observe(&reading(NOON + DAY + SECOND, 2 * SECOND)).belief_changed);
+        watch.trust(&ahead);
+        assert!(!watch.observe(&reading(NOON + DAY + SECOND, 2 * SECOND)).trust_changed);
         assert_eq!(watch.expected(3 * SECOND), NOON + DAY + 2 * SECOND);
     }
 
     #[test]
-    fn machine_that_slept_is_believed_and_slow_drift_is_followed() {
+    fn clock_is_trusted_after_sleep_and_follows_slow_drift() {
         let mut watch = watch_at_noon();
         let awake = ClockSample {
             machine: machine("a", HOUR + DAY + SECOND),
@@ -353,9 +354,9 @@ mod tests {
         assert_eq!(step(back), Some(DAY));
         assert_eq!(step(watch.observe(&reading(NOON + DAY, 13 * SECOND))), None, "forward");
         let now = NOON + DAY + SECOND;
-        let shown = ClockSample { latest: now + HOUR, ..reading(now, 14 * SECOND) };
+        let sample = ClockSample { latest: now + HOUR, ..reading(now, 14 * SECOND) };
         assert_eq!(
-            step(watch.observe(&shown)),
+            step(watch.observe(&sample)),
             Some(HOUR),
             "forward and back between two readings"
         );

@@ -182,9 +182,9 @@ mod tests {
 
         assert!(text.contains(r#""filter_false":["crm","mail"]"#), "{text}");
         assert!(text.contains(r#""filter_failed:too_much_work":["log"]"#), "{text}");
-        let read = decode_unrouted(&text).unwrap();
-        assert_eq!(read.len(), routes.len());
-        assert!(routes.iter().all(|route| read.contains(route)), "{read:?}");
+        let decoded = decode_unrouted(&text).unwrap();
+        assert_eq!(decoded.len(), routes.len());
+        assert!(routes.iter().all(|route| decoded.contains(route)), "{decoded:?}");
         assert_eq!(encode_unrouted(&[]), None);
         assert_eq!(decode_unrouted(r#"{"unknown":["crm"]}"#), None);
         assert_eq!(decode_unrouted("["), None);

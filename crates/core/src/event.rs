@@ -470,9 +470,9 @@ mod tests {
         // An empty gzip stream.
         let packed =
             b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00";
-        let kept = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nx-a: 1\r\n";
-        let dropped = b"Content-Type: text/xml\r\nx-a: 1\r\n";
-        for (body, expected) in [(&packed[..], &kept[..]), (b"<a/>", dropped)] {
+        let with_encoding = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nx-a: 1\r\n";
+        let without_encoding = b"Content-Type: text/xml\r\nx-a: 1\r\n";
+        for (body, expected) in [(&packed[..], &with_encoding[..]), (b"<a/>", without_encoding)] {
             let other = head.for_changed_body(body);
             assert_eq!((other.headers.as_bytes(), &*other.path), (expected, "/p"));
         }
@@ -494,14 +494,14 @@ mod tests {
         let changed = strip(b"{\"apikey\":\"k\"}");
         assert_eq!(changed.body, "{\"apikey\":\"•••\"}");
         assert_eq!(changed.fingerprint, fingerprint(&changed.body));
-        let kept = changed.head.headers.as_bytes();
-        assert_eq!(kept, b"Content-Type: application/json\r\nx-a: 1\r\n");
+        let headers = changed.head.headers.as_bytes();
+        assert_eq!(headers, b"Content-Type: application/json\r\nx-a: 1\r\n");
 
         let same = strip(b"{ \"a\": 1 }");
         assert_eq!(same.body, "{ \"a\": 1 }");
-        let kept = same.head.headers.as_bytes();
+        let headers = same.head.headers.as_bytes();
         assert_eq!(
-            kept,
+            headers,
             b"Content-Type: application/json\r\ndigest: d\r\nStripe-Signature: s\r\nx-a: 1\r\n"
         );
 

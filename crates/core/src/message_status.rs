@@ -178,8 +178,8 @@ mod tests {
             ("DELETED", None),
             ("", None),
         ];
-        for (word, expected) in cases {
-            assert_eq!(MessageStatusUpdate::parse(word), expected, "case: {word}");
+        for (name, expected) in cases {
+            assert_eq!(MessageStatusUpdate::parse(name), expected, "case: {name}");
         }
     }
 
@@ -187,23 +187,23 @@ mod tests {
     fn status_update_of_our_send_sets_next_step() {
         let event = EventId::new(NOW, 1);
         let destination = DestinationId::new(NOW, 2);
-        let ours = send_id(event, destination);
-        let again = |seconds| {
+        let id = send_id(event, destination);
+        let retry = |seconds| {
             Some(ProviderStatus::Failed(NextStep::RetryAt(NOW + Duration::from_secs(seconds))))
         };
         let dead = |reason| Some(ProviderStatus::Failed(NextStep::Dead(reason)));
         let cases = [
-            ("status.sent", &*ours, "", Some(ProviderStatus::Sent)),
-            ("status.delivered", &ours, "", Some(ProviderStatus::Sent)),
-            ("status.read", &ours, "", Some(ProviderStatus::Sent)),
-            ("status.failed", &ours, "131026", dead(DeadReason::Unrecoverable)),
-            ("status.failed", &ours, "131009", dead(DeadReason::PayloadError)),
-            ("status.failed", &ours, "131049", again(86_400)),
-            ("status.failed", &ours, "131000", again(60)),
-            ("status.failed", &ours, "131042", again(60)),
-            ("status.failed", &ours, "", dead(DeadReason::Unrecoverable)),
-            ("status.warning", &ours, "", None),
-            ("message.text", &ours, "", None),
+            ("status.sent", &*id, "", Some(ProviderStatus::Sent)),
+            ("status.delivered", &id, "", Some(ProviderStatus::Sent)),
+            ("status.read", &id, "", Some(ProviderStatus::Sent)),
+            ("status.failed", &id, "131026", dead(DeadReason::Unrecoverable)),
+            ("status.failed", &id, "131009", dead(DeadReason::PayloadError)),
+            ("status.failed", &id, "131049", retry(86_400)),
+            ("status.failed", &id, "131000", retry(60)),
+            ("status.failed", &id, "131042", retry(60)),
+            ("status.failed", &id, "", dead(DeadReason::Unrecoverable)),
+            ("status.warning", &id, "", None),
+            ("message.text", &id, "", None),
             ("status.sent", "order-5", "", None),
         ];
         for (kind, object, error, expected) in cases {

@@ -166,10 +166,10 @@ mod tests {
             (r#"{"name":"outbox","provider":"outbox","keys":["pointer:/id"]}"#, false),
             (r#"{"name":"outbox","provider":"outbox","sync":{"destination":"a"}}"#, false),
         ];
-        for (written, is_good) in cases {
-            let spec: SourceSpec = serde_json::from_str(written).unwrap();
+        for (json, is_good) in cases {
+            let spec: SourceSpec = serde_json::from_str(json).unwrap();
             let built = spec.build(SourceId::new(Timestamp::default(), 1), &|_| None);
-            assert_eq!(built.is_ok(), is_good, "case: {written}");
+            assert_eq!(built.is_ok(), is_good, "case: {json}");
         }
         let spec: SourceSpec = serde_json::from_str(cases[0].0).unwrap();
         assert_eq!(spec, SourceSpec::outbox());
@@ -194,8 +194,8 @@ mod tests {
                 r#"{"message_id":["wamid.B"],"phone":["5511987654321"]}"#,
             ),
         ];
-        for (written, kind, attributes) in cases {
-            let spec: MessageSpec = serde_json::from_str(written).unwrap();
+        for (json, kind, attributes) in cases {
+            let spec: MessageSpec = serde_json::from_str(json).unwrap();
             let post = OutboxPost::message(&spec, &spec.clone().build().unwrap());
             assert_eq!(post.kind.unwrap().as_str(), kind);
             assert_eq!(post.attributes.to_json(), attributes);

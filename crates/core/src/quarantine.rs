@@ -96,7 +96,7 @@ pub struct QuarantineResult {
     pub pushed_out: u64,
 }
 
-/// What the quarantine needs of a store.
+/// The store operations of the quarantine.
 #[async_trait]
 pub trait QuarantineStore: Send + Sync {
     /// Stores a request, or counts a repetition. Durable after `Ok`. `bytes_max` limits what is
@@ -129,8 +129,8 @@ pub trait QuarantineStore: Send + Sync {
         id: RequestId,
     ) -> Result<Option<QuarantinedRequest>, StoreError>;
 
-    /// Whether the source may have quarantined requests. Answered from memory, because it is asked
-    /// for every accepted request.
+    /// Whether the source may have quarantined requests. Answered from memory, because every
+    /// accepted request asks.
     fn may_have_quarantined(&self, source: SourceId) -> bool;
 
     /// Deletes a request; `false` if there is none. Admitting its events deletes it too, see

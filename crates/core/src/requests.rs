@@ -41,7 +41,7 @@ pub struct RequestFilter {
 impl RequestFilter {
     /// Whether requests with this outcome can match.
     pub fn includes(&self, outcome: RequestOutcome) -> bool {
-        let matches_outcome = self.outcome.is_none_or(|wanted| wanted == outcome);
+        let matches_outcome = self.outcome.is_none_or(|selected| selected == outcome);
         matches_outcome && (self.reason.is_none() || outcome == RequestOutcome::Refused)
     }
 }

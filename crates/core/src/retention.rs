@@ -52,18 +52,24 @@ impl RetentionSpec {
     pub fn check(&self) -> Result<(), RetentionSpecError> {
         let parts = [("bodies", self.bodies), ("attempts", self.attempts)];
         let dead_letters = ("dead_letters", self.dead_letters);
-        for (name, span) in parts.iter().chain([&("events", self.events), &dead_letters]) {
-            if span.is_some_and(|span| !(RETENTION_MIN..=RETENTION_MAX).contains(&span.0)) {
+        for (name, duration) in parts.iter().chain([&("events", self.events), &dead_letters]) {
+            if duration
+                .is_some_and(|duration| !(RETENTION_MIN..=RETENTION_MAX).contains(&duration.0))
+            {
                 return Err(RetentionSpecError::Range(name));
             }
         }
-        for (name, span) in parts.iter().chain([&dead_letters]) {
-            if self.events.is_some_and(|events| span.is_some_and(|span| span > events)) {
+        for (name, duration) in parts.iter().chain([&dead_letters]) {
+            if self.events.is_some_and(|events| duration.is_some_and(|duration| duration > events))
+            {
                 return Err(RetentionSpecError::LongerThanEvents(name));
             }
         }
-        for (name, span) in parts {
-            if self.dead_letters.is_some_and(|dead| span.is_some_and(|span| span > dead)) {
+        for (name, duration) in parts {
+            if self
+                .dead_letters
+                .is_some_and(|dead| duration.is_some_and(|duration| duration > dead))
+            {
                 return Err(RetentionSpecError::DeadLettersShorter(name));
             }
         }
@@ -73,8 +79,10 @@ impl RetentionSpec {
     /// The policy on a server that keeps events for `server`. A part never outlives its event, also
     /// when the server's duration is the shorter one.
     pub fn resolve(&self, server: Duration) -> RetentionPolicy {
-        let events = self.events.map_or(server, |span| span.0);
-        let part = |span: Option<HumanDuration>| span.map_or(events, |span| span.0.min(events));
+        let events = self.events.map_or(server, |duration| duration.0);
+        let part = |duration: Option<HumanDuration>| {
+            duration.map_or(events, |duration| duration.0.min(events))
+        };
         let (bodies, attempts) = (part(self.bodies), part(self.attempts));
         let dead_letters = part(self.dead_letters).max(bodies).max(attempts);
         RetentionPolicy { events, bodies, attempts, dead_letters }
@@ -83,7 +91,7 @@ impl RetentionSpec {
     /// The shortest configured duration.
     pub fn shortest_duration(&self) -> Option<Duration> {
         let all = [self.events, self.bodies, self.attempts, self.dead_letters];
-        all.into_iter().flatten().map(|span| span.0).min()
+        all.into_iter().flatten().map(|duration| duration.0).min()
     }
 }
 
@@ -98,9 +106,9 @@ pub struct RetentionPolicy {
     pub dead_letters: Duration,
 }
 
-/// The state of an event for retention, decided by its most important delivery.
+/// How far an event is delivered, which decides its retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EventStanding {
+pub enum EventProgress {
     /// All deliveries have ended, none is dead.
     Ended,
     /// All deliveries have ended, at least one is dead.
@@ -120,26 +128,26 @@ pub struct ExpiredParts {
 }
 
 impl RetentionPolicy {
-    /// What of an event received at `received_at` may be removed at `now`.
+    /// The parts of an event received at `received_at` that may be removed at `now`.
     pub fn expired_parts(
         &self,
         received_at: Timestamp,
-        standing: EventStanding,
+        progress: EventProgress,
         now: Timestamp,
     ) -> ExpiredParts {
-        let is_over = |span: Duration| received_at < now - span;
-        match standing {
-            EventStanding::Pending => ExpiredParts::default(),
-            EventStanding::Dead => {
+        let is_over = |duration: Duration| received_at < now - duration;
+        match progress {
+            EventProgress::Pending => ExpiredParts::default(),
+            EventProgress::Dead => {
                 let is_kept = !is_over(self.dead_letters);
-                let part = |span| is_over(span) && !is_kept;
+                let part = |duration| is_over(duration) && !is_kept;
                 ExpiredParts {
                     event: is_over(self.events),
                     body: part(self.bodies),
                     attempts: part(self.attempts),
                 }
             }
-            EventStanding::Ended => ExpiredParts {
+            EventProgress::Ended => ExpiredParts {
                 event: is_over(self.events),
                 body: is_over(self.bodies),
                 attempts: is_over(self.attempts),
@@ -194,7 +202,7 @@ mod tests {
     #[test]
     fn omitted_durations_default_to_the_event() {
         let server = Duration::from_secs(30 * DAY);
-        let keep = |events: u64, bodies: u64, attempts: u64, dead_letters: u64| {
+        let policy = |events: u64, bodies: u64, attempts: u64, dead_letters: u64| {
             let days = |days: u64| Duration::from_secs(days * DAY);
             RetentionPolicy {
                 events: days(events),
@@ -204,14 +212,14 @@ mod tests {
             }
         };
         let cases = [
-            (spec(None, None, None, None), keep(30, 30, 30, 30)),
-            (spec(days(9), None, None, None), keep(9, 9, 9, 9)),
-            (spec(None, days(7), None, None), keep(30, 7, 30, 30)),
-            (spec(None, days(7), days(1), days(8)), keep(30, 7, 1, 8)),
+            (spec(None, None, None, None), policy(30, 30, 30, 30)),
+            (spec(days(9), None, None, None), policy(9, 9, 9, 9)),
+            (spec(None, days(7), None, None), policy(30, 7, 30, 30)),
+            (spec(None, days(7), days(1), days(8)), policy(30, 7, 1, 8)),
             // The server's duration is shorter than that of the source's bodies.
-            (spec(None, days(90), None, None), keep(30, 30, 30, 30)),
+            (spec(None, days(90), None, None), policy(30, 30, 30, 30)),
             // Attempts last as long as the event, so those of dead letters do too.
-            (spec(None, None, None, days(2)), keep(30, 30, 30, 30)),
+            (spec(None, None, None, days(2)), policy(30, 30, 30, 30)),
         ];
         for (spec, expected) in cases {
             assert_eq!(spec.resolve(server), expected, "case: {spec:?}");
@@ -220,32 +228,32 @@ mod tests {
 
     #[test]
     fn unfinished_events_never_expire() {
-        let span = Duration::from_secs;
+        let seconds = Duration::from_secs;
         let policy = RetentionPolicy {
-            events: span(100),
-            bodies: span(10),
-            attempts: span(20),
-            dead_letters: span(50),
+            events: seconds(100),
+            bodies: seconds(10),
+            attempts: seconds(20),
+            dead_letters: seconds(50),
         };
-        let due = |event, body, attempts| ExpiredParts { event, body, attempts };
+        let expired = |event, body, attempts| ExpiredParts { event, body, attempts };
         let nothing = ExpiredParts::default();
         let cases = [
-            (EventStanding::Ended, 10, nothing),
-            (EventStanding::Ended, 11, due(false, true, false)),
-            (EventStanding::Ended, 21, due(false, true, true)),
-            (EventStanding::Ended, 100, due(false, true, true)),
-            (EventStanding::Ended, 101, due(true, true, true)),
-            (EventStanding::Dead, 21, nothing),
-            (EventStanding::Dead, 50, nothing),
-            (EventStanding::Dead, 51, due(false, true, true)),
-            (EventStanding::Dead, 101, due(true, true, true)),
-            (EventStanding::Pending, 101, nothing),
-            (EventStanding::Pending, 1_000_000, nothing),
+            (EventProgress::Ended, 10, nothing),
+            (EventProgress::Ended, 11, expired(false, true, false)),
+            (EventProgress::Ended, 21, expired(false, true, true)),
+            (EventProgress::Ended, 100, expired(false, true, true)),
+            (EventProgress::Ended, 101, expired(true, true, true)),
+            (EventProgress::Dead, 21, nothing),
+            (EventProgress::Dead, 50, nothing),
+            (EventProgress::Dead, 51, expired(false, true, true)),
+            (EventProgress::Dead, 101, expired(true, true, true)),
+            (EventProgress::Pending, 101, nothing),
+            (EventProgress::Pending, 1_000_000, nothing),
         ];
         let now = Timestamp::from_millis(1_800_000_000_000);
-        for (standing, age, expected) in cases {
-            let found = policy.expired_parts(now - span(age), standing, now);
-            assert_eq!(found, expected, "case: {standing:?} after {age} s");
+        for (progress, age, expected) in cases {
+            let expired_parts = policy.expired_parts(now - seconds(age), progress, now);
+            assert_eq!(expired_parts, expected, "case: {progress:?} after {age} s");
         }
     }
 }

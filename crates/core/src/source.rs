@@ -177,7 +177,7 @@ pub enum SourceSpecError {
     #[error("{0} must be between 1s and 400d")]
     Window(&'static str),
     #[error(
-        "`public_url` is missing: the signature covers the URL that the sender calls, and headers such as `Host` are not believed for it; set `public_url` for this source or for the server, for example https://hooks.example.com"
+        "`public_url` is missing: the signature covers the URL that the sender calls, and headers such as `Host` are not trusted for it; set `public_url` for this source or for the server, for example https://hooks.example.com"
     )]
     PublicUrlMissing,
     #[error(
@@ -213,7 +213,7 @@ pub struct Source {
     /// The URL before `/in/` that the provider calls.
     pub public_url: Option<PublicUrl>,
     /// Whether the rules of [`Self::check_new`] do not hold for it yet, because it is older than they
-    /// are: then the `Host` header is believed if the signature covers the URL and no URL is configured.
+    /// are: then the `Host` header is trusted if the signature covers the URL and no URL is configured.
     pub is_lenient: bool,
     /// Used where the provider has no key rule or the source replaces it.
     pub keys: KeyRules,
@@ -287,9 +287,9 @@ impl SourceSpec {
 
     /// Headers that carry a secret itself, in lower case. They are never forwarded.
     pub fn secret_headers(&self) -> Vec<String> {
-        let of_provider =
+        let provider_header =
             provider::find(&self.provider).and_then(|provider| provider.secret_header);
-        let all = self.token_header().into_iter().chain(of_provider);
+        let all = self.token_header().into_iter().chain(provider_header);
         all.map(str::to_ascii_lowercase).collect()
     }
 
@@ -333,9 +333,9 @@ impl SourceSpec {
             .iter()
             .map(|secret| secret.resolve(env))
             .collect::<Result<Vec<Secret>, _>>()?;
-        let window = |field, span: HumanDuration| {
-            let good = (Duration::from_secs(1)..=DEDUP_WINDOW_MAX).contains(&span.0);
-            if good { Ok(span.0) } else { Err(SourceSpecError::Window(field)) }
+        let window = |field, duration: HumanDuration| {
+            let is_valid = (Duration::from_secs(1)..=DEDUP_WINDOW_MAX).contains(&duration.0);
+            if is_valid { Ok(duration.0) } else { Err(SourceSpecError::Window(field)) }
         };
         if self.max_body_bytes.is_some_and(|limit| !(1..=BODY_BYTES_CEILING).contains(&limit)) {
             return Err(SourceSpecError::BodyLimit);
@@ -368,7 +368,7 @@ impl SourceSpec {
             )?,
             content_hash_window: self
                 .content_hash_window
-                .map(|span| window("content_hash_window", span))
+                .map(|duration| window("content_hash_window", duration))
                 .transpose()?,
             on_conflict: self.on_conflict,
             compare_bodies: self.compare_bodies.unwrap_or(match provider.retry_members {
@@ -427,8 +427,8 @@ fn default_window(provider: &Provider, on_refusal: RefusalPolicy) -> HumanDurati
     }
 }
 
-fn rules(field: &'static str, written: Option<&[String]>) -> Result<KeyRules, SourceSpecError> {
-    KeyRules::new(written).map_err(|error| SourceSpecError::Keys(field, error))
+fn rules(field: &'static str, texts: Option<&[String]>) -> Result<KeyRules, SourceSpecError> {
+    KeyRules::new(texts).map_err(|error| SourceSpecError::Keys(field, error))
 }
 
 impl Source {
@@ -453,7 +453,7 @@ impl Source {
         ParsedRequest::Events(parts)
     }
 
-    /// What another body under a known key is. A key that the signature does not cover may have been put
+    /// The policy for another body under a known key. A key that the signature does not cover may have been put
     /// on a captured request, so it must not make a duplicate of the event that it belongs to.
     pub fn conflict_policy(&self, origin: KeyOrigin, is_signed: bool) -> ConflictPolicy {
         self.on_conflict.unwrap_or(match origin {
@@ -610,22 +610,22 @@ mod tests {
             (r#"{"name":"in","provider":"linear","secrets":["s"],"on_refusal":"quarantine"}"#, 8),
             (r#"{"name":"in","provider":"hubspot","secrets":["s"],"dedup_window":"2d"}"#, 2),
         ];
-        for (written, days) in cases {
-            let spec: SourceSpec = serde_json::from_str(written).unwrap();
+        for (json, days) in cases {
+            let spec: SourceSpec = serde_json::from_str(json).unwrap();
             let source = spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap();
-            assert_eq!(source.dedup_window, Duration::from_secs(days * 86_400), "{written}");
+            assert_eq!(source.dedup_window, Duration::from_secs(days * 86_400), "{json}");
         }
         assert!(QUARANTINE_RETENTION < DEDUP_WINDOW.0);
     }
 
-    fn build(written: &str) -> Source {
-        let spec: SourceSpec = serde_json::from_str(written).unwrap();
+    fn build(json: &str) -> Source {
+        let spec: SourceSpec = serde_json::from_str(json).unwrap();
         spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap()
     }
 
     #[test]
     fn signature_over_the_url_needs_a_public_url() {
-        for (provider, more, is_needed) in [
+        for (provider, fields, is_needed) in [
             ("twilio", "", true),
             ("square", "", true),
             ("hubspot", "", true),
@@ -634,18 +634,18 @@ mod tests {
             ("generic", r#","verify":{"hmac":{"header":"x-sig","template":"{url}{body}"}}"#, true),
         ] {
             let source = build(&format!(
-                r#"{{"name":"in","provider":"{provider}","secrets":["0123456789abcdef"]{more}}}"#
+                r#"{{"name":"in","provider":"{provider}","secrets":["0123456789abcdef"]{fields}}}"#
             ));
             let error = source.check_new(false).err().map(|error| error.to_string());
             let is_refused = error.is_some_and(|error| error.contains("`public_url` is missing"));
-            assert_eq!(is_refused, is_needed, "{provider}{more}");
-            assert!(source.check_new(true).is_ok(), "{provider}{more}");
+            assert_eq!(is_refused, is_needed, "{provider}{fields}");
+            assert!(source.check_new(true).is_ok(), "{provider}{fields}");
             // One from before this rule keeps working.
             let source = source.with_leniency(true);
             let warnings = source.warnings(false);
-            assert_eq!(warnings.len(), usize::from(is_needed), "{provider}{more}: {warnings:?}");
+            assert_eq!(warnings.len(), usize::from(is_needed), "{provider}{fields}: {warnings:?}");
             assert!(warnings.iter().all(|text| text.contains("`Host`")), "{warnings:?}");
-            assert_eq!(source.warnings(true).len(), 0, "{provider}{more}");
+            assert_eq!(source.warnings(true).len(), 0, "{provider}{fields}");
         }
     }
 
@@ -698,16 +698,16 @@ mod tests {
         let hmac = r#""verify":{"hmac":{"header":"x-sig"}},"secrets":["0123456789abcdef"]"#;
         let signed_id = r#""verify":{"hmac":{"header":"x-sig","template":"{id}.{body}","id_header":"x-own"}},"secrets":["0123456789abcdef"]"#;
         let token = r#""verify":{"token":{"header":"x-token"}},"secrets":["0123456789abcdef"]"#;
-        let own = r#","keys":["header:x-own","pointer:/id"]"#;
+        let custom_keys = r#","keys":["header:x-own","pointer:/id"]"#;
         for (verify, keys, expected) in [
-            (hmac, own, true),
+            (hmac, custom_keys, true),
             (hmac, "", false),
             (hmac, r#","keys":["pointer:/id"]"#, false),
-            (signed_id, own, false),
-            (token, own, false),
-            (r#""verify":"none""#, own, false),
+            (signed_id, custom_keys, false),
+            (token, custom_keys, false),
+            (r#""verify":"none""#, custom_keys, false),
             (r#""provider":"n8n","secrets":["0123456789abcdef"]"#, "", false),
-            (r#""provider":"github","secrets":["0123456789abcdef"]"#, own, true),
+            (r#""provider":"github","secrets":["0123456789abcdef"]"#, custom_keys, true),
         ] {
             let spec = format!(r#"{{"name":"in",{verify}{keys}}}"#);
             let spec: SourceSpec = serde_json::from_str(&spec).unwrap();

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use crate::{destination::DestinationSpec, source::SourceSpec};
 
 fn reads<T: serde::de::DeserializeOwned>(base: &Value, field: &str, value: &Value) -> bool {
-    let mut written = base.clone();
-    written[field] = value.clone();
+    let mut spec = base.clone();
+    spec[field] = value.clone();
     // From text: deserializing from a `Value` is stricter.
-    serde_json::from_str::<T>(&written.to_string()).is_ok()
+    serde_json::from_str::<T>(&spec.to_string()).is_ok()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Synchronous sources: the sender waits for one destination and gets its result.
 //!
-//! The event is stored in any case, and the gateway delivers it. A "retry" answer never means that it
+//! The event is stored in any case, and the gateway delivers it. A "retry" response never means that it
 //! was lost: the sender's retry finds the same delivery by its key and waits for it
 //! (`IngestStore::join`), so nothing is delivered twice.
 
@@ -62,22 +62,22 @@ impl SyncSpec {
 pub struct SyncResult {
     pub next: NextStep,
     pub class: Option<FailureClass>,
-    /// The stored part of the destination's answer.
+    /// The stored part of the destination's response.
     pub response: Vec<u8>,
 }
 
-/// The answer to a waiting sender.
+/// The response to a waiting sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncResponse {
     Success {
-        /// The destination's answer, if it is JSON and completely stored.
+        /// The destination's response, if it is JSON and completely stored.
         result: Option<String>,
     },
     /// Nothing was done, and a retry would not change that.
     Skipped {
         /// Reason code.
         reason: String,
-        /// The destination's answer, if it is JSON and completely stored.
+        /// The destination's response, if it is JSON and completely stored.
         result: Option<String>,
     },
     /// The sender should slow down.
@@ -107,18 +107,18 @@ impl SyncResponse {
 
     /// The detail stored in the timeline; the result itself is stored with the attempt.
     pub fn detail(&self) -> Value {
-        let word = self.as_str();
+        let status = self.as_str();
         match self {
-            Self::Success { .. } | Self::Accepted => json!({ "answer": word }),
-            Self::Skipped { reason, .. } => json!({ "answer": word, "reason": reason }),
+            Self::Success { .. } | Self::Accepted => json!({ "answer": status }),
+            Self::Skipped { reason, .. } => json!({ "answer": status, "reason": reason }),
             Self::Throttled { retry_after } => {
-                json!({ "answer": word, "retry_after": retry_after })
+                json!({ "answer": status, "retry_after": retry_after })
             }
-            Self::Retry { reason } => json!({ "answer": word, "reason": reason }),
+            Self::Retry { reason } => json!({ "answer": status, "reason": reason }),
         }
     }
 
-    /// Combines the answers for two events of one request. If one event must be retried, the sender
+    /// Combines the responses for two events of one request. If one event must be retried, the sender
     /// retries the whole request; the other event is then recognized by its key.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
@@ -144,7 +144,7 @@ impl SyncResponse {
         Self::Throttled { retry_after: millis.div_ceil(1000).max(1) }
     }
 
-    /// The answer to a sender without a key. Its retry could not be recognized and would be delivered
+    /// The response to a sender without a key. Its retry could not be recognized and would be delivered
     /// twice, so it is not asked to retry.
     pub fn without_key(self) -> Self {
         match self {
@@ -155,7 +155,7 @@ impl SyncResponse {
 }
 
 impl SyncResult {
-    /// The answer to the sender. `can_revive` says whether a retry would revive a dead delivery.
+    /// The response to the sender. `can_revive` says whether a retry would revive a dead delivery.
     pub fn to_response(&self, can_revive: bool, now: Timestamp) -> SyncResponse {
         match self.next {
             NextStep::Succeeded => match is_skipped_response(&self.response) {
@@ -189,10 +189,10 @@ impl SyncResult {
 /// Whether a destination answers that it did nothing: `{"status":"skipped"}` or `{"skipped":true}`,
 /// with any other fields.
 pub fn is_skipped_response(response: &[u8]) -> bool {
-    let Ok(answer) = serde_json::from_slice::<Value>(response) else {
+    let Ok(json) = serde_json::from_slice::<Value>(response) else {
         return false;
     };
-    answer["status"] == "skipped" || answer["skipped"] == true
+    json["status"] == "skipped" || json["skipped"] == true
 }
 
 /// Whether redelivering makes sense for a delivery that is dead for this reason.
@@ -264,11 +264,11 @@ mod tests {
 
     #[test]
     fn sender_without_key_is_never_asked_to_retry() {
-        let done = SyncResponse::Success { result: None };
-        assert_eq!(done.clone().without_key(), done);
+        let success = SyncResponse::Success { result: None };
+        assert_eq!(success.clone().without_key(), success);
         assert_eq!(SyncResponse::Retry { reason: "failed" }.without_key(), SyncResponse::Accepted);
-        let slower = SyncResponse::throttled(NOW, NOW);
-        assert_eq!(slower, SyncResponse::Throttled { retry_after: 1 });
-        assert_eq!(slower.without_key(), SyncResponse::Accepted);
+        let throttled = SyncResponse::throttled(NOW, NOW);
+        assert_eq!(throttled, SyncResponse::Throttled { retry_after: 1 });
+        assert_eq!(throttled.without_key(), SyncResponse::Accepted);
     }
 }

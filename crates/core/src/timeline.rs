@@ -89,8 +89,9 @@ fn receipt_entries(detail: &EventDetail) -> Vec<TimelineEntry> {
             timeline.push(entry("no_key", text.to_owned(), Value::Null));
         }
         (Some(key), from) => {
-            let place = from.as_ref().map(|from| format!(", found in {from}")).unwrap_or_default();
-            let text = format!("the key is `{}`{place}", key.escape_default());
+            let found_in =
+                from.as_ref().map(|from| format!(", found in {from}")).unwrap_or_default();
+            let text = format!("the key is `{}`{found_in}", key.escape_default());
             let origin = row.key_origin;
             let detail = json!({ "key": key, "from": from, "origin": origin });
             timeline.push(entry("key", text, detail));
@@ -139,7 +140,7 @@ fn created(delivery_row: &DeliveryRow, to: &str) -> TimelineEntry {
 
 fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
     let AttemptRow { delivery, attempt, next, schedule_reason } = row;
-    let what = match (attempt.status, attempt.failure) {
+    let result = match (attempt.status, attempt.failure) {
         (Some(status), _) => format!("status {status}"),
         (None, Some(failure)) => failure.as_str().to_owned(),
         (None, None) => "no answer".to_owned(),
@@ -147,9 +148,9 @@ fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
     let took = attempt.took.as_millis();
     let follows = match next {
         Some(NextStep::RetryAt(due_at)) => {
-            let why =
+            let because =
                 schedule_reason.map(|reason| format!(" ({})", reason.describe(attempt.number)));
-            format!("; next attempt at {due_at}{}", why.unwrap_or_default())
+            format!("; next attempt at {due_at}{}", because.unwrap_or_default())
         }
         Some(NextStep::Dead(reason)) => format!("; given up: {}", reason.as_str()),
         Some(NextStep::Succeeded) | None => String::new(),
@@ -162,7 +163,7 @@ fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
     TimelineEntry {
         at: attempt.started_at + attempt.took,
         kind,
-        text: format!("attempt {number} to {to} {outcome}: {what} after {took} ms{follows}"),
+        text: format!("attempt {number} to {to} {outcome}: {result} after {took} ms{follows}"),
         delivery: Some(*delivery),
         detail: json!({
             "attempt": attempt.id,
@@ -190,15 +191,15 @@ fn without_attempts(detail: &EventDetail) -> impl Iterator<Item = &DeliveryRow> 
 }
 
 fn attempts_removed(delivery_row: &DeliveryRow, to: &str) -> TimelineEntry {
-    let many = delivery_row.attempts;
-    let what = if many == 1 { "1 attempt".to_owned() } else { format!("{many} attempts") };
+    let count = delivery_row.attempts;
+    let attempts = if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") };
     TimelineEntry {
         // The last attempt was not later.
         at: delivery_row.ended_at.unwrap_or(delivery_row.created_at),
         kind: "attempts_removed",
-        text: format!("{what} to {to}; retention has removed the details"),
+        text: format!("{attempts} to {to}; retention has removed the details"),
         delivery: Some(delivery_row.id),
-        detail: json!({ "count": many }),
+        detail: json!({ "count": count }),
     }
 }
 
@@ -283,8 +284,8 @@ fn decision(row: &EventDecision, to: &dyn Fn(DeliveryId) -> String) -> TimelineE
             format!("delivered anyway: it was received as duplicate {n} of {event}")
         }
         EventDecisionKind::Answered => {
-            let answer = row.detail["answer"].as_str().unwrap_or("something");
-            format!("the waiting sender was answered `{answer}`")
+            let response = row.detail["answer"].as_str().unwrap_or("something");
+            format!("the waiting sender was answered `{response}`")
         }
         EventDecisionKind::Revealed => match row.detail["name"].as_str() {
             Some(name) => {

@@ -80,10 +80,10 @@ mod tests {
     #[test]
     fn burst_passes_and_then_one_per_interval() {
         let table = AllowanceTable::new(4);
-        let taken = |now| (0..100).filter(|_| table.take("a", RATE, 1, now)).count();
-        assert_eq!(taken(NOW), 10);
-        assert_eq!(taken(NOW + 3 * RATE.one_every), 3);
-        assert_eq!(taken(NOW + 100 * RATE.one_every), 10);
+        let allowed = |now| (0..100).filter(|_| table.take("a", RATE, 1, now)).count();
+        assert_eq!(allowed(NOW), 10);
+        assert_eq!(allowed(NOW + 3 * RATE.one_every), 3);
+        assert_eq!(allowed(NOW + 100 * RATE.one_every), 10);
         assert!(table.take("b", RATE, 10, NOW), "another key has its own allowance");
         assert!(!table.take("b", RATE, 1, NOW));
     }

@@ -25,8 +25,8 @@ use crate::lock::lock;
 /// A source may use this many times as much as is still free: more than one address, so that a single
 /// sender cannot use up the share of its source.
 const SOURCE_FACTOR: usize = 3;
-/// One part in this many is left to bodies that arrive at once.
-const COMPLETE_PART: usize = 8;
+/// Bodies that are still arriving leave one part in this many to bodies that arrive at once.
+const COMPLETE_BODIES_PART: usize = 8;
 
 /// The memory for the bodies of all requests.
 #[derive(Debug)]
@@ -82,33 +82,34 @@ impl BodyMemory {
         used == 0 || used.saturating_add(bytes) <= self.max
     }
 
-    /// Adds to what is used, unless that is more than `max`. What is alone in memory always passes.
-    fn take(&self, own: usize, more: usize, max: usize) -> Result<usize, BodyMemoryError> {
+    /// Adds `more` to the used bytes, unless the sum exceeds `max`. A body that is alone in memory always
+    /// passes.
+    fn take(&self, reserved: usize, more: usize, max: usize) -> Result<usize, BodyMemoryError> {
         let before = self.used.fetch_add(more, Ordering::Relaxed);
-        if before <= own || before.saturating_add(more) <= max {
+        if before <= reserved || before.saturating_add(more) <= max {
             return Ok(before + more);
         }
         self.used.fetch_sub(more, Ordering::Relaxed);
         Err(BodyMemoryError)
     }
 
-    /// Takes memory for a body that is still arriving, of which `own` bytes are reserved already.
+    /// Takes memory for a body that is still arriving and has already reserved `reserved` bytes.
     fn take_share(
         &self,
         owners: BodyOwners,
-        own: usize,
+        reserved: usize,
         more: usize,
     ) -> Result<(), BodyMemoryError> {
         let mut arriving = lock(&self.arriving);
-        let used = self.take(own, more, self.max - self.max / COMPLETE_PART)?;
-        let (free, is_alone) = (self.max.saturating_sub(used), used == own + more);
+        let used = self.take(reserved, more, self.max - self.max / COMPLETE_BODIES_PART)?;
+        let (free, is_alone) = (self.max.saturating_sub(used), used == reserved + more);
         let has_share = |owner: &BodyOwner| {
             let share = match owner {
                 BodyOwner::Address(_) => free,
                 BodyOwner::Source(_) => free.saturating_mul(SOURCE_FACTOR),
             };
-            let held = arriving.get(owner).copied().unwrap_or_default();
-            is_alone || held + more <= share.max(self.one_body)
+            let held_bytes = arriving.get(owner).copied().unwrap_or_default();
+            is_alone || held_bytes + more <= share.max(self.one_body)
         };
         if !owners.each().iter().all(has_share) {
             self.used.fetch_sub(more, Ordering::Relaxed);
@@ -123,9 +124,9 @@ impl BodyMemory {
     fn release_share(&self, owners: BodyOwners, bytes: usize) {
         let mut arriving = lock(&self.arriving);
         for owner in owners.each() {
-            if let Some(held) = arriving.get_mut(&owner) {
-                *held = held.saturating_sub(bytes);
-                if *held == 0 {
+            if let Some(held_bytes) = arriving.get_mut(&owner) {
+                *held_bytes = held_bytes.saturating_sub(bytes);
+                if *held_bytes == 0 {
                     arriving.remove(&owner);
                 }
             }
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_returned() {
+    fn shrunk_and_dropped_reservations_return_their_memory() {
         let memory = BodyMemory::new(MAX, 16 * KIB);
         let mut body = BodyReservation::new(&memory);
         body.grow_arriving(owners(1, 1), 8 * KIB).unwrap();

@@ -118,7 +118,8 @@ impl CertificateCache {
         request: &IncomingRequest<'_>,
         now: Timestamp,
     ) -> Result<VerifiedRequest, IngestError> {
-        let pem = self.get(url).await.map_err(|why| IngestError::Certificate(why.to_string()))?;
+        let pem =
+            self.get(url).await.map_err(|reason| IngestError::Certificate(reason.to_string()))?;
         let certificate = CertificateChain { pem: &pem, roots: self.trust.roots() };
         verifier
             .verify_with_certificate(request, &certificate, now)
@@ -154,9 +155,9 @@ impl CertificateCache {
             (Arc::clone(&self.fetcher), Arc::clone(&self.state), url.clone());
         let task = tokio::spawn(async move {
             let fetched = fetcher.fetch(&url).await.map_err(Arc::from);
-            if let Err(why) = &fetched {
+            if let Err(reason) = &fetched {
                 // Any sender can cause this: it must not fill the log.
-                tracing::debug!(%url, %why, "could not fetch a certificate");
+                tracing::debug!(%url, %reason, "could not fetch a certificate");
             }
             lock(&state).store(url.into(), fetched.clone(), Instant::now());
             fetched
@@ -171,7 +172,7 @@ impl CertificateCacheState {
     fn find(&self, url: &str, now: Instant) -> Option<CertificateResult> {
         match (self.cached.get(url), self.failed.get(url)) {
             (Some((pem, until)), _) if now < *until => Some(Ok(pem.clone())),
-            (_, Some((why, until))) if now < *until => Some(Err(Arc::clone(why))),
+            (_, Some((reason, until))) if now < *until => Some(Err(Arc::clone(reason))),
             (Some(_) | None, Some(_) | None) => None,
         }
     }
@@ -183,9 +184,9 @@ impl CertificateCacheState {
                 self.failed.remove(&url);
                 insert_bounded(&mut self.cached, url, pem, now + CACHED_FOR, CACHED_MAX);
             }
-            Err(why) => {
+            Err(reason) => {
                 let until = now + FAILURE_CACHED_FOR;
-                insert_bounded(&mut self.failed, url, why, until, FAILURES_MAX);
+                insert_bounded(&mut self.failed, url, reason, until, FAILURES_MAX);
             }
         }
     }

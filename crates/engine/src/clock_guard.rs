@@ -1,7 +1,7 @@
 //! Guards what is removed by age against a wrong wall clock; the rules are in `surehook_core::clock`.
 //!
-//! A task reads all clocks every second, stores the believed time, and shortens waits when the wall
-//! clock went back. Age is judged by [`ClockGuard::expiry_time`], which
+//! A task reads all clocks every second, stores the trusted time, and shortens waits when the wall
+//! clock went back. Ages are measured by [`ClockGuard::expiry_time`], which
 //! compares with the monotonic clock itself: a jump between two seconds removes nothing either.
 
 use std::{
@@ -27,7 +27,7 @@ use crate::{Engine, lock::lock};
 
 /// How often the clocks are compared.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_secs(1);
-/// How often the believed time is stored if nothing unusual happens.
+/// How often the trusted time is stored if nothing unusual happens.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
 /// A clock that remembers the latest time it has shown: what was computed by that time may wait too
@@ -77,7 +77,7 @@ pub(crate) struct ClockGuard {
     watch: Mutex<ClockWatch>,
     /// The expected time when [`Clock::elapsed`] was zero, in milliseconds.
     origin: AtomicI64,
-    /// When the believed time is stored again, by [`Clock::elapsed`].
+    /// When the trusted time is stored again, by [`Clock::elapsed`].
     save_at: Mutex<Duration>,
 }
 
@@ -91,7 +91,7 @@ fn log_doubt(status: &ClockStatus) {
 }
 
 impl ClockGuard {
-    /// Believes the clock until [`Self::judge_start`].
+    /// Trusts the clock until [`Self::check_start`].
     pub(crate) fn new(clock: Arc<RecordingClock>) -> Self {
         let (watch, _) = ClockWatch::start(&StoredClock::default(), &clock.read());
         let guard = Self {
@@ -109,10 +109,10 @@ impl ClockGuard {
     }
 
     /// Compares the clock with what the store knows of the time before.
-    pub(crate) fn judge_start(&self, stored: &StoredClock) -> ClockChange {
+    pub(crate) fn check_start(&self, stored: &StoredClock) -> ClockChange {
         let reading = self.clock.read();
         let (watch, change) = ClockWatch::start(stored, &reading);
-        if change.belief_changed {
+        if change.trust_changed {
             log_doubt(&watch.status(reading.now, reading.elapsed));
         }
         self.set_origin(&watch);
@@ -129,11 +129,11 @@ impl ClockGuard {
         let status = watch.status(reading.now, reading.elapsed);
         let saved = watch.to_saved(&reading);
         drop(watch);
-        if change.belief_changed {
+        if change.trust_changed {
             if status.in_doubt {
                 log_doubt(&status);
             } else {
-                tracing::info!(clock = %reading.now, "the clock is believed again");
+                tracing::info!(clock = %reading.now, "the clock is trusted again");
             }
         }
         if let Some(step) = change.stepped_back {
@@ -151,7 +151,7 @@ impl ClockGuard {
     fn confirm(&self) -> SavedClock {
         let reading = self.clock.read();
         let mut watch = lock(&self.watch);
-        watch.believe(&reading);
+        watch.trust(&reading);
         self.set_origin(&watch);
         tracing::info!(clock = %reading.now, "the clock was confirmed");
         watch.to_saved(&reading)
@@ -165,7 +165,7 @@ impl ClockGuard {
         Timestamp::from_millis(self.origin.load(Ordering::Relaxed)) + self.clock.elapsed()
     }
 
-    /// The time by which the age of something is judged when it is `now` by the wall clock: never
+    /// The time by which the age of something is measured when it is `now` by the wall clock: never
     /// later than expected.
     pub(crate) fn expiry_time(&self, now: Timestamp) -> Timestamp {
         let expected = self.expected();
@@ -189,8 +189,8 @@ impl ClockGuard {
 impl Engine {
     /// Compares the clock at the start with the last stored time, and shortens what would wait because
     /// an earlier clock was ahead.
-    pub(crate) async fn judge_clock_at_start(&self) -> Result<(), StoreError> {
-        let change = self.shared.guard.judge_start(&self.store.load_clock().await?);
+    pub(crate) async fn check_clock_at_start(&self) -> Result<(), StoreError> {
+        let change = self.shared.guard.check_start(&self.store.load_clock().await?);
         if let Some(step) = change.stepped_back {
             let now = self.shared.clock.now();
             let shortened = self.store.shorten_waits(now, step).await?;
@@ -203,7 +203,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Compares the clocks, stores the believed time and shortens waits after a step back.
+    /// Compares the clocks, stores the trusted time and shortens waits after a step back.
     pub(crate) async fn watch_clock(&self) -> Result<Option<Duration>, StoreError> {
         let (change, saved) = self.shared.guard.observe();
         if let Some(step) = change.stepped_back {
@@ -219,7 +219,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Whether the wall clock is believed.
+    /// Whether the wall clock is trusted.
     pub fn clock_status(&self) -> ClockStatus {
         self.shared.guard.status()
     }
@@ -237,7 +237,7 @@ impl Engine {
         self.shared.guard.creation_time(self.shared.clock.now())
     }
 
-    /// The time by which age is judged: not the wall clock while that is in doubt.
+    /// The time by which ages are measured: not the wall clock while that is in doubt.
     pub fn expiry_time(&self) -> Timestamp {
         self.shared.guard.expiry_time(self.shared.clock.now())
     }

@@ -89,9 +89,9 @@ impl DestinationClient {
             Some(_) | None => HttpSender::new(config.clone()),
         };
         let tokens = oauth2_of(&destination).map(|oauth2| {
-            let kept = before.and_then(|before| before.tokens.clone());
-            let kept = kept.filter(|tokens| tokens.is_for(oauth2));
-            kept.unwrap_or_else(|| Arc::new(TokenCache::new(oauth2)))
+            let reused = before.and_then(|before| before.tokens.clone());
+            let reused = reused.filter(|tokens| tokens.is_for(oauth2));
+            reused.unwrap_or_else(|| Arc::new(TokenCache::new(oauth2)))
         });
         Self { destination, http, config, connection_digest, tokens, stream }
     }
@@ -158,8 +158,9 @@ fn stream_sender(
 ) -> Option<(Arc<StreamSender>, [u8; 32])> {
     let Transport::RedisStream(stream) = &destination.transport else { return None };
     let digest = digest_parts([&tls.digest[..], &stream.server.digest()]);
-    let kept = before.and_then(|before| before.stream.clone()).filter(|kept| kept.1 == digest);
-    Some(kept.unwrap_or_else(|| {
+    let reused =
+        before.and_then(|before| before.stream.clone()).filter(|reused| reused.1 == digest);
+    Some(reused.unwrap_or_else(|| {
         let connector =
             GuardedConnector::new(Arc::clone(&config.policy), Arc::clone(&config.resolver));
         let sender = StreamSender::new(

@@ -190,16 +190,16 @@ fn start_failure(error: &io::Error) -> NonHttpResult {
         return NonHttpResult::unanswered(AttemptFailure::NoResources, detail);
     }
     let is_not_executable = error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error());
-    let known = START_FAILURES.iter().find(|(kind, ..)| *kind == error.kind());
-    let (class, why) = match known {
+    let failure = START_FAILURES.iter().find(|(kind, ..)| *kind == error.kind());
+    let (class, reason) = match failure {
         _ if is_not_executable => (
             FailureClass::Config,
             "it is not an executable, and has no first line such as #!/bin/sh",
         ),
-        Some((_, class, why)) => (*class, *why),
+        Some((_, class, reason)) => (*class, *reason),
         None => (FailureClass::Transient, "the machine cannot start another process now"),
     };
-    let detail = format!("the program could not be started: {why}");
+    let detail = format!("the program could not be started: {reason}");
     NonHttpResult::failed(AttemptFailure::NotStarted, class, detail)
 }
 

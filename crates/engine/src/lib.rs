@@ -151,7 +151,7 @@ pub struct Engine {
     quarantine_limiter: QuarantineLimiter,
     certificates: CertificateCache,
     /// Serializes changes of the configuration.
-    changing: Arc<Mutex<()>>,
+    change_lock: Arc<Mutex<()>>,
     replays: ReplayTasks,
     /// Notifies maintenance tasks that the configuration changed.
     changed: Notify,
@@ -176,7 +176,7 @@ impl Engine {
     /// Loads the configuration and starts delivering.
     pub async fn start(parts: EngineParts) -> Result<Arc<Self>, ConfigChangeError> {
         let (engine, refused) = Self::build(parts);
-        engine.judge_clock_at_start().await?;
+        engine.check_clock_at_start().await?;
         engine.reload().await?;
         maintenance::start(&engine);
         let writer = Arc::clone(&engine);
@@ -246,7 +246,7 @@ impl Engine {
             refused_sampler,
             quarantine_limiter: QuarantineLimiter::default(),
             certificates: CertificateCache::new(Arc::new(fetcher), trust),
-            changing: Arc::default(),
+            change_lock: Arc::default(),
             replays: ReplayTasks::default(),
             changed: Notify::new(),
         });
@@ -281,13 +281,13 @@ impl Engine {
         origin: ConfigOrigin,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        let changing = Arc::clone(&self.changing).lock_owned().await;
+        let change_lock = Arc::clone(&self.change_lock).lock_owned().await;
         let PlannedChange { configuration, changes, now, result } =
             self.plan_change(origin, plan).await?;
         let engine = Arc::clone(self);
         // A stored change must also be applied, even if the caller is cancelled.
         let store_and_apply = async move {
-            let _changing = changing;
+            let _change_lock = change_lock;
             let names = touched_destinations(&configuration, &changes);
             engine.store.change(changes, now).await?;
             engine.reload().await?;
@@ -376,14 +376,14 @@ impl Engine {
         }
     }
 
-    /// Tells a destination's lane that the store has due deliveries for it.
+    /// Notifies a destination's lane that the store has due deliveries for it.
     pub fn wake_lane(&self, destination: DestinationId) {
         if let Some(lane) = self.registry.load().lanes.get(&destination) {
             lane.wake();
         }
     }
 
-    /// Tells a destination's lane that a delivery in the store is due at this time. Unlike
+    /// Notifies a destination's lane that a delivery in the store is due at this time. Unlike
     /// [`Self::wake_lane`], new deliveries do not have to wait behind it.
     fn expect_due(&self, destination: DestinationId, at: Timestamp) {
         if let Some(lane) = self.registry.load().lanes.get(&destination) {

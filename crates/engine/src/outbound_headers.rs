@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(sent["x-tenant"], "acme");
         assert_eq!(sent["webhook-id"], received.event.to_string());
         assert_eq!(sent["webhook-timestamp"], "1614265330");
-        for gone in [
+        for removed in [
             "host",
             "connection",
             "x-hop",
@@ -179,7 +179,7 @@ mod tests {
             "x-gitlab-token",
             "x-forwarded-for",
         ] {
-            assert!(!sent.contains_key(gone), "case: {gone}");
+            assert!(!sent.contains_key(removed), "case: {removed}");
         }
         assert!(!sent.contains_key("webhook-signature"));
     }

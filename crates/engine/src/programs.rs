@@ -73,7 +73,7 @@ impl AllowedPrograms {
         if !is_full_path(program) || !self.0.iter().any(|entry| program.starts_with(entry)) {
             return Err(ProgramError::Outside(program.to_owned()));
         }
-        let unusable = |why| ProgramError::Unusable(program.to_owned(), why);
+        let unusable = |reason| ProgramError::Unusable(program.to_owned(), reason);
         let file = program.canonicalize().map_err(|error| unusable(describe_io_error(&error)))?;
         // An entry may itself be a link on purpose, such as the current release.
         let contains_file =
@@ -169,7 +169,7 @@ mod tests {
         for (program, expected) in allowed {
             assert_eq!(programs.resolve(&at(program)), Ok(at(expected)), "case: {program}");
         }
-        let unusable = |name: &str, why| ProgramError::Unusable(at(name), why);
+        let unusable = |name: &str, reason| ProgramError::Unusable(at(name), reason);
         let refused = [
             ("hooks", unusable("hooks", "it is not a file")),
             ("hooks/none", unusable("hooks/none", "it does not exist")),

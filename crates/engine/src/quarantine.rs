@@ -175,11 +175,11 @@ impl Engine {
             body: Some(request.body.clone()),
         };
         match self.store.quarantine(quarantined, self.quarantine_bytes_max).await {
-            Ok(kept) => {
-                let dropped = kept.pushed_out + u64::from(kept.id.is_none());
+            Ok(result) => {
+                let dropped = result.pushed_out + u64::from(result.id.is_none());
                 self.telemetry.count_quarantine_dropped(source.name.as_str(), dropped);
                 match source.on_refusal {
-                    RefusalPolicy::Quarantine if kept.id.is_some() => {
+                    RefusalPolicy::Quarantine if result.id.is_some() => {
                         IngestError::Quarantined(Box::new(error))
                     }
                     RefusalPolicy::Quarantine

@@ -304,7 +304,7 @@ fn interpret_error(error: &RedisError) -> NonHttpResult {
 
 /// The class and description of an error reply, by its code.
 fn interpret_reply(code: &str, message: &str) -> (FailureClass, String) {
-    let why = match code {
+    let reason = match code {
         "NOAUTH" => "it requires a password",
         // Before `AUTH`, the server refuses long commands with this.
         "ERR" if message.contains("unauthenticated") => "it requires a password",
@@ -317,7 +317,7 @@ fn interpret_reply(code: &str, message: &str) -> (FailureClass, String) {
         "ERR" if !message.contains("max number of clients") => "it cannot execute the command",
         _ => return (FailureClass::Transient, format!("Redis answered {}", printable(code))),
     };
-    (FailureClass::Config, format!("Redis answered {}: {why}", printable(code)))
+    (FailureClass::Config, format!("Redis answered {}: {reason}", printable(code)))
 }
 
 fn printable(code: &str) -> String {

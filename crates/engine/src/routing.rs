@@ -123,7 +123,7 @@ fn apply_filter(
     input: &RouteInput<'_>,
     metrics: &SourceMetrics,
 ) -> Result<(), NotRoutedReason> {
-    let why = match input.run_filter(filter) {
+    let reason = match input.run_filter(filter) {
         Ok(true) => return Ok(()),
         Ok(false) => return Err(NotRoutedReason::FilterFalse),
         Err(FilterError::Filter(error)) => NotRoutedReason::FilterFailed(error.code().to_owned()),
@@ -133,10 +133,10 @@ fn apply_filter(
     // Only the code: the message itself quotes the event.
     tracing::debug!(
         filter = filter.text(),
-        why = why.to_code(),
+        reason = reason.to_code(),
         "a route filter failed on an event"
     );
-    Err(why)
+    Err(reason)
 }
 
 /// Why a route that failed before makes nothing to send.
@@ -247,8 +247,8 @@ mod tests {
         let unchanged = Ok(r#"{"a":9007199254740993}"#.to_owned());
         let headers = Ok(r#"["shop",{"x-one":"1"}]"#.to_owned());
         let failed = |step, text: &str| Err(RouteFailure::Failed(step, text.to_owned()));
-        let not_routed = |why| Err(RouteFailure::NotRouted(why));
-        let gone =
+        let not_routed = |reason| Err(RouteFailure::NotRouted(reason));
+        let missing =
             |step| failed(step, &format!("the route whose {} failed was deleted", step.as_str()));
         let (filter, transform) = (AttemptFailure::Filter, AttemptFailure::Transform);
         for (number, runs_filter, expected) in [
@@ -261,8 +261,8 @@ mod tests {
             (4, true, not_routed(DroppedByTransform)),
             (5, true, not_routed(FilterFalse)),
             (7, true, headers),
-            (8, false, gone(transform)),
-            (8, true, gone(filter)),
+            (8, false, missing(transform)),
+            (8, true, missing(filter)),
         ] {
             assert_eq!(run(number, runs_filter), expected, "route {number}, {runs_filter}");
         }

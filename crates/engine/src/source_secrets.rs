@@ -41,13 +41,13 @@ impl SourceSecretsTable {
             configuration.past.sources.iter().map(|past| {
                 entry(&past.name, past.id, past.strip_secrets, Arc::clone(&all_headers))
             });
-        let gone = left.chain(past).filter(|(name, _)| !live.contains(name));
+        let removed = left.chain(past).filter(|(name, _)| !live.contains(name));
         let sources = configuration.sources.iter().map(|stored| {
             let spec = &stored.spec;
             entry(&spec.name, stored.id, spec.strip_secrets, spec.secret_headers().into())
         });
         Self {
-            sources: gone.chain(sources).collect(),
+            sources: removed.chain(sources).collect(),
             unknown: SourceSecrets { headers: all_headers, ..SourceSecrets::default() },
         }
     }
@@ -155,18 +155,21 @@ mod tests {
             NOW,
         );
         let now = SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
-        let of = |secrets: &SourceSecretsTable, name: &str| {
+        let secrets_of = |secrets: &SourceSecretsTable, name: &str| {
             secrets.of(&name.parse().unwrap()).headers.join(" ")
         };
         let telegram = "x-telegram-bot-api-secret-token";
-        assert_eq!(of(&now, "own"), "x-shared");
-        assert_eq!(of(&now, "lab"), "x-gitlab-token");
-        assert_eq!(of(&now, "both"), format!("x-shared {telegram}"));
-        assert_eq!(of(&now, "plain"), "");
+        assert_eq!(secrets_of(&now, "own"), "x-shared");
+        assert_eq!(secrets_of(&now, "lab"), "x-gitlab-token");
+        assert_eq!(secrets_of(&now, "both"), format!("x-shared {telegram}"));
+        assert_eq!(secrets_of(&now, "plain"), "");
 
         configuration.apply(&[ConfigChange::DeleteSource(SourceId::new(NOW, 1 << 100))], NOW);
-        assert_eq!(of(&SourceSecretsTable::build(&now, &configuration), "own"), "x-shared");
+        assert_eq!(secrets_of(&SourceSecretsTable::build(&now, &configuration), "own"), "x-shared");
         let restarted = SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
-        assert_eq!(of(&restarted, "own"), format!("x-shared apikey x-gitlab-token {telegram}"));
+        assert_eq!(
+            secrets_of(&restarted, "own"),
+            format!("x-shared apikey x-gitlab-token {telegram}")
+        );
     }
 }

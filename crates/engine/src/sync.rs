@@ -63,7 +63,7 @@ impl Engine {
             }
         };
         let response = if received.key.is_some() { response } else { response.without_key() };
-        self.record_answer(event, &response);
+        self.record_response(event, &response);
         Ok(response)
     }
 
@@ -82,13 +82,13 @@ impl Engine {
             now: wait.received_at,
         };
         let (delivery, attempts) = match self.store.join(request).await? {
-            JoinResult::NotOwed => return Ok(skipped("not_routed")),
-            JoinResult::Forgotten => return Ok(skipped("no_longer_kept")),
+            JoinResult::NoDelivery => return Ok(skipped("not_routed")),
+            JoinResult::Expired => return Ok(skipped("no_longer_kept")),
             JoinResult::Cancelled => return Ok(skipped("cancelled")),
             JoinResult::Ended(ending) => {
                 return Ok(self.build_answer(&WaiterResult::Ended(ending), config));
             }
-            JoinResult::Underway { delivery, attempts, due } => {
+            JoinResult::InProgress { delivery, attempts, due } => {
                 due.into_iter().for_each(|destination| self.wake_lane(destination));
                 (delivery, attempts)
             }
@@ -172,13 +172,13 @@ impl Engine {
 
     /// Records the response for the event's timeline, in the background: the timeline misses one entry
     /// if the process is killed before.
-    fn record_answer(self: &Arc<Self>, event: EventId, answer: &SyncResponse) {
+    fn record_response(self: &Arc<Self>, event: EventId, response: &SyncResponse) {
         let decision = EventDecision {
             event,
             delivery: None,
             at: self.shared.clock.now(),
             kind: EventDecisionKind::Answered,
-            detail: answer.detail(),
+            detail: response.detail(),
         };
         let engine = Arc::clone(self);
         self.shared.tasks.spawn(async move {

@@ -48,10 +48,11 @@ impl Clock for SystemClock {
     /// The file has the time of the last answer by the clock of then: a clock that was moved since
     /// does not agree with it.
     fn is_synchronized(&self) -> bool {
-        let Ok(answered) = fs::metadata(SYNCHRONIZED).and_then(|file| file.modified()) else {
+        let Ok(synchronized_at) = fs::metadata(SYNCHRONIZED).and_then(|file| file.modified())
+        else {
             return false;
         };
-        let age = SystemTime::now().duration_since(answered);
+        let age = SystemTime::now().duration_since(synchronized_at);
         age.is_ok_and(|age| age <= SYNCHRONIZED_MAX_AGE)
     }
 }

@@ -217,9 +217,9 @@ mod tests {
     use super::*;
 
     fn try_texts(filter: &str, transform: &str, body: &str) -> RouteTrialResult {
-        let given = |text: &'static str| Some(text).filter(|text| !text.is_empty());
+        let non_empty = |text: &'static str| Some(text).filter(|text| !text.is_empty());
         let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-        let (filter, transform) = (given(leak(filter)), given(leak(transform)));
+        let (filter, transform) = (non_empty(leak(filter)), non_empty(leak(transform)));
         let kind = EventKind::new("paid");
         let sample = RouteSample { body: body.as_bytes().to_vec(), kind, ..RouteSample::default() };
         try_route(filter, transform, &sample)

@@ -132,7 +132,7 @@ pub fn check_references(
     allowed: &AllowedVariables,
 ) -> Result<(), ConfigError> {
     for change in changes {
-        let (label, written, stored) = match change {
+        let (label, new_spec, stored) = match change {
             ConfigChange::PutSource(id, spec) => {
                 let stored = before.sources.iter().find(|stored| stored.id == *id);
                 let stored = stored.map(|stored| to_json(&stored.spec));
@@ -148,9 +148,9 @@ pub fn check_references(
             | ConfigChange::DeleteDestination(_)
             | ConfigChange::DeleteRoute(_) => continue,
         };
-        let kept = stored.filter(|stored| receivers(stored) == receivers(&written));
-        let kept = kept.as_ref().map(references).unwrap_or_default();
-        for reference in references(&written).difference(&kept) {
+        let unchanged = stored.filter(|stored| receivers(stored) == receivers(&new_spec));
+        let unchanged = unchanged.as_ref().map(references).unwrap_or_default();
+        for reference in references(&new_spec).difference(&unchanged) {
             let name = reference.name.clone();
             if is_own(&name) {
                 return Err(ConfigError::OwnVariable(label, name));

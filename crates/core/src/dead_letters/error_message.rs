@@ -1,6 +1,6 @@
-//! Extracts the error message from an answer: JSON, an HTML page, or plain text.
+//! Extracts the error message from a response: JSON, an HTML page, or plain text.
 
-/// Bytes of an answer that are read.
+/// Bytes of a response that are read.
 pub(super) const RESPONSE_BYTES_MAX: usize = 1024;
 /// Maximum number of messages taken from JSON.
 const TEXTS_MAX: usize = 6;
@@ -32,7 +32,7 @@ const MESSAGE_FIELDS: [&str; 18] = [
 const CODE_FIELDS: [&str; 6] =
     ["code", "error_code", "errorcode", "error_subcode", "errcode", "statuscode"];
 
-/// The error message of an answer.
+/// The error message of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ErrorMessage {
     /// Texts of message fields; the flag says whether it is a code.
@@ -63,11 +63,11 @@ fn message_in_json(text: &str) -> ErrorMessage {
     let (mut texts, mut names) = (Vec::new(), Vec::new());
     let mut name = String::new();
     let mut rest = text;
-    while let Some(sign) = rest.chars().next() {
-        rest = &rest[sign.len_utf8()..];
-        match sign {
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
             '"' => {
-                let (string, after) = string(rest);
+                let (string, after) = read_string(rest);
                 rest = after;
                 match rest.trim_start().strip_prefix(':') {
                     Some(after) => {
@@ -77,15 +77,15 @@ fn message_in_json(text: &str) -> ErrorMessage {
                         }
                         rest = after;
                     }
-                    None => take(&mut texts, &name, &string),
+                    None => add_text(&mut texts, &name, &string),
                 }
             }
             '0'..='9' => {
-                let end = rest.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(rest.len());
+                let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
                 let (digits, after) = rest.split_at(end);
                 rest = after;
                 if CODE_FIELDS.contains(&name.as_str()) {
-                    take(&mut texts, &name, &format!("{sign}{digits}"));
+                    add_text(&mut texts, &name, &format!("{c}{digits}"));
                 }
             }
             // The next value has a name of its own.
@@ -96,11 +96,11 @@ fn message_in_json(text: &str) -> ErrorMessage {
     if texts.is_empty() { ErrorMessage::Names(names) } else { ErrorMessage::Fields(texts) }
 }
 
-fn take(texts: &mut Vec<(bool, String)>, name: &str, text: &str) {
+fn add_text(texts: &mut Vec<(bool, String)>, name: &str, text: &str) {
     /// A longer text is not a code.
     const CODE_CHARS_MAX: usize = 24;
     let text = text.trim();
-    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_-.".contains(sign);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let is_code_field = CODE_FIELDS.contains(&name);
     let is_code = is_code_field && text.len() <= CODE_CHARS_MAX && text.chars().all(is_plain);
     let is_message = is_code_field || MESSAGE_FIELDS.contains(&name);
@@ -111,23 +111,23 @@ fn take(texts: &mut Vec<(bool, String)>, name: &str, text: &str) {
 }
 
 /// Reads a string after its opening quote; returns it and the rest.
-fn string(text: &str) -> (String, &str) {
+fn read_string(text: &str) -> (String, &str) {
     let mut string = String::new();
-    let mut signs = text.char_indices();
-    while let Some((at, sign)) = signs.next() {
-        match sign {
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
             '"' => return (string, &text[at + 1..]),
-            '\\' => match signs.next().map(|(_, sign)| sign) {
+            '\\' => match chars.next().map(|(_, c)| c) {
                 Some('u') => {
-                    let digits: String = signs.by_ref().take(4).map(|(_, sign)| sign).collect();
-                    let sign = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
-                    string.push(sign.unwrap_or('\u{fffd}'));
+                    let digits: String = chars.by_ref().take(4).map(|(_, c)| c).collect();
+                    let c = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                    string.push(c.unwrap_or('\u{fffd}'));
                 }
                 Some('n' | 'r' | 't' | 'b' | 'f') => string.push(' '),
-                Some(sign) => string.push(sign),
+                Some(c) => string.push(c),
                 None => {}
             },
-            sign => string.push(sign),
+            c => string.push(c),
         }
     }
     (string, "")
@@ -138,17 +138,17 @@ fn message_in_page(page: &str) -> String {
     // Same length, so that positions match.
     let lower = page.to_ascii_lowercase();
     if let Some(start) = lower.find("<title") {
-        let inside = &page[start..];
-        let title = inside.split_once('>').map_or("", |(_, rest)| rest);
+        let title_tag = &page[start..];
+        let title = title_tag.split_once('>').map_or("", |(_, rest)| rest);
         let title = title.split('<').next().unwrap_or_default().trim();
         if !title.is_empty() {
-            return unescaped(title);
+            return unescape_html(title);
         }
     }
     let mut text = String::new();
     let mut at = 0;
-    while let Some(found) = page[at..].find('<') {
-        let open = at + found;
+    while let Some(offset) = page[at..].find('<') {
+        let open = at + offset;
         text.push_str(&page[at..open]);
         text.push(' ');
         let hidden =
@@ -164,10 +164,10 @@ fn message_in_page(page: &str) -> String {
         at = end.unwrap_or(page.len());
     }
     text.push_str(&page[at..]);
-    unescaped(&text)
+    unescape_html(&text)
 }
 
-fn unescaped(text: &str) -> String {
+fn unescape_html(text: &str) -> String {
     [
         ("&lt;", "<"),
         ("&gt;", ">"),

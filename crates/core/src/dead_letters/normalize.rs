@@ -49,27 +49,24 @@ pub(super) fn truncate(text: &str) -> String {
     if text.chars().count() <= SHAPE_CHARS_MAX {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(SHAPE_CHARS_MAX - 1).collect();
-    format!("{}…", kept.trim_end())
+    let beginning: String = text.chars().take(SHAPE_CHARS_MAX - 1).collect();
+    format!("{}…", beginning.trim_end())
 }
 
 /// Replaces quoted values by a placeholder.
 fn replace_quoted(text: &str) -> String {
-    let text: Vec<char> = text
-        .chars()
-        .take(READ_CHARS_MAX)
-        .map(|sign| if sign.is_control() { ' ' } else { sign })
-        .collect();
+    let text: Vec<char> =
+        text.chars().take(READ_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
-    while let Some(sign) = text.get(at).copied() {
-        match closing(&text, at, sign) {
+    while let Some(c) = text.get(at).copied() {
+        match closing(&text, at, c) {
             Some(end) => {
                 out.push_str(TEXT);
                 at = end + 1;
             }
             None => {
-                out.push(sign);
+                out.push(c);
                 at += 1;
             }
         }
@@ -78,15 +75,15 @@ fn replace_quoted(text: &str) -> String {
 }
 
 /// The end of the quotation that begins at `at`. An apostrophe inside a word is not a quote.
-fn closing(text: &[char], at: usize, sign: char) -> Option<usize> {
-    let close = match sign {
-        '"' | '\'' | '`' => sign,
+fn closing(text: &[char], at: usize, c: char) -> Option<usize> {
+    let close = match c {
+        '"' | '\'' | '`' => c,
         '“' => '”',
         '‘' => '’',
         '«' => '»',
         _ => return None,
     };
-    let is_of_word = |sign: Option<&char>| sign.is_some_and(|sign| sign.is_alphanumeric());
+    let is_of_word = |c: Option<&char>| c.is_some_and(|c| c.is_alphanumeric());
     if at > 0 && is_of_word(text.get(at - 1)) {
         return None;
     }
@@ -96,11 +93,11 @@ fn closing(text: &[char], at: usize, sign: char) -> Option<usize> {
 
 /// One word with placeholders.
 fn normalize_word(word: &str) -> String {
-    let is_around = |sign: char| "()[]{}<>\"',;:!?.*|=".contains(sign);
+    let is_punctuation = |c: char| "()[]{}<>\"',;:!?.*|=".contains(c);
     if word.contains(TEXT) {
         return word.to_owned();
     }
-    let core = word.trim_matches(is_around);
+    let core = word.trim_matches(is_punctuation);
     let Some(start) = word.find(core).filter(|_| !core.is_empty()) else { return word.to_owned() };
     let (before, after) = (&word[..start], &word[start + core.len()..]);
     format!("{before}{}{after}", normalize_core(core))
@@ -120,15 +117,15 @@ fn normalize_core(core: &str) -> String {
     if is_time(core, digits) {
         return TIME.to_owned();
     }
-    if core.chars().all(|sign| sign.is_ascii_digit() || ".,:+-/%$€#()".contains(sign)) {
+    if core.chars().all(|c| c.is_ascii_digit() || ".,:+-/%$€#()".contains(c)) {
         return NUMBER.to_owned();
     }
     // Before splitting: the position of dashes in an id differs each time.
     let has_parts = core.contains(['/', '=', ':', '.', ',', ';', '&', '?', '(', '[', '{', '"']);
     if !has_parts && core.chars().count() > WORD_WITH_DIGITS_CHARS_MAX {
-        let (kept, rest) = prefix(core);
+        let (beginning, rest) = prefix(core);
         return match rest.chars().count() > WORD_WITH_DIGITS_CHARS_MAX {
-            true => format!("{kept}{ID}"),
+            true => format!("{beginning}{ID}"),
             false => normalize_pieces(core),
         };
     }
@@ -138,10 +135,10 @@ fn normalize_core(core: &str) -> String {
 /// The type prefix of an id: lower-case letters up to the first `_` or `-`.
 fn prefix(core: &str) -> (&str, &str) {
     let end = core.find(['_', '-']).filter(|end| {
-        (1..=10).contains(end) && core[..*end].chars().all(|sign| sign.is_ascii_lowercase())
+        (1..=10).contains(end) && core[..*end].chars().all(|c| c.is_ascii_lowercase())
     });
     // Hex digits may look like a word by chance.
-    let end = end.filter(|end| !core[..*end].chars().all(|sign| sign.is_ascii_hexdigit()));
+    let end = end.filter(|end| !core[..*end].chars().all(|c| c.is_ascii_hexdigit()));
     core.split_at(end.map_or(0, |end| end + 1))
 }
 
@@ -149,14 +146,14 @@ fn prefix(core: &str) -> (&str, &str) {
 fn normalize_pieces(core: &str) -> String {
     let mut out = String::with_capacity(core.len());
     let mut piece = String::new();
-    for sign in core.chars() {
-        if sign.is_alphanumeric() {
-            piece.push(sign);
+    for c in core.chars() {
+        if c.is_alphanumeric() {
+            piece.push(c);
             continue;
         }
         push_piece(&mut out, &piece);
         piece.clear();
-        out.push(sign);
+        out.push(c);
     }
     push_piece(&mut out, &piece);
     out
@@ -177,17 +174,17 @@ fn push_piece(out: &mut String, piece: &str) {
 
 /// A piece of letters and digits.
 fn normalize_piece(piece: &str) -> String {
-    let is_digit = |sign: char| sign.is_ascii_digit();
+    let is_digit = |c: char| c.is_ascii_digit();
     let Some(first) = piece.find(is_digit) else {
         return if looks_random(piece) { ID.to_owned() } else { piece.to_owned() };
     };
-    let many = piece.chars().count();
-    let is_hex = piece.chars().all(|sign| sign.is_ascii_hexdigit());
+    let count = piece.chars().count();
+    let is_hex = piece.chars().all(|c| c.is_ascii_hexdigit());
     let (letters, rest) = piece.split_at(first);
     let after = rest.trim_start_matches(is_digit);
     match (letters.is_empty(), after.is_empty()) {
         (true, true) => NUMBER.to_owned(),
-        _ if (is_hex && many >= 8) || many > WORD_WITH_DIGITS_CHARS_MAX => ID.to_owned(),
+        _ if (is_hex && count >= 8) || count > WORD_WITH_DIGITS_CHARS_MAX => ID.to_owned(),
         (false, true) => format!("{letters}{NUMBER}"),
         (true, false) if after.chars().count() <= UNIT_CHARS_MAX && !after.contains(is_digit) => {
             format!("{NUMBER}{after}")
@@ -198,26 +195,26 @@ fn normalize_piece(piece: &str) -> String {
 
 /// Whether letters are probably not a word.
 fn looks_random(core: &str) -> bool {
-    let many = core.chars().count();
-    if many > WORD_CHARS_MAX {
+    let count = core.chars().count();
+    if count > WORD_CHARS_MAX {
         return !core.contains(['/', '.', ':', '=', ',', '_']);
     }
     let mut before = 'A';
     let mut turns = 0;
-    for sign in core.chars() {
-        turns += usize::from(before.is_lowercase() && sign.is_uppercase());
-        before = sign;
+    for c in core.chars() {
+        turns += usize::from(before.is_lowercase() && c.is_uppercase());
+        before = c;
     }
-    many >= 12 && turns * 5 > many
+    count >= 12 && turns * 5 > count
 }
 
 fn is_time(core: &str, digits: usize) -> bool {
-    let is_of_time = |sign: char| sign.is_ascii_digit() || "TtZz:.,+-/".contains(sign);
-    let signs = |known: &str| core.chars().filter(|sign| known.contains(*sign)).count();
-    core.starts_with(|sign: char| sign.is_ascii_digit())
+    let is_of_time = |c: char| c.is_ascii_digit() || "TtZz:.,+-/".contains(c);
+    let count_of = |known: &str| core.chars().filter(|c| known.contains(*c)).count();
+    core.starts_with(|c: char| c.is_ascii_digit())
         && digits >= 6
         && core.chars().all(is_of_time)
-        && (signs(":") >= 2 || signs("-") == 2 || signs("/") == 2 || signs("Tt") == 1)
+        && (count_of(":") >= 2 || count_of("-") == 2 || count_of("/") == 2 || count_of("Tt") == 1)
 }
 
 /// Words that are part of a time; the last two alone are not a time.
@@ -233,7 +230,7 @@ fn merge(last: &mut String, word: &str) -> bool {
     let is_name = |word: &str| CALENDAR[..19].contains(&word);
     let is_of_time = |word: &str| word == TIME || CALENDAR.contains(&word);
     let is_count = |word: &str| word == NUMBER;
-    let end = |word: &str| word.trim_start_matches(|sign| sign != ']' && sign != ')').to_owned();
+    let end = |word: &str| word.trim_start_matches(|c| c != ']' && c != ')').to_owned();
     let is_time = (is_name(&before) && (is_count(&now) || is_name(&now) || now == TIME))
         || (is_count(&before) && (is_name(&now) || now == TIME))
         || (before == TIME && (is_count(&now) || is_of_time(&now)));
@@ -243,7 +240,7 @@ fn merge(last: &mut String, word: &str) -> bool {
     }
     let is_list = before == now && [NUMBER, ID, TEXT, TIME].contains(&now.as_str());
     if is_list {
-        let opening: String = last.chars().take_while(|sign| "[(".contains(*sign)).collect();
+        let opening: String = last.chars().take_while(|c| "[(".contains(*c)).collect();
         *last = format!("{opening}{now}{}", end(word));
     }
     is_list

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn answered(status: u16, body: &str) -> String {
+fn shape_of_response(status: u16, body: &str) -> String {
     shape(Some(status), None, None, body.as_bytes())
 }
 
@@ -79,12 +79,12 @@ fn shape_is_the_error_message_without_variable_parts() {
         ),
     ];
     for (status, body, expected) in cases {
-        assert_eq!(answered(status, body), expected, "case: {body}");
+        assert_eq!(shape_of_response(status, body), expected, "case: {body}");
     }
 }
 
 #[test]
-fn shape_without_answer_begins_with_the_failure_code() {
+fn shape_without_response_begins_with_the_failure_code() {
     let cases = [
         (AttemptFailure::Timeout, Some("no answer within 30s"), "timeout: no answer within #s"),
         (
@@ -122,9 +122,9 @@ fn messages_with_one_cause_have_one_shape() {
         |n| format!("upstream 10.0.{}.{}:8080 said \"{n} no\" at {n:02}:{n:02}:07", n % 9, n % 7),
     ];
     for body in bodies {
-        let first = answered(400, &body(11));
+        let first = shape_of_response(400, &body(11));
         for n in 12..99 {
-            assert_eq!(answered(400, &body(n)), first);
+            assert_eq!(shape_of_response(400, &body(n)), first);
         }
     }
 }
@@ -171,7 +171,7 @@ fn group_id_is_stable() {
 
 proptest! {
     #[test]
-    fn any_answer_has_a_short_single_line_shape(body: Vec<u8>, detail: Option<String>) {
+    fn any_response_has_a_short_single_line_shape(body: Vec<u8>, detail: Option<String>) {
         let shape = shape(Some(500), None, detail.as_deref(), &body);
         prop_assert!(shape.chars().count() <= SHAPE_CHARS_MAX);
         prop_assert!(!shape.contains(char::is_control), "{shape:?}");
@@ -179,7 +179,7 @@ proptest! {
 
     #[test]
     fn any_punctuated_text_has_a_short_shape(text in "[<>{}\\[\\]\"'\\\\:,a-z0-9 é]{0,200}") {
-        let shape = answered(500, &text);
+        let shape = shape_of_response(500, &text);
         prop_assert!(shape.chars().count() <= SHAPE_CHARS_MAX);
     }
 }
@@ -190,5 +190,5 @@ fn only_the_beginning_of_a_message_is_read() {
     let late = format!("{filler} at last");
     assert!(!shape(None, None, Some(&late), b"").contains("at last"));
     let (one, other) = (format!("{{\"x\":\"{filler}\",\"message\":\"a\"}}"), "{\"x\":\"");
-    assert_eq!(answered(400, &one), answered(400, &format!("{other}{filler}")));
+    assert_eq!(shape_of_response(400, &one), shape_of_response(400, &format!("{other}{filler}")));
 }

@@ -101,7 +101,7 @@ impl ExecSpec {
     /// Checks the command and resolves the variables through `env`.
     pub fn build(&self, env: Env<'_>) -> Result<ExecConfig, ExecSpecError> {
         let (program, arguments) = match self.command.split_first() {
-            Some(words) if self.command.len() <= WORDS_MAX => words,
+            Some(program_and_arguments) if self.command.len() <= WORDS_MAX => program_and_arguments,
             Some(_) | None => return Err(ExecSpecError::Words),
         };
         if self.command.iter().any(|word| word.contains('\0') || word.len() > WORD_BYTES_MAX) {
@@ -205,8 +205,8 @@ mod tests {
 
     use super::*;
 
-    fn build(written: Value) -> Result<ExecConfig, ExecSpecError> {
-        let spec: ExecSpec = serde_json::from_value(written).unwrap();
+    fn build(json_spec: Value) -> Result<ExecConfig, ExecSpecError> {
+        let spec: ExecSpec = serde_json::from_value(json_spec).unwrap();
         spec.build(&|name| (name == "TOKEN").then(|| "canary".to_owned()))
     }
 

@@ -46,16 +46,16 @@ impl Placeholder {
     /// Appends the value; a missing value appends nothing.
     fn write(&self, claimed: &ClaimedDelivery, value: &mut Vec<u8>) {
         let head = &claimed.payload.head;
-        let mut text = |text: &str| value.extend_from_slice(text.as_bytes());
+        let mut append = |text: &str| value.extend_from_slice(text.as_bytes());
         match self {
-            Self::EventId => text(&claimed.event.to_string()),
-            Self::EventKey => text(claimed.key.as_ref().map_or("", |key| key.as_str())),
-            Self::EventSource => text(claimed.source.as_str()),
-            Self::EventReceivedAt => text(&claimed.received_at.to_string()),
-            Self::DeliveryId => text(&claimed.id.to_string()),
-            Self::Attempt => text(&(claimed.attempts + 1).to_string()),
-            Self::RequestPath => text(&head.path),
-            Self::RequestQuery => text(head.query.as_deref().unwrap_or_default()),
+            Self::EventId => append(&claimed.event.to_string()),
+            Self::EventKey => append(claimed.key.as_ref().map_or("", |key| key.as_str())),
+            Self::EventSource => append(claimed.source.as_str()),
+            Self::EventReceivedAt => append(&claimed.received_at.to_string()),
+            Self::DeliveryId => append(&claimed.id.to_string()),
+            Self::Attempt => append(&(claimed.attempts + 1).to_string()),
+            Self::RequestPath => append(&head.path),
+            Self::RequestQuery => append(head.query.as_deref().unwrap_or_default()),
             Self::RequestHeader(name) => {
                 // The header with the source's secret is stored masked and counts as missing.
                 let is_given = |value: &[u8]| value != MASK.as_bytes();
@@ -219,7 +219,7 @@ mod tests {
         HeaderValueSource::parse(&text.parse().unwrap(), text.as_bytes())
     }
 
-    fn rendered(text: &str, claimed: &ClaimedDelivery) -> Option<String> {
+    fn render(text: &str, claimed: &ClaimedDelivery) -> Option<String> {
         let value = parse(text).unwrap().render(claimed)?;
         assert!(value.is_sensitive(), "case: {text}");
         Some(String::from_utf8(value.as_bytes().to_vec()).unwrap())
@@ -244,7 +244,7 @@ mod tests {
             ("a{{request.header.missing}}b", "ab".to_owned()),
         ];
         for (text, expected) in cases {
-            assert_eq!(rendered(text, &delivery), Some(expected), "case: {text}");
+            assert_eq!(render(text, &delivery), Some(expected), "case: {text}");
         }
     }
 
@@ -252,7 +252,7 @@ mod tests {
     fn empty_rendered_value_adds_no_header() {
         let empty = claimed(None, None, "");
         for text in ["{{event.key}}", "{{request.query}}", " {{request.header.x}} "] {
-            assert_eq!(rendered(text, &empty), None, "case: {text}");
+            assert_eq!(render(text, &empty), None, "case: {text}");
         }
     }
 

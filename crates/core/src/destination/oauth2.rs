@@ -205,12 +205,12 @@ pub fn parse_token_response(status: u16, body: &[u8]) -> Result<AccessToken, Tok
         let error = response.and_then(|response| response.error);
         let known = error.and_then(|error| KNOWN_ERRORS.into_iter().find(|known| *known == error));
         let suffix = known.map_or(String::new(), |known| format!(" {known}"));
-        let (failure, verb) = if is_refusal(status) {
+        let (failure, problem) = if is_refusal(status) {
             (AttemptFailure::TokenRefused, "refused to issue a token")
         } else {
             (AttemptFailure::Token, "could not issue a token")
         };
-        return fail(failure, format!("the token endpoint {verb}: {status}{suffix}"));
+        return fail(failure, format!("the token endpoint {problem}: {status}{suffix}"));
     }
     // An HTML page instead of a token is a temporary failure of the endpoint.
     let Some((response, token)) = response.and_then(|mut response| {
@@ -252,9 +252,9 @@ fn usable_lifetime(expires_in: Option<u64>) -> Duration {
 mod tests {
     use super::*;
 
-    fn oauth2(more: &str) -> Result<Oauth2Config, AuthSpecError> {
+    fn oauth2(fields: &str) -> Result<Oauth2Config, AuthSpecError> {
         let json = format!(
-            r#"{{"token_url":"https://id.test/token","client_id":"a b","client_secret":"s:é&"{more}}}"#
+            r#"{{"token_url":"https://id.test/token","client_id":"a b","client_secret":"s:é&"{fields}}}"#
         );
         serde_json::from_str::<Oauth2Spec>(&json).unwrap().build(&|_| None)
     }
@@ -266,8 +266,9 @@ mod tests {
         // "a+b:s%3A%C3%A9%26"
         assert_eq!(headers["authorization"], "Basic YStiOnMlM0ElQzMlQTklMjY=");
 
-        let more = r#","scopes":["read","write:all"],"audience":"https://api","auth_style":"body""#;
-        let (headers, body) = oauth2(more).unwrap().request();
+        let fields =
+            r#","scopes":["read","write:all"],"audience":"https://api","auth_style":"body""#;
+        let (headers, body) = oauth2(fields).unwrap().request();
         assert!(!headers.contains_key("authorization"));
         assert_eq!(
             String::from_utf8(body).unwrap(),
@@ -278,8 +279,8 @@ mod tests {
 
     #[test]
     fn invalid_oauth2_settings_are_rejected() {
-        for more in [r#","scopes":["a b"]"#, r#","scopes":[""]"#, r#","audience":"""#] {
-            assert!(oauth2(more).is_err(), "case: {more}");
+        for fields in [r#","scopes":["a b"]"#, r#","scopes":[""]"#, r#","audience":"""#] {
+            assert!(oauth2(fields).is_err(), "case: {fields}");
         }
         for url in ["ftp://id.test", "https://user:pass@id.test/", "nothing"] {
             let json = format!(r#"{{"token_url":"{url}","client_id":"a","client_secret":"s"}}"#);
@@ -345,20 +346,20 @@ mod tests {
                 "not issue bearer tokens",
             ),
         ];
-        for (status, body, failure, end) in cases {
+        for (status, body, failure, suffix) in cases {
             let error = parse_token_response(status, body.as_bytes()).unwrap_err();
             assert_eq!(error.failure, failure, "case: {status} {body}");
-            assert!(error.detail.ends_with(end), "case: {status} {body}: {}", error.detail);
+            assert!(error.detail.ends_with(suffix), "case: {status} {body}: {}", error.detail);
             assert!(!error.detail.contains("canary"), "{}", error.detail);
         }
     }
 
     #[test]
     fn oauth2_digest_changes_with_every_setting() {
-        let same = oauth2("").unwrap().digest();
-        assert_eq!(oauth2("").unwrap().digest(), same);
-        for more in [r#","scopes":["a"]"#, r#","audience":"a""#, r#","auth_style":"body""#] {
-            assert_ne!(oauth2(more).unwrap().digest(), same, "case: {more}");
+        let digest = oauth2("").unwrap().digest();
+        assert_eq!(oauth2("").unwrap().digest(), digest);
+        for fields in [r#","scopes":["a"]"#, r#","audience":"a""#, r#","auth_style":"body""#] {
+            assert_ne!(oauth2(fields).unwrap().digest(), digest, "case: {fields}");
         }
     }
 }

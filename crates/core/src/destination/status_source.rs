@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn destination_that_waits_for_status_needs_verified_source() {
-        let source = |more: &str| {
+        let source = |fields: &str| {
             let text =
-                format!(r#"{{"name":"wa","provider":"whatsapp-cloud","secrets":["s"]{more}}}"#);
+                format!(r#"{{"name":"wa","provider":"whatsapp-cloud","secrets":["s"]{fields}}}"#);
             serde_json::from_str::<Value>(&text).ok()
         };
         let other = Some(json!({ "name": "gh", "provider": "github", "secrets": ["s"] }));

@@ -132,16 +132,16 @@ impl StreamSpec {
 
 impl RedisServer {
     /// Parses a URL or `env:NAME`. A literal URL is visible to every user, so it must not contain a password.
-    fn resolve(written: &str, env: Env<'_>) -> Result<Self, StreamSpecError> {
-        if !written.starts_with("env:") {
-            let server = Self::parse(written)?;
+    fn resolve(url_or_variable: &str, env: Env<'_>) -> Result<Self, StreamSpecError> {
+        if !url_or_variable.starts_with("env:") {
+            let server = Self::parse(url_or_variable)?;
             return if server.login.is_some() {
                 Err(StreamSpecError::Password)
             } else {
                 Ok(server)
             };
         }
-        let url = written.parse::<SecretRef>()?.resolve(env)?;
+        let url = url_or_variable.parse::<SecretRef>()?.resolve(env)?;
         Self::parse(std::str::from_utf8(url.expose()).map_err(|_| StreamSpecError::Syntax)?)
     }
 

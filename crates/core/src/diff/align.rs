@@ -20,10 +20,10 @@ pub(super) enum AlignStep {
 /// The steps from one array to the other, and the work it took to find them. Identical elements at
 /// both ends are left out.
 pub(super) fn align(before: &[&str], after: &[&str]) -> (Vec<AlignStep>, usize) {
-    let alike = |(a, b): &(&&str, &&str)| a == b;
-    let head = before.iter().zip(after).take_while(alike).count();
+    let is_equal = |(a, b): &(&&str, &&str)| a == b;
+    let head = before.iter().zip(after).take_while(is_equal).count();
     let (rest, other) = (&before[head..], &after[head..]);
-    let tail = rest.iter().rev().zip(other.iter().rev()).take_while(alike).count();
+    let tail = rest.iter().rev().zip(other.iter().rev()).take_while(is_equal).count();
     let rest = &rest[..rest.len() - tail];
     let other = &other[..other.len() - tail];
     let mut steps = Vec::new();

@@ -271,12 +271,12 @@ fn diff_bytes(before: &[u8], after: &[u8]) -> BodyDiff {
     if start == before.len().max(after.len()) {
         return BodyDiff { form: DiffFormat::Bytes, changes: Vec::new(), truncated: false };
     }
-    let shown = |body: &[u8]| {
+    let text = |body: &[u8]| {
         let rest = &body[start..];
         let head = &rest[..rest.len().min(RAW_BYTES_SHOWN)];
         (!rest.is_empty()).then(|| HEXLOWER.encode(head))
     };
-    let (old, new) = (shown(before), shown(after));
+    let (old, new) = (text(before), text(after));
     let (change, _) = change(format!("byte {}", start + 1), old.as_deref(), new.as_deref());
     let truncated = before.len().max(after.len()) - start > RAW_BYTES_SHOWN;
     BodyDiff { form: DiffFormat::Bytes, changes: vec![change], truncated }

@@ -82,9 +82,9 @@ impl OrderingSpec {
         if text == PROVIDER {
             return Ok(OrderingPolicy { source: KeySource::Provider, on_failure: self.on_failure });
         }
-        let known = ["header:", "pointer:", "jq:"].iter().any(|kind| text.starts_with(kind));
+        let has_prefix = ["header:", "pointer:", "jq:"].iter().any(|kind| text.starts_with(kind));
         let rule: KeyRule = match text {
-            _ if known => text.parse()?,
+            _ if has_prefix => text.parse()?,
             _ if text.starts_with('/') => format!("pointer:{text}").parse()?,
             _ => format!("jq:{text}").parse()?,
         };
@@ -99,12 +99,12 @@ impl OrderingPolicy {
         &self,
         headers: &HeaderMap,
         body: &[u8],
-        of_provider: Option<&DedupKey>,
+        provider_key: Option<&DedupKey>,
     ) -> Option<DedupKey> {
         match &self.source {
-            KeySource::Provider => of_provider.cloned(),
+            KeySource::Provider => provider_key.cloned(),
             KeySource::Event(rules) => {
-                rules.extract(headers, body).ok().flatten().map(|found| found.key)
+                rules.extract(headers, body).ok().flatten().map(|extracted| extracted.key)
             }
         }
     }
@@ -163,11 +163,11 @@ mod tests {
         let dead =
             RetryDecision::Dead { reason: DeadReason::MaxRetries, class: FailureClass::Transient };
         let (due_at, reason) = (now + Duration::from_secs(8), ScheduleReason::KeepsOrder);
-        let again = RetryDecision::RetryAt { due_at, class: FailureClass::Transient, reason };
-        assert_eq!(OrderingFailurePolicy::Block.adjust(dead, &policy, now), again);
+        let retry = RetryDecision::RetryAt { due_at, class: FailureClass::Transient, reason };
+        assert_eq!(OrderingFailurePolicy::Block.adjust(dead, &policy, now), retry);
         assert_eq!(OrderingFailurePolicy::Dead.adjust(dead, &policy, now), dead);
-        let done = RetryDecision::Succeeded;
-        assert_eq!(OrderingFailurePolicy::Block.adjust(done, &policy, now), done);
+        let success = RetryDecision::Succeeded;
+        assert_eq!(OrderingFailurePolicy::Block.adjust(success, &policy, now), success);
     }
 
     #[test]

@@ -157,13 +157,13 @@ impl ReplaySpec {
             (ReplayAction::SendMissing, Some(_))
             | (ReplayAction::RetryFailed | ReplayAction::ForceResend, None) => {}
         }
-        let of_deliveries = filter.destination.is_some()
+        let filters_deliveries = filter.destination.is_some()
             || filter.status.is_some()
             || filter.reason.is_some()
             || filter.group.is_some()
             || filter.class.is_some()
             || filter.code.is_some();
-        if self.action == ReplayAction::SendMissing && of_deliveries {
+        if self.action == ReplayAction::SendMissing && filters_deliveries {
             return Err(ReplaySpecError::DeliveryFilterForEvents);
         }
         if filter.status.is_some_and(|status| !self.statuses().contains(&status)) {
@@ -180,8 +180,8 @@ impl ReplaySpec {
         let chars = |text: &Option<String>| text.as_ref().map(|text| text.chars().count());
         let key_is_empty = chars(&filter.key) == Some(0);
         let search_is_invalid =
-            chars(&filter.search).is_some_and(|many| !(1..=SEARCH_CHARS_MAX).contains(&many));
-        let note_is_long = chars(&self.note).is_some_and(|many| many > NOTE_CHARS_MAX);
+            chars(&filter.search).is_some_and(|count| !(1..=SEARCH_CHARS_MAX).contains(&count));
+        let note_is_long = chars(&self.note).is_some_and(|count| count > NOTE_CHARS_MAX);
         if key_is_empty || search_is_invalid || note_is_long {
             return Err(ReplaySpecError::Text);
         }
@@ -198,9 +198,10 @@ impl ReplaySpec {
 
     /// Whether the job selects deliveries with this status.
     pub fn selects(&self, status: DeliveryStatus) -> bool {
-        let wanted = self.filter.status.is_none_or(|wanted| wanted == status);
-        let wanted = wanted && (status == DeliveryStatus::Dead || self.filter.group.is_none());
-        wanted && self.statuses().contains(&status)
+        let is_selected = self.filter.status.is_none_or(|filter| filter == status);
+        let is_selected =
+            is_selected && (status == DeliveryStatus::Dead || self.filter.group.is_none());
+        is_selected && self.statuses().contains(&status)
     }
 
     /// Whether both jobs could deliver the same event to the same destination.
@@ -208,9 +209,9 @@ impl ReplaySpec {
     /// Conservative: only facts that never change keep two jobs apart, which are the destination, the
     /// source, the kind, the key and the time of receipt. Reason, group and class do not, because a
     /// redelivered event may die for another reason and be selected by the other job. A missing event
-    /// has no delivery yet, so `send_missing` never overlaps with the other verbs.
+    /// has no delivery yet, so `send_missing` never overlaps with the other actions.
     pub fn may_overlap(&self, other: &Self) -> bool {
-        let (mine, theirs) = (&self.filter, &other.filter);
+        let (a, b) = (&self.filter, &other.filter);
         let missing = |spec: &Self| spec.action == ReplayAction::SendMissing;
         if missing(self) != missing(other) {
             return false;
@@ -219,14 +220,14 @@ impl ReplaySpec {
             (Some(until), Some(since)) => until <= since,
             (None, _) | (_, None) => false,
         };
-        let apart = differ(self.to, other.to)
-            || differ(mine.destination, theirs.destination)
-            || differ(mine.source, theirs.source)
-            || differ(mine.kind.as_ref(), theirs.kind.as_ref())
-            || differ(mine.key.as_ref(), theirs.key.as_ref())
-            || ends_before(mine.until, theirs.since)
-            || ends_before(theirs.until, mine.since);
-        !apart
+        let are_disjoint = differ(self.to, other.to)
+            || differ(a.destination, b.destination)
+            || differ(a.source, b.source)
+            || differ(a.kind.as_ref(), b.kind.as_ref())
+            || differ(a.key.as_ref(), b.key.as_ref())
+            || ends_before(a.until, b.since)
+            || ends_before(b.until, a.since);
+        !are_disjoint
     }
 }
 

@@ -142,8 +142,8 @@ impl ReplayProgress {
     pub fn add(&mut self, other: &Self) {
         self.selected += other.selected;
         self.taken += other.taken;
-        for (outcome, many) in &other.outcomes {
-            *self.outcomes.entry(*outcome).or_default() += many;
+        for (outcome, count) in &other.outcomes {
+            *self.outcomes.entry(*outcome).or_default() += count;
         }
     }
 
@@ -283,15 +283,15 @@ mod tests {
     }
 
     fn any_progress() -> impl Strategy<Value = ReplayProgress> {
-        (0u64..50, 0u64..50, prop::collection::vec(0u64..20, 9)).prop_map(|(left, open, many)| {
+        (0u64..50, 0u64..50, prop::collection::vec(0u64..20, 9)).prop_map(|(left, open, counts)| {
             let skipped = SkipReason::ALL.map(ReplayItemOutcome::Skipped);
-            let words = [
+            let fixed = [
                 ReplayItemOutcome::Succeeded,
                 ReplayItemOutcome::Dead,
                 ReplayItemOutcome::Cancelled,
             ];
             let outcomes: BTreeMap<ReplayItemOutcome, u64> =
-                words.into_iter().chain(skipped).zip(many).collect();
+                fixed.into_iter().chain(skipped).zip(counts).collect();
             let taken = open + outcomes.values().sum::<u64>();
             ReplayProgress { selected: taken + left, taken, outcomes }
         })

@@ -29,10 +29,10 @@ impl ReplayRate {
         f64::from(self.count) / f64::from(self.per.secs())
     }
 
-    /// Estimated time for `many` deliveries.
-    pub fn time_for(self, many: u64) -> Duration {
+    /// Estimated time for `count` deliveries.
+    pub fn time_for(self, count: u64) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
-        let seconds = many as f64 / self.per_second();
+        let seconds = count as f64 / self.per_second();
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
@@ -94,8 +94,8 @@ impl ReplayPacer {
             clippy::cast_sign_loss,
             reason = "between zero and a tenth of the fastest rate"
         )]
-        let whole = self.saved as usize;
-        whole
+        let available = self.saved as usize;
+        available
     }
 
     /// Time from the last [`Self::allowance`] until one more is allowed.
@@ -105,9 +105,9 @@ impl ReplayPacer {
     }
 
     /// Uses up part of the allowance.
-    pub fn spend(&mut self, many: usize) {
+    pub fn spend(&mut self, count: usize) {
         #[expect(clippy::cast_precision_loss, reason = "at most what allowance said")]
-        let spent = many as f64;
+        let spent = count as f64;
         self.saved = (self.saved - spent).max(0.0);
     }
 }
@@ -131,13 +131,13 @@ mod tests {
     fn created_in(rate: &str, seconds: i64, every: usize) -> usize {
         let begin = Timestamp::from_millis(1_000_000);
         let mut pacer = ReplayPacer::new(rate.parse().unwrap(), begin);
-        let mut gone = 0;
+        let mut created = 0;
         for millis in (0..=seconds * 1000).step_by(every) {
-            let many = pacer.allowance(begin + Duration::from_millis(millis.unsigned_abs()));
-            pacer.spend(many);
-            gone += many;
+            let count = pacer.allowance(begin + Duration::from_millis(millis.unsigned_abs()));
+            pacer.spend(count);
+            created += count;
         }
-        gone
+        created
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn invalid_replay_jobs_are_rejected() {
     let none = ReplayFilter::default;
     let status = |status| ReplayFilter { status: Some(status), ..none() };
     let search = |search| ReplayFilter { search, ..none() };
-    let long = |many| Some("é".repeat(many));
+    let long = |length| Some("é".repeat(length));
     let group = Some(GroupId::from_uuid(uuid::Uuid::nil()));
     let cases = [
         (spec(RetryFailed), None),
@@ -95,7 +95,7 @@ fn jobs_overlap_unless_immutable_facts_differ() {
     let from = |number| ReplayFilter { source: Some(source(number)), ..none() };
     let kind = |kind: &str| ReplayFilter { kind: EventKind::new(kind), ..none() };
     let key = |key: &str| ReplayFilter { key: Some(key.to_owned()), ..none() };
-    let span = |since, until| ReplayFilter { since, until, ..none() };
+    let range = |since, until| ReplayFilter { since, until, ..none() };
     let because = |reason| ReplayFilter { reason: Some(reason), ..none() };
     let missing = |number| ReplaySpec { to: Some(destination(number)), ..spec(SendMissing) };
     let cases = [
@@ -110,8 +110,16 @@ fn jobs_overlap_unless_immutable_facts_differ() {
         (filtered(RetryFailed, key("a")), filtered(RetryFailed, key("b")), false),
         (filtered(RetryFailed, kind("a")), filtered(RetryFailed, kind("b")), false),
         (filtered(RetryFailed, kind("a")), filtered(RetryFailed, kind("a")), true),
-        (filtered(RetryFailed, span(None, at(5))), filtered(RetryFailed, span(at(5), None)), false),
-        (filtered(RetryFailed, span(None, at(6))), filtered(RetryFailed, span(at(5), None)), true),
+        (
+            filtered(RetryFailed, range(None, at(5))),
+            filtered(RetryFailed, range(at(5), None)),
+            false,
+        ),
+        (
+            filtered(RetryFailed, range(None, at(6))),
+            filtered(RetryFailed, range(at(5), None)),
+            true,
+        ),
         (
             filtered(RetryFailed, because(DeadReason::Expired)),
             filtered(RetryFailed, because(DeadReason::MaxRetries)),
@@ -143,8 +151,8 @@ fn replay_job_round_trips_through_json() {
         search: Some("refused".to_owned()),
     };
     let note = Some("the CRM was down".to_owned());
-    let whole = ReplaySpec { note, ..filtered(RetryFailed, filter) };
-    for spec in [whole, spec(SendMissing), spec(ForceResend)] {
+    let full = ReplaySpec { note, ..filtered(RetryFailed, filter) };
+    for spec in [full, spec(SendMissing), spec(ForceResend)] {
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<ReplaySpec>(&json).unwrap(), spec, "{json}");
     }

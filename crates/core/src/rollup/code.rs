@@ -45,11 +45,11 @@ pub fn read_varint(from: &mut &[u8]) -> Result<u64, DecodeRollupError> {
 
 impl RollupCounts {
     pub fn encode(&self, to: &mut Vec<u8>) {
-        let counted = || RollupMetric::ALL.into_iter().filter(|count| self.get(*count) > 0);
-        write_varint(counted().count() as u64, to);
-        for count in counted() {
-            write_varint(count as u64, to);
-            write_varint(self.get(count), to);
+        let nonzero = || RollupMetric::ALL.into_iter().filter(|metric| self.get(*metric) > 0);
+        write_varint(nonzero().count() as u64, to);
+        for metric in nonzero() {
+            write_varint(metric as u64, to);
+            write_varint(self.get(metric), to);
         }
         write_histogram(&self.latency, to);
         write_histogram(&self.attempt_time, to);
@@ -60,9 +60,9 @@ impl RollupCounts {
         let mut counts = Self::default();
         for _ in 0..read_varint(from)? {
             let number = read_varint(from)?;
-            let count =
+            let metric =
                 usize::try_from(number).ok().and_then(|n| RollupMetric::ALL.get(n).copied());
-            counts.add(count.ok_or(DecodeRollupError)?, read_varint(from)?);
+            counts.add(metric.ok_or(DecodeRollupError)?, read_varint(from)?);
         }
         counts.latency = read_histogram(from)?;
         counts.attempt_time = read_histogram(from)?;
@@ -73,9 +73,9 @@ impl RollupCounts {
 fn write_histogram(histogram: &Histogram, to: &mut Vec<u8>) {
     write_varint(histogram.buckets().count() as u64, to);
     let mut last = 0;
-    for (bucket, many) in histogram.buckets() {
+    for (bucket, value) in histogram.buckets() {
         write_varint((bucket - last) as u64, to);
-        write_varint(many, to);
+        write_varint(value, to);
         last = bucket;
     }
 }
@@ -100,10 +100,10 @@ mod tests {
     use super::*;
 
     fn any_histogram() -> impl Strategy<Value = Histogram> {
-        let spans = (any::<u64>(), 0..64_u32).prop_map(|(v, s)| Duration::from_micros(v >> s));
-        prop::collection::vec(spans, 0..20).prop_map(|spans| {
+        let durations = (any::<u64>(), 0..64_u32).prop_map(|(v, s)| Duration::from_micros(v >> s));
+        prop::collection::vec(durations, 0..20).prop_map(|durations| {
             let mut histogram = Histogram::default();
-            spans.into_iter().for_each(|span| histogram.record(span));
+            durations.into_iter().for_each(|duration| histogram.record(duration));
             histogram
         })
     }
@@ -114,12 +114,12 @@ mod tests {
             let mut counts = RollupCounts { latency, attempt_time, ..RollupCounts::default() };
             pairs
                 .into_iter()
-                .for_each(|(number, many)| counts.add(RollupMetric::ALL[number], many));
+                .for_each(|(number, value)| counts.add(RollupMetric::ALL[number], value));
             counts
         })
     }
 
-    fn written(counts: &RollupCounts) -> Vec<u8> {
+    fn encode(counts: &RollupCounts) -> Vec<u8> {
         let mut bytes = Vec::new();
         counts.encode(&mut bytes);
         bytes
@@ -128,7 +128,7 @@ mod tests {
     proptest! {
         #[test]
         fn rollup_counts_round_trip(counts in any_counts(), next in any::<u8>()) {
-            let mut bytes = written(&counts);
+            let mut bytes = encode(&counts);
             bytes.push(next);
             let mut from = &bytes[..];
             prop_assert_eq!(RollupCounts::decode(&mut from).unwrap(), counts);
@@ -137,7 +137,7 @@ mod tests {
 
         #[test]
         fn truncated_rollup_is_rejected(counts in any_counts(), share in 0.0..1.0_f64) {
-            let bytes = written(&counts);
+            let bytes = encode(&counts);
             let cut = (bytes.len() as f64 * share) as usize;
             prop_assert_eq!(RollupCounts::decode(&mut &bytes[..cut]), Err(DecodeRollupError));
         }
@@ -156,10 +156,10 @@ mod tests {
 
         #[test]
         fn merging_is_commutative(left in any_counts(), right in any_counts()) {
-            let (mut one, mut other) = (left.clone(), right.clone());
-            one.merge(&right);
-            other.merge(&left);
-            prop_assert_eq!(one, other);
+            let (mut a, mut b) = (left.clone(), right.clone());
+            a.merge(&right);
+            b.merge(&left);
+            prop_assert_eq!(a, b);
         }
     }
 
@@ -187,6 +187,6 @@ mod tests {
     fn few_counts_take_few_bytes() {
         let mut counts = RollupCounts::default();
         counts.add(RollupMetric::Accepted, 1000);
-        assert_eq!(written(&counts), [1, 0, 0xe8, 0x07, 0, 0]);
+        assert_eq!(encode(&counts), [1, 0, 0xe8, 0x07, 0, 0]);
     }
 }

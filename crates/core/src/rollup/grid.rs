@@ -52,14 +52,14 @@ impl ChartGrid {
         if let Some(width) = width {
             return Self::of_width(since, until, whole_secs(width.0)?, now);
         }
-        let mut tried = Err(ChartGridError::TooMany);
+        let mut result = Err(ChartGridError::TooMany);
         for secs in DEFAULT_WIDTHS {
-            tried = Self::of_width(since, until, secs, now);
-            if tried.is_ok() {
+            result = Self::of_width(since, until, secs, now);
+            if result.is_ok() {
                 break;
             }
         }
-        tried
+        result
     }
 
     fn of_width(
@@ -100,8 +100,8 @@ impl ChartGrid {
             .map(|n| (self.since + Duration::from_secs(n * self.secs), RollupCounts::default()))
             .collect();
         for (start, counts) in buckets {
-            let place = start.since(self.since).as_secs() / self.secs;
-            let point = usize::try_from(place).ok().and_then(|place| points.get_mut(place));
+            let index = start.since(self.since).as_secs() / self.secs;
+            let point = usize::try_from(index).ok().and_then(|index| points.get_mut(index));
             if let Some((_, sum)) = point.filter(|_| start >= self.since) {
                 sum.merge(&counts);
             }
@@ -132,9 +132,9 @@ mod tests {
         NOW - Duration::from_secs(secs)
     }
 
-    fn accepted(many: u64) -> RollupCounts {
+    fn accepted(count: u64) -> RollupCounts {
         let mut counts = RollupCounts::default();
-        counts.add(RollupMetric::Accepted, many);
+        counts.add(RollupMetric::Accepted, count);
         counts
     }
 
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn invalid_grids_are_rejected_with_a_reason() {
-        let span = |secs| Some(HumanDuration::from_secs(secs));
-        let gone = |width: BucketWidth| {
+        let duration = |secs| Some(HumanDuration::from_secs(secs));
+        let expired_at = |width: BucketWidth| {
             ChartGridError::Gone(
                 HumanDuration::from_secs(width.secs()),
                 HumanDuration(width.retention()),
@@ -167,15 +167,15 @@ mod tests {
         };
         let cases = [
             (0, None, ChartGridError::Empty),
-            (60, span(0), ChartGridError::Width),
-            (60, span(15), ChartGridError::Width),
+            (60, duration(0), ChartGridError::Width),
+            (60, duration(15), ChartGridError::Width),
             (60, Some(HumanDuration(Duration::from_millis(10_500))), ChartGridError::Width),
-            (60, span(401 * DAY), ChartGridError::Width),
-            (DAY, span(10), ChartGridError::TooMany),
-            (7 * HOUR, span(20), gone(BucketWidth::TenSeconds)),
-            (9 * DAY, span(30 * 60), gone(BucketWidth::Minute)),
-            (500 * DAY, span(DAY), gone(BucketWidth::Hour)),
-            (500 * DAY, None, gone(BucketWidth::Hour)),
+            (60, duration(401 * DAY), ChartGridError::Width),
+            (DAY, duration(10), ChartGridError::TooMany),
+            (7 * HOUR, duration(20), expired_at(BucketWidth::TenSeconds)),
+            (9 * DAY, duration(30 * 60), expired_at(BucketWidth::Minute)),
+            (500 * DAY, duration(DAY), expired_at(BucketWidth::Hour)),
+            (500 * DAY, None, expired_at(BucketWidth::Hour)),
         ];
         for (secs, width, expected) in cases {
             let found = ChartGrid::new(ago(secs), NOW, width, NOW);
@@ -204,14 +204,14 @@ mod tests {
         fn no_bucket_of_the_period_is_lost(
             starts in prop::collection::vec(0..2000_i64, 0..60),
             since in 0..20_000_000_i64,
-            span in 1..5_000_000_i64,
+            duration in 1..5_000_000_i64,
             width in prop::sample::select(vec![None, Some(30), Some(60), Some(90), Some(HOUR)]),
         ) {
             let at = Timestamp::from_millis;
             let now = at(21_000_000);
-            let grid = ChartGrid::new(at(since), at(since + span), width.map(HumanDuration::from_secs), now);
+            let grid = ChartGrid::new(at(since), at(since + duration), width.map(HumanDuration::from_secs), now);
             let Ok(grid) = grid else { return Ok(()) };
-            prop_assert!(grid.since <= at(since) && at(since + span) <= grid.until);
+            prop_assert!(grid.since <= at(since) && at(since + duration) <= grid.until);
             let buckets: Vec<_> = starts.iter().map(|n| (at(n * 10_000), accepted(1))).collect();
             let within = buckets.iter().filter(|(s, _)| (grid.since..grid.until).contains(s)).count();
 

@@ -30,7 +30,7 @@ pub enum RollupMetric {
     NoKey = 1,
     /// Duplicates received, of a source.
     Duplicates = 2,
-    /// Successful attempts, of a destination, like all that follow.
+    /// Successful attempts, of a destination, like all attempts and dead deliveries below.
     Succeeded = 3,
     /// Attempts by failure class.
     Transient = 4,
@@ -107,18 +107,18 @@ pub struct RollupCounts {
 }
 
 impl RollupCounts {
-    pub fn add(&mut self, count: RollupMetric, many: u64) {
-        let sum = &mut self.counts[count as usize];
-        *sum = sum.saturating_add(many);
+    pub fn add(&mut self, metric: RollupMetric, amount: u64) {
+        let sum = &mut self.counts[metric as usize];
+        *sum = sum.saturating_add(amount);
     }
 
-    pub fn get(&self, count: RollupMetric) -> u64 {
-        self.counts[count as usize]
+    pub fn get(&self, metric: RollupMetric) -> u64 {
+        self.counts[metric as usize]
     }
 
     pub fn merge(&mut self, other: &Self) {
-        for count in RollupMetric::ALL {
-            self.add(count, other.get(count));
+        for metric in RollupMetric::ALL {
+            self.add(metric, other.get(metric));
         }
         self.latency.merge(&other.latency);
         self.attempt_time.merge(&other.attempt_time);
@@ -142,7 +142,7 @@ impl RollupCounts {
     }
 }
 
-/// Tolerance for the time between request and answer and for clock differences.
+/// Tolerance for the time between request and response and for clock differences.
 const SLACK: Duration = Duration::from_secs(600);
 
 /// Width of the stored buckets.
@@ -194,7 +194,7 @@ const fn align(at: Timestamp, secs: u64) -> Timestamp {
     Timestamp::from_millis(at.as_millis() - at.as_millis().rem_euclid(millis))
 }
 
-/// What the counts are about.
+/// The source or destination that counts belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RollupSubject {
     /// A source, or all sources together, deleted ones included.
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn metric_numbers_match_their_position() {
-        for (number, count) in RollupMetric::ALL.into_iter().enumerate() {
-            assert_eq!(count as usize, number, "{count:?}");
+        for (number, metric) in RollupMetric::ALL.into_iter().enumerate() {
+            assert_eq!(metric as usize, number, "{metric:?}");
         }
     }
 
@@ -237,13 +237,13 @@ mod tests {
 
     #[test]
     fn totals_include_all_metrics() {
-        let mut tally = RollupCounts::default();
-        for (many, count) in (1..).zip(RollupMetric::ALL) {
-            tally.add(count, many);
+        let mut counts = RollupCounts::default();
+        for (amount, metric) in (1..).zip(RollupMetric::ALL) {
+            counts.add(metric, amount);
         }
-        assert_eq!(tally.failed(), 5 + 6 + 7 + 8 + 9);
-        assert_eq!(tally.attempts(), 4 + tally.failed());
-        assert_eq!(tally.dead(), 10 + 11 + 12 + 13 + 14 + 15);
+        assert_eq!(counts.failed(), 5 + 6 + 7 + 8 + 9);
+        assert_eq!(counts.attempts(), 4 + counts.failed());
+        assert_eq!(counts.dead(), 10 + 11 + 12 + 13 + 14 + 15);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the API and maintenance need of a store.
+//! The store trait of the API and of maintenance.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -72,10 +72,10 @@ pub struct StoreCounts {
 impl StoreCounts {
     /// Counts deliveries as `held` that are shown as such; see [`AdminStore::count_held`].
     pub fn move_to_held(&mut self, held: &BTreeMap<DeliveryStatus, u64>) {
-        for (status, many) in held {
-            let counted = self.by_status.entry(*status).or_default();
-            *counted = counted.saturating_sub(*many);
-            *self.by_status.entry(DeliveryStatus::Held).or_default() += many;
+        for (status, count) in held {
+            let current = self.by_status.entry(*status).or_default();
+            *current = current.saturating_sub(*count);
+            *self.by_status.entry(DeliveryStatus::Held).or_default() += count;
         }
     }
 }
@@ -121,7 +121,7 @@ pub struct PruneReport {
     pub more: bool,
 }
 
-/// What the API and maintenance need.
+/// The store operations of the API and of maintenance.
 #[async_trait]
 pub trait AdminStore: Send + Sync {
     async fn load_configuration(&self) -> Result<Configuration, StoreError>;
@@ -140,7 +140,7 @@ pub trait AdminStore: Send + Sync {
     /// [`Self::list_events`] per attribute, at about the cost of one.
     async fn list_events_with_each(
         &self,
-        wanted: Vec<AttributeFilter>,
+        filters: Vec<AttributeFilter>,
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError>;
 
@@ -250,7 +250,7 @@ pub trait AdminStore: Send + Sync {
     async fn wait_for_failure(&self) -> String;
 
     /// Removes one bounded slice of expired data: events, bodies and attempts by the `retention` of their
-    /// source (see [`RetentionPolicy::expired_parts`]), with `events_kept` as the default for events;
+    /// source (see [`RetentionPolicy::expired_parts`]), with `event_retention` as the default for events;
     /// expired keys; old buckets of [`Self::list_rollups`]; days of [`MessageStore::count_sent_by_day`] older than
     /// [`SENT_DAYS_KEPT`]; and records of [unused](surehook_messaging::media::unused_cutoff) files.
     ///
@@ -262,8 +262,11 @@ pub trait AdminStore: Send + Sync {
     /// [`MessageStore::count_sent_by_day`]: surehook_messaging::store::MessageStore::count_sent_by_day
     /// [`SENT_DAYS_KEPT`]: surehook_messaging::store::SENT_DAYS_KEPT
     /// [`RetentionPolicy::expired_parts`]: crate::retention::RetentionPolicy::expired_parts
-    async fn prune(&self, events_kept: Duration, now: Timestamp)
-    -> Result<PruneReport, StoreError>;
+    async fn prune(
+        &self,
+        event_retention: Duration,
+        now: Timestamp,
+    ) -> Result<PruneReport, StoreError>;
 
     /// Merges a bounded slice of new counts into the buckets of [`Self::list_rollups`]; returns whether there
     /// is more. Queries give the same result before and after.

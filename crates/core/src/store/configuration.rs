@@ -29,12 +29,11 @@ pub struct Configuration {
     pub destinations: Vec<StoredObject<DestinationId, DestinationSpec>>,
     /// Oldest first.
     pub routes: Vec<StoredObject<RouteId, RouteSpec>>,
-    /// Past settings that are still needed.
     pub past: PastConfiguration,
 }
 
-/// Past settings that still matter: what is secret in older requests, and which sources are older than a
-/// rule.
+/// Past settings that are still needed: to mask secrets in older requests, and to exempt older sources
+/// from a newer rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PastConfiguration {
     /// Headers that carry or once carried the secret of a source; in lower case.
@@ -102,30 +101,30 @@ impl Configuration {
             match change {
                 // Routes follow their source or destination when it is renamed.
                 ConfigChange::PutSource(id, spec) => {
-                    let before = put(&mut self.sources, *id, spec, now).map(|old| old.name);
+                    let old_name = put(&mut self.sources, *id, spec, now).map(|old| old.name);
                     self.past.sources.retain(|past| past.id != *id);
                     self.past.lenient_sources.remove(id);
                     let header = spec.token_header().map(str::to_ascii_lowercase);
                     self.past.token_headers.extend(header);
-                    let moved = self.routes.iter_mut().map(|route| &mut route.spec.from);
-                    rename(moved, before.as_ref(), &spec.name);
+                    let names = self.routes.iter_mut().map(|route| &mut route.spec.from);
+                    rename(names, old_name.as_ref(), &spec.name);
                 }
                 ConfigChange::PutDestination(id, spec) => {
-                    let before = put(&mut self.destinations, *id, spec, now).map(|old| old.name);
-                    let moved = self.routes.iter_mut().map(|route| &mut route.spec.to);
-                    rename(moved, before.as_ref(), &spec.name);
+                    let old_name = put(&mut self.destinations, *id, spec, now).map(|old| old.name);
+                    let names = self.routes.iter_mut().map(|route| &mut route.spec.to);
+                    rename(names, old_name.as_ref(), &spec.name);
                 }
                 ConfigChange::PutRoute(id, spec) => {
                     put(&mut self.routes, *id, spec, now);
                 }
                 ConfigChange::DeleteSource(id) => {
-                    let gone = remove(&mut self.sources, *id);
+                    let removed = remove(&mut self.sources, *id);
                     self.past.lenient_sources.remove(id);
-                    let name = gone.as_ref().map(|spec| spec.name.clone());
+                    let name = removed.as_ref().map(|spec| spec.name.clone());
                     self.routes.retain(|route| Some(&route.spec.from) != name.as_ref());
                     self.past
                         .sources
-                        .extend(gone.and_then(|spec| PastSource::from_spec(*id, spec)));
+                        .extend(removed.and_then(|spec| PastSource::from_spec(*id, spec)));
                     self.past.sources.sort_by_key(|past| past.id);
                 }
                 ConfigChange::DeleteDestination(id) => {

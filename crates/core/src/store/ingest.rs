@@ -127,13 +127,13 @@ pub struct JoinRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinResult {
     /// The event has no delivery to that destination.
-    NotOwed,
+    NoDelivery,
     /// Retention has removed the event, or the body of a delivery that could be revived.
-    Forgotten,
+    Expired,
     /// The delivery was cancelled.
     Cancelled,
     /// An attempt is pending or running.
-    Underway {
+    InProgress {
         delivery: DeliveryId,
         /// Recorded attempts; the next one is awaited.
         attempts: u32,

@@ -78,13 +78,13 @@ impl EventFilter {
     /// Whether kind and attributes of an event match.
     pub fn matches(&self, event: &EventRow) -> bool {
         (self.kind.is_none() || self.kind == event.kind)
-            && self.attributes.iter().all(|wanted| event.attributes.matches(wanted))
+            && self.attributes.iter().all(|filter| event.attributes.matches(filter))
     }
 
     /// The most selective search term.
     pub fn term(&self) -> Option<SearchTerm> {
-        let wanted = self.attributes.iter().min_by_key(|wanted| wanted.name());
-        wanted.map(AttributeFilter::term).or_else(|| self.kind.as_ref().map(EventKind::term))
+        let filter = self.attributes.iter().min_by_key(|filter| filter.name());
+        filter.map(AttributeFilter::term).or_else(|| self.kind.as_ref().map(EventKind::term))
     }
 }
 

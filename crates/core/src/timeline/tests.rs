@@ -1,4 +1,4 @@
-//! A life with everything in it, entries from its rows.
+//! The entries of a timeline, from the stored rows of an event.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn event() -> EventDetail {
     }
 }
 
-fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> DeliveryRow {
+fn delivery(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> DeliveryRow {
     DeliveryRow {
         id: DeliveryId::new(created_at, number << 100),
         event: EventId::new(START, 1),
@@ -68,10 +68,15 @@ fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> D
     }
 }
 
-fn tried(delivery: DeliveryId, started_at: Timestamp, status: u16, next: NextStep) -> AttemptRow {
+fn attempt(
+    delivery_id: DeliveryId,
+    started_at: Timestamp,
+    status: u16,
+    next: NextStep,
+) -> AttemptRow {
     let class = (status != 200).then_some(FailureClass::Transient);
     AttemptRow {
-        delivery,
+        delivery: delivery_id,
         attempt: AttemptRecord {
             id: AttemptId::new(started_at, 1),
             number: 1,
@@ -95,8 +100,8 @@ fn crm(_: DestinationId) -> Option<String> {
 
 #[test]
 fn timeline_lists_all_entries_in_order() {
-    let first = owed(1, at(0), None);
-    let replacement = owed(2, at(60), Some(first.id));
+    let first = delivery(1, at(0), None);
+    let replacement = delivery(2, at(60), Some(first.id));
     let decision = |kind, delivery, at| EventDecision {
         event: EventId::new(START, 1),
         delivery: Some(delivery),
@@ -104,7 +109,7 @@ fn timeline_lists_all_entries_in_order() {
         kind,
         detail: Value::Null,
     };
-    let seen = |seen_at, bytes_differ| DuplicateRow {
+    let duplicate = |seen_at, bytes_differ| DuplicateRow {
         n: 1,
         seen_at,
         reason: DuplicateReason::SameKey,
@@ -122,11 +127,11 @@ fn timeline_lists_all_entries_in_order() {
             },
         ],
         attempts: vec![
-            tried(first.id, at(1), 503, NextStep::RetryAt(at(30))),
-            tried(first.id, at(30), 500, NextStep::Dead(DeadReason::MaxRetries)),
-            tried(replacement.id, at(61), 200, NextStep::Succeeded),
+            attempt(first.id, at(1), 503, NextStep::RetryAt(at(30))),
+            attempt(first.id, at(30), 500, NextStep::Dead(DeadReason::MaxRetries)),
+            attempt(replacement.id, at(61), 200, NextStep::Succeeded),
         ],
-        duplicates: vec![seen(at(5), false), seen(at(60), true)],
+        duplicates: vec![duplicate(at(5), false), duplicate(at(60), true)],
         decisions: vec![decision(EventDecisionKind::Revived, replacement.id, at(60))],
         deliveries: vec![first, replacement],
         ..event()
@@ -165,7 +170,7 @@ fn missing_key_and_deleted_destination_are_reported() {
     detail.event.duplicates = 300;
     detail.event.last_duplicate_at = Some(at(9));
     detail.verified_by = Some("none".to_owned());
-    detail.deliveries = vec![owed(1, at(0), None)];
+    detail.deliveries = vec![delivery(1, at(0), None)];
 
     let timeline = build_timeline(&detail, &|_| None);
 
@@ -179,11 +184,11 @@ fn missing_key_and_deleted_destination_are_reported() {
 
 #[test]
 fn parts_removed_by_retention_are_reported() {
-    let first = DeliveryRow { attempts: 3, ended_at: Some(at(40)), ..owed(1, at(0), None) };
-    let replacement = owed(2, at(60), Some(first.id));
-    let waiting = DeliveryRow { attempts: 0, ended_at: None, ..owed(3, at(70), None) };
+    let first = DeliveryRow { attempts: 3, ended_at: Some(at(40)), ..delivery(1, at(0), None) };
+    let replacement = delivery(2, at(60), Some(first.id));
+    let waiting = DeliveryRow { attempts: 0, ended_at: None, ..delivery(3, at(70), None) };
     let mut detail = EventDetail {
-        attempts: vec![tried(replacement.id, at(61), 200, NextStep::Succeeded)],
+        attempts: vec![attempt(replacement.id, at(61), 200, NextStep::Succeeded)],
         duplicates: vec![DuplicateRow {
             n: 1,
             seen_at: at(5),
@@ -206,43 +211,45 @@ fn parts_removed_by_retention_are_reported() {
         text("duplicate_differs"),
         Some("duplicate with a different body, not delivered; retention has removed the body")
     );
-    let gone: Vec<_> = timeline.iter().filter(|entry| entry.kind == "attempts_removed").collect();
-    assert_eq!(gone.len(), 1, "{gone:#?}");
-    assert_eq!((gone[0].delivery, gone[0].at), (Some(first.id), at(40)));
-    assert_eq!(gone[0].text, "3 attempts to `crm`; retention has removed the details");
-    assert_eq!(gone[0].detail, json!({ "count": 3 }));
+    let removed: Vec<_> =
+        timeline.iter().filter(|entry| entry.kind == "attempts_removed").collect();
+    assert_eq!(removed.len(), 1, "{removed:#?}");
+    assert_eq!((removed[0].delivery, removed[0].at), (Some(first.id), at(40)));
+    assert_eq!(removed[0].text, "3 attempts to `crm`; retention has removed the details");
+    assert_eq!(removed[0].detail, json!({ "count": 3 }));
 }
 
 #[test]
 fn attempts_beyond_the_limit_are_not_reported_as_removed() {
-    let first = owed(1, at(0), None);
-    let replacement = owed(2, at(60), Some(first.id));
-    let many = vec![tried(first.id, at(1), 503, NextStep::RetryAt(at(30))); EVENT_ATTEMPTS_MAX];
-    let detail = EventDetail { attempts: many, deliveries: vec![first, replacement], ..event() };
+    let first = delivery(1, at(0), None);
+    let replacement = delivery(2, at(60), Some(first.id));
+    let attempts =
+        vec![attempt(first.id, at(1), 503, NextStep::RetryAt(at(30))); EVENT_ATTEMPTS_MAX];
+    let detail = EventDetail { attempts, deliveries: vec![first, replacement], ..event() };
 
     assert!(build_timeline(&detail, &crm).iter().all(|entry| entry.kind != "attempts_removed"));
 }
 
 #[test]
 fn every_kind_of_decision_has_a_text() {
-    let owed = owed(1, at(0), None);
+    let delivery = delivery(1, at(0), None);
     for kind in EventDecisionKind::ALL {
         let detail = EventDetail {
             decisions: vec![EventDecision {
-                event: owed.event,
-                delivery: Some(owed.id),
+                event: delivery.event,
+                delivery: Some(delivery.id),
                 at: at(1),
                 kind,
                 detail: json!({ "answer": "success" }),
             }],
-            attempts: vec![tried(owed.id, at(0), 200, NextStep::Succeeded)],
-            deliveries: vec![owed.clone()],
+            attempts: vec![attempt(delivery.id, at(0), 200, NextStep::Succeeded)],
+            deliveries: vec![delivery.clone()],
             ..event()
         };
 
         let last = build_timeline(&detail, &crm).pop().unwrap();
 
-        assert_eq!((last.kind, last.delivery), (kind.as_str(), Some(owed.id)));
+        assert_eq!((last.kind, last.delivery), (kind.as_str(), Some(delivery.id)));
         assert!(!last.text.is_empty());
     }
 }

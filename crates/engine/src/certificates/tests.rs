@@ -30,16 +30,16 @@ const KEY: &[u8] = include_bytes!("../../../../testdata/paypal/signing-key.pk8")
 /// Returns a fixed answer, once there is a permit for it, and counts the fetches.
 #[derive(Debug)]
 struct CountingFetcher {
-    answer: Mutex<Result<Bytes, String>>,
+    response: Mutex<Result<Bytes, String>>,
     gate: Semaphore,
     fetches: AtomicUsize,
 }
 
 impl CountingFetcher {
-    fn new(answer: Result<&'static [u8], &str>) -> Arc<Self> {
-        let answer = Mutex::new(answer.map(Bytes::from_static).map_err(str::to_owned));
+    fn new(response: Result<&'static [u8], &str>) -> Arc<Self> {
+        let response = Mutex::new(response.map(Bytes::from_static).map_err(str::to_owned));
         let gate = Semaphore::new(Semaphore::MAX_PERMITS);
-        Arc::new(Self { answer, gate, fetches: AtomicUsize::new(0) })
+        Arc::new(Self { response, gate, fetches: AtomicUsize::new(0) })
     }
 
     fn fetches(&self) -> usize {
@@ -52,7 +52,7 @@ impl FetchCertificate for CountingFetcher {
     async fn fetch(&self, _: &Url) -> Result<Bytes, String> {
         self.fetches.fetch_add(1, Ordering::SeqCst);
         self.gate.acquire().await.unwrap().forget();
-        self.answer.lock().unwrap().clone()
+        self.response.lock().unwrap().clone()
     }
 }
 
@@ -88,7 +88,7 @@ async fn failed_fetch_is_cached_briefly_and_then_retried() {
         assert_eq!(certificates.get(&url("a")).await.unwrap_err().as_ref(), "the answer was 500");
     }
     assert_eq!(fetcher.fetches(), 1);
-    *fetcher.answer.lock().unwrap() = Ok(Bytes::from_static(b"pem"));
+    *fetcher.response.lock().unwrap() = Ok(Bytes::from_static(b"pem"));
     tokio::time::advance(FAILURE_CACHED_FOR).await;
     assert_eq!(certificates.get(&url("a")).await.as_deref(), Ok(b"pem".as_slice()));
     assert_eq!(fetcher.fetches(), 2);
@@ -99,7 +99,7 @@ async fn flood_of_urls_is_bounded_and_evicts_no_certificate() {
     let fetcher = CountingFetcher::new(Ok(b"pem"));
     let certificates = certificates(&fetcher);
     certificates.get(&url("good")).await.unwrap();
-    *fetcher.answer.lock().unwrap() = Err("the answer was 404".to_owned());
+    *fetcher.response.lock().unwrap() = Err("the answer was 404".to_owned());
     for number in 0..2 * FAILURES_MAX {
         certificates.get(&url(&number.to_string())).await.unwrap_err();
     }
@@ -182,11 +182,11 @@ async fn request_is_verified_with_the_certificate_it_names() {
         origin: None,
     };
     let now = Timestamp::from_millis(1_800_000_000_000);
-    for (name, answer, webhook, expected) in cases {
+    for (name, response, webhook, expected) in cases {
         let provider = surehook_webhooks::provider::find("paypal").unwrap();
         let verifier = provider.verifier(vec![Secret::new(webhook)]).unwrap();
         let url = verifier.certificate_url(&request).unwrap().unwrap();
-        let certificates = certificates(&CountingFetcher::new(answer));
+        let certificates = certificates(&CountingFetcher::new(response));
         let verified = certificates.verify(&verifier, &url, &request, now).await;
         let result = verified.map(|_| ()).map_err(|error| error.code());
         assert_eq!(result, expected, "case: {name}");
@@ -258,7 +258,7 @@ async fn certificate_is_fetched_through_the_address_guard() {
         ("not trusted", &fetcher(&["127.0.0.0/8"], &trusting([])), good, "certificate"),
     ];
     for (name, fetcher, url, expected) in cases {
-        let why = fetcher.fetch(&url).await.unwrap_err();
-        assert!(why.contains(expected), "case: {name}: {why}");
+        let reason = fetcher.fetch(&url).await.unwrap_err();
+        assert!(reason.contains(expected), "case: {name}: {reason}");
     }
 }

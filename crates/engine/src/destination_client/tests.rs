@@ -64,8 +64,8 @@ impl TestServer {
                     async move {
                         gate.acquire().await.unwrap().forget();
                         let (status, body) = script(number);
-                        let answer = Response::builder().status(status);
-                        Ok::<_, Infallible>(answer.body(Full::new(Bytes::from(body))).unwrap())
+                        let response = Response::builder().status(status);
+                        Ok::<_, Infallible>(response.body(Full::new(Bytes::from(body))).unwrap())
                     }
                 });
                 let builder = hyper::server::conn::http1::Builder::new();
@@ -88,16 +88,16 @@ fn token(number: usize, expires_in: u64) -> (u16, String) {
     (200, format!(r#"{{"access_token":"t{number}","expires_in":{expires_in}}}"#))
 }
 
-fn prepared(server: &TestServer, more: &str) -> PreparedDestination {
-    let json = format!(r#"{{"name":"out","url":"http://{}/"{more}}}"#, server.address);
+fn prepared(server: &TestServer, fields: &str) -> PreparedDestination {
+    let json = format!(r#"{{"name":"out","url":"http://{}/"{fields}}}"#, server.address);
     let spec: DestinationSpec = serde_json::from_str(&json).unwrap();
     let id = DestinationId::new(Timestamp::from_millis(0), 1);
     PreparedDestination::new(spec.build(id, &|_| None).unwrap(), &trusting([])).unwrap()
 }
 
-fn oauth2(tokens: &TestServer, more: &str) -> String {
+fn oauth2(tokens: &TestServer, fields: &str) -> String {
     format!(
-        r#","auth":{{"oauth2":{{"token_url":"http://{}/","client_id":"a","client_secret":"b"{more}}}}}"#,
+        r#","auth":{{"oauth2":{{"token_url":"http://{}/","client_id":"a","client_secret":"b"{fields}}}}}"#,
         tokens.address
     )
 }

@@ -79,8 +79,8 @@ async fn wait_until_gone(process: Pid) {
 }
 
 fn assert_no_child_is_left() {
-    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    assert_eq!(waitid(WaitId::All, how).unwrap_err(), Errno::CHILD);
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    assert_eq!(waitid(WaitId::All, options).unwrap_err(), Errno::CHILD);
 }
 
 #[tokio::test]
@@ -143,10 +143,10 @@ async fn unread_input_and_large_output_do_not_block() {
         ),
         ("closes its outputs", "exec >&- 2>&-; cat >/dev/null 2>/dev/null; exit 0", 0),
     ];
-    for (name, script, kept) in cases {
+    for (name, script, output_bytes) in cases {
         let ended = TestProgram::new(script).run(&large, LONG).await;
         assert_eq!(ended.end, NonHttpEnd::Succeeded, "case: {name}: {:?}", ended.detail);
-        assert_eq!(ended.output.len(), kept, "case: {name}");
+        assert_eq!(ended.output.len(), output_bytes, "case: {name}");
     }
 }
 

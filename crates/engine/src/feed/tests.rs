@@ -131,8 +131,8 @@ fn position_of_another_run_is_reported_as_missed() {
 fn slow_subscriber_misses_updates_and_does_not_slow_others() {
     let (feed, clock) = feed();
     let (mut slow, _) = feed.subscribe(None);
-    let many = u32::try_from(RING_MAX).unwrap();
-    for number in 0..many {
+    let count = u32::try_from(RING_MAX).unwrap();
+    for number in 0..count {
         publish(&feed, &clock, number);
     }
     let (mut quick, missed) = feed.subscribe(Some(&slow.position()));
@@ -143,12 +143,12 @@ fn slow_subscriber_misses_updates_and_does_not_slow_others() {
     {
         seen.extend(attempts(&updates));
     }
-    assert_eq!(seen, (0..many).collect::<Vec<_>>());
+    assert_eq!(seen, (0..count).collect::<Vec<_>>());
 
-    publish(&feed, &clock, many);
+    publish(&feed, &clock, count);
     assert_eq!(slow.take_available(), Err(MissedUpdates));
     assert!(slow.take_available().unwrap().is_empty());
-    assert_eq!(attempts(&quick.take_available().unwrap()), [many]);
+    assert_eq!(attempts(&quick.take_available().unwrap()), [count]);
 }
 
 #[test]

@@ -348,8 +348,8 @@ impl Lane {
         let ClaimedDelivery { payload, source, .. } = claimed;
         let applied =
             routing::apply_failed_route(&routes, pending, payload, source, &secrets.headers);
-        let made = match applied {
-            Ok(made) => made,
+        let prepared = match applied {
+            Ok(prepared) => prepared,
             Err(RouteFailure::NotRouted(reason)) => return Err(PrepareError::NotRouted(reason)),
             Err(RouteFailure::Failed(failure, detail)) => {
                 // The text may quote the body, and is shown to people who may not see its secrets.
@@ -359,7 +359,7 @@ impl Lane {
                 return Err(SendReport::failed(failure, detail).into());
             }
         };
-        Ok(Cow::Owned(strip(secrets, &made).map_err(unstripped)?.into_owned()))
+        Ok(Cow::Owned(strip(secrets, &prepared).map_err(unstripped)?.into_owned()))
     }
 
     /// Classifies the answer and turns it into the next step of the delivery. All rules about answers

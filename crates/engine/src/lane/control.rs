@@ -51,14 +51,14 @@ impl Lane {
         let next = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_save() };
         self.shared.store.save_lane(self.id, next.clone()).await?;
         self.lock().gate.paused = Some(pause);
-        self.note_saved(next);
+        self.publish_saved_state(next);
         drop(saving);
         self.return_queued().await
     }
 
     /// Resumes the lane; with a rate, the current backlog is drained no faster than that. Resuming a
-    /// lane that is not paused ends its cool-down and the open time of its circuit: nothing else could
-    /// be meant. Retries that a clock ahead of time scheduled too late become due.
+    /// lane that is not paused ends its cool-down and the open time of its circuit. Retries that a clock
+    /// ahead of time scheduled too late become due.
     pub(crate) async fn resume(&self, rate: Option<Rate>) -> Result<(), StoreError> {
         let until = self.shared.clock.now();
         let drain = rate.map(|rate| BacklogDrain { rate, until });
@@ -72,7 +72,7 @@ impl Lane {
         let next = SavedLaneState { paused: None, drain, ..self.state_to_save() };
         self.shared.store.save_lane(self.id, next.clone()).await?;
         self.lock().gate.resume(drain);
-        self.note_saved(next);
+        self.publish_saved_state(next);
         drop(saving);
         self.wake();
         Ok(())
@@ -82,16 +82,16 @@ impl Lane {
     pub(super) async fn save_state(&self) -> Result<(), StoreError> {
         let _saving = self.saving.lock().await;
         let state = self.state_to_save();
-        let has_changed = !is_same(&lock(&self.saved), &state);
+        let has_changed = !is_same_state(&lock(&self.saved), &state);
         if has_changed {
             self.shared.store.save_lane(self.id, state.clone()).await?;
-            self.note_saved(state);
+            self.publish_saved_state(state);
         }
         Ok(())
     }
 
     /// Logs and publishes the change to a state that is in the store now.
-    fn note_saved(&self, state: SavedLaneState) {
+    fn publish_saved_state(&self, state: SavedLaneState) {
         let name = self.name();
         let mut saved = lock(&self.saved);
         if saved.circuit.as_str() != state.circuit.as_str() {
@@ -166,9 +166,9 @@ impl Lane {
             state.gate.circuit.start_manual_probe()
         };
         let guard = RunningAttemptGuard::new(&self, delivery, permit);
-        let attempted = self.attempt(queued, permit, RecipientPacing::Ignore).await;
+        let result = self.attempt(queued, permit, RecipientPacing::Ignore).await;
         drop(guard);
-        let row = match attempted {
+        let row = match result {
             Ok(finished) => {
                 let settlement = &finished.settlement;
                 if settlement.attempt.class.is_none() {
@@ -221,10 +221,10 @@ fn log_circuit(destination: &str, circuit: CircuitState) {
     }
 }
 
-fn is_same(saved: &SavedLaneState, state: &SavedLaneState) -> bool {
+fn is_same_state(saved: &SavedLaneState, state: &SavedLaneState) -> bool {
     let is_same_cool_down = match (saved.cool_until, state.cool_until) {
-        (Some(one), Some(other)) => one.since(other).max(other.since(one)) < COOL_DOWN_PRECISION,
-        (one, other) => one == other,
+        (Some(a), Some(b)) => a.since(b).max(b.since(a)) < COOL_DOWN_PRECISION,
+        (a, b) => a == b,
     };
     is_same_cool_down
         && (&saved.paused, saved.circuit, saved.drain)

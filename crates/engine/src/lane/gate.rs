@@ -281,9 +281,9 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
     const USUAL: usize = 128;
 
-    fn destination(more: &str) -> Destination {
+    fn destination(fields: &str) -> Destination {
         let text =
-            format!(r#"{{"name":"crm","url":"https://crm.example/","concurrency":8{more}}}"#);
+            format!(r#"{{"name":"crm","url":"https://crm.example/","concurrency":8{fields}}}"#);
         let spec: DestinationSpec = serde_json::from_str(&text).unwrap();
         spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
     }
@@ -368,9 +368,9 @@ mod tests {
     #[test]
     fn queue_holds_only_what_can_be_sent_soon() {
         let cases = [("", USUAL), (r#","rate":"50/s""#, 50), (r#","rate":"6/m""#, 1)];
-        for (more, expected) in cases {
-            let destination = destination(more);
-            assert_eq!(gate(&destination).queue_max(USUAL, 8), expected, "case: {more}");
+        for (fields, expected) in cases {
+            let destination = destination(fields);
+            assert_eq!(gate(&destination).queue_max(USUAL, 8), expected, "case: {fields}");
         }
         let destination = destination(r#","circuit":{"failures":1}"#);
         let mut gate = gate(&destination);

@@ -187,7 +187,7 @@ fn interpret_report(
                     retry_after,
                     ..outcome
                 }),
-                detail: response.class.is_some().then(|| describe_answer(&response)),
+                detail: response.class.is_some().then(|| describe_response(&response)),
                 sent_id: response.sent_id,
                 ..report
             }
@@ -228,10 +228,10 @@ fn describe_invalid_message(error: &MessageSpecError) -> String {
     error.to_string()
 }
 
-fn describe_answer(answer: &ChannelResponse) -> String {
-    match &answer.code {
-        Some(code) => format!("{code}: {}", answer.text),
-        None => answer.text.clone(),
+fn describe_response(response: &ChannelResponse) -> String {
+    match &response.code {
+        Some(code) => format!("{code}: {}", response.text),
+        None => response.text.clone(),
     }
 }
 
@@ -318,8 +318,8 @@ impl Lane {
         let destination = self.destination.load_full();
         let Some(MessageSender { limits, .. }) = destination.sender() else { return Ok(()) };
         let now = self.shared.clock.now();
-        let known = self.lock().messages.sent_today(limits, now);
-        let sent = match known {
+        let sent_today = self.lock().messages.sent_today(limits, now);
+        let sent = match sent_today {
             Some(sent) => sent,
             None => {
                 let day = limits.day(now);
@@ -394,14 +394,14 @@ mod tests {
     }
 
     #[test]
-    fn long_answer_is_interpreted_whole_and_stored_shortened() {
+    fn long_response_is_parsed_completely_and_stored_truncated() {
         let file = "A".repeat(RESPONSE_BYTES_KEPT);
         let body = serde_json::json!({ "key": { "id": "3EB0A1" }, "message": file }).to_string();
-        let answered = AttemptOutcome::Answered { status: 201, retry_after: None };
+        let outcome = AttemptOutcome::Answered { status: 201, retry_after: None };
         let report = SendReport {
             response_body: body.clone().into_bytes(),
             may_have_arrived: true,
-            ..SendReport::of(answered)
+            ..SendReport::of(outcome)
         };
         let report = interpret_report(&sender("evolution-api"), ResendPolicy::Unsafe, 1, report);
         assert_eq!(report.sent_id.as_deref(), Some("3EB0A1"));

@@ -77,17 +77,17 @@ async fn fetch_due(lane: &Arc<Lane>) -> Result<Duration, StoreError> {
     if !lane.backlog.swap(false, Ordering::AcqRel) && !is_due {
         return Ok(until_next_due(lane, now));
     }
-    let wanted = free_queue_places(lane);
+    let free_places = free_queue_places(lane);
     // The bodies are not known yet; their bytes are counted when they are.
-    let slots: Vec<LaneSlot> = (0..wanted).map_while(|_| lane.take_slot(0)).collect();
+    let slots: Vec<LaneSlot> = (0..free_places).map_while(|_| lane.take_slot(0)).collect();
     if slots.is_empty() {
         lane.backlog.store(true, Ordering::Release);
         // A worker that ends wakes the supervisor; memory freed by other lanes does not.
-        return Ok(if wanted == 0 { TIMER_MAX } else { CLAIM_PAUSE });
+        return Ok(if free_places == 0 { TIMER_MAX } else { CLAIM_PAUSE });
     }
-    let asked = slots.len();
+    let requested = slots.len();
     let claimed = claim_due(lane, slots, now).await?;
-    if claimed == asked {
+    if claimed == requested {
         lane.backlog.store(true, Ordering::Release);
         return Ok(Duration::ZERO);
     }

@@ -202,9 +202,9 @@ mod tests {
         let status = TransferStatus::default();
         let (_, beginning) = file.inspect().await?;
         let (before, after) = (Bytes::from_static(b"<"), Bytes::from_static(b">"));
-        let whole = file.size + 2;
+        let expected_size = file.size + 2;
         let body = MediaFileBody::between(file, beginning, before, after, &status);
-        assert_eq!(body.size_hint().exact(), Some(whole));
+        assert_eq!(body.size_hint().exact(), Some(expected_size));
         match body.collect().await {
             Ok(sent) => {
                 assert!(!status.is_truncated());

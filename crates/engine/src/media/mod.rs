@@ -203,8 +203,8 @@ impl MediaFiles {
         if status.is_truncated() {
             return Err(MediaUploadError::Truncated);
         }
-        let refused = |why: String| {
-            MediaUploadError::Refused(format!("the Cloud API did not accept the file: {why}"))
+        let refused = |reason: String| {
+            MediaUploadError::Refused(format!("the Cloud API did not accept the file: {reason}"))
         };
         match response_status(&report) {
             Ok(status) => {
@@ -212,7 +212,7 @@ impl MediaFiles {
                     .map_err(refused)?;
                 Ok((found, id))
             }
-            Err(why) => Err(refused(why)),
+            Err(reason) => Err(refused(reason)),
         }
     }
 
@@ -307,13 +307,13 @@ fn response_status(report: &SendReport) -> Result<u16, String> {
 
 /// Checks the answer of the storage. The error names the settings that are probably wrong.
 fn check_stored(report: &SendReport) -> Result<(), MediaUploadError> {
-    let refused = |why: String| {
-        Err(MediaUploadError::Refused(format!("the storage did not accept the file: {why}")))
+    let refused = |reason: String| {
+        Err(MediaUploadError::Refused(format!("the storage did not accept the file: {reason}")))
     };
     let status = match response_status(report) {
         Ok(200..300) => return Ok(()),
         Ok(status) => status,
-        Err(why) => return refused(why),
+        Err(reason) => return refused(reason),
     };
     let code = s3_error_code(&report.response_body).unwrap_or_else(|| "no reason given".to_owned());
     let hint = match (status, code.as_str()) {

@@ -164,20 +164,20 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<St
 #[derive(Debug)]
 struct CyclingResolver {
     addresses: Vec<IpAddr>,
-    asked: AtomicUsize,
+    lookups: AtomicUsize,
 }
 
 impl CyclingResolver {
     fn new(addresses: &[&str]) -> Arc<Self> {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        Arc::new(Self { addresses, asked: AtomicUsize::new(0) })
+        Arc::new(Self { addresses, lookups: AtomicUsize::new(0) })
     }
 }
 
 #[async_trait]
 impl Resolver for CyclingResolver {
     async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-        let turn = self.asked.fetch_add(1, Ordering::SeqCst);
+        let turn = self.lookups.fetch_add(1, Ordering::SeqCst);
         let mut round = self.addresses.iter().cycle().skip(turn);
         round.next().map(|address| vec![*address]).ok_or_else(|| io::Error::other("no such host"))
     }
@@ -563,9 +563,9 @@ async fn no_request_arrives_twice_when_connections_break() {
 /// A server with a self-signed certificate for `hook.test` that offers the given protocols and answers with
 /// the HTTP version it was called with.
 async fn start_tls_sink(protocols: &[&str]) -> (u16, CertificateDer<'static>) {
-    let made = rcgen::generate_simple_self_signed(vec!["hook.test".to_owned()]).unwrap();
-    let certificate = made.cert.der().clone();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let certified = rcgen::generate_simple_self_signed(vec!["hook.test".to_owned()]).unwrap();
+    let certificate = certified.cert.der().clone();
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -683,8 +683,8 @@ async fn endless_interim_responses_fail_the_attempt_with_their_own_reason() {
 
 #[tokio::test]
 async fn few_interim_responses_are_skipped() {
-    let answer = PROCESSING.repeat(INTERIM_RESPONSES_MAX) + OK;
-    let server = ScriptedServer::start([ServerAction::Reply(answer)]).await;
+    let reply = PROCESSING.repeat(INTERIM_RESPONSES_MAX) + OK;
+    let server = ScriptedServer::start([ServerAction::Reply(reply)]).await;
     let sender = HttpSender::new(config(&["127.0.0.0/8"]));
 
     let report = sender.send(request(&server.url()), LONG).await;
@@ -696,11 +696,11 @@ async fn few_interim_responses_are_skipped() {
 async fn attempt_without_a_free_socket_fails_as_a_shortage_of_the_gateway() {
     let server = ScriptedServer::start([ServerAction::Reply(OK.to_owned())]).await;
     let sockets = SocketBudget::new(1);
-    let taken = sockets.take(1).unwrap();
+    let permit = sockets.take(1).unwrap();
     let sender = HttpSender::new(HttpSenderConfig { sockets, ..config(&["127.0.0.0/8"]) });
 
     let short = sender.send(request(&server.url()), LONG).await;
-    drop(taken);
+    drop(permit);
     let sent = sender.send(request(&server.url()), LONG).await;
 
     assert_eq!(short.outcome, AttemptOutcome::Failed(AttemptFailure::NoResources));

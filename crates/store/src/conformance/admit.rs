@@ -166,9 +166,9 @@ pub async fn event_without_key_is_never_a_duplicate(fixture: StoreFixture) {
 }
 
 pub async fn request_with_one_invalid_event_stores_nothing(mut fixture: StoreFixture) {
-    let known = fixture.accept(fixture.new_event()).await;
+    let existing = fixture.accept(fixture.new_event()).await;
     let good = fixture.event_with_key("k");
-    let with_known_id = NewEvent { id: known, ..fixture.new_event() };
+    let with_known_id = NewEvent { id: existing, ..fixture.new_event() };
 
     let refused = fixture.admit(vec![good.clone(), fixture.new_event(), with_known_id]).await;
 
@@ -176,7 +176,7 @@ pub async fn request_with_one_invalid_event_stores_nothing(mut fixture: StoreFix
     assert!(fixture.find_event(good.id).await.unwrap().is_none());
     assert!(fixture.find_delivery(good.deliveries[0].id).await.unwrap().is_none());
     fixture.reopen().await;
-    assert_eq!(all_events(&fixture).await, [known]);
+    assert_eq!(all_events(&fixture).await, [existing]);
     // The key was not stored either: the sender's retry must not be taken for a duplicate.
     fixture.accept(fixture.event_with_key("k")).await;
 }
@@ -204,19 +204,19 @@ pub async fn repeated_key_within_one_request_is_a_duplicate(fixture: StoreFixtur
 }
 
 pub async fn refused_request_does_not_affect_concurrent_requests(fixture: StoreFixture) {
-    let known = fixture.accept(fixture.new_event()).await;
+    let existing = fixture.accept(fixture.new_event()).await;
     // Sent concurrently, so that a store that commits in batches has them in one batch.
     let mut tasks = JoinSet::new();
     for number in 0..40 {
         let is_bad = number % 10 == 5;
         let mut event = fixture.event_with_key(&format!("k{number}"));
         if is_bad {
-            event.id = known;
+            event.id = existing;
         }
         let store = fixture.store();
         tasks.spawn(async move { (event.id, is_bad, store.admit([event].into()).await) });
     }
-    let mut accepted = vec![known];
+    let mut accepted = vec![existing];
     while let Some(done) = tasks.join_next().await {
         let (id, bad, admitted) = done.unwrap();
         assert_eq!(admitted.is_err(), bad, "{admitted:?}");

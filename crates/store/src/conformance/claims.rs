@@ -24,8 +24,8 @@ fn ids(claimed: &[ClaimedDelivery]) -> Vec<DeliveryId> {
 }
 
 /// Admits events for the CRM and returns their deliveries in order of creation.
-async fn admit_events(fixture: &StoreFixture, many: usize) -> Vec<DeliveryId> {
-    let events: Vec<NewEvent> = (0..many).map(|_| fixture.new_event()).collect();
+async fn admit_events(fixture: &StoreFixture, count: usize) -> Vec<DeliveryId> {
+    let events: Vec<NewEvent> = (0..count).map(|_| fixture.new_event()).collect();
     let ids = events.iter().map(|event| event.deliveries[0].id).collect();
     fixture.admit(events).await.unwrap();
     ids
@@ -129,13 +129,13 @@ pub async fn concurrent_claims_never_return_the_same_delivery(fixture: StoreFixt
         let (store, destination, now) = (fixture.store(), fixture.crm, fixture.now);
         let lease = Lease { token: LeaseToken(1000 + number), until: now + LEASE };
         tasks.spawn(async move {
-            let mut mine = Vec::new();
+            let mut claimed_ids = Vec::new();
             loop {
                 let claimed = store.claim_due(destination, now, lease, 7).await.unwrap().claimed;
                 if claimed.is_empty() {
-                    return mine;
+                    return claimed_ids;
                 }
-                mine.extend(ids(&claimed));
+                claimed_ids.extend(ids(&claimed));
             }
         });
     }

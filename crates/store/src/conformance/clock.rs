@@ -18,7 +18,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub async fn saved_clock_is_read_back_after_restart(mut fixture: StoreFixture) {
     assert_eq!(fixture.load_clock().await.unwrap().saved, None);
     fixture.accept(fixture.new_event()).await;
-    let saved = SavedClock { believed: fixture.now, wall: fixture.now + DAY, machine: None };
+    let saved = SavedClock { trusted: fixture.now, wall: fixture.now + DAY, machine: None };
     fixture.save_clock(saved.clone()).await.unwrap();
     fixture.reopen().await;
     let stored = fixture.load_clock().await.unwrap();
@@ -67,9 +67,9 @@ pub async fn delay_of_a_first_attempt_is_shortened_and_a_chosen_time_stays(
 pub async fn key_does_not_expire_by_a_clock_in_doubt(mut fixture: StoreFixture) {
     let first = NewEvent { key: Some(fixture.key_claim("a")), ..fixture.new_event() };
     fixture.accept(first).await;
-    let believed = fixture.now;
+    let trusted = fixture.now;
     fixture.wait(60 * DAY);
-    let claim = DedupKeyClaim { as_of: believed, ..fixture.key_claim("a") };
+    let claim = DedupKeyClaim { as_of: trusted, ..fixture.key_claim("a") };
     let again = NewEvent { key: Some(claim), ..fixture.new_event() };
     let admitted = fixture.admit([again].into()).await.unwrap();
     assert!(matches!(admitted[0], AdmitResult::Duplicate(_)), "{admitted:?}");

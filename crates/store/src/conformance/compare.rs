@@ -11,7 +11,7 @@ use surehook_core::{
     dead_letters::{DeadLetterCause, DeadLetterGroupFilter},
     delivery::state::DeliveryStatus,
     event::NewEvent,
-    retention::{EventStanding, ExpiredParts, RetentionSpec},
+    retention::{EventProgress, ExpiredParts, RetentionSpec},
     rollup::{self, BucketWidth, RollupCounts, RollupMetric, RollupQuery},
     store::{DeliveryFilter, DeliveryRow, EventFilter},
 };
@@ -90,13 +90,13 @@ impl HistoryRun {
     /// Compares a search with a scan of all events of the model.
     pub(super) async fn find(&self, fields: SearchFields) -> TestCaseResult {
         let kind = fields.kind.and_then(EventKind::new);
-        let wanted =
+        let filters =
             fields.phone.and_then(|phone| AttributeFilter::new(AttributeName::Phone, phone));
-        let attributes = Vec::from_iter(wanted);
+        let attributes = Vec::from_iter(filters);
         let all = self.model.events.iter().rev();
         let matches = |event: &NewEvent| {
             (kind.is_none() || kind == event.kind)
-                && attributes.iter().all(|wanted| event.attributes.matches(wanted))
+                && attributes.iter().all(|filter| event.attributes.matches(filter))
         };
         let expected = all.filter(|(_, event)| matches(&event.admitted)).map(|(id, _)| *id);
         let expected: Vec<EventId> = expected.collect();
@@ -243,18 +243,18 @@ fn check_delivery(row: &DeliveryRow, expected: &ModelDelivery) -> TestCaseResult
 const RECHECK_INTERVAL: Duration = Duration::from_secs(86_400);
 
 impl StoreModel {
-    fn standing(&self, event: EventId) -> EventStanding {
-        let of = |(_, delivery): (_, &ModelDelivery)| match delivery.state.status() {
-            DeliveryStatus::Dead => EventStanding::Dead,
+    fn event_progress(&self, event: EventId) -> EventProgress {
+        let progress = |(_, delivery): (_, &ModelDelivery)| match delivery.state.status() {
+            DeliveryStatus::Dead => EventProgress::Dead,
             DeliveryStatus::Succeeded | DeliveryStatus::Cancelled | DeliveryStatus::Replayed => {
-                EventStanding::Ended
+                EventProgress::Ended
             }
             DeliveryStatus::Pending
             | DeliveryStatus::InFlight
             | DeliveryStatus::Scheduled
-            | DeliveryStatus::Held => EventStanding::Pending,
+            | DeliveryStatus::Held => EventProgress::Pending,
         };
-        self.deliveries_of_event(event).map(of).max().unwrap_or(EventStanding::Ended)
+        self.deliveries_of_event(event).map(progress).max().unwrap_or(EventProgress::Ended)
     }
 
     /// Which parts of an event may be pruned, and whether they must be.
@@ -267,9 +267,10 @@ impl StoreModel {
     ) -> (ExpiredParts, bool) {
         let spec = self.retention.get(&event.admitted.source).copied().unwrap_or_default();
         let policy = spec.resolve(server);
-        let expired = policy.expired_parts(event.admitted.received_at, self.standing(id), now);
+        let expired =
+            policy.expired_parts(event.admitted.received_at, self.event_progress(id), now);
         let expired_if_ended =
-            policy.expired_parts(event.admitted.received_at, EventStanding::Ended, now);
+            policy.expired_parts(event.admitted.received_at, EventProgress::Ended, now);
         (expired, expired == expired_if_ended && !event.may_be_pruned_late)
     }
 
@@ -353,7 +354,7 @@ impl HistoryRun {
             self.prune(server).await?;
         }
         for (id, event) in &self.model.events {
-            let is_unfinished = self.model.standing(*id) == EventStanding::Pending;
+            let is_unfinished = self.model.event_progress(*id) == EventProgress::Pending;
             prop_assert!(
                 event.body_is_pruned || is_unfinished,
                 "the body of {} was never pruned",
@@ -386,8 +387,8 @@ impl HistoryRun {
         }
         for id in self.model.events.keys() {
             prop_assert_eq!(
-                self.model.standing(*id),
-                EventStanding::Pending,
+                self.model.event_progress(*id),
+                EventProgress::Pending,
                 "{} was never pruned",
                 id
             );

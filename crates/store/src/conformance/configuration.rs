@@ -196,15 +196,16 @@ pub async fn deleting_a_destination_cancels_unfinished_deliveries(mut fixture: S
 
     fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
-    let gone = DeliveryStatus::Cancelled;
-    let statuses = [DeliveryStatus::Succeeded, DeliveryStatus::Dead, gone, gone, gone];
+    let cancelled = DeliveryStatus::Cancelled;
+    let statuses =
+        [DeliveryStatus::Succeeded, DeliveryStatus::Dead, cancelled, cancelled, cancelled];
     for (event, status) in events.iter().zip(statuses) {
-        let kept = fixture.delivery_detail(event.deliveries[0].id).await.delivery;
-        assert_eq!((kept.status, kept.due_at), (status, None));
-        assert_eq!(kept.ended_at == Some(fixture.now), status == gone);
+        let delivery = fixture.delivery_detail(event.deliveries[0].id).await.delivery;
+        assert_eq!((delivery.status, delivery.due_at), (status, None));
+        assert_eq!(delivery.ended_at == Some(fixture.now), status == cancelled);
     }
     assert_eq!(
-        (fixture.count_deliveries(gone), fixture.count_deliveries(DeliveryStatus::Pending)),
+        (fixture.count_deliveries(cancelled), fixture.count_deliveries(DeliveryStatus::Pending)),
         (3, 5)
     );
     assert_eq!(

@@ -64,11 +64,11 @@ pub async fn every_step_is_counted_once(mut fixture: StoreFixture) {
 
 pub async fn rejected_steps_are_not_counted(fixture: StoreFixture) {
     let keyed = fixture.event_with_key("k");
-    let known = fixture.accept(keyed.clone()).await;
+    let existing = fixture.accept(keyed.clone()).await;
     let claimed = fixture.claim_one(fixture.crm).await;
     let before = fixture.counts();
 
-    let bad = NewEvent { id: known, ..fixture.new_event() };
+    let bad = NewEvent { id: existing, ..fixture.new_event() };
     let request = vec![fixture.new_event(), fixture.repeat_of(&keyed), bad];
     assert!(fixture.admit(request).await.is_err());
     let good = fixture.settlement(&claimed, NextStep::Dead(DeadReason::Expired));

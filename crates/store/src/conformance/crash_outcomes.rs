@@ -154,8 +154,8 @@ pub async fn last_recorded_crash_outcome_is_applied(mut fixture: StoreFixture) {
 pub async fn crash_outcome_with_a_response_is_rejected(fixture: StoreFixture) {
     let (event, claimed) = fixture.accept_and_claim().await;
 
-    let answered = fixture.settlement(&claimed, NextStep::Succeeded);
-    assert!(fixture.record_crash_outcome(answered).await.is_err());
+    let with_response = fixture.settlement(&claimed, NextStep::Succeeded);
+    assert!(fixture.record_crash_outcome(with_response).await.is_err());
 
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::InFlight]);
     fixture.finish(&claimed, NextStep::Succeeded).await;
@@ -231,9 +231,9 @@ pub async fn ambiguous_delivery_waits_again_for_a_status_after_restart(mut fixtu
             false => fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(due_at)),
         };
         let AttemptRecord { started_at, took, .. } = settlement.attempt;
-        let span = due_at.since(started_at + took);
+        let wait = due_at.since(started_at + took);
         fixture.settle(settlement).await.unwrap();
-        expected.push((event, due_at, (!is_known).then_some(span)));
+        expected.push((event, due_at, (!is_known).then_some(wait)));
     }
     // After a clear failure of the next attempt the delivery no longer waits for a status.
     let (event, claimed) = fixture.accept_and_claim().await;
@@ -250,9 +250,9 @@ pub async fn ambiguous_delivery_waits_again_for_a_status_after_restart(mut fixtu
 
         fixture.reopen().await;
 
-        for (event, due_at, span) in &expected {
+        for (event, due_at, wait) in &expected {
             let week = MINUTE * 60 * 24 * 7;
-            let restarted = span.map(|span| fixture.now + span.min(week));
+            let restarted = wait.map(|wait| fixture.now + wait.min(week));
             let restarted = restarted.filter(|_| fixture.is_sole_owner()).unwrap_or(*due_at);
             assert_eq!(fixture.only_delivery(*event).await.due_at, Some(restarted.max(*due_at)));
         }

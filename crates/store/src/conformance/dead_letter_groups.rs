@@ -169,9 +169,9 @@ pub async fn pruned_delivery_leaves_its_group(mut fixture: StoreFixture) {
     create_dead_letter(&fixture, fixture.new_event(), "closed").await;
     fixture.wait(DAY * 2);
     fixture.prune_all(SERVER_RETENTION).await;
-    let kept = list_all_groups(&fixture).await;
+    let groups = list_all_groups(&fixture).await;
     assert_eq!(
-        (kept[0].count, &kept[0].sample_detail, &*kept[0].sample_response),
+        (groups[0].count, &groups[0].sample_detail, &*groups[0].sample_response),
         (1, &None, &[][..]),
         "the delivery is still dead"
     );
@@ -190,14 +190,14 @@ pub async fn pruned_delivery_leaves_its_group(mut fixture: StoreFixture) {
 pub async fn status_update_moves_deliveries_between_groups(fixture: StoreFixture) {
     let (parked, claimed) = fixture.accept_and_claim().await;
     fixture.settle(fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await.unwrap();
-    let (waits, claimed) = fixture.accept_and_claim().await;
+    let (ambiguous, claimed) = fixture.accept_and_claim().await;
     let later = NextStep::RetryAt(fixture.now + DAY);
     fixture.settle(fixture.ambiguous_settlement(&claimed, later)).await.unwrap();
     assert_groups(&fixture, &[("interrupted", 1)]).await;
 
     send_status(&fixture, parked, ProviderStatus::Sent).await.unwrap();
     assert_groups(&fixture, &[]).await;
-    send_status(&fixture, waits, ProviderStatus::Failed(DEAD_UNRECOVERABLE)).await.unwrap();
+    send_status(&fixture, ambiguous, ProviderStatus::Failed(DEAD_UNRECOVERABLE)).await.unwrap();
     assert_groups(&fixture, &[("a status said so: unrecoverable", 1)]).await;
 }
 
@@ -232,11 +232,11 @@ pub async fn groups_are_listed_by_newest_death_first(mut fixture: StoreFixture) 
     let shapes = |rows: &[DeadLetterGroup]| -> String {
         rows.iter().map(|group| group.cause.shape.trim_start_matches("400: ")).collect()
     };
-    let whole = shapes(&list_all_groups(&fixture).await);
-    assert!(["adecb", "aedcb"].contains(&whole.as_str()), "{whole}");
+    let all_shapes = shapes(&list_all_groups(&fixture).await);
+    assert!(["adecb", "aedcb"].contains(&all_shapes.as_str()), "{all_shapes}");
     let all = DeadLetterGroupFilter::default();
     let paged = read_pages(2, async |page| fixture.list_dead_letter_groups(all, page).await).await;
-    assert_eq!(shapes(&paged), whole);
+    assert_eq!(shapes(&paged), all_shapes);
     let to = |destination: DestinationId| DeadLetterGroupFilter {
         destination: Some(destination),
         ..DeadLetterGroupFilter::default()

@@ -47,9 +47,9 @@ pub async fn find_committed_returns_only_committed_events(mut fixture: StoreFixt
 }
 
 pub async fn find_committed_ignores_events_of_a_refused_request(fixture: StoreFixture) {
-    let known = fixture.accept(fixture.new_event()).await;
+    let existing = fixture.accept(fixture.new_event()).await;
     let good = fixture.event_with_key("k");
-    let bad = NewEvent { id: known, ..fixture.new_event() };
+    let bad = NewEvent { id: existing, ..fixture.new_event() };
 
     assert!(fixture.admit(vec![good.clone(), bad]).await.is_err());
 
@@ -309,11 +309,11 @@ pub async fn duplicate_number_never_changes(mut fixture: StoreFixture) {
 }
 
 async fn assert_linked_in_both_timelines(fixture: &StoreFixture, first: EventId, new: EventId) {
-    for (of, other, kind) in [
+    for (event, other, kind) in [
         (first, new, EventDecisionKind::DeliveredAnyway),
         (new, first, EventDecisionKind::NotADuplicate),
     ] {
-        let result = fixture.event_detail(of).await.decisions;
+        let result = fixture.event_detail(event).await.decisions;
         assert_eq!((result.len(), result[0].kind), (1, kind));
         assert_eq!(result[0].detail, json!({ "event": other, "n": 2 }));
     }

@@ -125,8 +125,8 @@ impl StoreFixture {
     }
 
     /// Moves the clock forward.
-    pub fn wait(&mut self, span: Duration) {
-        self.now = self.now + span;
+    pub fn wait(&mut self, duration: Duration) {
+        self.now = self.now + duration;
     }
 
     fn next_serial(&self) -> u32 {
@@ -361,11 +361,11 @@ impl StoreFixture {
         self.apply(ConfigChange::PutSource(id, spec)).await;
     }
 
-    /// Prunes everything that has expired; `events_kept` is the retention of the server.
-    pub async fn prune_all(&self, events_kept: Duration) -> PruneReport {
+    /// Prunes everything that has expired; `event_retention` is the retention of the server.
+    pub async fn prune_all(&self, event_retention: Duration) -> PruneReport {
         let mut all = PruneReport::default();
         loop {
-            let pruned = self.prune(events_kept, self.now).await.unwrap();
+            let pruned = self.prune(event_retention, self.now).await.unwrap();
             all.events += pruned.events;
             all.bodies += pruned.bodies;
             all.attempts += pruned.attempts;
@@ -580,7 +580,7 @@ pub(super) fn ordered_destination_spec(name: &str) -> DestinationSpec {
 
 /// The counts without zeros: a store may store them or not.
 pub(super) fn without_zeros(mut counts: StoreCounts) -> StoreCounts {
-    counts.by_status.retain(|_, many| *many > 0);
+    counts.by_status.retain(|_, count| *count > 0);
     counts.dead.retain(|_, count| count.total > 0 || count.pending > 0);
     counts
 }

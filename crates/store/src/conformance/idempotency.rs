@@ -66,9 +66,9 @@ pub async fn same_key_in_another_scope_is_a_new_claim(fixture: StoreFixture) {
     fixture.claim_key(key("a"), [9; 32], new_request(&fixture, 1), fixture.now).await.unwrap();
     fixture.store_response(key("a"), stored_response("mine")).await.unwrap();
 
-    let theirs = new_request(&fixture, 2);
-    let claimed = fixture.claim_key(other, [7; 32], theirs, fixture.now).await.unwrap();
-    assert_eq!(claimed, IdempotencyClaim::Pending(theirs));
+    let request = new_request(&fixture, 2);
+    let claimed = fixture.claim_key(other, [7; 32], request, fixture.now).await.unwrap();
+    assert_eq!(claimed, IdempotencyClaim::Pending(request));
 }
 
 pub async fn released_key_can_be_claimed_again_unless_it_has_a_response(fixture: StoreFixture) {
@@ -113,18 +113,18 @@ pub async fn old_keys_are_pruned_in_slices(mut fixture: StoreFixture) {
     fixture.wait(Duration::from_secs(1));
     fixture.claim_key(key("young"), [9; 32], new_request(&fixture, 2), fixture.now).await.unwrap();
 
-    let border = fixture.now - Duration::from_secs(1);
-    let mut forgotten = Vec::new();
+    let cutoff = fixture.now - Duration::from_secs(1);
+    let mut slices = Vec::new();
     loop {
-        let slice = fixture.prune_idempotency_keys(border).await.unwrap();
+        let slice = fixture.prune_idempotency_keys(cutoff).await.unwrap();
         if slice == 0 {
             break;
         }
-        forgotten.push(slice);
+        slices.push(slice);
     }
 
-    assert_eq!(forgotten.iter().sum::<usize>(), 300);
-    assert!(forgotten.len() > 1, "a slice is bounded, however much there is");
+    assert_eq!(slices.iter().sum::<usize>(), 300);
+    assert!(slices.len() > 1, "a slice is bounded, however much there is");
     let young = fixture
         .claim_key(key("young"), [9; 32], new_request(&fixture, 3), fixture.now)
         .await
@@ -140,11 +140,11 @@ pub async fn repeated_replay_with_the_same_id_returns_the_same_result(mut fixtur
     fixture.finish_due(fixture.crm, surehook_core::store::NextStep::Succeeded).await;
     let old = fixture.event_detail(event).await.deliveries[0].id;
     let new = fixture.new_id();
-    let granted = fixture.replay(old, new, fixture.now).await.unwrap();
-    assert_eq!(granted, ReplayResult::Created { delivery: new, destination: fixture.crm });
+    let created = fixture.replay(old, new, fixture.now).await.unwrap();
+    assert_eq!(created, ReplayResult::Created { delivery: new, destination: fixture.crm });
 
     fixture.wait(Duration::from_secs(1));
-    assert_eq!(fixture.replay(old, new, fixture.now).await.unwrap(), granted);
+    assert_eq!(fixture.replay(old, new, fixture.now).await.unwrap(), created);
     assert_eq!(fixture.event_detail(event).await.deliveries.len(), 2);
     let other = fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
     assert!(matches!(other, ReplayResult::TooSoon { .. }), "{other:?}");

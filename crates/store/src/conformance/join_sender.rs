@@ -29,17 +29,17 @@ async fn join(fixture: &StoreFixture, event: EventId) -> JoinResult {
     fixture.join(join_request(fixture, event)).await.unwrap()
 }
 
-pub async fn join_without_a_delivery_is_not_owed(fixture: StoreFixture) {
+pub async fn join_without_a_delivery_reports_no_delivery(fixture: StoreFixture) {
     let deliveries = vec![fixture.delivery_to(fixture.mail)];
     let event = fixture.accept(NewEvent { deliveries, ..fixture.new_event() }).await;
-    assert_eq!(join(&fixture, event).await, JoinResult::NotOwed);
-    assert_eq!(join(&fixture, fixture.new_id()).await, JoinResult::Forgotten);
+    assert_eq!(join(&fixture, event).await, JoinResult::NoDelivery);
+    assert_eq!(join(&fixture, fixture.new_id()).await, JoinResult::Expired);
 }
 
 pub async fn join_waits_for_pending_or_in_flight_delivery(fixture: StoreFixture) {
     let event = fixture.accept(fixture.new_event()).await;
     let delivery = fixture.only_delivery(event).await.id;
-    let expected = JoinResult::Underway { delivery, attempts: 0, due: Vec::new() };
+    let expected = JoinResult::InProgress { delivery, attempts: 0, due: Vec::new() };
 
     assert_eq!(join(&fixture, event).await, expected);
     let claimed = fixture.claim_one(fixture.crm).await;
@@ -59,11 +59,11 @@ pub async fn join_makes_a_scheduled_retry_due_now(mut fixture: StoreFixture) {
 
     let joined = [join(&fixture, event).await, join(&fixture, event).await];
 
-    let expected = JoinResult::Underway { delivery, attempts: 1, due: vec![fixture.crm] };
+    let expected = JoinResult::InProgress { delivery, attempts: 1, due: vec![fixture.crm] };
     assert_eq!(joined, [expected.clone(), expected]);
     fixture.reopen().await;
-    let kept = fixture.only_delivery(event).await;
-    assert_eq!((kept.status, kept.due_at), (DeliveryStatus::Scheduled, Some(fixture.now)));
+    let stored = fixture.only_delivery(event).await;
+    assert_eq!((stored.status, stored.due_at), (DeliveryStatus::Scheduled, Some(fixture.now)));
     assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(fixture.now));
     assert_eq!(fixture.claim_one(fixture.crm).await.attempts, 1);
     let kinds: Vec<_> =
@@ -82,17 +82,17 @@ pub async fn join_does_not_shorten_a_throttled_retry(mut fixture: StoreFixture) 
         AttemptRecord { class: Some(FailureClass::Throttled), ..settlement.attempt.clone() };
     fixture.settle(Settlement { attempt, ..settlement }).await.unwrap();
 
-    let JoinResult::Ended(ending) = join(&fixture, event).await else {
+    let JoinResult::Ended(result) = join(&fixture, event).await else {
         panic!("the delivery was made due")
     };
 
     assert_eq!(
-        (ending.next, ending.class),
+        (result.next, result.class),
         (NextStep::RetryAt(due_at), Some(FailureClass::Throttled))
     );
     assert_eq!(fixture.only_delivery(event).await.due_at, Some(due_at));
     fixture.wait(Duration::from_secs(30));
-    assert!(matches!(join(&fixture, event).await, JoinResult::Underway { attempts: 1, .. }));
+    assert!(matches!(join(&fixture, event).await, JoinResult::InProgress { attempts: 1, .. }));
 }
 
 pub async fn join_does_not_shorten_a_wait_for_a_status(mut fixture: StoreFixture) {
@@ -104,17 +104,17 @@ pub async fn join_does_not_shorten_a_wait_for_a_status(mut fixture: StoreFixture
         .await
         .unwrap();
 
-    let JoinResult::Ended(ending) = join(&fixture, event).await else {
+    let JoinResult::Ended(result) = join(&fixture, event).await else {
         panic!("the delivery was made due")
     };
 
     assert_eq!(
-        (ending.next, ending.class),
+        (result.next, result.class),
         (NextStep::RetryAt(due_at), Some(FailureClass::Ambiguous))
     );
     assert_eq!(fixture.only_delivery(event).await.due_at, Some(due_at));
     fixture.wait(Duration::from_secs(600));
-    assert!(matches!(join(&fixture, event).await, JoinResult::Underway { attempts: 1, .. }));
+    assert!(matches!(join(&fixture, event).await, JoinResult::InProgress { attempts: 1, .. }));
 }
 
 pub async fn join_returns_the_stored_result(mut fixture: StoreFixture) {
@@ -146,12 +146,12 @@ pub async fn concurrent_joins_revive_a_dead_delivery_once(fixture: StoreFixture)
     let revived =
         deliveries.iter().find(|delivery| delivery.status == DeliveryStatus::Pending).unwrap();
     for joined in &joined {
-        let JoinResult::Underway { delivery, attempts: 0, .. } = joined else {
+        let JoinResult::InProgress { delivery, attempts: 0, .. } = joined else {
             panic!("{joined:?}")
         };
         assert_eq!(*delivery, revived.id);
     }
-    let has_due = |joined: &&JoinResult| matches!(joined, JoinResult::Underway { due, .. } if !due.is_empty());
+    let has_due = |joined: &&JoinResult| matches!(joined, JoinResult::InProgress { due, .. } if !due.is_empty());
     assert_eq!(joined.iter().filter(has_due).count(), 1);
     assert_eq!(fixture.claim_one(fixture.crm).await.id, revived.id);
 }
@@ -164,7 +164,7 @@ pub async fn join_revives_only_the_dead_delivery_of_its_destination(fixture: Sto
     let joined = join(&fixture, event).await;
 
     assert!(
-        matches!(&joined, JoinResult::Underway { due, .. } if *due == [fixture.crm]),
+        matches!(&joined, JoinResult::InProgress { due, .. } if *due == [fixture.crm]),
         "{joined:?}"
     );
     fixture.claim_one(fixture.crm).await;
@@ -183,7 +183,7 @@ pub async fn join_revives_all_deliveries_if_all_are_dead(fixture: StoreFixture) 
 }
 
 pub async fn join_does_not_revive_permanent_or_ambiguous_failures(fixture: StoreFixture) {
-    let of = |reason| {
+    let ended = |reason| {
         let next = NextStep::Dead(reason);
         let response = b"destination response".to_vec();
         JoinResult::Ended(SyncResult { next, class: Some(FailureClass::Permanent), response })
@@ -192,14 +192,14 @@ pub async fn join_does_not_revive_permanent_or_ambiguous_failures(fixture: Store
     for reason in [DeadReason::PayloadError, DeadReason::Unrecoverable, DeadReason::Ambiguous] {
         let event = fixture.accept(fixture.new_event()).await;
         fixture.finish_due(fixture.crm, NextStep::Dead(reason)).await;
-        assert_eq!(join(&fixture, event).await, of(reason));
+        assert_eq!(join(&fixture, event).await, ended(reason));
         assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Dead]);
     }
     // Nor is anything revived if the source disables it.
     let event = fixture.accept(fixture.new_event()).await;
     fixture.finish_due(fixture.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
     let without_revival = JoinRequest { revive: false, ..join_request(&fixture, event) };
-    assert_eq!(fixture.join(without_revival).await.unwrap(), of(DeadReason::MaxRetries));
+    assert_eq!(fixture.join(without_revival).await.unwrap(), ended(DeadReason::MaxRetries));
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Dead]);
 }
 
@@ -221,5 +221,5 @@ pub async fn join_works_for_deliveries_in_flight_at_a_crash(mut fixture: StoreFi
     let event = fixture.accept(fixture.new_event()).await;
     fixture.claim_one(fixture.crm).await;
     fixture.reopen().await;
-    assert!(matches!(join(&fixture, event).await, JoinResult::Underway { attempts: 0, .. }));
+    assert!(matches!(join(&fixture, event).await, JoinResult::InProgress { attempts: 0, .. }));
 }

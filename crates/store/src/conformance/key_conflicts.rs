@@ -164,12 +164,12 @@ pub async fn explicit_key_with_too_many_bodies_is_a_new_event(mut fixture: Store
 }
 
 pub async fn another_body_of_an_event_without_body_is_a_new_event(mut fixture: StoreFixture) {
-    let brief = RetentionSpec {
+    let short_retention = RetentionSpec {
         bodies: Some(HumanDuration::from_secs(1)),
         attempts: Some(HumanDuration::from_secs(1)),
         ..RetentionSpec::default()
     };
-    fixture.set_retention(fixture.shop, brief).await;
+    fixture.set_retention(fixture.shop, short_retention).await;
     let first = explicit_event(&fixture, "k", "first");
     fixture.accept(first.clone()).await;
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
@@ -184,16 +184,16 @@ pub async fn another_body_of_an_event_without_body_is_a_new_event(mut fixture: S
 }
 
 pub async fn message_with_known_key_is_never_a_new_event(fixture: StoreFixture) {
-    let whole = |body: &str| {
+    let message = |body: &str| {
         let event = explicit_event(&fixture, "k", body);
         let claim = event.key.clone().map(|claim| DedupKeyClaim { on_conflict: None, ..claim });
         NewEvent { key: claim, ..event }
     };
-    let first = whole("first");
+    let first = message("first");
     fixture.accept(first.clone()).await;
 
     for number in 0..150 {
-        let again = whole(&number.to_string());
+        let again = message(&number.to_string());
         assert_eq!(fixture.expect_duplicate(again).await.original, first.id);
     }
 }
@@ -216,9 +216,11 @@ pub async fn same_signed_bytes_under_another_key_are_a_duplicate(mut fixture: St
         let genuine = signed_event(&fixture, &format!("id-{number}"), &number.to_string());
         assert_eq!(accept_in_conflict(&fixture, genuine).await, None);
     }
-    let seen = fixture.event_detail(first.id).await.duplicates;
-    assert_eq!(seen.len(), 6);
-    assert!(seen.iter().all(|seen| seen.reason == DuplicateReason::SameSignedBytes));
+    let duplicates = fixture.event_detail(first.id).await.duplicates;
+    assert_eq!(duplicates.len(), 6);
+    assert!(
+        duplicates.iter().all(|duplicate| duplicate.reason == DuplicateReason::SameSignedBytes)
+    );
     let again = fixture.expect_duplicate(fixture.repeat_of(&first)).await;
     assert_eq!(again.reason, DuplicateReason::SameKey);
 }
@@ -250,7 +252,7 @@ pub async fn other_signed_bytes_under_a_known_key_are_accepted(fixture: StoreFix
     assert_eq!(fixture.expect_duplicate(fixture.repeat_of(&genuine)).await.original, genuine.id);
 }
 
-pub async fn keys_of_different_namespaces_do_not_meet(fixture: StoreFixture) {
+pub async fn same_key_in_another_namespace_is_not_a_duplicate(fixture: StoreFixture) {
     let in_body = fixture.event_with_key("order-3");
     let claim = DedupKeyClaim { namespace: KeyNamespace::Header, ..fixture.key_claim("order-3") };
     let in_header = NewEvent { key: Some(claim), ..fixture.new_event() };
@@ -263,8 +265,8 @@ pub async fn keys_of_different_namespaces_do_not_meet(fixture: StoreFixture) {
     }
     let filter = EventFilter { key: Some("order-3".to_owned()), ..EventFilter::default() };
     let page = PageRequest { after: None, limit: 10 };
-    let found = fixture.list_events(filter, page).await.unwrap();
-    assert_eq!(found.rows.len(), 2, "a key is found in each namespace");
+    let events = fixture.list_events(filter, page).await.unwrap();
+    assert_eq!(events.rows.len(), 2, "a key is found in each namespace");
 }
 
 pub async fn key_conflicts_are_listed_and_found_by_key(fixture: StoreFixture) {

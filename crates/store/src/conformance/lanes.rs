@@ -59,8 +59,8 @@ pub async fn saved_lane_state_is_read_back_after_restart(mut fixture: StoreFixtu
         };
         fixture.save_lane(fixture.crm, saved.clone()).await.unwrap();
         fixture.reopen().await;
-        let kept = fixture.load_lanes().await.unwrap();
-        assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(fixture.crm, saved)]);
+        let stored = fixture.load_lanes().await.unwrap();
+        assert_eq!(stored.into_iter().collect::<Vec<_>>(), [(fixture.crm, saved)]);
     }
     fixture.save_lane(fixture.crm, SavedLaneState::default()).await.unwrap();
     assert!(fixture.load_lanes().await.unwrap().is_empty());
@@ -89,9 +89,9 @@ async fn assert_lists_match_counts(fixture: &StoreFixture) {
     let mut counts = fixture.counts();
     counts.move_to_held(&fixture.count_held().await.unwrap());
     for status in DeliveryStatus::ALL {
-        let many = counts.by_status.get(&status).copied().unwrap_or_default();
+        let count = counts.by_status.get(&status).copied().unwrap_or_default();
         let listed = listed(fixture, status).await;
-        assert_eq!(u64::try_from(listed.len()).unwrap(), many, "{status:?}");
+        assert_eq!(u64::try_from(listed.len()).unwrap(), count, "{status:?}");
     }
 }
 
@@ -115,7 +115,7 @@ async fn create_mixed_deliveries(fixture: &StoreFixture) {
 
 async fn assert_events_are_filtered_by_shown_status(fixture: &StoreFixture, held: EventId) {
     assert_eq!(fixture.delivery_statuses(held).await, [DeliveryStatus::Held]);
-    for (status, many) in
+    for (status, count) in
         [(DeliveryStatus::Held, 3), (DeliveryStatus::Pending, 1), (DeliveryStatus::Scheduled, 0)]
     {
         let filter = EventFilter {
@@ -126,7 +126,11 @@ async fn assert_events_are_filtered_by_shown_status(fixture: &StoreFixture, held
             ..EventFilter::default()
         };
         let page = first_page(100);
-        assert_eq!(fixture.list_events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
+        assert_eq!(
+            fixture.list_events(filter, page).await.unwrap().rows.len(),
+            count,
+            "{status:?}"
+        );
     }
 }
 
@@ -149,13 +153,13 @@ async fn assert_shown_as_held(fixture: StoreFixture, state: SavedLaneState) {
         "deliveries to the other destination"
     );
     assert_eq!(listed(&fixture, DeliveryStatus::Held).await.len(), 3);
-    let shown = fixture.delivery_detail(waiting[1][0]).await.delivery;
+    let held = fixture.delivery_detail(waiting[1][0]).await.delivery;
     assert_eq!(
-        (shown.status, shown.due_at.is_some()),
+        (held.status, held.due_at.is_some()),
         (DeliveryStatus::Held, true),
         "the due time is kept"
     );
-    assert_events_are_filtered_by_shown_status(&fixture, shown.event).await;
+    assert_events_are_filtered_by_shown_status(&fixture, held.event).await;
 
     fixture.save_lane(fixture.crm, SavedLaneState::default()).await.unwrap();
     assert_lists_match_counts(&fixture).await;
@@ -253,8 +257,8 @@ pub async fn claim_next_returns_the_next_retry_before_it_is_due(fixture: StoreFi
 pub async fn claim_next_skips_delayed_and_ambiguous_deliveries(mut fixture: StoreFixture) {
     // It may have arrived, and a status may confirm that.
     let (ambiguous, claimed) = fixture.accept_and_claim().await;
-    let waits = NextStep::RetryAt(fixture.now + Duration::from_secs(600));
-    fixture.settle(fixture.ambiguous_settlement(&claimed, waits)).await.unwrap();
+    let retry_later = NextStep::RetryAt(fixture.now + Duration::from_secs(600));
+    fixture.settle(fixture.ambiguous_settlement(&claimed, retry_later)).await.unwrap();
     // A delivery with a delay.
     let delivery =
         NewDelivery { delay: Duration::from_secs(300), ..fixture.delivery_to(fixture.crm) };

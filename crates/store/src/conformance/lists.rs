@@ -168,7 +168,10 @@ pub async fn deliveries_are_filtered_by_each_status(mut fixture: StoreFixture) {
             let expected: Vec<DeliveryId> = all
                 .iter()
                 .filter(|row| row.status == status)
-                .filter(|row| destination.is_none_or(|wanted| row.destination == wanted))
+                .filter(|row| {
+                    destination
+                        .is_none_or(|filter_destination| row.destination == filter_destination)
+                })
                 .map(|row| row.id)
                 .collect();
             let filter =
@@ -194,7 +197,10 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut fixture: Stor
             let status = reason.map(|_| DeliveryStatus::Dead);
             let expected: Vec<DeliveryId> = all
                 .iter()
-                .filter(|row| destination.is_none_or(|wanted| row.destination == wanted))
+                .filter(|row| {
+                    destination
+                        .is_none_or(|filter_destination| row.destination == filter_destination)
+                })
                 .filter(|row| {
                     reason.is_none() || (row.reason, row.status) == (reason, DeliveryStatus::Dead)
                 })
@@ -207,12 +213,12 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut fixture: Stor
             assert_eq!(deliveries(&fixture, &filter, 3).await, expected, "{filter:?}");
         }
     }
-    let never = DeliveryFilter {
+    let unmatched = DeliveryFilter {
         status: Some(DeliveryStatus::Dead),
         reason: Some(DeadReason::Expired),
         ..DeliveryFilter::default()
     };
-    assert!(deliveries(&fixture, &never, 9).await.is_empty());
+    assert!(deliveries(&fixture, &unmatched, 9).await.is_empty());
 }
 
 pub async fn events_and_deliveries_are_filtered_by_time(mut fixture: StoreFixture) {
@@ -251,8 +257,8 @@ pub async fn events_are_filtered_by_delivery_status(mut fixture: StoreFixture) {
     create_every_status(&mut fixture).await;
     let all = fixture.all_deliveries().await;
     for status in DeliveryStatus::ALL {
-        let with = all.iter().filter(|row| row.status == status).map(|row| row.event);
-        let mut expected = newest_first(with.collect::<Vec<_>>());
+        let matching = all.iter().filter(|row| row.status == status).map(|row| row.event);
+        let mut expected = newest_first(matching.collect::<Vec<_>>());
         expected.dedup();
         let filter = with_delivery(EventDeliveryFilter {
             status: Some(status),
@@ -325,16 +331,16 @@ pub async fn deliveries_are_filtered_by_last_attempt(mut fixture: StoreFixture) 
         for (class, code) in [(last.class, None), (None, last.status), (last.class, last.status)] {
             let code = code.map(StatusPattern::Exact);
             let filter = DeliveryFilter { class, code, ..DeliveryFilter::default() };
-            let found = deliveries(&fixture, &filter, 2).await;
-            assert!(found.contains(&row.id), "{filter:?}");
+            let listed = deliveries(&fixture, &filter, 2).await;
+            assert!(listed.contains(&row.id), "{filter:?}");
             if class.is_some() || code.is_some() {
-                assert!(found.len() < rows.len(), "{filter:?}");
+                assert!(listed.len() < rows.len(), "{filter:?}");
             }
         }
     }
-    let never =
+    let unmatched =
         DeliveryFilter { code: Some(StatusPattern::Exact(599)), ..DeliveryFilter::default() };
-    assert!(deliveries(&fixture, &never, 9).await.is_empty());
+    assert!(deliveries(&fixture, &unmatched, 9).await.is_empty());
 }
 
 pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut fixture: StoreFixture) {
@@ -353,7 +359,7 @@ pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut fixture: St
     assert_eq!(events(&fixture, &filter, 10).await, [first]);
 }
 
-pub async fn unknown_ids_are_none(fixture: StoreFixture) {
+pub async fn unknown_ids_return_none(fixture: StoreFixture) {
     assert!(fixture.find_event(fixture.new_id()).await.unwrap().is_none());
     assert!(fixture.find_body(fixture.new_id()).await.unwrap().is_none());
     assert!(fixture.find_delivery(fixture.new_id()).await.unwrap().is_none());
@@ -367,25 +373,26 @@ pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(
     let mut all = Vec::new();
     for row in rows {
         let last = fixture.delivery_detail(row.id).await.attempts.pop();
-        let last = last.map(|found| (found.attempt.class, found.attempt.status));
+        let last = last.map(|row| (row.attempt.class, row.attempt.status));
         all.push((row, last.unwrap_or_default()));
     }
-    let hundred = |status: Option<u16>| status.map(|status| StatusPattern::Class(status / 100));
-    let mut asked = vec![EventDeliveryFilter::default()];
+    let status_class =
+        |status: Option<u16>| status.map(|status| StatusPattern::Class(status / 100));
+    let mut filters = vec![EventDeliveryFilter::default()];
     for (row, (class, status)) in &all {
-        let whole = EventDeliveryFilter {
+        let all_conditions = EventDeliveryFilter {
             status: Some(row.status),
             destination: Some(row.destination),
             reason: row.reason,
             class: *class,
             code: status.map(StatusPattern::Exact),
         };
-        let code = hundred(*status);
-        asked.extend([
-            whole,
-            EventDeliveryFilter { code, ..whole },
-            EventDeliveryFilter { status: None, ..whole },
-            EventDeliveryFilter { destination: None, reason: None, ..whole },
+        let code = status_class(*status);
+        filters.extend([
+            all_conditions,
+            EventDeliveryFilter { code, ..all_conditions },
+            EventDeliveryFilter { status: None, ..all_conditions },
+            EventDeliveryFilter { destination: None, reason: None, ..all_conditions },
             EventDeliveryFilter {
                 destination: Some(row.destination),
                 ..EventDeliveryFilter::default()
@@ -394,15 +401,15 @@ pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(
             EventDeliveryFilter { class: *class, ..EventDeliveryFilter::default() },
         ]);
     }
-    for delivery_filter in asked {
-        let has = |wanted: Option<StatusPattern>, status: Option<u16>| {
-            wanted.map(StatusPattern::range).is_none_or(|(low, high)| {
+    for delivery_filter in filters {
+        let has = |value: Option<StatusPattern>, status: Option<u16>| {
+            value.map(StatusPattern::range).is_none_or(|(low, high)| {
                 status.is_some_and(|status| (low..=high).contains(&status))
             })
         };
         let matching = all.iter().filter(|(row, (class, status))| {
-            delivery_filter.status.is_none_or(|wanted| wanted == row.status)
-                && delivery_filter.destination.is_none_or(|wanted| wanted == row.destination)
+            delivery_filter.status.is_none_or(|value| value == row.status)
+                && delivery_filter.destination.is_none_or(|value| value == row.destination)
                 && (delivery_filter.reason.is_none() || delivery_filter.reason == row.reason)
                 && (delivery_filter.class.is_none() || delivery_filter.class == *class)
                 && has(delivery_filter.code, *status)
@@ -498,7 +505,7 @@ pub async fn body_value_search_reads_a_bounded_number_of_bodies_per_page(
         let filter = EventFilter { delivery_filter, ..values(&[("needle", "1")]) };
         let page = fixture.list_events(filter.clone(), first_page(10)).await.unwrap();
 
-        assert!(page.rows.is_empty() && page.rows_scanned < 1201, "{} looks", page.rows_scanned);
+        assert!(page.rows.is_empty() && page.rows_scanned < 1201, "{} rows", page.rows_scanned);
         assert_eq!(page.next, page.last, "the page reports how far it read");
         assert!(page.next.is_some());
         assert_eq!(events(&fixture, &filter, 10).await, [first]);
@@ -521,8 +528,8 @@ pub async fn key_filter_without_source_finds_events_of_all_sources(mut fixture: 
     fixture.expect_duplicate(fixture.repeat_of(&all[7])).await;
     fixture.reopen().await;
     let page = first_page(9);
-    let found = fixture.list_events(with_key("k7"), page).await.unwrap().rows;
-    assert_eq!((found.len(), found[0].duplicates), (1, 1));
+    let rows = fixture.list_events(with_key("k7"), page).await.unwrap().rows;
+    assert_eq!((rows.len(), rows[0].duplicates), (1, 1));
     // Also events of a deleted source.
     fixture.apply(ConfigChange::DeleteSource(fixture.bank)).await;
     assert_eq!(events(&fixture, &with_key("k6"), 9).await, both);

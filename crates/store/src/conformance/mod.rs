@@ -175,7 +175,7 @@ macro_rules! store_conformance {
                     signed_bytes_without_key_are_a_duplicate,
                     other_signed_bytes_under_a_known_key_are_accepted,
                     other_body_under_a_key_that_refuses_it_is_not_stored,
-                    keys_of_different_namespaces_do_not_meet,
+                    same_key_in_another_namespace_is_not_a_duplicate,
                     key_conflicts_are_listed_and_found_by_key;
                 claims: due_deliveries_are_claimed_oldest_due_first,
                     claim_returns_at_most_its_limit,
@@ -231,7 +231,7 @@ macro_rules! store_conformance {
                     in_flight_or_ended_delivery_cannot_be_cancelled,
                     claim_next_returns_the_next_retry_before_it_is_due,
                     claim_next_skips_delayed_and_ambiguous_deliveries;
-                join_sender: join_without_a_delivery_is_not_owed,
+                join_sender: join_without_a_delivery_reports_no_delivery,
                     join_waits_for_pending_or_in_flight_delivery,
                     join_makes_a_scheduled_retry_due_now,
                     join_does_not_shorten_a_throttled_retry,
@@ -325,7 +325,7 @@ macro_rules! store_conformance {
                     deliveries_are_filtered_by_source_and_event,
                     deliveries_are_filtered_by_last_attempt,
                     text_search_reads_a_bounded_number_of_rows_per_page,
-                    unknown_ids_are_none,
+                    unknown_ids_return_none,
                     event_filter_matches_only_if_one_delivery_meets_all_conditions,
                     event_rows_count_deliveries_by_status,
                     events_are_filtered_by_body_values,

@@ -201,14 +201,14 @@ impl StoreModel {
             self.deliveries.insert(planned.id, delivery);
         }
         let admitted = event.clone();
-        let kept = ModelEvent {
+        let stored = ModelEvent {
             admitted,
             duplicates: 0,
             last_duplicate_at: None,
             body_is_pruned: false,
             may_be_pruned_late: false,
         };
-        self.events.insert(event.id, kept);
+        self.events.insert(event.id, stored);
         let confirmed = event.status_update.as_ref().and_then(|update| self.apply_status(update));
         let key_conflict = key_conflict.map(|holder| holder.event);
         ExpectedAdmission::Accepted { held, confirmed, key_conflict }

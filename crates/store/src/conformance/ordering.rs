@@ -16,9 +16,9 @@ use super::{
 };
 
 /// Admits events of one ordering key in turn and returns their deliveries.
-async fn admit_in_order(fixture: &StoreFixture, key: &str, many: usize) -> Vec<DeliveryId> {
+async fn admit_in_order(fixture: &StoreFixture, key: &str, count: usize) -> Vec<DeliveryId> {
     let mut queue = Vec::new();
-    for _ in 0..many {
+    for _ in 0..count {
         let event = fixture.ordered_event(key);
         queue.push(event.deliveries[0].id);
         fixture.accept(event).await;

@@ -48,8 +48,8 @@ async fn quarantine_one(
     body: impl Into<Bytes>,
 ) -> QuarantinedRequest {
     let quarantined = request(fixture, source, body);
-    let kept = fixture.quarantine(quarantined.clone(), ROOM).await.unwrap();
-    assert_eq!((kept.id, kept.pushed_out), (Some(quarantined.id), 0));
+    let result = fixture.quarantine(quarantined.clone(), ROOM).await.unwrap();
+    assert_eq!((result.id, result.pushed_out), (Some(quarantined.id), 0));
     quarantined
 }
 
@@ -86,9 +86,9 @@ pub async fn repeated_request_is_quarantined_once(mut fixture: StoreFixture) {
         ..request(&fixture, fixture.shop, "a")
     };
 
-    let kept = fixture.quarantine(again.clone(), ROOM).await.unwrap();
+    let result = fixture.quarantine(again.clone(), ROOM).await.unwrap();
 
-    assert_eq!(kept.id, Some(first.id));
+    assert_eq!(result.id, Some(first.id));
     let expected =
         QuarantinedRequest { id: first.id, received_at: first.received_at, times: 2, ..again };
     assert_eq!(fixture.find_quarantined(first.id).await.unwrap(), Some(expected));
@@ -141,21 +141,21 @@ pub async fn full_quarantine_drops_unsigned_requests_first(fixture: StoreFixture
     let mut signed = vec![request(&fixture, fixture.shop, large(0))];
     fixture.quarantine(signed[0].clone(), ROOM).await.unwrap();
     for number in 1..=9 {
-        let kept = fixture.quarantine(unsigned(number), ROOM).await.unwrap();
-        assert!(kept.id.is_some(), "an older unsigned request is dropped");
+        let result = fixture.quarantine(unsigned(number), ROOM).await.unwrap();
+        assert!(result.id.is_some(), "an older unsigned request is dropped");
     }
     assert_eq!(ids(&fixture, None).await.len(), 4);
     for number in 10..13 {
         signed.push(request(&fixture, fixture.shop, large(number)));
-        let kept = fixture.quarantine(signed.last().unwrap().clone(), ROOM).await.unwrap();
-        assert_eq!(kept.pushed_out, 1);
+        let result = fixture.quarantine(signed.last().unwrap().clone(), ROOM).await.unwrap();
+        assert_eq!(result.pushed_out, 1);
     }
     let all: Vec<_> = signed.iter().rev().map(|quarantined| quarantined.id).collect();
     assert_eq!(ids(&fixture, None).await, all);
 
-    let kept = fixture.quarantine(unsigned(20), ROOM).await.unwrap();
+    let result = fixture.quarantine(unsigned(20), ROOM).await.unwrap();
 
-    assert_eq!((kept.id, kept.pushed_out), (None, 0), "no unsigned request is left to drop");
+    assert_eq!((result.id, result.pushed_out), (None, 0), "no unsigned request is left to drop");
     assert_eq!(ids(&fixture, None).await, all);
 }
 
@@ -175,20 +175,20 @@ pub async fn flood_of_one_address_drops_only_its_own_quarantined_requests(fixtur
         // Addresses of one IPv6 network are one sender.
         let quarantined = from(&format!("2001:db8::{number}"), "mismatch", number);
         flood.push(quarantined.id);
-        let kept = fixture.quarantine(quarantined, ROOM).await.unwrap();
-        assert!(kept.id.is_some(), "it takes the place of its own oldest");
+        let result = fixture.quarantine(quarantined, ROOM).await.unwrap();
+        assert!(result.id.is_some(), "it takes the place of its own oldest");
     }
-    let kept = ids(&fixture, Some(fixture.shop)).await;
-    assert_eq!(kept.len(), 16);
-    assert!(genuine.iter().all(|one| kept.contains(&one.id)));
-    assert_eq!(kept[..14], flood.iter().rev().take(14).copied().collect::<Vec<_>>());
+    let remaining = ids(&fixture, Some(fixture.shop)).await;
+    assert_eq!(remaining.len(), 16);
+    assert!(genuine.iter().all(|one| remaining.contains(&one.id)));
+    assert_eq!(remaining[..14], flood.iter().rev().take(14).copied().collect::<Vec<_>>());
 
     // Another address takes what the first one has beyond its share.
     let late = from("198.51.100.1", "mismatch", 100);
     let stored = fixture.quarantine(late.clone(), ROOM).await.unwrap();
     assert_eq!((stored.id, stored.pushed_out), (Some(late.id), 1));
-    let kept = ids(&fixture, Some(fixture.shop)).await;
-    assert!(genuine.iter().chain([&late]).all(|one| kept.contains(&one.id)));
+    let remaining = ids(&fixture, Some(fixture.shop)).await;
+    assert!(genuine.iter().chain([&late]).all(|one| remaining.contains(&one.id)));
 }
 
 pub async fn newcomer_does_not_displace_addresses_within_their_share(fixture: StoreFixture) {
@@ -232,9 +232,9 @@ pub async fn repeated_request_with_longer_headers_takes_more_room(fixture: Store
     let longer = HeaderBlock::from_bytes(vec![b'x'; 9_900]);
     let again = QuarantinedRequest { headers: longer, ..second.clone() };
 
-    let kept = fixture.quarantine(again, 12_000).await.unwrap();
+    let result = fixture.quarantine(again, 12_000).await.unwrap();
 
-    assert_eq!((kept.id, kept.pushed_out), (Some(second.id), 1));
+    assert_eq!((result.id, result.pushed_out), (Some(second.id), 1));
     assert_eq!(fixture.find_quarantined(first.id).await.unwrap(), None);
 }
 

@@ -116,11 +116,11 @@ pub(super) async fn ended(
 }
 
 /// Creates `many` dead letters of the CRM.
-pub(super) async fn dead_letters(fixture: &StoreFixture, many: usize) -> Vec<EventId> {
-    let events: Vec<NewEvent> = (0..many).map(|_| fixture.new_event()).collect();
+pub(super) async fn dead_letters(fixture: &StoreFixture, count: usize) -> Vec<EventId> {
+    let events: Vec<NewEvent> = (0..count).map(|_| fixture.new_event()).collect();
     let ids = events.iter().map(|event| event.id).collect();
     fixture.admit(events).await.unwrap();
-    while fixture.count_deliveries(DeliveryStatus::Dead) < u64::try_from(many).unwrap() {
+    while fixture.count_deliveries(DeliveryStatus::Dead) < u64::try_from(count).unwrap() {
         fixture.finish_due(fixture.crm, DEAD).await;
     }
     ids
@@ -356,12 +356,12 @@ pub async fn job_that_selects_nothing_is_done(fixture: StoreFixture) {
 pub async fn overlapping_jobs_are_refused(fixture: StoreFixture) {
     let to = |destination| ReplayFilter { destination: Some(destination), ..all() };
     let first = create(&fixture, retry(to(fixture.crm))).await;
-    let ask = |spec| NewReplay { id: fixture.new_id(), spec, created_at: fixture.now };
+    let new_replay = |spec| NewReplay { id: fixture.new_id(), spec, created_at: fixture.now };
 
-    let refused = fixture.create_replay(ask(resend(all()))).await.unwrap();
+    let refused = fixture.create_replay(new_replay(resend(all()))).await.unwrap();
     assert_eq!(refused, CreateReplayResult::Overlaps(first));
     fixture.change_replay(first, ReplayTransition::Pause, fixture.now).await.unwrap();
-    let refused = fixture.create_replay(ask(retry(to(fixture.crm)))).await.unwrap();
+    let refused = fixture.create_replay(new_replay(retry(to(fixture.crm)))).await.unwrap();
     assert_eq!(refused, CreateReplayResult::Overlaps(first), "a paused job is not finished");
     create(&fixture, retry(to(fixture.mail))).await;
     create(&fixture, missing(fixture.crm, all())).await;

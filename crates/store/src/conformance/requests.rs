@@ -79,7 +79,7 @@ pub async fn requests_are_filtered_by_outcome_time_reason_and_source(mut fixture
     let (newest, oldest) = (expected[3].1, expected[9].1);
     let shop = Some(("shop".to_owned(), Some(fixture.shop)));
     let unknown = Some(("unknown".to_owned(), None));
-    let of = |outcome| RequestFilter { outcome, ..RequestFilter::default() };
+    let with_outcome = |outcome| RequestFilter { outcome, ..RequestFilter::default() };
     let listed = async |filter: &RequestFilter| -> Vec<RequestSummary> {
         list_all(&fixture, filter, 2).await.iter().map(summarize).collect()
     };
@@ -88,21 +88,22 @@ pub async fn requests_are_filtered_by_outcome_time_reason_and_source(mut fixture
         let matching: Vec<RequestSummary> =
             expected.iter().copied().filter(|row| row.0 == outcome).collect();
         assert!(!matching.is_empty());
-        assert_eq!(listed(&of(Some(outcome))).await, matching, "{outcome:?}");
+        assert_eq!(listed(&with_outcome(Some(outcome))).await, matching, "{outcome:?}");
     }
-    let filter = RequestFilter { since: Some(oldest), until: Some(newest), ..of(None) };
+    let filter = RequestFilter { since: Some(oldest), until: Some(newest), ..with_outcome(None) };
     let within: Vec<RequestSummary> =
         expected.iter().copied().filter(|row| row.1 >= oldest && row.1 < newest).collect();
     assert_eq!(listed(&filter).await, within);
-    let stale = RequestFilter { reason: Some("stale".to_owned()), ..of(None) };
+    let stale = RequestFilter { reason: Some("stale".to_owned()), ..with_outcome(None) };
     assert_eq!(listed(&stale).await.len(), 3);
     let stale = RequestFilter { outcome: Some(RequestOutcome::Accepted), ..stale };
     assert!(listed(&stale).await.is_empty());
     // Three of the six refused requests were for the bank.
-    let of_shop = listed(&RequestFilter { source: shop, ..of(None) }).await;
+    let of_shop = listed(&RequestFilter { source: shop, ..with_outcome(None) }).await;
     assert_eq!(of_shop.len(), expected.len() - 3);
-    assert!(listed(&RequestFilter { source: unknown, ..of(None) }).await.is_empty());
-    let other = listed(&RequestFilter { exclude_source: Some(fixture.shop), ..of(None) }).await;
+    assert!(listed(&RequestFilter { source: unknown, ..with_outcome(None) }).await.is_empty());
+    let other =
+        listed(&RequestFilter { exclude_source: Some(fixture.shop), ..with_outcome(None) }).await;
     assert!(other.iter().all(|row| row.0 == RequestOutcome::Refused) && other.len() == 6);
 }
 
@@ -201,7 +202,7 @@ async fn list_refused(
 }
 
 pub async fn refused_request_is_stored_with_all_fields(mut fixture: StoreFixture) {
-    let whole = find_refused(&fixture, Some("shop"), "mismatch");
+    let complete = find_refused(&fixture, Some("shop"), "mismatch");
     let bare = RefusedRequest {
         source: None,
         query: None,
@@ -209,12 +210,12 @@ pub async fn refused_request_is_stored_with_all_fields(mut fixture: StoreFixture
         body: None,
         ..find_refused(&fixture, None, "unknown_source")
     };
-    fixture.store_refused(vec![whole.clone(), bare.clone()]).await.unwrap();
+    fixture.store_refused(vec![complete.clone(), bare.clone()]).await.unwrap();
 
     fixture.reopen().await;
 
-    assert_eq!(list_refused(&fixture, None, None).await, [bare.clone(), whole.clone()]);
-    assert_eq!(fixture.find_refused(whole.id).await.unwrap(), Some(whole));
+    assert_eq!(list_refused(&fixture, None, None).await, [bare.clone(), complete.clone()]);
+    assert_eq!(fixture.find_refused(complete.id).await.unwrap(), Some(complete));
     assert_eq!(fixture.find_refused(bare.id).await.unwrap(), Some(bare));
     assert_eq!(fixture.find_refused(fixture.new_id()).await.unwrap(), None);
 }
@@ -258,8 +259,8 @@ pub async fn flood_of_refused_requests_drops_only_samples_of_its_own_address(
     assert!(genuine.iter().all(|one| kept.contains(one)));
 
     // Of many addresses, each keeps one: the first ones, until they are old.
-    let many = 2 * SAMPLES_MAX;
-    for number in 0..many {
+    let count = 2 * SAMPLES_MAX;
+    for number in 0..count {
         let stranger = from(&fixture, format!("198.51.{}.{}", number / 200, number % 200));
         fixture.store_refused(vec![stranger]).await.unwrap();
     }

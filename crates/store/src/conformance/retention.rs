@@ -54,8 +54,8 @@ pub async fn expired_ended_event_is_pruned_with_all_its_rows(mut fixture: StoreF
     for delivery in [first.deliveries[0].id, first.deliveries[1].id, replay_id] {
         assert!(fixture.find_delivery(delivery).await.unwrap().is_none());
     }
-    let gone = fixture.replay(replay_id, fixture.new_id(), fixture.now).await.unwrap();
-    assert_eq!(gone, ReplayResult::NotFound);
+    let result = fixture.replay(replay_id, fixture.new_id(), fixture.now).await.unwrap();
+    assert_eq!(result, ReplayResult::NotFound);
 }
 
 pub async fn pruned_events_stay_in_totals_only(mut fixture: StoreFixture) {
@@ -406,8 +406,8 @@ pub async fn duplicate_does_not_revive_an_event_without_body(mut fixture: StoreF
     assert_eq!(fixture.delivery_statuses(first.id).await, [DeliveryStatus::Dead]);
 }
 
-fn bodies_for(span: u64) -> RetentionSpec {
-    RetentionSpec { bodies: days(span), ..RetentionSpec::default() }
+fn bodies_for(body_days: u64) -> RetentionSpec {
+    RetentionSpec { bodies: days(body_days), ..RetentionSpec::default() }
 }
 
 pub async fn retention_setting_can_be_changed_at_any_time(mut fixture: StoreFixture) {
@@ -748,7 +748,7 @@ pub async fn joining_sender_gets_the_result_after_attempts_are_pruned(mut fixtur
     assert_eq!(join_event(&fixture, events[0]).await, bare(endings[0]));
     assert_eq!(join_event(&fixture, events[1]).await, bare(endings[1]));
     // A retry could succeed, but there is no body to send.
-    assert_eq!(join_event(&fixture, events[2]).await, JoinResult::Forgotten);
+    assert_eq!(join_event(&fixture, events[2]).await, JoinResult::Expired);
     assert_eq!(fixture.delivery_statuses(events[2]).await, [DeliveryStatus::Dead]);
 }
 
@@ -759,7 +759,7 @@ pub async fn attempts_of_a_delivery_revived_by_join_are_pruned(mut fixture: Stor
     fixture.prune_all(SERVER_RETENTION).await;
     assert_eq!(count_attempts(&fixture, event).await, 1, "the delivery is dead");
 
-    assert!(matches!(join_event(&fixture, event).await, JoinResult::Underway { .. }));
+    assert!(matches!(join_event(&fixture, event).await, JoinResult::InProgress { .. }));
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     fixture.wait(DAY);
 

@@ -152,14 +152,14 @@ pub async fn range_includes_its_start_and_excludes_its_end(mut fixture: StoreFix
 }
 
 pub async fn rejected_steps_are_not_counted_in_rollups(fixture: StoreFixture) {
-    let known = fixture.accept(fixture.event_with_key("k")).await;
+    let existing = fixture.accept(fixture.event_with_key("k")).await;
     let claimed = fixture.claim_one(fixture.crm).await;
     let before = (
         sum(&fixture, RollupSubject::Source(None), BucketWidth::Hour).await,
         sum(&fixture, RollupSubject::Destination(None), BucketWidth::Hour).await,
     );
 
-    let bad = NewEvent { id: known, ..fixture.new_event() };
+    let bad = NewEvent { id: existing, ..fixture.new_event() };
     assert!(fixture.admit(vec![fixture.new_event(), bad]).await.is_err());
     let mut lost = fixture.settlement(&claimed, NextStep::Dead(DeadReason::Expired));
     lost.token.0 += 1;
@@ -181,11 +181,11 @@ pub async fn rollups_outlive_pruned_events_and_deleted_configuration(mut fixture
     }
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     let before = sum(&fixture, RollupSubject::Destination(None), BucketWidth::Hour).await;
-    let gone = vec![
+    let deletions = vec![
         ConfigChange::DeleteSource(fixture.shop),
         ConfigChange::DeleteDestination(fixture.crm),
     ];
-    fixture.change(gone, fixture.now).await.unwrap();
+    fixture.change(deletions, fixture.now).await.unwrap();
     roll_up(&fixture).await;
 
     fixture.wait(BucketWidth::TenSeconds.retention());

@@ -33,8 +33,8 @@ fn searchable_event(
 }
 
 fn attribute_filter(attributes: &[(AttributeName, &str)]) -> EventFilter {
-    let wanted = attributes.iter().map(|(name, text)| AttributeFilter::new(*name, text).unwrap());
-    EventFilter { attributes: wanted.collect(), ..EventFilter::default() }
+    let filters = attributes.iter().map(|(name, text)| AttributeFilter::new(*name, text).unwrap());
+    EventFilter { attributes: filters.collect(), ..EventFilter::default() }
 }
 
 fn of_kind(kind: &str) -> EventFilter {
@@ -74,8 +74,8 @@ pub async fn batch_search_returns_the_same_events_as_single_searches(mut fixture
         }
         assert!(fixture.list_events_with_each(Vec::new(), 10).await.unwrap().is_empty());
 
-        let asked = vec![sent[7], sent[2], EventId::new(fixture.now, 1)];
-        let found = fixture.list_deliveries_of(asked).await.unwrap();
+        let event_ids = vec![sent[7], sent[2], EventId::new(fixture.now, 1)];
+        let found = fixture.list_deliveries_of(event_ids).await.unwrap();
         let mut one_by_one = fixture.event_detail(sent[2]).await.deliveries;
         one_by_one.extend(fixture.event_detail(sent[7]).await.deliveries);
         one_by_one.sort_by_key(|delivery| delivery.id);
@@ -266,13 +266,13 @@ pub async fn attributes_of_a_duplicate_are_not_indexed(fixture: StoreFixture) {
 }
 
 pub async fn attributes_of_a_refused_request_are_not_indexed(fixture: StoreFixture) {
-    let known = fixture.accept(fixture.new_event()).await;
+    let existing = fixture.accept(fixture.new_event()).await;
     for number in 0..12 {
         let name = format!("wamid.{number}");
         let good = searchable_event(&fixture, "message", &[(MessageId, &name)]);
         let bad = searchable_event(&fixture, "message", &[(MessageId, &format!("bad-{number}"))]);
-        let taken = NewEvent { id: known, ..bad.clone() };
-        fixture.admit(vec![bad, taken]).await.unwrap_err();
+        let with_used_id = NewEvent { id: existing, ..bad.clone() };
+        fixture.admit(vec![bad, with_used_id]).await.unwrap_err();
         let event = fixture.accept(good).await;
         assert_eq!(events(&fixture, &attribute_filter(&[(MessageId, &name)]), 9).await, [event]);
     }

@@ -28,9 +28,9 @@ fn sent_settlement(
     Settlement { sent, ..fixture.settlement(claimed, NextStep::Succeeded) }
 }
 
-/// Sends `many` messages to the CRM on a day.
-async fn send(fixture: &StoreFixture, many: usize, day: i32) {
-    for _ in 0..many {
+/// Sends `count` messages to the CRM on a day.
+async fn send(fixture: &StoreFixture, count: usize, day: i32) {
+    for _ in 0..count {
         let (_, claimed) = fixture.accept_and_claim().await;
         fixture.settle(sent_settlement(fixture, &claimed, None, day)).await.unwrap();
     }
@@ -52,8 +52,8 @@ pub async fn sent_message_stores_its_id_and_is_counted(mut fixture: StoreFixture
     assert_eq!(settled, SettleResult::Recorded);
     fixture.reopen().await;
     assert_eq!(fixture.only_delivery(event).await.sent_id.as_deref(), Some("wamid.1"));
-    let shown = fixture.delivery_detail(claimed.id).await.delivery.sent_id;
-    assert_eq!(shown.as_deref(), Some("wamid.1"));
+    let sent_id = fixture.delivery_detail(claimed.id).await.delivery.sent_id;
+    assert_eq!(sent_id.as_deref(), Some("wamid.1"));
     assert_eq!(fixture.count_sent_on(fixture.crm, day).await.unwrap(), 1);
     assert_eq!(fixture.count_sent_on(fixture.crm, day + 1).await.unwrap(), 0);
     assert_eq!(fixture.count_sent_on(fixture.mail, day).await.unwrap(), 0);

@@ -180,12 +180,12 @@ async fn status_during_attempt(
 }
 
 pub async fn status_during_an_ambiguous_attempt_decides_its_outcome(fixture: StoreFixture) {
-    let waits = NextStep::RetryAt(fixture.now + MINUTE);
+    let retry_later = NextStep::RetryAt(fixture.now + MINUTE);
     for (status, next, expected) in [
-        (ProviderStatus::Sent, waits, DeliveryStatus::Succeeded),
+        (ProviderStatus::Sent, retry_later, DeliveryStatus::Succeeded),
         (ProviderStatus::Sent, DEAD_AMBIGUOUS, DeliveryStatus::Succeeded),
-        (ProviderStatus::Failed(DEAD_UNRECOVERABLE), waits, DeliveryStatus::Dead),
-        (ProviderStatus::Failed(waits), DEAD_AMBIGUOUS, DeliveryStatus::Scheduled),
+        (ProviderStatus::Failed(DEAD_UNRECOVERABLE), retry_later, DeliveryStatus::Dead),
+        (ProviderStatus::Failed(retry_later), DEAD_AMBIGUOUS, DeliveryStatus::Scheduled),
     ] {
         let (event, claimed) = status_during_attempt(&fixture, status).await;
 
@@ -207,10 +207,10 @@ pub async fn status_during_an_ambiguous_attempt_decides_its_outcome(fixture: Sto
 }
 
 pub async fn clear_response_overrules_a_status(fixture: StoreFixture) {
-    let waits = NextStep::RetryAt(fixture.now + MINUTE);
+    let retry_later = NextStep::RetryAt(fixture.now + MINUTE);
     for (status, next) in [
         (ProviderStatus::Failed(DEAD_UNRECOVERABLE), NextStep::Succeeded),
-        (ProviderStatus::Failed(DEAD_UNRECOVERABLE), waits),
+        (ProviderStatus::Failed(DEAD_UNRECOVERABLE), retry_later),
         (ProviderStatus::Sent, NextStep::Succeeded),
     ] {
         let (event, claimed) = status_during_attempt(&fixture, status).await;
@@ -304,9 +304,9 @@ pub async fn status_about_an_earlier_delivery_is_ignored(mut fixture: StoreFixtu
 
     // A status of the first message says nothing about the second.
     assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
-    let waits = NextStep::RetryAt(fixture.now + MINUTE);
+    let retry_later = NextStep::RetryAt(fixture.now + MINUTE);
     assert_eq!(
-        fixture.settle(fixture.ambiguous_settlement(&again, waits)).await.unwrap(),
+        fixture.settle(fixture.ambiguous_settlement(&again, retry_later)).await.unwrap(),
         SettleResult::Recorded
     );
     assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
@@ -322,8 +322,8 @@ pub async fn status_that_ends_the_first_makes_the_next_due(fixture: StoreFixture
         let first = fixture.accept(fixture.ordered_event("c-1")).await;
         let second = fixture.accept(fixture.ordered_event("c-1")).await;
         let claimed = fixture.claim_one(fixture.crm).await;
-        let waits = NextStep::RetryAt(fixture.now + MINUTE);
-        fixture.settle(fixture.ambiguous_settlement(&claimed, waits)).await.unwrap();
+        let retry_later = NextStep::RetryAt(fixture.now + MINUTE);
+        fixture.settle(fixture.ambiguous_settlement(&claimed, retry_later)).await.unwrap();
         assert_eq!(fixture.delivery_statuses(second).await, [DeliveryStatus::Held]);
 
         send_status(&fixture, first, status).await;
@@ -479,8 +479,8 @@ fn late_success(fixture: &StoreFixture, claimed: &ClaimedDelivery) -> Settlement
 }
 
 pub async fn late_success_after_a_lost_claim_is_recorded(mut fixture: StoreFixture) {
-    let waits = NextStep::RetryAt(fixture.now + MINUTE * 60);
-    for outcome in [Some(waits), Some(DEAD_AMBIGUOUS), None] {
+    let retry_later = NextStep::RetryAt(fixture.now + MINUTE * 60);
+    for outcome in [Some(retry_later), Some(DEAD_AMBIGUOUS), None] {
         let (event, claimed) = fixture.accept_and_claim().await;
         if let Some(next) = outcome {
             fixture

@@ -75,10 +75,10 @@ pub async fn last_admin_token_cannot_be_removed(fixture: StoreFixture) {
 }
 
 /// A session of an admin, started with a token or with a sign-in link.
-fn session(fixture: &StoreFixture, number: u8, begun_with: Option<TokenId>) -> ApiToken {
+fn session(fixture: &StoreFixture, number: u8, sign_in_token: Option<TokenId>) -> ApiToken {
     ApiToken {
         expires_at: Some(fixture.now + Duration::from_secs(60)),
-        session: Some(Session { sign_in_token: begun_with }),
+        session: Some(Session { sign_in_token }),
         ..token(fixture, number, Role::Admin)
     }
 }

@@ -110,14 +110,14 @@ pub async fn failed_filter_is_repeated_at_send_time_and_may_cancel_the_delivery(
 
     let stale =
         HeldClaim { token: LeaseToken(replayed.lease.token.0 ^ 1), ..held_claim(&replayed) };
-    let why = NotRoutedReason::FilterFalse;
-    assert!(!fixture.cancel_claimed(stale, why.clone(), fixture.now).await.unwrap());
+    let reason = NotRoutedReason::FilterFalse;
+    assert!(!fixture.cancel_claimed(stale, reason.clone(), fixture.now).await.unwrap());
     let cancelled = |fixture: &StoreFixture| {
         let by_status = fixture.counts().by_status;
         by_status.get(&DeliveryStatus::Cancelled).copied().unwrap_or_default()
     };
     let before = cancelled(&fixture);
-    assert!(fixture.cancel_claimed(held_claim(&replayed), why, fixture.now).await.unwrap());
+    assert!(fixture.cancel_claimed(held_claim(&replayed), reason, fixture.now).await.unwrap());
 
     let found = fixture.find_delivery(replayed.id).await.unwrap().unwrap();
     assert_eq!(found.delivery.status, DeliveryStatus::Cancelled);

@@ -74,8 +74,8 @@ impl CheckpointState {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fail(&self, why: String) {
-        self.failed.send_replace(Some(why));
+    fn fail(&self, reason: String) {
+        self.failed.send_replace(Some(reason));
         self.hand_over(CheckpointTurn::Closed);
     }
 
@@ -183,8 +183,8 @@ impl Checkpointer {
             }
             CheckpointTurn::Idle | CheckpointTurn::Thread => {}
             CheckpointTurn::Closed => {
-                if let Some(why) = self.state.failed.borrow().clone() {
-                    return Err(why);
+                if let Some(reason) = self.state.failed.borrow().clone() {
+                    return Err(reason);
                 }
             }
         }
@@ -411,8 +411,8 @@ mod tests {
         });
         thread.join().unwrap_err();
 
-        let why = writer.wait_for_failure().await;
-        assert!(why.contains("checkpoint thread"), "{why}");
+        let reason = writer.wait_for_failure().await;
+        assert!(reason.contains("checkpoint thread"), "{reason}");
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn load_claimed(
     destination: DestinationId,
     lease: Lease,
 ) -> Result<Option<ClaimedDelivery>> {
-    let found = connection.find_one(LOAD_CONTENT, params![blob(due.event)], |row| {
+    let content = connection.find_one(LOAD_CONTENT, params![blob(due.event)], |row| {
         Ok(ClaimedDelivery {
             id: due.id,
             event: due.event,
@@ -154,12 +154,12 @@ fn load_claimed(
             ordered: due.ordered,
         })
     })?;
-    let Some(claimed) = found else { return Ok(None) };
+    let Some(claimed) = content else { return Ok(None) };
     if fingerprint(&claimed.payload.body) != claimed.payload.fingerprint {
         return Ok(None);
     }
-    let sent = delivery_bodies::load_for_delivery(connection, due.id, claimed.payload.clone())?;
-    Ok(sent.map(|(payload, pending_route)| ClaimedDelivery { payload, pending_route, ..claimed }))
+    let body = delivery_bodies::load_for_delivery(connection, due.id, claimed.payload.clone())?;
+    Ok(body.map(|(payload, pending_route)| ClaimedDelivery { payload, pending_route, ..claimed }))
 }
 
 // `DeliveryTransition::GiveUp`
@@ -211,7 +211,7 @@ pub(super) fn settle(
 ) -> Result<SettleResult> {
     match settle_with_status(tx, settlement)? {
         SettleResult::LeaseLost => statuses::apply_late_answer(tx, settlement),
-        settled @ (SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(settled),
+        result @ (SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(result),
     }
 }
 
@@ -337,8 +337,8 @@ fn insert_attempt(tx: &mut WriteTransaction<'_, '_>, settlement: &Settlement) ->
 }
 
 /// A duration as it is stored.
-pub(super) fn duration_millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX >> 1)
+pub(super) fn duration_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX >> 1)
 }
 
 // `DeliveryTransition::Renew`

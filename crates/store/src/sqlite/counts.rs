@@ -142,18 +142,18 @@ fn add_to_counts(counts: &mut StoreCounts, name: &str, change: i64) {
             "retries" => add(&mut counts.retries),
             _ => {}
         },
-        Some(("status", word)) => {
-            if let Some(status) = DeliveryStatus::parse(word) {
+        Some(("status", code)) => {
+            if let Some(status) = DeliveryStatus::parse(code) {
                 add(counts.by_status.entry(status).or_default());
             }
         }
-        Some(("dead_total", word)) => {
-            if let Some(reason) = DeadReason::parse(word) {
+        Some(("dead_total", code)) => {
+            if let Some(reason) = DeadReason::parse(code) {
                 add(&mut counts.dead.entry(reason).or_default().total);
             }
         }
-        Some(("dead", word)) => {
-            if let Some(reason) = DeadReason::parse(word) {
+        Some(("dead", code)) => {
+            if let Some(reason) = DeadReason::parse(code) {
                 add(&mut counts.dead.entry(reason).or_default().pending);
             }
         }

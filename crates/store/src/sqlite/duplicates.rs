@@ -231,12 +231,12 @@ pub(super) fn record_decisions(
     event: &NewEvent,
     duplicate: DuplicateId,
 ) -> Result<()> {
-    for (of, other, kind) in [
+    for (target, other, kind) in [
         (duplicate.event, event.id, EventDecisionKind::DeliveredAnyway),
         (event.id, duplicate.event, EventDecisionKind::NotADuplicate),
     ] {
         let (at, detail) = (event.received_at, json!({ "event": other, "n": duplicate.n }));
-        let decision = EventDecision { event: of, delivery: None, at, kind, detail };
+        let decision = EventDecision { event: target, delivery: None, at, kind, detail };
         decisions::insert(connection, &decision)?;
     }
     Ok(())

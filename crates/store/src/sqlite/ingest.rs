@@ -131,7 +131,7 @@ fn insert_unless_duplicate(
     }
     let confirmed = match &event.status_update {
         None => None,
-        Some(told) => statuses::apply_update(tx, event.id, told)?,
+        Some(update) => statuses::apply_update(tx, event.id, update)?,
     };
     Ok(AdmitResult::Accepted { held, confirmed, key_conflict })
 }

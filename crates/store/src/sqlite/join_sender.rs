@@ -54,7 +54,7 @@ pub(super) fn join_delivery(
     let values = params![blob(request.event), blob(request.destination)];
     let Some(target) = tx.find_one(FIND_TARGET, values, read_target)? else {
         let exists = tx.prepare_cached(EVENT_EXISTS)?.exists(params![blob(request.event)])?;
-        return Ok(if exists { JoinResult::NotOwed } else { JoinResult::Forgotten });
+        return Ok(if exists { JoinResult::NoDelivery } else { JoinResult::Expired });
     };
     let JoinTarget { delivery, attempts, .. } = target;
     let is_deleted = !tx.row_numbers.destinations.contains_key(&request.destination);
@@ -69,7 +69,7 @@ pub(super) fn join_delivery(
             Ok(JoinResult::Cancelled)
         }
         DeliveryStatus::Pending | DeliveryStatus::InFlight | DeliveryStatus::Held => {
-            Ok(JoinResult::Underway { delivery, attempts, due: Vec::new() })
+            Ok(JoinResult::InProgress { delivery, attempts, due: Vec::new() })
         }
         DeliveryStatus::Scheduled => join_scheduled(tx, request, &target),
         DeliveryStatus::Succeeded => {
@@ -95,7 +95,7 @@ fn join_scheduled(
     }
     make_due_now(tx, request, target.delivery)?;
     let (delivery, attempts) = (target.delivery, target.attempts);
-    Ok(JoinResult::Underway { delivery, attempts, due: vec![request.destination] })
+    Ok(JoinResult::InProgress { delivery, attempts, due: vec![request.destination] })
 }
 
 // Not a state transition: it stays scheduled, for now.
@@ -130,11 +130,11 @@ fn join_dead(
         };
         let delivery = replay::derive_delivery_id(target.delivery, request.request, request.now);
         if due.contains(&request.destination) {
-            return Ok(JoinResult::Underway { delivery, attempts: 0, due });
+            return Ok(JoinResult::InProgress { delivery, attempts: 0, due });
         }
         // Without a body no retry can succeed, so the sender must not be asked to retry.
         if !tx.prepare_cached(HAS_BODY)?.exists(params![blob(request.event)])? {
-            return Ok(JoinResult::Forgotten);
+            return Ok(JoinResult::Expired);
         }
         // The destination is deleted: the last result is final.
     }

@@ -98,8 +98,8 @@ pub(super) fn load_all(connection: &Connection) -> Result<BTreeMap<DestinationId
 fn read_lane(row: &Row<'_>) -> Result<SavedLaneState> {
     let (reason, automatic) = (row.get(2)?, row.get(3)?);
     let paused = optional_time(row, 1)?.map(|at| LanePause { at, reason, automatic });
-    let (word, times): (String, u32) = (row.get(4)?, row.get(5)?);
-    let circuit = match word.as_str() {
+    let (circuit_code, times): (String, u32) = (row.get(4)?, row.get(5)?);
+    let circuit = match circuit_code.as_str() {
         "closed" => CircuitState::Closed,
         "open" => CircuitState::Open { until: time(row, 6)?, times },
         "half_open" => CircuitState::HalfOpen { times },

@@ -147,18 +147,18 @@ impl SqlListQuery {
         let sql = format!("{select} ORDER BY {} LIMIT ?{}", table.order_by, self.values.len());
         let mut statement = connection.prepare_cached(&sql)?;
         let mut found = statement.query(params_from_iter(&self.values))?;
-        let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
+        let (mut rows, mut last, mut rows_scanned) = (Vec::new(), None, 0);
         while rows.len() < page_limit
             && let Some(row) = found.next()?
         {
-            looks += 1;
+            rows_scanned += 1;
             last = Some(read_cursor(row)?);
             if row.get("matches")? {
                 rows.extend(read(row)?);
             }
         }
-        let more = rows.len() == page_limit || looks == scan_max;
-        Ok(ListPage { rows, next: last.filter(|_| more), rows_scanned: looks, last })
+        let has_more = rows.len() == page_limit || rows_scanned == scan_max;
+        Ok(ListPage { rows, next: last.filter(|_| has_more), rows_scanned, last })
     }
 }
 
@@ -262,7 +262,7 @@ fn narrow_by_status(
     status: DeliveryStatus,
     connection: &Connection,
 ) -> Result<&'static str> {
-    let word = Some(status.as_str());
+    let value = Some(status.as_str());
     let (index, probe, narrow) = match status {
         // The literal is needed: SQLite uses a partial index only for a condition with the same
         // literal.
@@ -282,16 +282,16 @@ fn narrow_by_status(
         ),
         DeliveryStatus::Held => ("", HELD, format!("d.id IN ({HELD}) AND {HAS_DISPLAYED_STATUS}")),
         DeliveryStatus::Succeeded | DeliveryStatus::Cancelled | DeliveryStatus::Replayed => {
-            query.filter_rows("d.state = {}", word);
+            query.filter_rows("d.state = {}", value);
             return Ok("");
         }
     };
     let sql = format!("SELECT count(*) FROM ({probe} LIMIT {SCAN_MAX})");
     let waiting: usize = connection.read_one(&sql, [], |row| row.get(0))?;
     if waiting == SCAN_MAX {
-        query.filter_rows(HAS_DISPLAYED_STATUS, word);
+        query.filter_rows(HAS_DISPLAYED_STATUS, value);
         return Ok("");
     }
-    query.narrow(&narrow, word);
+    query.narrow(&narrow, value);
     Ok(index)
 }

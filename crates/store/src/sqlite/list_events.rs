@@ -153,11 +153,11 @@ fn run_on_candidates(
     query.narrow(HAS_ID, Some([0; 16]));
     let mut lookup = connection.prepare_cached(&query.select(EVENT_COLUMNS, EVENTS))?;
     let mut events = events.into_iter();
-    let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
+    let (mut rows, mut last, mut rows_scanned) = (Vec::new(), None, 0);
     while rows.len() < page_limit
         && let Some(event) = events.next()
     {
-        looks += 1;
+        rows_scanned += 1;
         last = Some(event);
         if let Some(value) = query.values.last_mut() {
             *value = Box::new(blob(event));
@@ -170,8 +170,8 @@ fn run_on_candidates(
             .flatten();
         rows.extend(found);
     }
-    let more = rows.len() == page_limit || looks == query.scan_max;
-    Ok(ListPage { rows, next: last.filter(|_| more), rows_scanned: looks, last })
+    let has_more = rows.len() == page_limit || rows_scanned == query.scan_max;
+    Ok(ListPage { rows, next: last.filter(|_| has_more), rows_scanned, last })
 }
 
 const COUNT_DELIVERIES: &str = concat!(
@@ -269,10 +269,10 @@ fn find_by_key(
     // Recent keys first: a key that is merged meanwhile is then found in the index.
     let mut found = find_recent_by_key(connection, recent_keys, &digests)?;
     for digest in digests {
-        if let Entry::Vacant(place) = found.entry(digest)
+        if let Entry::Vacant(vacant) = found.entry(digest)
             && let Some(entry) = key_index::find_read_only(connection, digest)?
         {
-            place.insert(entry.event);
+            vacant.insert(entry.event);
         }
     }
     Ok(found.into_values().collect())
@@ -396,7 +396,7 @@ pub(super) fn matches_body(
             Some(configuration) => {
                 let names = configuration.secret_names(event.source);
                 match redact::mask_body(&headers, stored, &names) {
-                    Ok(shown) => shown.body,
+                    Ok(masked) => masked.body,
                     // A body that is not displayed cannot be searched.
                     Err(_) => return Ok(false),
                 }

@@ -37,12 +37,12 @@ struct MergeInput<I> {
     rows: VecDeque<(I, ReceivedRequest)>,
     /// The last row that was read, and its time; `None` at the end of the list.
     last_read: Option<(I, Timestamp)>,
-    looks: usize,
+    rows_scanned: usize,
 }
 
 impl<I: Copy> MergeInput<I> {
     fn empty() -> Self {
-        Self { rows: VecDeque::new(), last_read: None, looks: 0 }
+        Self { rows: VecDeque::new(), last_read: None, rows_scanned: 0 }
     }
 
     /// The time of the next request, and whether it was read. Behind the last row only a bound of
@@ -77,7 +77,7 @@ pub(super) fn list_requests(
     let mut accepted = read_accepted(connection, filter, cursor.accepted, limit)?;
     let mut duplicate = read_duplicates(connection, filter, cursor.duplicate, limit)?;
     let mut refused = read_refused(connection, filter, cursor.refused, limit)?;
-    let looks = accepted.looks + duplicate.looks + refused.looks;
+    let rows_scanned = accepted.rows_scanned + duplicate.rows_scanned + refused.rows_scanned;
     let mut rows = Vec::new();
     while rows.len() < limit {
         let heads = [accepted.peek(), duplicate.peek(), refused.peek()];
@@ -94,7 +94,7 @@ pub(super) fn list_requests(
     duplicate.finish(&mut cursor.duplicate);
     refused.finish(&mut cursor.refused);
     let next = Some(cursor).filter(|cursor| !cursor.is_at_end());
-    Ok(ListPage { rows, next, rows_scanned: looks, last: Some(cursor) })
+    Ok(ListPage { rows, next, rows_scanned, last: Some(cursor) })
 }
 
 const ACCEPTED_TABLE: ListTable<'_> = ListTable {
@@ -186,7 +186,7 @@ fn read_accepted(
     let last_read = found.next.map(|event: EventId| (event, event.at()));
     let rows =
         found.rows.into_iter().map(|row| (row.event, ReceivedRequest::Accepted(row))).collect();
-    Ok(MergeInput { rows, last_read, looks: found.rows_scanned })
+    Ok(MergeInput { rows, last_read, rows_scanned: found.rows_scanned })
 }
 
 fn build_accepted_query(filter: &RequestFilter, range: IdRange) -> SqlListQuery {
@@ -224,7 +224,7 @@ fn read_duplicates(
         && let Some(row) = found.next()?
     {
         let duplicate = read_duplicate(row)?;
-        part.looks += 1;
+        part.rows_scanned += 1;
         last = Some((duplicate.number, duplicate.at));
         if filter.since.is_some_and(|since| duplicate.at + WRITE_DELAY_MAX < since) {
             return Ok(part);
@@ -233,7 +233,7 @@ fn read_duplicates(
             part.rows.push_back((duplicate.number, ReceivedRequest::Duplicate(duplicate)));
         }
     }
-    if part.rows.len() == limit || part.looks == SCAN_MAX {
+    if part.rows.len() == limit || part.rows_scanned == SCAN_MAX {
         part.last_read = last;
     }
     Ok(part)
@@ -268,18 +268,19 @@ fn read_refused(
     if position == ListPosition::End || !filter.includes(RequestOutcome::Refused) {
         return Ok(MergeInput::empty());
     }
-    let wanted = RefusedFilter {
+    let refused_filter = RefusedFilter {
         source: filter.source.as_ref().map(|(name, _)| name.clone()),
         code: filter.reason.clone(),
         since: filter.since,
         until: filter.until,
     };
-    let rows = refused::list(connection, &wanted, PageRequest { after: position.after(), limit })?;
+    let rows =
+        refused::list(connection, &refused_filter, PageRequest { after: position.after(), limit })?;
     let last_read = rows.last().filter(|_| rows.len() == limit).map(|row| (row.id, row.at));
-    let looks = rows.len();
+    let rows_scanned = rows.len();
     let rows =
         rows.into_iter().map(|row| (row.id, ReceivedRequest::Refused(Box::new(row)))).collect();
-    Ok(MergeInput { rows, last_read, looks })
+    Ok(MergeInput { rows, last_read, rows_scanned })
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     delivery::state::DeliveryStatus,
     quarantine::QUARANTINE_RETENTION,
-    retention::{EventStanding, ExpiredParts, RetentionPolicy, RetentionSpec},
+    retention::{EventProgress, ExpiredParts, RetentionPolicy, RetentionSpec},
     rollup::BucketWidth,
     store::PruneReport,
 };
@@ -93,11 +93,11 @@ impl PruneProgress {
 /// Implements `AdminStore::prune`.
 pub(super) fn prune_slice(
     tx: &mut WriteTransaction<'_, '_>,
-    events_kept: Duration,
+    event_retention: Duration,
     now: Timestamp,
 ) -> Result<PruneReport> {
     let mut slice = PruneSlice {
-        events_kept,
+        event_retention,
         now,
         budget: SliceBudget { steps: STEPS_PER_SLICE, bytes: BYTES_PER_SLICE },
         pruned: PruneReport::default(),
@@ -105,8 +105,8 @@ pub(super) fn prune_slice(
     let deferred_done = slice.prune_deferred(tx)?;
     let round_done = slice.continue_round(tx)?;
     let (keys, more_keys) = prune_keys(tx, now)?;
-    refused::prune(tx, now - events_kept)?;
-    quarantine::prune(tx, now - events_kept.min(QUARANTINE_RETENTION))?;
+    refused::prune(tx, now - event_retention)?;
+    quarantine::prune(tx, now - event_retention.min(QUARANTINE_RETENTION))?;
     let more_files = media::prune(tx, now)?;
     if slice.pruned.events > 0 || round_done {
         search_terms::remove_unused_segments(tx)?;
@@ -162,7 +162,7 @@ struct OldEvent {
     payload: Option<i64>,
     body_bytes: u64,
     received_at: Timestamp,
-    standing: EventStanding,
+    progress: EventProgress,
 }
 
 /// Columns of [`OldEvent`], from `events e`. Of its deliveries the least finished one decides.
@@ -175,17 +175,17 @@ macro_rules! old_event_columns {
 }
 
 fn read_old_event(row: &Row<'_>, first: usize) -> Result<OldEvent> {
-    let standing = match row.get(first + 4)? {
-        None | Some(0) => EventStanding::Ended,
-        Some(1) => EventStanding::Dead,
-        Some(_) => EventStanding::Pending,
+    let progress = match row.get(first + 4)? {
+        None | Some(0) => EventProgress::Ended,
+        Some(1) => EventProgress::Dead,
+        Some(_) => EventProgress::Pending,
     };
     Ok(OldEvent {
         id: id(row, first)?,
         payload: row.get(first + 1)?,
         body_bytes: row.get(first + 2)?,
         received_at: time(row, first + 3)?,
-        standing,
+        progress,
     })
 }
 
@@ -220,7 +220,7 @@ const KEEP_FOREVER: RetentionPolicy = RetentionPolicy {
 };
 
 struct PruneSlice {
-    events_kept: Duration,
+    event_retention: Duration,
     now: Timestamp,
     budget: SliceBudget,
     pruned: PruneReport,
@@ -231,7 +231,7 @@ impl PruneSlice {
     fn read_retention(&self, row: &Row<'_>) -> Result<(i64, RetentionPolicy)> {
         let source = row.get(0)?;
         let policy = match optional_json::<RetentionSpec>(row, 1) {
-            Ok(spec) => spec.unwrap_or_default().resolve(self.events_kept),
+            Ok(spec) => spec.unwrap_or_default().resolve(self.event_retention),
             Err(error) => {
                 tracing::error!(source, %error, "cannot read the retention of a source; keeping all its data");
                 KEEP_FOREVER
@@ -349,7 +349,7 @@ impl PruneSlice {
         policy: &RetentionPolicy,
         target: PruneTarget,
     ) -> Result<()> {
-        let expired = policy.expired_parts(event.received_at, event.standing, self.now);
+        let expired = policy.expired_parts(event.received_at, event.progress, self.now);
         if !target.is_expired(expired) {
             self.budget.spend_steps(1);
             return self.defer(tx, event);
@@ -473,7 +473,7 @@ impl PruneSlice {
         event: &OldEvent,
         retention: &SourceRetention,
     ) -> Result<bool> {
-        let expired = retention.policy.expired_parts(event.received_at, event.standing, self.now);
+        let expired = retention.policy.expired_parts(event.received_at, event.progress, self.now);
         self.erase(tx, event, expired)?;
         let [events, bodies, attempts] = retention.cursors.map(|cursor| blob(event.id) > cursor);
         let is_done =

@@ -73,12 +73,12 @@ impl ReadPool {
             let _place = permit;
             let pooled = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = pooled.map_or_else(|| schema::open_reader(&file), Ok)?;
-            let answer = query(&connection);
+            let result = query(&connection);
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-            answer
+            result
         };
         match tokio::task::spawn_blocking(work).await {
-            Ok(answer) => answer.map_err(|error| match row::damaged_event(&error) {
+            Ok(result) => result.map_err(|error| match row::damaged_event(&error) {
                 Some(event) => StoreError::BodyDamaged(event),
                 None => refused(&error),
             }),

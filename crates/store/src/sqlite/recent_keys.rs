@@ -79,7 +79,7 @@ struct KeyChanges {
 pub(super) struct RecentKeyMap(Arc<Mutex<KeyMap>>);
 
 impl RecentKeyMap {
-    /// Finds the event of a key. A reader must ask here first and then the index: a key that is
+    /// Finds the event of a key. A reader must look here first and then in the index: a key that is
     /// merged in between is then found in the index.
     pub(super) fn find_event(&self, key: KeyDigest) -> Option<EventId> {
         self.lock().get(&key).map(|recent| recent.entry.event)
@@ -429,18 +429,18 @@ impl Drop for IndexScan {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Without a filter the index itself is asked; nothing is lost.
+            // Without a filter the index itself is searched; nothing is lost.
             let _panicked = thread.join();
         }
     }
 }
 
-/// Tells of most new keys, without reading the file, that they are not in the index. Looking for a
-/// new key in a random block in vain was a quarter of the writer's work.
+/// Rules out that a new key is in the index, mostly without reading the file. Without it, reading random
+/// blocks in search of new keys took a quarter of the writer's time.
 ///
 /// A false positive costs a lookup; a key in the index is never excluded. The filter is not stored:
 /// when the store is opened, a thread reads all keys into a new one, a few blocks per transaction so
-/// that none stays open for long. Until it is done, the index is asked every time.
+/// that none stays open for long. Until it is done, the index is searched every time.
 struct KeyFilter {
     file: PathBuf,
     bloom: Option<BloomFilter>,

@@ -279,12 +279,12 @@ pub(super) fn revive_delivery(
 /// request or job is unique.
 pub(super) fn derive_delivery_id<O: IdKind, W: IdKind>(
     old: Id<O>,
-    who: Id<W>,
+    requester: Id<W>,
     now: Timestamp,
 ) -> DeliveryId {
     let mut seed = [0; 32];
     seed[..16].copy_from_slice(&blob(old));
-    seed[16..].copy_from_slice(&blob(who));
+    seed[16..].copy_from_slice(&blob(requester));
     let mut bits = [0; 16];
     bits.copy_from_slice(&fingerprint(&seed)[..16]);
     DeliveryId::new(now, u128::from_be_bytes(bits))

@@ -251,12 +251,12 @@ pub(super) fn attempt(row: &Row<'_>) -> Result<AttemptRow> {
 /// its delivery, whose last attempt it is; if that has none any more it was `ambiguous`, and has
 /// arrived after all.
 pub(super) fn next(row: &Row<'_>, first: usize) -> Result<Option<NextStep>> {
-    let Some(word) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
-    let found = match word.as_str() {
+    let Some(code) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
+    let found = match code.as_str() {
         "succeeded" => Some(NextStep::Succeeded),
         "retry" => optional_time(row, first + 1)?.map(NextStep::RetryAt),
         "dead" => reason(row, first + 2)?.map(NextStep::Dead),
         _ => None,
     };
-    found.map(Some).ok_or_else(|| corrupt_value(first, &word))
+    found.map(Some).ok_or_else(|| corrupt_value(first, &code))
 }

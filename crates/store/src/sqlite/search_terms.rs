@@ -7,7 +7,7 @@
 //!
 //! Segments are never changed; one is removed when none of its events is left. Until then it may name
 //! events that are gone, so a search must check each event. Terms are on disk from the commit that
-//! stores their event. Searches ask the recent rows first, then the segments, newest first.
+//! stores their event. Searches read the recent rows first, then the segments, newest first.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -324,10 +324,10 @@ pub(super) fn find_events_with_term(
     // Recent rows first: a term merged in the meantime is then found twice, not missed.
     let values = params![term.to_bytes(), range.top, range.bottom, limit];
     let recent = connection.read_all(RECENT_WITH_TERM, values, |row| id(row, 0))?;
-    let mut found = [(term, recent)];
-    search_segments(connection, &mut found, range, limit)?;
-    let [(_, found)] = found;
-    Ok(found.into_iter().rev().take(limit).collect())
+    let mut events = [(term, recent)];
+    search_segments(connection, &mut events, range, limit)?;
+    let [(_, events)] = events;
+    Ok(events.into_iter().rev().take(limit).collect())
 }
 
 const ALL_RECENT: &str = "
@@ -354,11 +354,11 @@ pub(super) fn find_events_with_each_term(
         }
     }
     // Sorted as the segments are, so that neighbours are read together.
-    let mut found: Vec<_> = recent.into_iter().collect();
-    found.sort_unstable_by_key(|(term, _)| *term);
-    search_segments(connection, &mut found, IdRange::ALL, limit)?;
-    let newest = |found: BTreeSet<EventId>| found.into_iter().rev().take(limit).collect();
-    Ok(found.into_iter().map(|(term, found)| (term, newest(found))).collect())
+    let mut events: Vec<_> = recent.into_iter().collect();
+    events.sort_unstable_by_key(|(term, _)| *term);
+    search_segments(connection, &mut events, IdRange::ALL, limit)?;
+    let newest = |events: BTreeSet<EventId>| events.into_iter().rev().take(limit).collect();
+    Ok(events.into_iter().map(|(term, events)| (term, newest(events))).collect())
 }
 
 /// Adds the events of each term from the segments, newest segment first, until all terms have
@@ -374,13 +374,13 @@ fn search_segments(
     while let Some(row) = segments.next()? {
         let (segment, newest): (i64, EventId) = (row.get(0)?, id(row, 1)?);
         let mut all_complete = true;
-        for (term, found) in &mut *terms {
-            let nth_newest = limit.checked_sub(1).and_then(|last| found.iter().rev().nth(last));
+        for (term, events) in &mut *terms {
+            let nth_newest = limit.checked_sub(1).and_then(|last| events.iter().rev().nth(last));
             if nth_newest.is_some_and(|event| *event > newest) {
                 continue;
             }
             all_complete = false;
-            search_segment(connection, segment, *term, range, limit, found)?;
+            search_segment(connection, segment, *term, range, limit, events)?;
         }
         if all_complete {
             break;
@@ -396,7 +396,7 @@ fn search_segment(
     term: SearchTerm,
     range: IdRange,
     limit: usize,
-    found: &mut BTreeSet<EventId>,
+    events: &mut BTreeSet<EventId>,
 ) -> Result<()> {
     let (from, before) = (encode_entry(term, range.bottom), encode_entry(term, range.top));
     let mut blocks = connection.prepare_cached(BLOCKS_BEFORE)?;
@@ -411,7 +411,7 @@ fn search_segment(
             }
             let mut event = [0; 16];
             event.copy_from_slice(&entry[SearchTerm::BYTES..]);
-            found.insert(EventId::from_uuid(Uuid::from_bytes(event)));
+            events.insert(EventId::from_uuid(Uuid::from_bytes(event)));
             count += 1;
         }
     }

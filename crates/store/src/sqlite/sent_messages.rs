@@ -45,7 +45,7 @@ pub(super) fn record_sent_id(
     sent_id: &str,
     at: Timestamp,
 ) -> Result<()> {
-    // An empty id is none.
+    // An empty id counts as missing.
     if !sent_id.is_empty() {
         tx.sql.get(SET_SENT_ID)?.execute(params![blob(delivery), sent_id, at.as_millis()])?;
     }
@@ -77,8 +77,8 @@ pub(super) fn count_sent_on(
     destination: DestinationId,
     day: i32,
 ) -> Result<u64> {
-    let found = connection.find_one(SENT_ON, params![blob(destination), day], |row| row.get(0))?;
-    Ok(found.unwrap_or_default())
+    let count = connection.find_one(SENT_ON, params![blob(destination), day], |row| row.get(0))?;
+    Ok(count.unwrap_or_default())
 }
 
 const BY_DAY: &str = "

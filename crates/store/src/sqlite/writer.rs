@@ -124,7 +124,7 @@ trait WriteJob: Send {
     /// Whether it stores something new, and is refused while the disk is full.
     fn is_growth(&self) -> bool;
     fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<()>;
-    fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+    fn send_result(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
 struct StepJob<F, T> {
@@ -148,15 +148,15 @@ where
         Ok(())
     }
 
-    fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
+    fn send_result(self: Box<Self>, outcome: Result<(), StoreError>) {
         let Self { step, is_growth: _, value, reply } = *self;
         // Before the reply, so that what the step shares with the caller is freed by the caller:
         // memory that is freed by another thread costs both more.
         drop(step);
         let missing = || StoreError::Refused("the write step returned no value".to_owned());
-        let answer = outcome.and_then(|()| value.ok_or_else(missing));
+        let result = outcome.and_then(|()| value.ok_or_else(missing));
         // The caller may have stopped waiting; its work is committed all the same.
-        let _gone = reply.send(answer);
+        let _receiver_dropped = reply.send(result);
     }
 }
 
@@ -312,7 +312,7 @@ impl Writer {
         F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         let job = Box::new(StepJob { step, is_growth: limit.is_some(), value: None, reply });
         let mut state = self.queue.lock();
         if state.is_closed {
@@ -328,7 +328,7 @@ impl Writer {
         if should_wake {
             self.queue.changed.notify_one();
         }
-        Ok(answer)
+        Ok(result)
     }
 
     pub(super) fn wake_for_sightings(&self) {
@@ -360,8 +360,8 @@ impl Writer {
         // The writer notices it only at its next commit.
         let checkpointer = async { checkpoints.wait_for(Option::is_some).await.ok()?.clone() };
         tokio::select! {
-            why = writer => why,
-            Some(why) = checkpointer => why,
+            reason = writer => reason,
+            Some(reason) = checkpointer => reason,
         }
     }
 
@@ -563,7 +563,7 @@ impl WriterThread<'_> {
         state.is_closed = true;
         let failure = health.failure.clone().unwrap_or_default();
         for job in state.jobs.drain(..) {
-            job.answer(Err(StoreError::Failed(failure.clone())));
+            job.send_result(Err(StoreError::Failed(failure.clone())));
         }
     }
 
@@ -595,7 +595,7 @@ impl WriterThread<'_> {
                     let failure = self.health.borrow().failure.clone();
                     match failure {
                         None => self.write_jobs(vec![job], false),
-                        Some(failure) => job.answer(Err(StoreError::Failed(failure))),
+                        Some(failure) => job.send_result(Err(StoreError::Failed(failure))),
                     }
                 }
             }
@@ -750,7 +750,7 @@ fn refuse_growth(jobs: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
 
 fn answer_all(jobs: Vec<Box<dyn WriteJob>>, outcome: &Result<(), StoreError>) {
     for job in jobs {
-        job.answer(outcome.clone());
+        job.send_result(outcome.clone());
     }
 }
 

@@ -235,10 +235,10 @@ impl GuardedConnector {
     async fn connect_to_any(&self, ips: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
         let deadline = self.watch.begin(ConnectStage::Connect) + CONNECT_TIMEOUT;
         let mut failure = ConnectError::Timeout { after: CONNECT_TIMEOUT };
-        for (tried, ip) in ips.iter().enumerate() {
+        for (index, ip) in ips.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());
             let connecting = TcpStream::connect(SocketAddr::new(*ip, port));
-            failure = match timeout(share_of(left, ips.len() - tried), connecting).await {
+            failure = match timeout(share_of(left, ips.len() - index), connecting).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => ConnectError::from_connect(error),
                 Err(_) => ConnectError::Timeout { after: CONNECT_TIMEOUT },

@@ -65,10 +65,10 @@ fn escape_filename(text: &str) -> String {
 /// The media id of the Cloud API, or why the upload failed.
 pub fn parse_upload_response(status: u16, body: &[u8]) -> Result<String, String> {
     let body = parse_json(body);
-    if let Some(answer) =
+    if let Some(response) =
         body.get("error").and_then(|error| meta_errors::parse_error(error, status))
     {
-        return Err(answer.text);
+        return Err(response.text);
     }
     let id = body.get("id").and_then(Value::as_str);
     match id.filter(|id| (200..300).contains(&status) && !id.is_empty()) {
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(kind, format!("multipart/form-data; boundary={boundary}"));
         assert_eq!(form.headers[header::AUTHORIZATION], "Bearer token-1");
         assert!(!format!("{form:?}").contains("token-1"));
-        let whole = [&form.before[..], b"BYTES", &form.after[..]].concat();
+        let form_bytes = [&form.before[..], b"BYTES", &form.after[..]].concat();
         let expected = format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"messaging_product\"\r\n\r\n\
              whatsapp\r\n\
@@ -107,7 +107,7 @@ mod tests {
              filename=\"a %22b%22%0D%0A.png\"\r\nContent-Type: image/png\r\n\r\nBYTES\r\n\
              --{boundary}--\r\n"
         );
-        assert_eq!(String::from_utf8(whole).unwrap(), expected);
+        assert_eq!(String::from_utf8(form_bytes).unwrap(), expected);
     }
 
     #[test]
@@ -123,7 +123,9 @@ mod tests {
         for (status, body, expected) in cases {
             match (parse_upload_response(status, body.as_bytes()), expected) {
                 (Ok(id), Ok(expected)) => assert_eq!(id, expected),
-                (Err(why), Err(part)) => assert!(why.contains(part), "case: {body}: {why}"),
+                (Err(message), Err(part)) => {
+                    assert!(message.contains(part), "case: {body}: {message}")
+                }
                 (read, _) => panic!("case: {body}: {read:?}"),
             }
         }

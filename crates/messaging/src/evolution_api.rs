@@ -80,8 +80,8 @@ impl Channel for EvolutionApiChannel {
         let body = parse_json(body);
         // Meta's error is the body itself, or its `error` field.
         let error = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
-        if let Some(answer) = meta_errors::parse_error(error, status) {
-            return answer;
+        if let Some(response) = meta_errors::parse_error(error, status) {
+            return response;
         }
         let messages = body.pointer("/response/message").or_else(|| body.get("message"));
         classify_messages(status, messages.unwrap_or(&Value::Null))
@@ -92,11 +92,11 @@ fn compose_content(message: &Message) -> Result<(&'static str, Value), &'static 
     Ok(match &message.content {
         MessageContent::Text(text) => ("sendText", compose_text(text)),
         MessageContent::Media(file) => compose_media(file)?,
-        MessageContent::Location(place) => {
+        MessageContent::Location(location) => {
             // Both are required, and may be empty.
-            let name = place.name.as_deref().unwrap_or_default();
-            let address = place.address.as_deref().unwrap_or_default();
-            let (latitude, longitude) = (place.latitude, place.longitude);
+            let name = location.name.as_deref().unwrap_or_default();
+            let address = location.address.as_deref().unwrap_or_default();
+            let (latitude, longitude) = (location.latitude, location.longitude);
             let body = json!({
                 "latitude": latitude, "longitude": longitude, "name": name, "address": address,
             });

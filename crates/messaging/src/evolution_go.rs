@@ -101,7 +101,7 @@ fn compose_content(content: &MessageContent) -> Result<([&'static str; 2], Value
             (["send", "sticker"], json!({ "sticker": media_link(file)? }))
         }
         MessageContent::Media(file) => (["send", "media"], compose_media(file)?),
-        MessageContent::Location(place) => (["send", "location"], compose_location(place)?),
+        MessageContent::Location(location) => (["send", "location"], compose_location(location)?),
         MessageContent::Contacts(contacts) => (["send", "contact"], compose_contact(contacts)?),
         MessageContent::Reaction(reaction) => (["message", "react"], compose_reaction(reaction)),
         MessageContent::Template(_) => {
@@ -117,16 +117,16 @@ fn compose_media(file: &MediaContent) -> Result<Value, &'static str> {
     Ok(body)
 }
 
-fn compose_location(place: &LocationContent) -> Result<Value, &'static str> {
-    let (Some(name), Some(address)) = (&place.name, &place.address) else {
+fn compose_location(location: &LocationContent) -> Result<Value, &'static str> {
+    let (Some(name), Some(address)) = (&location.name, &location.address) else {
         return Err("requires `name` and `address` of a location; set both");
     };
-    if place.latitude == 0.0 || place.longitude == 0.0 {
+    if location.latitude == 0.0 || location.longitude == 0.0 {
         return Err("treats a latitude or longitude of 0 as missing; use 0.00001 instead");
     }
     Ok(json!({
-        "latitude": place.latitude,
-        "longitude": place.longitude,
+        "latitude": location.latitude,
+        "longitude": location.longitude,
         "name": name,
         "address": address,
     }))

@@ -102,8 +102,8 @@ impl MetaErrorRule {
         self
     }
 
-    const fn retry_if(mut self, words: &'static [&'static str]) -> Self {
-        self.retry_if = words;
+    const fn retry_if(mut self, phrases: &'static [&'static str]) -> Self {
+        self.retry_if = phrases;
         self
     }
 }
@@ -210,7 +210,7 @@ impl MetaErrorRule {
         let lower = detail.to_lowercase();
         let response = match self.action {
             Retry(attempts_max) => ChannelResponse { attempts_max, ..new(FailureClass::Transient) },
-            Fail(_) if self.retry_if.iter().any(|word| lower.contains(word)) => {
+            Fail(_) if self.retry_if.iter().any(|phrase| lower.contains(phrase)) => {
                 ChannelResponse { attempts_max: Some(2), ..new(FailureClass::Transient) }
             }
             Fail(reason) => ChannelResponse::permanent(reason, self.scope, &text),

@@ -284,8 +284,8 @@ mod tests {
         }
         assert!(pacer.recipients.is_empty());
         pacer.hold(key("a"), seconds(64), seconds(1));
-        let waits: Vec<Duration> = (0..3).map(|_| pacer.reserve(key("a"), seconds(1))).collect();
-        assert_eq!(waits, [seconds(64), seconds(70), seconds(76)]);
+        let delays: Vec<Duration> = (0..3).map(|_| pacer.reserve(key("a"), seconds(1))).collect();
+        assert_eq!(delays, [seconds(64), seconds(70), seconds(76)]);
         assert_eq!(pacer.reserve(key("b"), seconds(1)), Duration::ZERO);
         assert_eq!(pacer.reserve(key("a"), seconds(65)), Duration::ZERO);
     }
@@ -318,14 +318,14 @@ mod tests {
         /// they return nearly on time.
         #[test]
         fn postponed_messages_get_separate_slots_and_can_send(
-            many in 46..400_usize,
+            count in 46..400_usize,
             late in prop::collection::vec(0..1000_u64, 400),
         ) {
             let mut pacer = RecipientPacer::with_rule();
             let start = seconds(10);
-            let waits: Vec<Duration> = (0..many).map(|_| pacer.reserve(key("a"), start)).collect();
-            let postponed: Vec<Duration> = waits.into_iter().filter(|wait| !wait.is_zero()).collect();
-            prop_assert_eq!(postponed.len(), many - 45);
+            let delays: Vec<Duration> = (0..count).map(|_| pacer.reserve(key("a"), start)).collect();
+            let postponed: Vec<Duration> = delays.into_iter().filter(|wait| !wait.is_zero()).collect();
+            prop_assert_eq!(postponed.len(), count - 45);
             for pair in postponed.windows(2) {
                 prop_assert!(pair[1] - pair[0] >= RULE.rate.interval());
             }
@@ -355,8 +355,8 @@ mod tests {
             }
             for (first, from) in starts.iter().enumerate() {
                 for (last, to) in starts.iter().enumerate().skip(first) {
-                    let many = u32::try_from(last - first + 1).unwrap();
-                    prop_assert!(*to - *from >= seconds(6) * many.saturating_sub(45));
+                    let count = u32::try_from(last - first + 1).unwrap();
+                    prop_assert!(*to - *from >= seconds(6) * count.saturating_sub(45));
                 }
             }
         }

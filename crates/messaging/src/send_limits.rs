@@ -58,7 +58,7 @@ impl Default for LocalClock {
 impl LocalClock {
     fn new(sending: &SendingSpec) -> Result<Self, SendingSpecError> {
         match (&sending.time_zone, sending.utc_offset) {
-            (Some(_), Some(_)) => Err(SendingSpecError::TwoClocks),
+            (Some(_), Some(_)) => Err(SendingSpecError::TwoTimeZones),
             (None, offset) => Ok(Self::Offset(offset.unwrap_or_default())),
             (Some(name), None) => {
                 // The bundled database makes the result independent of the machine.
@@ -357,7 +357,8 @@ mod tests {
 
     #[test]
     fn day_begins_at_local_midnight() {
-        let day = |text: &str, of: &str| LocalClock::Offset(offset(of)).day(at(text));
+        let day =
+            |text: &str, utc_offset: &str| LocalClock::Offset(offset(utc_offset)).day(at(text));
         assert_eq!(day("1970-01-01T00:00:00Z", "+00:00"), 0);
         assert_eq!(day("1970-01-02T02:59:59.999Z", "-03:00"), 0);
         assert_eq!(day("1970-01-02T03:00:00Z", "-03:00"), 1);
@@ -378,10 +379,10 @@ mod tests {
             ("12:00-13:30", "+05:30", "2026-11-16T06:29:59Z", None),
             ("23:59-00:00", "+00:00", "2026-11-16T23:59:30Z", Some("2026-11-17T00:00:00Z")),
         ];
-        for (hours, of, now, expected) in cases {
+        for (hours, utc_offset, now, expected) in cases {
             let hours: QuietHours = hours.parse().unwrap();
-            let end = hours.end(at(now), &LocalClock::Offset(offset(of)));
-            assert_eq!(end, expected.map(at), "case: {hours} {of} {now}");
+            let end = hours.end(at(now), &LocalClock::Offset(offset(utc_offset)));
+            assert_eq!(end, expected.map(at), "case: {hours} {utc_offset} {now}");
         }
     }
 

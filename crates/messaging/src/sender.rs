@@ -107,7 +107,7 @@ pub enum SendingSpecError {
     )]
     TimeZone(String),
     #[error("sending: `time_zone` and `utc_offset` are both set; remove one of them")]
-    TwoClocks,
+    TwoTimeZones,
     #[error(
         "sending: `pair_pace = true` is only for whatsapp-cloud; {0} has no known limit per recipient, remove it"
     )]
@@ -163,7 +163,8 @@ impl MessageSender {
         if on_ambiguous == AmbiguousSendPolicy::Wait && !can_wait {
             return Err(SendingSpecError::CannotWait(channel.name()));
         }
-        let status_within = sending.status_within.map_or(DEFAULT_STATUS_WITHIN, |span| span.0);
+        let status_within =
+            sending.status_within.map_or(DEFAULT_STATUS_WITHIN, |duration| duration.0);
         if !(Duration::from_secs(1)..=STATUS_WITHIN_MAX).contains(&status_within) {
             return Err(SendingSpecError::StatusWithin);
         }
@@ -268,9 +269,9 @@ mod tests {
 
     use super::*;
 
-    fn sender(kind: &str, more: &str) -> Result<MessageSender, SendingSpecError> {
+    fn sender(kind: &str, settings: &str) -> Result<MessageSender, SendingSpecError> {
         let account = AccountSpec { sender: Some("1".to_owned()), token: "t".parse().unwrap() };
-        let sending: SendingSpec = serde_json::from_str(more).unwrap();
+        let sending: SendingSpec = serde_json::from_str(settings).unwrap();
         let channel = crate::find_channel(kind).unwrap();
         MessageSender::build(channel, "https://a.test", Some(&account), &sending, &|_| None)
     }
@@ -296,9 +297,13 @@ mod tests {
             ("evolution-api", "{}", Unsafe, AmbiguousPolicy::Park),
             ("evolution-api", r#"{"on_ambiguous":"retry"}"#, Unsafe, AmbiguousPolicy::Retry),
         ];
-        for (kind, more, resend, expected) in cases {
-            let sender = sender(kind, more).unwrap();
-            assert_eq!(sender.ambiguous_policy(resend), expected, "case: {kind} {more} {resend:?}");
+        for (kind, settings, resend, expected) in cases {
+            let sender = sender(kind, settings).unwrap();
+            assert_eq!(
+                sender.ambiguous_policy(resend),
+                expected,
+                "case: {kind} {settings} {resend:?}"
+            );
             assert_eq!(sender.needs_crash_outcome(resend), expected != AmbiguousPolicy::Retry);
         }
     }
@@ -311,8 +316,8 @@ mod tests {
             ("whatsapp-cloud", r#"{"stop_at":0}"#, "at least 1"),
             ("evolution-go", r#"{"pair_pace":true}"#, "evolution-go has no known limit"),
         ];
-        for (kind, more, expected) in cases {
-            let error = sender(kind, more).unwrap_err().to_string();
+        for (kind, settings, expected) in cases {
+            let error = sender(kind, settings).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -326,9 +331,9 @@ mod tests {
             ("evolution-go", "{}", false),
             ("evolution-api", r#"{"pair_pace":false}"#, false),
         ];
-        for (kind, more, expected) in cases {
-            let rule = sender(kind, more).unwrap().recipient_rule;
-            assert_eq!(rule.is_some(), expected, "case: {kind} {more}");
+        for (kind, settings, expected) in cases {
+            let rule = sender(kind, settings).unwrap().recipient_rule;
+            assert_eq!(rule.is_some(), expected, "case: {kind} {settings}");
         }
     }
 
@@ -344,7 +349,7 @@ mod tests {
         ];
         let sender = sender("whatsapp-cloud", "{}").unwrap();
         for (class, scope, expected) in cases {
-            let answer = ChannelResponse {
+            let response = ChannelResponse {
                 class: Some(class),
                 backoff: None,
                 attempts_max: None,
@@ -354,7 +359,7 @@ mod tests {
                 code: None,
                 text: String::new(),
             };
-            let outcome = sender.send_outcome(&answer, ResendPolicy::WaitForStatus, 1);
+            let outcome = sender.send_outcome(&response, ResendPolicy::WaitForStatus, 1);
             assert_eq!(outcome.scope, expected, "case: {class:?} {scope:?}");
             assert_eq!(outcome.reason, None::<DeadReason>);
         }

@@ -84,10 +84,10 @@ impl Channel for WhatsAppCloudChannel {
     fn parse_response(&self, status: u16, body: &[u8]) -> ChannelResponse {
         let id = extract_sent_id(status, body, &["messages", "0", "id"]);
         let body = parse_json(body);
-        if let Some(answer) =
+        if let Some(response) =
             body.get("error").and_then(|error| meta_errors::parse_error(error, status))
         {
-            return answer;
+            return response;
         }
         match id {
             Some(id) => {
@@ -137,7 +137,7 @@ fn compose_content(content: &MessageContent) -> Result<(&'static str, Value), &'
             ("text", json!({ "body": text.body, "preview_url": preview }))
         }
         MessageContent::Media(file) => (file.kind.as_str(), compose_media(file)?),
-        MessageContent::Location(place) => ("location", compose_location(place)),
+        MessageContent::Location(location) => ("location", compose_location(location)),
         MessageContent::Contacts(contacts) => {
             ("contacts", contacts.iter().map(compose_contact).collect())
         }
@@ -164,10 +164,10 @@ fn compose_media(media: &MediaContent) -> Result<Value, &'static str> {
     Ok(value)
 }
 
-fn compose_location(place: &LocationContent) -> Value {
-    let mut value = json!({ "latitude": place.latitude, "longitude": place.longitude });
-    add_field(&mut value, "name", place.name.as_ref());
-    add_field(&mut value, "address", place.address.as_ref());
+fn compose_location(location: &LocationContent) -> Value {
+    let mut value = json!({ "latitude": location.latitude, "longitude": location.longitude });
+    add_field(&mut value, "name", location.name.as_ref());
+    add_field(&mut value, "address", location.address.as_ref());
     value
 }
 

@@ -191,8 +191,8 @@ mod tests {
     use super::super::testing;
     use super::*;
 
-    /// A proxy that counts its connections and answers every request with `answer`.
-    async fn start_proxy(answer: &'static [u8]) -> (u16, Arc<AtomicUsize>) {
+    /// A proxy that counts its connections and answers every request with `reply`.
+    async fn start_proxy(reply: &'static [u8]) -> (u16, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let calls = Arc::new(AtomicUsize::new(0));
@@ -203,8 +203,8 @@ mod tests {
                 tokio::spawn(async move {
                     let mut request = BytesMut::new();
                     stream.read_buf(&mut request).await.unwrap();
-                    stream.write_all(answer).await.unwrap();
-                    if !answer.is_empty() {
+                    stream.write_all(reply).await.unwrap();
+                    if !reply.is_empty() {
                         // Stays open until the client has read the answer and closed.
                         while stream.read_buf(&mut request).await.is_ok_and(|read| read > 0) {}
                     }
@@ -317,17 +317,17 @@ mod tests {
             ("socks5h", b"\x05\xff", true),
             ("socks5h", b"HTTP/1.1 400 Bad Request\r\n\r\n", false),
         ];
-        for (scheme, answer, is_refusal) in cases {
-            let (port, _) = start_proxy(answer).await;
+        for (scheme, reply, is_refusal) in cases {
+            let (port, _) = start_proxy(reply).await;
             let proxy = format!("{scheme}://127.0.0.1:{port}");
             let connector = connector(ONLY_PROXY, &["8.8.8.8"], &proxy);
             let opening = connect(connector, "https://far.test/");
             let result = tokio::time::timeout(std::time::Duration::from_secs(20), opening).await;
-            let answer = String::from_utf8_lossy(answer);
+            let reply = String::from_utf8_lossy(reply);
             match result.unwrap() {
-                Err(ConnectError::ProxyRefused(_)) => assert!(is_refusal, "{answer}"),
-                Err(ConnectError::Proxy(_)) => assert!(!is_refusal, "{answer}"),
-                other => panic!("{answer}: {other:?}"),
+                Err(ConnectError::ProxyRefused(_)) => assert!(is_refusal, "{reply}"),
+                Err(ConnectError::Proxy(_)) => assert!(!is_refusal, "{reply}"),
+                other => panic!("{reply}: {other:?}"),
             }
         }
     }

@@ -31,8 +31,8 @@ pub fn parse_status(status: u16, body: &[u8]) -> Result<InstanceState, InstanceE
 
 fn parse_state(body: &Value) -> Option<InstanceState> {
     let instance = body.get("instance")?;
-    let word = instance.get("state").or_else(|| instance.get("status")).and_then(Value::as_str);
-    Some(match word {
+    let state = instance.get("state").or_else(|| instance.get("status")).and_then(Value::as_str);
+    Some(match state {
         Some("open") => InstanceState::Connected(None),
         Some("connecting") => InstanceState::Connecting,
         // Known by name, but not loaded.

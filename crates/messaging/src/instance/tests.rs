@@ -43,7 +43,7 @@ fn every_request_has_the_format_of_its_server() {
     let mut enabled = login.clone();
     enabled["enabled"] = json!(true);
     enabled["protocol"] = json!("http");
-    let gone = json!({ "enabled": false, "host": "none", "port": "1", "protocol": "http" });
+    let removed = json!({ "enabled": false, "host": "none", "port": "1", "protocol": "http" });
     let before = json!({
         "id": "x", "enabled": false, "url": "https://old.test", "headers": { "a": "b" },
         "events": ["MESSAGES_UPSERT"], "webhookByEvents": true, "webhookBase64": false,
@@ -92,7 +92,7 @@ fn every_request_has_the_format_of_its_server() {
         ),
         (api::proxy_request(&api_account), "GET /base/proxy/find/my%20shop", none),
         (api::set_proxy_request(&api_account, &proxy()), "POST /base/proxy/set/my%20shop", enabled),
-        (api::clear_proxy_request(&api_account), "POST /base/proxy/set/my%20shop", gone),
+        (api::clear_proxy_request(&api_account), "POST /base/proxy/set/my%20shop", removed),
     ];
     for (call, line, body) in cases {
         assert_eq!(describe(&call), (line.to_owned(), body));

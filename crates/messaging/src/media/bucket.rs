@@ -190,11 +190,11 @@ fn check_prefix(text: &str) -> Result<String, BucketSpecError> {
 
 fn resolve_key(
     field: &'static str,
-    written: Option<&SecretRef>,
+    key_ref: Option<&SecretRef>,
     env: Env<'_>,
 ) -> Result<Secret, BucketSpecError> {
-    let written = written.ok_or(BucketSpecError::Missing(field))?;
-    let key = written.resolve(env).map_err(|error| BucketSpecError::Secret(field, error))?;
+    let key_ref = key_ref.ok_or(BucketSpecError::Missing(field))?;
+    let key = key_ref.resolve(env).map_err(|error| BucketSpecError::Secret(field, error))?;
     if !key.expose().iter().all(u8::is_ascii_graphic) {
         return Err(BucketSpecError::Key(field));
     }
@@ -271,7 +271,7 @@ mod tests {
         spec.build(&env).unwrap().unwrap()
     }
 
-    fn at() -> Timestamp {
+    fn signing_time() -> Timestamp {
         "2013-05-24T00:00:00Z".parse().unwrap()
     }
 
@@ -279,7 +279,7 @@ mod tests {
     fn link_matches_published_signature_example() {
         let bucket = build(&BucketSpec { path_style: false, ..spec() });
 
-        let link = bucket.presign_get("test.txt", at());
+        let link = bucket.presign_get("test.txt", signing_time());
 
         assert_eq!(
             link.as_str(),
@@ -293,13 +293,13 @@ mod tests {
     #[test]
     fn signature_covers_time_and_content_type() {
         let bucket = build(&spec());
-        let later = at() + Duration::from_secs(1);
-        assert_ne!(bucket.presign_get("a", at()), bucket.presign_get("a", later));
+        let later = signing_time() + Duration::from_secs(1);
+        assert_ne!(bucket.presign_get("a", signing_time()), bucket.presign_get("a", later));
         assert_ne!(
-            bucket.presign_put("a", "image/png", at()),
-            bucket.presign_put("a", "image/gif", at())
+            bucket.presign_put("a", "image/png", signing_time()),
+            bucket.presign_put("a", "image/gif", signing_time())
         );
-        let put = bucket.presign_put("a", "image/png", at());
+        let put = bucket.presign_put("a", "image/png", signing_time());
         assert!(put.as_str().contains("SignedHeaders=content-type%3Bhost"), "{put}");
     }
 
@@ -314,9 +314,9 @@ mod tests {
         let id = "med_01h455vb4pex5vsknk084sn02q";
         let key = bucket.object_key(id.parse().unwrap(), "png");
         assert_eq!(key, format!("media/{id}.png"));
-        let put = bucket.presign_put(&key, "image/png", at());
+        let put = bucket.presign_put(&key, "image/png", signing_time());
         assert!(put.as_str().starts_with("http://minio:9000/examplebucket/media/med_"), "{put}");
-        let link = bucket.presign_get(&key, at());
+        let link = bucket.presign_get(&key, signing_time());
         let expected = "https://files.example.com/s3/examplebucket/media/med_";
         assert!(link.as_str().starts_with(expected), "{link}");
     }

@@ -174,8 +174,8 @@ mod tests {
             let found = LIMITS.iter().find(|(name, _)| *name == channel.name());
             let (_, limits) = found.unwrap_or_else(|| panic!("{} has no limits", channel.name()));
             for kind in [Audio, Document, Image, Sticker, Video] {
-                let many = limits.iter().filter(|limit| limit.kind == kind).count();
-                assert_eq!(many, 1, "{} {kind:?}", channel.name());
+                let count = limits.iter().filter(|limit| limit.kind == kind).count();
+                assert_eq!(count, 1, "{} {kind:?}", channel.name());
             }
         }
     }

@@ -9,8 +9,8 @@ use super::{
 
 const TO: &str = "+55 11 98765-4321";
 
-fn read(written: &Value) -> Result<Message, MessageSpecError> {
-    Message::parse(written.to_string().as_bytes())
+fn read(json_message: &Value) -> Result<Message, MessageSpecError> {
+    Message::parse(json_message.to_string().as_bytes())
 }
 
 fn with(field: &str, value: &Value) -> Value {
@@ -31,8 +31,12 @@ fn text_is_accepted_as_string_or_object() {
         ),
         (json!({ "to": TO, "text": "hi", "image": null, "contact": null }), text("hi", None)),
     ];
-    for (written, expected) in cases {
-        assert_eq!(read(&written).map(|message| message.content), Ok(expected), "{written}");
+    for (json_message, expected) in cases {
+        assert_eq!(
+            read(&json_message).map(|message| message.content),
+            Ok(expected),
+            "{json_message}"
+        );
     }
 }
 
@@ -55,10 +59,10 @@ fn content_field_determines_message_type() {
         (Template, json!({ "name": "a", "language": "pt_BR" })),
     ];
     for (kind, value) in cases {
-        let mut written = with(kind.as_str(), &value);
-        assert_eq!(read(&written).map(|message| message.kind()), Ok(kind), "{written}");
-        written["type"] = json!(kind.as_str());
-        assert_eq!(read(&written).map(|message| message.kind()), Ok(kind), "{written}");
+        let mut json_message = with(kind.as_str(), &value);
+        assert_eq!(read(&json_message).map(|message| message.kind()), Ok(kind), "{json_message}");
+        json_message["type"] = json!(kind.as_str());
+        assert_eq!(read(&json_message).map(|message| message.kind()), Ok(kind), "{json_message}");
     }
 }
 
@@ -78,14 +82,18 @@ fn media_is_located_by_id_or_uploaded_file() {
 fn reply_is_accepted_as_id_or_object() {
     let id = || "wamid.A".to_owned();
     let author = "5511912345678@s.whatsapp.net".to_owned();
-    let whole = json!({ "message_id": "wamid.A", "participant": author });
+    let full = json!({ "message_id": "wamid.A", "participant": author });
     let cases = [
         (json!("wamid.A"), ReplyTo { message_id: id(), participant: None }),
-        (whole, ReplyTo { message_id: id(), participant: Some(author) }),
+        (full, ReplyTo { message_id: id(), participant: Some(author) }),
     ];
     for (reply, expected) in cases {
-        let written = json!({ "to": TO, "text": "a", "reply_to": reply });
-        assert_eq!(read(&written).map(|message| message.reply_to), Ok(Some(expected)), "{written}");
+        let json_message = json!({ "to": TO, "text": "a", "reply_to": reply });
+        assert_eq!(
+            read(&json_message).map(|message| message.reply_to),
+            Ok(Some(expected)),
+            "{json_message}"
+        );
     }
 }
 
@@ -141,8 +149,8 @@ fn message_that_no_channel_can_send_is_rejected() {
         (with("template", &json!({ "name": "a", "language": "" })), Empty("template.language")),
         (json!({ "to": TO, "text": "a", "reply_to": "" }), Empty("reply_to")),
     ];
-    for (written, expected) in cases {
-        assert_eq!(read(&written), Err(expected), "{}", &written.to_string()[..40]);
+    for (json_message, expected) in cases {
+        assert_eq!(read(&json_message), Err(expected), "{}", &json_message.to_string()[..40]);
     }
     assert!(read(&with("text", &json!("é".repeat(TEXT_CHARS_MAX)))).is_ok());
 }
@@ -165,9 +173,9 @@ fn malformed_message_error_names_the_wrong_field() {
         (r#"{"to":"5511987654321","text":"a"} x"#, "trailing characters"),
         ("", "EOF"),
     ];
-    for (written, part) in cases {
-        let refused = Message::parse(written.as_bytes()).unwrap_err().to_string();
-        assert!(refused.contains(part), "{written}: {refused}");
+    for (json_message, part) in cases {
+        let refused = Message::parse(json_message.as_bytes()).unwrap_err().to_string();
+        assert!(refused.contains(part), "{json_message}: {refused}");
     }
 }
 

@@ -63,8 +63,8 @@ fn debug_output_has_no_token_and_no_phone_number() {
 #[test]
 fn account_settings_are_checked_per_channel() {
     let built = |name: &str, base: Option<&str>, sender: Option<&str>, token: &str| {
-        let made = channel(name).build_account(base, sender, Secret::new(token));
-        made.map(|account| account.url(["a", account.sender()]).to_string())
+        let result = channel(name).build_account(base, sender, Secret::new(token));
+        result.map(|account| account.url(["a", account.sender()]).to_string())
     };
     let base = Some("http://evolution:8080");
     let ok = |url: &str| Ok(url.to_owned());
@@ -120,10 +120,10 @@ fn contents() -> impl Strategy<Value = (&'static str, Value)> {
     let media = |name: &'static str| {
         (any::<bool>(), text(), any::<bool>()).prop_map(move |(by_url, text, voice)| {
             let location_field = if by_url { "url" } else { "media_id" };
-            let place = if by_url { format!("https://files.test/{text}") } else { text.clone() };
+            let location = if by_url { format!("https://files.test/{text}") } else { text.clone() };
             (
                 name,
-                json!({ location_field: place, "caption": text, "filename": text, "voice": voice }),
+                json!({ location_field: location, "caption": text, "filename": text, "voice": voice }),
             )
         })
     };
@@ -135,8 +135,8 @@ fn contents() -> impl Strategy<Value = (&'static str, Value)> {
         media("sticker"),
         (-400..400_i32, -800..800_i32, text()).prop_map(|(latitude, longitude, name)| {
             let (latitude, longitude) = (f64::from(latitude) / 4.0, f64::from(longitude) / 4.0);
-            let place = json!({ "latitude": latitude, "longitude": longitude, "name": name });
-            ("location", place)
+            let location = json!({ "latitude": latitude, "longitude": longitude, "name": name });
+            ("location", location)
         }),
         (text(), text())
             .prop_map(|(name, phone)| ("contact", json!({ "name": name, "phone": phone }))),
@@ -159,11 +159,11 @@ proptest! {
         send_id in ".{0,600}",
     ) {
         let (field, content) = field_and_content;
-        let mut written = json!({ "to": to, field: content });
+        let mut message_json = json!({ "to": to, field: content });
         if let Some(reply) = reply {
-            written["reply_to"] = json!(reply);
+            message_json["reply_to"] = json!(reply);
         }
-        if let Ok(message) = Message::parse(written.to_string().as_bytes()) {
+        if let Ok(message) = Message::parse(message_json.to_string().as_bytes()) {
             for channel in CHANNELS {
                 let account = account(*channel);
                 match channel.compose(&account, &message, &send_id) {
@@ -207,8 +207,8 @@ proptest! {
     #[test]
     fn message_spec_survives_json_roundtrip(field_and_content in contents()) {
         let (field, content) = field_and_content;
-        let written = json!({ "to": "5511987654321", field: content });
-        if let Ok(spec) = serde_json::from_value::<MessageSpec>(written) {
+        let message_json = json!({ "to": "5511987654321", field: content });
+        if let Ok(spec) = serde_json::from_value::<MessageSpec>(message_json) {
             let stored = serde_json::to_string(&spec).unwrap();
             let read: MessageSpec = serde_json::from_str(&stored).unwrap();
             prop_assert_eq!(read.build(), spec.build());

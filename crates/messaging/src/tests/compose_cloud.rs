@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::{account, channel, message};
 
-fn compose(written: &Value) -> Result<Value, String> {
+fn compose(spec: &Value) -> Result<Value, String> {
     let channel = channel("whatsapp-cloud");
-    let composed = channel.compose(&account(channel), &message(written), "msg_1");
+    let composed = channel.compose(&account(channel), &message(spec), "msg_1");
     composed.map(|composed| composed.body).map_err(|why| why.to_string())
 }
 
@@ -33,9 +33,9 @@ fn request_is_posted_to_messages_of_the_number() {
 type Case = (&'static str, Value, &'static str, Value);
 
 fn check(cases: &[Case]) {
-    for (field, written, kind, expected) in cases {
-        let composed = compose(&json!({ "to": "+55 11 98765-4321", *field: written }));
-        assert_eq!(composed, Ok(body(kind, expected)), "case: {written}");
+    for (field, spec, kind, expected) in cases {
+        let composed = compose(&json!({ "to": "+55 11 98765-4321", *field: spec }));
+        assert_eq!(composed, Ok(body(kind, expected)), "case: {spec}");
     }
 }
 
@@ -123,10 +123,10 @@ fn other_contents_have_the_format_of_the_cloud_api() {
 
 #[test]
 fn reply_has_context_with_message_id() {
-    let written = json!({ "to": "5511987654321", "text": "a", "reply_to": "wamid.A" });
+    let spec = json!({ "to": "5511987654321", "text": "a", "reply_to": "wamid.A" });
     let mut expected = body("text", &json!({ "body": "a", "preview_url": false }));
     expected["context"] = json!({ "message_id": "wamid.A" });
-    assert_eq!(compose(&written), Ok(expected));
+    assert_eq!(compose(&spec), Ok(expected));
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn recipients_without_phone_number_are_addressed_or_rejected() {
     assert_eq!(group["recipient_type"], "group");
     assert_eq!(group["to"], id);
 
-    let place = json!({ "latitude": 1, "longitude": 1 });
+    let location = json!({ "latitude": 1, "longitude": 1 });
     let cases = [
         (to("120363404694233820@g.us"), "…@g.us"),
         (to("148438822404248@lid"), "only to phone numbers"),
-        (compose(&json!({ "to": id, "location": place })), "to groups"),
+        (compose(&json!({ "to": id, "location": location })), "to groups"),
     ];
     for (refused, part) in cases {
         assert!(refused.clone().unwrap_err().contains(part), "{refused:?}");

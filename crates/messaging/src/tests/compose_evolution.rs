@@ -9,10 +9,10 @@ const FILE: &str = "https://files.test/a";
 const STANZA: &str = "3EB0116B88F173007BE5E0";
 
 /// Path and body, or the error text.
-fn compose(name: &str, written: &Value) -> Result<(String, Value), String> {
+fn compose(name: &str, spec: &Value) -> Result<(String, Value), String> {
     let channel = channel(name);
     let composed = channel
-        .compose(&account(channel), &message(written), "msg_1")
+        .compose(&account(channel), &message(spec), "msg_1")
         .map_err(|why| why.to_string())?;
     assert_eq!(composed.method, "POST");
     assert_eq!(composed.headers["apikey"], "t0ken");
@@ -27,7 +27,7 @@ fn sent(path: &str, body: Value) -> Result<(String, Value), String> {
 #[test]
 fn every_type_has_the_format_of_evolution_go() {
     let number = "5511987654321";
-    let place =
+    let location =
         json!({ "latitude": -23.5, "longitude": -46.5, "name": "Loja", "address": "Rua 1" });
     let person = json!({ "name": "Ana", "phone": "+55 11 91234-5678", "organization": "Loja" });
     let file = json!({ "url": FILE, "caption": "c", "filename": "a.pdf" });
@@ -48,7 +48,7 @@ fn every_type_has_the_format_of_evolution_go() {
             json!({ "url": FILE, "type": "audio" }),
         ),
         ("sticker", json!({ "url": FILE }), "/send/sticker", json!({ "sticker": FILE })),
-        ("location", place.clone(), "/send/location", place),
+        ("location", location.clone(), "/send/location", location),
         (
             "contact",
             person,
@@ -56,12 +56,11 @@ fn every_type_has_the_format_of_evolution_go() {
             json!({ "vcard": { "fullName": "Ana", "phone": "5511912345678", "organization": "Loja" } }),
         ),
     ];
-    for (field, written, path, mut expected) in cases {
+    for (field, spec, path, mut expected) in cases {
         expected["number"] = json!(number);
         expected["id"] = json!(STANZA);
-        let composed =
-            compose("evolution-go", &json!({ "to": "+55 11 98765-4321", field: written }));
-        assert_eq!(composed, sent(path, expected), "case: {written}");
+        let composed = compose("evolution-go", &json!({ "to": "+55 11 98765-4321", field: spec }));
+        assert_eq!(composed, sent(path, expected), "case: {spec}");
     }
 }
 
@@ -84,8 +83,8 @@ fn evolution_go_reaction_has_only_id_of_its_message() {
 #[test]
 fn evolution_go_reply_names_author_of_quoted_message() {
     let reply = |to: &str, reply: Value| {
-        let written = json!({ "to": to, "text": "a", "reply_to": reply });
-        compose("evolution-go", &written).map(|(_, body)| body["quoted"].clone())
+        let spec = json!({ "to": to, "text": "a", "reply_to": reply });
+        compose("evolution-go", &spec).map(|(_, body)| body["quoted"].clone())
     };
     let group = "120363404694233820@g.us";
     let author = "5511912345678@s.whatsapp.net";
@@ -102,7 +101,7 @@ fn evolution_go_reply_names_author_of_quoted_message() {
 
 #[test]
 fn evolution_go_rejects_unsupported_messages_with_reason() {
-    let place = |latitude: f64, name: Option<&str>| json!({ "latitude": latitude, "longitude": 1, "name": name, "address": "Rua 1" });
+    let location = |latitude: f64, name: Option<&str>| json!({ "latitude": latitude, "longitude": 1, "name": name, "address": "Rua 1" });
     let people =
         json!([{ "name": "A", "phone": "551191234567" }, { "name": "B", "phone": "551191234568" }]);
     let phone = "5511987654321";
@@ -110,14 +109,14 @@ fn evolution_go_rejects_unsupported_messages_with_reason() {
         (phone, "template", json!({ "name": "a", "language": "b" }), "does not support templates"),
         (phone, "image", json!({ "media_id": "7" }), "does not support `media_id`"),
         (phone, "sticker", json!({ "media_id": "7" }), "does not support `media_id`"),
-        (phone, "location", place(1.0, None), "requires `name` and `address`"),
-        (phone, "location", place(0.0, Some("Loja")), "of 0 as missing"),
+        (phone, "location", location(1.0, None), "requires `name` and `address`"),
+        (phone, "location", location(0.0, Some("Loja")), "of 0 as missing"),
         (phone, "contact", people, "one contact per message"),
         ("BR.1502576394655843", "text", json!("a"), "cannot send to a BSUID"),
         ("Y2FwaV9ncm91cDoxNzA1NTU1MDEzOTox", "text", json!("a"), "…@g.us"),
     ];
-    for (to, field, written, part) in cases {
-        let error = compose("evolution-go", &json!({ "to": to, field: written })).unwrap_err();
+    for (to, field, spec, part) in cases {
+        let error = compose("evolution-go", &json!({ "to": to, field: spec })).unwrap_err();
         assert!(error.starts_with("evolution-go ") && error.contains(part), "{error}");
     }
 }
@@ -186,10 +185,10 @@ fn every_type_has_the_format_of_evolution_api() {
             json!({ "name": "a", "language": "pt_BR", "components": components }),
         ),
     ];
-    for (field, written, call, mut expected) in cases {
+    for (field, spec, call, mut expected) in cases {
         expected["number"] = json!("5511987654321");
-        let composed = compose("evolution-api", &json!({ "to": "5511987654321", field: written }));
-        assert_eq!(composed, sent(&format!("/message/{call}/1055"), expected), "case: {written}");
+        let composed = compose("evolution-api", &json!({ "to": "5511987654321", field: spec }));
+        assert_eq!(composed, sent(&format!("/message/{call}/1055"), expected), "case: {spec}");
     }
 }
 
@@ -214,8 +213,8 @@ fn evolution_api_rejects_unsupported_messages_with_reason() {
         ("5511987654321", "video", json!({ "media_id": "7" }), "does not support `media_id`"),
         ("US.ENT.11815799212886844830", "text", json!("a"), "cannot send to a BSUID"),
     ];
-    for (to, field, written, part) in cases {
-        let error = compose("evolution-api", &json!({ "to": to, field: written })).unwrap_err();
+    for (to, field, spec, part) in cases {
+        let error = compose("evolution-api", &json!({ "to": to, field: spec })).unwrap_err();
         assert!(error.starts_with("evolution-api ") && error.contains(part), "{error}");
     }
 }

@@ -75,9 +75,9 @@ where
     // Most bodies arrive with their head and need no timer.
     let first = poll_fn(|context| Poll::Ready(body.as_mut().poll_frame(context))).await;
     if let Poll::Ready(frame) = first
-        && let Some(whole) = buffer.add_frame(frame, body.is_end_stream(), memory)?
+        && let Some(body_bytes) = buffer.add_frame(frame, body.is_end_stream(), memory)?
     {
-        return Ok(whole);
+        return Ok(body_bytes);
     }
     // Boxed: the future would take its space in every connection.
     Box::pin(read_parts(body, buffer, pace, memory)).await
@@ -102,8 +102,8 @@ where
             () = timer.as_mut() => None,
         };
         if let Some(frame) = received {
-            if let Some(whole) = buffer.add_frame(frame, body.is_end_stream(), memory)? {
-                return Ok(whole);
+            if let Some(body_bytes) = buffer.add_frame(frame, body.is_end_stream(), memory)? {
+                return Ok(body_bytes);
             }
             continue;
         }
@@ -157,12 +157,12 @@ impl BodyBuffer {
         let capacity = self.bytes.capacity();
         if needed > capacity {
             let doubled = needed.max(2 * capacity).max(FIRST_BUFFER_BYTES);
-            let wanted = doubled.min(self.declared.unwrap_or(self.limit)).max(needed);
+            let new_capacity = doubled.min(self.declared.unwrap_or(self.limit)).max(needed);
             match self.owners {
-                Some(owners) => memory.grow_arriving(owners, wanted - capacity)?,
-                None => memory.grow(wanted - capacity)?,
+                Some(owners) => memory.grow_arriving(owners, new_capacity - capacity)?,
+                None => memory.grow(new_capacity - capacity)?,
             }
-            self.bytes.reserve_exact(wanted - self.bytes.len());
+            self.bytes.reserve_exact(new_capacity - self.bytes.len());
         }
         self.bytes.extend_from_slice(part);
         Ok(())

@@ -48,8 +48,8 @@ fn readiness_problem(server: &ServerState) -> Option<(&'static str, String)> {
         return Some(("draining", "The gateway is shutting down.".to_owned()));
     }
     let health = server.engine.store().health();
-    if let Some(why) = health.failed {
-        return Some(("store_failed", format!("The store has failed: {why}")));
+    if let Some(reason) = health.failed {
+        return Some(("store_failed", format!("The store has failed: {reason}")));
     }
     if health.full {
         return Some(("disk_full", DISK_FULL.to_owned()));

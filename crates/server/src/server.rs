@@ -200,12 +200,12 @@ impl RequestHandler {
             }
         };
         let request = http::Request::from_parts(parts, body);
-        let answered = tokio::time::timeout(timeout, self.router.clone().oneshot(request)).await;
+        let result = tokio::time::timeout(timeout, self.router.clone().oneshot(request)).await;
         if is_late.is_some_and(|is_late| is_late.load(Ordering::Relaxed)) {
             let problem = body_timed_out(limits.body_timeout);
             return receive::problem_response(&problem).map(Either::Left);
         }
-        match answered {
+        match result {
             Ok(Ok(response)) => response.map(Either::Right),
             Ok(Err(never)) => match never {},
             Err(_) => timed_out_response(timeout).map(Either::Left),

@@ -183,7 +183,7 @@ impl ServerState {
         self: &Arc<Self>,
         role: Role,
         name: Option<String>,
-        begun_with: Option<TokenId>,
+        sign_in_token: Option<TokenId>,
         ends_at: Option<Timestamp>,
     ) -> Result<Option<StartedSession>, Problem> {
         let now = self.engine.clock().now();
@@ -197,7 +197,7 @@ impl ServerState {
             role,
             created_at: now,
             expires_at: Some(ends_at.min(now + SESSION_IDLE_MAX)),
-            session: Some(Session { sign_in_token: begun_with }),
+            session: Some(Session { sign_in_token }),
         };
         let (server, id) = (Arc::clone(self), token.id);
         let is_added = run_to_completion(async move {
@@ -206,7 +206,7 @@ impl ServerState {
         if !is_added.await? {
             return Ok(None);
         }
-        let token = begun_with.map(|token| token.to_string()).unwrap_or_default();
+        let token = sign_in_token.map(|token| token.to_string()).unwrap_or_default();
         tracing::info!(session = %id, %role, begun_with = token, "signed in to the dashboard");
         Ok(Some(StartedSession { secret, lifetime: ends_at.since(now) }))
     }

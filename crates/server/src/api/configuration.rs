@@ -104,11 +104,11 @@ pub(crate) async fn apply_configuration(
     JsonBody(document): JsonBody<ConfigurationDocument>,
 ) -> Result<Json<ApplyResponse>, Problem> {
     let ConfigurationDocument { sources, destinations, routes } = document;
-    let wanted = DesiredConfiguration { sources, destinations, routes, prune: query.prune };
+    let desired = DesiredConfiguration { sources, destinations, routes, prune: query.prune };
     let (rng, now) = (server.engine.rng(), server.engine.clock().now());
     let decide = |configuration: &Configuration| {
         if_match.check(&versions(configuration))?;
-        let (plan, report) = plan_changes(configuration, wanted, rng, now);
+        let (plan, report) = plan_changes(configuration, desired, rng, now);
         let ApplyReport { created, updated, deleted, unchanged } = report;
         let changes = describe_changes(configuration, &plan);
         let dry_run = query.dry_run;
@@ -211,9 +211,9 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1);
 
-    fn destination(more: Value) -> DestinationSpec {
+    fn destination(fields: Value) -> DestinationSpec {
         let mut spec = json!({ "name": "crm", "url": "https://example.com/" });
-        for (name, value) in more.as_object().unwrap() {
+        for (name, value) in fields.as_object().unwrap() {
             spec[name] = value.clone();
         }
         serde_json::from_value(spec).unwrap()

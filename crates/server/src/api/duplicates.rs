@@ -178,8 +178,8 @@ fn mask_for_comparison<'b>(
     let mask_all = || (Cow::Borrowed(MASK.as_bytes()), 1);
     let Some(plain) = plain else { return mask_all() };
     match redact::mask_body(&bare, &plain, names) {
-        Ok(shown) if shown.fields == 0 => (plain, 0),
-        Ok(shown) => (Cow::Owned(shown.body.into_owned()), shown.fields),
+        Ok(masked) if masked.fields == 0 => (plain, 0),
+        Ok(masked) => (Cow::Owned(masked.body.into_owned()), masked.fields),
         Err(_) => mask_all(),
     }
 }

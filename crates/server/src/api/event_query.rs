@@ -111,9 +111,9 @@ impl EventQuery {
 }
 
 fn parse_attributes(query: &EventQuery) -> Result<Vec<AttributeFilter>, Problem> {
-    let given =
+    let parameters =
         AttributeName::ALL.into_iter().filter_map(|name| Some((name, query.attribute(name)?)));
-    given
+    parameters
         .map(|(name, text)| {
             let name_text = name.as_str();
             let invalid = || {

@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn format_parameter_wins_over_accept_header() {
         let accept = |text: &str| HeaderMap::from_iter([(header::ACCEPT, text.parse().unwrap())]);
-        for (asked, accepted, format) in [
+        for (parameter, accepted, format) in [
             (None, "*/*", ListFormat::Json),
             (None, "text/csv", ListFormat::Csv),
             (None, "text/html, Text/CSV;q=0.5", ListFormat::Csv),
@@ -274,9 +274,10 @@ mod tests {
             (Some("csv"), "application/json", ListFormat::Csv),
             (Some("json"), "text/csv", ListFormat::Json),
         ] {
-            let asked = asked.map(|word| serde_json::from_value(json!(word)).unwrap());
-            let chosen = ListSelection::<()>::new(asked, &accept(accepted), None, None).unwrap();
-            assert_eq!(chosen.format, format, "case: {asked:?} {accepted}");
+            let parameter = parameter.map(|word| serde_json::from_value(json!(word)).unwrap());
+            let chosen =
+                ListSelection::<()>::new(parameter, &accept(accepted), None, None).unwrap();
+            assert_eq!(chosen.format, format, "case: {parameter:?} {accepted}");
         }
         assert!(serde_json::from_value::<ListFormat>(json!("xml")).is_err());
     }

@@ -106,11 +106,11 @@ struct LoadedMessage {
 impl<'a> MessageLoader<'a> {
     fn new(server: &'a ServerState, configuration: &Configuration) -> Self {
         let provider = |name: &str| provider::find(name);
-        let of = configuration.sources.iter();
+        let sources = configuration.sources.iter();
         Self {
             server,
             names: deliveries::destination_names(configuration),
-            providers: of.filter_map(|s| Some((s.id, provider(&s.spec.provider)?))).collect(),
+            providers: sources.filter_map(|s| Some((s.id, provider(&s.spec.provider)?))).collect(),
         }
     }
 
@@ -125,7 +125,7 @@ impl<'a> MessageLoader<'a> {
             .into_iter()
             .map(|delivery| ((delivery.event, delivery.destination), delivery))
             .collect();
-        let mut found: Vec<(EventRow, Option<DeliveryRow>)> = Vec::with_capacity(rows.len());
+        let mut deliveries: Vec<(EventRow, Option<DeliveryRow>)> = Vec::with_capacity(rows.len());
         let (mut with_status, mut filters) = (Vec::new(), Vec::new());
         for row in rows {
             let delivery = destination_of(&row).and_then(|to| newest.remove(&(row.id, to)));
@@ -135,7 +135,7 @@ impl<'a> MessageLoader<'a> {
                 with_status.push(row.id);
                 filters.push(filter);
             }
-            found.push((row, delivery));
+            deliveries.push((row, delivery));
         }
         let statuses = match filters.is_empty() {
             true => Vec::new(),
@@ -143,7 +143,7 @@ impl<'a> MessageLoader<'a> {
         };
         let mut statuses: HashMap<EventId, Vec<EventRow>> =
             with_status.into_iter().zip(statuses).collect();
-        let messages = found.into_iter().map(|(row, delivery)| {
+        let messages = deliveries.into_iter().map(|(row, delivery)| {
             let statuses = statuses.remove(&row.id).unwrap_or_default();
             self.build(&row, delivery, self.status_updates(statuses))
         });
@@ -247,13 +247,13 @@ async fn list_messages(
     if filter.source.is_none() {
         return Ok(Json(ListResponse::default()));
     }
-    let found = server.engine.store().list_events(filter, page).await?;
+    let events = server.engine.store().list_events(filter, page).await?;
     let loader = MessageLoader::new(&server, &configuration);
-    let messages = loader.load(found.rows).await?;
+    let messages = loader.load(events.rows).await?;
     let matches =
         |message: &MessageResponse| query.status.is_none_or(|status| message.status == status);
     let data = messages.into_iter().map(|loaded| loaded.message).filter(matches).collect();
-    Ok(Json(ListResponse { data, next_cursor: found.next.map(|id| id.to_string()) }))
+    Ok(Json(ListResponse { data, next_cursor: events.next.map(|id| id.to_string()) }))
 }
 
 fn parse_filter(
@@ -270,8 +270,9 @@ fn parse_filter(
         None => None,
         Some(name) => {
             let unknown = |_| Problem::invalid(format!("No destination is named `{name}`."));
-            let found = find_resource::<DestinationSpec>(configuration, name).map_err(unknown)?;
-            AttributeFilter::new(AttributeName::Account, &found.id.to_string())
+            let resource =
+                find_resource::<DestinationSpec>(configuration, name).map_err(unknown)?;
+            AttributeFilter::new(AttributeName::Account, &resource.id.to_string())
         }
     };
     Ok(EventFilter {
@@ -365,7 +366,7 @@ impl SendTime {
                 return Err(Problem::invalid("Set either `send_at` or `delay`, not both."));
             }
             (Some(at), None) => at.since(now),
-            (None, Some(span)) => span.0,
+            (None, Some(delay)) => delay.0,
         };
         match delay <= DELAY_MAX {
             true => Ok(delay),
@@ -437,9 +438,9 @@ fn take_field<T: DeserializeOwned>(
     fields: &mut JsonFields,
     name: &str,
 ) -> Result<Option<T>, Problem> {
-    let Some(written) = fields.remove(name) else { return Ok(None) };
+    let Some(json_text) = fields.remove(name) else { return Ok(None) };
     let invalid = |error| Problem::invalid(format!("{name}: {error}"));
-    serde_json::from_str(written.get()).map_err(invalid)
+    serde_json::from_str(json_text.get()).map_err(invalid)
 }
 
 /// Builds the message or webhook from the remaining fields.

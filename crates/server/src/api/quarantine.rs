@@ -221,9 +221,9 @@ impl From<ReleaseError> for Problem {
         match error {
             ReleaseError::NotFound => not_found(),
             ReleaseError::SourceGone => conflict("source_gone", error.to_string()),
-            ReleaseError::NotVerified(why) => {
+            ReleaseError::NotVerified(error) => {
                 let detail = format!(
-                    "{why}. The request stays in quarantine. Fix `secrets` or `verify` of the source, or \
+                    "{error}. The request stays in quarantine. Fix `secrets` or `verify` of the source, or \
                      release it with force = true."
                 );
                 conflict("still_wrong", detail)

@@ -101,7 +101,7 @@ pub(super) fn mask_body(
     names: &SecretNames,
 ) -> (BodyContent, usize) {
     match redact::mask_body(headers, body, names) {
-        Ok(shown) => (BodyContent::from(&*shown.body), shown.fields),
+        Ok(masked) => (BodyContent::from(&*masked.body), masked.fields),
         Err(_) => (BodyContent::Text { text: MASK.to_owned() }, 1),
     }
 }

@@ -67,8 +67,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
             .description("Returns 202 with the job, or 200 with a preview if `dry_run` is true.")
     };
     let jobs = "/api/v1/replays";
-    let change = |api: ApiTable, word: &str, transition: ReplayTransition, summary: &str| {
-        let operation = Operation::new(format!("{word}_replay"), summary)
+    let change = |api: ApiTable, action: &str, transition: ReplayTransition, summary: &str| {
+        let operation = Operation::new(format!("{action}_replay"), summary)
             .path::<ReplayId>("id")
             .returns::<ReplayJobResponse>(200)
             .problem(409, &["replay_state"])
@@ -76,7 +76,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         let handler = move |State(server): State<Arc<ServerState>>, PathParam(id): PathParam| async move {
             change_state(&server, &id, transition).await
         };
-        api.post(&format!("{jobs}/{{id}}/{word}"), handler, operation)
+        api.post(&format!("{jobs}/{{id}}/{action}"), handler, operation)
     };
     let example = json!({ "verb": "retry_failed", "filter": { "destination": "crm" } });
     let create_replay_operation = create(Operation::new("create_replay", "Create a replay job."))
@@ -203,12 +203,12 @@ async fn set_group_destination(server: &ServerState, spec: &mut ReplaySpec) -> R
     }
     let filter =
         DeadLetterGroupFilter { id: spec.filter.group, ..DeadLetterGroupFilter::default() };
-    let found = server
+    let groups = server
         .engine
         .store()
         .list_dead_letter_groups(filter, PageRequest { after: None, limit: 1 })
         .await?;
-    spec.filter.destination = found.rows.first().map(|group| group.destination);
+    spec.filter.destination = groups.rows.first().map(|group| group.destination);
     Ok(())
 }
 
@@ -243,8 +243,8 @@ fn destination_name(names: &HashMap<DestinationId, String>, id: DestinationId) -
 
 /// A source's name, or its id if it was deleted.
 fn source_name(configuration: &Configuration, id: SourceId) -> String {
-    let found = configuration.sources.iter().find(|source| source.id == id);
-    found.map_or_else(|| id.to_string(), |source| source.spec.name.to_string())
+    let source = configuration.sources.iter().find(|source| source.id == id);
+    source.map_or_else(|| id.to_string(), |source| source.spec.name.to_string())
 }
 
 fn job_response(job: &ReplayRow, configuration: &Configuration) -> ReplayJobResponse {

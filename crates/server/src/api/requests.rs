@@ -104,7 +104,7 @@ fn parse_filter(
         let known = RequestOutcome::ALL.map(RequestOutcome::as_str);
         Problem::invalid(format!("`outcome` must be one of: {}", known.join(", ")))
     };
-    let outcome = |word: &str| RequestOutcome::parse(word).ok_or_else(unknown);
+    let outcome = |text: &str| RequestOutcome::parse(text).ok_or_else(unknown);
     let outcome = query.outcome.as_deref().map(outcome).transpose()?;
     if query.reason.is_some() && outcome.is_some_and(|outcome| outcome != RequestOutcome::Refused) {
         return Err(Problem::invalid("`reason` requires outcome=refused."));

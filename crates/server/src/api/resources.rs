@@ -163,37 +163,37 @@ pub(crate) struct ResourceQuery {
 }
 
 pub(crate) fn add_routes<R: Resource>(api: ApiTable) -> ApiTable {
-    let word = R::WORD;
-    let all = format!("/api/v1/{word}s");
+    let noun = R::WORD;
+    let all = format!("/api/v1/{noun}s");
     let one = format!("{all}/{{id}}");
     let with_name_conflict = |operation: Operation| match R::HAS_NAME {
         true => operation.problem(409, &["name_taken"]),
         false => operation,
     };
     let list_operation =
-        Operation::new(format!("list_{word}s"), format!("List {word}s, newest first."))
+        Operation::new(format!("list_{noun}s"), format!("List {noun}s, newest first."))
             .query::<ResourceQuery>()
             .returns::<ListResponse<ResourceResponse<R>>>(200);
     let create_operation =
-        with_name_conflict(Operation::new(format!("create_{word}"), format!("Create a {word}.")))
+        with_name_conflict(Operation::new(format!("create_{noun}"), format!("Create a {noun}.")))
             .body::<R>(R::example())
             .returns::<ResourceResponse<R>>(201)
             .with_etag();
     let get_operation =
-        Operation::new(format!("get_{word}"), format!("Get a {word}, secrets masked."))
+        Operation::new(format!("get_{noun}"), format!("Get a {noun}, secrets masked."))
             .path::<ResourceRef<R>>("id")
             .returns::<ResourceResponse<R>>(200);
     let get_operation =
         if R::HAS_STATE { get_operation.with_etag() } else { get_operation.with_conditional_get() };
     let replace_operation =
-        with_name_conflict(Operation::new(format!("replace_{word}"), format!("Replace a {word}.")))
+        with_name_conflict(Operation::new(format!("replace_{noun}"), format!("Replace a {noun}.")))
             .description("To keep a secret, send its mask `•••`.")
             .path::<ResourceRef<R>>("id")
             .body::<R>(R::example())
             .returns::<ResourceResponse<R>>(200)
             .with_etag()
             .with_conditional_write();
-    let delete_operation = Operation::new(format!("delete_{word}"), format!("Delete a {word}."))
+    let delete_operation = Operation::new(format!("delete_{noun}"), format!("Delete a {noun}."))
         .path::<ResourceRef<R>>("id")
         .returns_nothing(204)
         .with_conditional_write();
@@ -323,14 +323,14 @@ async fn replace<R: Resource>(
     State(server): State<Arc<ServerState>>,
     PathParam(id): PathParam,
     if_match: IfMatch,
-    JsonBody(written): JsonBody<Box<RawValue>>,
+    JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<VersionedJson<Value>, Problem> {
     let id = server
         .engine
         .change::<_, Problem>(|configuration| {
             let found = find_resource::<R>(configuration, &id)?;
             if_match.check(&masked_spec::mask_stored(found))?;
-            let spec = masked_spec::parse_replacement(&written, &found.spec)?;
+            let spec = masked_spec::parse_replacement(&body, &found.spec)?;
             match spec.name() {
                 Some(name) if is_taken::<R>(configuration, name, found.id) => {
                     Err(name_taken::<R>(name))

@@ -79,19 +79,19 @@ async fn record_reveal(
     let token = owner.as_ref().map(|owner| owner.id);
     let session = owner.as_ref().and_then(|owner| owner.session);
     // A session is temporary; the token behind it still identifies the user later.
-    let begun_with = session.and_then(|session| session.sign_in_token);
+    let sign_in_token = session.and_then(|session| session.sign_in_token);
     let name = owner.and_then(|owner| owner.name);
     let decision = EventDecision {
         event,
         delivery: None,
         at: server.engine.clock().now(),
         kind: EventDecisionKind::Revealed,
-        detail: json!({ "token": token, "name": name, "begun_with": begun_with }),
+        detail: json!({ "token": token, "name": name, "begun_with": sign_in_token }),
     };
     server.engine.store().record_decision(decision).await?;
     let token = token.map(|token| token.to_string()).unwrap_or_default();
-    let begun_with = begun_with.map(|token| token.to_string()).unwrap_or_default();
-    tracing::info!(%event, token, begun_with, "event revealed with its secrets");
+    let sign_in_token = sign_in_token.map(|token| token.to_string()).unwrap_or_default();
+    tracing::info!(%event, token, begun_with = sign_in_token, "event revealed with its secrets");
     Ok(())
 }
 

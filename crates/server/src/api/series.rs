@@ -80,11 +80,11 @@ impl SeriesMetric {
         ("attempt_time", Self::AttemptTime),
     ];
 
-    fn parse(word: &str) -> Result<Self, Problem> {
-        let found = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, metric)| *metric);
-        found.ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            Problem::invalid(format!("`metric` must be one of: {}", known.join(", ")))
+    fn parse(text: &str) -> Result<Self, Problem> {
+        let metric = Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, metric)| *metric);
+        metric.ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
+            Problem::invalid(format!("`metric` must be one of: {}", names.join(", ")))
         })
     }
 

@@ -1,11 +1,11 @@
-//! How a body is shown: as text, or a hex dump of the first bytes, and never all of a large one.
+//! Displays a body as text, or as a hex dump of its first bytes. A large body is shown in part.
 
 use std::fmt::Write as _;
 
 /// The part of a body included in a page; the rest can be downloaded.
 pub(crate) const INLINE_BYTES_MAX: usize = 256 * 1024;
 const HEX_BYTES_MAX: usize = 512;
-const HEX_BYTES_A_LINE: usize = 16;
+const HEX_BYTES_PER_LINE: usize = 16;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BodyView {
@@ -76,11 +76,11 @@ fn decode_text(bytes: &[u8], is_cut: bool) -> Option<&str> {
 
 fn hex_dump(bytes: &[u8]) -> String {
     let mut text = String::new();
-    let lines = bytes[..bytes.len().min(HEX_BYTES_MAX)].chunks(HEX_BYTES_A_LINE);
-    for (at, line) in lines.enumerate() {
-        let _ = write!(text, "{:06x} ", at * HEX_BYTES_A_LINE);
-        for place in 0..HEX_BYTES_A_LINE {
-            match line.get(place) {
+    let lines = bytes[..bytes.len().min(HEX_BYTES_MAX)].chunks(HEX_BYTES_PER_LINE);
+    for (number, line) in lines.enumerate() {
+        let _ = write!(text, "{:06x} ", number * HEX_BYTES_PER_LINE);
+        for column in 0..HEX_BYTES_PER_LINE {
+            match line.get(column) {
                 Some(byte) => drop(write!(text, " {byte:02x}")),
                 None => text.push_str("   "),
             }

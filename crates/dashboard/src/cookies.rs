@@ -22,7 +22,7 @@ pub(crate) fn get<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     lines
         .flat_map(|line| line.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find_map(|(known, value)| (known == name && !value.is_empty()).then_some(value))
+        .find_map(|(cookie, value)| (cookie == name && !value.is_empty()).then_some(value))
 }
 
 /// Builds an `HttpOnly` cookie; zero `seconds` deletes it.
@@ -44,7 +44,7 @@ mod tests {
             let line = line.to_str().unwrap();
             assert!(line.starts_with(&format!("{name}=shs_1; Path=/;")), "{line}");
             assert_eq!(line.contains("; Secure"), is_secure);
-            assert!(!line.contains("Domain"), "browsers refuse such a name with it");
+            assert!(!line.contains("Domain"), "browsers reject a __Host- cookie with a domain");
         }
     }
 

@@ -127,18 +127,18 @@ fn query_variable_names(path: &str) -> impl FnMut() -> String {
 
 /// Quotes a text as one shell word; masked parts become variables.
 fn shell_quote(text: &str, name: &mut dyn FnMut() -> String) -> String {
-    let mut word = String::with_capacity(text.len() + 2);
+    let mut quoted = String::with_capacity(text.len() + 2);
     for (at, part) in text.split(MASK).enumerate() {
         if at > 0 {
-            word.push_str(&format!("\"${{{}}}\"", name()));
+            quoted.push_str(&format!("\"${{{}}}\"", name()));
         }
         if !part.is_empty() || at == 0 {
-            word.push('\'');
-            word.push_str(&part.replace('\'', r"'\''"));
-            word.push('\'');
+            quoted.push('\'');
+            quoted.push_str(&part.replace('\'', r"'\''"));
+            quoted.push('\'');
         }
     }
-    word
+    quoted
 }
 
 #[cfg(test)]
@@ -227,8 +227,8 @@ mod tests {
         for body in
             ["'; echo bad; '", "\"$(echo bad)\"\\", "a\n'b'\n", "''", "-x", "~ * ? {a,b} `x`"]
         {
-            let word = shell_quote(body, &mut || String::new());
-            let script = format!("printf %s {word}");
+            let quoted = shell_quote(body, &mut || String::new());
+            let script = format!("printf %s {quoted}");
             let ran = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
             assert_eq!(String::from_utf8(ran.stdout).unwrap(), body);
         }

@@ -49,9 +49,9 @@ pub(crate) struct FilterQuery {
 
 impl FilterQuery {
     /// Parses a typed filter. Never fails: text without a name becomes a search term.
-    pub(crate) fn parse(typed: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut terms = Vec::new();
-        let mut rest = typed.trim_start();
+        let mut rest = text.trim_start();
         while !rest.is_empty() {
             let (term, after) = parse_term(rest);
             if !(term.name.is_empty() && term.value.is_empty()) {
@@ -138,8 +138,8 @@ impl FilterQuery {
 
 /// Converts an age (`90m`, `7d`) or a timestamp to a timestamp.
 fn resolve_time(text: &str, now: Timestamp) -> Option<String> {
-    if let Ok(span) = text.parse::<HumanDuration>() {
-        return Some((now - span.0).to_string());
+    if let Ok(duration) = text.parse::<HumanDuration>() {
+        return Some((now - duration.0).to_string());
     }
     text.parse::<Timestamp>().ok().map(|at| at.to_string())
 }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn typed_filter_is_parsed_into_terms() {
-        for (typed, expected) in [
+        for (text, expected) in [
             ("", vec![]),
             ("status:dead", vec![term("status", "dead")]),
             ("  a  b ", vec![term("", "a"), term("", "b")]),
@@ -255,7 +255,7 @@ mod tests {
             ("\"never closed", vec![term("", "never closed")]),
             ("key:a:b", vec![term("key", "a:b")]),
         ] {
-            assert_eq!(FilterQuery::parse(typed).terms, expected, "case: {typed}");
+            assert_eq!(FilterQuery::parse(text).terms, expected, "case: {text}");
         }
     }
 
@@ -275,10 +275,10 @@ mod tests {
         let later = Timestamp::from_millis(1_800_000_009_000);
         let known = ["since", "until", "dest", ""];
         let parameters = |filter: &FilterQuery, at| filter.api_parameters(&known, at).unwrap();
-        for typed in ["since:1h dest:crm", "since:2d until:1d", "dest:crm text", ""] {
-            let filter = FilterQuery::parse(typed);
+        for text in ["since:1h dest:crm", "since:2d until:1d", "dest:crm text", ""] {
+            let filter = FilterQuery::parse(text);
             let absolute = FilterQuery::parse(&filter.with_absolute_times(now).text());
-            assert_eq!(parameters(&absolute, later), parameters(&filter, now), "case: {typed}");
+            assert_eq!(parameters(&absolute, later), parameters(&filter, now), "case: {text}");
         }
     }
 
@@ -286,13 +286,13 @@ mod tests {
     fn unknown_filter_term_is_reported() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let known = ["status", "since", "body.", ""];
-        let ask = |typed: &str| FilterQuery::parse(typed).apply_to(list_events(), &known, now);
-        assert_eq!(ask("colour:red").unwrap_err(), "colour:red");
-        assert_eq!(ask("since:later").unwrap_err(), "since:later");
-        let found = ask("two status:dead words").map(|address| format!("{address:?}"));
+        let apply = |text: &str| FilterQuery::parse(text).apply_to(list_events(), &known, now);
+        assert_eq!(apply("colour:red").unwrap_err(), "colour:red");
+        assert_eq!(apply("since:later").unwrap_err(), "since:later");
+        let found = apply("two status:dead words").map(|address| format!("{address:?}"));
         assert!(found.unwrap().contains("search=two%20words"));
         for good in ["status:dead since:1h", "since:2026-11-15T10:00:00Z", "body.a.b:1 text"] {
-            assert!(ask(good).is_ok(), "case: {good}");
+            assert!(apply(good).is_ok(), "case: {good}");
         }
     }
 }

@@ -175,7 +175,7 @@ pub(crate) fn fill_from_submission(
             continue;
         }
         field.value = match (&field.control, values.get(&field.name)) {
-            (Control::Check, given) => given.is_some_and(|text| text == "true").to_string(),
+            (Control::Check, value) => value.is_some_and(|text| text == "true").to_string(),
             (_, Some(text)) => text.clone(),
             (_, None) => before.clone(),
         };

@@ -110,7 +110,7 @@ fn is_whatsapp_suffix(after: &str) -> bool {
         Some(device) => split_digits(device).1,
         None => after,
     };
-    WHATSAPP_SUFFIXES.iter().any(|known| domain.starts_with(known))
+    WHATSAPP_SUFFIXES.iter().any(|suffix| domain.starts_with(suffix))
 }
 
 #[cfg(test)]

@@ -67,19 +67,19 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// `here` is the first page; `cursor` is set on later pages.
-    pub(crate) fn new(here: String, cursor: Option<&str>, next_cursor: Option<&str>) -> Self {
-        let joint = if here.contains('?') { '&' } else { '?' };
+    /// `url` is the first page; `cursor` is set on later pages.
+    pub(crate) fn new(url: String, cursor: Option<&str>, next_cursor: Option<&str>) -> Self {
+        let joint = if url.contains('?') { '&' } else { '?' };
         Self {
-            next: next_cursor.map(|next| format!("{here}{joint}cursor={}", percent_encode(next))),
-            first: cursor.map(|_| here),
+            next: next_cursor.map(|next| format!("{url}{joint}cursor={}", percent_encode(next))),
+            first: cursor.map(|_| url),
         }
     }
 
     /// The pager of a list with a filter bar.
     pub(crate) fn filtered(bar: &FilterBar, query: &ListPageQuery, next: Option<&str>) -> Self {
-        let here = format!("{}?q={}", bar.path, percent_encode(&bar.typed));
-        Self::new(here, query.cursor.as_deref(), next)
+        let url = format!("{}?q={}", bar.path, percent_encode(&bar.typed));
+        Self::new(url, query.cursor.as_deref(), next)
     }
 }
 
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn pager_links_to_next_and_first_page() {
-        let ways = |here: &str, cursor, next| {
-            let pager = Pager::new(here.to_owned(), cursor, next);
+        let ways = |url: &str, cursor, next| {
+            let pager = Pager::new(url.to_owned(), cursor, next);
             (pager.first, pager.next)
         };
         let some = |text: &str| Some(text.to_owned());

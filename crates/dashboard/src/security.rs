@@ -17,8 +17,9 @@ pub(crate) async fn protect(request: Request, next: Next) -> Response {
     let mut response = if is_safe || is_same_origin(request.headers()) {
         next.run(request).await
     } else {
-        let why = "This request came from another site. Open the dashboard and try again there.";
-        (StatusCode::FORBIDDEN, why).into_response()
+        let message =
+            "This request came from another site. Open the dashboard and try again there.";
+        (StatusCode::FORBIDDEN, message).into_response()
     };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));

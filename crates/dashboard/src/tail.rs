@@ -34,9 +34,9 @@ pub(crate) struct TailFilter {
 
 impl TailFilter {
     fn matches(&self, row: &TailRow) -> bool {
-        let is_match = |wanted: &Option<String>, value: Option<&str>| match wanted.as_deref() {
+        let is_match = |filter: &Option<String>, value: Option<&str>| match filter.as_deref() {
             None | Some("") => true,
-            Some(wanted) => value == Some(wanted),
+            Some(filter) => value == Some(filter),
         };
         is_match(&self.source, row.source.as_deref())
             && is_match(&self.destination, row.destination.as_deref())
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn filter_limits_counts_and_rows() {
         let some = |text: &str| Some(text.to_owned());
-        for (name, wanted, expected) in [
+        for (name, filter, expected) in [
             ("all", TailFilter::default(), 4),
             ("source", TailFilter { source: some("shop"), ..TailFilter::default() }, 3),
             ("another source", TailFilter { source: some("x"), ..TailFilter::default() }, 0),
@@ -291,7 +291,7 @@ mod tests {
             ("kind", TailFilter { kind: some("paid"), ..TailFilter::default() }, 3),
             ("nothing typed", TailFilter { kind: some(""), ..TailFilter::default() }, 4),
         ] {
-            let mut batcher = TailBatcher::new(wanted);
+            let mut batcher = TailBatcher::new(filter);
             batcher.add(received(1));
             batcher.add(changed(1, "succeeded"));
             batcher.add(changed(1, "dead"));

@@ -65,16 +65,16 @@ async fn list_groups(user: CurrentUser, Query(query): Query<GroupsQuery>) -> Pag
         .with_some("destination", Some(&query.destination))
         .with_some("cursor", query.cursor.as_deref())
         .with("limit", "30");
-    let found = user.call(call).await?;
+    let page = user.call(call).await?;
     let destination = query.destination;
-    let here = match destination.as_str() {
+    let url = match destination.as_str() {
         "" => "/dead-letters".to_owned(),
         name => format!("/dead-letters?destination={}", percent_encode(name)),
     };
-    let pager = Pager::new(here, query.cursor.as_deref(), found.next_cursor.as_deref());
+    let pager = Pager::new(url, query.cursor.as_deref(), page.next_cursor.as_deref());
     let frame = PageFrame::of_menu(&user, NavItem::DeadLetters);
     let f = FailureTexts::of(user.lang());
-    render_page(&GroupsPage { frame, t, f, groups: found.data, destination, pager })
+    render_page(&GroupsPage { frame, t, f, groups: page.data, destination, pager })
 }
 
 const LIST: ListDefinition = ListDefinition {

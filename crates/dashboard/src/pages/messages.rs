@@ -90,9 +90,9 @@ struct MessagesPage {
 }
 
 async fn list_messages(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
-    let typed =
+    let empty_form =
         MessageForm { idempotency_key: user.new_idempotency_key(), ..MessageForm::default() };
-    messages_page(user, query, typed, None).await
+    messages_page(user, query, empty_form, None).await
 }
 
 async fn messages_page(

@@ -83,8 +83,8 @@ impl RequestsPage {
 async fn list_requests(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
     let t = RequestTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Requests);
-    let (bar, found) = LIST.load(&user, &query, calls::list_requests()).await?;
-    let pager = Pager::filtered(&bar, &query, found.next_cursor.as_deref());
+    let (bar, page) = LIST.load(&user, &query, calls::list_requests()).await?;
+    let pager = Pager::filtered(&bar, &query, page.next_cursor.as_deref());
     let quarantined = if query.cursor.is_none() {
         let filter = FilterQuery::parse(&query.q);
         let call = calls::list_quarantine()
@@ -94,7 +94,7 @@ async fn list_requests(user: CurrentUser, Query(query): Query<ListPageQuery>) ->
     } else {
         Vec::new()
     };
-    let (requests, idempotency_key) = (found.data, user.new_idempotency_key());
+    let (requests, idempotency_key) = (page.data, user.new_idempotency_key());
     render_page(&RequestsPage { frame, t, bar, requests, quarantined, idempotency_key, pager })
 }
 

@@ -54,13 +54,13 @@ async fn stream_updates(
     let Ok(request) = request.body(Body::empty()) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    let answer = user.gateway().call(user.session(), request).await;
-    if answer.status() != StatusCode::OK {
+    let response = user.gateway().call(user.session(), request).await;
+    if response.status() != StatusCode::OK {
         // Too many streams or no permission: the browser retries later.
-        return answer.status().into_response();
+        return response.status().into_response();
     }
     let tail = TailStream {
-        updates: answer.into_body().into_data_stream(),
+        updates: response.into_body().into_data_stream(),
         parser: SseParser::default(),
         batcher: TailBatcher::new(filter),
         due: None,

@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn every_class_and_reason_has_a_text_and_unknown_values_are_kept() {
-        let words = FailureTexts::of(Lang::Pt);
+        let texts = FailureTexts::of(Lang::Pt);
         for code in FailureClass::ALL.iter().map(|class| class.as_str()) {
-            assert_ne!(words.class(code), code);
+            assert_ne!(texts.class(code), code);
         }
         for code in DeadReason::ALL.iter().map(|reason| reason.as_str()) {
-            assert_ne!(words.reason(code), code);
+            assert_ne!(texts.reason(code), code);
         }
-        assert_eq!((words.failure("new"), words.why("new")), ("new", "new"));
+        assert_eq!((texts.failure("new"), texts.why("new")), ("new", "new"));
     }
 }

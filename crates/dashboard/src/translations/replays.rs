@@ -9,9 +9,9 @@ crate::lang::translations!(
         new_lead: "Preview the deliveries first. Nothing is sent until you confirm.", "Confira antes a prévia das entregas. Nada é enviado até você confirmar.", "Revise primero la vista previa de las entregas. No se envía nada hasta que confirme.";
         job: "Replay", "Reenvio", "Reenvío";
         action: "Action", "Ação", "Acción";
-        verb_retry_failed: "Retry dead letters", "Reenviar entregas com falha", "Reenviar entregas fallidas";
-        verb_send_missing: "Send missing events to a destination", "Enviar a um destino os eventos que faltam", "Enviar a un destino los eventos que faltan";
-        verb_force_resend: "Resend all, including successful deliveries", "Reenviar tudo, inclusive entregas bem-sucedidas", "Reenviar todo, incluso entregas exitosas";
+        action_retry_failed: "Retry dead letters", "Reenviar entregas com falha", "Reenviar entregas fallidas";
+        action_send_missing: "Send missing events to a destination", "Enviar a um destino os eventos que faltam", "Enviar a un destino los eventos que faltan";
+        action_force_resend: "Resend all, including successful deliveries", "Reenviar tudo, inclusive entregas bem-sucedidas", "Reenviar todo, incluso entregas exitosas";
         filter_label: "Filter", "Filtro", "Filtro";
         to: "Destination (missing events)", "Destino (eventos que faltam)", "Destino (eventos que faltan)";
         rate: "Rate", "Velocidade", "Velocidad";

@@ -106,8 +106,8 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
                 (T::new_page_texts(self.user.lang()).0.to_owned(), base, format!("/{}", T::PATH))
             }
         };
-        let tab = |query: &str, name, here| {
-            (format!("{base}{query}").trim_end_matches(['?', '&']).to_owned(), name, here)
+        let tab = |query: &str, name, is_current| {
+            (format!("{base}{query}").trim_end_matches(['?', '&']).to_owned(), name, is_current)
         };
         let tabs = vec![tab("", e.as_form, !self.as_json), tab("as=json", e.as_json, self.as_json)];
         let json = serde_json::to_string_pretty(&self.spec).unwrap_or_default();

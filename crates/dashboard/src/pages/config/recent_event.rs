@@ -22,10 +22,10 @@ pub(super) fn masked_key(event: &EventResponse) -> Option<String> {
 /// Label in a list of events.
 pub(super) fn label(event: &EventResponse) -> String {
     let key = masked_key(event);
-    let known = [event.kind.as_ref().map(EventKind::as_str), key.as_deref()];
-    let known: Vec<&str> = known.into_iter().flatten().collect();
+    let details = [event.kind.as_ref().map(EventKind::as_str), key.as_deref()];
+    let details: Vec<&str> = details.into_iter().flatten().collect();
     let at = event.received_at.to_string();
     let at = at.get(..19).unwrap_or(&at).replace('T', " ");
-    let text: String = known.join(" · ").chars().take(60).collect();
+    let text: String = details.join(" · ").chars().take(60).collect();
     if text.is_empty() { at } else { format!("{at} · {text}") }
 }

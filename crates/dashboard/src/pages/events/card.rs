@@ -26,7 +26,7 @@ pub(super) struct AttemptEntry {
     pub(super) facts: Vec<String>,
     /// Detail from the API, in English.
     pub(super) detail_text: Option<String>,
-    pub(super) answer: String,
+    pub(super) response: String,
 }
 
 pub(super) struct DeliveryCard {
@@ -52,7 +52,7 @@ impl DeliveryCard {
         let DeliveryWithAttempts { delivery, attempts_removed, attempt_list } = detail;
         let revealed_response = |number: u32| {
             let found = responses.iter().find(|a| a.delivery == delivery.id && a.number == number);
-            found.map(|answer| answer.response.to_text())
+            found.map(|response| response.response.to_text())
         };
         let mut attempts: Vec<AttemptEntry> = attempt_list
             .iter()
@@ -95,7 +95,7 @@ fn attempt_entry(
     f: &FailureTexts,
     lang: Lang,
 ) -> AttemptEntry {
-    let answered = match (attempt.status, attempt.failure) {
+    let outcome = match (attempt.status, attempt.failure) {
         (Some(status), _) => format!("HTTP {status}"),
         (None, Some(failure)) => f.failure(failure.as_str()).to_owned(),
         (None, None) if attempt.class.is_none() => t.delivered.to_owned(),
@@ -104,13 +104,13 @@ fn attempt_entry(
     let (tone, icon) = if attempt.class.is_none() { ("ok", "check") } else { ("bad", "cross") };
     let class = attempt.class.map(|class| f.class(class.as_str()).to_owned());
     let took = format_duration(lang, Duration::from_millis(attempt.duration_ms));
-    let answer = revealed.unwrap_or_else(|| attempt.response.clone());
+    let response = revealed.unwrap_or_else(|| attempt.response.clone());
     AttemptEntry {
         number: attempt.number,
         at: attempt.started_at,
-        badge: Badge::new(tone, icon, answered),
+        badge: Badge::new(tone, icon, outcome),
         facts: class.into_iter().chain([took]).collect(),
         detail_text: attempt.detail.clone().filter(|detail_text| !detail_text.is_empty()),
-        answer: answer.chars().take(ANSWER_CHARS_MAX).collect(),
+        response: response.chars().take(ANSWER_CHARS_MAX).collect(),
     }
 }

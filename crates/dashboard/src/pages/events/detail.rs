@@ -21,7 +21,7 @@ use surehook_webhooks::{
 };
 
 use super::{
-    attributes::{self, event_facts, mask_people},
+    attributes::{self, attribute_facts, mask_personal_data},
     card::DeliveryCard,
     event_path,
     list::status_badges,
@@ -117,7 +117,7 @@ pub(super) async fn event_page(
     };
     let masked_attributes =
         if is_revealed { Attributes::default() } else { detail.event.attributes.clone() };
-    detail.event.key = detail.event.key.map(|key| mask_people(&key, &masked_attributes));
+    detail.event.key = detail.event.key.map(|key| mask_personal_data(&key, &masked_attributes));
     let lang = user.lang();
     let t = EventTexts::of(lang);
     let cards = load_cards(user, &detail, &responses, &masked_attributes).await?;
@@ -141,7 +141,7 @@ pub(super) async fn event_page(
         path: event_path(event.id),
         size: format_size(lang, event.body_bytes),
         pills: status_badges(count, frame.c),
-        facts: event_facts(&event.attributes, t, is_revealed),
+        facts: attribute_facts(&event.attributes, t, is_revealed),
         cards,
         dead_destinations: dead.filter_map(|delivery| delivery.destination.clone()).collect(),
         idempotency_key: user.new_idempotency_key(),
@@ -193,7 +193,7 @@ async fn load_cards(
         };
         let mut card = DeliveryCard::new(found, responses, user.new_idempotency_key(), user.lang());
         let key = &mut card.delivery.ordering_key;
-        *key = key.take().map(|key| mask_people(&key, masked_attributes));
+        *key = key.take().map(|key| mask_personal_data(&key, masked_attributes));
         cards.push(card);
     }
     Ok(cards)

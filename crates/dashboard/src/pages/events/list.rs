@@ -98,7 +98,7 @@ struct EventsPage {
 impl EventsPage {
     fn masked_key(event: &EventResponse) -> Option<String> {
         let key = event.key.as_deref()?;
-        Some(mask_phones(&attributes::mask_people(key, &event.attributes)))
+        Some(mask_phones(&attributes::mask_personal_data(key, &event.attributes)))
     }
 
     fn badges(&self, event: &ListedEvent) -> Vec<Badge> {

@@ -10,7 +10,7 @@ use surehook_guard::timing::AttemptTimingView;
 use surehook_types::time::Timestamp;
 use surehook_webhooks::attribute::Attributes;
 
-use super::{attributes::mask_people, event_path, waterfall::Waterfall};
+use super::{attributes::mask_personal_data, event_path, waterfall::Waterfall};
 use crate::{
     format::{format_duration, format_size, truncate},
     lang::{Lang, fill},
@@ -132,14 +132,15 @@ impl<'e> TimelineBuilder<'e> {
             "not_routed" => line("route", "", self.not_routed_text(detail)?),
             "delivery_created" => {
                 let again = !detail["replay_of"].is_null();
-                let words = if again { texts.created_again } else { texts.created };
-                line("route", "", fill(words, &[&to()]))
+                let template = if again { texts.created_again } else { texts.created };
+                line("route", "", fill(template, &[&to()]))
             }
             "attempt_succeeded" | "attempt_failed" => Some(self.attempt_line(decision)),
             "attempts_removed" => {
                 let count = detail["count"].as_u64().unwrap_or_default();
-                let words = self.lang.plural(count, texts.attempt_removed, texts.attempts_removed);
-                line("dot", "", fill(words, &[&self.lang.number(count), &to()]))
+                let template =
+                    self.lang.plural(count, texts.attempt_removed, texts.attempts_removed);
+                line("dot", "", fill(template, &[&self.lang.number(count), &to()]))
             }
             "duplicate" => Some(self.duplicate_line(decision, texts.duplicate)),
             "duplicate_differs" => Some(self.duplicate_line(decision, texts.duplicate_differs)),
@@ -165,8 +166,8 @@ impl<'e> TimelineBuilder<'e> {
             "unheard" => line("warn", "warn", fill(texts.no_response, &[&to()])),
             "confirmed" => {
                 let late = detail["by"].is_null();
-                let words = if late { texts.confirmed_late } else { texts.confirmed };
-                line("check", "ok", fill(words, &[&to()]))
+                let template = if late { texts.confirmed_late } else { texts.confirmed };
+                line("check", "ok", fill(template, &[&to()]))
             }
             "refuted" => {
                 let mut line =
@@ -183,10 +184,10 @@ impl<'e> TimelineBuilder<'e> {
                 line("send", "", fill(texts.answered, &[&shorten(detail_str(detail, "answer"))]))
             }
             "revealed" => {
-                let who =
+                let actor =
                     [detail_str(detail, "name"), detail_str(detail, "token"), texts.unknown_user];
-                let who = who.into_iter().find(|who| !who.is_empty()).unwrap_or_default();
-                line("eye", "warn", fill(texts.revealed, &[&shorten(who)]))
+                let actor = actor.into_iter().find(|actor| !actor.is_empty()).unwrap_or_default();
+                line("eye", "warn", fill(texts.revealed, &[&shorten(actor)]))
             }
             _ => None,
         }
@@ -202,7 +203,7 @@ impl<'e> TimelineBuilder<'e> {
     }
 
     fn key_text(&self, detail: &Value) -> String {
-        let key = shorten(&mask_people(detail_str(detail, "key"), self.masked_attributes));
+        let key = shorten(&mask_personal_data(detail_str(detail, "key"), self.masked_attributes));
         let origin = match detail_str(detail, "from") {
             "" => return fill(self.texts.key, &[&key]),
             "content_hash" => self.texts.key_hash.to_owned(),
@@ -212,23 +213,25 @@ impl<'e> TimelineBuilder<'e> {
                 _ => shorten(from),
             },
         };
-        let words = match detail_str(detail, "origin") {
+        let template = match detail_str(detail, "origin") {
             "guessed" => self.texts.key_guessed,
             _ => self.texts.key_from,
         };
-        fill(words, &[&key, &origin])
+        fill(template, &[&key, &origin])
     }
 
     fn not_routed_text(&self, detail: &Value) -> Option<String> {
         let (texts, to) = (self.texts, detail_str(detail, "destination"));
-        let why = detail_str(detail, "why");
-        Some(match why {
+        let reason = detail_str(detail, "why");
+        Some(match reason {
             "ping" => texts.ping.to_owned(),
             "filter_false" => fill(texts.filter_false, &[&to]),
             "not_json" => fill(texts.not_json, &[&to]),
             "same_destination" => fill(texts.same_destination, &[&to]),
             "dropped_by_transform" => fill(texts.dropped, &[&to]),
-            _ => fill(texts.filter_failed, &[&to, &shorten(why.strip_prefix("filter_failed:")?)]),
+            _ => {
+                fill(texts.filter_failed, &[&to, &shorten(reason.strip_prefix("filter_failed:")?)])
+            }
         })
     }
 
@@ -236,21 +239,22 @@ impl<'e> TimelineBuilder<'e> {
         let detail = &decision.detail;
         let ok = decision.kind == "attempt_succeeded";
         let (icon, tone) = if ok { ("check", "ok") } else { ("cross", "bad") };
-        let words = if ok { self.texts.attempt_ok } else { self.texts.attempt_failed };
+        let template = if ok { self.texts.attempt_ok } else { self.texts.attempt_failed };
         let number = detail["number"].as_u64().unwrap_or_default();
         let status = detail["status"].as_u64().map(|status| format!("HTTP {status}"));
-        let failure = detail["failure"].as_str().map(|word| self.failures.failure(word).to_owned());
-        let class = detail["class"].as_str().map(|word| self.failures.class(word).to_owned());
-        let why = detail["next_reason"].as_str().map(|word| self.failures.why(word).to_owned());
+        let failure = detail["failure"].as_str().map(|code| self.failures.failure(code).to_owned());
+        let class = detail["class"].as_str().map(|code| self.failures.class(code).to_owned());
+        let schedule_reason =
+            detail["next_reason"].as_str().map(|code| self.failures.why(code).to_owned());
         let delivery = self.delivery(decision).filter(|_| detail["next"] == "dead");
         let reason = delivery.and_then(|delivery| delivery.reason);
         TimelineLine {
             icon,
             tone,
-            text: fill(words, &[&number, &self.destination_name(decision)]),
+            text: fill(template, &[&number, &self.destination_name(decision)]),
             facts: [status, failure, class].into_iter().flatten().collect(),
             detail_text: detail["detail"].as_str().map(str::to_owned),
-            next: detail["next_at"].as_str().map(|at| (at.to_owned(), why)),
+            next: detail["next_at"].as_str().map(|at| (at.to_owned(), schedule_reason)),
             end: reason.and_then(|reason| self.gave_up_text(Some(reason.as_str()))),
             waterfall: attempt_timing(decision)
                 .map(|timing| Waterfall::build(&timing, self.longest_ms, self.lang, self.t)),
@@ -262,23 +266,23 @@ impl<'e> TimelineBuilder<'e> {
         reason.map(|reason| fill(self.texts.gave_up, &[&self.failures.reason(reason)]))
     }
 
-    fn duplicate_line(&self, decision: &TimelineEntryResponse, words: &str) -> TimelineLine {
+    fn duplicate_line(&self, decision: &TimelineEntryResponse, template: &str) -> TimelineLine {
         let gap = decision.at.since(self.detail.event.received_at);
         let seen = self.detail.duplicates.iter().find(|seen| seen.seen_at == decision.at);
         let link = seen.filter(|seen| seen.n > 0).map(|seen| {
             let path = format!("{}/duplicates/{}", event_path(self.detail.event.id), seen.n);
             (path, self.t.compare.to_owned())
         });
-        let text = fill(words, &[&format_duration(self.lang, gap)]);
+        let text = fill(template, &[&format_duration(self.lang, gap)]);
         TimelineLine { icon: "copy", text, link, ..TimelineLine::default() }
     }
 
-    fn other_event_line(detail: &Value, words: &str) -> TimelineLine {
+    fn other_event_line(detail: &Value, template: &str) -> TimelineLine {
         let event = detail_str(detail, "event");
         let n = detail["n"].as_u64().unwrap_or_default();
         TimelineLine {
             icon: "copy",
-            text: fill(words, &[&n]),
+            text: fill(template, &[&n]),
             link: Some((event_path(event), event.to_owned())),
             ..TimelineLine::default()
         }
@@ -343,8 +347,8 @@ mod tests {
         }
         let new = line_for(Lang::Es, "something_new", Value::Null);
         assert_eq!((new.text.as_str(), new.is_english), ("as the API says", true));
-        let why = line_for(Lang::Es, "not_routed", json!({ "destination": "crm", "why": "new" }));
-        assert!(why.is_english);
+        let line = line_for(Lang::Es, "not_routed", json!({ "destination": "crm", "why": "new" }));
+        assert!(line.is_english);
     }
 
     #[test]
@@ -354,9 +358,9 @@ mod tests {
         let line = line_for(Lang::Pt, "attempt_failed", detail);
         assert_eq!(line.text, "Tentativa 2 para crm falhou");
         assert_eq!(line.facts, ["HTTP 503", "Falha temporária"]);
-        let (at, why) = line.next.unwrap();
+        let (at, reason) = line.next.unwrap();
         assert_eq!(
-            (at.as_str(), why.as_deref()),
+            (at.as_str(), reason.as_deref()),
             ("2026-11-15T10:01:00Z", Some("Solicitado pelo destino (Retry-After)"))
         );
         assert!(line.waterfall.is_none(), "no timing, no waterfall");
@@ -373,13 +377,13 @@ mod tests {
 
     #[test]
     fn not_routed_lines_show_the_reason() {
-        for (why, expected) in [
+        for (code, expected) in [
             ("filter_false", "Not routed to crm: filter did not match"),
             ("filter_failed:timeout", "Not routed to crm: filter failed (timeout)"),
             ("ping", "Not routed: test request from the provider"),
         ] {
             let line =
-                line_for(Lang::En, "not_routed", json!({ "destination": "crm", "why": why }));
+                line_for(Lang::En, "not_routed", json!({ "destination": "crm", "why": code }));
             assert_eq!(line.text, expected);
         }
     }

@@ -155,11 +155,11 @@ fn build_tiles(
     ]
 }
 
-/// Percentage, rounded down so that 99.99 % is not shown as 100 %. `None` if `whole` is zero.
+/// Percentage, rounded down so that 99.99 % is not shown as 100 %. `None` if `total` is zero.
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
-fn percent(part: u64, whole: u64) -> Option<f64> {
-    let exact = 100.0 * part as f64 / whole as f64;
-    (whole > 0).then(|| (exact * 10.0).floor() / 10.0)
+fn percent(part: u64, total: u64) -> Option<f64> {
+    let exact = 100.0 * part as f64 / total as f64;
+    (total > 0).then(|| (exact * 10.0).floor() / 10.0)
 }
 
 /// Events per second, from a count in [`RATE_WINDOW`].
@@ -175,10 +175,10 @@ mod tests {
 
     #[test]
     fn percentage_is_never_rounded_up_to_hundred() {
-        for (part, whole, expected) in
+        for (part, total, expected) in
             [(0, 0, None), (1, 1, Some(100.0)), (9999, 10_000, Some(99.9)), (0, 7, Some(0.0))]
         {
-            assert_eq!(percent(part, whole), expected, "case: {part} of {whole}");
+            assert_eq!(percent(part, total), expected, "case: {part} of {total}");
         }
     }
 

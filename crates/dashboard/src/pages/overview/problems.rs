@@ -157,7 +157,7 @@ fn failing_destinations(
 }
 
 fn daily_usage(stats: &Stats, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> {
-    let shown = |destination: &DestinationStatsResponse| {
+    let row = |destination: &DestinationStatsResponse| {
         let value = destination.sent_today?;
         let stop_at = destination.stop_at.map(NonZeroU64::get);
         let warn_at = destination.warn_at.map(NonZeroU64::get);
@@ -183,7 +183,7 @@ fn daily_usage(stats: &Stats, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> 
             badge,
         })
     };
-    stats.destinations.iter().filter_map(shown).collect()
+    stats.destinations.iter().filter_map(row).collect()
 }
 
 #[cfg(test)]
@@ -257,10 +257,9 @@ mod tests {
             json["warn_at"] = 80.into();
             json["stop_at"] = 100.into();
             json["warning_reached"] = over.into();
-            let shown =
-                daily_usage(&stats(&[json]), OverviewTexts::of(Lang::En), Lang::En).remove(0);
-            assert_eq!(shown.badge.map(|badge| badge.tone), expected, "case: {value}");
-            assert_eq!(shown.text, format!("{value} of 100"));
+            let row = daily_usage(&stats(&[json]), OverviewTexts::of(Lang::En), Lang::En).remove(0);
+            assert_eq!(row.badge.map(|badge| badge.tone), expected, "case: {value}");
+            assert_eq!(row.text, format!("{value} of 100"));
         }
     }
 }

@@ -43,9 +43,8 @@ impl TimeRange {
         if let Some(marked) = Self::from_marked(query, now) {
             return marked;
         }
-        let preset_name =
-            CHOICES.iter().find(|(preset, ..)| query.range.as_deref() == Some(preset));
-        let (preset, secs, width) = *preset_name.unwrap_or(&CHOICES[DEFAULT_CHOICE]);
+        let choice = CHOICES.iter().find(|(preset, ..)| query.range.as_deref() == Some(preset));
+        let (preset, secs, width) = *choice.unwrap_or(&CHOICES[DEFAULT_CHOICE]);
         let since = now - Duration::from_secs(secs);
         Self {
             preset_name: Some(preset),
@@ -60,8 +59,9 @@ impl TimeRange {
         let until: Timestamp = query.until.as_deref()?.parse().ok()?;
         let secs = until.since(since).as_secs();
         let fits = |width: &u64| {
-            let few = secs / width <= POINTS_MAX;
-            few && ChartGrid::new(since, until, Some(HumanDuration::from_secs(*width)), now).is_ok()
+            let has_few_points = secs / width <= POINTS_MAX;
+            has_few_points
+                && ChartGrid::new(since, until, Some(HumanDuration::from_secs(*width)), now).is_ok()
         };
         let width = WIDTHS.into_iter().find(fits)?;
         Some(Self { preset_name: None, since, until, width: HumanDuration::from_secs(width) })

@@ -28,8 +28,8 @@ impl ReplayPage {
     }
 
     fn progress(&self) -> String {
-        let (finished, of) = (finished_count(&self.job), self.job.counts.selected);
-        fill(self.t.of, &[&self.number(&finished), &self.number(&of)])
+        let (finished, selected) = (finished_count(&self.job), self.job.counts.selected);
+        fill(self.t.of, &[&self.number(&finished), &self.number(&selected)])
     }
 
     fn is_over(&self) -> bool {

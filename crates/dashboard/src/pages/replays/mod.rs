@@ -41,21 +41,21 @@ fn finished_count(job: &ReplayJobResponse) -> u64 {
 
 /// The filter as typed in the filter bar.
 fn filter_text(job: &ReplayJobResponse) -> String {
-    let word = |(name, value): (&String, &Value)| {
+    let term = |(name, value): (&String, &Value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let name = if name == "destination" { "dest" } else { name };
         format!("{name}:{text}")
     };
     let filter = serde_json::to_value(&job.filter).unwrap_or_default();
-    let words: Vec<_> = filter.as_object().into_iter().flatten().map(word).collect();
-    words.join(" ")
+    let terms: Vec<_> = filter.as_object().into_iter().flatten().map(term).collect();
+    terms.join(" ")
 }
 
 fn action_label(action: ReplayAction, t: &ReplayTexts) -> &'static str {
     match action {
-        ReplayAction::RetryFailed => t.verb_retry_failed,
-        ReplayAction::SendMissing => t.verb_send_missing,
-        ReplayAction::ForceResend => t.verb_force_resend,
+        ReplayAction::RetryFailed => t.action_retry_failed,
+        ReplayAction::SendMissing => t.action_send_missing,
+        ReplayAction::ForceResend => t.action_force_resend,
     }
 }
 
@@ -86,9 +86,9 @@ struct ReplaysQuery {
 async fn list_replays(user: CurrentUser, Query(query): Query<ReplaysQuery>) -> PageResult {
     let t = ReplayTexts::of(user.lang());
     let call = calls::list_replays().with_some("cursor", query.cursor.as_deref());
-    let found = user.call(call).await?;
-    let (cursor, next) = (query.cursor.as_deref(), found.next_cursor.as_deref());
+    let page = user.call(call).await?;
+    let (cursor, next) = (query.cursor.as_deref(), page.next_cursor.as_deref());
     let pager = Pager::new("/replays".to_owned(), cursor, next);
     let frame = PageFrame::of_menu(&user, NavItem::Replays);
-    render_page(&ReplaysPage { frame, t, jobs: found.data, pager })
+    render_page(&ReplaysPage { frame, t, jobs: page.data, pager })
 }

@@ -197,10 +197,10 @@ pub(super) async fn start_replay(user: CurrentUser, Form(form): Form<ReplayForm>
         Err(error) => return form_page(user, form, Some(error)).await,
     };
     // More deliveries may have failed since the preview: the count shown there is accepted too.
-    let typed: String = form.typed.chars().filter(char::is_ascii_digit).collect();
+    let digits: String = form.typed.chars().filter(char::is_ascii_digit).collect();
     if let Some(count) = form.count_to_confirm(&preview)
-        && (typed.is_empty() || typed != form.shown)
-        && typed != count.to_string()
+        && (digits.is_empty() || digits != form.shown)
+        && digits != count.to_string()
     {
         let error = ApiError::local(fill(t.confirm_wrong, &[&count]));
         return form_page(user, form, Some(error)).await;

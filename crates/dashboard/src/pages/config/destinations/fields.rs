@@ -25,8 +25,8 @@ const KINDS: [DestinationKind; 6] = [
 
 /// The kind in a spec, or the default.
 pub(super) fn kind_of(spec: &Value) -> DestinationKind {
-    let word = spec["kind"].as_str().unwrap_or_default();
-    KINDS.into_iter().find(|kind| kind.as_str() == word).unwrap_or_default()
+    let name = spec["kind"].as_str().unwrap_or_default();
+    KINDS.into_iter().find(|kind| kind.as_str() == name).unwrap_or_default()
 }
 
 impl EditableResource for DestinationResource {
@@ -154,7 +154,7 @@ fn stream_fields(t: &'static DestinationTexts, e: &'static FormTexts) -> Vec<For
 fn common_fields(kind: DestinationKind, t: &'static DestinationTexts) -> Vec<FormField> {
     let retries =
         [("standard", t.retry_standard), ("short", t.retry_short), ("quick", t.retry_quick)];
-    let retries = retries.map(|(word, text)| (word.to_owned(), text.to_owned()));
+    let retries = retries.map(|(value, text)| (value.to_owned(), text.to_owned()));
     let mut fields = vec![
         FormField::new("/retry", t.retry, Control::Choice(retries.to_vec())).value("standard"),
         FormField::new("/rate", t.rate, Control::Text).hint(t.rate_hint).example("50/s"),
@@ -190,16 +190,16 @@ mod tests {
             ("exec", &[("exec.command", "/opt/hooks/act\n--flag")]),
             ("redis-stream", &[("url", "redis://a.example:6379/0"), ("stream.key", "k")]),
         ];
-        for (kind, filled) in cases {
+        for (kind, inputs) in cases {
             let mut spec = json!({ "name": "", "kind": kind });
             let table = DestinationResource::fields(&spec, Lang::En);
-            let mut typed: FormValues =
+            let mut values: FormValues =
                 table.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
-            let filled = filled.iter().chain([&("name", "it")]);
-            typed.extend(filled.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-            form_fields::write_to_spec(&table, &typed, &mut spec);
-            let read: Result<DestinationSpec, _> = serde_json::from_value(spec.clone());
-            assert!(read.is_ok(), "case: {kind}: {read:?} of {spec}");
+            let inputs = inputs.iter().chain([&("name", "it")]);
+            values.extend(inputs.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+            form_fields::write_to_spec(&table, &values, &mut spec);
+            let parsed: Result<DestinationSpec, _> = serde_json::from_value(spec.clone());
+            assert!(parsed.is_ok(), "case: {kind}: {parsed:?} of {spec}");
         }
     }
 }

@@ -46,9 +46,9 @@ pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
         let numbers = stats.destinations.iter().find(|numbers| numbers.name == spec.name);
         let (mut dead, mut line) = (0, String::new());
         if with_charts {
-            let of = |metric| load_day(&user, metric, "destination", spec.name.as_str());
-            dead = of("dead").await.map(|series| series.total.value).unwrap_or_default();
-            line = of("attempts").await.as_ref().map(sparkline).unwrap_or_default();
+            let load = |metric| load_day(&user, metric, "destination", spec.name.as_str());
+            dead = load("dead").await.map(|series| series.total.value).unwrap_or_default();
+            line = load("attempts").await.as_ref().map(sparkline).unwrap_or_default();
         }
         spec.url = mask_url_secrets(&spec.url);
         rows.push(DestinationRow {

@@ -28,9 +28,9 @@ use crate::{
 
 fn attempt_summary(attempt: &AttemptResponse) -> String {
     let code = attempt.status.map(|status| status.to_string());
-    let what = code.as_deref().or(attempt.failure.map(AttemptFailure::as_str));
+    let outcome = code.as_deref().or(attempt.failure.map(AttemptFailure::as_str));
     let class = attempt.class.map(FailureClass::as_str);
-    [what, class].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    [outcome, class].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 #[derive(Template)]
@@ -137,13 +137,14 @@ async fn load_tiles(
     oldest_age: String,
 ) -> Result<Vec<(&'static str, String, String)>, ApiError> {
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
-    let of = |metric| load_day(user, metric, "destination", name);
-    let (attempts, failures) = (of("attempts").await?.total.value, of("failed").await?.total.value);
-    let times = of("attempt_time").await?.total.percentiles.unwrap_or_default();
-    let dead = of("dead").await?.total.value;
+    let load = |metric| load_day(user, metric, "destination", name);
+    let (attempts, failures) =
+        (load("attempts").await?.total.value, load("failed").await?.total.value);
+    let times = load("attempt_time").await?.total.percentiles.unwrap_or_default();
+    let dead = load("dead").await?.total.value;
     let ms = |ms: Option<f64>| {
-        let whole = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
-        whole.map_or_else(|| NO_VALUE.to_owned(), |whole| format_duration(lang, whole))
+        let duration = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
+        duration.map_or_else(|| NO_VALUE.to_owned(), |duration| format_duration(lang, duration))
     };
     #[expect(clippy::cast_precision_loss, reason = "one digit after the point is resource")]
     let success = match attempts {

@@ -16,8 +16,8 @@ use crate::{
 /// Age of the oldest delivery that is due.
 pub(super) fn oldest_age(numbers: Option<&DestinationStatsResponse>, lang: Lang) -> String {
     let seconds = numbers.and_then(|numbers| numbers.oldest_pending_age_seconds);
-    let shown = seconds.map(|age| format_duration(lang, Duration::from_secs(age)));
-    shown.unwrap_or_else(|| NO_VALUE.to_owned())
+    let age_text = seconds.map(|age| format_duration(lang, Duration::from_secs(age)));
+    age_text.unwrap_or_else(|| NO_VALUE.to_owned())
 }
 
 /// The most important state as a badge; `None` means invalid settings.

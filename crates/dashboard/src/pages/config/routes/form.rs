@@ -137,11 +137,11 @@ impl RoutePage {
             payload.insert("source".to_owned(), form.from.clone().into());
         }
         form.write_programs(&mut payload);
-        let tried = match parse_request(payload.into()) {
+        let result = match parse_request(payload.into()) {
             Ok(request) => user.call(calls::try_route(&request)).await,
             Err(error) => Err(error),
         };
-        match tried {
+        match result {
             Ok(trial) => self.trial = Some(trial),
             Err(error) => self.trial_error = Some(error.detail),
         }

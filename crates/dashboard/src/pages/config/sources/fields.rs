@@ -145,8 +145,8 @@ impl EditableResource for SourceResource {
             }
             method => {
                 // Other settings of the same method stay.
-                let there = spec["verify"].get(method).cloned();
-                let mut settings = there.unwrap_or_else(|| Map::new().into());
+                let stored = spec["verify"].get(method).cloned();
+                let mut settings = stored.unwrap_or_else(|| Map::new().into());
                 if let Some(with) = required_setting(method) {
                     let header_or_user = value("verify_with");
                     let is_list = settings.get(with).is_some_and(Value::is_array);
@@ -216,9 +216,9 @@ mod tests {
             }
             let mut fields = SourceResource::fields(&spec, Lang::En);
             SourceResource::fill_special_fields(&mut fields, &spec);
-            let typed = fields.iter().map(|f| (f.name.clone(), f.value.clone())).collect();
+            let values = fields.iter().map(|f| (f.name.clone(), f.value.clone())).collect();
             let before = spec.clone();
-            SourceResource::write_special_fields(&typed, &mut spec);
+            SourceResource::write_special_fields(&values, &mut spec);
             assert_eq!(spec, before, "case: {verify}");
         }
     }
@@ -237,11 +237,11 @@ mod tests {
             SourceResource::fill_special_fields(&mut fields, &spec);
             let values: FormValues =
                 fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
-            let mut written = json!({ "name": "a" });
-            form_fields::write_to_spec(&fields, &values, &mut written);
-            SourceResource::write_special_fields(&values, &mut written);
+            let mut written_spec = json!({ "name": "a" });
+            form_fields::write_to_spec(&fields, &values, &mut written_spec);
+            SourceResource::write_special_fields(&values, &mut written_spec);
             for name in ["on_conflict", "compare_bodies", "replay_guard"] {
-                assert_eq!(written.get(name), spec.get(name), "{name} of {settings}");
+                assert_eq!(written_spec.get(name), spec.get(name), "{name} of {settings}");
             }
         }
     }

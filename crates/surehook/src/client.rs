@@ -122,10 +122,10 @@ impl ApiClient {
     }
 
     async fn read_bytes(&self, body: Incoming) -> Result<Bytes, CliError> {
-        let whole = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
-        let whole = whole
+        let collected = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
+        let collected = collected
             .map_err(|error| CliError::unreachable(anyhow!("the response was cut off: {error}")))?;
-        Ok(whole.to_bytes())
+        Ok(collected.to_bytes())
     }
 }
 

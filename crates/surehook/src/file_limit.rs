@@ -25,7 +25,7 @@ impl FileBudget {
     pub(crate) fn new(files: u64, connections_max: Option<usize>) -> Self {
         let usable = files.saturating_sub(OWN_FILES + files / 16).max(2);
         let connections = match connections_max {
-            Some(wanted) => (wanted as u64).min(usable - (usable / 16).max(1)),
+            Some(max) => (max as u64).min(usable - (usable / 16).max(1)),
             None => (usable / 2).min(CONNECTIONS_MAX),
         };
         let number = |files| usize::try_from(files).unwrap_or(usize::MAX);

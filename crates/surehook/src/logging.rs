@@ -16,17 +16,17 @@ pub(crate) fn start(level: &str, format: &str) {
         "text" => false,
         _ => !std::io::stderr().is_terminal(),
     };
-    let ours = Targets::new()
+    let filter = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target(env!("CARGO_CRATE_NAME"), level);
     let builder = fmt().with_max_level(level).with_writer(std::io::stderr);
     // Only tests can have set another logger; it stays.
     let _started = if json {
         tracing::subscriber::set_global_default(
-            builder.json().flatten_event(true).finish().with(ours),
+            builder.json().flatten_event(true).finish().with(filter),
         )
     } else {
         let color = std::io::stderr().is_terminal();
-        tracing::subscriber::set_global_default(builder.with_ansi(color).finish().with(ours))
+        tracing::subscriber::set_global_default(builder.with_ansi(color).finish().with(filter))
     };
 }

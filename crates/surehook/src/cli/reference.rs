@@ -41,11 +41,11 @@ fn every_command_and_argument_has_a_help_text() {
 
 /// Visits every command without subcommands.
 fn visit_commands(command: &Command, name: &str, visit: &mut dyn FnMut(&str, &Command)) {
-    let mut shown = command.get_subcommands().filter(|sub| !sub.is_hide_set()).peekable();
-    if shown.peek().is_none() {
+    let mut visible = command.get_subcommands().filter(|sub| !sub.is_hide_set()).peekable();
+    if visible.peek().is_none() {
         visit(name, command);
     }
-    for sub in shown {
+    for sub in visible {
         visit_commands(sub, &format!("{name} {}", sub.get_name()), visit);
     }
 }

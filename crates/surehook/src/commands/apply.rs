@@ -69,14 +69,14 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), CliError> {
 
 fn read_config(file: &Path) -> anyhow::Result<ConfigurationDocument> {
     let text = files::read_text(file)?;
-    let is_json = file.extension().is_some_and(|end| end == "json");
+    let is_json = file.extension().is_some_and(|extension| extension == "json");
     // TOML never starts with a brace, so standard input may be either.
     let is_json = is_json || text.trim_start().starts_with('{');
-    let within = || format!("in {}", file.display());
+    let context = || format!("in {}", file.display());
     if is_json {
-        serde_json::from_str(&text).with_context(within)
+        serde_json::from_str(&text).with_context(context)
     } else {
-        toml::from_str(&text).with_context(within)
+        toml::from_str(&text).with_context(context)
     }
 }
 

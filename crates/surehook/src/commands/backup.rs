@@ -166,8 +166,8 @@ pub(super) fn sha256(file: &Path) -> anyhow::Result<String> {
 
 /// Writes the format of `sha256sum --check`. Renamed into place only when complete: half a checksum would
 /// make a good backup look damaged.
-fn write_checksum(checksum_file: &Path, sum: &str, of: &Path) -> anyhow::Result<()> {
-    let name = of.file_name().unwrap_or_default().to_string_lossy();
+fn write_checksum(checksum_file: &Path, sum: &str, backup: &Path) -> anyhow::Result<()> {
+    let name = backup.file_name().unwrap_or_default().to_string_lossy();
     let part = with_suffix(checksum_file, ".part");
     let mut file = create_private_file(&part)
         .with_context(|| format!("cannot write {}", checksum_file.display()))?;

@@ -112,8 +112,8 @@ pub(super) async fn check_filters(configuration: &Configuration, data: &Path) ->
         if JqFilter::for_route(filter).check().is_err() {
             continue;
         }
-        let tried = try_filter_on_recent_events(&store, &stored, source, filter, true).await;
-        if let Some(warning) = tried.unwrap_or_default().warning(spec.from.as_str()) {
+        let result = try_filter_on_recent_events(&store, &stored, source, filter, true).await;
+        if let Some(warning) = result.unwrap_or_default().warning(spec.from.as_str()) {
             warnings.push(format!("route from `{}` to `{}`: {warning}", spec.from, spec.to));
         }
     }

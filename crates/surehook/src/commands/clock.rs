@@ -1,4 +1,4 @@
-//! `surehook clock`: whether the gateway believes its clock, and confirming it.
+//! `surehook clock`: whether the gateway trusts its clock, and confirming it.
 
 use clap::Subcommand;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClockCommand {
-    /// Show whether the gateway believes its clock
+    /// Show whether the gateway trusts its clock
     #[command(mut_arg("data", |data| data.hide(true)))]
     Show {
         #[command(flatten)]
@@ -35,7 +35,7 @@ pub(super) async fn run(command: ClockCommand) -> Result<(), CliError> {
 fn describe(status: &ClockStatus) -> String {
     let ClockStatus { in_doubt, now, expected, .. } = status;
     if !in_doubt {
-        return format!("The clock is believed: {now}");
+        return format!("The clock is trusted: {now}");
     }
     format!(
         "The clock is in doubt: it says {now}, expected is {expected}. Nothing expires because of the \

@@ -100,18 +100,18 @@ async fn list(remote: &GatewayArgs) -> Result<(), CliError> {
 fn hold_reason(state: &Value) -> Value {
     let hold = &state["hold"];
     match (&state["pause"]["reason"], hold["reason"].as_str(), hold["until"].as_str()) {
-        (Value::Null, Some(why), Some(until)) => json!(format!("{why} until {until}")),
+        (Value::Null, Some(reason), Some(until)) => json!(format!("{reason} until {until}")),
         (reason, ..) => reason.clone(),
     }
 }
 
 async fn probe(remote: &GatewayArgs, name: &str) -> Result<(), CliError> {
     let probe = ApiClient::new(remote)?.call(calls::probe_destination(name)).await?;
-    let verb = if probe.succeeded { "delivered" } else { "failed" };
+    let result = if probe.succeeded { "delivered" } else { "failed" };
     let outcome = match (probe.attempt.status, probe.attempt.failure) {
         (Some(status), _) => json!(status),
         (None, failure) => json!(failure),
     };
-    let text = format!("{} {verb}: {}", probe.delivery, output::format_value(&outcome));
+    let text = format!("{} {result}: {}", probe.delivery, output::format_value(&outcome));
     output::print_result(remote.json, &json!(probe), &text)
 }

@@ -139,8 +139,8 @@ fn parse_body_filter(text: &str) -> Result<(String, String), String> {
 fn parse_attribute(text: &str) -> Result<(String, String), String> {
     let known = || AttributeName::ALL.map(AttributeName::as_str).join(", ");
     let pair = text.split_once('=');
-    let (word, value) = pair.ok_or("expected NAME=VALUE, such as message_id=wamid.A")?;
-    let name = AttributeName::parse(word)
+    let (name, value) = pair.ok_or("expected NAME=VALUE, such as message_id=wamid.A")?;
+    let name = AttributeName::parse(name)
         .ok_or_else(|| format!("unknown attribute; use one of: {}", known()))?;
     Ok((name.as_str().to_owned(), value.to_owned()))
 }

@@ -85,7 +85,7 @@ pub(crate) enum Command {
     /// Manage API tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Show whether the gateway believes its clock, or confirm it
+    /// Show whether the gateway trusts its clock, or confirm it
     #[command(subcommand)]
     Clock(clock::ClockCommand),
     /// Diagnose problems with settings, data folder and destinations; exit code 8 if there are any

@@ -140,8 +140,8 @@ pub(crate) struct ReplayRunArgs {
 
 /// Parses a time, or a duration before now.
 fn parse_moment(text: &str) -> Result<Timestamp, String> {
-    if let Ok(span) = text.parse::<HumanDuration>() {
-        return Ok(SystemClock.now() - span.0);
+    if let Ok(duration) = text.parse::<HumanDuration>() {
+        return Ok(SystemClock.now() - duration.0);
     }
     text.parse().map_err(|_| {
         "expected a time such as 2026-11-15T08:00:00Z, or a duration such as 2h".to_owned()
@@ -357,9 +357,9 @@ fn update_bar(bar: &ProgressBar, job: &ReplayJobResponse) {
 }
 
 fn print_job(remote: &GatewayArgs, job: &ReplayJobResponse) -> Result<(), CliError> {
-    let mut shown = json!(job);
+    let mut object = json!(job);
     if !remote.json {
-        shown["skipped_for"] = shown["skipped_by_reason"].take();
+        object["skipped_for"] = object["skipped_by_reason"].take();
     }
     let details = ["id", "verb", "filter", "to", "rate", "note", "state", "created_at", "ended_at"];
     let mut names = details.to_vec();
@@ -367,5 +367,5 @@ fn print_job(remote: &GatewayArgs, job: &ReplayJobResponse) -> Result<(), CliErr
     if job.counts.skipped != 0 {
         names.push("skipped_for");
     }
-    output::print_object(remote.json, &shown, &names)
+    output::print_object(remote.json, &object, &names)
 }

@@ -93,13 +93,13 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let server = tokio::spawn(server::serve(listener, state, stop.clone(), grace));
     let failure = tokio::select! {
         signal = wait_for_signal() => signal.map(|()| None)?,
-        why = store.wait_for_failure() => Some(why),
+        reason = store.wait_for_failure() => Some(reason),
     };
     draining.cancel();
     stop.cancel();
-    if let Some(why) = failure {
+    if let Some(reason) = failure {
         // Nothing can be written any more, so there is nothing to wait for.
-        return Err(store_failure(&why));
+        return Err(store_failure(&reason));
     }
     tracing::info!("shutting down; a second signal stops immediately");
     tokio::select! {
@@ -111,13 +111,13 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         Ok(()) = wait_for_signal() => tracing::warn!("stopped immediately"),
     }
     match store.health().failed {
-        Some(why) => Err(store_failure(&why)),
+        Some(reason) => Err(store_failure(&reason)),
         None => Ok(()),
     }
 }
 
-fn store_failure(why: &str) -> CliError {
-    CliError::store(anyhow::anyhow!("the store has failed: {why}"))
+fn store_failure(reason: &str) -> CliError {
+    CliError::store(anyhow::anyhow!("the store has failed: {reason}"))
 }
 
 fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
@@ -134,14 +134,14 @@ fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
 
 /// Raises the limit of open files and divides it.
 fn divide_files(settings: &Settings) -> FileBudget {
-    let (files, wanted) = (raise_file_limit(), settings.limits.connections_max);
-    let budget = FileBudget::new(files, wanted);
+    let (files, connections_max) = (raise_file_limit(), settings.limits.connections_max);
+    let budget = FileBudget::new(files, connections_max);
     let FileBudget { connections, deliveries } = budget;
-    if wanted.is_some_and(|wanted| wanted > connections) {
-        let wanted = wanted.unwrap_or_default();
+    if connections_max.is_some_and(|connections_max| connections_max > connections) {
+        let connections_max = connections_max.unwrap_or_default();
         tracing::warn!(
             files,
-            "limits.connections_max is {wanted}, but the limit of open files allows only {connections}; \
+            "limits.connections_max is {connections_max}, but the limit of open files allows only {connections}; \
              raise it (LimitNOFILE, ulimit -n)"
         );
     }

@@ -27,10 +27,10 @@ pub(super) fn print_completions(args: &CompletionsArgs) -> Result<(), CliError> 
 
 /// The command without hidden subcommands, which shells would offer otherwise.
 fn visible_command() -> clap::Command {
-    let whole = Cli::command();
+    let cli = Cli::command();
     clap::Command::new("surehook")
-        .args(whole.get_arguments().cloned())
-        .subcommands(whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
+        .args(cli.get_arguments().cloned())
+        .subcommands(cli.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
 }
 
 pub(super) fn print_man_pages(args: &ManPageArgs) -> Result<(), CliError> {

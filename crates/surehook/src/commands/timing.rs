@@ -10,14 +10,14 @@ pub(super) fn format_phases(timing: &Value) -> String {
         ("tls", "tls_ms"),
         ("first byte", "first_byte_ms"),
     ];
-    let mut words: Vec<String> = phases
+    let mut parts: Vec<String> = phases
         .iter()
         .filter_map(|(word, name)| Some(format!("{word} {}", timing[*name].as_u64()?)))
         .collect();
     if timing["reused_connection"] == true {
-        words.insert(0, "reused".to_owned());
+        parts.insert(0, "reused".to_owned());
     }
-    words.join(", ")
+    parts.join(", ")
 }
 
 #[cfg(test)]

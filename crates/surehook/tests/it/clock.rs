@@ -215,6 +215,6 @@ async fn cli_shows_and_confirms_the_clock() {
     let gateway = Gateway::start_with("").await;
     for command in ["show", "confirm"] {
         let output = gateway.cli(&["clock", command]).await;
-        assert!(output.stdout.contains("The clock is believed"), "{output:?}");
+        assert!(output.stdout.contains("The clock is trusted"), "{output:?}");
     }
 }

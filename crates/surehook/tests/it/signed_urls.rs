@@ -68,7 +68,7 @@ async fn new_source_without_public_url_is_refused_if_its_signature_covers_the_ur
 }
 
 #[tokio::test]
-async fn host_headers_are_not_believed_even_when_public_url_is_removed() {
+async fn host_headers_are_not_trusted_even_when_public_url_is_removed() {
     let mut gateway =
         Gateway::builder().settings(&with_origin()).public_networks_only().start().await;
     assert_eq!(send(&gateway, ORIGIN, "evil.example.com", 1).await.0, 200);

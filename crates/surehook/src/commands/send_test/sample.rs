@@ -132,8 +132,8 @@ mod tests {
                 let name = (provider.name, sample.kind);
                 assert_eq!(event.headers.len(), sample.headers.len(), "{name:?}");
                 let text = String::from_utf8(event.body.to_vec()).unwrap();
-                let whole = format!("{text}{}{:?}", event.target, event.headers);
-                assert!(!whole.contains("{{"), "{name:?}: {whole}");
+                let request_text = format!("{text}{}{:?}", event.target, event.headers);
+                assert!(!request_text.contains("{{"), "{name:?}: {request_text}");
             }
         }
     }

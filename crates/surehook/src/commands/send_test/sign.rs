@@ -191,9 +191,9 @@ fn find_secret(source: &Value, secret: Option<&str>) -> Result<Secret, CliError>
     if secret.is_some() {
         return require_secret(secret);
     }
-    let written = source["secrets"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let configured = source["secrets"].as_array().into_iter().flatten().filter_map(Value::as_str);
     // Literal secrets are masked and do not resolve.
-    let references = written.filter_map(|text| text.parse::<SecretRef>().ok());
+    let references = configured.filter_map(|text| text.parse::<SecretRef>().ok());
     match references.filter_map(|reference| reference.resolve(&environment).ok()).next() {
         Some(secret) => Ok(secret),
         None => require_secret(None),

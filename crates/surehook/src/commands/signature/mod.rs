@@ -83,12 +83,12 @@ struct OfflineSource {
 
 impl OfflineSource {
     fn new(preset: &str, args: &RequestArgs) -> Result<Self, CliError> {
-        let mut written = json!({ "name": "source", "provider": preset });
+        let mut spec_json = json!({ "name": "source", "provider": preset });
         if let Some(verify) = &args.verify {
             let table: toml::Table = toml::from_str(&format!("verify = {verify}"))
                 .with_context(|| format!("--verify is not TOML: {verify}"))
                 .map_err(CliError::refused)?;
-            written["verify"] = serde_json::to_value(&table["verify"])?;
+            spec_json["verify"] = serde_json::to_value(&table["verify"])?;
         }
         // Set after parsing, because a secret may contain anything.
         let secrets: Vec<SecretRef> = args
@@ -98,7 +98,7 @@ impl OfflineSource {
             .collect::<Result<_, _>>()
             .map_err(|error| CliError::refused(error).hint("Pass it with --secret."))?;
         let mut spec: SourceSpec =
-            serde_json::from_value(written).context("--verify").map_err(CliError::refused)?;
+            serde_json::from_value(spec_json).context("--verify").map_err(CliError::refused)?;
         spec.secrets = secrets;
         let source = spec.build(SourceId::new(Timestamp::default(), 0), &environment);
         let source = source.map_err(|error| CliError::refused(error).hint(SECRETS_HINT))?;

@@ -43,7 +43,7 @@ impl OfflineRequest {
         for line in lines {
             request.add_header(line)?;
         }
-        // The user passes the whole request, so its headers are believed.
+        // The user passes the whole request, so its headers are trusted.
         if request.origin.is_none() {
             request.origin = claimed_origins(&request.headers).into_iter().next();
         }

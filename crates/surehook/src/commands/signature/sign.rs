@@ -28,13 +28,16 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
         let mut line = format!("curl -X POST {}", shell_quote(&append_to_url(url, &signed.path)));
         let json_type = ("content-type".to_owned(), "application/json".to_owned());
         let has_content_type = request.headers.contains_key(http::header::CONTENT_TYPE);
-        let own = request.headers.iter().map(|(name, value)| {
+        let request_headers = request.headers.iter().map(|(name, value)| {
             (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
         });
         let signature =
             signed.headers.iter().map(|(name, value)| (name.to_string(), value.clone()));
-        for (name, value) in
-            (!has_content_type).then_some(json_type).into_iter().chain(own).chain(signature)
+        for (name, value) in (!has_content_type)
+            .then_some(json_type)
+            .into_iter()
+            .chain(request_headers)
+            .chain(signature)
         {
             line.push_str(&format!(" -H {}", shell_quote(&format!("{name}: {value}"))));
         }
@@ -56,10 +59,10 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
 }
 
 /// Appends to the path of a URL, or to its query.
-fn append_to_url(url: &str, more: &str) -> String {
+fn append_to_url(url: &str, suffix: &str) -> String {
     match url.split_once('?') {
-        Some((url, query)) if !more.starts_with(['?', '&']) => format!("{url}{more}?{query}"),
-        Some(_) | None => format!("{url}{more}"),
+        Some((url, query)) if !suffix.starts_with(['?', '&']) => format!("{url}{suffix}?{query}"),
+        Some(_) | None => format!("{url}{suffix}"),
     }
 }
 
@@ -80,8 +83,8 @@ mod tests {
             ("https://gw/in/t?x=1", "&bodySHA256=00", "https://gw/in/t?x=1&bodySHA256=00"),
             ("https://gw/in/t?x=1", "", "https://gw/in/t?x=1"),
         ];
-        for (url, more, expected) in cases {
-            assert_eq!(append_to_url(url, more), expected, "{url} {more}");
+        for (url, suffix, expected) in cases {
+            assert_eq!(append_to_url(url, suffix), expected, "{url} {suffix}");
         }
     }
 }

@@ -63,10 +63,10 @@ impl RequestHead {
     /// The head for a changed body of the same media type: drops signatures and everything computed
     /// from the original bytes. Keeps `content-encoding` unless the new body contradicts it.
     pub fn for_changed_body(&self, body: &[u8]) -> Self {
-        let is_belied = inflate::has_wrong_encoding_header(&self.headers.to_map(), body);
+        let contradicts_encoding = inflate::has_wrong_encoding_header(&self.headers.to_map(), body);
         self.with_headers(|name| match name {
             "content-type" => true,
-            "content-encoding" => !is_belied,
+            "content-encoding" => !contradicts_encoding,
             _ => !BODY_HEADERS.contains(&name) && !is_signature_header(name),
         })
     }
@@ -415,22 +415,22 @@ mod tests {
     #[test]
     fn status_during_attempt_resolves_ambiguity_and_success_always_wins() {
         use surehook_retry::DeadReason;
-        let (again, later) =
+        let (retry, later) =
             (NextStep::RetryAt(Timestamp::from_millis(1)), Timestamp::from_millis(2));
         let (parked, refused) =
             (NextStep::Dead(DeadReason::Ambiguous), NextStep::Dead(DeadReason::Unrecoverable));
         let failed = ProviderStatus::Failed(refused);
-        let put_off = ProviderStatus::Failed(NextStep::RetryAt(later));
+        let postponed = ProviderStatus::Failed(NextStep::RetryAt(later));
         let (unknown, throttled) = (Some(FailureClass::Ambiguous), Some(FailureClass::Throttled));
         let cases = [
-            (ProviderStatus::Sent, unknown, again, NextStep::Succeeded),
+            (ProviderStatus::Sent, unknown, retry, NextStep::Succeeded),
             (ProviderStatus::Sent, unknown, parked, NextStep::Succeeded),
-            (ProviderStatus::Sent, throttled, again, NextStep::Succeeded),
+            (ProviderStatus::Sent, throttled, retry, NextStep::Succeeded),
             (ProviderStatus::Sent, Some(FailureClass::Permanent), refused, NextStep::Succeeded),
-            (failed, unknown, again, refused),
-            (failed, throttled, again, again),
+            (failed, unknown, retry, refused),
+            (failed, throttled, retry, retry),
             (failed, None, NextStep::Succeeded, NextStep::Succeeded),
-            (put_off, unknown, parked, NextStep::RetryAt(later)),
+            (postponed, unknown, parked, NextStep::RetryAt(later)),
         ];
         for (status, class, next, expected) in cases {
             assert_eq!(
@@ -450,9 +450,9 @@ mod tests {
             ..RequestHead::default()
         };
         let body = Bytes::from_static(b"<a/>");
-        let came = Payload { head: Arc::new(head), fingerprint: fingerprint(&body), body };
+        let original = Payload { head: Arc::new(head), fingerprint: fingerprint(&body), body };
 
-        let sent = came.with_transformed_body(Bytes::from_static(b"{}"));
+        let sent = original.with_transformed_body(Bytes::from_static(b"{}"));
 
         let lines: Vec<_> = sent.head.headers.lines().collect();
         assert_eq!(lines, [("content-type", &b"application/json"[..]), ("x-a", b"1")]);

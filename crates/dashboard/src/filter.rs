@@ -30,9 +30,9 @@ pub(crate) struct FilterTerm {
 impl FilterTerm {
     /// Formats the term as typed in the bar, with quotes where they are needed.
     pub(crate) fn text(&self) -> String {
-        let is_odd = |c: char| c.is_whitespace() || c == '"' || c == '\\';
+        let needs_quotes = |c: char| c.is_whitespace() || c == '"' || c == '\\';
         let looks_named = self.name.is_empty() && self.value.contains(':');
-        let value = if self.value.is_empty() || self.value.contains(is_odd) || looks_named {
+        let value = if self.value.is_empty() || self.value.contains(needs_quotes) || looks_named {
             format!("\"{}\"", self.value.replace('\\', "\\\\").replace('"', "\\\""))
         } else {
             self.value.clone()

@@ -89,15 +89,15 @@ mod tests {
 
     #[test]
     fn pager_links_to_next_and_first_page() {
-        let ways = |url: &str, cursor, next| {
+        let links = |url: &str, cursor, next| {
             let pager = Pager::new(url.to_owned(), cursor, next);
             (pager.first, pager.next)
         };
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(ways("/a", None, None), (None, None));
-        assert_eq!(ways("/a", Some("1"), None), (some("/a"), None));
-        assert_eq!(ways("/a", None, Some("2+")), (None, some("/a?cursor=2%2B")));
+        assert_eq!(links("/a", None, None), (None, None));
+        assert_eq!(links("/a", Some("1"), None), (some("/a"), None));
+        assert_eq!(links("/a", None, Some("2+")), (None, some("/a?cursor=2%2B")));
         let both = (some("/a?q="), some("/a?q=&cursor=2"));
-        assert_eq!(ways("/a?q=", Some("1"), Some("2")), both);
+        assert_eq!(links("/a?q=", Some("1"), Some("2")), both);
     }
 }

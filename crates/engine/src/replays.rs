@@ -191,7 +191,7 @@ impl Engine {
             Ok(match created {
                 CreateReplayResult::Overlaps(other) => Err(other),
                 // It has a task since it was created, or since the last start.
-                CreateReplayResult::Known => Ok(id),
+                CreateReplayResult::AlreadyExists => Ok(id),
                 CreateReplayResult::Created => {
                     engine.start_replay_task(id, ReplayState::Selecting, rate);
                     Ok(id)

@@ -172,7 +172,7 @@ pub async fn try_filter_on_recent_events(
         let payload = match store.find_body(row.id).await {
             Ok(Some(payload)) => payload,
             Ok(None) => break,
-            // Such as a damaged body. The others tell enough.
+            // Such as a damaged body. The other events are enough.
             Err(_) => continue,
         };
         bytes += payload.body.len();

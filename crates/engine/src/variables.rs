@@ -2,7 +2,7 @@
 //!
 //! A user who may change a destination decides where its secrets are sent. So the API may reference only
 //! the variables that the setting `allow_env` lists; the settings file may reference all but the
-//! gateway's own. The check looks at names only and comes before any lookup: its answer does not depend
+//! gateway's own. The check looks at names only and comes before any lookup: its result does not depend
 //! on what the environment contains.
 
 use std::collections::BTreeSet;
@@ -255,8 +255,8 @@ mod tests {
             for (origin, expected) in
                 [(ConfigOrigin::Api, from_api), (ConfigOrigin::SettingsFile, from_file)]
             {
-                let found = check_references(&before, &[put(fields.clone())], origin, &list);
-                assert_eq!(found.is_ok(), expected, "case: {fields} {origin:?}: {found:?}");
+                let result = check_references(&before, &[put(fields.clone())], origin, &list);
+                assert_eq!(result.is_ok(), expected, "case: {fields} {origin:?}: {result:?}");
             }
         }
     }
@@ -273,8 +273,9 @@ mod tests {
             (json!({ "headers": { "x-a": "env:OLD" } }), false),
             (json!({ "auth": { "bearer": "env:NEW" } }), false),
         ] {
-            let found = check_references(&before, &[put(fields.clone())], ConfigOrigin::Api, &list);
-            assert_eq!(found.is_ok(), expected, "case: {fields}: {found:?}");
+            let result =
+                check_references(&before, &[put(fields.clone())], ConfigOrigin::Api, &list);
+            assert_eq!(result.is_ok(), expected, "case: {fields}: {result:?}");
         }
     }
 
@@ -285,8 +286,8 @@ mod tests {
         let list = allowed(&["LISTED"]).unwrap();
         let mut desired = crate::apply::DesiredConfiguration::default();
 
-        let found = unlisted_references(&stored, &desired, &list);
-        assert_eq!(found, [("destination `crm`".to_owned(), "OLD".to_owned())]);
+        let unlisted = unlisted_references(&stored, &desired, &list);
+        assert_eq!(unlisted, [("destination `crm`".to_owned(), "OLD".to_owned())]);
 
         desired.destinations = stored.destinations.iter().map(|d| d.spec.clone()).collect();
         assert!(unlisted_references(&stored, &desired, &list).is_empty());

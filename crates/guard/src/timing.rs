@@ -1,4 +1,4 @@
-//! How the time of an attempt was spent.
+//! The duration of each stage of an attempt.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Duration of the stages of an HTTP attempt, as far as they were reached; all empty for other
 /// protocols.
 ///
-/// The stages do not overlap. The rest of the attempt's time is the body of the answer and our own
+/// The stages do not overlap. The rest of the attempt's time is the body of the response and our own
 /// work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttemptTiming {

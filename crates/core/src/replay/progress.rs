@@ -105,7 +105,7 @@ string_enum! {
         /// Retention removed the body of the event.
         BodyGone = "body_gone",
         /// Delivered, but removed before its outcome was counted.
-        Forgotten = "forgotten",
+        DeliveryGone = "forgotten",
     }
 }
 
@@ -159,7 +159,7 @@ impl ReplayProgress {
     /// Items for which a delivery was created.
     pub fn dispatched(&self) -> u64 {
         let never_sent =
-            self.skipped() - self.count(ReplayItemOutcome::Skipped(SkipReason::Forgotten));
+            self.skipped() - self.count(ReplayItemOutcome::Skipped(SkipReason::DeliveryGone));
         self.taken.saturating_sub(never_sent)
     }
 

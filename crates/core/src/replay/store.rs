@@ -25,7 +25,7 @@ pub struct NewReplay {
 pub enum CreateReplayResult {
     Created,
     /// This job exists already; the answer to its creation was lost.
-    Known,
+    AlreadyExists,
     /// An unfinished job could deliver the same events; nothing was created.
     Overlaps(ReplayId),
 }

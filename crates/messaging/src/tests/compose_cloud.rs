@@ -7,7 +7,7 @@ use super::{account, channel, message};
 fn compose(spec: &Value) -> Result<Value, String> {
     let channel = channel("whatsapp-cloud");
     let composed = channel.compose(&account(channel), &message(spec), "msg_1");
-    composed.map(|composed| composed.body).map_err(|why| why.to_string())
+    composed.map(|composed| composed.body).map_err(|error| error.to_string())
 }
 
 /// The fields of every message to a phone number.

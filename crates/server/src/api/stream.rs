@@ -74,9 +74,9 @@ impl StreamFilter {
     fn parse(query: &StreamQuery) -> Result<Self, Problem> {
         let kinds = match query.types.as_deref() {
             None => LiveUpdate::KINDS.to_vec(),
-            Some(words) => words
+            Some(names) => names
                 .split(',')
-                .map(|word| LiveUpdate::KINDS.into_iter().find(|kind| *kind == word))
+                .map(|name| LiveUpdate::KINDS.into_iter().find(|kind| *kind == name))
                 .collect::<Option<Vec<_>>>()
                 .ok_or_else(|| {
                     Problem::invalid(format!(
@@ -97,14 +97,18 @@ impl StreamFilter {
     }
 
     fn matches(&self, update: &LiveUpdate) -> bool {
-        let is = |filter: &Option<Name>, name: &Option<String>| {
+        let matches_name = |filter: &Option<Name>, name: &Option<String>| {
             filter.as_ref().is_none_or(|filter| name.as_deref() == Some(filter.as_str()))
         };
         self.kinds.contains(&update.kind())
             && match update {
-                LiveUpdate::EventReceived(received) => is(&self.source, &received.source),
-                LiveUpdate::DeliveryChanged(changed) => is(&self.destination, &changed.destination),
-                LiveUpdate::DestinationChanged(changed) => is(&self.destination, &changed.name),
+                LiveUpdate::EventReceived(received) => matches_name(&self.source, &received.source),
+                LiveUpdate::DeliveryChanged(changed) => {
+                    matches_name(&self.destination, &changed.destination)
+                }
+                LiveUpdate::DestinationChanged(changed) => {
+                    matches_name(&self.destination, &changed.name)
+                }
             }
     }
 }

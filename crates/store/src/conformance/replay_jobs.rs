@@ -374,9 +374,15 @@ pub async fn creating_the_same_job_again_has_no_effect(mut fixture: StoreFixture
     let job = NewReplay { id: fixture.new_id(), spec: retry(all()), created_at: fixture.now };
     assert_eq!(fixture.create_replay(job.clone()).await.unwrap(), CreateReplayResult::Created);
     for state in [ReplayState::Selecting, ReplayState::Cancelled] {
-        assert_eq!(fixture.create_replay(job.clone()).await.unwrap(), CreateReplayResult::Known);
+        assert_eq!(
+            fixture.create_replay(job.clone()).await.unwrap(),
+            CreateReplayResult::AlreadyExists
+        );
         fixture.reopen().await;
-        assert_eq!(fixture.create_replay(job.clone()).await.unwrap(), CreateReplayResult::Known);
+        assert_eq!(
+            fixture.create_replay(job.clone()).await.unwrap(),
+            CreateReplayResult::AlreadyExists
+        );
         let page = first_page(9);
         let states: Vec<_> = fixture.list_replays(page).await.unwrap();
         assert_eq!(states.iter().map(|row| row.state).collect::<Vec<_>>(), [state]);

@@ -46,8 +46,8 @@ const COUNTERS: [(Counter, &str); 6] = [
 ];
 
 impl CountChanges {
-    pub(super) fn add(&mut self, sum: Counter, amount: i64) {
-        self.counters[sum as usize] += amount;
+    pub(super) fn add(&mut self, counter: Counter, amount: i64) {
+        self.counters[counter as usize] += amount;
     }
 
     pub(super) fn count_move(&mut self, from: Option<DeliveryStatus>, to: Option<DeliveryStatus>) {
@@ -84,8 +84,9 @@ impl CountChanges {
     }
 
     fn changed_counters(&self) -> impl Iterator<Item = (String, i64)> + '_ {
-        let counters =
-            COUNTERS.iter().map(|(sum, name)| ((*name).to_owned(), self.counters[*sum as usize]));
+        let counters = COUNTERS
+            .iter()
+            .map(|(counter, name)| ((*name).to_owned(), self.counters[*counter as usize]));
         let status = DeliveryStatus::ALL.iter().map(|status| {
             (format!("status:{}", status.as_str()), self.by_status[*status as usize])
         });

@@ -252,8 +252,8 @@ fn read_duplicate(row: &Row<'_>) -> Result<DuplicateRequest> {
 }
 
 fn matches(filter: &RequestFilter, duplicate: &DuplicateRequest) -> bool {
-    let is_of = |wanted: &(String, Option<SourceId>)| wanted.1 == Some(duplicate.source);
-    filter.source.as_ref().is_none_or(is_of)
+    let is_same_source = |source: &(String, Option<SourceId>)| source.1 == Some(duplicate.source);
+    filter.source.as_ref().is_none_or(is_same_source)
         && filter.exclude_source != Some(duplicate.source)
         && filter.since.is_none_or(|since| duplicate.at >= since)
         && filter.until.is_none_or(|until| duplicate.at < until)
@@ -296,13 +296,13 @@ mod tests {
             exclude_source: Some(SourceId::new(at, 2)),
             ..RequestFilter::default()
         };
-        for (filter, walk) in [
+        for (filter, plan_step) in [
             (RequestFilter::default(), "SEARCH e USING PRIMARY KEY (id<?)"),
             (of_one, "SEARCH e USING INDEX events_by_source (source=? AND id<?)"),
         ] {
             let select = build_accepted_query(&filter, IdRange::ALL).select(columns, from);
             let steps = query_plan(&format!("{select} ORDER BY {order_by} LIMIT 10"));
-            assert!(steps.iter().any(|step| step == walk), "{walk}: {steps:?}");
+            assert!(steps.iter().any(|step| step == plan_step), "{plan_step}: {steps:?}");
             assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
         }
         let steps = query_plan(SIGHTINGS);

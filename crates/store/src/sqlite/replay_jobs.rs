@@ -135,7 +135,7 @@ const INSERT: &str = "
 
 fn create_job(connection: &Connection, new: &NewReplay) -> Result<CreateReplayResult> {
     if find_job(connection, new.id)?.is_some() {
-        return Ok(CreateReplayResult::Known);
+        return Ok(CreateReplayResult::AlreadyExists);
     }
     let others: Vec<(ReplayId, ReplaySpec)> =
         connection.read_all(NOT_ENDED, [], |row| Ok((id(row, 0)?, json(row, 1)?)))?;
@@ -173,8 +173,8 @@ fn change_state(
     now: Timestamp,
 ) -> Result<ChangeReplayResult> {
     let Some(job) = find_job(connection, id)? else { return Ok(ChangeReplayResult::NotFound) };
-    let moved = apply_transition(connection, &job, input, now)?;
-    Ok(moved.map_or(ChangeReplayResult::Refused(job.state), ChangeReplayResult::Changed))
+    let new_state = apply_transition(connection, &job, input, now)?;
+    Ok(new_state.map_or(ChangeReplayResult::Refused(job.state), ChangeReplayResult::Changed))
 }
 
 const ROWS: &str = "SELECT seq, id, spec, state, created_at, ended_at FROM replays";
@@ -199,9 +199,9 @@ fn find_replay(connection: &Connection, id: ReplayId) -> Result<Option<ReplayRow
 
 fn list_replays(connection: &Connection, page: PageRequest<ReplayId>) -> Result<Vec<ReplayRow>> {
     let sql = format!("{ROWS} WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
-    let border = page.after.map_or([0xff; 16], blob);
+    let before_id = page.after.map_or([0xff; 16], blob);
     let rows: Vec<(i64, ReplayRow)> =
-        connection.read_all(&sql, params![border, page.limit], read_replay)?;
+        connection.read_all(&sql, params![before_id, page.limit], read_replay)?;
     rows.into_iter().map(|(seq, replay)| add_progress(connection, seq, replay)).collect()
 }
 
@@ -343,7 +343,7 @@ fn scan_items(connection: &Connection, step: AdvanceStep) -> Result<Option<Advan
 /// The outcome of an ended delivery. One that was replayed later keeps its outcome.
 fn item_outcome(status: Option<DeliveryStatus>, died: bool) -> Result<ReplayItemOutcome> {
     match status {
-        None => Ok(ReplayItemOutcome::Skipped(SkipReason::Forgotten)),
+        None => Ok(ReplayItemOutcome::Skipped(SkipReason::DeliveryGone)),
         Some(DeliveryStatus::Dead) => Ok(ReplayItemOutcome::Dead),
         Some(DeliveryStatus::Replayed) if died => Ok(ReplayItemOutcome::Dead),
         Some(DeliveryStatus::Succeeded | DeliveryStatus::Replayed) => {
@@ -428,11 +428,11 @@ fn record_ended(
     lanes: &mut [ReplayLane],
     counts: &mut BTreeMap<(i64, ReplayItemOutcome), u64>,
 ) -> Result<()> {
-    let mut end = connection.prepare_cached(SET_OUTCOME)?;
+    let mut statement = connection.prepare_cached(SET_OUTCOME)?;
     for item in &scan.ended {
         let values = params![job.seq, item.destination, item.number, item.outcome.as_str()];
         // Concurrent scans find the same items; the first one counts them.
-        if end.execute(values)? == 0 {
+        if statement.execute(values)? == 0 {
             continue;
         }
         *counts.entry((item.destination, item.outcome)).or_default() += 1;
@@ -491,9 +491,9 @@ fn add_outcome_counts(
     counts: &BTreeMap<(i64, ReplayItemOutcome), u64>,
 ) -> Result<BTreeMap<ReplayItemOutcome, u64>> {
     let mut outcomes = BTreeMap::new();
-    for ((destination, outcome), many) in counts {
-        connection.run(ADD_COUNT, params![job.seq, destination, outcome.as_str(), many])?;
-        *outcomes.entry(*outcome).or_default() += many;
+    for ((destination, outcome), count) in counts {
+        connection.run(ADD_COUNT, params![job.seq, destination, outcome.as_str(), count])?;
+        *outcomes.entry(*outcome).or_default() += count;
     }
     Ok(outcomes)
 }

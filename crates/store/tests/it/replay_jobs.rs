@@ -113,7 +113,10 @@ async fn deliveries_removed_before_they_were_counted_are_reported_as_forgotten()
 
     let step = advance(&store, job).await;
 
-    assert_eq!((step.state, step.outcomes), (ReplayState::Done, skipped(SkipReason::Forgotten, 3)));
+    assert_eq!(
+        (step.state, step.outcomes),
+        (ReplayState::Done, skipped(SkipReason::DeliveryGone, 3))
+    );
     let progress = store.find_replay(job).await.unwrap().unwrap().progress();
     assert_eq!((progress.dispatched(), progress.skipped()), (3, 3));
 }

@@ -1,4 +1,4 @@
-//! What holds for the settings of sources and destinations alike.
+//! Tests of rules that both sources and destinations follow in their settings.
 
 use serde_json::{Value, json};
 

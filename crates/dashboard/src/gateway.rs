@@ -25,7 +25,7 @@ pub struct DashboardSession {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What a user signs in with.
+/// The credential of a sign-in.
 #[derive(Clone, Copy, Debug)]
 pub enum Credential<'c> {
     ApiToken(&'c str),
@@ -50,7 +50,7 @@ pub struct NewSession {
     pub lifetime_secs: u64,
 }
 
-/// What the dashboard needs from the server it runs in.
+/// The server that the dashboard runs in.
 #[async_trait]
 pub trait DashboardGateway: Send + Sync + 'static {
     /// Calls the API with the permissions of `session`.

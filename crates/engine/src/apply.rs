@@ -26,7 +26,7 @@ pub struct DesiredConfiguration {
     pub prune: bool,
 }
 
-/// What applying a configuration changes.
+/// The changes made by applying a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyReport {
     pub created: Vec<String>,

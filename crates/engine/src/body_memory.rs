@@ -32,14 +32,14 @@ const COMPLETE_BODIES_PART: usize = 8;
 #[derive(Debug)]
 pub struct BodyMemory {
     max: usize,
-    /// What one address and one source may use in any case: one body of the usual size.
+    /// The least that one address and one source may use: one body of the usual size.
     one_body: usize,
     used: AtomicUsize,
     /// Bytes of bodies that are still arriving.
     arriving: Mutex<HashMap<BodyOwner, usize>>,
 }
 
-/// Who a body that is still arriving is counted for.
+/// The address or source that an arriving body counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum BodyOwner {
     Address(IpAddr),

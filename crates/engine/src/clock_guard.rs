@@ -227,7 +227,7 @@ impl Engine {
     /// Believes the wall clock, on request of a person.
     pub async fn confirm_clock(&self) -> Result<ClockStatus, StoreError> {
         self.store.save_clock(self.shared.guard.confirm()).await?;
-        // What was kept because of the doubt may be removed now.
+        // Data kept because of the doubt may be removed now.
         self.changed.notify_waiters();
         Ok(self.clock_status())
     }

@@ -144,7 +144,7 @@ impl RunningProgram {
         let in_time = timeout(deadline, self.group.wait_for_exit()).await.is_ok();
         if !in_time {
             self.group.signal(Signal::TERM);
-            // What follows is the same whether it ended by itself or not.
+            // The remaining steps are the same whether it ended by itself or not.
             let _ended = timeout(TERM_GRACE, self.group.wait_for_exit()).await;
         }
         let status = self.group.kill_and_reap().await;

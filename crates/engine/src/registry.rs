@@ -149,7 +149,7 @@ pub enum ConfigError {
 /// Looks up an environment variable.
 pub type EnvLookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// What the settings of a destination are checked against.
+/// The rules that the settings of a destination are checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct DestinationPolicy<'a> {
     pub addresses: &'a AddressPolicy,

@@ -69,7 +69,7 @@ impl ReplayTasks {
     }
 }
 
-/// What a job's task does next.
+/// The next action of a job's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplayStep {
     /// Take the next step after this time, or when the job changes.
@@ -80,7 +80,7 @@ enum ReplayStep {
     End,
 }
 
-/// What follows a step.
+/// The next action after a step.
 fn next_step(
     advanced: &AdvanceReport,
     waited: Duration,
@@ -201,7 +201,7 @@ impl Engine {
         RunToCompletion::new(create, &self.shared.tasks).await
     }
 
-    /// What a job would select now.
+    /// A preview of what a job would select now.
     pub async fn preview_replay(
         &self,
         spec: ReplaySpec,

@@ -1,8 +1,8 @@
-//! What a route does with an event: its filter takes it or not, its transform makes the body that is
+//! Applies a route to an event: the filter accepts or rejects it, the transform builds the body that is
 //! sent.
 //!
-//! Filters and transforms run when the event is received. What failed then is run again at each attempt
-//! ([`apply_failed_route`]), with the route as it is configured at that time.
+//! Filters and transforms run when the event is received. One that failed then runs again at each
+//! attempt ([`apply_failed_route`]), with the route as it is configured at that time.
 
 use std::{borrow::Cow, cell::OnceCell, collections::HashMap};
 

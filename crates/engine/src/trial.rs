@@ -83,7 +83,7 @@ impl RouteSample {
     }
 }
 
-/// What a route with this filter and transform would do.
+/// The result of trying a filter and a transform.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RouteTrialResult {
     /// `None` without a filter, and when it failed.
@@ -126,7 +126,7 @@ pub fn try_route(
     trial
 }
 
-/// What a filter does with the newest events of a source.
+/// The result of trying a filter on the newest events of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecentTrialResult {
     /// Events tried; it ends with the first that matches.

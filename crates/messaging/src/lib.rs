@@ -115,7 +115,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
     }
 }
 
-/// What the account settings of a channel must contain.
+/// The required account settings of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountRequirements {
     /// Default base URL, for a service with one public address.

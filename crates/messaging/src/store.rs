@@ -1,4 +1,4 @@
-//! What messaging needs of a database: media files and the number of messages sent per day.
+//! The store trait of messaging: media files and the number of messages sent per day.
 //!
 //! A webhook delivery needs none of it.
 

@@ -1,4 +1,4 @@
-//! What replay jobs need of a store.
+//! The store trait of replay jobs.
 
 use std::collections::BTreeMap;
 
@@ -101,14 +101,14 @@ pub enum ChangeReplayResult {
     Refused(ReplayState),
 }
 
-/// What replay jobs need of a store.
+/// The store operations of replay jobs.
 #[async_trait]
 pub trait ReplayStore: Send + Sync {
     /// Creates a job unless an unfinished one may overlap ([`ReplaySpec::may_overlap`]). Of two
     /// overlapping jobs at the same time one is created. The same id again changes nothing.
     async fn create_replay(&self, job: NewReplay) -> Result<CreateReplayResult, StoreError>;
 
-    /// What a job created at `now` would select. Scans a bounded number of rows.
+    /// A preview of what a job created at `now` would select. Scans a bounded number of rows.
     async fn preview_replay(
         &self,
         spec: ReplaySpec,

@@ -106,7 +106,7 @@ pub struct StoreHealth {
     pub queued: usize,
 }
 
-/// What one slice of pruning removed.
+/// The number of rows that one slice of pruning removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PruneReport {
     /// Events, with their bodies, deliveries and attempts.

@@ -74,7 +74,7 @@ pub struct AttemptRecord {
     pub response: Vec<u8>,
 }
 
-/// What happens to a delivery after an attempt.
+/// The next step of a delivery after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
     Succeeded,

@@ -1,4 +1,4 @@
-//! What receiving requests needs of a store.
+//! The store trait of the receive path.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub struct DuplicateOf {
     pub revived: Vec<DestinationId>,
 }
 
-/// What receiving requests needs.
+/// The store operations of the receive path.
 #[async_trait]
 pub trait IngestStore: Send + Sync {
     /// Looks up in memory whether an event with this key and these bytes is stored, and counts the

@@ -141,7 +141,7 @@ enum OutboundRequest<'c> {
     StreamEntry(&'c RedisStream, Box<ClaimedDelivery>),
 }
 
-/// What follows from an attempt. The answer is classified once, when this is made.
+/// The decision after an attempt. The response is classified once, when this is built.
 pub(super) struct AttemptDecision {
     at: Timestamp,
     /// `None` for a success.
@@ -464,7 +464,7 @@ impl Lane {
         }
     }
 
-    /// What is recorded of an attempt.
+    /// The settlement to record for an attempt.
     pub(super) fn build_settlement(
         &self,
         attempt: &RunningAttempt,

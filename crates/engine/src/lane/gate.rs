@@ -1,4 +1,5 @@
-//! What may start next: pause, circuit, rate and backlog drain of one lane. All under the lane's lock.
+//! Decides whether an attempt may start: pause, circuit, rate and backlog drain of one lane. All under
+//! the lane's lock.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use surehook_types::{ids::DeliveryId, time::Timestamp};
 /// where it can be listed, held and cancelled.
 const MEMORY_SPAN: Duration = Duration::from_secs(1);
 
-/// What the lane learns from an attempt.
+/// The result of an attempt that the lane updates its state with.
 pub(super) struct LaneAttemptResult<'a> {
     pub(super) permit: CircuitPermit,
     pub(super) delivery: DeliveryId,

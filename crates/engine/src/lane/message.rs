@@ -1,4 +1,4 @@
-//! What only messages need: composing the request for a channel, interpreting its answer, the pace per
+//! Attempts of messages: composing the request for a channel, interpreting its response, the pace per
 //! recipient, the outcome to record before a crash, daily counts and quiet hours.
 //!
 //! `attempt` calls `send_message` for destinations that send messages; the lane asks `can_send` before
@@ -247,7 +247,7 @@ pub(super) fn sent_message(
     may_be_sent.then(|| SentMessage { id: report.sent_id.clone(), day: sender.limits.day(at) })
 }
 
-/// What a lane that sends messages remembers.
+/// The state of a lane that sends messages.
 #[derive(Debug)]
 pub(super) struct MessageSendState {
     /// `None` until it was read from the store.

@@ -84,7 +84,7 @@ pub(crate) const RENEW_AFTER: Duration = Duration::from_secs(20);
 /// Deliveries of one destination in memory.
 const SLOTS: usize = 4096;
 
-/// What all lanes share.
+/// The dependencies and state that all lanes share.
 pub(crate) struct LaneContext {
     pub(crate) store: Arc<dyn DeliveryStore>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -113,7 +113,7 @@ pub(crate) struct LaneContext {
 }
 
 impl LaneContext {
-    /// What a destination's settings are checked against.
+    /// The rules that a destination's settings are checked against.
     pub(crate) fn destination_policy(&self) -> DestinationPolicy<'_> {
         let Self { http, trust, programs, .. } = self;
         DestinationPolicy { addresses: &http.policy, trust, programs }

@@ -9,7 +9,7 @@ use crate::message::MediaKind;
 const KB: u64 = 1024;
 const MB: u64 = 1024 * KB;
 
-/// What a channel accepts as one kind.
+/// The files that a channel accepts as one kind.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     kind: MediaKind,

@@ -91,7 +91,7 @@ pub(super) fn map_rows<A, B, C>(page: ListPage<A, C>, map: impl FnMut(A) -> B) -
     ListPage { rows: rows.into_iter().map(map).collect(), next, rows_scanned, last }
 }
 
-/// What a request wants of a list.
+/// The format and page of a list that a request selects.
 #[derive(Debug)]
 pub(super) struct ListSelection<C> {
     pub(super) format: ListFormat,

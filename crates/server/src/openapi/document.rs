@@ -65,7 +65,7 @@ const COMMON_PROBLEMS: [(u16, &[&str]); 14] = [
     (503, &["overloaded", "disk_full", "store_failed", "request_timeout", "too_many_exports"]),
 ];
 
-/// What holds for all endpoints.
+/// The parts that all endpoints share.
 const INFO: &str = "API of the Surehook webhook gateway. docs/reference/api.md is its guide.\n\n\
     Fields without a value are left out, and unknown fields of a request are rejected. An id is a \
     prefix and 26 characters of base32; ids sort by creation time.";

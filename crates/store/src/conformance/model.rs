@@ -33,7 +33,7 @@ struct KnownKey {
     expires_at: Timestamp,
 }
 
-/// What a store remembers of a body under a key.
+/// A body that is known under a key.
 fn short(fingerprint: &[u8; 32]) -> [u8; 8] {
     std::array::from_fn(|index| fingerprint[index])
 }

@@ -45,7 +45,7 @@ const ROUNDS_MAX: usize = 5;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const READER_PAUSE: Duration = Duration::from_millis(50);
 
-/// Who copies next.
+/// The thread that copies next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CheckpointTurn {
     /// There is little to copy.
@@ -293,7 +293,7 @@ fn run(connection: &Connection, state: &CheckpointState) {
     }
 }
 
-/// What was copied last by the thread.
+/// The last copy made by the thread.
 struct CopiedState {
     commits: usize,
     at: Instant,

@@ -45,7 +45,7 @@ pub(super) struct CommitPosition {
     pub(super) number: i64,
 }
 
-/// What a mark says.
+/// The content of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MarkContent {
     pub(super) position: CommitPosition,

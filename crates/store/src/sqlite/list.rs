@@ -58,7 +58,7 @@ impl IdRange {
     }
 }
 
-/// What a list selects from.
+/// The columns, tables and order of a list.
 #[derive(Clone, Copy)]
 pub(super) struct ListTable<'a> {
     pub(super) columns: &'a str,

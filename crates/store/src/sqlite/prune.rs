@@ -44,7 +44,7 @@ const BYTES_PER_SLICE: u64 = 8 << 20;
 /// Pause between two rounds while the walk over all keys, which may take minutes, continues.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a slice may still do.
+/// The work that a slice may still do.
 struct SliceBudget {
     steps: usize,
     bytes: u64,
@@ -115,7 +115,7 @@ pub(super) fn prune_slice(
     Ok(PruneReport { keys, more, ..slice.pruned })
 }
 
-/// What a walk over the events of a source removes.
+/// The parts that a scan of a source's events removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PruneTarget {
     Events,

@@ -25,7 +25,7 @@ use super::{
     writer::WriteTransaction,
 };
 
-/// What a replay needs to know of the old delivery.
+/// The fields of the old delivery that a replay needs.
 struct ReplayCandidate {
     event: EventId,
     destination: DestinationId,

@@ -394,7 +394,7 @@ impl Drop for Writer {
     }
 }
 
-/// What the writer thread is started with.
+/// The resources that the writer thread starts with.
 pub(super) struct WriterResources {
     pub(super) connection: Connection,
     pub(super) checkpointer: Checkpointer,
@@ -409,7 +409,7 @@ pub(super) struct WriterResources {
     pub(super) lock: File,
 }
 
-/// What the writer keeps in memory about the file, and the effects of the current transaction.
+/// The writer's state about the file, and the effects of the current transaction.
 struct WriterState {
     row_numbers: RowNumbers,
     recent_keys: RecentKeys,

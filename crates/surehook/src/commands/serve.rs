@@ -183,7 +183,7 @@ pub(crate) fn engine_parts(
     })
 }
 
-/// How an admin gets in after this start.
+/// How an admin signs in after this start.
 struct AdminAccess {
     /// A token that was just created and is shown only now.
     new_token: Option<String>,

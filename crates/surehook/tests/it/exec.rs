@@ -38,13 +38,13 @@ impl ProgramFolder {
     }
 
     /// Settings that allow programs in `folder` and route the source `in` to `command`.
-    fn settings(&self, folder: &str, command: &str, more: &str) -> String {
+    fn settings(&self, folder: &str, command: &str, extra_settings: &str) -> String {
         let mark = self.path("mark");
         let destination = format!(
             r#"
             kind = "exec"
             exec = {{ command = ["{command}", "--flag"], env = {{ API_TOKEN = "env:HOOK_TOKEN", MARK = "{}" }} }}
-            {more}
+            {extra_settings}
             "#,
             mark.display(),
         );
@@ -110,8 +110,8 @@ async fn exit_code_decides_whether_delivery_is_retried() {
         slow) [ "$SUREHOOK_ATTEMPT" = 2 ] || sleep 1000 ;;
         esac"#;
     let program = programs.script("bin/act", script);
-    let more = "timeout = \"1s\"\nretry = { max_attempts = 3, initial_delay = \"10ms\" }";
-    let gateway = start(&programs.settings("bin", &program, more)).await;
+    let extra_settings = "timeout = \"1s\"\nretry = { max_attempts = 3, initial_delay = \"10ms\" }";
+    let gateway = start(&programs.settings("bin", &program, extra_settings)).await;
 
     let event = gateway.post_accepted("in", "never").await;
     let dead = gateway.wait_for_delivery(&event, "dead").await;
@@ -139,23 +139,23 @@ async fn program_outside_allow_exec_is_rejected_and_never_run() {
     symlink(&outside, programs.path("bin/link")).unwrap();
     symlink("/bin", programs.path("bin/folder")).unwrap();
     let gateway = start(&programs.settings("bin", &program, "")).await;
-    let named = |name: &str| programs.path(name).into_os_string().into_string().unwrap();
+    let path_of = |name: &str| programs.path(name).into_os_string().into_string().unwrap();
     let cases = [
         (json!([outside]), "allow_exec"),
         (json!(["/bin/sh", "-c", "true"]), "allow_exec"),
-        (json!([named("bin/../other/act")]), "absolute path"),
-        (json!([named("bin/link")]), "allow_exec"),
-        (json!([named("bin/folder/sh"), "-c", "true"]), "allow_exec"),
-        (json!([named("bin/none")]), "does not exist"),
-        (json!([named("bin")]), "not a file"),
+        (json!([path_of("bin/../other/act")]), "absolute path"),
+        (json!([path_of("bin/link")]), "allow_exec"),
+        (json!([path_of("bin/folder/sh"), "-c", "true"]), "allow_exec"),
+        (json!([path_of("bin/none")]), "does not exist"),
+        (json!([path_of("bin")]), "not a file"),
         (json!(["act"]), "absolute path"),
         (json!([]), "command"),
     ];
-    for (command, why) in cases {
+    for (command, expected_text) in cases {
         let spec = json!({ "name": "evil", "kind": "exec", "exec": { "command": command } });
         let refused = gateway.post("/destinations", &spec).await.expect(422).json();
         let detail = refused["detail"].as_str().unwrap();
-        assert!(detail.contains(why), "case: {command}: {detail}");
+        assert!(detail.contains(expected_text), "case: {command}: {detail}");
     }
     let exec = json!({ "command": [program], "env": { "LD_PRELOAD": "/tmp/evil.so" } });
     let spec = json!({ "name": "evil", "kind": "exec", "exec": exec });
@@ -184,9 +184,9 @@ async fn stored_exec_destination_is_not_run_without_allow_exec() {
     fs::write(gateway.folder().join("surehook.toml"), settings.replace(rest, "log = \"warn\"\n"))
         .unwrap();
     let env = [("SUREHOOK_ADMIN_TOKEN".to_owned(), "0123456789abcdef".to_owned())];
-    let ran = run_surehook(gateway.folder(), &["config", "check", "surehook.toml"], &env).await;
-    assert_eq!(ran.code, Some(78), "{}", ran.stderr);
-    assert!(ran.stderr.contains("allow_exec"), "{}", ran.stderr);
+    let output = run_surehook(gateway.folder(), &["config", "check", "surehook.toml"], &env).await;
+    assert_eq!(output.code, Some(78), "{}", output.stderr);
+    assert!(output.stderr.contains("allow_exec"), "{}", output.stderr);
     fs::write(gateway.folder().join("surehook.toml"), "").unwrap();
     gateway.restart().await;
 
@@ -226,9 +226,9 @@ async fn exec_environment_is_masked_and_http_settings_are_rejected() {
     let exec = json!({ "command": [program], "env": { "A": "canary", "B": "env:HOOK_TOKEN" } });
     let spec = json!({ "name": "two", "kind": "exec", "exec": exec });
 
-    let shown = gateway.post("/destinations", &spec).await.expect(201).json();
+    let created = gateway.post("/destinations", &spec).await.expect(201).json();
 
-    assert_eq!(shown["exec"]["env"], json!({ "A": "•••", "B": "env:HOOK_TOKEN" }));
+    assert_eq!(created["exec"]["env"], json!({ "A": "•••", "B": "env:HOOK_TOKEN" }));
     assert!(!gateway.get("/destinations").await.expect(200).text().contains("canary"));
     assert!(!gateway.log().contains("canary"));
     let cases = [

@@ -199,11 +199,11 @@ async fn every_composed_message_kind_is_accepted() {
         (CloudApi::start().await, EvolutionGo::start().await, EvolutionApi::start().await);
     let media = upload(&meta).await;
     let at = |url: &str| json!({ "url": url, "caption": "c" });
-    let place =
+    let location =
         json!({ "latitude": -23.5, "longitude": -46.6, "name": "Loja", "address": "Rua 1" });
     let person = json!({ "name": "Ana", "phone": "+55 11 91234-5678" });
     let template = json!({ "name": "order_sent", "language": "pt_BR", "components": [] });
-    let both = [
+    let common = [
         json!({ "to": PHONE, "text": "Olá", "reply_to": "wamid.A" }),
         json!({ "to": PHONE, "image": at(FILE) }),
         json!({ "to": PHONE, "video": at(FILE) }),
@@ -211,7 +211,7 @@ async fn every_composed_message_kind_is_accepted() {
         json!({ "to": PHONE, "audio": { "url": FILE, "voice": true } }),
         json!({ "to": PHONE, "document": { "url": FILE, "filename": "a.pdf" } }),
         json!({ "to": PHONE, "sticker": { "url": FILE } }),
-        json!({ "to": PHONE, "location": place }),
+        json!({ "to": PHONE, "location": location }),
         json!({ "to": PHONE, "contact": person }),
         json!({ "to": PHONE, "reaction": { "message_id": "A", "emoji": "👍" } }),
     ];
@@ -227,15 +227,15 @@ async fn every_composed_message_kind_is_accepted() {
         (&go, ChannelClient::go(&go), &only_go),
         (&api, ChannelClient::api(&api), &only_api),
     ];
-    for (fake_channel, client, more) in cases {
-        for (number, message) in both.iter().chain(more).enumerate() {
+    for (fake_channel, client, extra) in cases {
+        for (number, message) in common.iter().chain(extra).enumerate() {
             let response = client.send(message, &format!("evt_{number}.dst_1")).await;
             assert_eq!(response.class, None, "{message}: {response:?}");
             let recorded = fake_channel.messages().pop().unwrap();
             assert_eq!(response.sent_id, recorded.sent_id, "{message}");
             assert_eq!(recorded.body, client.compose(message, &format!("evt_{number}.dst_1")).body);
         }
-        assert_eq!(fake_channel.count(), both.len() + more.len());
+        assert_eq!(fake_channel.count(), common.len() + extra.len());
     }
     assert_eq!(meta.messages()[0].our_id.as_deref(), Some("evt_0.dst_1"));
     assert!(meta.messages()[0].path.ends_with("/messages"));
@@ -295,13 +295,13 @@ async fn scripted_behavior_decides_whether_a_message_is_sent() {
         ChannelBehavior::code(131_056),
     ]);
     let others = ["5511900000001", "5511900000002", "5511900000003", "5511900000004"];
-    for (to, is_sent, seen) in [
+    for (to, is_sent, expected) in [
         (others[0], false, None),
         (others[1], true, Some(false)),
         (others[2], false, Some(false)),
         (others[3], false, Some(false)),
     ] {
-        assert_eq!(attempt(to).await, seen, "{to}");
+        assert_eq!(attempt(to).await, expected, "{to}");
         assert_eq!(go.sent().contains_key(to), is_sent, "{to}");
     }
     go.set_default(ChannelBehavior::text("websocket not connected"));
@@ -314,8 +314,8 @@ async fn hanging_share_of_recipients_gets_one_id_per_message() {
     let client = std::sync::Arc::new(ChannelClient::go(&go));
     go.set_for_share(10, ChannelBehavior::HangAfterBody);
     let numbers: Vec<String> = (0..400).map(phone).collect();
-    let waits: Vec<&String> = numbers.iter().filter(|to| is_in_share(to, 10)).collect();
-    assert!((20..60).contains(&waits.len()), "about a tenth: {}", waits.len());
+    let hanging: Vec<&String> = numbers.iter().filter(|to| is_in_share(to, 10)).collect();
+    assert!((20..60).contains(&hanging.len()), "about a tenth: {}", hanging.len());
     let sends: Vec<_> = numbers
         .iter()
         .cloned()
@@ -327,11 +327,11 @@ async fn hanging_share_of_recipients_gets_one_id_per_message() {
     go.wait_for_messages(numbers.len()).await;
     eventually(WAIT_LIMIT, || async {
         let done = sends.iter().filter(|send| send.is_finished()).count();
-        (done == numbers.len() - waits.len()).then_some(())
+        (done == numbers.len() - hanging.len()).then_some(())
     })
     .await;
     sends.iter().for_each(tokio::task::JoinHandle::abort);
-    for to in &waits {
+    for to in &hanging {
         assert_eq!(client.send(&text(to), to).await.class, None);
     }
     for ids in go.sent().values() {

@@ -145,8 +145,8 @@ async fn policy_violations_and_errors_of_all_pages_are_reported() {
     let browser = Browser::start().await;
     browser.open(&strict.url()).await;
     let forbidden = browser.policy_violations().await;
-    let told = |what: &str| forbidden.iter().filter(|entry| entry.text.contains(what)).count();
-    assert_eq!((told("script-src-elem inline"), told("style-src-attr inline")), (1, 1));
+    let count_of = |what: &str| forbidden.iter().filter(|entry| entry.text.contains(what)).count();
+    assert_eq!((count_of("script-src-elem inline"), count_of("style-src-attr inline")), (1, 1));
     // The policy blocked the code.
     assert!(browser.foreign_code_reports().await.is_empty());
     for site in [&broken, &missing, &foreign] {
@@ -157,8 +157,9 @@ async fn policy_violations_and_errors_of_all_pages_are_reported() {
     assert!(foreign.len() == 1 && foreign[0].text.contains("ran: 17"), "{foreign:?}");
 
     let failure = panic_message(browser.assert_no_console_errors()).await.unwrap();
-    for told in ["forbidden by policy", "broken on purpose", "gone.png", "foreign code ran: 17"] {
-        assert!(failure.contains(told), "{told} is not in {failure}");
+    for expected in ["forbidden by policy", "broken on purpose", "gone.png", "foreign code ran: 17"]
+    {
+        assert!(failure.contains(expected), "{expected} is not in {failure}");
     }
     let expected = ["by policy", "Content Security Policy", "on purpose", "status of 404", "/x"];
     let failure = panic_message(browser.assert_no_console_errors_except(&expected)).await.unwrap();

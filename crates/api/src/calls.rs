@@ -19,6 +19,7 @@ use crate::{
         RevealEventResponse,
     },
     gateway::AboutResponse,
+    idempotency::{ClaimUpdateResponse, NamespaceStats, ReleaseClaimRequest, StoredKeyResponse},
     messages::{AcceptedMessageResponse, MediaFileResponse, MessageDetail, MessageResponse},
     quarantine::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
@@ -243,6 +244,26 @@ pub fn get_stats() -> ApiCall<Stats> {
 
 pub fn get_stats_series(metric: &str) -> ApiCall<Series> {
     get(&["stats", "series"]).with("metric", metric)
+}
+
+pub fn list_idempotency_keys() -> ApiCall<ListResponse<StoredKeyResponse>> {
+    get(&["idempotency"])
+}
+
+pub fn get_idempotency_key(namespace: &str, key: &str) -> ApiCall<StoredKeyResponse> {
+    get(&["idempotency", namespace, key])
+}
+
+pub fn release_idempotency_key(
+    namespace: &str,
+    key: &str,
+    request: &ReleaseClaimRequest,
+) -> ApiCall<ClaimUpdateResponse> {
+    post(&["idempotency", namespace, key, "release"]).json(request)
+}
+
+pub fn get_idempotency_stats() -> ApiCall<ListResponse<NamespaceStats>> {
+    get(&["stats", "idempotency"])
 }
 
 pub fn list_tokens() -> ApiCall<ListResponse<TokenResponse>> {

@@ -11,6 +11,7 @@ pub mod dead_letters;
 pub mod deliveries;
 pub mod events;
 pub mod gateway;
+pub mod idempotency;
 pub mod messages;
 pub mod quarantine;
 pub mod replays;

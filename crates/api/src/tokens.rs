@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use surehook_core::access::{Role, TOKEN_NAME_BYTES_MAX};
+use surehook_core::access::{Role, TOKEN_NAME_BYTES_MAX, TOKEN_NAMESPACES_MAX};
 use surehook_types::{
     ids::TokenId,
     time::{HumanDuration, Timestamp},
@@ -19,6 +19,11 @@ pub struct CreateTokenRequest {
     /// Lifetime; unlimited by default.
     #[serde(default)]
     pub expires_in: Option<HumanDuration>,
+    /// Namespaces of the idempotency service. Such a token may use the service in these, within its role,
+    /// and nothing else. No limit by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = TOKEN_NAMESPACES_MAX))]
+    pub namespaces: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +37,9 @@ pub struct TokenResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     pub expired: bool,
+    /// Namespaces of the idempotency service that the token is limited to; absent if it is not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<Vec<String>>,
     /// Whether it is a dashboard session.
     pub session: bool,
     /// The token that the session was started with, or that created its login link; absent if none.

@@ -12,6 +12,9 @@ pub type TokenHash = [u8; 32];
 /// The longest name of a token, in bytes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 100;
 
+/// Most namespaces of a token.
+pub const TOKEN_NAMESPACES_MAX: usize = 50;
+
 /// The name of the admin token that is set by the environment variable of the same name. At a start with
 /// another value it is replaced, so no other token has this name.
 pub const ENVIRONMENT_TOKEN: &str = "SUREHOOK_ADMIN_TOKEN";
@@ -62,6 +65,8 @@ pub struct ApiToken {
     pub created_at: Timestamp,
     /// Requests are refused from this time on.
     pub expires_at: Option<Timestamp>,
+    /// The token may only use the idempotency service, and only these of its namespaces. `None`: no limit.
+    pub namespaces: Option<Arc<[String]>>,
     /// Set if this is the session of a signed-in browser instead of an API token.
     pub session: Option<Session>,
 }
@@ -102,6 +107,7 @@ mod tests {
             role: Role::Viewer,
             created_at: at(1),
             expires_at,
+            namespaces: None,
             session: None,
         };
         for (name, expires_at, expected) in [

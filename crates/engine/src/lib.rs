@@ -8,6 +8,7 @@
 //! - `destination_client`, [`sender`]: outgoing requests, through `surehook-guard`.
 //! - [`registry`], [`apply`]: the configuration in use, and changes to it.
 //! - `maintenance`: leases, retention, metrics. [`replays`]: bulk replay jobs.
+//! - `idempotency`: claims of idempotency keys.
 //! - [`feed`]: live updates.
 
 mod allowance;
@@ -19,6 +20,7 @@ mod control;
 mod destination_client;
 mod exec;
 pub mod feed;
+mod idempotency;
 pub mod inbox;
 pub mod ingest;
 mod lane;
@@ -58,7 +60,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 pub use control::LaneError;
 use surehook_core::{
-    idempotency::IdempotencyStore,
+    idempotency::KeyLimits,
     quarantine::QuarantineStore,
     refused::RefusedRequest,
     replay::ReplayStore,
@@ -81,6 +83,7 @@ use crate::{
     certificates::{CertificateCache, HttpCertificateFetcher},
     clock_guard::{ClockGuard, RecordingClock},
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, LiveUpdate},
+    idempotency::ClaimMemory,
     inbox::Inbox,
     lane::{LaneContext, MemoryBudget},
     media::MediaFiles,
@@ -122,6 +125,8 @@ pub struct EngineParts {
     pub sockets_max: usize,
     /// Bytes of quarantined requests per source.
     pub quarantine_bytes_max: u64,
+    /// Stored keys of the idempotency service.
+    pub idempotency_limits: KeyLimits,
     /// A lane is reported as stuck if it is idle and a delivery has been due for this long.
     pub stuck_after: Duration,
 }
@@ -144,6 +149,7 @@ pub struct Engine {
     allow_env: AllowedVariables,
     public_url: Option<PublicUrl>,
     quarantine_bytes_max: u64,
+    claims: ClaimMemory,
     event_retention: Duration,
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
@@ -240,6 +246,7 @@ impl Engine {
             allow_env: parts.allow_env,
             public_url: parts.public_url,
             quarantine_bytes_max: parts.quarantine_bytes_max,
+            claims: ClaimMemory::new(parts.idempotency_limits),
             event_retention: parts.event_retention,
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
@@ -413,11 +420,6 @@ impl Engine {
     /// How long a source's events are kept.
     pub fn retention_policy(&self, source: &SourceSpec) -> RetentionPolicy {
         source.retention.resolve(self.event_retention)
-    }
-
-    /// The responses stored by idempotency key.
-    pub fn idempotency_store(&self) -> &dyn IdempotencyStore {
-        &*self.store
     }
 
     /// Live updates.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use surehook_core::{idempotency, store::HeldClaim};
+use surehook_core::store::HeldClaim;
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
 use crate::{Engine, clock_guard::WATCH_EVERY, lane::LEASE, telemetry::StoreReadings};
@@ -24,7 +24,7 @@ const PRUNE_EVERY_MIN: Duration = Duration::from_secs(1);
 /// Also at once when a destination is deleted; the timer finishes what an earlier run left.
 const CANCEL_EVERY: Duration = Duration::from_secs(10);
 const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
-const PRUNE_KEYS_EVERY: Duration = Duration::from_secs(3600);
+const PRUNE_KEYS_EVERY: Duration = Duration::from_secs(60);
 
 /// Starts all periodic tasks; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
@@ -122,11 +122,10 @@ impl Engine {
         (shortest / PRUNES_PER_RETENTION).clamp(PRUNE_EVERY_MIN, PRUNE_EVERY)
     }
 
-    /// Removes expired idempotency keys with their stored responses.
+    /// Removes expired idempotency keys with their results.
     async fn prune_idempotency_keys(&self) -> Result<Option<Duration>, StoreError> {
-        let before = self.expiry_time() - idempotency::KEY_RETENTION;
-        let forgotten = self.store.prune_idempotency_keys(before).await?;
-        Ok((forgotten > 0).then_some(PRUNE_PAUSE))
+        let pruned = self.store.prune_claims(self.expiry_time()).await?;
+        Ok((pruned > 0).then_some(PRUNE_PAUSE))
     }
 
     /// Updates the metrics and the readiness that depend on the store.
@@ -135,6 +134,7 @@ impl Engine {
         let oldest = self.store.find_oldest_due(now).await?;
         let counts = self.store.counts();
         let health = self.store.health();
+        let claims = self.store.count_all_claims(self.expiry_time()).await?;
         let registry = self.registry.load();
         let age = |at: &Timestamp| i64::try_from(now.since(*at).as_secs()).unwrap_or(i64::MAX);
         let name = |id: &DestinationId| registry.lanes.get(id).map(|lane| lane.name());
@@ -151,6 +151,7 @@ impl Engine {
             wal_bytes: health.wal_bytes,
             disk_free: health.disk_free,
             commit_queue: health.queued,
+            claims,
         });
         // Finds deliveries whose lane was not woken, because the process died after the commit.
         for (destination, at) in &oldest {

@@ -12,7 +12,12 @@ use prometheus_client::{
     },
     registry::{Metric, Registry, Unit},
 };
-use surehook_core::{event::DuplicateReason, replay::ReplayState};
+use surehook_core::{
+    event::DuplicateReason,
+    idempotency::{ClaimStepResult, ClaimTotals},
+    replay::ReplayState,
+};
+use surehook_dedup::{Claim, ClaimUpdate};
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
@@ -60,6 +65,10 @@ pub struct Telemetry {
     disk_free: Gauge<i64>,
     commit_queue: Gauge<i64>,
     body_bytes_held: Gauge<i64>,
+    claims: Counters,
+    claim_updates: Counters,
+    claims_in_progress: Gauge<i64>,
+    claim_keys: Gauges,
 }
 
 impl fmt::Debug for Telemetry {
@@ -111,6 +120,8 @@ pub struct StoreReadings {
     pub disk_free: Option<u64>,
     /// Write jobs that wait for a commit.
     pub commit_queue: usize,
+    /// Stored idempotency keys.
+    pub claims: ClaimTotals,
 }
 
 /// Creates and registers metrics.
@@ -210,6 +221,14 @@ impl Default for Telemetry {
                 "Request bodies in memory",
                 Unit::Bytes,
             ),
+            claims: metrics.add("idempotency_claims", "Claims of the idempotency service by result"),
+            claim_updates: metrics.add(
+                "idempotency_updates",
+                "Extensions, completions and releases of the idempotency service by result",
+            ),
+            claims_in_progress: metrics
+                .add("idempotency_in_progress", "Keys of the idempotency service under a lease"),
+            claim_keys: metrics.add("idempotency_keys", "Stored idempotency keys by user"),
             registry: metrics.0,
         }
     }
@@ -314,6 +333,28 @@ impl Telemetry {
         }
     }
 
+    pub(crate) fn count_claim_step(&self, action: &str, result: &ClaimStepResult) {
+        let claimed = |result| {
+            self.claims.get_or_create(&labels([("result", result)])).inc();
+        };
+        match result {
+            ClaimStepResult::Claim(Claim::Claimed(grant)) if grant.is_resumed => claimed("resumed"),
+            ClaimStepResult::Claim(Claim::Claimed(_)) => claimed("claimed"),
+            ClaimStepResult::Claim(Claim::InProgress { .. }) => claimed("in_progress"),
+            ClaimStepResult::Claim(Claim::Completed(_)) => claimed("completed"),
+            ClaimStepResult::Claim(Claim::OtherFingerprint) => claimed("fingerprint_mismatch"),
+            ClaimStepResult::Full(_) => claimed("full"),
+            ClaimStepResult::Update(update) => {
+                let result = match update {
+                    ClaimUpdate::Applied => "applied",
+                    ClaimUpdate::StaleToken => "stale_token",
+                };
+                let labels = labels([("action", action), ("result", result)]);
+                self.claim_updates.get_or_create(&labels).inc();
+            }
+        }
+    }
+
     pub fn set_bodies_in_memory(&self, bytes: usize) {
         self.body_bytes_held.set(to_i64(bytes));
     }
@@ -334,6 +375,10 @@ impl Telemetry {
             self.disk_free.set(to_i64(free));
         }
         self.commit_queue.set(to_i64(readings.commit_queue));
+        self.claims_in_progress.set(to_i64(readings.claims.in_progress));
+        for (user, keys) in [("service", readings.claims.keys), ("api", readings.claims.api_keys)] {
+            self.claim_keys.get_or_create(&labels([("user", user)])).set(to_i64(keys));
+        }
     }
 
     /// The metrics in the Prometheus text format.

@@ -55,7 +55,45 @@ const OPERATOR_ENDPOINTS: &[(Method, &str)] = &[
     (Method::POST, "/quarantine/{}/release"),
     (Method::POST, "/messages"),
     (Method::POST, "/events/{}/reveal"),
+    (Method::POST, "/idempotency"),
+    (Method::POST, "/idempotency/{}/{}"),
+    (Method::POST, "/idempotency/{}/{}/extend"),
+    (Method::POST, "/idempotency/{}/{}/complete"),
+    (Method::POST, "/idempotency/{}/{}/release"),
 ];
+
+/// The endpoints of a token that is limited to namespaces, with everything below the first. They check
+/// the namespace themselves.
+const NAMESPACE_ENDPOINTS: [&str; 2] = ["/idempotency", "/stats/idempotency"];
+
+fn is_namespace_endpoint(path: &str) -> bool {
+    let path = path.strip_prefix("/api/v1").unwrap_or(path);
+    let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+    NAMESPACE_ENDPOINTS.iter().any(|known| path.strip_prefix(known).is_some_and(is_below))
+}
+
+/// The namespaces of the idempotency service that a caller may use; `None` for all. Every authenticated
+/// request carries it.
+#[derive(Clone, Debug)]
+pub(crate) struct NamespaceAccess(pub(crate) Option<Arc<[String]>>);
+
+impl NamespaceAccess {
+    pub(crate) fn allows(&self, namespace: &str) -> bool {
+        self.0.as_ref().is_none_or(|allowed| allowed.iter().any(|known| known == namespace))
+    }
+
+    pub(crate) fn check(&self, namespace: &str) -> Result<(), Problem> {
+        if self.allows(namespace) {
+            return Ok(());
+        }
+        let detail = format!("This token may not use the namespace `{namespace}`.");
+        Err(namespace_not_allowed(detail))
+    }
+}
+
+pub(crate) fn namespace_not_allowed(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "namespace_not_allowed", detail)
+}
 
 /// POST endpoints that change nothing.
 const READ_ONLY_POSTS: [(Method, &str); 1] = [(Method::POST, "/routes/try")];
@@ -243,12 +281,17 @@ pub(crate) async fn require_token(
         Err(AuthenticationError::Other(detail)) => {
             Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response()
         }
-        Ok((role, hash)) => {
+        Ok(Caller { role, hash, namespaces }) => {
             let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
             let required = required_role(request.method(), path);
             if role < required {
                 return forbidden(role, required);
             }
+            if namespaces.0.is_some() && !is_namespace_endpoint(path) {
+                let detail = "This token is limited to namespaces of the idempotency service.";
+                return namespace_not_allowed(detail).into_response();
+            }
+            request.extensions_mut().insert(namespaces);
             // An in-process call can read the data folder anyway.
             let may_see_secrets = role >= Role::Operator || hash.is_none();
             request.extensions_mut().insert(SecretAccess(may_see_secrets));
@@ -261,18 +304,23 @@ pub(crate) async fn require_token(
     }
 }
 
-/// The caller's role, and the hash of the token or session.
-fn authenticate(
-    server: &ServerState,
-    request: &Request,
-) -> Result<(Role, Option<TokenHash>), AuthenticationError> {
+/// Who makes a request.
+struct Caller {
+    role: Role,
+    /// Of the token or session.
+    hash: Option<TokenHash>,
+    namespaces: NamespaceAccess,
+}
+
+fn authenticate(server: &ServerState, request: &Request) -> Result<Caller, AuthenticationError> {
+    let everywhere = NamespaceAccess(None);
     if request.extensions().get::<InProcessCall>().is_some() {
-        return Ok((Role::Viewer, None));
+        return Ok(Caller { role: Role::Viewer, hash: None, namespaces: everywhere });
     }
     let now = server.engine.clock().now();
     if let Some(DashboardCall(hash)) = request.extensions().get() {
         let role = server.tokens.role_of(hash, now).map_err(AuthenticationError::Other)?;
-        return Ok((role, Some(*hash)));
+        return Ok(Caller { role, hash: Some(*hash), namespaces: everywhere });
     }
     let token = request
         .headers()
@@ -283,7 +331,8 @@ fn authenticate(
         .map(|(_, token)| token.trim())
         .ok_or(AuthenticationError::Other("Send a token as `Authorization: Bearer …`."))?;
     let token = server.tokens.find(token, now)?;
-    Ok((token.role, Some(token.hash)))
+    let namespaces = NamespaceAccess(token.namespaces);
+    Ok(Caller { role: token.role, hash: Some(token.hash), namespaces })
 }
 
 fn forbidden(role: Role, required: Role) -> Response {
@@ -338,6 +387,14 @@ mod tests {
         ("POST", "/quarantine/release", Role::Operator),
         ("DELETE", "/quarantine/{id}", Role::Admin),
         ("GET", "/stats/series", Role::Viewer),
+        ("GET", "/idempotency", Role::Viewer),
+        ("POST", "/idempotency", Role::Operator),
+        ("GET", "/idempotency/{namespace}/{key}", Role::Viewer),
+        ("POST", "/idempotency/{namespace}/{key}", Role::Operator),
+        ("POST", "/idempotency/{namespace}/{key}/extend", Role::Operator),
+        ("POST", "/idempotency/{namespace}/{key}/complete", Role::Operator),
+        ("POST", "/idempotency/{namespace}/{key}/release", Role::Operator),
+        ("GET", "/stats/idempotency", Role::Viewer),
         ("POST", "/destinations/{id}/pause", Role::Operator),
         ("POST", "/destinations/{id}/resume", Role::Operator),
         ("POST", "/destinations/{id}/probe", Role::Operator),
@@ -387,6 +444,7 @@ mod tests {
             role: Role::Admin,
             created_at: at,
             expires_at: session.map(|_| Timestamp::from_millis(1_010)),
+            namespaces: None,
             session,
         }
     }

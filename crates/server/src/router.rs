@@ -33,6 +33,7 @@ pub(crate) fn api_table() -> ApiTable {
         .with(api::quarantine::add_routes)
         .with(api::inbox::add_routes)
         .with(api::media::add_routes)
+        .with(api::claims::add_routes)
         .with(api::stream::add_routes)
         .with(api::tokens::add_routes)
         .with(api::about::add_routes)

@@ -151,6 +151,10 @@ impl ServerState {
         let Ok(token) = self.tokens.find(token, self.engine.clock().now()) else {
             return Ok(None);
         };
+        // No page is within its namespaces.
+        if token.namespaces.is_some() {
+            return Ok(None);
+        }
         let name = token.name.clone();
         self.start_session(token.role, name, Some(token.id), token.expires_at).await
     }
@@ -197,6 +201,7 @@ impl ServerState {
             role,
             created_at: now,
             expires_at: Some(ends_at.min(now + SESSION_IDLE_MAX)),
+            namespaces: None,
             session: Some(Session { sign_in_token }),
         };
         let (server, id) = (Arc::clone(self), token.id);

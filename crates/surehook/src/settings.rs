@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use surehook_core::{
     destination::DestinationSpec,
+    idempotency::KeyLimits,
     quarantine::QUARANTINE_BYTES_MAX,
     route::RouteSpec,
     source::{PublicUrl, SourceSpec},
@@ -95,6 +96,10 @@ pub(crate) struct LimitSettings {
     pub(crate) body_rate_min: u64,
     /// How long a request waits for a running request with the same `Idempotency-Key`.
     pub(crate) idempotency_wait: HumanDuration,
+    /// Stored keys of the idempotency service.
+    pub(crate) idempotency_keys_max: u64,
+    /// Stored keys of one namespace of the idempotency service.
+    pub(crate) idempotency_namespace_keys_max: u64,
     /// Memory for bodies queued for delivery, in bytes; the rest is queued in the store.
     pub(crate) lane_bytes_max: usize,
     /// Requests queued for a commit.
@@ -144,6 +149,8 @@ impl Default for LimitSettings {
             write_timeout: HumanDuration(limits.write_timeout),
             body_rate_min: limits.body_rate_min,
             idempotency_wait: HumanDuration(limits.idempotency_wait),
+            idempotency_keys_max: KeyLimits::default().total,
+            idempotency_namespace_keys_max: KeyLimits::default().per_namespace,
             lane_bytes_max: 64 * 1024 * 1024,
             commit_queue_max: 20_000,
             keys_remembered: 100_000,

@@ -3,9 +3,11 @@
 //! A malformed key is answered with 400, a key used for another request with 422. A repeated request
 //! waits for the running one (409 if that takes too long) and gets the same response.
 //!
+//! The key is claimed and completed by the rules of `surehook-dedup`, with the response as its result.
+//!
 //! After a crash: before the claim is stored, nothing happened. After it, a retry finds the claim
-//! without a response and runs with the time and seed of the first try, so that it finds what was
-//! already created instead of creating it again. A client error changed nothing and releases its key,
+//! without a response and resumes its operation: it runs with the time and seed of the first try, so
+//! that it finds what was already created instead of creating it again. A client error changed nothing and releases its key,
 //! unless the request was resumed: its first run may have had effects. After a store error the effects
 //! are unknown, so the claim stays.
 
@@ -13,6 +15,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use axum::{
@@ -26,14 +29,15 @@ use http::{
     response::Builder,
 };
 use http_body_util::BodyExt as _;
-use sha2::{Digest, Sha256};
 use surehook_core::{
     access::TokenHash,
     idempotency::{
-        IdempotencyClaim, IdempotencyKey, IdempotentRequest, RESPONSE_BYTES_MAX, StoredResponse,
-        parse_key,
+        ClaimStep, ClaimStepResult, IdempotentRequest, KEY_RETENTION, RESPONSE_BYTES_MAX,
+        StoredResponse, api_key, parse_key,
     },
 };
+use surehook_dedup::{Claim, ClaimKey, ClaimRequest, CompletionRequest, Fingerprint};
+use surehook_types::store_error::StoreError;
 use tokio::sync::watch;
 
 use super::extract::BODY_BYTES_MAX;
@@ -45,8 +49,8 @@ const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-re
 /// Headers that are stored with the response.
 const STORED_HEADERS: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
 
-/// SHA-256 of method, path, query and body.
-type Fingerprint = [u8; 32];
+/// Running requests are known in memory, so that a claim without a response never blocks a retry.
+const NO_LEASE: Duration = Duration::ZERO;
 
 /// The response to a running request, once there is one. The channel closes without a value if the
 /// response cannot be repeated.
@@ -55,10 +59,10 @@ type KeyOutcome = Option<Arc<(Fingerprint, StoredResponse)>>;
 /// Keys of running requests; repeated requests wait on the receivers. Only this process uses the store,
 /// so no other process can run the same request.
 #[derive(Debug, Default)]
-pub(crate) struct InFlightKeys(Mutex<HashMap<IdempotencyKey, watch::Receiver<KeyOutcome>>>);
+pub(crate) struct InFlightKeys(Mutex<HashMap<ClaimKey, watch::Receiver<KeyOutcome>>>);
 
 impl InFlightKeys {
-    fn lock(&self) -> MutexGuard<'_, HashMap<IdempotencyKey, watch::Receiver<KeyOutcome>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClaimKey, watch::Receiver<KeyOutcome>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,7 +71,7 @@ impl InFlightKeys {
 /// waiting requests.
 struct IdempotencyGuard {
     server: Arc<ServerState>,
-    key: IdempotencyKey,
+    key: ClaimKey,
     outcome: watch::Sender<KeyOutcome>,
 }
 
@@ -75,7 +79,7 @@ impl IdempotencyGuard {
     /// Acquires the key, or returns the receiver of the request that runs with it.
     fn try_acquire(
         server: &Arc<ServerState>,
-        key: &IdempotencyKey,
+        key: &ClaimKey,
     ) -> Result<Self, watch::Receiver<KeyOutcome>> {
         match server.in_flight_keys.lock().entry(key.clone()) {
             Entry::Occupied(other) => Err(other.get().clone()),
@@ -91,7 +95,7 @@ impl IdempotencyGuard {
     /// no repeatable response, the next waiting one acquires the key.
     async fn acquire(
         server: &Arc<ServerState>,
-        key: &IdempotencyKey,
+        key: &ClaimKey,
     ) -> Result<Self, Arc<(Fingerprint, StoredResponse)>> {
         loop {
             let mut other = match Self::try_acquire(server, key) {
@@ -167,15 +171,16 @@ async fn run_once(
             return Ok(repeat_response(answered.1.clone()));
         }
         Ok(Err(_)) => return Err(key_reused()),
-        Err(_) => {
-            let detail = "A request with this Idempotency-Key is still running. Retry later.";
-            let status = StatusCode::CONFLICT;
-            return Err(Problem::new(status, "idempotency_in_flight", detail).retry_after(1));
-        }
+        Err(_) => return Err(in_flight()),
     };
     // Runs to the end even if the client disconnects, so that a retry finds the response.
     let work = execute(Arc::clone(&server), guard, fingerprint, request, next);
     server.engine.run_to_completion(work).await
+}
+
+fn in_flight() -> Problem {
+    let detail = "A request with this Idempotency-Key is still running. Retry later.";
+    Problem::new(StatusCode::CONFLICT, "idempotency_in_flight", detail).retry_after(1)
 }
 
 fn key_reused() -> Problem {
@@ -197,7 +202,7 @@ const UPLOADS_PATH: &str = "/api/v1/media";
 
 /// A request with its key and fingerprint.
 struct KeyedRequest {
-    key: IdempotencyKey,
+    key: ClaimKey,
     fingerprint: Fingerprint,
     request: Request,
 }
@@ -217,27 +222,18 @@ async fn read_request(server: &ServerState, request: Request) -> Result<KeyedReq
     };
     let scope = request.extensions().get::<TokenHash>().copied();
     let scope = scope.ok_or_else(|| bad("An Idempotency-Key requires a token."))?;
-    let key = IdempotencyKey { scope, key };
+    let key = api_key(&scope, &key).map_err(|error| bad(&error.to_string()))?;
     let (parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
-    let mut hash = Sha256::new();
-    let mut add = |piece: &[u8]| {
-        hash.update((piece.len() as u64).to_be_bytes());
-        hash.update(piece);
-    };
-    add(parts.method.as_str().as_bytes());
-    add(path.as_bytes());
-    let body = if parts.uri.path() == UPLOADS_PATH {
-        for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
-            add(parts.headers.get(name).map_or(b"", HeaderValue::as_bytes));
-        }
-        body
+    let (method, path) = (parts.method.as_str().as_bytes(), path.as_bytes());
+    let (fingerprint, body) = if parts.uri.path() == UPLOADS_PATH {
+        let [kind, length] = [header::CONTENT_TYPE, header::CONTENT_LENGTH]
+            .map(|name| parts.headers.get(name).map_or(&b""[..], HeaderValue::as_bytes));
+        (Fingerprint::of(&[method, path, kind, length]), body)
     } else {
         let body = read_body(body, BODY_BYTES_MAX, server.limits.body_pace()).await?;
-        add(&body);
-        Body::from(body)
+        (Fingerprint::of(&[method, path, &body]), Body::from(body))
     };
-    let fingerprint = hash.finalize().into();
     Ok(KeyedRequest { key, fingerprint, request: Request::from_parts(parts, body) })
 }
 
@@ -249,24 +245,32 @@ async fn execute(
     next: Next,
 ) -> Result<Response, Problem> {
     let key = guard.key.clone();
-    let store = server.engine.idempotency_store();
-    let (new, as_of) = (new_request(&server), server.engine.expiry_time());
-    let is_resumed = match store.claim_key(key.clone(), fingerprint, new, as_of).await? {
-        IdempotencyClaim::Answered(response) => {
+    let claim = ClaimStep::Claim(ClaimRequest {
+        key: key.clone(),
+        fingerprint: Some(fingerprint),
+        lease: NO_LEASE,
+        ttl: KEY_RETENTION,
+    });
+    let grant = match server.engine.run_api_claim_step(claim).await? {
+        ClaimStepResult::Claim(Claim::Claimed(grant)) => grant,
+        ClaimStepResult::Claim(Claim::Completed(completed)) => {
+            let response = StoredResponse::from_result(&completed.result).ok_or_else(|| {
+                Problem::from(StoreError::Corrupt(format!("the response stored for {key}")))
+            })?;
             guard.publish(fingerprint, response.clone());
             return Ok(repeat_response(response));
         }
-        IdempotencyClaim::OtherRequest => return Err(key_reused()),
-        IdempotencyClaim::Full => {
+        ClaimStepResult::Claim(Claim::OtherFingerprint) => return Err(key_reused()),
+        ClaimStepResult::Claim(Claim::InProgress { .. }) | ClaimStepResult::Update(_) => {
+            return Err(in_flight());
+        }
+        ClaimStepResult::Full(_) => {
             let detail = "Too many idempotency keys are stored. Retry later.";
             let status = StatusCode::TOO_MANY_REQUESTS;
             return Err(Problem::new(status, "too_many_idempotency_keys", detail).retry_after(3600));
         }
-        IdempotencyClaim::Pending(claimed) => {
-            request.extensions_mut().insert(claimed);
-            claimed != new
-        }
     };
+    request.extensions_mut().insert(IdempotentRequest::from(grant.operation));
     let (parts, body) = next.run(request).await.into_parts();
     // Responses of the API are in memory, so reading them does not fail.
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
@@ -274,17 +278,24 @@ async fn execute(
         let response = StoredResponse {
             status: parts.status.as_u16(),
             headers: stored_headers(&parts.headers),
-            body: body.to_vec(),
+            body: body.clone(),
         };
         if response.body.len() <= RESPONSE_BYTES_MAX {
-            let stored = store.store_response(key, response.clone()).await;
+            let completion = ClaimStep::Complete(CompletionRequest {
+                key,
+                token: grant.token,
+                result: response.to_result(),
+                ttl: KEY_RETENTION,
+            });
+            let stored = server.engine.run_api_claim_step(completion).await;
             guard.publish(fingerprint, response);
-            stored
+            stored.map(drop)
         } else {
             Ok(())
         }
-    } else if parts.status.is_client_error() && !is_resumed {
-        store.release_key(key).await
+    } else if parts.status.is_client_error() && !grant.is_resumed {
+        let release = ClaimStep::Release { key, token: Some(grant.token) };
+        server.engine.run_api_claim_step(release).await.map(drop)
     } else {
         Ok(())
     };

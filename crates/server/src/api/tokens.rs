@@ -10,7 +10,8 @@ use surehook_api::{
     tokens::{CreateTokenRequest, CreatedToken, LoginLink, TokenResponse},
 };
 use surehook_core::{
-    access::{ApiToken, ENVIRONMENT_TOKEN, TOKEN_NAME_BYTES_MAX, TokenHash},
+    access::{ApiToken, ENVIRONMENT_TOKEN, TOKEN_NAME_BYTES_MAX, TOKEN_NAMESPACES_MAX, TokenHash},
+    idempotency::check_namespace,
     store::RemoveTokenResult,
 };
 use surehook_types::{ids::TokenId, rng::new_id, store_error::StoreError, time::Timestamp};
@@ -61,6 +62,7 @@ fn token_response(token: &ApiToken, now: Timestamp) -> TokenResponse {
         created_at: token.created_at,
         expires_at: token.expires_at,
         expired: token.has_expired(now),
+        namespaces: token.namespaces.as_ref().map(|namespaces| namespaces.to_vec()),
         session: token.session.is_some(),
         sign_in_token: token.session.and_then(|session| session.sign_in_token),
     }
@@ -96,6 +98,7 @@ pub(crate) async fn create_token(
             "`expires_in` must not be zero. Omit it for a token that never expires.",
         ));
     }
+    let namespaces = request.namespaces.map(check_namespaces).transpose()?;
     let secret = new_token(server.engine.rng());
     let token = ApiToken {
         id: new_id(server.engine.rng(), now),
@@ -104,6 +107,7 @@ pub(crate) async fn create_token(
         role: request.role,
         created_at: now,
         expires_at: request.expires_in.map(|span| now + span.0),
+        namespaces,
         session: None,
     };
     let created = CreatedToken { details: token_response(&token, now), token: secret };
@@ -114,6 +118,19 @@ pub(crate) async fn create_token(
     })
     .await?;
     Ok((StatusCode::CREATED, Json(created)))
+}
+
+fn check_namespaces(namespaces: Vec<String>) -> Result<Arc<[String]>, Problem> {
+    if !(1..=TOKEN_NAMESPACES_MAX).contains(&namespaces.len()) {
+        let detail = format!(
+            "`namespaces` must have 1 to {TOKEN_NAMESPACES_MAX} entries. Omit it for a token without a limit."
+        );
+        return Err(Problem::invalid(detail));
+    }
+    for namespace in &namespaces {
+        check_namespace(namespace).map_err(|error| Problem::invalid(error.to_string()))?;
+    }
+    Ok(namespaces.into())
 }
 
 pub(crate) async fn create_login_link(

@@ -18,6 +18,7 @@ fn token(fixture: &StoreFixture, number: u8, role: Role) -> ApiToken {
         role,
         created_at: fixture.now,
         expires_at: None,
+        namespaces: None,
         session: None,
     }
 }
@@ -27,6 +28,7 @@ pub async fn tokens_are_stored_with_all_fields_and_once_per_hash(mut fixture: St
     let second = ApiToken {
         name: None,
         expires_at: Some(fixture.now + Duration::from_secs(60)),
+        namespaces: Some(["orders".to_owned(), "mail".to_owned()].into()),
         ..token(&fixture, 2, Role::Viewer)
     };
     let again = ApiToken { id: TokenId::new(fixture.now, 3 << 100), ..second.clone() };

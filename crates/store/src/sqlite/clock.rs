@@ -59,6 +59,11 @@ const SHORTEN_LANES: &str = "
        SET open_until = max(min(open_until, ?1), open_until - ?2),
            cool_until = max(min(cool_until, ?1), cool_until - ?2)";
 
+// No lease is longer than an hour, so one that ends later was granted by a clock that was ahead.
+const SHORTEN_LEASES: &str = "
+    UPDATE surehook_dedup_claims SET lease_until = max(?1, lease_until - ?2)
+     WHERE state = 0 AND lease_until > ?1 + 3600000";
+
 /// Implements `DeliveryStore::shorten_waits`.
 pub(super) fn shorten_waits(
     tx: &mut WriteTransaction<'_, '_>,
@@ -70,6 +75,7 @@ pub(super) fn shorten_waits(
     tx.run(SHORTEN_DELAYS, params![at, step, blob(DeliveryId::new(now, 0))])?;
     let first = tx.run(SHORTEN_FIRST_ATTEMPTS, params![at, step])?;
     tx.run(SHORTEN_LANES, params![at, step])?;
+    tx.run(SHORTEN_LEASES, params![at, step])?;
     Ok(retries + first)
 }
 
@@ -85,5 +91,7 @@ mod tests {
                 |step: &String| step.contains("deliveries_due (destination=? AND due_at>?)");
             assert!(steps.iter().any(by_index), "{steps:#?}");
         }
+        let steps = query_plan(SHORTEN_LEASES);
+        assert!(steps[0].contains("claims_by_lease (lease_until>?)"), "{steps:#?}");
     }
 }

@@ -1,113 +1,270 @@
-//! Responses stored for an `Idempotency-Key`; see `surehook_core::idempotency`.
+//! Keys of the idempotency service and of API requests; see `surehook_core::idempotency`.
+//!
+//! The steps are those of `surehook_dedup::sqlite::rules`, inside the writer's transactions. Triggers
+//! keep the counts per namespace (migration 0029).
 
 use rusqlite::{Connection, Result, Row, params};
-use surehook_core::idempotency::{
-    IdempotencyClaim, IdempotencyKey, IdempotentRequest, KEY_RETENTION, KEYS_MAX, StoredResponse,
+use surehook_core::{
+    idempotency::{
+        API_KEYS_MAX, API_NAMESPACE_PREFIX, ClaimContext, ClaimDetail, ClaimRow, ClaimStatus,
+        ClaimStep, ClaimStepResult, ClaimTotals, KeyLimit, NAMESPACES_LISTED_MAX, NamespaceCounts,
+        is_api_key,
+    },
+    store::PageRequest,
+};
+use surehook_dedup::{
+    Claim, ClaimKey, ClaimOperation, ClaimRequest, ClaimToken, ClaimUpdate, CompletionRequest,
+    sqlite::rules,
 };
 use surehook_types::time::Timestamp;
 
 use super::{
     prepared::CachedStatements,
-    row::{json, time, to_json},
+    row::{corrupt_value, time},
 };
 
 const PRUNED_AT_ONCE: usize = 256;
+/// Each claim removes this many expired keys, so that they cannot outgrow the pruning.
+const PRUNED_PER_CLAIM: usize = 2;
 
-struct StoredKey {
-    request: [u8; 32],
-    wish: IdempotentRequest,
-    answer: Option<StoredResponse>,
+/// Whether a step stores a new key of the service. Keys of API requests belong to work that has its
+/// own rules on a full disk.
+pub(super) fn is_growth(step: &ClaimStep) -> bool {
+    match step {
+        ClaimStep::Claim(request) => !is_api_key(&request.key),
+        ClaimStep::Extend { .. } | ClaimStep::Complete(_) | ClaimStep::Release { .. } => false,
+    }
+}
+
+/// Implements `IdempotencyStore::run_claim_steps`.
+pub(super) fn run_steps(
+    connection: &Connection,
+    steps: &[ClaimStep],
+    context: &ClaimContext,
+) -> Result<Vec<ClaimStepResult>> {
+    let claims = steps.iter().filter(|step| matches!(step, ClaimStep::Claim(_))).count();
+    if claims > 0 {
+        rules::prune(connection, context.as_of, claims * PRUNED_PER_CLAIM)?;
+    }
+    steps.iter().map(|step| run_step(connection, step, context)).collect()
+}
+
+const END_LEASE: &str = "
+    UPDATE surehook_dedup_claims SET lease_until = ?3
+     WHERE namespace = ?1 AND name = ?2 AND state = 0";
+
+fn run_step(
+    connection: &Connection,
+    step: &ClaimStep,
+    context: &ClaimContext,
+) -> Result<ClaimStepResult> {
+    let now = context.as_of;
+    // What is stored lives from the later of the two times.
+    let longer = context.counted_from.since(now);
+    match step {
+        ClaimStep::Claim(request) => {
+            if let Some(limit) = find_limit(connection, &request.key, context)? {
+                return Ok(ClaimStepResult::Full(limit));
+            }
+            let request = &ClaimRequest { ttl: request.ttl + longer, ..request.clone() };
+            let claim = rules::claim(connection, request, now, &*context.rng)?;
+            if matches!(claim, Claim::InProgress { .. }) && is_api_key(&request.key) {
+                // Only the process that holds the folder executes API requests, and it asks for a key
+                // again only when it is not running: the lease is of a clock that went back.
+                let values = params![request.key.namespace(), request.key.name(), now.as_millis()];
+                connection.run(END_LEASE, values)?;
+                return rules::claim(connection, request, now, &*context.rng)
+                    .map(ClaimStepResult::Claim);
+            }
+            Ok(ClaimStepResult::Claim(claim))
+        }
+        ClaimStep::Extend { key, token, lease } => {
+            rules::extend(connection, key, *token, *lease, now).map(ClaimStepResult::Update)
+        }
+        ClaimStep::Complete(request) => {
+            let request = &CompletionRequest { ttl: request.ttl + longer, ..request.clone() };
+            rules::complete(connection, request, now).map(ClaimStepResult::Update)
+        }
+        ClaimStep::Release { key, token } => {
+            release(connection, key, *token, now).map(ClaimStepResult::Update)
+        }
+    }
+}
+
+const TOKEN: &str =
+    "SELECT token FROM surehook_dedup_claims WHERE namespace = ?1 AND name = ?2 AND state = 0";
+const REMOVE: &str =
+    "DELETE FROM surehook_dedup_claims WHERE namespace = ?1 AND name = ?2 AND state = 2";
+
+fn release(
+    connection: &Connection,
+    key: &ClaimKey,
+    token: Option<ClaimToken>,
+    now: Timestamp,
+) -> Result<ClaimUpdate> {
+    let values = [key.namespace(), key.name()];
+    let current = |row: &Row<'_>| row.get(0).map(ClaimToken::from_bytes);
+    let token = match token {
+        Some(token) => Some(token),
+        None => connection.find_one(TOKEN, values, current)?,
+    };
+    let Some(token) = token else { return Ok(ClaimUpdate::StaleToken) };
+    let update = rules::release(connection, key, token, now)?;
+    // The fence of an API request is of no use to anyone.
+    if update.is_applied() && is_api_key(key) {
+        connection.run(REMOVE, values)?;
+    }
+    Ok(update)
+}
+
+const KEYS: &str = "SELECT keys FROM claim_counts WHERE namespace = ?1";
+/// The row that counts the keys of all namespaces of the service.
+const ALL_NAMESPACES: &str = "";
+const EXISTS: &str = "SELECT 1 FROM surehook_dedup_claims WHERE namespace = ?1 AND name = ?2";
+
+/// The limit that a new key would exceed; keys that are stored may always be claimed.
+fn find_limit(
+    connection: &Connection,
+    key: &ClaimKey,
+    context: &ClaimContext,
+) -> Result<Option<KeyLimit>> {
+    let count = |namespace: &str| -> Result<u64> {
+        Ok(connection.find_one(KEYS, [namespace], |row| row.get(0))?.unwrap_or(0))
+    };
+    let limits = context.limits;
+    let reached = if is_api_key(key) {
+        (count(API_NAMESPACE_PREFIX)? >= API_KEYS_MAX).then_some(KeyLimit::ApiKeys)
+    } else if count(key.namespace())? >= limits.per_namespace {
+        Some(KeyLimit::PerNamespace(limits.per_namespace))
+    } else {
+        (count(ALL_NAMESPACES)? >= limits.total).then_some(KeyLimit::Total(limits.total))
+    };
+    let Some(limit) = reached else { return Ok(None) };
+    let exists = connection.cached(EXISTS)?.exists([key.namespace(), key.name()])?;
+    Ok((!exists).then_some(limit))
+}
+
+// The keys of API requests are no part of the list.
+const LIST: &str = "
+    SELECT namespace, name, state, fence, operation, started_at, lease_until, completed_at,
+           expires_at, length(result)
+      FROM surehook_dedup_claims
+     WHERE (namespace, name) > (?1, ?2) AND expires_at > ?3
+       AND substr(namespace, 1, 4) <> 'api:'
+     ORDER BY namespace, name LIMIT ?4";
+const LIST_NAMESPACE: &str = "
+    SELECT namespace, name, state, fence, operation, started_at, lease_until, completed_at,
+           expires_at, length(result)
+      FROM surehook_dedup_claims
+     WHERE namespace = ?1 AND name > ?2 AND expires_at > ?3
+     ORDER BY name LIMIT ?4";
+
+/// Implements `IdempotencyStore::list_claims`.
+pub(super) fn list(
+    connection: &Connection,
+    namespace: Option<&str>,
+    page: &PageRequest<ClaimKey>,
+    as_of: Timestamp,
+) -> Result<Vec<ClaimRow>> {
+    let after = page.after.as_ref();
+    let name = after.map_or("", ClaimKey::name);
+    let (at, read) = (as_of.as_millis(), |row: &Row<'_>| read_row(row, as_of));
+    match namespace {
+        Some(namespace) => {
+            connection.read_all(LIST_NAMESPACE, params![namespace, name, at, page.limit], read)
+        }
+        None => {
+            let namespace = after.map_or("", ClaimKey::namespace);
+            connection.read_all(LIST, params![namespace, name, at, page.limit], read)
+        }
+    }
 }
 
 const FIND: &str = "
-    SELECT request, seed, created_at, status, headers, body FROM idempotency_results
-     WHERE scope = ?1 AND key = ?2";
+    SELECT namespace, name, state, fence, operation, started_at, lease_until, completed_at,
+           expires_at, length(result), result
+      FROM surehook_dedup_claims WHERE namespace = ?1 AND name = ?2 AND expires_at > ?3";
 
-fn read_key(row: &Row<'_>) -> Result<StoredKey> {
-    let answer = match row.get(3)? {
-        None => None,
-        Some(status) => Some(StoredResponse { status, headers: json(row, 4)?, body: row.get(5)? }),
-    };
-    Ok(StoredKey {
-        request: row.get(0)?,
-        wish: IdempotentRequest { at: time(row, 2)?, seed: row.get(1)? },
-        answer,
+/// Implements `IdempotencyStore::find_claim`.
+pub(super) fn find(
+    connection: &Connection,
+    key: &ClaimKey,
+    as_of: Timestamp,
+) -> Result<Option<ClaimDetail>> {
+    let values = params![key.namespace(), key.name(), as_of.as_millis()];
+    connection.find_one(FIND, values, |row| {
+        let result: Option<Vec<u8>> = row.get(10)?;
+        Ok(ClaimDetail { row: read_row(row, as_of)?, result: result.map(Into::into) })
     })
 }
 
-// From both ends of the primary key, without counting rows.
-const SEQ_SPAN: &str = "
-    SELECT coalesce((SELECT max(seq) FROM idempotency_results)
-                    - (SELECT min(seq) FROM idempotency_results) + 1, 0)";
-
-const REMOVE: &str = "DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2";
-const CLAIM: &str = "
-    INSERT INTO idempotency_results (scope, key, request, seed, created_at)
-    VALUES (?1, ?2, ?3, ?4, ?5)";
-
-/// Implements `IdempotencyStore::claim_key`.
-pub(super) fn claim_key(
-    connection: &Connection,
-    key: &IdempotencyKey,
-    request: &[u8; 32],
-    wish: IdempotentRequest,
-    as_of: Timestamp,
-) -> Result<IdempotencyClaim> {
-    let before = as_of - KEY_RETENTION;
-    match connection.find_one(FIND, params![key.scope, key.key], read_key)? {
-        Some(known) if known.wish.at <= before => {
-            connection.run(REMOVE, params![key.scope, key.key])?;
+fn read_row(row: &Row<'_>, as_of: Timestamp) -> Result<ClaimRow> {
+    let key = ClaimKey::new(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?);
+    let status = match row.get::<_, i64>(2)? {
+        0 => {
+            let lease_until = time(row, 6)?;
+            match as_of < lease_until {
+                true => ClaimStatus::InProgress { lease_until },
+                false => ClaimStatus::Abandoned { lease_until },
+            }
         }
-        Some(known) if known.request != *request => return Ok(IdempotencyClaim::OtherRequest),
-        Some(StoredKey { answer: Some(answer), .. }) => {
-            return Ok(IdempotencyClaim::Answered(answer));
-        }
-        Some(StoredKey { answer: None, wish, .. }) => return Ok(IdempotencyClaim::Pending(wish)),
-        None => {}
+        1 => ClaimStatus::Completed { completed_at: time(row, 7)?, result_bytes: row.get(9)? },
+        _ => ClaimStatus::Released,
+    };
+    Ok(ClaimRow {
+        key: key.map_err(|error| corrupt_value(0, &error.to_string()))?,
+        status,
+        fence: row.get(3)?,
+        operation: ClaimOperation { id: row.get(4)?, started_at: time(row, 5)? },
+        expires_at: time(row, 8)?,
+    })
+}
+
+// Abandoned keys are counted by their index; all other counts are stored.
+const COUNT: &str = "
+    WITH abandoned AS (
+        SELECT namespace, count(*) AS count FROM surehook_dedup_claims
+         WHERE state = 0 AND lease_until <= ?1 GROUP BY namespace)
+    SELECT namespace, keys - completed - released - coalesce(abandoned.count, 0),
+           coalesce(abandoned.count, 0), completed, released, result_bytes
+      FROM claim_counts LEFT JOIN abandoned USING (namespace)
+     WHERE namespace NOT IN ('', 'api:') AND keys > 0
+     ORDER BY namespace LIMIT ?2";
+
+/// Implements `IdempotencyStore::count_claims`.
+pub(super) fn count(connection: &Connection, as_of: Timestamp) -> Result<Vec<NamespaceCounts>> {
+    connection.read_all(COUNT, params![as_of.as_millis(), NAMESPACES_LISTED_MAX], |row| {
+        Ok(NamespaceCounts {
+            namespace: row.get(0)?,
+            in_progress: row.get(1)?,
+            abandoned: row.get(2)?,
+            completed: row.get(3)?,
+            released: row.get(4)?,
+            result_bytes: row.get(5)?,
+        })
+    })
+}
+
+const COUNT_ALL: &str = "
+    SELECT coalesce((SELECT keys FROM claim_counts WHERE namespace = ''), 0),
+           (SELECT count(*) FROM surehook_dedup_claims
+             WHERE state = 0 AND lease_until > ?1),
+           coalesce((SELECT keys FROM claim_counts WHERE namespace = 'api:'), 0)";
+
+/// Implements `IdempotencyStore::count_all_claims`.
+pub(super) fn count_all(connection: &Connection, as_of: Timestamp) -> Result<ClaimTotals> {
+    connection.read_one(COUNT_ALL, [as_of.as_millis()], |row| {
+        Ok(ClaimTotals { keys: row.get(0)?, in_progress: row.get(1)?, api_keys: row.get(2)? })
+    })
+}
+
+const REMOVE_EMPTY_COUNTS: &str = "DELETE FROM claim_counts WHERE keys = 0 AND namespace <> ''";
+
+/// Implements `IdempotencyStore::prune_claims`.
+pub(super) fn prune(connection: &Connection, as_of: Timestamp) -> Result<usize> {
+    let pruned = rules::prune(connection, as_of, PRUNED_AT_ONCE)?;
+    if pruned == 0 {
+        connection.run(REMOVE_EMPTY_COUNTS, [])?;
     }
-    // Every insert prunes, so that the table cannot outgrow the pruning.
-    prune_keys(connection, before)?;
-    let span: u64 = connection.read_one(SEQ_SPAN, [], |row| row.get(0))?;
-    if span >= KEYS_MAX {
-        return Ok(IdempotencyClaim::Full);
-    }
-    let values = params![key.scope, key.key, request, wish.seed, wish.at.as_millis()];
-    connection.run(CLAIM, values)?;
-    Ok(IdempotencyClaim::Pending(wish))
-}
-
-const STORE_RESPONSE: &str = "
-    UPDATE idempotency_results SET status = ?3, headers = ?4, body = ?5
-     WHERE scope = ?1 AND key = ?2";
-
-/// Implements `IdempotencyStore::store_response`.
-pub(super) fn store_response(
-    connection: &Connection,
-    key: &IdempotencyKey,
-    answer: &StoredResponse,
-) -> Result<()> {
-    let headers = to_json(&answer.headers)?;
-    let values = params![key.scope, key.key, answer.status, headers, answer.body];
-    connection.run(STORE_RESPONSE, values)?;
-    Ok(())
-}
-
-const RELEASE_KEY: &str = "
-    DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2 AND status IS NULL";
-
-/// Implements `IdempotencyStore::release_key`.
-pub(super) fn release_key(connection: &Connection, key: &IdempotencyKey) -> Result<()> {
-    connection.run(RELEASE_KEY, params![key.scope, key.key])?;
-    Ok(())
-}
-
-// The oldest rows come first; the clock may have gone back, so this can miss a few.
-const PRUNE: &str = "
-    DELETE FROM idempotency_results WHERE seq IN (
-        SELECT seq FROM (SELECT seq, created_at FROM idempotency_results ORDER BY seq LIMIT ?2)
-         WHERE created_at <= ?1)";
-
-/// Implements `IdempotencyStore::prune_idempotency_keys`.
-pub(super) fn prune_keys(connection: &Connection, before: Timestamp) -> Result<usize> {
-    connection.run(PRUNE, params![before.as_millis(), PRUNED_AT_ONCE])
+    Ok(pruned)
 }

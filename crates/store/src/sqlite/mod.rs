@@ -81,7 +81,8 @@ use surehook_core::{
     delivery::{Lease, state::DeliveryStatus},
     event::{DedupKeyClaim, DuplicateId, NewEvent, Payload},
     idempotency::{
-        IdempotencyClaim, IdempotencyKey, IdempotencyStore, IdempotentRequest, StoredResponse,
+        ClaimContext, ClaimDetail, ClaimRow, ClaimStep, ClaimStepResult, ClaimTotals,
+        IdempotencyStore, NamespaceCounts,
     },
     lane::SavedLaneState,
     quarantine::{QuarantineResult, QuarantineStore, QuarantinedRequest},
@@ -96,6 +97,7 @@ use surehook_core::{
         StoreCounts, StoreHealth,
     },
 };
+use surehook_dedup::ClaimKey;
 use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
     store_error::StoreError,
@@ -754,32 +756,47 @@ impl AdminStore for SqliteStore {
 
 #[async_trait]
 impl IdempotencyStore for SqliteStore {
-    async fn claim_key(
+    async fn run_claim_steps(
         &self,
-        key: IdempotencyKey,
-        fingerprint: [u8; 32],
-        request: IdempotentRequest,
+        steps: Vec<ClaimStep>,
+        context: ClaimContext,
+    ) -> Result<Vec<ClaimStepResult>, StoreError> {
+        let is_growth = steps.iter().any(idempotency::is_growth);
+        let step =
+            move |tx: &mut WriteTransaction<'_, '_>| idempotency::run_steps(tx, &steps, &context);
+        match is_growth {
+            true => self.writer.write_bounded(step).await,
+            false => self.writer.write(step).await,
+        }
+    }
+
+    async fn list_claims(
+        &self,
+        namespace: Option<String>,
+        page: PageRequest<ClaimKey>,
         as_of: Timestamp,
-    ) -> Result<IdempotencyClaim, StoreError> {
-        let step = move |tx: &mut WriteTransaction<'_, '_>| {
-            idempotency::claim_key(tx, &key, &fingerprint, request, as_of)
-        };
-        self.writer.write(step).await
+    ) -> Result<Vec<ClaimRow>, StoreError> {
+        let list = move |db: &Connection| idempotency::list(db, namespace.as_deref(), &page, as_of);
+        self.readers.read(list).await
     }
 
-    async fn store_response(
+    async fn find_claim(
         &self,
-        key: IdempotencyKey,
-        answer: StoredResponse,
-    ) -> Result<(), StoreError> {
-        self.writer.write(move |tx| idempotency::store_response(tx, &key, &answer)).await
+        key: ClaimKey,
+        as_of: Timestamp,
+    ) -> Result<Option<ClaimDetail>, StoreError> {
+        self.readers.read(move |db| idempotency::find(db, &key, as_of)).await
     }
 
-    async fn release_key(&self, key: IdempotencyKey) -> Result<(), StoreError> {
-        self.writer.write(move |tx| idempotency::release_key(tx, &key)).await
+    async fn count_claims(&self, as_of: Timestamp) -> Result<Vec<NamespaceCounts>, StoreError> {
+        self.readers.read(move |db| idempotency::count(db, as_of)).await
     }
 
-    async fn prune_idempotency_keys(&self, before: Timestamp) -> Result<usize, StoreError> {
-        self.writer.write(move |tx| idempotency::prune_keys(tx, before)).await
+    async fn count_all_claims(&self, as_of: Timestamp) -> Result<ClaimTotals, StoreError> {
+        self.readers.read(move |db| idempotency::count_all(db, as_of)).await
+    }
+
+    async fn prune_claims(&self, as_of: Timestamp) -> Result<usize, StoreError> {
+        self.writer.write(move |tx| idempotency::prune(tx, as_of)).await
     }
 }

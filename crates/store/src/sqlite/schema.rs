@@ -44,6 +44,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0026_key_conflicts.sql"),
     include_str!("../../migrations/sqlite/0027_data_keys.sql"),
     include_str!("../../migrations/sqlite/0028_duplicate_fingerprints.sql"),
+    include_str!("../../migrations/sqlite/0029_idempotency_claims.sql"),
 ];
 
 /// "srhk": distinguishes our files from others.

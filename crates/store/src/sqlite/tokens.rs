@@ -9,13 +9,15 @@ use surehook_types::{ids::TokenId, time::Timestamp};
 
 use super::{
     prepared::CachedStatements,
-    row::{blob, id, optional_id, optional_time, text, time},
+    row::{blob, id, optional_id, optional_json, optional_time, text, time, to_json},
 };
 
 const ADD: &str = "
-    INSERT INTO tokens (hash, id, name, role, created_at, expires_at, is_session, begun_with)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-    ON CONFLICT (hash) DO UPDATE SET role = excluded.role, expires_at = excluded.expires_at";
+    INSERT INTO tokens (hash, id, name, role, created_at, expires_at, is_session, begun_with,
+                        namespaces)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+    ON CONFLICT (hash) DO UPDATE SET role = excluded.role, expires_at = excluded.expires_at,
+                                     namespaces = excluded.namespaces";
 
 // Expired sessions are removed whenever a session is added.
 const REMOVE_EXPIRED_SESSIONS: &str =
@@ -33,6 +35,7 @@ pub(super) fn add(connection: &Connection, token: &ApiToken) -> Result<bool> {
         token.expires_at.map(Timestamp::as_millis),
         token.session.is_some(),
         begun_with.map(blob),
+        token.namespaces.as_ref().map(to_json).transpose()?,
     ];
     if token.session.is_some() {
         connection.execute(REMOVE_EXPIRED_SESSIONS, params![token.created_at.as_millis()])?;
@@ -59,7 +62,8 @@ pub(super) fn extend_session(
 }
 
 const LIST: &str = "
-    SELECT id, hash, name, role, created_at, expires_at, is_session, begun_with
+    SELECT id, hash, name, role, created_at, expires_at, is_session, begun_with,
+           namespaces
       FROM tokens ORDER BY created_at, id";
 
 /// Implements `AdminStore::list_tokens`.
@@ -75,6 +79,7 @@ fn read_token(row: &Row<'_>) -> Result<ApiToken> {
         role: text(row, 3, |role| role.parse().ok())?,
         created_at: time(row, 4)?,
         expires_at: optional_time(row, 5)?,
+        namespaces: optional_json(row, 8)?,
         session: row.get::<_, bool>(6)?.then_some(Session { sign_in_token: optional_id(row, 7)? }),
     })
 }
@@ -84,10 +89,10 @@ const EXISTS: &str = "SELECT 1 FROM tokens WHERE id = ?1";
 const REMOVE: &str = "
     DELETE FROM tokens
      WHERE id = ?1
-       AND (role <> 'admin' OR is_session = 1
+       AND (role <> 'admin' OR is_session = 1 OR namespaces IS NOT NULL
             OR EXISTS (SELECT 1 FROM tokens other
                         WHERE other.role = 'admin' AND other.id <> ?1 AND other.is_session = 0
-                          AND (other.expires_at IS NULL OR other.expires_at > ?2)))";
+                          AND other.namespaces IS NULL AND (other.expires_at IS NULL OR other.expires_at > ?2)))";
 
 const END_SESSIONS: &str = "DELETE FROM tokens WHERE is_session = 1 AND begun_with = ?1";
 

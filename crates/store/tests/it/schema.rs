@@ -41,8 +41,9 @@ const VALID_ROWS: &str = "
     INSERT INTO sends_by_day VALUES (1, 20000, 1);
     INSERT INTO awaited VALUES (zeroblob(16), 1);
     INSERT INTO media VALUES (zeroblob(16), 'b', 'k', 'image', 'image/png', 1, NULL, 1, 1);
-    INSERT INTO idempotency_results (scope, key, request, seed, created_at)
-         VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
+    INSERT INTO surehook_dedup_claims (namespace, name, state, token, fence, operation, started_at,
+                                       lease_until, expires_at)
+         VALUES ('n', 'k', 0, zeroblob(16), 1, zeroblob(16), 1, 1, 1);";
 
 /// A constraint, and a statement that only it rejects.
 const INVALID_STATEMENTS: &[(&str, &str)] = &[
@@ -141,12 +142,10 @@ const INVALID_STATEMENTS: &[(&str, &str)] = &[
     ("id_is_something", "UPDATE sends SET sent_id = ''"),
     ("one_at_least", "UPDATE sends_by_day SET sent = 0"),
     ("forwards", "UPDATE awaited SET wait_ms = -1"),
-    ("scope_is_sha256", "UPDATE idempotency_results SET scope = x'00'"),
-    ("request_is_sha256", "UPDATE idempotency_results SET request = x'00'"),
-    ("seed_is_16_bytes", "UPDATE idempotency_results SET seed = x'00'"),
-    ("answered_whole_or_not", "UPDATE idempotency_results SET status = 200"),
-    ("answered_whole_or_not", "UPDATE idempotency_results SET body = x''"),
-    ("answered_whole_or_not", "UPDATE idempotency_results SET headers = '[]'"),
+    ("columns_fit_the_state", "UPDATE surehook_dedup_claims SET state = 1"),
+    ("columns_fit_the_state", "UPDATE surehook_dedup_claims SET result = x''"),
+    ("counts_never_below_zero", "UPDATE claim_counts SET keys = -1"),
+    ("namespaces_are_json", "UPDATE tokens SET namespaces = '['"),
     ("id_is_uuid", "UPDATE media SET id = x'00'"),
     ("kind_is_known", "UPDATE media SET kind = 'gif'"),
     ("is_somewhere", "UPDATE media SET key = ''"),

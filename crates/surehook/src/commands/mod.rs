@@ -13,6 +13,7 @@ mod events;
 mod evolution;
 mod export;
 mod files;
+mod idempotency;
 mod list;
 mod quarantine;
 mod replay;
@@ -59,6 +60,9 @@ pub(crate) enum Command {
     /// List, release or discard quarantined requests
     #[command(subcommand)]
     Quarantine(quarantine::QuarantineCommand),
+    /// List, inspect and release keys of the idempotency service
+    #[command(subcommand)]
+    Idempotency(idempotency::IdempotencyCommand),
     /// Replay many deliveries as a background job
     #[command(subcommand)]
     Replay(replay::ReplayCommand),
@@ -136,6 +140,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Dlq(command) => dlq::run(command).await,
         Command::Requests(command) => requests::run(command).await,
         Command::Quarantine(command) => quarantine::run(command).await,
+        Command::Idempotency(command) => idempotency::run(command).await,
         Command::Replay(command) => replay::run(command).await,
         Command::Sources(command) => sources::run(command).await,
         Command::Destinations(command) => destinations::run(command).await,

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use surehook_core::{
     access::{ApiToken, ENVIRONMENT_TOKEN, Role},
+    idempotency::KeyLimits,
     store::{AdminStore as _, Store},
 };
 use surehook_engine::{
@@ -179,6 +180,10 @@ pub(crate) fn engine_parts(
         // `serve` sets it by the limit of open files.
         sockets_max: usize::MAX,
         quarantine_bytes_max: settings.limits.quarantine_bytes_max,
+        idempotency_limits: KeyLimits {
+            per_namespace: settings.limits.idempotency_namespace_keys_max,
+            total: settings.limits.idempotency_keys_max,
+        },
         stuck_after: settings.ready_max_due_age.0,
     })
 }
@@ -215,7 +220,10 @@ async fn prepare_access(store: &SqliteStore) -> Result<AdminAccess, CliError> {
         return Ok(AdminAccess { new_token: None, is_first_start: tokens.is_empty() });
     }
     let is_usable_admin = |token: &ApiToken| {
-        token.role == Role::Admin && token.session.is_none() && !token.has_expired(now)
+        token.role == Role::Admin
+            && token.namespaces.is_none()
+            && token.session.is_none()
+            && !token.has_expired(now)
     };
     if tokens.iter().any(is_usable_admin) {
         return Ok(AdminAccess { new_token: None, is_first_start: false });
@@ -234,6 +242,7 @@ fn admin_token(token: &str, name: &str) -> ApiToken {
         role: Role::Admin,
         created_at: now,
         expires_at: None,
+        namespaces: None,
         session: None,
     }
 }

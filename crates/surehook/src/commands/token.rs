@@ -26,6 +26,9 @@ pub(crate) enum TokenCommand {
         /// Token lifetime, such as `30d` [default: unlimited]
         #[arg(long, value_name = "SPAN")]
         expires: Option<HumanDuration>,
+        /// Limit the token to this namespace of the idempotency service; may be repeated
+        #[arg(long = "namespace", value_name = "NAMESPACE")]
+        namespaces: Vec<String>,
         #[command(flatten)]
         remote: GatewayArgs,
     },
@@ -52,10 +55,11 @@ pub(crate) enum TokenCommand {
     },
 }
 
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     ("id", "id"),
     ("role", "role"),
     ("name", "name"),
+    ("namespaces", "namespaces"),
     ("created", "created_at"),
     ("expires", "expires_at"),
     ("expired", "expired"),
@@ -63,8 +67,10 @@ const COLUMNS: [(&str, &str); 6] = [
 
 pub(super) async fn run(command: TokenCommand) -> Result<(), CliError> {
     match command {
-        TokenCommand::Create { role, name, expires, remote } => {
-            create(&remote, &CreateTokenRequest { role, name, expires_in: expires }).await
+        TokenCommand::Create { role, name, expires, namespaces, remote } => {
+            let namespaces = (!namespaces.is_empty()).then_some(namespaces);
+            let request = CreateTokenRequest { role, name, expires_in: expires, namespaces };
+            create(&remote, &request).await
         }
         TokenCommand::List { remote } => {
             let tokens = ApiClient::new(&remote)?.call_json(calls::list_tokens()).await?;

@@ -70,8 +70,7 @@ async fn rejected_retry_of_unanswered_request_keeps_its_key() {
     gateway.terminate().await;
     // Simulates a kill before the response was recorded.
     let file = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
-    let remove_response =
-        "UPDATE idempotency_results SET status = NULL, headers = NULL, body = NULL";
+    let remove_response = "UPDATE surehook_dedup_claims SET state = 0, lease_until = 1, completed_at = NULL, result = NULL";
     assert_eq!(file.execute(remove_response, []).unwrap(), 1);
     drop(file);
     gateway.restart().await;

@@ -36,6 +36,7 @@ mod filters;
 mod generated_clients;
 mod guarantees;
 mod idempotency;
+mod idempotency_service;
 mod key_conflicts;
 mod lanes;
 mod lanes_load;

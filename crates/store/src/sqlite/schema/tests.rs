@@ -1,6 +1,10 @@
 //! Migrations of older files, and rejected files.
 
-use surehook_core::delivery::state::DeliveryStatus;
+use surehook_core::{
+    delivery::state::DeliveryStatus,
+    idempotency::{KEY_RETENTION, StoredResponse, api_key},
+};
+use surehook_dedup::{Claim, ClaimRequest, Fingerprint, ThreadRandom, sqlite::rules};
 use surehook_types::time::Timestamp;
 
 use super::{
@@ -369,4 +373,57 @@ fn new_file_has_large_pages_and_older_file_keeps_its_own() {
         let size: i64 = opened.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
         assert_eq!(size, expected, "case: {}", file.display());
     }
+}
+
+#[test]
+fn stored_responses_and_unfinished_requests_become_claims() {
+    let (_folder, migrated) = migrate_old(
+        "-- 0029",
+        r#"INSERT INTO idempotency_results VALUES
+               (1, CAST(zeroblob(31) || x'ab' AS BLOB), 'done', zeroblob(32), zeroblob(16), 1000, 201,
+                '[["etag","\"a\""]]', x'7b0aff00'),
+               (2, CAST(zeroblob(31) || x'ab' AS BLOB), 'pending', zeroblob(32),
+                CAST(zeroblob(15) || x'07' AS BLOB), 2000,
+                NULL, NULL, NULL)"#,
+    );
+    let scope = std::array::from_fn(|index| if index == 31 { 0xab } else { 0 });
+    let key = |name| api_key(&scope, name).unwrap();
+    let find = |name| {
+        super::super::idempotency::find(&migrated, &key(name), Timestamp::from_millis(3000))
+            .unwrap()
+            .unwrap()
+    };
+    let done = find("done");
+    assert_eq!(done.row.expires_at, Timestamp::from_millis(1000) + KEY_RETENTION);
+    let response = StoredResponse::from_result(&done.result.unwrap()).unwrap();
+    assert_eq!((response.status, &response.body[..]), (201, &b"\x7b\x0a\xff\x00"[..]));
+    assert_eq!(response.headers, [("etag".to_owned(), "\"a\"".to_owned())]);
+
+    let request = ClaimRequest {
+        key: key("pending"),
+        fingerprint: Some(Fingerprint::from_bytes([0; 32])),
+        lease: std::time::Duration::ZERO,
+        ttl: KEY_RETENTION,
+    };
+    let now = Timestamp::from_millis(3000);
+    let claim = rules::claim(&migrated, &request, now, &ThreadRandom).unwrap();
+    let Claim::Claimed(grant) = claim else { panic!("{claim:?}") };
+    assert!(grant.is_resumed);
+    assert_eq!((grant.operation.started_at.as_millis(), grant.operation.id[15]), (2000, 7));
+    assert_eq!(read_number(&migrated, "SELECT keys FROM claim_counts WHERE namespace = 'api:'"), 2);
+}
+
+#[test]
+fn claims_have_the_table_that_their_rules_expect() {
+    let columns = |connection: &Connection| -> Vec<String> {
+        let sql = "SELECT name || ' ' || type || \"notnull\" || pk
+                     FROM pragma_table_info('surehook_dedup_claims')";
+        let mut statement = connection.prepare(sql).unwrap();
+        statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_>>().unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let ours = open_writer(&folder.path().join("a.db")).unwrap();
+    let theirs = Connection::open_in_memory().unwrap();
+    theirs.execute_batch(rules::SCHEMA).unwrap();
+    assert_eq!(columns(&ours), columns(&theirs));
 }

@@ -13,7 +13,10 @@ use std::{
 use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
-use surehook_core::access::{ApiToken, Role};
+use surehook_core::{
+    access::{ApiToken, Role},
+    idempotency::KeyLimits,
+};
 use surehook_engine::{Engine, EngineParts, programs::AllowedPrograms, system::SystemRng};
 use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
 use surehook_messaging::media::Bucket;
@@ -120,6 +123,7 @@ impl FakeClockGateway {
             event_retention: Duration::from_secs(30 * 86_400),
             lane_bytes_max: 1 << 26,
             quarantine_bytes_max: 1 << 26,
+            idempotency_limits: KeyLimits::default(),
             sockets_max: 1000,
             stuck_after: Duration::from_secs(300),
         });
@@ -131,6 +135,7 @@ impl FakeClockGateway {
             role: Role::Admin,
             created_at: clock.now(),
             expires_at: None,
+            namespaces: None,
             session: None,
         };
         engine.store().add_token(token.clone()).await.unwrap();

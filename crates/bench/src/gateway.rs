@@ -123,6 +123,10 @@ impl Gateway {
         Ok(cookie.split(';').next().unwrap_or(cookie).to_owned())
     }
 
+    pub(crate) fn token(&self) -> &str {
+        &self.launch.token
+    }
+
     /// Size of all files in the data folder, without the space that is reserved for a full disk.
     pub(crate) fn data_bytes(&self) -> Result<u64> {
         let data = self.launch.folder.join("data");

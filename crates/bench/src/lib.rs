@@ -15,6 +15,7 @@ mod clock;
 mod control;
 mod dashboard;
 mod gateway;
+mod idempotency;
 mod isolation;
 mod latency;
 mod limit;
@@ -40,6 +41,7 @@ mod whatsapp;
 pub use attack::{AttackReport, GoodputReport};
 pub use backlog::BacklogReport;
 pub use dashboard::{DashboardPageReport, DashboardReport};
+pub use idempotency::IdempotencyReport;
 pub use isolation::IsolationReport;
 pub use latency::LatencySummary;
 pub use limit::run_limit_server;
@@ -85,6 +87,9 @@ async fn measure(options: BenchOptions) -> Result<BenchReport> {
         Some(BenchPhase::RateLimit) => BenchResults::RateLimit(rate_limit::measure(&run).await?),
         Some(BenchPhase::WhatsApp) => BenchResults::WhatsApp(whatsapp::measure(&run).await?),
         Some(BenchPhase::Attack) => BenchResults::Attack(attack::measure(&run).await?),
+        Some(BenchPhase::Idempotency) => {
+            BenchResults::Idempotency(idempotency::measure(&run).await?)
+        }
         Some(BenchPhase::Dashboard) => BenchResults::Dashboard(dashboard::measure(&run).await?),
         Some(
             BenchPhase::Limit

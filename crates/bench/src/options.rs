@@ -112,6 +112,8 @@ pub enum BenchPhase {
     Dashboard,
     /// Genuine senders without and with attackers that try to exhaust memory and connections
     Attack,
+    /// Keys claimed and completed over HTTP, compared with `SET NX EX` of a Redis server
+    Idempotency,
 }
 
 impl BenchPhase {
@@ -128,7 +130,8 @@ impl BenchPhase {
             | Self::RateLimit
             | Self::WhatsApp
             | Self::Dashboard
-            | Self::Attack => None,
+            | Self::Attack
+            | Self::Idempotency => None,
         }
     }
 }

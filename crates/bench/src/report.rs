@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::attack::AttackReport;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
+use crate::idempotency::IdempotencyReport;
 use crate::isolation::IsolationReport;
 use crate::latency::LatencySummary;
 use crate::machine::MachineInfo;
@@ -38,6 +39,7 @@ pub enum BenchResults {
     WhatsApp(WhatsAppReport),
     Dashboard(DashboardReport),
     Attack(AttackReport),
+    Idempotency(IdempotencyReport),
 }
 
 /// The options that affect the numbers.

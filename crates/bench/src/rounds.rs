@@ -122,7 +122,8 @@ impl MeasurementRound<'_> {
             | BenchPhase::RateLimit
             | BenchPhase::WhatsApp
             | BenchPhase::Dashboard
-            | BenchPhase::Attack => anyhow::bail!("{phase} is not a phase of a round"),
+            | BenchPhase::Attack
+            | BenchPhase::Idempotency => anyhow::bail!("{phase} is not a phase of a round"),
         }
     }
 }

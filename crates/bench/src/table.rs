@@ -3,6 +3,7 @@
 use crate::attack::AttackReport;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
+use crate::idempotency::IdempotencyReport;
 use crate::isolation::IsolationReport;
 use crate::latency::LatencySummary;
 use crate::rate_limit::RateLimitReport;
@@ -27,6 +28,7 @@ pub(crate) fn render(report: &BenchReport) -> String {
         BenchResults::WhatsApp(whatsapp) => render_whatsapp(whatsapp),
         BenchResults::Dashboard(dashboard) => render_dashboard(dashboard),
         BenchResults::Attack(attack) => render_attack(attack),
+        BenchResults::Idempotency(report) => render_idempotency(report),
     };
     format!("{}\n{results}", render_heading(report))
 }
@@ -182,6 +184,60 @@ fn render_rate_limit(report: &RateLimitReport) -> String {
          rate / limit: {share:.3} (target within {tolerance:.2} of 1: {})\n",
         range(&report.deliveries_per_second_rounds),
         met((share - 1.0).abs() <= *tolerance),
+    )
+}
+
+fn render_idempotency(report: &IdempotencyReport) -> String {
+    let row = |name: &str, rate: f64, rounds: &[f64], target: Option<f64>| {
+        let target = target.map_or_else(
+            || UNKNOWN.to_owned(),
+            |target| format!("{}: {}", thousands(target), met(rate >= target)),
+        );
+        [name.to_owned(), thousands(rate), range(rounds), target]
+    };
+    let mut rows = vec![
+        ["one key per call", "per second", "min - max", "target"].map(ToOwned::to_owned),
+        row(
+            "claim and complete",
+            report.pairs_per_second,
+            &report.pairs_per_second_rounds,
+            Some(report.pairs_per_second_target),
+        ),
+        row(
+            "duplicates",
+            report.duplicates_per_second,
+            &report.duplicates_per_second_rounds,
+            Some(report.duplicates_per_second_target),
+        ),
+        row(
+            "claim and complete, batches of 100",
+            report.batch_keys_per_second,
+            &report.batch_keys_per_second_rounds,
+            None,
+        ),
+    ];
+    if let Some(redis) = report.redis_per_second {
+        rows.push(row(
+            "Redis SET NX EX, not on disk",
+            redis,
+            &report.redis_per_second_rounds,
+            None,
+        ));
+    }
+    let LatencySummary { p50_us, p99_us, max_us } = report.half_load_latency;
+    let redis = match report.redis_per_second {
+        Some(_) => "",
+        None => "Redis was not measured: there is no redis-server in the search path\n",
+    };
+    format!(
+        "{}one call at half load ({} pairs/s): p50 {}, p99 {} (target {}: {}), max {}\n{redis}",
+        columns(&rows),
+        thousands(report.half_load_pairs_per_second),
+        duration(p50_us as f64),
+        duration(p99_us as f64),
+        duration(report.half_load_p99_target_us as f64),
+        met(p99_us <= report.half_load_p99_target_us),
+        duration(max_us as f64),
     )
 }
 

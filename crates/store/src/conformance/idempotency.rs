@@ -51,14 +51,16 @@ async fn run(fixture: &StoreFixture, step: ClaimStep) -> ClaimStepResult {
 async fn claim(fixture: &StoreFixture, key: &ClaimKey, fingerprint: u8) -> Claim {
     match run(fixture, ClaimStep::Claim(request(key, fingerprint))).await {
         ClaimStepResult::Claim(claim) => claim,
-        other => panic!("{other:?}"),
+        other @ (ClaimStepResult::Update(_) | ClaimStepResult::Full(_)) => panic!("{other:?}"),
     }
 }
 
 async fn grant(fixture: &StoreFixture, key: &ClaimKey) -> ClaimGrant {
     match claim(fixture, key, 9).await {
         Claim::Claimed(grant) => grant,
-        other => panic!("{key} should be free: {other:?}"),
+        other @ (Claim::InProgress { .. } | Claim::Completed(_) | Claim::OtherFingerprint) => {
+            panic!("{key} should be free: {other:?}")
+        }
     }
 }
 
@@ -214,19 +216,23 @@ pub async fn expired_keys_are_pruned_in_slices(mut fixture: StoreFixture) {
     complete(&fixture, &orders("young"), young.token, "done").await;
 }
 
-pub async fn claims_are_counted_and_listed_by_namespace(mut fixture: StoreFixture) {
-    let mail = |name: &str| service_key("mail", name).unwrap();
-    grant(&fixture, &api("hidden")).await;
-    grant(&fixture, &orders("abandoned")).await;
+/// Keys in every state; returns the grant of the one that is held.
+async fn fill(fixture: &mut StoreFixture) -> ClaimGrant {
+    grant(fixture, &api("hidden")).await;
+    grant(fixture, &orders("abandoned")).await;
     fixture.wait(LEASE);
-    let done = grant(&fixture, &orders("completed")).await;
-    complete(&fixture, &orders("completed"), done.token, "12345").await;
-    let held = grant(&fixture, &orders("held")).await;
-    grant(&fixture, &orders("released")).await;
-    run(&fixture, ClaimStep::Release { key: orders("released"), token: None }).await;
-    grant(&fixture, &mail("a")).await;
+    let done = grant(fixture, &orders("completed")).await;
+    complete(fixture, &orders("completed"), done.token, "12345").await;
+    let held = grant(fixture, &orders("held")).await;
+    grant(fixture, &orders("released")).await;
+    run(fixture, ClaimStep::Release { key: orders("released"), token: None }).await;
+    grant(fixture, &service_key("mail", "a").unwrap()).await;
     fixture.reopen().await;
+    held
+}
 
+pub async fn claims_are_counted_by_namespace(mut fixture: StoreFixture) {
+    fill(&mut fixture).await;
     let now = fixture.now;
     let expected = [
         NamespaceCounts {
@@ -247,6 +253,14 @@ pub async fn claims_are_counted_and_listed_by_namespace(mut fixture: StoreFixtur
     let totals = ClaimTotals { keys: 5, in_progress: 1, api_keys: 1 };
     assert_eq!(fixture.count_all_claims(now).await.unwrap(), totals);
 
+    while fixture.prune_claims(now + KEY_RETENTION).await.unwrap() > 0 {}
+    assert_eq!(fixture.count_claims(now).await.unwrap(), []);
+    assert_eq!(fixture.count_all_claims(now).await.unwrap(), ClaimTotals::default());
+}
+
+pub async fn claims_are_listed_by_namespace_and_key(mut fixture: StoreFixture) {
+    let held = fill(&mut fixture).await;
+    let now = fixture.now;
     let mut names = Vec::new();
     let mut page = PageRequest { after: None, limit: 2 };
     loop {
@@ -269,10 +283,6 @@ pub async fn claims_are_counted_and_listed_by_namespace(mut fixture: StoreFixtur
     assert_eq!(detail.result.as_deref(), Some(&b"12345"[..]));
     let status = ClaimStatus::Completed { completed_at: now, result_bytes: 5 };
     assert_eq!(detail.row.status, status);
-
-    while fixture.prune_claims(now + KEY_RETENTION).await.unwrap() > 0 {}
-    assert_eq!(fixture.count_claims(now).await.unwrap(), []);
-    assert_eq!(fixture.count_all_claims(now).await.unwrap(), ClaimTotals::default());
 }
 
 pub async fn new_keys_beyond_a_limit_are_refused_and_known_ones_are_not(fixture: StoreFixture) {

@@ -469,7 +469,8 @@ macro_rules! store_conformance {
                     key_can_be_claimed_again_after_its_ttl,
                     key_lives_from_the_later_time_and_ends_by_the_earlier_one,
                     expired_keys_are_pruned_in_slices,
-                    claims_are_counted_and_listed_by_namespace,
+                    claims_are_counted_by_namespace,
+                    claims_are_listed_by_namespace_and_key,
                     new_keys_beyond_a_limit_are_refused_and_known_ones_are_not,
                     repeated_replay_with_the_same_id_returns_the_same_result;
                 media: media_metadata_survives_restart,

@@ -44,14 +44,14 @@ fn unavailable(error: &StoreError) -> DedupError {
 fn claim_of(result: ClaimStepResult) -> Claim {
     match result {
         ClaimStepResult::Claim(claim) => claim,
-        other => panic!("{other:?}"),
+        other @ (ClaimStepResult::Update(_) | ClaimStepResult::Full(_)) => panic!("{other:?}"),
     }
 }
 
 fn update_of(result: ClaimStepResult) -> ClaimUpdate {
     match result {
         ClaimStepResult::Update(update) => update,
-        other => panic!("{other:?}"),
+        other @ (ClaimStepResult::Claim(_) | ClaimStepResult::Full(_)) => panic!("{other:?}"),
     }
 }
 

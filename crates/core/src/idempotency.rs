@@ -240,6 +240,15 @@ pub struct ClaimRow {
     pub expires_at: Timestamp,
 }
 
+/// Which keys a list has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClaimFilter {
+    #[default]
+    All,
+    /// Those of a namespace that begin with a text, which may be empty.
+    Namespace { namespace: String, key_prefix: String },
+}
+
 /// A stored key with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimDetail {
@@ -285,10 +294,10 @@ pub trait IdempotencyStore: Send + Sync {
         context: ClaimContext,
     ) -> Result<Vec<ClaimStepResult>, StoreError>;
 
-    /// Keys of the service in their order: those of one namespace, or all.
+    /// Keys of the service in their order.
     async fn list_claims(
         &self,
-        namespace: Option<String>,
+        filter: ClaimFilter,
         page: PageRequest<ClaimKey>,
         as_of: Timestamp,
     ) -> Result<Vec<ClaimRow>, StoreError>;

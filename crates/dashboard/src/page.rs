@@ -28,6 +28,7 @@ pub(crate) enum NavItem {
     Events,
     DeadLetters,
     Replays,
+    Idempotency,
     Messages,
     Conversations,
     Sources,
@@ -154,6 +155,7 @@ impl PageFrame {
                 vec![
                     entry(NavItem::DeadLetters, "/dead-letters", "dead", "d", c.dead_letters),
                     entry(NavItem::Replays, "/replays", "replay", "r", c.replays),
+                    entry(NavItem::Idempotency, "/idempotency", "copy", "i", c.idempotency),
                 ],
             ),
             (

@@ -5,6 +5,7 @@ mod config;
 mod conversations;
 mod dead_letters;
 mod events;
+mod idempotency;
 mod login;
 mod messages;
 mod overview;
@@ -35,6 +36,7 @@ pub(crate) fn routes() -> Router<Arc<Dashboard>> {
         .merge(conversations::routes())
         .merge(dead_letters::routes())
         .merge(events::routes())
+        .merge(idempotency::routes())
         .merge(login::routes())
         .merge(messages::routes())
         .merge(preferences::routes())

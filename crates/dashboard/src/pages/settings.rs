@@ -98,6 +98,9 @@ struct NewTokenForm {
     role: String,
     #[serde(default)]
     expires_in: String,
+    /// Separated by spaces or commas.
+    #[serde(default)]
+    namespaces: String,
 }
 
 /// The response is the page itself, so that the token is in no URL and no cookie.
@@ -105,6 +108,12 @@ async fn create_token(user: CurrentUser, Form(form): Form<NewTokenForm>) -> Page
     let mut body = json!({ "role": form.role, "name": form.name.trim() });
     if !form.expires_in.trim().is_empty() {
         body["expires_in"] = Value::from(form.expires_in.trim());
+    }
+    let separators = |c: char| c == ',' || c.is_whitespace();
+    let namespaces: Vec<&str> =
+        form.namespaces.split(separators).filter(|name| !name.is_empty()).collect();
+    if !namespaces.is_empty() {
+        body["namespaces"] = Value::from(namespaces);
     }
     let created = match parse_request(body) {
         Ok(request) => user.call(calls::create_token(&request)).await,

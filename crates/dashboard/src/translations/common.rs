@@ -10,6 +10,7 @@ crate::lang::translations!(
         events: "Events", "Eventos", "Eventos";
         dead_letters: "Dead letters", "Fila de falhas", "Entregas fallidas";
         replays: "Replays", "Reenvios", "Reenvíos";
+        idempotency: "Idempotency keys", "Chaves de idempotência", "Claves de idempotencia";
         messages: "Messages", "Mensagens", "Mensajes";
         conversations: "Conversations", "Conversas", "Conversaciones";
         sources: "Sources", "Origens", "Orígenes";

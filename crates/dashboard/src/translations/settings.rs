@@ -24,6 +24,8 @@ crate::lang::translations!(
         new_token: "New token", "Novo token", "Nuevo token";
         expires_in: "Expires after", "Expira após", "Expira después de";
         expires_hint: "For example 30d or 12h. Empty: never.", "Por exemplo, 30d ou 12h. Vazio: nunca.", "Por ejemplo, 30d o 12h. Vacío: nunca.";
+        namespaces: "Idempotency namespaces", "Namespaces de idempotência", "Espacios de idempotencia";
+        namespaces_hint: "For programs that only use the idempotency service, for example: orders mail. Empty: no limit.", "Para programas que só usam o serviço de idempotência, por exemplo: orders mail. Vazio: sem limite.", "Para programas que solo usan el servicio de idempotencia, por ejemplo: orders mail. Vacío: sin límite.";
         create: "Create token", "Criar token", "Crear token";
         token_created: "Copy your new token now. It will not be shown again.", "Copie seu novo token agora. Ele não será exibido novamente.", "Copie ahora su nuevo token. No se volverá a mostrar.";
         revoke: "Revoke", "Revogar", "Revocar";

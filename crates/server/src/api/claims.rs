@@ -23,7 +23,7 @@ use surehook_api::{
     },
 };
 use surehook_core::idempotency::{
-    ClaimRow, ClaimStatus, ClaimStep, ClaimStepResult, KeyLimit, service_key,
+    ClaimFilter, ClaimRow, ClaimStatus, ClaimStep, ClaimStepResult, KeyLimit, service_key,
 };
 use surehook_dedup::{
     Claim, ClaimKey, ClaimOperation, ClaimRequest, ClaimToken, ClaimUpdate, CompletionRequest,
@@ -448,6 +448,8 @@ fn batch_completion(access: &NamespaceAccess, done: BatchCompletion) -> Result<C
 pub(crate) struct StoredKeyQuery {
     /// Only keys of this namespace. Required for a token that is limited to namespaces.
     namespace: Option<String>,
+    /// Only keys that begin with this text. Requires `namespace`.
+    key: Option<String>,
     /// Maximum number of rows per page; 50 by default.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit: Option<u16>,
@@ -470,6 +472,13 @@ pub(crate) async fn list_idempotency_keys(
         }
         None => {}
     }
+    let filter = match (query.namespace, query.key) {
+        (None, None) => ClaimFilter::All,
+        (Some(namespace), key) => {
+            ClaimFilter::Namespace { namespace, key_prefix: key.unwrap_or_default() }
+        }
+        (None, Some(_)) => return Err(Problem::invalid("`key` requires `namespace`.")),
+    };
     let invalid = || Problem::invalid(INVALID_CURSOR);
     let after = match query.cursor.or(query.after) {
         None => None,
@@ -482,7 +491,7 @@ pub(crate) async fn list_idempotency_keys(
     let limit = page.limit;
     let as_of = server.engine.expiry_time();
     let store = server.engine.idempotency_store();
-    let rows = store.list_claims(query.namespace, page, as_of).await?;
+    let rows = store.list_claims(filter, page, as_of).await?;
     let last = rows.last().filter(|_| rows.len() == limit);
     let next_cursor = last.map(|row| row.key.to_string());
     Ok(Json(ListResponse { data: rows.iter().map(stored_key).collect(), next_cursor }))

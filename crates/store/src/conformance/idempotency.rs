@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use surehook_core::{
     idempotency::{
-        ClaimContext, ClaimStatus, ClaimStep, ClaimStepResult, ClaimTotals, KEY_RETENTION,
-        KeyLimit, KeyLimits, NamespaceCounts, api_key, service_key,
+        ClaimContext, ClaimFilter, ClaimStatus, ClaimStep, ClaimStepResult, ClaimTotals,
+        KEY_RETENTION, KeyLimit, KeyLimits, NamespaceCounts, api_key, service_key,
     },
     store::{PageRequest, ReplayResult},
 };
@@ -264,7 +264,7 @@ pub async fn claims_are_listed_by_namespace_and_key(mut fixture: StoreFixture) {
     let mut names = Vec::new();
     let mut page = PageRequest { after: None, limit: 2 };
     loop {
-        let rows = fixture.list_claims(None, page.clone(), now).await.unwrap();
+        let rows = fixture.list_claims(ClaimFilter::All, page.clone(), now).await.unwrap();
         names.extend(rows.iter().map(|row| row.key.to_string()));
         match rows.last() {
             Some(last) if rows.len() == page.limit => page.after = Some(last.key.clone()),
@@ -274,8 +274,25 @@ pub async fn claims_are_listed_by_namespace_and_key(mut fixture: StoreFixture) {
     let expected =
         ["mail/a", "orders/abandoned", "orders/completed", "orders/held", "orders/released"];
     assert_eq!(names, expected);
-    let page = PageRequest { after: Some(orders("completed")), limit: 9 };
-    let rows = fixture.list_claims(Some("orders".to_owned()), page, now).await.unwrap();
+    let page = |after: Option<ClaimKey>| PageRequest { after, limit: 9 };
+    let with_prefix = |prefix: &str| ClaimFilter::Namespace {
+        namespace: "orders".to_owned(),
+        key_prefix: prefix.to_owned(),
+    };
+    for (prefix, after, expected) in [
+        ("", None, &["abandoned", "completed", "held", "released"][..]),
+        ("h", None, &["held"]),
+        ("held", Some("completed"), &["held"]),
+        ("a", Some("completed"), &[]),
+        ("x", None, &[]),
+    ] {
+        let page = page(after.map(orders));
+        let rows = fixture.list_claims(with_prefix(prefix), page, now).await.unwrap();
+        let names: Vec<&str> = rows.iter().map(|row| row.key.name()).collect();
+        assert_eq!(names, expected, "case: {prefix}");
+    }
+    let page = page(Some(orders("completed")));
+    let rows = fixture.list_claims(with_prefix(""), page, now).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.key.name()).collect::<Vec<_>>(), ["held", "released"]);
     assert_eq!(rows[0].status, ClaimStatus::InProgress { lease_until: now + LEASE });
     assert_eq!((rows[0].fence, rows[0].operation), (held.fence, held.operation));

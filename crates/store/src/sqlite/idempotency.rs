@@ -6,9 +6,9 @@
 use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     idempotency::{
-        API_KEYS_MAX, API_NAMESPACE_PREFIX, ClaimContext, ClaimDetail, ClaimRow, ClaimStatus,
-        ClaimStep, ClaimStepResult, ClaimTotals, KeyLimit, NAMESPACES_LISTED_MAX, NamespaceCounts,
-        is_api_key,
+        API_KEYS_MAX, API_NAMESPACE_PREFIX, ClaimContext, ClaimDetail, ClaimFilter, ClaimRow,
+        ClaimStatus, ClaimStep, ClaimStepResult, ClaimTotals, KeyLimit, NAMESPACES_LISTED_MAX,
+        NamespaceCounts, is_api_key,
     },
     store::PageRequest,
 };
@@ -156,24 +156,26 @@ const LIST_NAMESPACE: &str = "
     SELECT namespace, name, state, fence, operation, started_at, lease_until, completed_at,
            expires_at, length(result)
       FROM surehook_dedup_claims
-     WHERE namespace = ?1 AND name > ?2 AND expires_at > ?3
-     ORDER BY name LIMIT ?4";
+     WHERE namespace = ?1 AND name > ?2 AND name >= ?3 AND name < ?3 || char(1114111)
+       AND expires_at > ?4
+     ORDER BY name LIMIT ?5";
 
 /// Implements `IdempotencyStore::list_claims`.
 pub(super) fn list(
     connection: &Connection,
-    namespace: Option<&str>,
+    filter: &ClaimFilter,
     page: &PageRequest<ClaimKey>,
     as_of: Timestamp,
 ) -> Result<Vec<ClaimRow>> {
     let after = page.after.as_ref();
     let name = after.map_or("", ClaimKey::name);
     let (at, read) = (as_of.as_millis(), |row: &Row<'_>| read_row(row, as_of));
-    match namespace {
-        Some(namespace) => {
-            connection.read_all(LIST_NAMESPACE, params![namespace, name, at, page.limit], read)
+    match filter {
+        ClaimFilter::Namespace { namespace, key_prefix } => {
+            let values = params![namespace, name, key_prefix, at, page.limit];
+            connection.read_all(LIST_NAMESPACE, values, read)
         }
-        None => {
+        ClaimFilter::All => {
             let namespace = after.map_or("", ClaimKey::namespace);
             connection.read_all(LIST, params![namespace, name, at, page.limit], read)
         }

@@ -81,7 +81,7 @@ use surehook_core::{
     delivery::{Lease, state::DeliveryStatus},
     event::{DedupKeyClaim, DuplicateId, NewEvent, Payload},
     idempotency::{
-        ClaimContext, ClaimDetail, ClaimRow, ClaimStep, ClaimStepResult, ClaimTotals,
+        ClaimContext, ClaimDetail, ClaimFilter, ClaimRow, ClaimStep, ClaimStepResult, ClaimTotals,
         IdempotencyStore, NamespaceCounts,
     },
     lane::SavedLaneState,
@@ -772,12 +772,11 @@ impl IdempotencyStore for SqliteStore {
 
     async fn list_claims(
         &self,
-        namespace: Option<String>,
+        filter: ClaimFilter,
         page: PageRequest<ClaimKey>,
         as_of: Timestamp,
     ) -> Result<Vec<ClaimRow>, StoreError> {
-        let list = move |db: &Connection| idempotency::list(db, namespace.as_deref(), &page, as_of);
-        self.readers.read(list).await
+        self.readers.read(move |db| idempotency::list(db, &filter, &page, as_of)).await
     }
 
     async fn find_claim(

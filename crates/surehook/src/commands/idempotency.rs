@@ -22,6 +22,9 @@ pub(crate) enum IdempotencyCommand {
         /// Only keys of this namespace
         #[arg(long)]
         namespace: Option<String>,
+        /// Only keys that begin with this text
+        #[arg(long, requires = "namespace")]
+        key: Option<String>,
         #[command(flatten)]
         page: PageArgs,
     },
@@ -69,8 +72,10 @@ const STATS_COLUMNS: [(&str, &str); 6] = [
 
 pub(super) async fn run(command: IdempotencyCommand) -> Result<(), CliError> {
     match command {
-        IdempotencyCommand::List { namespace, page } => {
-            let call = calls::list_idempotency_keys().with_some("namespace", namespace.as_deref());
+        IdempotencyCommand::List { namespace, key, page } => {
+            let call = calls::list_idempotency_keys()
+                .with_some("namespace", namespace.as_deref())
+                .with_some("key", key.as_deref());
             print_page(&page, call, &COLUMNS, "No idempotency keys.").await
         }
         IdempotencyCommand::Show { namespace, key, remote } => {

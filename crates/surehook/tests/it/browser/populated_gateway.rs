@@ -162,7 +162,7 @@ pub(super) async fn start() -> PopulatedGateway {
 }
 
 /// Pages without an id in their path.
-pub(super) const PAGES: [&str; 27] = [
+pub(super) const PAGES: [&str; 28] = [
     "/",
     "/live",
     "/events",
@@ -172,6 +172,7 @@ pub(super) const PAGES: [&str; 27] = [
     "/dead-letters",
     "/dead-letters/all",
     "/replays",
+    "/idempotency",
     "/replays/new?q=dest:billing",
     "/messages",
     "/conversations",

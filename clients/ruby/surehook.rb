@@ -317,7 +317,7 @@ module Surehook
     end
 
     def key_path(namespace, key)
-      [namespace, key].map do |text|
+      [namespace.to_s, key.to_s].map do |text|
         # Proxies and URL libraries remove dot segments: the request would be about another key.
         if ["", ".", ".."].include?(text)
           raise InvalidRequestError.new("namespace and key must not be #{text.inspect}", code: "invalid_key")

@@ -331,7 +331,7 @@ export class Client {
           headers: { Authorization: `Bearer ${this.#token}`, "Content-Type": "application/json" },
           body: payload,
           redirect: "manual",
-          signal: AbortSignal.timeout((this.#timeout + wait) * 1000),
+          signal: AbortSignal.timeout(Math.ceil((this.#timeout + wait) * 1000)),
         });
         text = await response.text();
       } catch (error) {

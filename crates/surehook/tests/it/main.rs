@@ -37,6 +37,7 @@ mod generated_clients;
 mod guarantees;
 mod idempotency;
 mod idempotency_service;
+mod idempotency_clients;
 mod key_conflicts;
 mod lanes;
 mod lanes_load;

@@ -7,6 +7,7 @@ pub(crate) mod dashboard;
 pub(crate) mod fake_channels;
 pub(crate) mod fake_clock;
 pub(crate) mod gateway;
+pub(crate) mod lossy_proxy;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
@@ -21,6 +22,7 @@ pub(crate) mod xss;
 use std::{
     future::Future,
     panic::Location,
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -65,4 +67,15 @@ pub(crate) fn unix_now() -> i64 {
 pub(crate) fn millis(time: &Value) -> i64 {
     let time: surehook_types::time::Timestamp = time.as_str().unwrap().parse().unwrap();
     time.as_millis()
+}
+
+/// Finds a free port below 32,768: the system does not hand those out, so the port stays free until
+/// the server starts and while it is stopped. Each test begins its search at another port.
+pub(crate) fn free_port() -> u16 {
+    static SEARCHES: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() + 100 * SEARCHES.fetch_add(1, Ordering::Relaxed);
+    (0..22_000)
+        .map(|next| 10_240 + u16::try_from((first + next) % 22_000).unwrap())
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("all ports are taken")
 }

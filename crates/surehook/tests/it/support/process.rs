@@ -1,4 +1,4 @@
-//! The binary under test as a child process with captured output.
+//! The binary under test, and other programs, as child processes with captured output.
 
 use std::{
     io::{BufRead as _, BufReader, Read},
@@ -44,7 +44,7 @@ pub(crate) struct CommandOutput {
     pub(crate) stderr: String,
 }
 
-/// A running `run_surehook`. Killed and reaped when dropped.
+/// A running program. Killed and reaped when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -67,18 +67,25 @@ impl Process {
         args: &[&str],
         env: &[(String, String)],
     ) -> Self {
-        let mut child = Command::new("/bin/sh")
+        let mut command = Command::new("/bin/sh");
+        command
             .args(["-c", &format!("{setup}; exec \"$0\" \"$@\"")])
             .arg(env!("CARGO_BIN_EXE_surehook"))
             .args(args)
             .current_dir(folder)
             .env_clear()
-            .envs(env.iter().map(|(name, value)| (name, value)))
+            .envs(env.iter().map(|(name, value)| (name, value)));
+        Self::start(command)
+    }
+
+    /// Starts any program.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap();
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (stdout, stderr) = (CapturedOutput::default(), CapturedOutput::default());
         let readers = vec![
             stdout.capture(child.stdout.take().unwrap()),

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    WAIT_LIMIT, eventually,
+    WAIT_LIMIT, eventually, free_port,
     tls::CertificateAuthority,
     tools::{Tool, redis_server},
 };
@@ -166,17 +166,6 @@ fn spawn(program: &Path, folder: &Path, options: &[String], port: u16) -> Child 
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
-}
-
-/// Finds a free port below 32,768: the system does not hand those out, so the port stays free until
-/// the server starts and while it is stopped. Each test begins its search at another port.
-fn free_port() -> u16 {
-    static SEARCHES: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id() + 100 * SEARCHES.fetch_add(1, Ordering::Relaxed);
-    (0..22_000)
-        .map(|next| 10_240 + u16::try_from((first + next) % 22_000).unwrap())
-        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("all ports are taken")
 }
 
 /// What a fake server does with each command.

@@ -1,5 +1,5 @@
 //! Tools that `scripts/setup` finds or installs below `target/`: vendor libraries, client generators,
-//! Redis, a browser.
+//! interpreters, Redis, a browser.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,6 +14,7 @@ const ALLOW_SKIPPED: &str = "SUREHOOK_ALLOW_SKIPPED";
 pub(crate) enum Tool {
     Browser,
     Clients,
+    Interpreters,
     Redis,
     Vendors,
 }
@@ -23,6 +24,7 @@ impl Tool {
         match self {
             Self::Browser => "browser",
             Self::Clients => "clients",
+            Self::Interpreters => "interpreters",
             Self::Redis => "redis",
             Self::Vendors => "vendors",
         }
@@ -33,6 +35,12 @@ impl Tool {
             Self::Browser => chromium().is_some() && chromedriver().is_some(),
             Self::Clients => {
                 client_generator("python").exists() && client_generator("node").exists()
+            }
+            Self::Interpreters => {
+                let is_program = |name: &str| Command::new(name).arg("--version").output().is_ok();
+                interpreter_file("python").exists()
+                    && interpreter_file("node").exists()
+                    && ["ruby", "sidekiq", "php"].into_iter().all(is_program)
             }
             Self::Redis => redis_server().is_some(),
             Self::Vendors => vendor_file("python").exists() && vendor_file("node").exists(),
@@ -71,6 +79,11 @@ pub(super) fn vendor_file(path: &str) -> PathBuf {
 /// A file of the generators of API clients.
 pub(crate) fn client_generator(path: &str) -> PathBuf {
     target().join("clients").join(path)
+}
+
+/// A file of the web frameworks for Python and Node.
+pub(crate) fn interpreter_file(path: &str) -> PathBuf {
+    target().join("interpreters").join(path)
 }
 
 pub(super) fn chromium() -> Option<PathBuf> {

@@ -132,6 +132,7 @@ final class Client
 {
     /** The longest time for which the gateway lets one call wait. */
     private const WAIT_MAX = 30;
+    /** A gateway that asks for a longer delay (Retry-After) is not waited for. */
     private const RETRY_DELAY_MAX = 5;
 
     private readonly string $url;
@@ -326,10 +327,13 @@ final class Client
             if ($status >= 300 && $status < 500 && $status !== 408 && $status !== 429) {
                 throw self::problem($status, $answer['code'] ?? '', $reason);
             }
-            $delay = min(max($delay, $retryAfter), self::RETRY_DELAY_MAX);
+            $delay = max($delay, $retryAfter);
+            if ($delay > self::RETRY_DELAY_MAX) {
+                break;
+            }
         }
         $host = parse_url($this->url, PHP_URL_HOST);
-        throw new UnavailableException("$host gave no usable answer in $attempts attempts: $reason", 'unavailable');
+        throw new UnavailableException("$host is not available: $reason", 'unavailable');
     }
 
     /** @return array{int, int, string} status, Retry-After and body; status 0 and the reason without an answer */
@@ -446,15 +450,18 @@ final class Client
 
     private static function problem(int $status, string $code, string $detail): SurehookException
     {
-        if ($status === 401 || $status === 403) {
-            return new UnauthorizedException($detail, $code, $status);
-        }
-        return match ($code) {
-            'namespace_not_allowed' => new UnauthorizedException($detail, $code, $status),
-            'fingerprint_mismatch' => new FingerprintMismatchException($detail, $code, $status),
-            'stale_token' => new StaleTokenException($detail, $code, $status),
-            'result_too_large' => new ResultException($detail, $code, $status),
-            default => new InvalidRequestException($detail, $code, $status),
+        $kind = match ($code) {
+            'fingerprint_mismatch' => FingerprintMismatchException::class,
+            'namespace_not_allowed' => UnauthorizedException::class,
+            'result_too_large' => ResultException::class,
+            'stale_token' => StaleTokenException::class,
+            'too_many_idempotency_keys' => UnavailableException::class,
+            default => match ($status) {
+                401, 403 => UnauthorizedException::class,
+                413 => ResultException::class,
+                default => InvalidRequestException::class,
+            },
         };
+        return new $kind($detail, $code, $status);
     }
 }

@@ -26,6 +26,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 _WAIT_MAX = 30.0
 # The gateway closes idle connections; older ones are not used again.
 _IDLE_MAX = 4.0
+# A gateway that asks for a longer delay (Retry-After) is not waited for.
 _RETRY_DELAY_MAX = 5.0
 
 
@@ -285,10 +286,10 @@ class Client:
                 raise _error(status, code, detail)
             failure, reason = None, detail
             if retry_after.isdigit():
-                delay = min(max(delay, float(retry_after)), _RETRY_DELAY_MAX)
-        raise UnavailableError(
-            f"{self._host} gave no usable answer in {self._attempts} attempts: {reason}", "unavailable"
-        ) from failure
+                delay = max(delay, float(retry_after))
+            if delay > _RETRY_DELAY_MAX:
+                break
+        raise UnavailableError(f"{self._host} is not available: {reason}", "unavailable") from failure
 
     def _exchange(self, path: str, payload: bytes, timeout: float) -> tuple[int, str, bytes]:
         connection = self._take_connection(timeout)
@@ -384,11 +385,13 @@ def _item_error(answer: dict) -> Optional[SurehookError]:
 
 
 def _error(status: int, code: str, detail: str) -> SurehookError:
-    kinds = {
+    by_status = {401: UnauthorizedError, 403: UnauthorizedError, 413: ResultError}
+    by_code = {
         "fingerprint_mismatch": FingerprintMismatchError,
-        "stale_token": StaleTokenError,
-        "result_too_large": ResultError,
         "namespace_not_allowed": UnauthorizedError,
+        "result_too_large": ResultError,
+        "stale_token": StaleTokenError,
+        "too_many_idempotency_keys": UnavailableError,
     }
-    kind = UnauthorizedError if status in (401, 403) else kinds.get(code, InvalidRequestError)
+    kind = by_code.get(code) or by_status.get(status, InvalidRequestError)
     return kind(detail, code, status)

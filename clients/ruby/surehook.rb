@@ -80,6 +80,7 @@ module Surehook
   class Client
     # The longest time for which the gateway lets one call wait.
     WAIT_MAX = 30
+    # A gateway that asks for a longer delay (Retry-After) is not waited for.
     RETRY_DELAY_MAX = 5
     NETWORK_ERRORS = [SystemCallError, SocketError, IOError, Timeout::Error, OpenSSL::SSL::SSLError,
                       Net::ProtocolError, Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError].freeze
@@ -267,10 +268,10 @@ module Surehook
         raise error(status, answer.fetch("code", ""), detail) if (300...500).cover?(status) && ![408, 429].include?(status)
 
         reason = detail
-        delay = response["Retry-After"].to_i.clamp(delay, RETRY_DELAY_MAX)
+        delay = [delay, response["Retry-After"].to_i].max
+        break if delay > RETRY_DELAY_MAX
       end
-      raise UnavailableError.new("#{@uri.hostname} gave no usable answer in #{@attempts} attempts: #{reason}",
-                                 code: "unavailable")
+      raise UnavailableError.new("#{@uri.hostname} is not available: #{reason}", code: "unavailable")
     end
 
     def exchange(path, payload, timeout)
@@ -369,14 +370,16 @@ module Surehook
     end
 
     def error(status, code, detail)
+      kind = { 401 => UnauthorizedError, 403 => UnauthorizedError, 413 => ResultError }
+             .fetch(status, InvalidRequestError)
       kind = case code
              when "fingerprint_mismatch" then FingerprintMismatchError
-             when "stale_token" then StaleTokenError
-             when "result_too_large" then ResultError
              when "namespace_not_allowed" then UnauthorizedError
-             else InvalidRequestError
+             when "result_too_large" then ResultError
+             when "stale_token" then StaleTokenError
+             when "too_many_idempotency_keys" then UnavailableError
+             else kind
              end
-      kind = UnauthorizedError if [401, 403].include?(status)
       kind.new(detail, code: code, status: status)
     end
   end

@@ -12,6 +12,7 @@
 
 /** The longest time for which the gateway lets one call wait. */
 const WAIT_MAX = 30;
+/** A gateway that asks for a longer delay (Retry-After) is not waited for. */
 const RETRY_DELAY_MAX = 5;
 
 /** Base of all errors. `code` is the gateway's problem code; `status` is 0 if there was no answer. */
@@ -349,11 +350,13 @@ export class Client {
       }
       cause = undefined;
       reason = detail;
-      delay = Math.min(Math.max(delay, Number(response.headers.get("Retry-After")) || 0), RETRY_DELAY_MAX);
+      delay = Math.max(delay, Number(response.headers.get("Retry-After")) || 0);
+      if (delay > RETRY_DELAY_MAX) {
+        break;
+      }
     }
     const { host } = new URL(this.#url);
-    const message = `${host} gave no usable answer in ${this.#attempts} attempts: ${reason}`;
-    throw new UnavailableError(message, "unavailable", 0, { cause });
+    throw new UnavailableError(`${host} is not available: ${reason}`, "unavailable", 0, { cause });
   }
 }
 
@@ -432,17 +435,15 @@ function itemError(answer: Answer): SurehookError | null {
 }
 
 function problem(status: number, code: string, detail: string): SurehookError {
-  if (status === 401 || status === 403 || code === "namespace_not_allowed") {
-    return new UnauthorizedError(detail, code, status);
-  }
-  switch (code) {
-    case "fingerprint_mismatch":
-      return new FingerprintMismatchError(detail, code, status);
-    case "stale_token":
-      return new StaleTokenError(detail, code, status);
-    case "result_too_large":
-      return new ResultError(detail, code, status);
-    default:
-      return new InvalidRequestError(detail, code, status);
-  }
+  const byStatus = { 401: UnauthorizedError, 403: UnauthorizedError, 413: ResultError };
+  const byCode = {
+    fingerprint_mismatch: FingerprintMismatchError,
+    namespace_not_allowed: UnauthorizedError,
+    result_too_large: ResultError,
+    stale_token: StaleTokenError,
+    too_many_idempotency_keys: UnavailableError,
+  };
+  const kind =
+    byCode[code as keyof typeof byCode] ?? byStatus[status as keyof typeof byStatus] ?? InvalidRequestError;
+  return new kind(detail, code, status);
 }

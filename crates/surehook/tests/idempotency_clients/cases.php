@@ -52,6 +52,25 @@ function errorOf(callable $action): ?string
     }
 }
 
+function processMessage(Client $client, array $message): mixed
+{
+    try {
+        return $client->once('messages', $message['id'], fn () => createOrder($message), lease: 60, ttl: 7 * 86400);
+    } catch (Surehook\InProgressException $busy) {
+        return "try again in $busy->retryAfter s";
+    }
+}
+
+function createOrder(array $message): array
+{
+    return ['order' => $message['order']];
+}
+
+$processed = array_map(fn ($order) => processMessage($client, ['id' => 'wamid.1', 'order' => $order]), [7, 8]);
+show('README', ...$processed);
+$client->claim('messages', 'wamid.2', lease: 20);
+show('README while held', processMessage($client, ['id' => 'wamid.2']));
+
 $refuse = fn () => throw new LogicException('must not run');
 
 $first = $client->claim(NAME, 'order', lease: 2);

@@ -37,6 +37,21 @@ def fail(text):
     raise RuntimeError(text)
 
 
+def process_message(message):
+    try:
+        return client.once("messages", message["id"], lambda claim: create_order(message), lease=60, ttl=7 * 86400)
+    except surehook.InProgressError as busy:
+        return f"try again in {busy.retry_after} s"
+
+
+def create_order(message):
+    return {"order": message["order"]}
+
+
+show("README", *[process_message({"id": "wamid.1", "order": order}) for order in (7, 8)])
+client.claim("messages", "wamid.2", lease=20)
+show("README while held", process_message({"id": "wamid.2"}))
+
 first = client.claim(NAMESPACE, "order", lease=2)
 show("claim", kind(first), first.resumed, first.token not in repr(first) and token not in repr(client))
 busy = client.claim(NAMESPACE, "order")

@@ -34,6 +34,20 @@ rescue Surehook::Error => e
   name_of(e)
 end
 
+def process_message(client, message)
+  client.once("messages", message["id"], lease: 60, ttl: 7 * 86_400) { |claim| create_order(message) }
+rescue Surehook::InProgressError => busy
+  "try again in #{busy.retry_after} s"
+end
+
+def create_order(message)
+  { order: message["order"] }
+end
+
+show "README", *[7, 8].map { |order| process_message(client, { "id" => "wamid.1", "order" => order }) }
+client.claim("messages", "wamid.2", lease: 20)
+show "README while held", process_message(client, { "id" => "wamid.2" })
+
 first = client.claim(NAMESPACE, "order", lease: 2)
 show "claim", kind(first), first.resumed, !first.inspect.include?(first.token) && !client.inspect.include?(TOKEN)
 busy = client.claim(NAMESPACE, "order")

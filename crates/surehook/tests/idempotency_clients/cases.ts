@@ -6,7 +6,7 @@
 
 import { inspect } from "node:util";
 
-import { Claimed, Client, SurehookError } from "./surehook.js";
+import { Claimed, Client, InProgressError, SurehookError } from "./surehook.js";
 import type { Claim } from "./surehook.js";
 
 const [url = "", token = "", lossyUrl = ""] = process.argv.slice(2);
@@ -53,6 +53,31 @@ async function errorOf(promise: Promise<unknown>): Promise<string> {
 function refuse(): never {
   throw new Error("must not run");
 }
+
+async function processMessage(message: Message): Promise<unknown> {
+  try {
+    return await client.once("messages", message.id, () => createOrder(message), { lease: 60, ttl: 7 * 86400 });
+  } catch (error) {
+    if (error instanceof InProgressError) {
+      return `try again in ${error.retryAfter} s`;
+    }
+    throw error;
+  }
+}
+
+interface Message {
+  id: string;
+  order: number;
+}
+
+function createOrder(message: Message): object {
+  return { order: message.order };
+}
+
+const messages = [7, 8].map((order) => ({ id: "wamid.1", order }));
+show("README", await processMessage(messages[0] as Message), await processMessage(messages[1] as Message));
+await client.claim("messages", "wamid.2", { lease: 20 });
+show("README while held", await processMessage({ id: "wamid.2", order: 9 }));
 
 const first = await grab("order", { lease: 2 });
 const isHidden = !inspect(first).includes(first.token) && !inspect(client).includes(token);

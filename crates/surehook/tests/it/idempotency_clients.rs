@@ -26,7 +26,9 @@ use crate::support::{
 
 /// What the four test programs print. A lost answer of a claim is followed by `in_progress`, because the
 /// lost one has granted it.
-const EXPECTED: &str = r#"claim ["claimed",false,true]
+const EXPECTED: &str = r#"README [{"order":7},{"order":7}]
+README while held ["try again in 20 s"]
+claim ["claimed",false,true]
 claim while held ["in_progress",true]
 extend [true]
 complete twice ["completed",{"order":7,"note":"açaí"}]
@@ -474,7 +476,8 @@ fn documented_examples(page: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn examples_of_the_guide_are_parts_of_the_tested_programs() {
-    let programs = std::fs::read_dir(clients("examples")).unwrap();
+    let folders = [clients("examples"), program("")];
+    let programs = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
     let programs: Vec<String> =
         programs.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
     let guides = std::fs::read_dir(clients("../docs/guides")).unwrap();

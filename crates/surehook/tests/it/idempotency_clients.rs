@@ -286,19 +286,19 @@ fn assert_in_progress(response: &HttpResponse) {
     assert!(response.json()["error"].as_str().unwrap().contains("another holder"));
 }
 
-/// Sends copies of a webhook at the same time, and another webhook.
-async fn check_handler(scenario: &OrderScenario, handler: &OrderHandler) {
+/// Sends copies of a webhook at the same time, in turn to these processes, and another webhook.
+async fn check_handlers(scenario: &OrderScenario, handlers: &[OrderHandler]) {
     let mut copies = JoinSet::new();
-    for _ in 0..COPIES {
+    for handler in handlers.iter().cycle().take(COPIES) {
         copies.spawn(handler.endpoint.clone().send_until_accepted("wamid.1"));
     }
     let receipts = copies.join_all().await;
     let orders = scenario.orders();
-    assert_eq!(orders.len(), 1, "{}", handler.process.stderr.text());
+    assert_eq!(orders.len(), 1, "{}", handlers[0].process.stderr.text());
     assert!(receipts.iter().all(|receipt| *receipt == orders[0]), "{receipts:?}");
     assert_eq!(orders[0]["order"], 7);
     assert_eq!(orders[0]["resumed"], false);
-    let other = handler.endpoint.clone().send_until_accepted("wamid.2").await;
+    let other = handlers[0].endpoint.clone().send_until_accepted("wamid.2").await;
     assert_eq!(scenario.orders(), [orders[0].clone(), other]);
 }
 
@@ -312,7 +312,7 @@ async fn concurrent_copies_of_a_webhook_are_processed_once_by_the_django_view() 
     let mut command = python();
     command.arg(clients("examples/django_app.py")).arg(format!("127.0.0.1:{port}"));
     let handler = scenario.start_handler(command, port).await;
-    check_handler(&scenario, &handler).await;
+    check_handlers(&scenario, &[handler]).await;
 }
 
 #[tokio::test]
@@ -326,7 +326,7 @@ async fn concurrent_copies_of_a_webhook_are_processed_once_by_the_rails_controll
     command.arg("-I").arg(clients("ruby")).arg(clients("examples/rails_app.rb"));
     command.env("PORT", port.to_string()).env("RAILS_ENV", "production");
     let handler = scenario.start_handler(command, port).await;
-    check_handler(&scenario, &handler).await;
+    check_handlers(&scenario, &[handler]).await;
 }
 
 #[tokio::test]
@@ -340,7 +340,7 @@ async fn concurrent_copies_of_a_webhook_are_processed_once_by_the_express_handle
     let mut command = Command::new("node");
     command.arg(folder.path().join("express_app.js")).env("PORT", port.to_string());
     let handler = scenario.start_handler(command, port).await;
-    check_handler(&scenario, &handler).await;
+    check_handlers(&scenario, &[handler]).await;
 }
 
 #[tokio::test]
@@ -349,12 +349,15 @@ async fn concurrent_copies_of_a_webhook_are_processed_once_by_the_php_handler() 
         return;
     }
     let scenario = OrderScenario::start().await;
-    let port = free_port();
-    let mut command = php();
-    command.arg("-S").arg(format!("127.0.0.1:{port}")).arg(clients("examples/handler.php"));
-    command.env("PHP_CLI_SERVER_WORKERS", "8");
-    let handler = scenario.start_handler(command, port).await;
-    check_handler(&scenario, &handler).await;
+    // Each process handles one request at a time.
+    let mut handlers = Vec::new();
+    for _ in 0..4 {
+        let port = free_port();
+        let mut command = php();
+        command.arg("-S").arg(format!("127.0.0.1:{port}")).arg(clients("examples/handler.php"));
+        handlers.push(scenario.start_handler(command, port).await);
+    }
+    check_handlers(&scenario, &handlers).await;
 }
 
 #[tokio::test]
@@ -363,14 +366,13 @@ async fn heavy_flask_handler_processes_a_webhook_once_across_copies_and_kills() 
         return;
     }
     let scenario = OrderScenario::start().await;
-    let (mut killed, other) = (scenario.start_flask().await, scenario.start_flask().await);
-    check_handler(&scenario, &killed).await;
+    let mut handlers = [scenario.start_flask().await, scenario.start_flask().await];
+    check_handlers(&scenario, &handlers).await;
 
     // While one copy is processed, all others are refused, by both processes.
     let lock = scenario.lock_orders();
     let mut copies = JoinSet::new();
-    for number in 0..COPIES {
-        let handler = if number % 2 == 0 { &killed } else { &other };
+    for handler in handlers.iter().cycle().take(COPIES) {
         copies.spawn(handler.endpoint.clone().send("wamid.3"));
     }
     for _ in 1..COPIES {
@@ -382,6 +384,7 @@ async fn heavy_flask_handler_processes_a_webhook_once_across_copies_and_kills() 
 
     // A process that is killed in the middle of its work: the retry does the work after the lease.
     let lock = scenario.lock_orders();
+    let [killed, other] = &mut handlers;
     let unanswered = tokio::spawn(killed.endpoint.clone().send("wamid.4"));
     scenario.wait_until_claimed("wamid.4").await;
     killed.process.kill9();

@@ -218,6 +218,10 @@ class Client:
             [_item_error(got) for got in answer["completions"]],
         )
 
+    def close(self) -> None:
+        """Closes idle connections. The client can still be used."""
+        self._close_idle(0.0)
+
     def __repr__(self) -> str:
         return f"surehook.Client({self._host!r})"
 
@@ -300,28 +304,35 @@ class Client:
         except BaseException:
             connection.close()
             # The idle ones are probably as dead as this one.
-            self._idle.clear()
+            self._close_idle(0.0)
             raise
         if not response.will_close:
             self._idle.append((time.monotonic(), connection))
+            self._close_idle(_IDLE_MAX)
         return response.status, response.getheader("Retry-After", ""), text
 
     def _take_connection(self, timeout: float) -> http.client.HTTPConnection:
         # After a fork, parent and child would read each other's answers.
         if self._pid != os.getpid():
-            self._idle = collections.deque()
+            self.close()
             self._pid = os.getpid()
-        while True:
-            try:
-                since, connection = self._idle.pop()
-            except IndexError:
-                break
-            if time.monotonic() - since < _IDLE_MAX and connection.sock:
-                connection.sock.settimeout(timeout)
-                return connection
-            connection.close()
+        self._close_idle(_IDLE_MAX)
+        try:
+            _, connection = self._idle.pop()
+            connection.sock.settimeout(timeout)
+            return connection
+        except IndexError:
+            pass
         kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
         return kind(self._host, self._port, timeout=timeout)
+
+    def _close_idle(self, age: float) -> None:
+        """Closes connections that have been idle for so many seconds; the oldest are on the left."""
+        try:
+            while time.monotonic() - self._idle[0][0] >= age:
+                self._idle.popleft()[1].close()
+        except IndexError:
+            pass
 
 
 def _duration(seconds: float) -> str:

@@ -82,9 +82,11 @@ module Surehook
     WAIT_MAX = 30
     # A gateway that asks for a longer delay (Retry-After) is not waited for.
     RETRY_DELAY_MAX = 5
+    # The gateway closes idle connections; older ones are not used again.
+    IDLE_MAX = 4
     NETWORK_ERRORS = [SystemCallError, SocketError, IOError, Timeout::Error, OpenSSL::SSL::SSLError,
                       Net::ProtocolError, Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError].freeze
-    private_constant :WAIT_MAX, :RETRY_DELAY_MAX, :NETWORK_ERRORS
+    private_constant :WAIT_MAX, :RETRY_DELAY_MAX, :IDLE_MAX, :NETWORK_ERRORS
 
     def initialize(url, token, timeout: 10, attempts: 5)
       uri = URI(url)
@@ -173,6 +175,11 @@ module Surehook
         end,
         completions: answer.fetch("completions").map { |got| item_error(got) }
       )
+    end
+
+    # Closes idle connections. The client can still be used.
+    def close
+      @lock.synchronize { close_idle(0) }
     end
 
     # Leaves the API token out.
@@ -282,30 +289,40 @@ module Surehook
       http.start unless http.started?
       response = http.request(Net::HTTP::Post.new(@path + path, @headers), payload)
       is_complete = true
-      @lock.synchronize { @idle.push(http) }
+      @lock.synchronize do
+        @idle.push([now, http])
+        close_idle(IDLE_MAX)
+      end
       response
     ensure
       unless is_complete
         # Half an answer must not be taken for the next one. The idle ones are probably as dead as this one.
         http.finish if http&.started?
-        @lock.synchronize { @idle.clear }
+        close
       end
     end
 
     def take_connection
       @lock.synchronize do
         # After a fork, parent and child would read each other's answers.
+        # They are not closed: with TLS that would end the parent's connections, too.
         @idle = [] if @pid != Process.pid
         @pid = Process.pid
-        @idle.pop || new_connection
+        close_idle(IDLE_MAX)
+        @idle.empty? ? new_connection : @idle.pop.last
       end
     end
 
-    # Net::HTTP opens a connection again that was idle for longer than its `keep_alive_timeout` of 2 s.
+    # Closes connections that have been idle for so many seconds; the oldest come first.
+    def close_idle(age)
+      @idle.shift.last.finish while @idle.any? && now - @idle.first.first >= age
+    end
+
     def new_connection
       http = Net::HTTP.new(@uri.hostname, @uri.port, nil)
       http.use_ssl = @uri.is_a?(URI::HTTPS)
       http.max_retries = 0
+      http.keep_alive_timeout = IDLE_MAX
       http
     end
 

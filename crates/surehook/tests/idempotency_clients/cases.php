@@ -3,8 +3,8 @@
 /**
  * Every call of clients/php/Surehook.php against a real gateway; prints one line per case.
  *
- * The arguments are the URL of the gateway, the API token, the URL of a proxy that loses the first answer per path, and
- * an API token for another namespace.
+ * The arguments are the URL of the gateway, the API token, the URL of a proxy that loses the first answer per path,
+ * an API token for another namespace, and the URLs of a TLS proxy that is trusted and of one that is not.
  */
 
 declare(strict_types=1);
@@ -20,7 +20,7 @@ use Surehook\SurehookException;
 
 set_error_handler(fn (int $level, string $text) => error_reporting() & $level ? throw new ErrorException($text) : true);
 
-[, $url, $token, $lossyUrl, $otherToken] = $argv;
+[, $url, $token, $lossyUrl, $otherToken, $tlsUrl, $untrustedUrl] = $argv;
 const NAME = 'php';
 $client = new Client($url, $token);
 
@@ -161,6 +161,8 @@ show('dot segments', errorOf(fn () => $client->claim(NAME, '..')), errorOf(fn ()
 show('invalid lease', errorOf(fn () => $client->claim(NAME, 'lease', lease: 0.001)));
 show('wrong API token', errorOf(fn () => (new Client($url, "wrong-$token"))->claim(NAME, 'a')));
 show('token of another namespace', errorOf(fn () => (new Client($url, $otherToken))->claim(NAME, 'a')));
+show('TLS', kind((new Client($tlsUrl, $token))->claim(NAME, 'tls')));
+show('untrusted TLS', errorOf(fn () => (new Client($untrustedUrl, $token, attempts: 2))->claim(NAME, 'a')));
 show('no gateway', errorOf(fn () => (new Client('http://127.0.0.1:1', $token, attempts: 2))->claim(NAME, 'a')));
 
 $lossy = new Client($lossyUrl, $token);

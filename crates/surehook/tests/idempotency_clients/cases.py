@@ -1,7 +1,7 @@
 """Every call of clients/python/surehook.py against a real gateway; prints one line per case.
 
-The arguments are the URL of the gateway, the API token, the URL of a proxy that loses the first answer per path, and
-an API token for another namespace.
+The arguments are the URL of the gateway, the API token, the URL of a proxy that loses the first answer per path,
+an API token for another namespace, and the URLs of a TLS proxy that is trusted and of one that is not.
 """
 
 import json
@@ -12,7 +12,7 @@ import time
 
 import surehook
 
-url, token, lossy_url, other_token = sys.argv[1:]
+url, token, lossy_url, other_token, tls_url, untrusted_url = sys.argv[1:]
 client = surehook.Client(url, token)
 NAMESPACE = "python"
 
@@ -138,6 +138,8 @@ show("dot segments", error_of(lambda: client.claim(NAMESPACE, "..")), error_of(l
 show("invalid lease", error_of(lambda: client.claim(NAMESPACE, "lease", lease=0.001)))
 show("wrong API token", error_of(lambda: surehook.Client(url, "wrong-" + token).claim(NAMESPACE, "a")))
 show("token of another namespace", error_of(lambda: surehook.Client(url, other_token).claim(NAMESPACE, "a")))
+show("TLS", kind(surehook.Client(tls_url, token).claim(NAMESPACE, "tls")))
+show("untrusted TLS", error_of(lambda: surehook.Client(untrusted_url, token, attempts=2).claim(NAMESPACE, "a")))
 show("no gateway", error_of(lambda: surehook.Client("http://127.0.0.1:1", token, attempts=2).claim(NAMESPACE, "a")))
 
 lossy = surehook.Client(lossy_url, token)

@@ -2,14 +2,14 @@
 
 # Every call of clients/ruby/surehook.rb against a real gateway; prints one line per case.
 #
-# The arguments are the URL of the gateway, the API token, the URL of a proxy that loses the first answer per path, and
-# an API token for another namespace.
+# The arguments are the URL of the gateway, the API token, the URL of a proxy that loses the first answer per path,
+# an API token for another namespace, and the URLs of a TLS proxy that is trusted and of one that is not.
 
 require "json"
 require "surehook"
 
 $stdout.sync = true
-URL, TOKEN, LOSSY_URL, OTHER_TOKEN = ARGV
+URL, TOKEN, LOSSY_URL, OTHER_TOKEN, TLS_URL, UNTRUSTED_URL = ARGV
 NAMESPACE = "ruby"
 KINDS = { Surehook::Claimed => "claimed", Surehook::InProgress => "in_progress", Surehook::Completed => "completed" }.freeze
 client = Surehook::Client.new(URL, TOKEN)
@@ -117,6 +117,8 @@ show "dot segments", error_of { client.claim(NAMESPACE, "..") }, error_of { clie
 show "invalid lease", error_of { client.claim(NAMESPACE, "lease", lease: 0.001) }
 show "wrong API token", error_of { Surehook::Client.new(URL, "wrong-#{TOKEN}").claim(NAMESPACE, "a") }
 show "token of another namespace", error_of { Surehook::Client.new(URL, OTHER_TOKEN).claim(NAMESPACE, "a") }
+show "TLS", kind(Surehook::Client.new(TLS_URL, TOKEN).claim(NAMESPACE, "tls"))
+show "untrusted TLS", error_of { Surehook::Client.new(UNTRUSTED_URL, TOKEN, attempts: 2).claim(NAMESPACE, "a") }
 show "no gateway", error_of { Surehook::Client.new("http://127.0.0.1:1", TOKEN, attempts: 2).claim(NAMESPACE, "a") }
 
 lossy = Surehook::Client.new(LOSSY_URL, TOKEN)
@@ -137,9 +139,15 @@ end
 answers = callers.map(&:value)
 show "50 concurrent callers", executions.size, answers.size, answers.uniq.size
 
-# `break` leaves the block without an exception: the key is free again.
+# `break` leaves the block without an exception, and Sidekiq stops a job with an Interrupt: the key is free again.
 client.once(NAMESPACE, "break") { break }
 raise "break kept the key" unless kind(client.claim(NAMESPACE, "break")) == "claimed"
+
+begin
+  client.once(NAMESPACE, "interrupt") { raise Interrupt }
+rescue Interrupt
+  raise "an interrupt kept the key" unless kind(client.claim(NAMESPACE, "interrupt")) == "claimed"
+end
 
 # Open connections are not shared with the children of a fork: each gets its own answers.
 children = Array.new(4) do |child|

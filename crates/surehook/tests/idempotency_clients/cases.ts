@@ -1,8 +1,8 @@
 /**
  * Every call of clients/typescript/surehook.ts against a real gateway; prints one line per case.
  *
- * The arguments are the URL of the gateway, the API token, the URL of a proxy that loses the first answer per path, and
- * an API token for another namespace.
+ * The arguments are the URL of the gateway, the API token, the URL of a proxy that loses the first answer per path,
+ * an API token for another namespace, and the URLs of a TLS proxy that is trusted and of one that is not.
  */
 
 import { inspect } from "node:util";
@@ -10,7 +10,7 @@ import { inspect } from "node:util";
 import { Claimed, Client, InProgressError, SurehookError } from "./surehook.js";
 import type { Claim } from "./surehook.js";
 
-const [url = "", token = "", lossyUrl = "", otherToken = ""] = process.argv.slice(2);
+const [url = "", token = "", lossyUrl = "", otherToken = "", tlsUrl = "", untrustedUrl = ""] = process.argv.slice(2);
 const NAMESPACE = "typescript";
 const client = new Client(url, token);
 
@@ -175,6 +175,9 @@ show("invalid lease", await errorOf(client.claim(NAMESPACE, "lease", { lease: 0.
 show("wrong API token", await errorOf(new Client(url, `wrong-${token}`).claim(NAMESPACE, "a")));
 const foreign = new Client(url, otherToken);
 show("token of another namespace", await errorOf(foreign.claim(NAMESPACE, "a")));
+show("TLS", (await new Client(tlsUrl, token).claim(NAMESPACE, "tls")).status);
+const untrusted = new Client(untrustedUrl, token, { attempts: 2 });
+show("untrusted TLS", await errorOf(untrusted.claim(NAMESPACE, "a")));
 const absent = new Client("http://127.0.0.1:1", token, { attempts: 2 });
 show("no gateway", await errorOf(absent.claim(NAMESPACE, "a")));
 

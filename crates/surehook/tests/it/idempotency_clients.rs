@@ -21,6 +21,7 @@ use crate::support::{
     lossy_proxy::LossyProxy,
     process::Process,
     redis::TestRedis,
+    tls::{CertificateAuthority, TlsProxy},
     tools::{Tool, interpreter_file},
 };
 
@@ -50,6 +51,8 @@ dot segments ["InvalidRequest","InvalidRequest"]
 invalid lease ["InvalidRequest"]
 wrong API token ["Unauthorized"]
 token of another namespace ["Unauthorized"]
+TLS ["claimed"]
+untrusted TLS ["Unavailable"]
 no gateway ["Unavailable"]
 lost answer of a claim ["in_progress"]
 lost answer of a completion ["stored"]
@@ -137,7 +140,15 @@ async fn check_cases(mut command: Command) {
     let gateway = Gateway::start().await;
     let lossy = LossyProxy::start(&gateway).await;
     let other_token = create_token(&gateway, "other").await;
+    let authority = CertificateAuthority::new();
+    let trusted = TlsProxy::start(&authority, gateway.address()).await;
+    let untrusted = TlsProxy::start(&CertificateAuthority::new(), gateway.address()).await;
+    let authorities = gateway.folder().join("authorities.pem");
+    std::fs::write(&authorities, authority.pem()).unwrap();
+    // Node reads the second variable, the others read the first.
+    command.env("SSL_CERT_FILE", &authorities).env("NODE_EXTRA_CA_CERTS", &authorities);
     command.args([gateway.url(""), TOKEN.to_owned(), lossy.url(), other_token]);
+    command.args([trusted.url(), untrusted.url()]);
     assert_eq!(run(command).await, EXPECTED);
 }
 

@@ -1,8 +1,11 @@
 //! A destination with TLS, its certificate authority, and client certificates.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -12,15 +15,20 @@ use http_body_util::Full;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
-    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
     server::WebPkiClientVerifier,
 };
-use tokio::{io::AsyncWriteExt as _, net::TcpListener, task::JoinHandle};
+use tokio::{
+    io::{AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
@@ -29,6 +37,9 @@ impl CertificateAuthority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        // OpenSSL takes a certificate whose issuer has its own name for a self-signed one.
+        params.distinguished_name.push(DnType::CommonName, "test authority");
         let key = KeyPair::generate().unwrap();
         Self(CertifiedIssuer::self_signed(params, key).unwrap())
     }
@@ -46,8 +57,16 @@ impl CertificateAuthority {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages = vec![purpose];
+        params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.0).unwrap(), key)
+    }
+
+    /// A server certificate for 127.0.0.1 and its key.
+    fn sign_loopback(&self) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let (certificate, key) = self.sign(&["127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth);
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        (certificate.der().clone(), PrivateKeyDer::from(key))
     }
 
     /// A client certificate and its key in PEM.
@@ -90,9 +109,7 @@ impl TlsSink {
         authority: &CertificateAuthority,
         clients: Option<&CertificateAuthority>,
     ) -> Self {
-        let (certificate, key) =
-            authority.sign(&["127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth);
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let (certificate, key) = authority.sign_loopback();
         let provider = Arc::new(ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -107,7 +124,7 @@ impl TlsSink {
             }
             None => config.with_no_client_auth(),
         };
-        let mut config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        let mut config = config.with_single_cert(vec![certificate], key).unwrap();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -162,5 +179,51 @@ async fn accept(listener: TcpListener, config: ServerConfig, arrived: Arc<Atomic
                 let _ended = builder.serve_connection(stream, service).await;
             }
         });
+    }
+}
+
+/// Terminates TLS at `https://127.0.0.1` in front of a server, as a proxy in production does. Stops when
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct TlsProxy {
+    port: u16,
+    accepting: JoinHandle<()>,
+}
+
+impl TlsProxy {
+    pub(crate) async fn start(authority: &CertificateAuthority, server: SocketAddr) -> Self {
+        let (certificate, key) = authority.sign_loopback();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let accepting = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let acceptor = acceptor.clone();
+                // A client that refuses the certificate ends only its own connection.
+                tokio::spawn(async move {
+                    let mut client = acceptor.accept(stream).await?;
+                    let mut server = TcpStream::connect(server).await?;
+                    copy_bidirectional(&mut client, &mut server).await
+                });
+            }
+        });
+        Self { port, accepting }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for TlsProxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         RevealEventResponse,
     },
     gateway::AboutResponse,
-    idempotency::{ClaimUpdateResponse, NamespaceStats, ReleaseClaimRequest, StoredKeyResponse},
+    idempotency::{ClaimUpdateResponse, IdempotencyStats, ReleaseClaimRequest, StoredKeyResponse},
     messages::{AcceptedMessageResponse, MediaFileResponse, MessageDetail, MessageResponse},
     quarantine::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
@@ -262,7 +262,7 @@ pub fn release_idempotency_key(
     post(&["idempotency", namespace, key, "release"]).json(request)
 }
 
-pub fn get_idempotency_stats() -> ApiCall<ListResponse<NamespaceStats>> {
+pub fn get_idempotency_stats() -> ApiCall<ListResponse<IdempotencyStats>> {
     get(&["stats", "idempotency"])
 }
 

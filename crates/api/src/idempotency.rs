@@ -116,7 +116,7 @@ pub struct CompleteClaimRequest {
 pub struct ReleaseClaimRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Release the key whoever holds it. Its work may be done twice.
+    /// Release the key without its token. Its work may be done twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -232,7 +232,8 @@ pub struct StoredKeyResponse {
 
 /// What is stored for a namespace. Expired keys count until they are removed, within about a minute.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct NamespaceStats {
+#[schemars(rename = "NamespaceStats")]
+pub struct IdempotencyStats {
     pub namespace: String,
     pub in_progress: u64,
     pub abandoned: u64,

@@ -186,7 +186,7 @@ pub enum ClaimStep {
         lease: Duration,
     },
     Complete(CompletionRequest),
-    /// Without a token: whoever holds the claim, by order of a person.
+    /// Without a token, an operator releases the claim of any holder.
     Release {
         key: ClaimKey,
         token: Option<ClaimToken>,
@@ -214,7 +214,7 @@ pub enum ClaimStepResult {
 
 /// The state of a stored key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimStatus {
+pub enum StoredClaimStatus {
     InProgress {
         lease_until: Timestamp,
     },
@@ -234,7 +234,7 @@ pub enum ClaimStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRow {
     pub key: ClaimKey,
-    pub status: ClaimStatus,
+    pub status: StoredClaimStatus,
     pub fence: u64,
     pub operation: ClaimOperation,
     pub expires_at: Timestamp,

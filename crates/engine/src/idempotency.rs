@@ -113,7 +113,7 @@ struct KeyWait<'a> {
 impl Drop for KeyWait<'_> {
     fn drop(&mut self) {
         let mut waits = lock(&self.waits.0);
-        // The map and this one hold it: nobody else waits.
+        // Only the map and this one hold it, so no other request waits.
         if Arc::strong_count(&self.notify) == 2 {
             waits.remove(self.key);
         }

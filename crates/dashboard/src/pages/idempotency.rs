@@ -12,7 +12,7 @@ use axum::{
 use serde::Deserialize;
 use surehook_api::{
     ApiTransport as _, calls,
-    idempotency::{ClaimState, NamespaceStats, ReleaseClaimRequest, StoredKeyResponse},
+    idempotency::{ClaimState, IdempotencyStats, ReleaseClaimRequest, StoredKeyResponse},
     percent_encode,
 };
 
@@ -44,7 +44,7 @@ struct IdempotencyPage {
     frame: PageFrame,
     t: &'static IdempotencyTexts,
     bar: FilterBar,
-    namespaces: Vec<NamespaceStats>,
+    namespaces: Vec<IdempotencyStats>,
     keys: Vec<StoredKeyResponse>,
     pager: Pager,
 }

@@ -18,12 +18,12 @@ use surehook_api::{
     idempotency::{
         BatchClaim, BatchCompletion, ClaimAnswer, ClaimBatchRequest, ClaimBatchResponse,
         ClaimKeyRequest, ClaimKeyResponse, ClaimState, ClaimUpdateAnswer, ClaimUpdateResponse,
-        CompleteClaimRequest, ExtendClaimRequest, FINGERPRINT_BYTES_MAX, NamespaceStats,
+        CompleteClaimRequest, ExtendClaimRequest, FINGERPRINT_BYTES_MAX, IdempotencyStats,
         OperationResponse, ReleaseClaimRequest, StoredKeyResponse,
     },
 };
 use surehook_core::idempotency::{
-    ClaimFilter, ClaimRow, ClaimStatus, ClaimStep, ClaimStepResult, KeyLimit, service_key,
+    ClaimFilter, ClaimRow, ClaimStep, ClaimStepResult, KeyLimit, StoredClaimStatus, service_key,
 };
 use surehook_dedup::{
     Claim, ClaimKey, ClaimOperation, ClaimRequest, ClaimToken, ClaimUpdate, CompletionRequest,
@@ -109,7 +109,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         one("get_idempotency_key", "Get a key with its result.").returns::<StoredKeyResponse>(200);
     let stats = Operation::new("get_idempotency_stats", "Count keys by namespace.")
         .description("The first 1000 namespaces in alphabetical order.")
-        .returns::<ListResponse<NamespaceStats>>(200);
+        .returns::<ListResponse<IdempotencyStats>>(200);
     let key = "/api/v1/idempotency/{namespace}/{key}";
     api.get("/api/v1/idempotency", list_idempotency_keys, list)
         .post("/api/v1/idempotency", batch_idempotency, batch)
@@ -353,7 +353,7 @@ pub(crate) async fn release_idempotency_claim(
         (None, true) => None,
         (Some(_), true) | (None, false) => {
             return Err(Problem::invalid(
-                "Send the `token` of the claim, or `\"force\": true` to release it whoever holds it.",
+                "Send the `token` of the claim, or `\"force\": true` to release it without the token.",
             ));
         }
     };
@@ -499,14 +499,16 @@ pub(crate) async fn list_idempotency_keys(
 
 fn stored_key(row: &ClaimRow) -> StoredKeyResponse {
     let (status, lease_until, completed) = match row.status {
-        ClaimStatus::InProgress { lease_until } => {
+        StoredClaimStatus::InProgress { lease_until } => {
             (ClaimState::InProgress, Some(lease_until), None)
         }
-        ClaimStatus::Abandoned { lease_until } => (ClaimState::Abandoned, Some(lease_until), None),
-        ClaimStatus::Completed { completed_at, result_bytes } => {
+        StoredClaimStatus::Abandoned { lease_until } => {
+            (ClaimState::Abandoned, Some(lease_until), None)
+        }
+        StoredClaimStatus::Completed { completed_at, result_bytes } => {
             (ClaimState::Completed, None, Some((completed_at, result_bytes)))
         }
-        ClaimStatus::Released => (ClaimState::Released, None, None),
+        StoredClaimStatus::Released => (ClaimState::Released, None, None),
     };
     StoredKeyResponse {
         namespace: row.key.namespace().to_owned(),
@@ -543,13 +545,13 @@ pub(crate) async fn get_idempotency_key(
 pub(crate) async fn get_idempotency_stats(
     State(server): State<Arc<ServerState>>,
     Extension(access): Extension<NamespaceAccess>,
-) -> Result<Json<ListResponse<NamespaceStats>>, Problem> {
+) -> Result<Json<ListResponse<IdempotencyStats>>, Problem> {
     let as_of = server.engine.expiry_time();
     let counts = server.engine.idempotency_store().count_claims(as_of).await?;
     let data = counts
         .into_iter()
         .filter(|counts| access.allows(&counts.namespace))
-        .map(|counts| NamespaceStats {
+        .map(|counts| IdempotencyStats {
             namespace: counts.namespace,
             in_progress: counts.in_progress,
             abandoned: counts.abandoned,

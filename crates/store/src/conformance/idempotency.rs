@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use surehook_core::{
     idempotency::{
-        ClaimContext, ClaimFilter, ClaimStatus, ClaimStep, ClaimStepResult, ClaimTotals,
-        KEY_RETENTION, KeyLimit, KeyLimits, NamespaceCounts, api_key, service_key,
+        ClaimContext, ClaimFilter, ClaimStep, ClaimStepResult, ClaimTotals, KEY_RETENTION,
+        KeyLimit, KeyLimits, NamespaceCounts, StoredClaimStatus, api_key, service_key,
     },
     store::{PageRequest, ReplayResult},
 };
@@ -294,11 +294,11 @@ pub async fn claims_are_listed_by_namespace_and_key(mut fixture: StoreFixture) {
     let page = page(Some(orders("completed")));
     let rows = fixture.list_claims(with_prefix(""), page, now).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.key.name()).collect::<Vec<_>>(), ["held", "released"]);
-    assert_eq!(rows[0].status, ClaimStatus::InProgress { lease_until: now + LEASE });
+    assert_eq!(rows[0].status, StoredClaimStatus::InProgress { lease_until: now + LEASE });
     assert_eq!((rows[0].fence, rows[0].operation), (held.fence, held.operation));
     let detail = fixture.find_claim(orders("completed"), now).await.unwrap().unwrap();
     assert_eq!(detail.result.as_deref(), Some(&b"12345"[..]));
-    let status = ClaimStatus::Completed { completed_at: now, result_bytes: 5 };
+    let status = StoredClaimStatus::Completed { completed_at: now, result_bytes: 5 };
     assert_eq!(detail.row.status, status);
 }
 

@@ -7,8 +7,8 @@ use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     idempotency::{
         API_KEYS_MAX, API_NAMESPACE_PREFIX, ClaimContext, ClaimDetail, ClaimFilter, ClaimRow,
-        ClaimStatus, ClaimStep, ClaimStepResult, ClaimTotals, KeyLimit, NAMESPACES_LISTED_MAX,
-        NamespaceCounts, is_api_key,
+        ClaimStep, ClaimStepResult, ClaimTotals, KeyLimit, NAMESPACES_LISTED_MAX, NamespaceCounts,
+        StoredClaimStatus, is_api_key,
     },
     store::PageRequest,
 };
@@ -206,12 +206,14 @@ fn read_row(row: &Row<'_>, as_of: Timestamp) -> Result<ClaimRow> {
         0 => {
             let lease_until = time(row, 6)?;
             match as_of < lease_until {
-                true => ClaimStatus::InProgress { lease_until },
-                false => ClaimStatus::Abandoned { lease_until },
+                true => StoredClaimStatus::InProgress { lease_until },
+                false => StoredClaimStatus::Abandoned { lease_until },
             }
         }
-        1 => ClaimStatus::Completed { completed_at: time(row, 7)?, result_bytes: row.get(9)? },
-        _ => ClaimStatus::Released,
+        1 => {
+            StoredClaimStatus::Completed { completed_at: time(row, 7)?, result_bytes: row.get(9)? }
+        }
+        _ => StoredClaimStatus::Released,
     };
     Ok(ClaimRow {
         key: key.map_err(|error| corrupt_value(0, &error.to_string()))?,

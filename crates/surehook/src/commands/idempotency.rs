@@ -30,7 +30,9 @@ pub(crate) enum IdempotencyCommand {
     },
     /// Show a key with its result; secrets in it are masked for viewers
     Show {
+        /// Namespace of the key
         namespace: String,
+        /// The key
         key: String,
         #[command(flatten)]
         remote: GatewayArgs,
@@ -43,7 +45,9 @@ pub(crate) enum IdempotencyCommand {
     /// Release keys whose holder is gone; if it still works, the work may be done twice
     #[command(mut_arg("data", |data| data.hide(true)))]
     Release {
+        /// Namespace of the keys
         namespace: String,
+        /// The keys
         #[arg(required = true)]
         keys: Vec<String>,
         #[command(flatten)]

@@ -49,14 +49,11 @@ struct IdempotencyPage {
     pager: Pager,
 }
 
-fn namespace_path(namespace: &str) -> String {
-    let term = FilterTerm { name: "namespace".to_owned(), value: namespace.to_owned() };
-    format!("/idempotency?q={}", percent_encode(&term.text()))
-}
-
 impl IdempotencyPage {
-    fn namespace_path(&self, namespace: &str) -> String {
-        namespace_path(namespace)
+    /// The keys of a namespace.
+    fn namespace_path(namespace: &str) -> String {
+        let term = FilterTerm { name: "namespace".to_owned(), value: namespace.to_owned() };
+        format!("/idempotency?q={}", percent_encode(&term.text()))
     }
 
     fn size(&self, bytes: &u64) -> String {
@@ -101,5 +98,6 @@ async fn release_key(user: CurrentUser, Form(form): Form<ReleaseForm>) -> Respon
     let request = ReleaseClaimRequest { token: None, force: true };
     let call = calls::release_idempotency_key(&form.namespace, &form.key, &request);
     let released = user.call(call).await;
-    user.redirect_with_result(&namespace_path(&form.namespace), released, t.key_released)
+    let to = IdempotencyPage::namespace_path(&form.namespace);
+    user.redirect_with_result(&to, released, t.key_released)
 }

@@ -156,10 +156,10 @@ impl<'a> RequestContext<'a> {
         self.readable.event(self.headers, &self.body, part.body.as_ref())
     }
 
-    /// The message status in an event. Unverified events are not believed.
+    /// The message status in an event. That of an unverified event is ignored.
     fn status_update(&self, part: &EventPart) -> Option<StatusUpdate> {
-        let is_believed = self.source.provider.echoes_delivery_ids && self.source.is_verified();
-        is_believed.then(|| parse_status_update(part, self.now)).flatten()
+        let is_trusted = self.source.provider.echoes_delivery_ids && self.source.is_verified();
+        is_trusted.then(|| parse_status_update(part, self.now)).flatten()
     }
 
     /// What is stored of one event: the request as received, or its own part of it.

@@ -1,4 +1,4 @@
-//! `/api/v1/clock`: whether the wall clock is believed, and confirming it.
+//! `/api/v1/clock`: whether the wall clock is trusted, and confirming it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
-    let status = Operation::new("get_clock", "Get whether the clock is believed.")
+    let status = Operation::new("get_clock", "Get whether the clock is trusted.")
         .returns::<ClockStatus>(200);
     let confirm = Operation::new("confirm_clock", "Confirm that the clock is right.")
         .description(

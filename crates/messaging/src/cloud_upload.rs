@@ -124,7 +124,7 @@ mod tests {
             match (parse_upload_response(status, body.as_bytes()), expected) {
                 (Ok(id), Ok(expected)) => assert_eq!(id, expected),
                 (Err(message), Err(part)) => {
-                    assert!(message.contains(part), "case: {body}: {message}")
+                    assert!(message.contains(part), "case: {body}: {message}");
                 }
                 (read, _) => panic!("case: {body}: {read:?}"),
             }

@@ -98,8 +98,7 @@ fn insert_unless_duplicate(
     if let (Some(claim), Some(key)) = (&event.key, key) {
         // The key gets a new entry, and the other body stays known by itself.
         if let Some(holder) = key_conflict {
-            key_index::remove_from_index(tx.sql, key)?;
-            tx.recent_keys.insert(tx.sql, key.with_body(holder.body.to_bytes()), holder)?;
+            replace_key(tx, key.with_body(holder.body.to_bytes()), holder)?;
         }
         let entry = insert_key(tx, key, claim.expires_at, event)?;
         tx.cache_key(key, entry);
@@ -222,14 +221,8 @@ fn find_original_event(
     if tx.recent_keys.is_certainly_new(key) {
         return Ok(None);
     }
-    match key_index::find_in_index(tx.sql, key)? {
-        // An expired key that is not pruned yet makes room for the new one.
-        Some(expired) if expired.expires_at <= now => {
-            key_index::remove_from_index(tx.sql, key)?;
-            Ok(None)
-        }
-        found => Ok(found),
-    }
+    let found = key_index::find_in_index(tx.sql, key)?;
+    Ok(found.filter(|known| known.expires_at > now))
 }
 
 fn insert_key(
@@ -240,8 +233,16 @@ fn insert_key(
 ) -> Result<KeyEntry> {
     let body = ShortFingerprint::of(event.compared_fingerprint());
     let entry = KeyEntry { event: event.id, body, expires_at };
-    tx.recent_keys.insert(tx.sql, key, entry)?;
+    replace_key(tx, key, entry)?;
     Ok(entry)
+}
+
+/// Inserts a key in place of one that has expired and is not pruned yet, or that another body held.
+fn replace_key(tx: &mut WriteTransaction<'_, '_>, key: KeyDigest, entry: KeyEntry) -> Result<()> {
+    if !tx.recent_keys.is_certainly_new(key) {
+        key_index::remove_from_index(tx.sql, key)?;
+    }
+    tx.recent_keys.insert(tx.sql, key, entry)
 }
 
 const INSERT_KEY_CONFLICT: &str = "INSERT INTO key_conflicts (event_id, holder) VALUES (?1, ?2)";

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufReader, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -19,17 +19,15 @@ const MARK: &str = "#server ";
 /// Handlers do not end as long as this file exists.
 const STALL: &str = "stall";
 const EXECUTIONS: &str = "executions";
+const TEST: &str = "kill::heavy_kill_during_the_handler_makes_the_retry_run_after_the_lease";
+
+/// The folder of the server, in the process that the test starts: this program with only itself selected.
+const FOLDER: &str = "SUREHOOK_TEST_CHILD_FOLDER";
 
 /// The server: appends a line for each execution, with its operation.
-#[test]
-#[ignore = "the process that the kill test starts"]
 #[expect(clippy::print_stdout, reason = "the kill test reads it")]
-fn run_server_process() {
-    let mut folder = String::new();
-    std::io::stdin().read_line(&mut folder).unwrap();
-    let folder = Path::new(folder.trim()).to_owned();
-    let handler = |State(folder): State<std::path::PathBuf>,
-                   Extension(claim): Extension<RequestClaim>| async move {
+async fn run_server(folder: PathBuf) {
+    let handler = |State(folder): State<PathBuf>, Extension(claim): Extension<RequestClaim>| async move {
         let line = format!("{:x} {}", u128::from_be_bytes(claim.operation.id), claim.is_resumed);
         let mut file =
             fs::OpenOptions::new().append(true).create(true).open(folder.join(EXECUTIONS)).unwrap();
@@ -40,15 +38,13 @@ fn run_server_process() {
         }
         line
     };
-    tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let layer = IdempotencyLayer::new(open_sqlite(&folder))
-            .lease(Duration::from_millis(500))
-            .wait(Duration::from_secs(60));
-        let app = Router::new().route("/orders", post(handler)).with_state(folder).layer(layer);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        println!("{MARK}{}", listener.local_addr().unwrap());
-        axum::serve(listener, app).await.unwrap();
-    });
+    let layer = IdempotencyLayer::new(open_sqlite(&folder))
+        .lease(Duration::from_millis(500))
+        .wait(Duration::from_secs(60));
+    let app = Router::new().route("/orders", post(handler)).with_state(folder).layer(layer);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{MARK}{}", listener.local_addr().unwrap());
+    axum::serve(listener, app).await.unwrap();
 }
 
 struct ServerProcess {
@@ -60,13 +56,11 @@ struct ServerProcess {
 impl ServerProcess {
     fn start(folder: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["kill::run_server_process", "--exact", "--ignored", "--nocapture"])
-            .stdin(Stdio::piped())
+            .args([TEST, "--exact", "--nocapture"])
+            .env(FOLDER, folder)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut input = child.stdin.take().unwrap();
-        writeln!(input, "{}", folder.display()).unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let address = next_line(&mut output).parse().unwrap();
         Self { child, output, server: TestServer::at(address) }
@@ -99,6 +93,9 @@ fn next_line(output: &mut impl std::io::BufRead) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heavy_kill_during_the_handler_makes_the_retry_run_after_the_lease() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return run_server(PathBuf::from(folder)).await;
+    }
     let folder = TempDir::new().unwrap();
     let executions = || fs::read_to_string(folder.path().join(EXECUTIONS)).unwrap_or_default();
     let stall = folder.path().join(STALL);

@@ -2,7 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use surehook_core::access::{Role, TOKEN_NAME_BYTES_MAX, TOKEN_NAMESPACES_MAX};
+use surehook_core::{
+    access::{Role, TOKEN_NAME_BYTES_MAX, TOKEN_NAMESPACES_MAX},
+    one_shot::{TOKEN_URLS_MAX, UrlPattern},
+};
 use surehook_types::{
     ids::TokenId,
     time::{HumanDuration, Timestamp},
@@ -24,6 +27,10 @@ pub struct CreateTokenRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = TOKEN_NAMESPACES_MAX))]
     pub namespaces: Option<Vec<String>>,
+    /// URLs that the token may deliver to without a configured destination; none by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = TOKEN_URLS_MAX))]
+    pub urls: Option<Vec<UrlPattern>>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +47,9 @@ pub struct TokenResponse {
     /// Namespaces of the idempotency service that the token is limited to; absent if it is not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Vec<String>>,
+    /// URLs that the token may deliver to without a configured destination; absent if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub urls: Option<Vec<UrlPattern>>,
     /// Whether it is a dashboard session.
     pub session: bool,
     /// The token that the session was started with, or that created its login link; absent if none.

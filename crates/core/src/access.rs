@@ -6,6 +6,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use surehook_types::{ids::TokenId, string_enum, time::Timestamp};
 
+use crate::one_shot::UrlPattern;
+
 /// The SHA-256 of a token.
 pub type TokenHash = [u8; 32];
 
@@ -67,6 +69,8 @@ pub struct ApiToken {
     pub expires_at: Option<Timestamp>,
     /// The token may only use the idempotency service, and only these of its namespaces. `None`: no limit.
     pub namespaces: Option<Arc<[String]>>,
+    /// The URLs that the token may deliver to without a configured destination. `None`: no URL.
+    pub urls: Option<Arc<[UrlPattern]>>,
     /// Set if this is the session of a signed-in browser instead of an API token.
     pub session: Option<Session>,
 }
@@ -108,6 +112,7 @@ mod tests {
             created_at: at(1),
             expires_at,
             namespaces: None,
+            urls: None,
             session: None,
         };
         for (name, expires_at, expected) in [

@@ -137,6 +137,10 @@ string_enum! {
         DeliveredAnyway = "delivered_anyway",
         /// This event was created from a duplicate that was delivered anyway.
         NotADuplicate = "not_a_duplicate_of",
+        /// The end of the delivery was reported by a callback, which is an event of its own.
+        CallbackPosted = "callback_posted",
+        /// The end of the delivery was not reported: the destination of the callback was deleted.
+        CallbackLost = "callback_lost",
         /// A user revealed masked values.
         Revealed = "revealed",
     }

@@ -69,7 +69,8 @@ pub struct DestinationSpec {
     pub name: Name,
     #[serde(default, skip_serializing_if = "DestinationKind::is_default")]
     pub kind: DestinationKind,
-    /// URL to which events are posted: `http://…`, `https://…`, or `builtin:inbox`. For a messaging
+    /// URL to which events are posted: `http://…`, `https://…`, or `builtin:inbox`. For the kind `origin`:
+    /// scheme, host and port. For a messaging
     /// destination: the base URL of the service, if it has no fixed one. For a stream:
     /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` of a variable with the URL. Secret query
     /// parameters, and tokens in the path (Slack, Discord …), are shown as `•••`.
@@ -157,6 +158,8 @@ fn default_timeout() -> HumanDuration {
 pub enum DestinationSpecError {
     #[error("`url` is missing; set it to http://… or https://…")]
     NoUrl,
+    #[error("url: a destination of kind origin stands for all paths; remove the path")]
+    OriginWithPath,
     #[error("url: {0}")]
     UrlSyntax(#[from] url::ParseError),
     #[error("url: {0}")]
@@ -209,6 +212,8 @@ pub enum DestinationSpecError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     Http(Uri),
+    /// All URLs of an origin; the request names the path.
+    Origin(Uri),
     /// The built-in inbox.
     Inbox,
     /// A messaging service.
@@ -275,6 +280,34 @@ pub(crate) const RESERVED: [&str; 13] = [
 ];
 
 impl DestinationSpec {
+    /// The default settings, without a URL.
+    pub fn named(name: Name) -> Self {
+        Self {
+            name,
+            kind: DestinationKind::default(),
+            url: String::new(),
+            account: None,
+            sending: None,
+            exec: None,
+            stream: None,
+            retry: RetrySpec::default(),
+            concurrency: default_concurrency(),
+            rate: None,
+            delay: None,
+            order: None,
+            circuit: CircuitSpec::default(),
+            pause_after_config_failures: default_pause_after(),
+            timeout: default_timeout(),
+            headers: BTreeMap::new(),
+            signing_secrets: Vec::new(),
+            sign_as: None,
+            auth: None,
+            proxy: None,
+            tls: None,
+            rules: Vec::new(),
+        }
+    }
+
     /// Checks the settings and resolves secrets through `env`.
     pub fn build(
         &self,
@@ -354,7 +387,8 @@ impl DestinationSpec {
     }
 
     fn build_http(&self) -> Result<Transport, DestinationSpecError> {
-        if self.url == BUILTIN_INBOX {
+        let is_origin = self.kind == DestinationKind::Origin;
+        if self.url == BUILTIN_INBOX && !is_origin {
             return Ok(Transport::Inbox);
         }
         if self.url.is_empty() {
@@ -364,7 +398,10 @@ impl DestinationSpec {
         check_url(&url)?;
         // A checked URL is ASCII, so the stricter parser accepts it too.
         let uri = Uri::try_from(url.as_str()).map_err(|_| url::ParseError::IdnaError)?;
-        Ok(Transport::Http(uri))
+        if is_origin && (url.path() != "/" || url.query().is_some()) {
+            return Err(DestinationSpecError::OriginWithPath);
+        }
+        Ok(if is_origin { Transport::Origin(uri) } else { Transport::Http(uri) })
     }
 
     /// Rejects connection settings of the inbox, which is not called over the network.

@@ -19,7 +19,8 @@ use surehook_webhooks::{
 };
 
 use crate::{
-    decision::IntakeRecord, delivery::Lease, quarantine::QuarantineRelease, store::NextStep,
+    callback::Callback, decision::IntakeRecord, delivery::Lease, quarantine::QuarantineRelease,
+    store::NextStep,
 };
 
 /// A request without its body.
@@ -406,6 +407,8 @@ pub struct NewDelivery {
     pub delay: Duration,
     /// Deliveries to one destination with the same ordering key are attempted one at a time.
     pub order_key: Option<DedupKey>,
+    /// Where its end is reported.
+    pub callback: Option<Arc<Callback>>,
 }
 
 #[cfg(test)]

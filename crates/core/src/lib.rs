@@ -8,6 +8,7 @@
 //! [`store`] traits say what a database must guarantee.
 
 pub mod access;
+pub mod callback;
 pub mod clock;
 pub mod dead_letters;
 pub mod decision;
@@ -19,6 +20,7 @@ pub mod histogram;
 pub mod idempotency;
 pub mod lane;
 pub mod message_status;
+pub mod one_shot;
 pub mod outbox;
 pub mod quarantine;
 pub mod refused;

@@ -78,6 +78,10 @@ pub struct OutboxPost {
     pub headers: HeaderMap,
     /// The bytes to send; for a message, its spec as JSON.
     pub body: Bytes,
+    /// The path at a destination of the kind `origin`; empty for others.
+    pub path: String,
+    /// The query at a destination of the kind `origin`.
+    pub query: Option<String>,
 }
 
 /// Why a message or webhook cannot be posted to the outbox.
@@ -108,6 +112,8 @@ impl OutboxPost {
             headers: json_headers(),
             // Cannot fail: a spec holds only text, numbers and lists of them.
             body: serde_json::to_vec(spec).unwrap_or_default().into(),
+            path: String::new(),
+            query: None,
         }
     }
 
@@ -141,6 +147,8 @@ impl OutboxPost {
             order: None,
             headers: map,
             body,
+            path: String::new(),
+            query: None,
         })
     }
 }

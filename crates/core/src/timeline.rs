@@ -283,6 +283,13 @@ fn decision(row: &EventDecision, to: &dyn Fn(DeliveryId) -> String) -> TimelineE
             let (n, event) = (&row.detail["n"], row.detail["event"].as_str().unwrap_or("another"));
             format!("delivered anyway: it was received as duplicate {n} of {event}")
         }
+        EventDecisionKind::CallbackPosted => {
+            let event = row.detail["event"].as_str().unwrap_or("another event");
+            format!("the end of the delivery to {to} is reported by the callback {event}")
+        }
+        EventDecisionKind::CallbackLost => {
+            format!("no callback for the delivery to {to}: its destination was deleted")
+        }
         EventDecisionKind::Answered => {
             let response = row.detail["answer"].as_str().unwrap_or("something");
             format!("the waiting sender was answered `{response}`")

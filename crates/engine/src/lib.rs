@@ -14,6 +14,7 @@
 mod allowance;
 pub mod apply;
 pub mod body_memory;
+mod callbacks;
 mod certificates;
 mod clock_guard;
 mod control;
@@ -185,6 +186,7 @@ impl Engine {
         engine.check_clock_at_start().await?;
         engine.reload().await?;
         maintenance::start(&engine);
+        engine.shared.tasks.spawn(callbacks::run(Arc::clone(&engine)));
         let writer = Arc::clone(&engine);
         engine.shared.tasks.spawn(async move { writer.write_refused_samples(refused).await });
         engine.resume_replays().await?;
@@ -232,6 +234,7 @@ impl Engine {
             abort: CancellationToken::new(),
             tasks: TaskTracker::new(),
             waiters: Arc::default(),
+            callbacks_due: Notify::new(),
             routes: ArcSwap::default(),
             secrets: ArcSwap::default(),
         });

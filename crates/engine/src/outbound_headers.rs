@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
     destination::{BUILTIN_INBOX, Destination, Transport, auth::AuthConfig},
     event::{RequestHead, is_never_forwarded},
+    one_shot::url_at_origin,
     store::ClaimedDelivery,
 };
 use surehook_types::time::Timestamp;
@@ -79,6 +80,8 @@ pub(crate) fn build(
     if let Some(sign_as) = &destination.sign_as {
         let url = match &destination.transport {
             Transport::Http(url) => url.to_string(),
+            Transport::Origin(origin) => url_at_origin(origin, &claimed.payload.head)
+                .map_or_else(|| origin.to_string(), |url| url.to_string()),
             // `sign_as` is not allowed for the others.
             Transport::Inbox
             | Transport::Channel(_)

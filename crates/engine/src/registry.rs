@@ -13,6 +13,7 @@ use surehook_core::{
     destination::{
         Destination, DestinationSpec, DestinationSpecError, Transport,
         auth::AuthConfig,
+        kind::DestinationKind,
         sign_as::SignAsSpecError,
         status_source::{
             MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, destinations_without_status_source,
@@ -24,7 +25,10 @@ use surehook_core::{
     store::{ConfigChange, Configuration, StoredObject},
 };
 use surehook_guard::address::{AddressPolicy, BlockedAddress};
-use surehook_types::ids::{DestinationId, SourceId};
+use surehook_types::{
+    ids::{DestinationId, SourceId},
+    name::Name,
+};
 use surehook_webhooks::{jq::JqFilterSet, key::DedupKey};
 use url::Host;
 
@@ -124,6 +128,10 @@ pub enum ConfigError {
         /// `source` or `destination`.
         what: &'static str,
     },
+    #[error(
+        "destination `{0}` is of kind origin, which stands for all URLs of a host: no route may lead to it; add a destination with the whole URL"
+    )]
+    RouteToOrigin(String),
     #[error("source `{0}`: this name is reserved; choose another one")]
     Reserved(String),
     #[error("source `{0}` is built in: it cannot be deleted or replaced")]
@@ -220,7 +228,20 @@ pub fn check_configuration(
     }
     let (routes, _) = build_routes(configuration, &JqFilterSet::default());
     routes.into_iter().try_for_each(|route| route.map(drop))?;
+    check_origins(configuration)?;
     configuration.sources.iter().try_for_each(|source| check_sync(&source.spec, configuration))
+}
+
+/// Refuses routes to destinations of the kind `origin`: their URLs are named by messages.
+fn check_origins(configuration: &Configuration) -> Result<(), ConfigError> {
+    let is_origin = |name: &Name| {
+        let mut destinations = configuration.destinations.iter().map(|stored| &stored.spec);
+        destinations.any(|spec| spec.name == *name && spec.kind == DestinationKind::Origin)
+    };
+    match configuration.routes.iter().find(|route| is_origin(&route.spec.to)) {
+        Some(route) => Err(ConfigError::RouteToOrigin(route.spec.to.to_string())),
+        None => Ok(()),
+    }
 }
 
 /// Refuses `sync` with a destination that no route leads to: its senders would wait in vain.
@@ -388,7 +409,7 @@ fn check_addresses(
 ) -> Result<(), ConfigError> {
     let of_uri = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
     let url = match &destination.transport {
-        Transport::Http(uri) => of_uri(uri),
+        Transport::Http(uri) | Transport::Origin(uri) => of_uri(uri),
         Transport::Inbox | Transport::Exec(_) => None,
         Transport::RedisStream(stream) => Some(stream.server.host.clone()),
         Transport::Channel(sender) => sender.account.base_url().host().map(|host| host.to_owned()),
@@ -482,6 +503,7 @@ impl ConfigError {
             Self::NothingToWaitFor(..)
             | Self::Source(..)
             | Self::Destination(..)
+            | Self::RouteToOrigin(..)
             | Self::Reserved(..)
             | Self::BuiltIn(..)
             | Self::DuplicateName(..)

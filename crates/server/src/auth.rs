@@ -17,7 +17,10 @@ use axum::{
 use data_encoding::HEXLOWER;
 use http::{Method, StatusCode, header};
 use sha2::{Digest, Sha256};
-use surehook_core::access::{ApiToken, ClientAddress, Role, TokenHash};
+use surehook_core::{
+    access::{ApiToken, ClientAddress, Role, TokenHash},
+    one_shot::{OneShotUrl, UrlPattern},
+};
 use surehook_types::{ids::TokenId, rng::Rng, time::Timestamp};
 
 use crate::{
@@ -93,6 +96,29 @@ impl NamespaceAccess {
 
 pub(crate) fn namespace_not_allowed(detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "namespace_not_allowed", detail)
+}
+
+/// The URLs that a caller may deliver to without a configured destination; `None` for none. Every
+/// authenticated request carries it.
+#[derive(Clone, Debug)]
+pub(crate) struct UrlAccess(pub(crate) Option<Arc<[UrlPattern]>>);
+
+impl UrlAccess {
+    pub(crate) fn check(&self, url: &OneShotUrl) -> Result<(), Problem> {
+        let patterns = self.0.as_deref().unwrap_or_default();
+        if patterns.iter().any(|pattern| pattern.allows(url)) {
+            return Ok(());
+        }
+        let detail = match patterns {
+            [] => "This token may not deliver to URLs. Create one that may, with `urls` (surehook token create --url-pattern), or name a `destination`.".to_owned(),
+            _ => format!("This token may not deliver to {}. Its URLs are: {}.", url.origin, join(patterns)),
+        };
+        Err(Problem::new(StatusCode::FORBIDDEN, "url_not_allowed", detail))
+    }
+}
+
+fn join(patterns: &[UrlPattern]) -> String {
+    patterns.iter().map(UrlPattern::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// POST endpoints that change nothing.
@@ -281,7 +307,7 @@ pub(crate) async fn require_token(
         Err(AuthenticationError::Other(detail)) => {
             Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response()
         }
-        Ok(Caller { role, hash, namespaces }) => {
+        Ok(Caller { role, hash, namespaces, urls }) => {
             let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
             let required = required_role(request.method(), path);
             if role < required {
@@ -292,6 +318,7 @@ pub(crate) async fn require_token(
                 return namespace_not_allowed(detail).into_response();
             }
             request.extensions_mut().insert(namespaces);
+            request.extensions_mut().insert(urls);
             // An in-process call can read the data folder anyway.
             let may_see_secrets = role >= Role::Operator || hash.is_none();
             request.extensions_mut().insert(SecretAccess(may_see_secrets));
@@ -310,17 +337,23 @@ struct Caller {
     /// Of the token or session.
     hash: Option<TokenHash>,
     namespaces: NamespaceAccess,
+    urls: UrlAccess,
 }
 
 fn authenticate(server: &ServerState, request: &Request) -> Result<Caller, AuthenticationError> {
-    let everywhere = NamespaceAccess(None);
+    let (everywhere, no_urls) = (NamespaceAccess(None), UrlAccess(None));
     if request.extensions().get::<InProcessCall>().is_some() {
-        return Ok(Caller { role: Role::Viewer, hash: None, namespaces: everywhere });
+        return Ok(Caller {
+            role: Role::Viewer,
+            hash: None,
+            namespaces: everywhere,
+            urls: no_urls,
+        });
     }
     let now = server.engine.clock().now();
     if let Some(DashboardCall(hash)) = request.extensions().get() {
         let role = server.tokens.role_of(hash, now).map_err(AuthenticationError::Other)?;
-        return Ok(Caller { role, hash: Some(*hash), namespaces: everywhere });
+        return Ok(Caller { role, hash: Some(*hash), namespaces: everywhere, urls: no_urls });
     }
     let token = request
         .headers()
@@ -331,8 +364,8 @@ fn authenticate(server: &ServerState, request: &Request) -> Result<Caller, Authe
         .map(|(_, token)| token.trim())
         .ok_or(AuthenticationError::Other("Send a token as `Authorization: Bearer …`."))?;
     let token = server.tokens.find(token, now)?;
-    let namespaces = NamespaceAccess(token.namespaces);
-    Ok(Caller { role: token.role, hash: Some(token.hash), namespaces })
+    let (namespaces, urls) = (NamespaceAccess(token.namespaces), UrlAccess(token.urls));
+    Ok(Caller { role: token.role, hash: Some(token.hash), namespaces, urls })
 }
 
 fn forbidden(role: Role, required: Role) -> Response {
@@ -445,6 +478,7 @@ mod tests {
             created_at: at,
             expires_at: session.map(|_| Timestamp::from_millis(1_010)),
             namespaces: None,
+            urls: None,
             session,
         }
     }

@@ -229,6 +229,8 @@ impl From<SendMessageError> for Problem {
             SendMessageError::Misconfigured(_) => {
                 (StatusCode::CONFLICT, "destination_misconfigured")
             }
+            SendMessageError::TooManyOrigins => (StatusCode::CONFLICT, "too_many_origins"),
+            SendMessageError::Retry(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
             SendMessageError::OutboxTaken => (StatusCode::CONFLICT, "outbox_taken"),
             SendMessageError::OutboxDisabled => {
                 (StatusCode::SERVICE_UNAVAILABLE, "source_disabled")

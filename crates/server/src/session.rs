@@ -202,6 +202,7 @@ impl ServerState {
             created_at: now,
             expires_at: Some(ends_at.min(now + SESSION_IDLE_MAX)),
             namespaces: None,
+            urls: None,
             session: Some(Session { sign_in_token }),
         };
         let (server, id) = (Arc::clone(self), token.id);

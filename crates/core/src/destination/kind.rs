@@ -10,6 +10,8 @@ string_enum! {
         /// HTTP endpoint that receives webhooks.
         #[default]
         Http = "http",
+        /// All URLs of one origin, for one-shot deliveries: each message names its URL.
+        Origin = "origin",
         /// WhatsApp Cloud API; events are messages.
         WhatsappCloud = "whatsapp-cloud",
         /// Evolution Go; events are messages.
@@ -39,7 +41,7 @@ pub enum DestinationFamily {
 impl DestinationKind {
     pub const fn family(self) -> DestinationFamily {
         match self {
-            Self::Http => DestinationFamily::Webhook,
+            Self::Http | Self::Origin => DestinationFamily::Webhook,
             Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => {
                 DestinationFamily::Channel
             }
@@ -51,7 +53,7 @@ impl DestinationKind {
     /// The channel that sends its messages, for messaging destinations.
     pub fn channel(self) -> Option<&'static dyn Channel> {
         match self {
-            Self::Http | Self::Exec | Self::RedisStream => None,
+            Self::Http | Self::Origin | Self::Exec | Self::RedisStream => None,
             Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => {
                 surehook_messaging::find_channel(self.as_str())
             }
@@ -77,7 +79,12 @@ mod tests {
             assert_eq!(kind.channel().unwrap().name(), channel.name());
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
-        for kind in [DestinationKind::Http, DestinationKind::Exec, DestinationKind::RedisStream] {
+        for kind in [
+            DestinationKind::Http,
+            DestinationKind::Origin,
+            DestinationKind::Exec,
+            DestinationKind::RedisStream,
+        ] {
             assert!(kind.channel().is_none());
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }

@@ -14,6 +14,7 @@ use surehook_types::{
 use surehook_webhooks::key::DedupKey;
 
 use crate::{
+    callback::{CallbackResult, DueCallback},
     clock::{SavedClock, StoredClock},
     decision::NotRoutedReason,
     delivery::{Lease, LeaseToken},
@@ -224,6 +225,22 @@ pub trait DeliveryStore: Send + Sync {
         reason: NotRoutedReason,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
+
+    /// The callbacks whose deliveries have ended, and that [`Self::end_callback`] has not ended yet, in
+    /// the order of their deliveries' ids, after that of `after`.
+    async fn list_due_callbacks(
+        &self,
+        after: Option<DeliveryId>,
+        limit: usize,
+    ) -> Result<Vec<DueCallback>, StoreError>;
+
+    /// Ends a due callback, with a decision unless it was not requested. Ended before, nothing changes.
+    async fn end_callback(
+        &self,
+        delivery: DeliveryId,
+        result: CallbackResult,
+        at: Timestamp,
+    ) -> Result<(), StoreError>;
 
     /// Makes deliveries with an expired lease due again, or settles them with their crash outcome;
     /// returns their destinations.

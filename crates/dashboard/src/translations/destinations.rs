@@ -6,6 +6,7 @@ crate::lang::translations!(
         new: "New destination", "Novo destino", "Nuevo destino";
         choose: "Choose a destination type", "Escolha um tipo de destino", "Elija un tipo de destino";
         about_http: "A service that receives webhooks over HTTP", "Um serviço que recebe webhooks por HTTP", "Un servicio que recibe webhooks por HTTP";
+        about_origin: "All URLs of one host, for webhooks sent with a URL", "Todas as URLs de um host, para webhooks enviados com uma URL", "Todas las URL de un host, para webhooks enviados con una URL";
         about_whatsapp: "WhatsApp messages via Meta's Cloud API", "Mensagens de WhatsApp pela Cloud API da Meta", "Mensajes de WhatsApp por la Cloud API de Meta";
         about_evolution: "WhatsApp messages via an unofficial client", "Mensagens de WhatsApp por um cliente não oficial", "Mensajes de WhatsApp por un cliente no oficial";
         about_exec: "A program on the gateway's host", "Um programa no servidor do gateway", "Un programa en el servidor del gateway";

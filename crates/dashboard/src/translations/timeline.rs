@@ -46,6 +46,8 @@ crate::lang::translations!(
         damaged: "The payload for {} is missing or damaged in storage; delivery abandoned", "O conteúdo para {} está ausente ou corrompido no armazenamento; entrega abandonada", "El contenido para {} falta o está dañado en el almacenamiento; entrega abandonada";
         delivered_anyway: "Duplicate {} delivered anyway as", "Duplicata {} entregue mesmo assim como", "Duplicado {} entregado de todos modos como";
         not_a_duplicate: "Marked \"not a duplicate\"; was duplicate {} of", "Marcado como \"não é duplicata\"; era a duplicata {} de", "Marcado como \"no es duplicado\"; era el duplicado {} de";
+        callback_posted: "End of the delivery reported by callback", "Término da entrega informado pelo callback", "Fin de la entrega notificado por el callback";
+        callback_lost: "No callback for the delivery to {}: its destination was deleted", "Sem callback para a entrega a {}: o destino foi excluído", "Sin callback para la entrega a {}: el destino fue eliminado";
         answered: "Response to the waiting sender: {}", "Resposta ao remetente em espera: {}", "Respuesta al remitente en espera: {}";
         revealed: "{} viewed masked values", "{} visualizou os valores ocultos", "{} vio los valores ocultos";
         unknown_user: "A user", "Um usuário", "Un usuario";

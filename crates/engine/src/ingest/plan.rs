@@ -10,6 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use surehook_core::{
+    callback::Callback,
     decision::{IntakeRecord, NotRoutedReason, SkippedRoute, encode_unrouted},
     event::{
         DedupKeyClaim, HeaderBlock, KeyWindow, NewDelivery, NewDeliveryBody, NewEvent, Payload,
@@ -75,6 +76,7 @@ pub(super) struct DirectDelivery {
     pub(super) id: DeliveryId,
     pub(super) target: RouteTarget,
     pub(super) min_delay: Duration,
+    pub(super) callback: Option<Arc<Callback>>,
 }
 
 /// What all events of one request have in common.
@@ -307,8 +309,12 @@ impl Engine {
         let entry = context.entry;
         let mut planned: Vec<PlannedDelivery> =
             Vec::with_capacity(entry.routes.len() + usize::from(context.direct.is_some()));
-        planned.extend(context.direct.as_ref().map(|DirectDelivery { id, target, min_delay }| {
-            plan_delivery(context, part, &payload.body, target, *id, *min_delay, None)
+        planned.extend(context.direct.as_ref().map(|direct| {
+            let DirectDelivery { id, target, min_delay, callback } = direct;
+            let mut planned =
+                plan_delivery(context, part, &payload.body, target, *id, *min_delay, None);
+            planned.new.callback.clone_from(callback);
+            planned
         }));
         let (headers, body) = context.content(part);
         let secret_headers =
@@ -386,7 +392,14 @@ fn plan_delivery(
     let (headers, content) = context.content(part);
     let order_key = target.order_key(headers, content, part.order.as_ref());
     let delay = target.delay().max(min_delay);
-    let new = NewDelivery { id, destination: target.destination, claim: None, delay, order_key };
+    let new = NewDelivery {
+        id,
+        destination: target.destination,
+        claim: None,
+        delay,
+        order_key,
+        callback: None,
+    };
     reserve_slot(new, target, body.len(), context.now, transformed)
 }
 
@@ -405,6 +418,7 @@ fn plan_failed_delivery(
         claim: None,
         delay: Duration::ZERO,
         order_key: None,
+        callback: None,
     };
     reserve_slot(new, target, original.len(), context.now, Some(body))
 }

@@ -6,18 +6,22 @@
 use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
-    destination::{Destination, Transport},
+    callback::Callback,
+    destination::{Destination, DestinationSpec, Transport, kind::DestinationKind},
     event::{DedupKeyClaim, KeyWindow},
     idempotency::IdempotentRequest,
+    one_shot::{ORIGINS_MAX, OneShotUrl},
     outbox::{OUTBOX, OutboxPost, is_reserved_name},
     source::SourceSpec,
     store::{ConfigChange, Configuration},
 };
+use surehook_retry::RetrySpec;
 use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId},
     inflate::DecodedRequest,
     rng::new_id,
     store_error::StoreError,
+    time::HumanDuration,
 };
 use surehook_webhooks::{
     attribute::AttributeName,
@@ -66,6 +70,12 @@ pub enum SendMessageError {
     UnknownDestination(String),
     #[error("the destination `{0}` is misconfigured; fix its settings")]
     Misconfigured(String),
+    #[error(
+        "there are already {ORIGINS_MAX} destinations of kind origin, one for each host that was named by URL; delete those that you no longer need"
+    )]
+    TooManyOrigins,
+    #[error("retry: {0}")]
+    Retry(String),
     /// A source of this name exists from before the name was reserved.
     #[error("you have a source named `outbox`, and messages need that name; rename your source")]
     OutboxTaken,
@@ -102,6 +112,64 @@ impl Engine {
         }
     }
 
+    /// The destination of kind `origin` for a URL; created with the first request to its origin.
+    ///
+    /// With a retry policy or a timeout, one with the same settings; otherwise the first one, which an
+    /// admin may have changed.
+    pub async fn find_one_shot_target(
+        self: &Arc<Self>,
+        url: &OneShotUrl,
+        retry: Option<RetrySpec>,
+        timeout: Option<HumanDuration>,
+    ) -> Result<SendTarget, SendMessageError> {
+        let policy = retry.as_ref().map(RetrySpec::policy).transpose();
+        let policy = policy.map_err(|error| SendMessageError::Retry(error.to_string()))?;
+        let serves = |destination: &Destination| {
+            matches!(&destination.transport, Transport::Origin(uri) if uri.to_string().trim_end_matches('/') == url.origin)
+                && policy.as_ref().is_none_or(|policy| destination.retry == *policy)
+                && timeout.is_none_or(|timeout| destination.timeout == timeout.0)
+        };
+        let lanes = self.registry.load_full();
+        let serving = lanes.lanes.values().filter(|lane| serves(&lane.destination()));
+        // Ids are in the order of creation.
+        if let Some(lane) = serving.min_by_key(|lane| lane.id()).cloned() {
+            return Ok(SendTarget { destination: lane.destination(), lane });
+        }
+        let id = self
+            .change(|configuration| self.plan_origin(configuration, url, retry, timeout))
+            .await?;
+        let lane = self.registry.load().lanes.get(&id).cloned();
+        let lane = lane.ok_or_else(|| SendMessageError::Misconfigured(url.origin.clone()))?;
+        Ok(SendTarget { destination: lane.destination(), lane })
+    }
+
+    /// Adds the destination for an origin, unless another request has added it in the meantime.
+    fn plan_origin(
+        &self,
+        configuration: &Configuration,
+        url: &OneShotUrl,
+        retry: Option<RetrySpec>,
+        timeout: Option<HumanDuration>,
+    ) -> Result<(Vec<ConfigChange>, DestinationId), SendMessageError> {
+        let destinations = &configuration.destinations;
+        let is_taken =
+            |name: &str| destinations.iter().any(|stored| stored.spec.name.as_str() == name);
+        let spec = url.destination(retry, timeout, is_taken);
+        let origins =
+            destinations.iter().filter(|stored| stored.spec.kind == DestinationKind::Origin);
+        let is_same = |stored: &DestinationSpec| {
+            stored.url == spec.url && stored.retry == spec.retry && stored.timeout == spec.timeout
+        };
+        if let Some(stored) = origins.clone().find(|stored| is_same(&stored.spec)) {
+            return Ok((Vec::new(), stored.id));
+        }
+        if origins.count() >= ORIGINS_MAX {
+            return Err(SendMessageError::TooManyOrigins);
+        }
+        let id = new_id(&*self.shared.rng, self.shared.clock.now());
+        Ok((vec![ConfigChange::PutDestination(id, spec)], id))
+    }
+
     /// Accepts a message. After `Ok` it survives a power cut, and the same request again sends nothing
     /// more and gets the same answer. The first attempt waits for `delay`.
     pub async fn send_message(
@@ -110,18 +178,19 @@ impl Engine {
         post: OutboxPost,
         idempotent: IdempotentRequest,
         delay: Duration,
+        callback: Option<Callback>,
     ) -> Result<AcceptedMessage, SendMessageError> {
         let entry = self.outbox().await?;
         let Ok(source) = &entry.source else { return Err(SendMessageError::OutboxUnusable) };
         let now = self.shared.clock.now();
         let accepted = AcceptedMessage { event: idempotent.id(""), delivery: idempotent.id("") };
-        let OutboxPost { kind, mut attributes, order, headers, body } = post;
+        let OutboxPost { kind, mut attributes, order, headers, body, path, query } = post;
         // The id finds the message even after the destination was renamed.
         attributes.push(AttributeName::Account, &to.destination.id.to_string());
         if let Transport::Channel(sender) = &to.destination.transport {
             attributes.push(AttributeName::Account, sender.account.sender());
         }
-        let (path, query, remote) = (String::new(), None, Arc::default());
+        let remote = Arc::default();
         let memory = BodyReservation::default();
         let mut request = InboundRequest { path, query, headers, body, remote, memory };
         let readable = DecodedRequest::new(&request.headers, &request.body);
@@ -139,6 +208,7 @@ impl Engine {
             id: accepted.delivery,
             target: RouteTarget::of_lane(to.lane),
             min_delay: delay,
+            callback: callback.map(Arc::new),
         });
         // Derived from the idempotent request: carried out again, it finds the event it created.
         let KeyWindow { expires_at, as_of } =

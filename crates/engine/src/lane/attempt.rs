@@ -23,6 +23,8 @@ use surehook_core::{
     delivery::state::DeliveryStatus,
     destination::{Destination, Transport, exec::ExecConfig, stream::RedisStream},
     event::Payload,
+    one_shot::url_at_origin,
+    outbox::OUTBOX,
     store::{AttemptRecord, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement},
     sync::{SyncResult, is_skipped_response},
 };
@@ -134,7 +136,7 @@ impl From<SendReport> for PrepareError {
 
 /// A request that is ready to be sent.
 enum OutboundRequest<'c> {
-    Webhook { url: &'c Uri, headers: HeaderMap, body: Bytes },
+    Webhook { url: Cow<'c, Uri>, headers: HeaderMap, body: Bytes },
     Inbox(InboxDelivery),
     Message(Box<OutboundMessage<'c>>),
     Program(&'c ExecConfig, Box<ClaimedDelivery>),
@@ -157,6 +159,8 @@ pub(super) struct AttemptDecision {
 pub(super) struct FinishedAttempt {
     pub(super) settlement: Settlement,
     event: EventId,
+    /// The event was sent through the API.
+    is_message: bool,
     slot: LaneSlot,
 }
 
@@ -222,7 +226,9 @@ impl Lane {
         if let Some(sent) = &settlement.sent {
             self.count_sent(&attempt.client.destination, sent.day);
         }
-        Ok(FinishedAttempt { settlement, event: attempt.claimed.event, slot: attempt.slot })
+        let is_message = attempt.claimed.source.as_str() == OUTBOX;
+        let (event, slot) = (attempt.claimed.event, attempt.slot);
+        Ok(FinishedAttempt { settlement, event, is_message, slot })
     }
 
     /// Passes the report on, unless the attempt failed for lack of our own resources.
@@ -266,7 +272,7 @@ impl Lane {
         let started = Instant::now();
         Ok(match request {
             OutboundRequest::Webhook { url, headers, body } => {
-                client.send(url, headers, body).await
+                client.send(&url, headers, body).await
             }
             OutboundRequest::Message(message) => {
                 return self.send_message(attempt, *message, pacing).await;
@@ -314,7 +320,12 @@ impl Lane {
         Ok(match &destination.transport {
             Transport::Http(url) => {
                 let headers = headers().map_err(unsignable)?;
-                OutboundRequest::Webhook { url, headers, body }
+                OutboundRequest::Webhook { url: Cow::Borrowed(url), headers, body }
+            }
+            Transport::Origin(origin) => {
+                let url = one_shot_url(origin, &claimed)?;
+                let headers = headers().map_err(unsignable)?;
+                OutboundRequest::Webhook { url: Cow::Owned(url), headers, body }
             }
             Transport::Inbox => {
                 let headers = headers().map_err(unsignable)?;
@@ -506,7 +517,7 @@ impl Lane {
 
     /// Records the result and publishes it. Holds the slot until the result is on disk.
     pub(super) async fn settle(self: Arc<Self>, finished: FinishedAttempt) {
-        let FinishedAttempt { settlement, event, slot } = finished;
+        let FinishedAttempt { settlement, event, is_message, slot } = finished;
         let (delivery, ordered) = (settlement.delivery, settlement.ordered);
         let (at, attempts) = (settlement.at, settlement.attempt.number);
         let settled = self.write_settlement(&settlement).await;
@@ -515,6 +526,10 @@ impl Lane {
             _ => settlement.next,
         };
         self.release_claim(delivery);
+        if is_message && matches!(next, NextStep::Succeeded | NextStep::Dead(_)) {
+            // Its end may have to be reported.
+            self.shared.callbacks_due.notify_one();
+        }
         if ordered && matches!(next, NextStep::Succeeded | NextStep::Dead(_)) {
             // The next one of its ordering queue may be due now. Before the slot is dropped: a lane
             // with neither backlog nor slots in use takes its backlog for drained.
@@ -616,6 +631,17 @@ impl RunningAttempt {
             ..SendReport::of(outcome)
         }
     }
+}
+
+/// The URL that a message names at an origin. Only a message may: the path of a received request was
+/// chosen by its sender.
+fn one_shot_url(origin: &Uri, claimed: &ClaimedDelivery) -> Result<Uri, SendReport> {
+    let is_message = claimed.source.as_str() == OUTBOX;
+    let url = is_message.then(|| url_at_origin(origin, &claimed.payload.head)).flatten();
+    url.ok_or_else(|| {
+        let detail = "the event names no URL, and a destination of kind origin delivers only messages that were sent with a URL";
+        SendReport::failed(AttemptFailure::Unsendable, detail.to_owned())
+    })
 }
 
 /// The metrics label: `4xx`, `5xx`, or the failure.

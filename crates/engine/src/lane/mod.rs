@@ -108,6 +108,8 @@ pub(crate) struct LaneContext {
     pub(crate) abort: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) waiters: Arc<Waiters>,
+    /// A message has ended, so a callback may be due.
+    pub(crate) callbacks_due: Notify,
     pub(crate) routes: ArcSwap<RouteTable>,
     pub(crate) secrets: ArcSwap<SourceSecretsTable>,
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use bytes::Bytes;
 use http::StatusCode;
 use schemars::JsonSchema;
@@ -17,15 +17,19 @@ use surehook_api::{
     messages::{AcceptedMessageResponse, MessageDetail, MessageResponse, MessageStatusEntry},
 };
 use surehook_core::{
+    callback::{Callback, DeliveryEnd},
     destination::{Destination, DestinationSpec, Transport},
     message_status::{MessageStatus, message_status},
+    one_shot::OneShotUrl,
     outbox::{MESSAGE_KIND_PREFIX, OutboxPost},
     store::{Configuration, DeliveryRow, EventFilter, EventRow},
 };
+use surehook_engine::ingest::SendTarget;
 use surehook_messaging::{
     MessageSpec,
     sender::{MessageSender, send_id},
 };
+use surehook_retry::RetrySpec;
 use surehook_types::{
     ids::{DestinationId, EventId, SourceId},
     time::{HumanDuration, Timestamp},
@@ -45,6 +49,7 @@ use super::{
 };
 use crate::{
     ServerState,
+    auth::UrlAccess,
     openapi::{ApiTable, OneOf, Operation},
     problem::Problem,
 };
@@ -329,8 +334,47 @@ struct SendWebhookRequest {
     destination: String,
     #[serde(flatten)]
     webhook: WebhookContent,
+    callback: Option<CallbackRequest>,
     #[serde(flatten)]
     time: SendTime,
+}
+
+/// A webhook for a URL without a configured destination.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct SendToUrlRequest {
+    /// URL to deliver to; the token must allow it (`urls`). The first request to a host creates a
+    /// destination of kind `origin`.
+    url: String,
+    /// Retry policy; by default that of the host's destination, which is `standard` at first.
+    retry: Option<RetrySpec>,
+    /// Timeout of one attempt; by default that of the host's destination, 30s at first.
+    timeout: Option<HumanDuration>,
+    #[serde(flatten)]
+    webhook: WebhookContent,
+    callback: Option<CallbackRequest>,
+    #[serde(flatten)]
+    time: SendTime,
+}
+
+/// Webhook that reports how the delivery ended. Set either `url` or `destination`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CallbackRequest {
+    /// URL to report to; the token must allow it.
+    #[serde(default)]
+    url: Option<String>,
+    /// Name or id of the destination to report to.
+    #[serde(default)]
+    destination: Option<String>,
+    /// Ends to report; all by default.
+    #[serde(default = "all_ends")]
+    #[schemars(length(min = 1))]
+    on: Vec<DeliveryEnd>,
+}
+
+fn all_ends() -> Vec<DeliveryEnd> {
+    DeliveryEnd::ALL.to_vec()
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -384,11 +428,17 @@ fn send_operation() -> Operation {
     .description(
         "202 means that the message is stored on disk. A message that the provider could not send is \
              refused, and nothing is stored. The message becomes an event of the source `outbox`, so \
-             routes from `outbox` apply. With an `Idempotency-Key` it is sent only once.",
+             routes from `outbox` apply. With an `Idempotency-Key` it is sent only once. With a `url` \
+             instead of a `destination`, a webhook is delivered to any URL that the token allows. A \
+             `callback` reports how the delivery of a webhook ended.",
     )
-    .body::<OneOf<SendMessageRequest, SendWebhookRequest>>(example)
+    .body::<OneOf<SendMessageRequest, OneOf<SendWebhookRequest, SendToUrlRequest>>>(example)
     .returns::<AcceptedMessageResponse>(202)
-    .problem(409, &["destination_misconfigured", "outbox_taken", "media_not_configured"])
+    .problem(403, &["url_not_allowed"])
+    .problem(
+        409,
+        &["destination_misconfigured", "outbox_taken", "media_not_configured", "too_many_origins"],
+    )
     .problem(422, &["unknown_destination", "invalid_message", "unsendable"])
     .problem(503, &["source_disabled", "source_misconfigured"])
 }
@@ -396,29 +446,120 @@ fn send_operation() -> Operation {
 /// The fields of the request, unparsed.
 type JsonFields = BTreeMap<String, Box<RawValue>>;
 
+/// Where a message goes, and the URL if the request named one.
+struct MessageTarget {
+    to: SendTarget,
+    url: Option<OneShotUrl>,
+}
+
 async fn send_message(
     State(server): State<Arc<ServerState>>,
+    Extension(urls): Extension<UrlAccess>,
     IdempotencyContext(identity): IdempotencyContext,
     JsonBody(mut fields): JsonBody<JsonFields>,
 ) -> Result<(StatusCode, Json<AcceptedMessageResponse>), Problem> {
-    let destination: String = take_field(&mut fields, "destination")?
-        .ok_or_else(|| Problem::invalid("`destination` is missing."))?;
     let time = SendTime {
         send_at: take_field(&mut fields, "send_at")?,
         delay: take_field(&mut fields, "delay")?,
     };
     let delay = time.delay_from(server.engine.clock().now())?;
-    let to = server.engine.find_send_target(&destination).await?;
+    let callback: Option<CallbackRequest> = take_field(&mut fields, "callback")?;
+    let MessageTarget { to, url } = find_target(&server, &urls, &mut fields).await?;
     check_ordering(to.destination(), delay)?;
     let destination = to.destination().name.to_string();
     let post = build_post(&server, to.destination(), &fields).await?;
-    let posted = server.engine.send_message(to, post, identity, delay).await?;
+    let post = match url {
+        Some(OneShotUrl { path, query, .. }) => OutboxPost { path, query, ..post },
+        None => post,
+    };
+    let callback = match callback {
+        Some(request) => Some(build_callback(&server, &urls, to.destination(), request).await?),
+        None => None,
+    };
+    let posted = server.engine.send_message(to, post, identity, delay, callback).await?;
     let (id, delivery_id) = (posted.event, posted.delivery);
     let status = MessageStatus::Accepted;
     Ok((
         StatusCode::ACCEPTED,
         Json(AcceptedMessageResponse { id, delivery_id, destination, status }),
     ))
+}
+
+/// Finds the destination that the request names, or the one behind its URL.
+async fn find_target(
+    server: &ServerState,
+    urls: &UrlAccess,
+    fields: &mut JsonFields,
+) -> Result<MessageTarget, Problem> {
+    let destination: Option<String> = take_field(fields, "destination")?;
+    // A media message has no field of this name.
+    let url: Option<String> = take_field(fields, "url")?;
+    match (destination, url) {
+        (Some(name), None) => {
+            let to = server.engine.find_send_target(&name).await?;
+            if matches!(to.destination().transport, Transport::Origin(_)) {
+                return Err(Problem::invalid(format!(
+                    "Destination `{name}` stands for all URLs of a host. Set `url` instead of `destination`."
+                )));
+            }
+            Ok(MessageTarget { to, url: None })
+        }
+        (None, Some(url)) => {
+            let (retry, timeout) = (take_field(fields, "retry")?, take_field(fields, "timeout")?);
+            let url = parse_url("url", &url, urls)?;
+            let to = server.engine.find_one_shot_target(&url, retry, timeout).await?;
+            Ok(MessageTarget { to, url: Some(url) })
+        }
+        (None, None) => Err(Problem::invalid(
+            "`destination` is missing. Set it, or `url` for a one-shot webhook.",
+        )),
+        (Some(_), Some(_)) => Err(Problem::invalid("Set either `destination` or `url`, not both.")),
+    }
+}
+
+fn parse_url(field: &str, text: &str, urls: &UrlAccess) -> Result<OneShotUrl, Problem> {
+    let url = text.parse::<OneShotUrl>();
+    let url = url.map_err(|error| Problem::invalid(format!("{field}: {error}")))?;
+    urls.check(&url)?;
+    Ok(url)
+}
+
+async fn build_callback(
+    server: &ServerState,
+    urls: &UrlAccess,
+    destination: &Destination,
+    request: CallbackRequest,
+) -> Result<Callback, Problem> {
+    if destination.sender().is_some() {
+        return Err(Problem::invalid(
+            "`callback` is for webhooks. Follow a message by its status, or by the status events of its source.",
+        ));
+    }
+    let CallbackRequest { url, destination, on } = request;
+    if on.is_empty() {
+        return Err(Problem::invalid("callback: `on` is empty. Omit it to report every end."));
+    }
+    match (destination, url) {
+        (Some(name), None) => {
+            let to = server.engine.find_send_target(&name).await?;
+            if !matches!(to.destination().transport, Transport::Http(_) | Transport::Inbox) {
+                return Err(Problem::invalid(format!(
+                    "callback: destination `{name}` cannot report an end. Use one of kind `http`."
+                )));
+            }
+            let destination = to.destination().id;
+            Ok(Callback { destination, path: String::new(), query: None, on })
+        }
+        (None, Some(url)) => {
+            let url = parse_url("callback", &url, urls)?;
+            let to = server.engine.find_one_shot_target(&url, None, None).await?;
+            let OneShotUrl { path, query, .. } = url;
+            Ok(Callback { destination: to.destination().id, path, query, on })
+        }
+        (None, None) | (Some(_), Some(_)) => {
+            Err(Problem::invalid("callback: set either `url` or `destination`."))
+        }
+    }
 }
 
 /// A delayed message would hold up all later ones in its ordering queue.

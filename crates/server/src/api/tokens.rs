@@ -12,6 +12,7 @@ use surehook_api::{
 use surehook_core::{
     access::{ApiToken, ENVIRONMENT_TOKEN, TOKEN_NAME_BYTES_MAX, TOKEN_NAMESPACES_MAX, TokenHash},
     idempotency::check_namespace,
+    one_shot::{TOKEN_URLS_MAX, UrlPattern},
     store::RemoveTokenResult,
 };
 use surehook_types::{ids::TokenId, rng::new_id, store_error::StoreError, time::Timestamp};
@@ -63,6 +64,7 @@ fn token_response(token: &ApiToken, now: Timestamp) -> TokenResponse {
         expires_at: token.expires_at,
         expired: token.has_expired(now),
         namespaces: token.namespaces.as_ref().map(|namespaces| namespaces.to_vec()),
+        urls: token.urls.as_ref().map(|urls| urls.to_vec()),
         session: token.session.is_some(),
         sign_in_token: token.session.and_then(|session| session.sign_in_token),
     }
@@ -99,6 +101,7 @@ pub(crate) async fn create_token(
         ));
     }
     let namespaces = request.namespaces.map(check_namespaces).transpose()?;
+    let urls = request.urls.map(check_urls).transpose()?;
     let secret = new_token(server.engine.rng());
     let token = ApiToken {
         id: new_id(server.engine.rng(), now),
@@ -108,6 +111,7 @@ pub(crate) async fn create_token(
         created_at: now,
         expires_at: request.expires_in.map(|span| now + span.0),
         namespaces,
+        urls,
         session: None,
     };
     let created = CreatedToken { details: token_response(&token, now), token: secret };
@@ -131,6 +135,16 @@ fn check_namespaces(namespaces: Vec<String>) -> Result<Arc<[String]>, Problem> {
         check_namespace(namespace).map_err(|error| Problem::invalid(error.to_string()))?;
     }
     Ok(namespaces.into())
+}
+
+fn check_urls(urls: Vec<UrlPattern>) -> Result<Arc<[UrlPattern]>, Problem> {
+    if !(1..=TOKEN_URLS_MAX).contains(&urls.len()) {
+        let detail = format!(
+            "`urls` must have 1 to {TOKEN_URLS_MAX} entries. Omit it for a token that may name no URLs."
+        );
+        return Err(Problem::invalid(detail));
+    }
+    Ok(urls.into())
 }
 
 pub(crate) async fn create_login_link(

@@ -171,6 +171,7 @@ impl StoreFixture {
             claim: None,
             delay: Duration::ZERO,
             order_key: None,
+            callback: None,
         }
     }
 

@@ -11,6 +11,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod admit;
+pub mod callbacks;
 pub mod claims;
 pub mod clock;
 mod compare;
@@ -193,6 +194,10 @@ macro_rules! store_conformance {
                     next_due_is_the_earliest_waiting_delivery,
                     delivery_released_for_later_is_due_then_without_an_attempt,
                     oldest_due_reports_the_oldest_overdue_delivery_per_destination;
+                callbacks: callback_is_due_when_its_delivery_has_ended,
+                    every_way_to_end_makes_a_callback_due,
+                    due_callback_survives_a_restart_and_is_ended_once,
+                    replay_has_a_callback_of_its_own;
                 settle: success_ends_the_delivery,
                     retry_schedules_the_delivery_at_the_given_time,
                     dead_delivery_stores_its_reason,

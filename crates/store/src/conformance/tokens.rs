@@ -19,6 +19,7 @@ fn token(fixture: &StoreFixture, number: u8, role: Role) -> ApiToken {
         created_at: fixture.now,
         expires_at: None,
         namespaces: None,
+        urls: None,
         session: None,
     }
 }
@@ -29,6 +30,7 @@ pub async fn tokens_are_stored_with_all_fields_and_once_per_hash(mut fixture: St
         name: None,
         expires_at: Some(fixture.now + Duration::from_secs(60)),
         namespaces: Some(["orders".to_owned(), "mail".to_owned()].into()),
+        urls: Some(["https://*.app.example/*".parse().unwrap()].into()),
         ..token(&fixture, 2, Role::Viewer)
     };
     let again = ApiToken { id: TokenId::new(fixture.now, 3 << 100), ..second.clone() };

@@ -21,7 +21,7 @@ use surehook_types::{
 use surehook_webhooks::key::{DedupKey, fingerprint};
 
 use super::{
-    attempt_timing, awaited_statuses,
+    attempt_timing, awaited_statuses, callbacks,
     counts::Counter,
     crash_outcomes, dead_letter_groups, decisions, delivery_bodies, ordering_queue,
     prepared::CachedStatements,
@@ -182,6 +182,7 @@ fn bury_damaged(
     let (cause, reason) = (DeadLetterCause::from_damaged_body(), DeadReason::Unrecoverable);
     dead_letter_groups::add_delivery(tx, delivery, destination, &cause, reason, now)?;
     ordering_queue::release_next(tx, delivery, now)?;
+    callbacks::make_due(tx, delivery)?;
     decisions::insert_for_delivery(tx, row.event, delivery, EventDecisionKind::Damaged, now)
 }
 
@@ -290,6 +291,9 @@ fn record_settlement(
         let cause = cause_of_death(&settlement.attempt);
         let (delivery, at) = (settlement.delivery, settlement.at);
         dead_letter_groups::add_delivery(tx, delivery, destination, &cause, reason, at)?;
+    }
+    if ended_at.is_some() {
+        callbacks::make_due(tx, settlement.delivery)?;
     }
     if settlement.ordered && ended_at.is_some() {
         ordering_queue::release_next(tx, settlement.delivery, settlement.at)?;
@@ -406,6 +410,7 @@ pub(super) fn cancel_claimed(
         detail: json!({ "why": reason.to_code() }),
     };
     decisions::insert(tx, &decision)?;
+    callbacks::make_due(tx, claim.delivery)?;
     ordering_queue::release_next(tx, claim.delivery, at)?;
     Ok(true)
 }

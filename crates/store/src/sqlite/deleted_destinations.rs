@@ -14,7 +14,7 @@ use surehook_types::{
 };
 
 use super::{
-    awaited_statuses, crash_outcomes, decisions,
+    awaited_statuses, callbacks, crash_outcomes, decisions,
     prepared::CachedStatements,
     row::{blob, id, status, time},
     statuses,
@@ -127,6 +127,7 @@ fn cancel_found(
         crash_outcomes::remove(tx, delivery.id)?;
         statuses::remove_stored(tx, delivery.id)?;
         awaited_statuses::remove(tx, delivery.id)?;
+        callbacks::make_due(tx, delivery.id)?;
         tx.counts.count_move(Some(delivery.status), Some(DeliveryStatus::Cancelled));
         let kind = EventDecisionKind::Cancelled;
         decisions::insert_for_delivery(tx, delivery.event, delivery.id, kind, at)?;

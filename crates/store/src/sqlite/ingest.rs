@@ -21,6 +21,7 @@ use surehook_webhooks::{
 
 use super::{
     cache::{DuplicateSightings, KeyEntry, ShortFingerprint},
+    callbacks,
     counts::Counter,
     delivery_bodies, duplicates, key_index, ordering_queue, prune, quarantine, replay,
     rollups::SubjectSeq,
@@ -349,6 +350,9 @@ fn insert_delivery(
         position.map(|position| position.seq),
         (!delivery.delay.is_zero()).then_some(first_at),
     ])?;
+    if let Some(callback) = &delivery.callback {
+        callbacks::insert(tx, delivery.id, callback)?;
+    }
     tx.counts.count_move(None, Some(status));
     Ok(status == DeliveryStatus::Held)
 }

@@ -13,6 +13,7 @@ mod attempt_timing;
 mod awaited_statuses;
 mod backup;
 mod cache;
+mod callbacks;
 mod checkpoint;
 mod claims;
 mod clock;
@@ -75,6 +76,7 @@ use async_trait::async_trait;
 use rusqlite::{Connection, ErrorCode};
 use surehook_core::{
     access::ApiToken,
+    callback::{CallbackResult, DueCallback},
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::{EventDecision, NotRoutedReason},
@@ -467,6 +469,23 @@ impl DeliveryStore for SqliteStore {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         self.writer.write(move |tx| claims::cancel_claimed(tx, claim, &reason, at)).await
+    }
+
+    async fn list_due_callbacks(
+        &self,
+        after: Option<DeliveryId>,
+        limit: usize,
+    ) -> Result<Vec<DueCallback>, StoreError> {
+        self.readers.read(move |db| callbacks::list_due(db, after, limit)).await
+    }
+
+    async fn end_callback(
+        &self,
+        delivery: DeliveryId,
+        result: CallbackResult,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.writer.write(move |tx| callbacks::end(tx, delivery, result, at)).await
     }
 
     async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError> {

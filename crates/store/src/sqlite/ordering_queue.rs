@@ -14,7 +14,7 @@ use surehook_types::{
 };
 
 use super::{
-    awaited_statuses, decisions,
+    awaited_statuses, callbacks, decisions,
     prepared::CachedStatements,
     row::{blob, id, status},
     writer::WriteTransaction,
@@ -119,6 +119,7 @@ pub(super) fn cancel(
     }
     tx.run(CANCEL, params![blob(delivery), now.as_millis()])?;
     awaited_statuses::remove(tx, delivery)?;
+    callbacks::make_due(tx, delivery)?;
     tx.counts.count_move(Some(from), Some(DeliveryStatus::Cancelled));
     decisions::insert_for_delivery(tx, event, delivery, EventDecisionKind::Cancelled, now)?;
     release_next(tx, delivery, now)?;

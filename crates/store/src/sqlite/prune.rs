@@ -27,7 +27,7 @@ use surehook_types::{ids::EventId, time::Timestamp};
 use surehook_webhooks::attribute::{Attributes, EventKind};
 
 use super::{
-    dead_letter_groups, key_index, media,
+    callbacks, dead_letter_groups, key_index, media,
     prepared::CachedStatements,
     quarantine, refused,
     rollups::{self, SubjectSeq},
@@ -582,6 +582,7 @@ fn erase_event(
         let key = params![blob(delivery)];
         tx.run("DELETE FROM attempts WHERE delivery_id = ?1", key)?;
         tx.run("DELETE FROM deliveries WHERE id = ?1", key)?;
+        callbacks::remove(tx, delivery)?;
         tx.counts.count_move(Some(status), None);
     }
     let key = params![blob(event)];

@@ -18,7 +18,7 @@ use surehook_types::{
 use surehook_webhooks::key::fingerprint;
 
 use super::{
-    dead_letter_groups, decisions, delivery_bodies, ordering_queue,
+    callbacks, dead_letter_groups, decisions, delivery_bodies, ordering_queue,
     prepared::CachedStatements,
     prune,
     row::{blob, id, optional_time, reason, status, time},
@@ -225,6 +225,7 @@ fn replace_delivery(
         dead_letter_groups::remove_delivery(tx, old, reason)?;
     }
     delivery_bodies::copy_body(tx, old, new)?;
+    callbacks::copy(tx, old, new)?;
     prune::defer_if_passed(tx, found.event, at)?;
     let detail = json!({ "replay_of": old });
     let decision = EventDecision { event: found.event, delivery: Some(new), at, kind, detail };

@@ -45,6 +45,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0027_data_keys.sql"),
     include_str!("../../migrations/sqlite/0028_duplicate_fingerprints.sql"),
     include_str!("../../migrations/sqlite/0029_idempotency_claims.sql"),
+    include_str!("../../migrations/sqlite/0030_callbacks.sql"),
 ];
 
 /// "srhk": distinguishes our files from others.

@@ -17,7 +17,7 @@ use surehook_types::{
 };
 
 use super::{
-    awaited_statuses, dead_letter_groups, decisions, ordering_queue,
+    awaited_statuses, callbacks, dead_letter_groups, decisions, ordering_queue,
     prepared::CachedStatements,
     prune,
     rollups::SubjectSeq,
@@ -321,6 +321,7 @@ fn end_delivery(
 ) -> Result<()> {
     let reason = reason.map(DeadReason::as_str);
     tx.run(END_DELIVERY, params![blob(target.id), to.as_str(), at.as_millis(), reason])?;
+    callbacks::make_due(tx, target.id)?;
     tx.counts.count_move(Some(target.status), Some(to));
     if let Some(previous_reason) = target.reason {
         // It had ended before: its ordering queue has moved on, and retention may have passed it.

@@ -14,10 +14,10 @@ use super::{
 
 const ADD: &str = "
     INSERT INTO tokens (hash, id, name, role, created_at, expires_at, is_session, begun_with,
-                        namespaces)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+                        namespaces, urls)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
     ON CONFLICT (hash) DO UPDATE SET role = excluded.role, expires_at = excluded.expires_at,
-                                     namespaces = excluded.namespaces";
+                                     namespaces = excluded.namespaces, urls = excluded.urls";
 
 // Expired sessions are removed whenever a session is added.
 const REMOVE_EXPIRED_SESSIONS: &str =
@@ -36,6 +36,7 @@ pub(super) fn add(connection: &Connection, token: &ApiToken) -> Result<bool> {
         token.session.is_some(),
         begun_with.map(blob),
         token.namespaces.as_ref().map(to_json).transpose()?,
+        token.urls.as_ref().map(to_json).transpose()?,
     ];
     if token.session.is_some() {
         connection.execute(REMOVE_EXPIRED_SESSIONS, params![token.created_at.as_millis()])?;
@@ -63,7 +64,7 @@ pub(super) fn extend_session(
 
 const LIST: &str = "
     SELECT id, hash, name, role, created_at, expires_at, is_session, begun_with,
-           namespaces
+           namespaces, urls
       FROM tokens ORDER BY created_at, id";
 
 /// Implements `AdminStore::list_tokens`.
@@ -80,6 +81,7 @@ fn read_token(row: &Row<'_>) -> Result<ApiToken> {
         created_at: time(row, 4)?,
         expires_at: optional_time(row, 5)?,
         namespaces: optional_json(row, 8)?,
+        urls: optional_json(row, 9)?,
         session: row.get::<_, bool>(6)?.then_some(Session { sign_in_token: optional_id(row, 7)? }),
     })
 }

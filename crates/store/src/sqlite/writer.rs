@@ -35,6 +35,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     awaited_statuses,
     cache::{DuplicateSightings, KeyEntry, StoreCache},
+    callbacks,
     checkpoint::{self, Checkpointer},
     claims,
     commit_mark::{CommitMark, STORE_NUMBER},
@@ -78,14 +79,15 @@ pub(super) struct WriteTransaction<'a, 'c> {
     cache_updates: &'a mut Vec<CacheUpdate>,
 }
 
-/// Whether the tables `wills`, `said` and `awaited` may have rows. Gateways that send no messages
-/// never query them. A hint is set with the first row and stays set; after a rollback it may be set
-/// for an empty table, never unset for a filled one. Opening the store empties the first two tables.
+/// Whether the tables `wills`, `said`, `awaited` and `callbacks` may have rows. Gateways that send no
+/// messages never query them. A hint is set with the first row and stays set; after a rollback it may be
+/// set for an empty table, never unset for a filled one. Opening the store empties the first two tables.
 #[derive(Debug, Default)]
 pub(super) struct PresenceHints {
     pub(super) crash_outcomes: bool,
     pub(super) stored_statuses: bool,
     pub(super) awaited_statuses: bool,
+    pub(super) callbacks: bool,
 }
 
 /// A change to the cache, made only after the commit.
@@ -727,8 +729,13 @@ fn wait_for_jobs<'q>(
 fn recover(connection: &Connection, now: Timestamp, state: &mut WriterState) -> Result<()> {
     let mut sql = PreparedStatements::new(connection);
     // The tables may have rows of the previous process.
-    state.hints =
-        PresenceHints { crash_outcomes: true, stored_statuses: true, awaited_statuses: true };
+    let callbacks = callbacks::exist(connection)?;
+    state.hints = PresenceHints {
+        crash_outcomes: true,
+        stored_statuses: true,
+        awaited_statuses: true,
+        callbacks,
+    };
     sql.get(BEGIN)?.execute([])?;
     let released = claims::release_all(&mut state.transaction(connection, &mut sql), now)?;
     let awaited_statuses = awaited_statuses::restart_waits(connection, now)?;
@@ -737,7 +744,7 @@ fn recover(connection: &Connection, now: Timestamp, state: &mut WriterState) -> 
     if released > 0 {
         tracing::info!(released, "released deliveries that the previous process left in flight");
     }
-    state.hints = PresenceHints { awaited_statuses, ..PresenceHints::default() };
+    state.hints = PresenceHints { awaited_statuses, callbacks, ..PresenceHints::default() };
     Ok(())
 }
 

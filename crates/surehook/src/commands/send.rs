@@ -24,7 +24,7 @@ use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
     group(ArgGroup::new("what").required(true)),
 )]
 pub(crate) struct SendArgs {
-    /// Destination name or id
+    /// Destination name or id; or a URL for a webhook, if the token allows it
     destination: String,
     /// Recipient: a phone number with country code, a group (…@g.us) or a BSUID
     #[arg(long, value_name = "RECIPIENT", required_unless_present = "body")]
@@ -110,6 +110,9 @@ struct MessageContentArgs {
     /// Event type of the webhook, such as order.paid
     #[arg(long = "type", value_name = "TYPE", requires = "body")]
     kind: Option<String>,
+    /// Report the end of the webhook's delivery to this URL or destination
+    #[arg(long, value_name = "URL|DESTINATION", requires = "body")]
+    callback: Option<String>,
 }
 
 fn parse_location(text: &str) -> Result<(f64, f64), String> {
@@ -157,7 +160,12 @@ async fn build_request(
     key: &str,
 ) -> Result<Box<RawValue>, CliError> {
     let mut request = Map::new();
-    request.insert("destination".to_owned(), json!(args.destination));
+    let field = if is_url(&args.destination) { "url" } else { "destination" };
+    request.insert(field.to_owned(), json!(args.destination));
+    if let Some(callback) = &args.content.callback {
+        let field = if is_url(callback) { "url" } else { "destination" };
+        request.insert("callback".to_owned(), json!({ field: callback }));
+    }
     if let Some(delay) = args.delay {
         request.insert("delay".to_owned(), json!(delay));
     }
@@ -235,8 +243,7 @@ async fn build_file(
     url_or_file: &str,
     key: &str,
 ) -> Result<Value, CliError> {
-    let is_url = url_or_file.starts_with("http://") || url_or_file.starts_with("https://");
-    let mut file = match is_url {
+    let mut file = match is_url(url_or_file) {
         true => json!({ "url": url_or_file }),
         false => upload(client, &args.destination, Path::new(url_or_file), key).await?,
     };
@@ -250,6 +257,10 @@ async fn build_file(
         file["voice"] = json!(true);
     }
     Ok(file)
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
 }
 
 /// Uploads a file: to the Cloud API if the destination uses it, otherwise to the bucket. The same key

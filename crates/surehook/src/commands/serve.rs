@@ -243,6 +243,7 @@ fn admin_token(token: &str, name: &str) -> ApiToken {
         created_at: now,
         expires_at: None,
         namespaces: None,
+        urls: None,
         session: None,
     }
 }

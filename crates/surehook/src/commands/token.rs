@@ -6,7 +6,7 @@ use surehook_api::{
     ApiTransport as _, calls,
     tokens::{CreateTokenRequest, LoginLink, TokenResponse},
 };
-use surehook_core::access::Role;
+use surehook_core::{access::Role, one_shot::UrlPattern};
 use surehook_types::time::HumanDuration;
 
 use super::{for_each_id, list::print_list};
@@ -29,6 +29,10 @@ pub(crate) enum TokenCommand {
         /// Limit the token to this namespace of the idempotency service; may be repeated
         #[arg(long = "namespace", value_name = "NAMESPACE")]
         namespaces: Vec<String>,
+        /// Let the token deliver to these URLs without a configured destination, such as
+        /// `https://*.app.example/hooks/*`; may be repeated
+        #[arg(long = "url-pattern", value_name = "PATTERN")]
+        urls: Vec<UrlPattern>,
         #[command(flatten)]
         remote: GatewayArgs,
     },
@@ -55,11 +59,12 @@ pub(crate) enum TokenCommand {
     },
 }
 
-const COLUMNS: [(&str, &str); 7] = [
+const COLUMNS: [(&str, &str); 8] = [
     ("id", "id"),
     ("role", "role"),
     ("name", "name"),
     ("namespaces", "namespaces"),
+    ("urls", "urls"),
     ("created", "created_at"),
     ("expires", "expires_at"),
     ("expired", "expired"),
@@ -67,9 +72,10 @@ const COLUMNS: [(&str, &str); 7] = [
 
 pub(super) async fn run(command: TokenCommand) -> Result<(), CliError> {
     match command {
-        TokenCommand::Create { role, name, expires, namespaces, remote } => {
+        TokenCommand::Create { role, name, expires, namespaces, urls, remote } => {
             let namespaces = (!namespaces.is_empty()).then_some(namespaces);
-            let request = CreateTokenRequest { role, name, expires_in: expires, namespaces };
+            let urls = (!urls.is_empty()).then_some(urls);
+            let request = CreateTokenRequest { role, name, expires_in: expires, namespaces, urls };
             create(&remote, &request).await
         }
         TokenCommand::List { remote } => {

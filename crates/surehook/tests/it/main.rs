@@ -46,6 +46,7 @@ mod logs;
 mod malformed_http;
 mod media;
 mod messages;
+mod one_shot;
 mod openapi;
 mod pacing;
 mod presets;

@@ -180,6 +180,11 @@ impl<'e> TimelineBuilder<'e> {
             "damaged" => line("cross", "bad", fill(texts.damaged, &[&to()])),
             "delivered_anyway" => Some(Self::other_event_line(detail, texts.delivered_anyway)),
             "not_a_duplicate_of" => Some(Self::other_event_line(detail, texts.not_a_duplicate)),
+            "callback_posted" => Some(TimelineLine {
+                icon: "send",
+                ..Self::other_event_line(detail, texts.callback_posted)
+            }),
+            "callback_lost" => line("warn", "warn", fill(texts.callback_lost, &[&to()])),
             "answered" => {
                 line("send", "", fill(texts.answered, &[&shorten(detail_str(detail, "answer"))]))
             }

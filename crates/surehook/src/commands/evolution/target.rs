@@ -92,6 +92,7 @@ fn find_product(spec: &DestinationSpec) -> Result<EvolutionProduct, CliError> {
         DestinationKind::EvolutionGo => Ok(EvolutionProduct::Go),
         DestinationKind::EvolutionApi => Ok(EvolutionProduct::Api),
         DestinationKind::Http
+        | DestinationKind::Origin
         | DestinationKind::WhatsappCloud
         | DestinationKind::Exec
         | DestinationKind::RedisStream => {

@@ -136,6 +136,7 @@ impl FakeClockGateway {
             created_at: clock.now(),
             expires_at: None,
             namespaces: None,
+            urls: None,
             session: None,
         };
         engine.store().add_token(token.clone()).await.unwrap();

@@ -14,8 +14,9 @@ use crate::{
 
 pub(super) struct DestinationResource;
 
-const KINDS: [DestinationKind; 6] = [
+const KINDS: [DestinationKind; 7] = [
     DestinationKind::Http,
+    DestinationKind::Origin,
     DestinationKind::WhatsappCloud,
     DestinationKind::EvolutionGo,
     DestinationKind::EvolutionApi,
@@ -44,6 +45,7 @@ impl EditableResource for DestinationResource {
         let t = DestinationTexts::of(lang);
         let about = |kind| match kind {
             DestinationKind::Http => t.about_http,
+            DestinationKind::Origin => t.about_origin,
             DestinationKind::WhatsappCloud => t.about_whatsapp,
             DestinationKind::EvolutionGo | DestinationKind::EvolutionApi => t.about_evolution,
             DestinationKind::Exec => t.about_exec,
@@ -117,6 +119,7 @@ fn channel_fields(
         DestinationKind::WhatsappCloud => Some(t.phone_number_id),
         DestinationKind::EvolutionApi => Some(t.instance),
         DestinationKind::Http
+        | DestinationKind::Origin
         | DestinationKind::EvolutionGo
         | DestinationKind::Exec
         | DestinationKind::RedisStream => None,

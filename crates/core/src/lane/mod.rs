@@ -1,11 +1,13 @@
 //! The rules of lanes. A lane sends all deliveries of one destination.
 //!
+//! - [`gate`] decides what may start: pause, circuit, rate, backlog drain.
 //! - [`ordering`] keeps deliveries with the same ordering key in order.
 //! - [`state`] is the part of a lane's state that survives a restart.
 //!
 //! Rate limits and circuit breakers are in `surehook-retry`. All of it is pure: the time and random
 //! numbers are arguments.
 
+pub mod gate;
 pub mod ordering;
 pub mod state;
 

@@ -23,6 +23,7 @@ use surehook_core::{
     delivery::state::DeliveryStatus,
     destination::{Destination, Transport, exec::ExecConfig, stream::RedisStream},
     event::Payload,
+    lane::gate::{LaneAttemptResult, LaneGate},
     one_shot::url_at_origin,
     outbox::OUTBOX,
     store::{AttemptRecord, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement},
@@ -39,7 +40,6 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     Lane, LaneSlot, QueuedDelivery,
-    gate::{LaneAttemptResult, LaneGate},
     message::{OutboundMessage, RecipientPacing, sent_message},
 };
 use crate::{

@@ -16,14 +16,13 @@
 //!   forever.
 //! - A **cool-down** that the destination asks for (429) holds the whole lane.
 //! - A **send hold** stops messages: quiet hours, or the daily limit (`message`).
-//! - The **gate** decides what may start: pause, circuit, rate (`gate`). The supervisor saves its state,
+//! - The **gate** of core decides what may start: pause, circuit, rate. The supervisor saves its state,
 //!   so that it survives a restart (`control`).
 //!
 //! Lanes share only the store and a memory budget: a destination that hangs fills its own slots.
 
 mod attempt;
 mod control;
-mod gate;
 mod message;
 mod supervisor;
 
@@ -42,7 +41,10 @@ use http::HeaderMap;
 use surehook_core::{
     delivery::{Lease, LeaseToken},
     destination::Destination,
-    lane::SavedLaneState,
+    lane::{
+        SavedLaneState,
+        gate::{LaneGate, StartPermission},
+    },
     store::{ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
 };
 use surehook_messaging::store::MessageStore;
@@ -56,10 +58,7 @@ use surehook_webhooks::key::DedupKey;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{
-    gate::{LaneGate, StartPermission},
-    message::MessageSendState,
-};
+use self::message::MessageSendState;
 use crate::{
     clock_guard::ClockGuard,
     destination_client::{DestinationClient, PreparedDestination},

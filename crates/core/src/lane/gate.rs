@@ -1,12 +1,7 @@
-//! Decides whether an attempt may start: pause, circuit, rate and backlog drain of one lane. All under
-//! the lane's lock.
+//! Decides whether an attempt may start: pause, circuit, rate and backlog drain of one lane.
 
 use std::time::Duration;
 
-use surehook_core::{
-    destination::Destination,
-    lane::{BacklogDrain, LaneConfig, LanePause, SavedLaneState},
-};
 use surehook_retry::{
     AttemptFailure, AttemptOutcome, FailureClass,
     circuit::{AttemptEnd, Circuit, CircuitPermit, CircuitState, HealthSignal},
@@ -16,25 +11,29 @@ use surehook_retry::{
 };
 use surehook_types::{ids::DeliveryId, time::Timestamp};
 
+use super::{BacklogDrain, LaneConfig, LanePause, SavedLaneState};
+use crate::destination::Destination;
+
 /// A limited lane keeps no more in memory than it can send in this time: the rest stays in the store,
 /// where it can be listed, held and cancelled.
 const MEMORY_SPAN: Duration = Duration::from_secs(1);
 
 /// The result of an attempt that the lane updates its state with.
-pub(super) struct LaneAttemptResult<'a> {
-    pub(super) permit: CircuitPermit,
-    pub(super) delivery: DeliveryId,
-    pub(super) outcome: &'a AttemptOutcome,
-    pub(super) class: Option<FailureClass>,
+#[derive(Debug)]
+pub struct LaneAttemptResult<'a> {
+    pub permit: CircuitPermit,
+    pub delivery: DeliveryId,
+    pub outcome: &'a AttemptOutcome,
+    pub class: Option<FailureClass>,
     /// For people.
-    pub(super) detail: Option<&'a str>,
-    pub(super) at: Timestamp,
-    pub(super) roll: f64,
+    pub detail: Option<&'a str>,
+    pub at: Timestamp,
+    pub roll: f64,
 }
 
 /// Whether an attempt may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StartPermission {
+pub enum StartPermission {
     Now,
     /// The rate limit allows it at this time of the lane's monotonic clock.
     At(Duration),
@@ -42,12 +41,13 @@ pub(super) enum StartPermission {
     Denied,
 }
 
+/// The gate of one lane.
 #[derive(Debug)]
-pub(super) struct LaneGate {
-    pub(super) paused: Option<LanePause>,
-    pub(super) circuit: Circuit,
+pub struct LaneGate {
+    pub paused: Option<LanePause>,
+    pub circuit: Circuit,
     /// A send hold: quiet hours, or the daily limit.
-    pub(super) is_on_hold: bool,
+    pub is_on_hold: bool,
     rate: Option<Gcra>,
     drain: Option<(BacklogDrain, Gcra)>,
     /// When an ordered delivery of the backlog last ended, so that the next one of its queue became due.
@@ -58,7 +58,7 @@ pub(super) struct LaneGate {
 
 impl LaneGate {
     /// Restores the state that an earlier process saved.
-    pub(super) fn new(saved: SavedLaneState, rules: &LaneConfig, now: Timestamp) -> Self {
+    pub fn new(saved: SavedLaneState, rules: &LaneConfig, now: Timestamp) -> Self {
         let mut gate = Self {
             paused: saved.paused,
             circuit: Circuit::new(saved.circuit, now),
@@ -76,7 +76,7 @@ impl LaneGate {
     }
 
     /// Applies changed settings.
-    pub(super) fn update(&mut self, rules: &LaneConfig) {
+    pub fn update(&mut self, rules: &LaneConfig) {
         if rules.rate != self.rate.map(|current| current.rate()) {
             self.rate = rules.rate.map(Gcra::new);
         }
@@ -86,34 +86,34 @@ impl LaneGate {
     }
 
     /// While the circuit ramps up, the rate grows with the allowed concurrency.
-    pub(super) fn adjust_rate(&mut self, concurrency: u32) {
+    pub fn adjust_rate(&mut self, concurrency: u32) {
         let allowed = self.circuit.concurrency_limit(concurrency);
         self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, concurrency));
     }
 
-    pub(super) fn drain(&self) -> Option<BacklogDrain> {
+    pub fn drain(&self) -> Option<BacklogDrain> {
         self.drain.map(|(drain, _)| drain)
     }
 
     /// Begins to drain the backlog at a rate, or ends that.
-    pub(super) fn set_drain(&mut self, drain: Option<BacklogDrain>) {
+    pub fn set_drain(&mut self, drain: Option<BacklogDrain>) {
         self.drain = drain.map(|drain| (drain, Gcra::new(drain.rate)));
     }
 
     /// An operator resumes the lane.
-    pub(super) fn resume(&mut self, drain: Option<BacklogDrain>) {
+    pub fn resume(&mut self, drain: Option<BacklogDrain>) {
         self.paused = None;
         self.config_failures = 0;
         self.set_drain(drain);
     }
 
     /// Whether no attempt may start at all.
-    pub(super) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.paused.is_some() || self.is_on_hold || self.circuit.concurrency_limit(u32::MAX) == 0
     }
 
     /// Whether it may allow less than the destination's concurrency.
-    pub(super) fn is_limited(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         self.is_closed()
             || self.circuit.concurrency_limit(u32::MAX) < u32::MAX
             || self.rate.is_some()
@@ -126,7 +126,7 @@ impl LaneGate {
     }
 
     /// How many deliveries may wait in memory, at most `usual`.
-    pub(super) fn queue_max(&self, usual: usize, concurrency: u32) -> usize {
+    pub fn queue_max(&self, usual: usize, concurrency: u32) -> usize {
         if self.is_closed() {
             return 0;
         }
@@ -146,11 +146,11 @@ impl LaneGate {
     }
 
     /// How many attempts may run at once.
-    pub(super) fn allowed(&self, concurrency: u32) -> u32 {
+    pub fn allowed(&self, concurrency: u32) -> u32 {
         if self.paused.is_some() { 0 } else { self.circuit.concurrency_limit(concurrency) }
     }
 
-    pub(super) fn start_permission(
+    pub fn start_permission(
         &self,
         running: u32,
         concurrency: u32,
@@ -166,18 +166,18 @@ impl LaneGate {
     }
 
     /// Whether a delivery created then belongs to the backlog that is drained.
-    pub(super) fn is_backlog(&self, created_at: Timestamp) -> bool {
+    pub fn is_backlog(&self, created_at: Timestamp) -> bool {
         self.drain.is_some_and(|(drain, _)| created_at <= drain.until)
     }
 
     /// An ordered delivery of the backlog has ended.
-    pub(super) fn note_ordered_backlog_end(&mut self, now: Timestamp) {
+    pub fn note_ordered_backlog_end(&mut self, now: Timestamp) {
         self.ordered_backlog_ended_at = self.ordered_backlog_ended_at.max(now);
     }
 
     /// Counts an attempt that starts now. `ordered_backlog_runs` says whether an ordered delivery of the
     /// backlog is in memory, whose end makes another one due.
-    pub(super) fn begin_attempt(
+    pub fn begin_attempt(
         &mut self,
         created_at: Timestamp,
         ordered_backlog_runs: bool,
@@ -200,7 +200,7 @@ impl LaneGate {
     }
 
     /// Takes back an attempt that was begun and not made.
-    pub(super) fn abandon_attempt(&mut self, permit: CircuitPermit) {
+    pub fn abandon_attempt(&mut self, permit: CircuitPermit) {
         self.circuit.abandon(permit);
         if let Some(rate) = &mut self.rate {
             rate.give_back();
@@ -211,7 +211,7 @@ impl LaneGate {
     }
 
     /// Updates circuit and pause after an attempt.
-    pub(super) fn end_attempt(
+    pub fn end_attempt(
         &mut self,
         destination: &Destination,
         result: &LaneAttemptResult<'_>,
@@ -273,11 +273,11 @@ fn describe_result(result: &LaneAttemptResult<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::destination::DestinationSpec;
     use surehook_retry::{FailureScope, SendOutcome, classify};
     use surehook_types::ids::DestinationId;
 
     use super::*;
+    use crate::destination::DestinationSpec;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
     const USUAL: usize = 128;

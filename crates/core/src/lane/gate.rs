@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use surehook_retry::{
-    AttemptFailure, AttemptOutcome, FailureClass,
+    AttemptFailure, AttemptOutcome,
     circuit::{AttemptEnd, Circuit, CircuitPermit, CircuitState, HealthSignal},
     is_destination_misconfigured,
     rate::Gcra,
@@ -11,7 +11,7 @@ use surehook_retry::{
 };
 use surehook_types::{ids::DeliveryId, time::Timestamp};
 
-use super::{BacklogDrain, LaneConfig, LanePause, SavedLaneState};
+use super::{AttemptDecision, BacklogDrain, LaneConfig, LanePause, SavedLaneState};
 use crate::destination::Destination;
 
 /// A limited lane keeps no more in memory than it can send in this time: the rest stays in the store,
@@ -24,11 +24,9 @@ pub struct LaneAttemptResult<'a> {
     pub permit: CircuitPermit,
     pub delivery: DeliveryId,
     pub outcome: &'a AttemptOutcome,
-    pub class: Option<FailureClass>,
     /// For people.
     pub detail: Option<&'a str>,
-    pub at: Timestamp,
-    pub roll: f64,
+    pub decision: &'a AttemptDecision,
 }
 
 /// Whether an attempt may start.
@@ -211,32 +209,25 @@ impl LaneGate {
     }
 
     /// Updates circuit and pause after an attempt.
-    pub fn end_attempt(
-        &mut self,
-        destination: &Destination,
-        result: &LaneAttemptResult<'_>,
-    ) {
+    pub fn end_attempt(&mut self, destination: &Destination, result: &LaneAttemptResult<'_>) {
         let (concurrency, rules) = (destination.concurrency, &destination.lane);
+        let AttemptDecision { at, class, roll, .. } = *result.decision;
         if let Some(policy) = &rules.circuit {
-            let LaneAttemptResult { permit, at, roll, .. } = *result;
-            let signal = HealthSignal::from_outcome(result.outcome, result.class);
-            self.circuit.finish_attempt(
-                AttemptEnd { permit, signal, now: at, roll },
-                concurrency,
-                policy,
-            );
+            let signal = HealthSignal::from_outcome(result.outcome, class);
+            let end = AttemptEnd { permit: result.permit, signal, now: at, roll };
+            self.circuit.finish_attempt(end, concurrency, policy);
             self.adjust_rate(concurrency);
         }
         if result.outcome.failure().is_some_and(AttemptFailure::is_local) {
             return;
         }
-        let is_config = is_destination_misconfigured(result.outcome, result.class);
+        let is_config = is_destination_misconfigured(result.outcome, class);
         self.config_failures = if is_config { self.config_failures + 1 } else { 0 };
         let is_asked = should_pause_destination(result.outcome, &destination.rules);
         let is_enough = rules.pause_after > 0 && self.config_failures >= rules.pause_after;
         if (is_asked || is_enough) && self.paused.is_none() {
             let reason = self.pause_reason(result, is_asked);
-            self.paused = Some(LanePause { at: result.at, reason: Some(reason), automatic: true });
+            self.paused = Some(LanePause { at, reason: Some(reason), automatic: true });
         }
     }
 
@@ -273,11 +264,14 @@ fn describe_result(result: &LaneAttemptResult<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use surehook_retry::{FailureScope, SendOutcome, classify};
+    use surehook_retry::{FailureClass, FailureScope, SendOutcome};
     use surehook_types::ids::DestinationId;
 
     use super::*;
-    use crate::destination::DestinationSpec;
+    use crate::{
+        destination::DestinationSpec,
+        lane::{DeliveryProgress, decide_attempt},
+    };
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
     const USUAL: usize = 128;
@@ -295,17 +289,21 @@ mod tests {
 
     fn answer(gate: &mut LaneGate, destination: &Destination, status: u16) {
         let outcome = AttemptOutcome::Answered { status, retry_after: None };
-        let class = classify(&outcome, &destination.rules);
+        end_attempt(gate, destination, &outcome, None);
+    }
+
+    fn end_attempt(
+        gate: &mut LaneGate,
+        destination: &Destination,
+        outcome: &AttemptOutcome,
+        detail: Option<&str>,
+    ) {
+        let progress =
+            DeliveryProgress { attempts: 0, throttled: 0, created_at: NOW, ordered: false };
+        let decision = decide_attempt(destination, outcome, progress, NOW, || 0.5);
         let permit = gate.begin_attempt(NOW, false, Duration::ZERO);
-        let result = LaneAttemptResult {
-            permit,
-            delivery: DeliveryId::new(NOW, 7),
-            outcome: &outcome,
-            class,
-            detail: None,
-            at: NOW,
-            roll: 0.5,
-        };
+        let delivery = DeliveryId::new(NOW, 7);
+        let result = LaneAttemptResult { permit, delivery, outcome, detail, decision: &decision };
         gate.end_attempt(destination, &result);
     }
 
@@ -318,16 +316,8 @@ mod tests {
             ..SendOutcome::of(Some(FailureClass::Config))
         };
         let delivery = DeliveryId::new(NOW, 7);
-        let result = LaneAttemptResult {
-            permit: gate.begin_attempt(NOW, false, Duration::ZERO),
-            delivery,
-            outcome: &AttemptOutcome::Interpreted(SendOutcome { status: Some(401), ..stops }),
-            class: Some(FailureClass::Config),
-            detail: Some("190: the token expired"),
-            at: NOW,
-            roll: 0.5,
-        };
-        gate.end_attempt(&destination, &result);
+        let outcome = AttemptOutcome::Interpreted(SendOutcome { status: Some(401), ..stops });
+        end_attempt(&mut gate, &destination, &outcome, Some("190: the token expired"));
 
         let expected = format!(
             "it answered 401: 190: the token expired. Fix the cause, or cancel delivery {delivery} \

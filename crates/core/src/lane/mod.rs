@@ -1,5 +1,7 @@
 //! The rules of lanes. A lane sends all deliveries of one destination.
 //!
+//! - [`scheduler`] is the queue and what runs: what starts, and when.
+//! - [`attempt`] decides what follows from an attempt.
 //! - [`gate`] decides what may start: pause, circuit, rate, backlog drain.
 //! - [`ordering`] keeps deliveries with the same ordering key in order.
 //! - [`state`] is the part of a lane's state that survives a restart.
@@ -7,12 +9,15 @@
 //! Rate limits and circuit breakers are in `surehook-retry`. All of it is pure: the time and random
 //! numbers are arguments.
 
+pub mod attempt;
 pub mod gate;
 pub mod ordering;
+pub mod scheduler;
 pub mod state;
 
 use std::time::Duration;
 
+pub use attempt::{AttemptDecision, DeliveryProgress, decide_attempt};
 pub use ordering::{OrderingFailurePolicy, OrderingPolicy, OrderingSpec};
 pub use state::{BacklogDrain, LanePause, SavedLaneState};
 use surehook_retry::{circuit::CircuitPolicy, rate::Rate};

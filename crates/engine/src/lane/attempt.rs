@@ -23,17 +23,14 @@ use surehook_core::{
     delivery::state::DeliveryStatus,
     destination::{Destination, Transport, exec::ExecConfig, stream::RedisStream},
     event::Payload,
-    lane::gate::{LaneAttemptResult, LaneGate},
+    lane::{AttemptDecision, DeliveryProgress, decide_attempt, gate::LaneAttemptResult},
     one_shot::url_at_origin,
     outbox::OUTBOX,
     store::{AttemptRecord, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement},
     sync::{SyncResult, is_skipped_response},
 };
 use surehook_guard::connect::ConnectError;
-use surehook_retry::{
-    AttemptFailure, AttemptOutcome, AttemptProgress, FailureClass, RetryDecision, ScheduleReason,
-    SendOutcome, circuit::CircuitPermit, classify, cool_until, decide_retry,
-};
+use surehook_retry::{AttemptFailure, AttemptOutcome, SendOutcome, circuit::CircuitPermit};
 use surehook_types::{ids::EventId, redact, rng::new_id, store_error::StoreError, time::Timestamp};
 use surehook_webhooks::verify::SignError;
 use tokio::time::{Instant, timeout};
@@ -143,18 +140,6 @@ enum OutboundRequest<'c> {
     StreamEntry(&'c RedisStream, Box<ClaimedDelivery>),
 }
 
-/// The decision after an attempt. The response is classified once, when this is built.
-pub(super) struct AttemptDecision {
-    at: Timestamp,
-    /// `None` for a success.
-    class: Option<FailureClass>,
-    progress: AttemptProgress,
-    /// A random number in `0.0..1.0`, for jitter.
-    roll: f64,
-    next: NextStep,
-    schedule_reason: Option<ScheduleReason>,
-}
-
 /// An attempt that has ended and whose result is not recorded yet.
 pub(super) struct FinishedAttempt {
     pub(super) settlement: Settlement,
@@ -212,7 +197,7 @@ impl Lane {
         let report = match sent {
             Ok(report) => report,
             Err(reason) => {
-                self.lock().gate.abandon_attempt(permit);
+                self.lock().scheduler.gate.abandon_attempt(permit);
                 let RunningAttempt { claimed, slot, .. } = attempt;
                 let claim = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
                 let (event, attempts) = (claimed.event, claimed.attempts);
@@ -373,8 +358,7 @@ impl Lane {
         Ok(Cow::Owned(strip(secrets, &prepared).map_err(unstripped)?.into_owned()))
     }
 
-    /// Classifies the answer and turns it into the next step of the delivery. All rules about answers
-    /// are in core's `retry`; this adds only the ordering policy of the lane.
+    /// Decides what follows from the outcome of an attempt that ended at `at`.
     pub(super) fn decide(
         &self,
         attempt: &RunningAttempt,
@@ -382,33 +366,14 @@ impl Lane {
         at: Timestamp,
     ) -> AttemptDecision {
         let RunningAttempt { client, claimed, .. } = attempt;
-        let destination = &*client.destination;
-        let class = classify(outcome, &destination.rules);
-        let roll = if class.is_some() { self.shared.rng.next_f64() } else { 0.0 };
-        let progress = AttemptProgress {
-            attempts: claimed.attempts + 1,
-            throttled: claimed.throttled + u32::from(class == Some(FailureClass::Throttled)),
+        let before = DeliveryProgress {
+            attempts: claimed.attempts,
+            throttled: claimed.throttled,
             // While the clock is in doubt, a delivery does not grow old by the difference.
             created_at: claimed.created_at + at.since(self.shared.guard.expiry_time(at)),
+            ordered: claimed.ordered,
         };
-        let decision = decide_retry(outcome, class, progress, destination.terms(), at, roll);
-        let decision = match &destination.lane.order {
-            Some(order) if claimed.ordered => {
-                order.on_failure.adjust(decision, &destination.retry, at)
-            }
-            Some(_) | None => decision,
-        };
-        let (next, schedule_reason) = match decision {
-            RetryDecision::Succeeded => (NextStep::Succeeded, None),
-            RetryDecision::RetryAt { due_at, reason, .. } => {
-                (NextStep::RetryAt(due_at), Some(reason))
-            }
-            RetryDecision::Pause { due_at } => {
-                (NextStep::RetryAt(due_at), Some(ScheduleReason::Paused))
-            }
-            RetryDecision::Dead { reason, .. } => (NextStep::Dead(reason), None),
-        };
-        AttemptDecision { at, class, progress, roll, next, schedule_reason }
+        decide_attempt(&client.destination, outcome, before, at, || self.shared.rng.next_f64())
     }
 
     fn count_attempt(
@@ -442,35 +407,24 @@ impl Lane {
         report: &SendReport,
         decision: &AttemptDecision,
     ) {
-        let destination = &*attempt.client.destination;
-        let AttemptDecision { at, class, progress, roll, .. } = *decision;
-        // Whatever happens to this delivery, the destination asked for a break.
-        if let Some(until) =
-            cool_until(&report.outcome, class, progress, destination.terms(), at, roll)
-        {
-            self.metrics.remote_429.inc();
-            self.cool_down(until);
-        }
         let result = LaneAttemptResult {
             permit: attempt.permit,
             delivery: attempt.claimed.id,
             outcome: &report.outcome,
-            class,
             detail: report.detail.as_deref(),
-            at,
-            roll,
+            decision,
         };
         let mut state = self.lock();
-        let observe =
-            |gate: &LaneGate| (gate.circuit.state(), gate.allowed(destination.concurrency));
-        let before = observe(&state.gate);
-        state.gate.end_attempt(destination, &result);
-        let has_changed = before != observe(&state.gate);
+        let has_changed = state.scheduler.end_attempt(&attempt.client.destination, &result);
         if has_changed {
-            self.set_limited(&state.gate);
+            self.set_limited(&state.scheduler.gate);
         }
         drop(state);
-        if has_changed {
+        if decision.cool_until.is_some() {
+            self.metrics.remote_429.inc();
+            self.metrics.cooling.set(1);
+        }
+        if has_changed || decision.cool_until.is_some() {
             self.changed.notify_one();
         }
     }

@@ -26,14 +26,8 @@ const COOL_DOWN_PRECISION: Duration = Duration::from_secs(1);
 impl Lane {
     /// The state of this lane now.
     pub(crate) fn current_state(&self) -> SavedLaneState {
-        let cool_until = self.cooling_until();
-        let state = self.lock();
-        SavedLaneState {
-            paused: state.gate.paused.clone(),
-            circuit: state.gate.circuit.state(),
-            cool_until,
-            drain: state.gate.drain(),
-        }
+        let now = self.shared.clock.now();
+        self.lock().scheduler.state(now)
     }
 
     fn state_to_save(&self) -> SavedLaneState {
@@ -50,7 +44,7 @@ impl Lane {
         let saving = self.saving.lock().await;
         let next = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_save() };
         self.shared.store.save_lane(self.id, next.clone()).await?;
-        self.lock().gate.paused = Some(pause);
+        self.lock().scheduler.gate.paused = Some(pause);
         self.publish_saved_state(next);
         drop(saving);
         self.return_queued().await
@@ -63,15 +57,14 @@ impl Lane {
         let until = self.shared.clock.now();
         let drain = rate.map(|rate| BacklogDrain { rate, until });
         let saving = self.saving.lock().await;
-        let was_paused = self.lock().gate.paused.is_some();
+        let was_paused = self.lock().scheduler.gate.paused.is_some();
         self.shared.store.shorten_waits(until, Duration::ZERO).await?;
         if !was_paused {
-            self.cool_until.store(0, Ordering::Relaxed);
-            self.lock().gate.circuit.end_open_time();
+            self.lock().scheduler.end_waits();
         }
         let next = SavedLaneState { paused: None, drain, ..self.state_to_save() };
         self.shared.store.save_lane(self.id, next.clone()).await?;
-        self.lock().gate.resume(drain);
+        self.lock().scheduler.gate.resume(drain);
         self.publish_saved_state(next);
         drop(saving);
         self.wake();
@@ -131,9 +124,10 @@ impl Lane {
     /// Sets the metrics, and the flag that `reserve` reads before it takes the lock.
     pub(super) fn update_metrics(&self) {
         let state = self.lock();
-        self.set_limited(&state.gate);
-        self.metrics.paused.set(i64::from(state.gate.paused.is_some()));
-        self.metrics.circuit.set(match state.gate.circuit.state() {
+        let gate = &state.scheduler.gate;
+        self.set_limited(gate);
+        self.metrics.paused.set(i64::from(gate.paused.is_some()));
+        self.metrics.circuit.set(match gate.circuit.state() {
             CircuitState::Closed => 0,
             CircuitState::Open { .. } => 1,
             CircuitState::HalfOpen { .. } => 2,
@@ -160,11 +154,7 @@ impl Lane {
         self.shared.store.shorten_waits(self.shared.clock.now(), Duration::ZERO).await?;
         let Some(queued) = self.take_for_probe().await? else { return Ok(None) };
         let delivery = queued.claimed.id;
-        let permit = {
-            let mut state = self.lock();
-            state.running += 1;
-            state.gate.circuit.start_manual_probe()
-        };
+        let permit = self.lock().scheduler.start_manual_probe();
         let guard = RunningAttemptGuard::new(&self, delivery, permit);
         let result = self.attempt(queued, permit, RecipientPacing::Ignore).await;
         drop(guard);
@@ -172,7 +162,7 @@ impl Lane {
             Ok(finished) => {
                 let settlement = &finished.settlement;
                 if settlement.attempt.class.is_none() {
-                    self.cool_until.store(0, Ordering::Relaxed);
+                    self.lock().scheduler.end_cool_down();
                 }
                 let (attempt, next) = (settlement.attempt.clone(), Some(settlement.next));
                 let schedule_reason = settlement.schedule_reason;
@@ -184,13 +174,13 @@ impl Lane {
                 None
             }
         };
-        self.lock().running -= 1;
+        self.lock().scheduler.release_place();
         self.changed.notify_one();
         Ok(row)
     }
 
     async fn take_for_probe(&self) -> Result<Option<QueuedDelivery>, StoreError> {
-        let queued = self.lock().queue.pop_front();
+        let queued = self.lock().scheduler.pop_queued();
         if queued.is_some() {
             return Ok(queued);
         }

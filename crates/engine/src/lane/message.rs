@@ -298,7 +298,7 @@ impl Lane {
     pub(super) fn can_send(&self, state: &LaneState) -> bool {
         let destination = self.destination.load();
         let Some(MessageSender { limits, .. }) = destination.sender() else { return true };
-        state.messages.can_send(limits, state.running, self.shared.clock.now())
+        state.messages.can_send(limits, state.scheduler.running(), self.shared.clock.now())
     }
 
     /// Until when nothing is sent, and why.

@@ -27,7 +27,7 @@ mod message;
 mod supervisor;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -44,11 +44,12 @@ use surehook_core::{
     lane::{
         SavedLaneState,
         gate::{LaneGate, StartPermission},
+        scheduler::{LaneScheduler, LaneTime, QueueItem},
     },
     store::{ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
 };
 use surehook_messaging::store::MessageStore;
-use surehook_retry::{DeadReason, RETRY_AFTER_MAX, circuit::CircuitPermit};
+use surehook_retry::{DeadReason, circuit::CircuitPermit};
 use surehook_types::{
     ids::{DeliveryId, DestinationId},
     rng::Rng,
@@ -134,6 +135,12 @@ pub(crate) struct QueuedDelivery {
     pub(crate) slot: LaneSlot,
 }
 
+impl QueueItem for QueuedDelivery {
+    fn created_at(&self) -> Timestamp {
+        self.claimed.created_at
+    }
+}
+
 /// A claim that the lane holds and renews.
 #[derive(Clone, Copy, Debug)]
 struct TrackedClaim {
@@ -145,11 +152,16 @@ struct TrackedClaim {
 
 #[derive(Debug)]
 struct LaneState {
-    queue: VecDeque<QueuedDelivery>,
-    running: u32,
+    scheduler: LaneScheduler<QueuedDelivery>,
     claims: HashMap<DeliveryId, TrackedClaim>,
-    gate: LaneGate,
     messages: MessageSendState,
+}
+
+impl TrackedClaim {
+    /// Whether it belongs to a backlog that is drained, and others may wait for it.
+    fn is_ordered_backlog(&self, gate: &LaneGate) -> bool {
+        self.ordered_since.is_some_and(|created_at| gate.is_backlog(created_at))
+    }
 }
 
 impl LaneState {
@@ -160,28 +172,13 @@ impl LaneState {
         self.claims.insert(claim.delivery, TrackedClaim { claim, since, ordered_since });
     }
 
-    /// Whether a claim belongs to a backlog that is drained, and others may wait for it.
-    fn is_ordered_backlog(&self, tracked: &TrackedClaim) -> bool {
-        tracked.ordered_since.is_some_and(|created_at| self.gate.is_backlog(created_at))
-    }
-
     fn release_claim(&mut self, delivery: DeliveryId, now: Timestamp) {
+        let gate = &mut self.scheduler.gate;
         if let Some(tracked) = self.claims.remove(&delivery)
-            && self.is_ordered_backlog(&tracked)
+            && tracked.is_ordered_backlog(gate)
         {
-            self.gate.note_ordered_backlog_end(now);
+            gate.note_ordered_backlog_end(now);
         }
-    }
-
-    /// Counts the attempt that starts now.
-    fn begin_attempt(&mut self, claimed: &ClaimedDelivery, clock: Duration) -> CircuitPermit {
-        let created_at = claimed.created_at;
-        // Only relevant for an attempt that could end a drain.
-        let ordered_backlog_runs = self.gate.drain().is_some()
-            && !self.gate.is_backlog(created_at)
-            && self.claims.values().any(|tracked| self.is_ordered_backlog(tracked));
-        self.running += 1;
-        self.gate.begin_attempt(created_at, ordered_backlog_runs, clock)
     }
 }
 
@@ -206,8 +203,8 @@ impl Drop for RunningAttemptGuard<'_> {
         if std::thread::panicking() {
             self.lane.release_claim(self.delivery);
             let mut state = self.lane.lock();
-            state.running -= 1;
-            state.gate.circuit.abandon(self.permit);
+            state.scheduler.release_place();
+            state.scheduler.gate.circuit.abandon(self.permit);
         }
     }
 }
@@ -231,7 +228,6 @@ pub(crate) struct Lane {
     /// Serializes writes of `saved`.
     saving: tokio::sync::Mutex<()>,
     backlog: AtomicBool,
-    cool_until: AtomicI64,
     next_due: AtomicI64,
     /// Attempts in a row that found no free file, socket or memory of the gateway.
     shortages: AtomicU32,
@@ -248,15 +244,10 @@ impl Lane {
     ) -> Arc<Self> {
         let destination = Arc::clone(&prepared.destination);
         let metrics = shared.telemetry.lane(destination.name.as_str());
-        let gate = LaneGate::new(saved.clone(), &destination.lane, shared.clock.now());
-        // A longer one was computed by a clock that was ahead.
-        let cool_until_max = shared.clock.now() + RETRY_AFTER_MAX;
-        let cool_until = saved.cool_until.map_or(0, |until| until.min(cool_until_max).as_millis());
+        let now = shared.clock.now();
         let state = LaneState {
-            queue: VecDeque::new(),
-            running: 0,
+            scheduler: LaneScheduler::new(saved.clone(), &destination.lane, now),
             claims: HashMap::new(),
-            gate,
             messages: MessageSendState::new(&destination),
         };
         let lane = Arc::new(Self {
@@ -264,13 +255,12 @@ impl Lane {
             client: ArcSwap::from_pointee(DestinationClient::new(prepared, &shared.http, None)),
             metrics,
             slots: Arc::new(Semaphore::new(SLOTS)),
-            is_limited: AtomicBool::new(state.gate.is_limited()),
+            is_limited: AtomicBool::new(state.scheduler.gate.is_limited()),
             state: Mutex::new(state),
             started: Instant::now(),
             saved: Mutex::new(saved),
             saving: tokio::sync::Mutex::default(),
             backlog: AtomicBool::new(true),
-            cool_until: AtomicI64::new(cool_until),
             next_due: AtomicI64::new(i64::MAX),
             shortages: AtomicU32::new(0),
             changed: Notify::new(),
@@ -332,18 +322,17 @@ impl Lane {
             DestinationClient::new(prepared, &self.shared.http, Some(&*self.client.load()));
         self.client.store(Arc::new(client));
         let mut state = self.lock();
-        state.gate.update(&destination.lane);
+        state.scheduler.gate.update(&destination.lane);
         let before = self.destination.load_full();
         state.messages.update(&before, &destination, self.shared.clock.now());
         if before.transport != destination.transport {
             // Failures of the old address say nothing about the new one.
-            state.gate.circuit.close();
-            self.cool_until.store(0, Ordering::Relaxed);
+            state.scheduler.forget_failures();
         }
         self.destination.store(destination);
         // Changed quiet hours take effect at once.
-        state.gate.is_on_hold = self.send_hold(&state).is_some();
-        self.set_limited(&state.gate);
+        state.scheduler.gate.is_on_hold = self.send_hold(&state).is_some();
+        self.set_limited(&state.scheduler.gate);
         drop(state);
         self.start_workers();
         self.changed.notify_one();
@@ -376,15 +365,9 @@ impl Lane {
 
     /// Whether a new delivery would start soon enough to wait in memory.
     fn has_queue_room(&self) -> bool {
-        let concurrency = self.destination.load().concurrency;
+        let concurrency = self.concurrency();
         let state = self.lock();
-        // New deliveries must not overtake a backlog that is drained at a rate.
-        if state.gate.drain().is_some() {
-            return false;
-        }
-        let running = usize::try_from(state.running).unwrap_or(SLOTS);
-        let slots = state.gate.queue_max(SLOTS, concurrency).saturating_add(running);
-        SLOTS - self.slots.available_permits() < slots
+        state.scheduler.has_room(SLOTS - self.slots.available_permits(), SLOTS, concurrency)
     }
 
     fn take_slot(&self, bytes: usize) -> Option<LaneSlot> {
@@ -401,13 +384,13 @@ impl Lane {
     pub(crate) fn enqueue(self: &Arc<Self>, queued: QueuedDelivery) {
         let mut state = self.lock();
         state.track_claim(&queued.claimed);
-        state.queue.push_back(queued);
+        state.scheduler.enqueue(queued);
         let started = self.start_next(&mut state);
         let waits_for_time = started.is_none()
             && (matches!(self.start_permission(&state), StartPermission::At(_))
                 || !self.can_send(&state));
         // The gate may have closed after the slot was reserved.
-        let needs_supervisor = waits_for_time || state.gate.is_closed();
+        let needs_supervisor = waits_for_time || state.scheduler.gate.is_closed();
         drop(state);
         if let Some((queued, permit)) = started {
             self.spawn_worker(queued, permit);
@@ -425,10 +408,8 @@ impl Lane {
 
     /// The wall clock went back by this much: what is waited for is as far away as before.
     pub(crate) fn shorten_waits(&self, step: Duration) {
-        let until = Timestamp::from_millis(self.cool_until.load(Ordering::Relaxed)) - step;
-        self.cool_until.store(until.as_millis().max(0), Ordering::Relaxed);
         let mut state = self.lock();
-        state.gate.circuit.shorten_waits(step);
+        state.scheduler.shorten_waits(step);
         for tracked in state.claims.values_mut() {
             tracked.since = tracked.since - step;
         }
@@ -443,51 +424,45 @@ impl Lane {
         }
     }
 
+    fn concurrency(&self) -> u32 {
+        self.destination.load().concurrency
+    }
+
+    fn time(&self) -> LaneTime {
+        LaneTime { now: self.shared.clock.now(), elapsed: self.started.elapsed() }
+    }
+
     fn start_permission(&self, state: &LaneState) -> StartPermission {
-        if self.is_cooling() || self.stop.is_cancelled() || !self.can_send(state) {
+        if self.stop.is_cancelled() || !self.can_send(state) {
             return StartPermission::Denied;
         }
-        let concurrency = self.destination.load().concurrency;
-        state.gate.start_permission(state.running, concurrency, self.started.elapsed())
+        state.scheduler.start_permission(self.concurrency(), self.time())
     }
 
     /// Takes the first queued delivery, if it may start now.
     fn start_next(&self, state: &mut LaneState) -> Option<(QueuedDelivery, CircuitPermit)> {
-        if state.queue.is_empty() || self.start_permission(state) != StartPermission::Now {
+        if state.scheduler.queued() == 0 || self.stop.is_cancelled() || !self.can_send(state) {
             return None;
         }
-        let queued = state.queue.pop_front()?;
-        let permit = state.begin_attempt(&queued.claimed, self.started.elapsed());
-        Some((queued, permit))
+        let LaneState { scheduler, claims, .. } = state;
+        scheduler.start_next(self.concurrency(), self.time(), |gate| {
+            claims.values().any(|tracked| tracked.is_ordered_backlog(gate))
+        })
     }
 
     /// How long the first queued delivery has to wait for the rate limit.
     fn until_next_start(&self) -> Option<Duration> {
         let state = self.lock();
-        match self.start_permission(&state) {
-            StartPermission::At(at) if !state.queue.is_empty() => {
-                Some(at.saturating_sub(self.started.elapsed()))
-            }
-            StartPermission::At(_) | StartPermission::Now | StartPermission::Denied => None,
+        if self.stop.is_cancelled() || !self.can_send(&state) {
+            return None;
         }
-    }
-
-    fn is_cooling(&self) -> bool {
-        let until = self.cool_until.load(Ordering::Relaxed);
-        until != 0 && self.shared.clock.now().as_millis() < until
+        state.scheduler.until_next_start(self.concurrency(), self.time())
     }
 
     /// The end of the cool-down, if the lane cools down.
     pub(crate) fn cooling_until(&self) -> Option<Timestamp> {
-        let until = self.cool_until.load(Ordering::Relaxed);
-        self.is_cooling().then(|| Timestamp::from_millis(until))
-    }
-
-    /// Holds the whole lane until then.
-    fn cool_down(&self, until: Timestamp) {
-        self.cool_until.fetch_max(until.as_millis(), Ordering::Relaxed);
-        self.metrics.cooling.set(1);
-        self.changed.notify_one();
+        let now = self.shared.clock.now();
+        self.lock().scheduler.cooling_until(now)
     }
 
     /// Starts as many workers as may run.
@@ -514,13 +489,13 @@ impl Lane {
     /// The next delivery for a worker that is free; `None` ends the worker.
     fn next_delivery(&self) -> Option<(QueuedDelivery, CircuitPermit)> {
         let mut state = self.lock();
-        state.running -= 1;
+        state.scheduler.release_place();
         let next = self.start_next(&mut state);
         // The supervisor fetches more before the workers run out of work.
-        let is_low = state.queue.len() < supervisor::low_water(self, &state)
-            && self.backlog.load(Ordering::Relaxed);
+        let is_low =
+            self.backlog.load(Ordering::Relaxed) && state.scheduler.is_low(self.concurrency());
         // The rate limit delays the next one, and only the supervisor has a timer.
-        let is_delayed = next.is_none() && !state.queue.is_empty();
+        let is_delayed = next.is_none() && state.scheduler.queued() > 0;
         drop(state);
         if is_low || is_delayed {
             self.changed.notify_one();
@@ -552,7 +527,7 @@ impl Lane {
     /// Empties the queue, for the caller to return the deliveries to the store.
     pub(crate) fn take_queued_claims(&self) -> Vec<HeldClaim> {
         let mut state = self.lock();
-        let queue = std::mem::take(&mut state.queue);
+        let queue = state.scheduler.take_queued();
         let taken = queue
             .iter()
             .filter_map(|queued| state.claims.remove(&queued.claimed.id))
@@ -563,7 +538,7 @@ impl Lane {
     /// Whether the lane is idle although a due delivery could start now.
     pub(crate) fn is_ready_and_idle(&self) -> bool {
         let state = self.lock();
-        self.start_permission(&state) == StartPermission::Now && state.queue.is_empty()
+        self.start_permission(&state) == StartPermission::Now && state.scheduler.queued() == 0
     }
 }
 

@@ -7,14 +7,11 @@ use std::{
     time::Duration,
 };
 
-use surehook_retry::circuit::CircuitState;
+use surehook_core::lane::scheduler::LaneAvailability;
 use surehook_types::{store_error::StoreError, time::Timestamp};
 
-use super::{Lane, LaneSlot, LaneState, QueuedDelivery};
+use super::{Lane, LaneSlot, QueuedDelivery};
 
-/// Deliveries claimed at a time. Their bodies are read before they are counted against the memory
-/// budget; the store returns fewer where they are large.
-const CLAIM_MAX: usize = 128;
 /// The pause after the lane's state could not be read or saved.
 const STATE_ERROR_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a claim failed, or while the bodies of other lanes fill the memory.
@@ -50,7 +47,7 @@ async fn run_round(lane: &Arc<Lane>) -> Duration {
         if let Err(error) = lane.return_queued().await {
             tracing::warn!(destination = %lane.id, %error, "could not return queued deliveries to the store");
         }
-        return wait.min(TIMER_MAX);
+        return wait;
     }
     if let Some(until) = cooling_until {
         return until.since(lane.shared.clock.now()).min(TIMER_MAX);
@@ -77,8 +74,8 @@ async fn fetch_due(lane: &Arc<Lane>) -> Result<Duration, StoreError> {
     if !lane.backlog.swap(false, Ordering::AcqRel) && !is_due {
         return Ok(until_next_due(lane, now));
     }
-    let free_places = free_queue_places(lane);
-    // The bodies are not known yet; their bytes are counted when they are.
+    let free_places = lane.lock().scheduler.free_places(lane.concurrency());
+    // The store returns fewer where the bodies are large. The bodies are not known yet; their bytes are counted when they are.
     let slots: Vec<LaneSlot> = (0..free_places).map_while(|_| lane.take_slot(0)).collect();
     if slots.is_empty() {
         lane.backlog.store(true, Ordering::Release);
@@ -121,44 +118,20 @@ fn until_next_due(lane: &Lane, now: Timestamp) -> Duration {
     due.since(now).min(TIMER_MAX)
 }
 
-/// How many deliveries are worth fetching now.
-fn free_queue_places(lane: &Lane) -> usize {
-    let state = lane.lock();
-    queue_max(lane, &state).saturating_sub(state.queue.len()).min(CLAIM_MAX)
-}
-
-/// How many deliveries may wait in memory.
-fn queue_max(lane: &Lane, state: &LaneState) -> usize {
-    let concurrency = lane.destination.load().concurrency;
-    let usual = (2 * usize::try_from(concurrency).unwrap_or(1)).max(CLAIM_MAX);
-    state.gate.queue_max(usual, concurrency)
-}
-
-/// With fewer deliveries than this in memory, it is time to fetch more.
-pub(super) fn low_water(lane: &Lane, state: &LaneState) -> usize {
-    (queue_max(lane, state) / 2).clamp(1, CLAIM_MAX / 2)
-}
-
 impl Lane {
     /// Advances the circuit and the send hold to the current time. Returns for how long the lane is
     /// closed, if it is.
     fn advance_time(&self) -> Option<Duration> {
         let now = self.shared.clock.now();
         let mut state = self.lock();
-        state.gate.circuit.advance(now);
-        state.gate.adjust_rate(self.destination.load().concurrency);
-        let hold = self.send_hold(&state);
-        state.gate.is_on_hold = hold.is_some();
-        self.set_limited(&state.gate);
-        let wait = match state.gate.circuit.state() {
-            CircuitState::Open { until, .. } if state.gate.paused.is_none() => until.since(now),
-            CircuitState::Open { .. }
-            | CircuitState::Closed
-            | CircuitState::HalfOpen { .. }
-            | CircuitState::Ramp { .. } => TIMER_MAX,
-        };
-        let wait = hold.map_or(wait, |(until, _)| until.since(now).min(wait));
-        state.gate.is_closed().then_some(wait)
+        let hold_until = self.send_hold(&state).map(|(until, _)| until);
+        let availability = state.scheduler.advance_time(hold_until, self.concurrency(), now);
+        self.set_limited(&state.scheduler.gate);
+        match availability {
+            LaneAvailability::Available => None,
+            LaneAvailability::ClosedUntil(until) => Some(until.since(now).min(TIMER_MAX)),
+            LaneAvailability::Closed => Some(TIMER_MAX),
+        }
     }
 
     /// Ends the drain rate once the backlog is gone.
@@ -169,9 +142,10 @@ impl Lane {
         // A running delivery may be the first of an ordering queue, whose next one becomes due.
         let nothing_runs = self.slots.available_permits() == super::SLOTS;
         let mut state = self.lock();
-        if nothing_is_due && nothing_runs && state.gate.drain().is_some() {
-            state.gate.set_drain(None);
-            self.set_limited(&state.gate);
+        let gate = &mut state.scheduler.gate;
+        if nothing_is_due && nothing_runs && gate.drain().is_some() {
+            gate.set_drain(None);
+            self.set_limited(gate);
             // The next round saves it.
             self.changed.notify_one();
         }

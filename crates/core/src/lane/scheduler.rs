@@ -1,0 +1,243 @@
+//! What a lane starts and when: its queue, its running attempts, its gate and its cool-down.
+//!
+//! The engine drives it under the lane's lock with tasks, a store and real clocks; a simulation drives
+//! it on a virtual clock. There is no second implementation of these rules.
+
+use std::{collections::VecDeque, time::Duration};
+
+use surehook_retry::{
+    RETRY_AFTER_MAX,
+    circuit::{CircuitPermit, CircuitState},
+};
+use surehook_types::time::Timestamp;
+
+use super::{
+    LaneConfig, SavedLaneState,
+    gate::{LaneAttemptResult, LaneGate, StartPermission},
+};
+use crate::destination::Destination;
+
+/// Deliveries that are fetched from the store at a time.
+pub const FETCH_MAX: usize = 128;
+
+/// The clocks of a lane at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneTime {
+    /// The wall clock.
+    pub now: Timestamp,
+    /// The monotonic clock of the lane.
+    pub elapsed: Duration,
+}
+
+/// Whether a lane starts anything at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneAvailability {
+    Available,
+    ClosedUntil(Timestamp),
+    /// Something other than time has to change first.
+    Closed,
+}
+
+/// A delivery in the queue of a lane.
+pub trait QueueItem {
+    fn created_at(&self) -> Timestamp;
+}
+
+/// The scheduler of one lane. Whether its messages may be sent now is the caller's business.
+#[derive(Debug)]
+pub struct LaneScheduler<T> {
+    pub gate: LaneGate,
+    queue: VecDeque<T>,
+    running: u32,
+    cool_until: Option<Timestamp>,
+}
+
+impl<T: QueueItem> LaneScheduler<T> {
+    /// Restores the state that an earlier process saved.
+    pub fn new(saved: SavedLaneState, rules: &LaneConfig, now: Timestamp) -> Self {
+        // A longer cool-down was computed by a clock that was ahead.
+        let cool_until = saved.cool_until.map(|until| until.min(now + RETRY_AFTER_MAX));
+        let gate = LaneGate::new(saved, rules, now);
+        Self { gate, queue: VecDeque::new(), running: 0, cool_until }
+    }
+
+    /// The state to save.
+    pub fn state(&self, now: Timestamp) -> SavedLaneState {
+        SavedLaneState {
+            paused: self.gate.paused.clone(),
+            circuit: self.gate.circuit.state(),
+            cool_until: self.cooling_until(now),
+            drain: self.gate.drain(),
+        }
+    }
+
+    /// How many attempts run.
+    pub fn running(&self) -> u32 {
+        self.running
+    }
+
+    /// How many deliveries wait in the queue.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn enqueue(&mut self, item: T) {
+        self.queue.push_back(item);
+    }
+
+    /// Takes the first delivery, whether it may start or not.
+    pub fn pop_queued(&mut self) -> Option<T> {
+        self.queue.pop_front()
+    }
+
+    /// Empties the queue.
+    pub fn take_queued(&mut self) -> VecDeque<T> {
+        std::mem::take(&mut self.queue)
+    }
+
+    /// The end of the cool-down, if the lane cools down.
+    pub fn cooling_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.cool_until.filter(|until| now < *until)
+    }
+
+    /// Ends the cool-down.
+    pub fn end_cool_down(&mut self) {
+        self.cool_until = None;
+    }
+
+    /// Ends cool-down and open time, on request of a user: the next attempt may start now.
+    pub fn end_waits(&mut self) {
+        self.end_cool_down();
+        self.gate.circuit.end_open_time();
+    }
+
+    /// Forgets failures: they were of another address.
+    pub fn forget_failures(&mut self) {
+        self.end_cool_down();
+        self.gate.circuit.close();
+    }
+
+    /// The wall clock went back by this much: what is waited for is as far away as before.
+    pub fn shorten_waits(&mut self, step: Duration) {
+        self.cool_until = self.cool_until.map(|until| until - step);
+        self.gate.circuit.shorten_waits(step);
+    }
+
+    /// Whether an attempt may start now.
+    pub fn start_permission(&self, concurrency: u32, time: LaneTime) -> StartPermission {
+        if self.cooling_until(time.now).is_some() {
+            return StartPermission::Denied;
+        }
+        self.gate.start_permission(self.running, concurrency, time.elapsed)
+    }
+
+    /// Takes the first delivery and counts its attempt, if it may start now. `ordered_backlog_runs`
+    /// says whether an ordered delivery of the backlog that is drained is in memory; it is only asked
+    /// if the attempt could end the drain.
+    pub fn start_next(
+        &mut self,
+        concurrency: u32,
+        time: LaneTime,
+        ordered_backlog_runs: impl FnOnce(&LaneGate) -> bool,
+    ) -> Option<(T, CircuitPermit)> {
+        if self.queue.is_empty() || self.start_permission(concurrency, time) != StartPermission::Now
+        {
+            return None;
+        }
+        let item = self.queue.pop_front()?;
+        let created_at = item.created_at();
+        let ordered_backlog_runs = self.gate.drain().is_some()
+            && !self.gate.is_backlog(created_at)
+            && ordered_backlog_runs(&self.gate);
+        self.running += 1;
+        let permit = self.gate.begin_attempt(created_at, ordered_backlog_runs, time.elapsed);
+        Some((item, permit))
+    }
+
+    /// Counts an attempt that a user asked for; it may start whatever the gate says.
+    pub fn start_manual_probe(&mut self) -> CircuitPermit {
+        self.running += 1;
+        self.gate.circuit.start_manual_probe()
+    }
+
+    /// Applies what an attempt says about the destination as a whole: cool-down, circuit, pause.
+    /// Returns whether that changed how many attempts may run. The attempt still counts as running.
+    pub fn end_attempt(
+        &mut self,
+        destination: &Destination,
+        result: &LaneAttemptResult<'_>,
+    ) -> bool {
+        self.cool_until = self.cool_until.max(result.decision.cool_until);
+        let observe =
+            |gate: &LaneGate| (gate.circuit.state(), gate.allowed(destination.concurrency));
+        let before = observe(&self.gate);
+        self.gate.end_attempt(destination, result);
+        before != observe(&self.gate)
+    }
+
+    /// An attempt runs no longer: another one may take its place.
+    pub fn release_place(&mut self) {
+        self.running -= 1;
+    }
+
+    /// How long the first queued delivery has to wait for the rate limit.
+    pub fn until_next_start(&self, concurrency: u32, time: LaneTime) -> Option<Duration> {
+        match self.start_permission(concurrency, time) {
+            StartPermission::At(at) if !self.queue.is_empty() => {
+                Some(at.saturating_sub(time.elapsed))
+            }
+            StartPermission::At(_) | StartPermission::Now | StartPermission::Denied => None,
+        }
+    }
+
+    /// Advances the circuit to the current time. `hold_until` is the end of a send hold.
+    pub fn advance_time(
+        &mut self,
+        hold_until: Option<Timestamp>,
+        concurrency: u32,
+        now: Timestamp,
+    ) -> LaneAvailability {
+        self.gate.circuit.advance(now);
+        self.gate.adjust_rate(concurrency);
+        self.gate.is_on_hold = hold_until.is_some();
+        if !self.gate.is_closed() {
+            return LaneAvailability::Available;
+        }
+        let open_until = match self.gate.circuit.state() {
+            CircuitState::Open { until, .. } if self.gate.paused.is_none() => Some(until),
+            CircuitState::Open { .. }
+            | CircuitState::Closed
+            | CircuitState::HalfOpen { .. }
+            | CircuitState::Ramp { .. } => None,
+        };
+        let until = open_until.into_iter().chain(hold_until).min();
+        until.map_or(LaneAvailability::Closed, LaneAvailability::ClosedUntil)
+    }
+
+    /// Whether a new delivery would start soon enough to wait in memory, where `in_memory` of at most
+    /// `in_memory_max` are.
+    pub fn has_room(&self, in_memory: usize, in_memory_max: usize, concurrency: u32) -> bool {
+        // New deliveries must not overtake a backlog that is drained at a rate.
+        if self.gate.drain().is_some() {
+            return false;
+        }
+        let running = usize::try_from(self.running).unwrap_or(in_memory_max);
+        let queue_max = self.gate.queue_max(in_memory_max, concurrency);
+        in_memory < queue_max.saturating_add(running)
+    }
+
+    /// How many deliveries are worth fetching from the store now.
+    pub fn free_places(&self, concurrency: u32) -> usize {
+        self.queue_max(concurrency).saturating_sub(self.queue.len()).min(FETCH_MAX)
+    }
+
+    /// Whether it is time to fetch more: before the workers run out of work.
+    pub fn is_low(&self, concurrency: u32) -> bool {
+        self.queue.len() < (self.queue_max(concurrency) / 2).clamp(1, FETCH_MAX / 2)
+    }
+
+    fn queue_max(&self, concurrency: u32) -> usize {
+        let usual = (2 * usize::try_from(concurrency).unwrap_or(1)).max(FETCH_MAX);
+        self.gate.queue_max(usual, concurrency)
+    }
+}

@@ -26,6 +26,7 @@ mod send_test;
 pub(crate) mod serve;
 mod shell;
 mod signature;
+mod simulate;
 mod sources;
 mod timing;
 mod token;
@@ -110,6 +111,8 @@ pub(crate) enum Command {
     Man(shell::ManPageArgs),
     /// Print the OpenAPI 3.1 document of the API
     Openapi,
+    /// Compare retry policies on a virtual clock, against modelled destinations
+    Simulate(simulate::SimulateArgs),
     /// Benchmark this machine: a bare server, and the gateway
     Bench(BenchOptions),
     /// Bare server used by the benchmark
@@ -160,6 +163,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Completions(args) => shell::print_completions(&args),
         Command::Man(args) => shell::print_man_pages(&args),
         Command::Openapi => shell::print_openapi(),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Bench(args) => bench(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::run_limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::run_sink(listen, mode).await?),

@@ -66,6 +66,7 @@ mod search;
 mod secrets_at_rest;
 mod sign_as;
 mod signed_urls;
+mod simulator;
 mod support;
 mod sync_sources;
 mod timeline;

@@ -327,7 +327,7 @@ impl DestinationSpec {
             id,
             name: self.name.clone(),
             transport: self.build_transport(env)?,
-            retry: self.retry.policy()?,
+            retry: self.retry.build()?,
             concurrency: self.concurrency,
             lane: self.lane()?,
             timeout: self.timeout.0,
@@ -358,7 +358,7 @@ impl DestinationSpec {
             rate: self.rate.or_else(|| self.kind.channel()?.pacing().per_number),
             delay,
             order: self.order.as_ref().map(OrderingSpec::build).transpose()?,
-            circuit: self.circuit.policy()?,
+            circuit: self.circuit.build()?,
             pause_after: self.pause_after_config_failures,
         })
     }
@@ -448,7 +448,7 @@ impl DestinationSpec {
         let mut headers: Vec<(HeaderName, HeaderValueSource)> =
             Vec::with_capacity(self.headers.len());
         for (text, value) in &self.headers {
-            let invalid = |why| DestinationSpecError::Header(text.clone(), why);
+            let invalid = |reason| DestinationSpecError::Header(text.clone(), reason);
             let name: HeaderName = text.parse().map_err(|_| invalid("the name is invalid"))?;
             if RESERVED.contains(&name.as_str()) {
                 return Err(invalid("it is set by the gateway"));

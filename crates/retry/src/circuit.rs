@@ -79,8 +79,8 @@ pub struct CircuitPolicy {
 }
 
 impl CircuitSpec {
-    /// `None` for `off`.
-    pub fn policy(&self) -> Result<Option<CircuitPolicy>, CircuitSpecError> {
+    /// Validates the settings; `None` for `off`.
+    pub fn build(&self) -> Result<Option<CircuitPolicy>, CircuitSpecError> {
         let custom = match self {
             Self::Word(word) if word == "off" => return Ok(None),
             Self::Word(_) => {

@@ -1,4 +1,6 @@
-//! What a result means for the next attempt: the trait [`Classify`] and its implementations.
+//! Classification of results in other programs: the trait [`Classify`] and its implementations.
+//!
+//! The class of a result decides whether and when [`crate::Retrier`] attempts again.
 
 use http::{Response, header::RETRY_AFTER};
 
@@ -7,7 +9,7 @@ use crate::{
     StatusRules, classify,
 };
 
-/// What the result of one attempt means.
+/// The class of one attempt: a success, or a kind of failure that is retried or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptClass {
     failure: Option<FailureClass>,
@@ -15,13 +17,13 @@ pub struct AttemptClass {
 }
 
 impl AttemptClass {
-    /// It succeeded.
+    /// A success.
     pub const SUCCESS: Self = Self { failure: None, retry_after: None };
-    /// It may succeed later: it is retried.
+    /// A failure that may pass: it is retried.
     pub const TRANSIENT: Self = Self::failed(FailureClass::Transient);
-    /// The other side asks to slow down: it is retried.
+    /// The server asks to slow down: it is retried.
     pub const THROTTLED: Self = Self::failed(FailureClass::Throttled);
-    /// It will never succeed: it is not retried.
+    /// A failure that will not pass: it is not retried.
     pub const PERMANENT: Self = Self::failed(FailureClass::Permanent);
 
     /// A failure of this class. Only [`FailureClass::Transient`] and [`FailureClass::Throttled`] are
@@ -30,7 +32,7 @@ impl AttemptClass {
         Self { failure: Some(class), retry_after: None }
     }
 
-    /// The other side said when to come back. Waits that are shorter than the policy's delay or a
+    /// Sets the wait that the server asked for. Waits that are shorter than the policy's delay or a
     /// second are raised to it, waits of more than a day are cut.
     #[must_use]
     pub const fn with_retry_after(mut self, retry_after: Option<RetryAfter>) -> Self {
@@ -43,13 +45,13 @@ impl AttemptClass {
         self.failure
     }
 
-    /// When the other side said to come back.
+    /// The wait that the server asked for.
     pub const fn retry_after(self) -> Option<RetryAfter> {
         self.retry_after
     }
 
-    /// The same in the terms of [`crate::decide_retry`].
-    pub(crate) fn outcome(self) -> AttemptOutcome {
+    /// Converts the class to the input of [`crate::decide_retry`].
+    pub(crate) fn to_outcome(self) -> AttemptOutcome {
         AttemptOutcome::Interpreted(SendOutcome {
             retry_after: self.retry_after,
             // Without a reason it would wait for a person to change the settings.
@@ -61,7 +63,7 @@ impl AttemptClass {
     }
 }
 
-/// Decides what the result of an attempt means.
+/// Decides the class of the result of an attempt.
 ///
 /// Any `Fn(&Result<T, E>) -> AttemptClass` is one; [`on_error`] makes one of a function of the error.
 /// The result as a whole is classified, because many HTTP clients return a status 503 as `Ok`.
@@ -78,9 +80,9 @@ impl<T, E, F: Fn(&Result<T, E>) -> AttemptClass> Classify<T, E> for F {
 
 /// Retries every error: each `Err` is transient, each `Ok` a success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EveryError;
+pub struct EveryErrorClassifier;
 
-impl<T, E> Classify<T, E> for EveryError {
+impl<T, E> Classify<T, E> for EveryErrorClassifier {
     fn classify(&self, result: &Result<T, E>) -> AttemptClass {
         if result.is_ok() { AttemptClass::SUCCESS } else { AttemptClass::TRANSIENT }
     }
@@ -227,8 +229,8 @@ mod tests {
         };
         assert_eq!(by_value.classify(&Ok(0)), AttemptClass::TRANSIENT);
         assert_eq!(by_value.classify(&Err(())), AttemptClass::PERMANENT);
-        assert_eq!(EveryError.classify(&Err::<(), _>("no")), AttemptClass::TRANSIENT);
-        assert_eq!(EveryError.classify(&Ok::<_, ()>(1)), AttemptClass::SUCCESS);
+        assert_eq!(EveryErrorClassifier.classify(&Err::<(), _>("no")), AttemptClass::TRANSIENT);
+        assert_eq!(EveryErrorClassifier.classify(&Ok::<_, ()>(1)), AttemptClass::SUCCESS);
         let throttled = on_error(|_: &()| AttemptClass::THROTTLED);
         assert_eq!(throttled.classify(&Err::<(), _>(())), AttemptClass::THROTTLED);
         assert_eq!(throttled.classify(&Ok(())), AttemptClass::SUCCESS);

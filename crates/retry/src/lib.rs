@@ -28,7 +28,9 @@ pub use self::system::{ThreadSleeper, retry_blocking};
 pub use self::system::{TokioSleeper, retry};
 pub use self::{
     budget::{RetryBudget, RetryBudgetConfig, RetryBudgetError, RetryPermit},
-    classifier::{AttemptClass, Classify, ErrorClassifier, EveryError, HttpClassifier, on_error},
+    classifier::{
+        AttemptClass, Classify, ErrorClassifier, EveryErrorClassifier, HttpClassifier, on_error,
+    },
     decide::{
         AttemptProgress, FREE_THROTTLES, RETRY_AFTER_MAX, RetryDecision, RetryTerms, classify,
         cool_until, decide_retry, is_destination_misconfigured, recipient_backoff,

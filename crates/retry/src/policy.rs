@@ -71,7 +71,7 @@ pub enum Jitter {
 
 /// How often something is attempted and how long to wait in between.
 ///
-/// The policies have names ([`RetryPolicy::NAMES`]) and can be composed by numbers:
+/// The policies have names ([`RetryPolicy::NAMES`]) and can be composed of numbers:
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,7 +118,7 @@ impl RetryPolicy {
         }
     }
 
-    /// A policy by numbers. What is not given is taken from `short`.
+    /// Composes a policy of numbers; those that are not set are taken from `short`.
     pub fn builder() -> RetryPolicyBuilder {
         RetryPolicyBuilder::default()
     }
@@ -191,7 +191,7 @@ impl RetryPolicy {
     /// result is spread as if they had been kept.
     pub fn delay_after(&self, attempt: u32, roll: f64) -> Duration {
         if self.jitter != Jitter::Decorrelated {
-            return self.delay_following(attempt, None, roll);
+            return self.delay_after_previous(attempt, None, roll);
         }
         let mut rolls = RollSequence(roll.to_bits());
         (0..attempt.clamp(1, ATTEMPTS_LIMIT))
@@ -201,7 +201,12 @@ impl RetryPolicy {
 
     /// The delay after attempt number `attempt` (from 1), where `previous` is what this returned after
     /// the attempt before; `None` after the first. Only [`Jitter::Decorrelated`] depends on it.
-    pub fn delay_following(&self, attempt: u32, previous: Option<Duration>, roll: f64) -> Duration {
+    pub fn delay_after_previous(
+        &self,
+        attempt: u32,
+        previous: Option<Duration>,
+        roll: f64,
+    ) -> Duration {
         let plain = self.plain_delay(attempt).min(self.delay_max).as_secs_f64();
         let cap = self.delay_max.as_secs_f64();
         let roll = roll.clamp(0.0, 1.0);
@@ -238,14 +243,14 @@ impl RetryPolicy {
                 Duration::from_secs_f64(secs)
             }
             Backoff::Schedule(delays) => {
-                let at = usize::try_from(step).unwrap_or(usize::MAX).min(delays.len() - 1);
-                delays[at]
+                let index = usize::try_from(step).unwrap_or(usize::MAX).min(delays.len() - 1);
+                delays[index]
             }
         }
     }
 }
 
-/// Random numbers that follow from one, by the algorithm `SplitMix64`.
+/// Pseudo-random numbers from one seed, by the algorithm `SplitMix64`.
 struct RollSequence(u64);
 
 impl RollSequence {
@@ -261,7 +266,7 @@ impl RollSequence {
     }
 }
 
-/// Composes a [`RetryPolicy`] by numbers, with the limits of the settings.
+/// Composes a [`RetryPolicy`] of numbers, with the limits of the settings.
 #[derive(Clone, Debug, Default)]
 pub struct RetryPolicyBuilder {
     spec: CustomRetrySpec,
@@ -398,12 +403,12 @@ impl Default for RetrySpec {
 
 impl RetrySpec {
     /// Validates the settings.
-    pub fn policy(&self) -> Result<RetryPolicy, RetrySpecError> {
+    pub fn build(&self) -> Result<RetryPolicy, RetrySpecError> {
         match self {
             Self::Named(name) => {
                 RetryPolicy::named(name).ok_or_else(|| RetrySpecError::UnknownName(name.clone()))
             }
-            Self::Custom(custom) => custom.policy(),
+            Self::Custom(custom) => custom.build(),
         }
     }
 }
@@ -427,7 +432,7 @@ impl JitterSpec {
 
 impl CustomRetrySpec {
     /// Validates the settings.
-    pub fn policy(&self) -> Result<RetryPolicy, RetrySpecError> {
+    pub fn build(&self) -> Result<RetryPolicy, RetrySpecError> {
         let jitter = match &self.jitter {
             None => None,
             Some(spec) => Some(spec.jitter().ok_or(JITTER_ERROR)?),
@@ -436,7 +441,7 @@ impl CustomRetrySpec {
     }
 
     fn resolve(&self, jitter: Option<Jitter>) -> Result<RetryPolicy, RetrySpecError> {
-        let out = |field, expected| Err(RetrySpecError::OutOfRange { field, expected });
+        let out_of_range = |field, expected| Err(RetrySpecError::OutOfRange { field, expected });
         let default = RetryPolicy::short();
         let jitter = match jitter {
             None => default.jitter,
@@ -444,21 +449,21 @@ impl CustomRetrySpec {
             Some(Jitter::Share(share)) if !(0.0..1.0).contains(&share) => return Err(JITTER_ERROR),
             Some(Jitter::Plus(extra)) if extra > DELAY_LIMIT => return Err(JITTER_ERROR),
             Some(Jitter::Decorrelated) if self.schedule.is_some() => {
-                return out("jitter", "other than decorrelated together with schedule");
+                return out_of_range("jitter", "other than decorrelated together with schedule");
             }
             Some(jitter) => jitter,
         };
         let usual_base = if jitter == Jitter::Decorrelated { DECORRELATED_BASE } else { 2.0 };
         let base = self.base.unwrap_or(usual_base);
         if !(1.0..=100.0).contains(&base) {
-            return out("base", "between 1 and 100");
+            return out_of_range("base", "between 1 and 100");
         }
         let backoff = match &self.schedule {
             Some(_) if self.initial_delay.is_some() || self.base.is_some() => {
-                return out("schedule", "given without initial_delay and base");
+                return out_of_range("schedule", "given without initial_delay and base");
             }
             Some(delays) if delays.is_empty() || delays.len() > 999 => {
-                return out("schedule", "a list of 1 to 999 durations");
+                return out_of_range("schedule", "a list of 1 to 999 durations");
             }
             Some(delays) => Backoff::Schedule(delays.iter().map(|delay| delay.0).collect()),
             None => Backoff::Exponential {
@@ -471,7 +476,7 @@ impl CustomRetrySpec {
             Backoff::Exponential { .. } => default.attempts_max,
         });
         if !(1..=ATTEMPTS_LIMIT).contains(&attempts_max) {
-            return out("max_attempts", "between 1 and 1000");
+            return out_of_range("max_attempts", "between 1 and 1000");
         }
         let longest = match &backoff {
             Backoff::Schedule(delays) => delays.iter().max().copied(),
@@ -479,7 +484,7 @@ impl CustomRetrySpec {
         };
         let delay_max = self.max_delay.map(|span| span.0).or(longest).unwrap_or(default.delay_max);
         if delay_max > DELAY_LIMIT {
-            return out("max_delay", "at most 365000d");
+            return out_of_range("max_delay", "at most 365000d");
         }
         Ok(RetryPolicy {
             attempts_max,
@@ -550,7 +555,7 @@ mod tests {
 
     #[test]
     fn custom_policy_values_are_validated() {
-        let parse = |text: &str| serde_json::from_str::<RetrySpec>(text).unwrap().policy();
+        let parse = |text: &str| serde_json::from_str::<RetrySpec>(text).unwrap().build();
         let cases = [
             (r#""quick""#, true),
             (r#""slow""#, false),
@@ -574,23 +579,23 @@ mod tests {
             (r#"{"schedule":[]}"#, false),
             (r#"{"schedule":["1s"],"base":2}"#, false),
         ];
-        for (text, good) in cases {
-            assert_eq!(parse(text).is_ok(), good, "case: {text}");
+        for (text, is_valid) in cases {
+            assert_eq!(parse(text).is_ok(), is_valid, "case: {text}");
         }
     }
 
     #[test]
     fn schedule_is_followed_and_its_last_entry_repeats() {
         let text = r#"{"schedule":["1s","5s","2s"],"max_attempts":9,"jitter":0}"#;
-        let policy = serde_json::from_str::<RetrySpec>(text).unwrap().policy().unwrap();
+        let policy = serde_json::from_str::<RetrySpec>(text).unwrap().build().unwrap();
         let secs: Vec<_> = (1..=5).map(|n| policy.delay_after(n, 0.3).as_secs()).collect();
         assert_eq!(secs, [1, 5, 2, 2, 2]);
     }
 
-    /// Both ends of every delay, by the formulas of the policies' origins: the WhatsApp retry pattern
-    /// (`quick`) and the delivery manager for webhooks (`short`).
+    /// The shortest and the longest delay after each attempt follow the formulas that the policies are
+    /// documented with.
     #[test]
-    fn named_policies_equal_their_numbers() {
+    fn named_policies_equal_policies_built_from_their_numbers() {
         let secs = Duration::from_secs;
         let quick = RetryPolicy::builder()
             .max_attempts(3)
@@ -647,10 +652,10 @@ mod tests {
         for text in cases {
             let spec: RetrySpec = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&spec).unwrap(), text);
-            assert!(spec.policy().is_ok(), "case: {text}");
+            assert!(spec.build().is_ok(), "case: {text}");
         }
         // Both spellings of full jitter, and a whole number.
-        let policy = |text: &str| serde_json::from_str::<RetrySpec>(text).unwrap().policy();
+        let policy = |text: &str| serde_json::from_str::<RetrySpec>(text).unwrap().build();
         assert_eq!(policy(r#"{"jitter":1}"#), policy(r#"{"jitter":"full"}"#));
     }
 
@@ -719,7 +724,7 @@ mod tests {
         let policy = policy_with(Jitter::Decorrelated, 1000, 3.0, 60_000);
         let previous = Some(Duration::from_secs(2));
         let (mean, lower) =
-            spread(1.0, 6.0, |roll| policy.delay_following(2, previous, roll).as_secs_f64());
+            spread(1.0, 6.0, |roll| policy.delay_after_previous(2, previous, roll).as_secs_f64());
         assert!((mean - 3.5).abs() < 0.1 && (lower - 0.5).abs() < 0.02, "{mean} {lower}");
     }
 
@@ -731,14 +736,14 @@ mod tests {
             let (redrawn, redrawn_lower) =
                 spread(1.0, 20.0, |roll| policy.delay_after(attempt, roll).as_secs_f64());
             let mut rolls = RollSequence(99);
-            let (kept, kept_lower) = spread(1.0, 20.0, |_| {
+            let (chained, chained_lower) = spread(1.0, 20.0, |_| {
                 let chain = (1..=attempt).fold(None, |previous, number| {
-                    Some(policy.delay_following(number, previous, rolls.next_roll()))
+                    Some(policy.delay_after_previous(number, previous, rolls.next_roll()))
                 });
                 chain.unwrap().as_secs_f64()
             });
-            assert!((redrawn - kept).abs() < 0.2, "attempt {attempt}: {redrawn} and {kept}");
-            assert!((redrawn_lower - kept_lower).abs() < 0.02, "attempt {attempt}");
+            assert!((redrawn - chained).abs() < 0.2, "attempt {attempt}: {redrawn} and {chained}");
+            assert!((redrawn_lower - chained_lower).abs() < 0.02, "attempt {attempt}");
         }
     }
 
@@ -767,7 +772,7 @@ mod tests {
             let previous = Some(Duration::from_millis(previous));
             for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated, Jitter::Plus(plus)] {
                 let policy = policy_with(jitter, initial, base, max);
-                let delay = policy.delay_following(attempt, previous, roll);
+                let delay = policy.delay_after_previous(attempt, previous, roll);
                 let plain = policy.plain_delay(attempt).min(policy.delay_max);
                 let low = match jitter {
                     Jitter::Full => Duration::ZERO,
@@ -779,7 +784,7 @@ mod tests {
                 prop_assert!(delay + slack >= low, "{jitter:?}: {delay:?} is below {low:?}");
                 prop_assert!(delay <= policy.delay_max + slack, "{jitter:?}: {delay:?}");
                 let wider = policy_with(jitter, initial, base, max + more);
-                let wider = wider.delay_following(attempt, previous, roll);
+                let wider = wider.delay_after_previous(attempt, previous, roll);
                 prop_assert!(wider + slack >= delay, "{jitter:?}: {wider:?} < {delay:?}");
                 prop_assert!(policy.delay_after(attempt, roll) <= policy.delay_max + slack);
             }

@@ -359,10 +359,10 @@ impl<'r, C> RetryRun<'r, C> {
         // attempts count as well: nothing else limits how often they are made.
         let progress =
             AttemptProgress { attempts: self.attempts, throttled: 0, created_at: now - elapsed };
-        let backoff = policy.delay_following(self.attempts, self.previous, rng.next_f64());
+        let backoff = policy.delay_after_previous(self.attempts, self.previous, rng.next_f64());
         let terms = RetryTerms { retry: policy, rules: NO_RULES };
         let decision =
-            decide_wait(&class.outcome(), class.failure(), progress, terms, now, backoff);
+            decide_wait(&class.to_outcome(), class.failure(), progress, terms, now, backoff);
         let (delay, failure, reason) = match decision {
             WaitDecision::Wait { delay, class, reason } => (delay, class, reason),
             WaitDecision::Succeeded => return NextStep::Stop(self.stop(StopReason::Succeeded)),

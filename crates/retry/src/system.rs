@@ -117,11 +117,11 @@ impl<C> Retrier<C> {
 /// Cancellation safe: see [`Retrier::run_with`].
 ///
 /// ```
-/// use surehook_retry::{EveryError, RetryPolicy, retry};
+/// use surehook_retry::{EveryErrorClassifier, RetryPolicy, retry};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let report = retry(RetryPolicy::quick(), EveryError, |attempt| async move {
+/// let report = retry(RetryPolicy::quick(), EveryErrorClassifier, |attempt| async move {
 ///     Ok::<_, std::io::Error>(attempt.number)
 /// })
 /// .await;
@@ -146,9 +146,9 @@ where
 /// [`Retrier`] adds a deadline, a budget and an observer.
 ///
 /// ```
-/// use surehook_retry::{EveryError, RetryPolicy, retry_blocking};
+/// use surehook_retry::{EveryErrorClassifier, RetryPolicy, retry_blocking};
 ///
-/// let report = retry_blocking(RetryPolicy::quick(), EveryError, |_| "8".parse::<u8>());
+/// let report = retry_blocking(RetryPolicy::quick(), EveryErrorClassifier, |_| "8".parse::<u8>());
 /// assert_eq!(report.into_result(), Ok(8));
 /// ```
 #[cfg(feature = "blocking")]

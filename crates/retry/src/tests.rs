@@ -13,7 +13,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
 #[test]
 fn late_throttled_attempt_cools_the_lane_for_a_minute_at_most() {
-    let retry = RetrySpec::default().policy().unwrap();
+    let retry = RetrySpec::default().build().unwrap();
     let rules = StatusRules::default();
     let terms = RetryTerms { retry: &retry, rules: &rules };
     let progress = AttemptProgress { attempts: 9, throttled: 0, created_at: NOW };
@@ -86,7 +86,7 @@ fn dead(reason: DeadReason, class: FailureClass) -> RetryDecision {
 fn assert_decisions(cases: &[(&str, u32, SendOutcome, RetryDecision)]) {
     let policy = r#"{"max_attempts":5,"initial_delay":"1s","base":2,"jitter":0}"#;
     let policy: RetrySpec = serde_json::from_str(policy).unwrap();
-    let policy = policy.policy().unwrap();
+    let policy = policy.build().unwrap();
     for (name, attempts, interpreted, expected) in cases {
         let outcome = AttemptOutcome::Interpreted(*interpreted);
         let progress = progress(*attempts, 0);
@@ -170,7 +170,7 @@ fn config_failure_stays_pending_and_ambiguous_outcome_follows_its_policy() {
 fn pending_config_failure_does_not_expire() {
     let policy = r#"{"max_attempts":5,"max_age":"10s","jitter":0}"#;
     let policy: RetrySpec = serde_json::from_str(policy).unwrap();
-    let policy = policy.policy().unwrap();
+    let policy = policy.build().unwrap();
     let old = AttemptProgress { created_at: Timestamp::from_millis(1), ..progress(1, 0) };
     let stops = SendOutcome { scope: FailureScope::PauseDestination, ..of(FailureClass::Config) };
     let held_up = SendOutcome { scope: FailureScope::ThisDelivery, ..of(FailureClass::Config) };
@@ -310,7 +310,7 @@ fn lane_cools_down_also_when_the_delivery_is_given_up() {
     let retry_after = Some(RetryAfter::Delay(Duration::from_secs(60)));
     let outcome = AttemptOutcome::Answered { status: 429, retry_after };
     let impatient = r#"{"max_attempts":9,"max_age":"10s"}"#;
-    let policy = serde_json::from_str::<RetrySpec>(impatient).unwrap().policy().unwrap();
+    let policy = serde_json::from_str::<RetrySpec>(impatient).unwrap().build().unwrap();
     assert!(matches!(
         decide_retry(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0),
         RetryDecision::Dead { reason: DeadReason::Expired, .. }

@@ -15,9 +15,9 @@ use std::{
 
 use http::Response;
 use surehook_retry::{
-    AttemptClass, BlockingSleeper, EveryError, FailureClass, HttpClassifier, Jitter, Retrier,
-    RetryAfter, RetryBudget, RetryBudgetConfig, RetryEvent, RetryPolicy, RetryPolicyBuilder,
-    ScheduleReason, StopReason, on_error, retry, retry_blocking,
+    AttemptClass, BlockingSleeper, EveryErrorClassifier, FailureClass, HttpClassifier, Jitter,
+    Retrier, RetryAfter, RetryBudget, RetryBudgetConfig, RetryEvent, RetryPolicy,
+    RetryPolicyBuilder, ScheduleReason, StopReason, on_error, retry, retry_blocking,
 };
 use surehook_types::{
     rng::Rng,
@@ -86,7 +86,7 @@ fn log_waits<C>(retrier: Retrier<C>) -> (Retrier<C>, WaitLog) {
 
 #[tokio::test(start_paused = true)]
 async fn operation_is_retried_until_it_succeeds() {
-    let (retrier, waits) = log_waits(retrier(doubling(), EveryError));
+    let (retrier, waits) = log_waits(retrier(doubling(), EveryErrorClassifier));
     let report = retrier
         .run(async |attempt| if attempt.number < 4 { Err("busy") } else { Ok(attempt.number) })
         .await;
@@ -101,7 +101,7 @@ async fn operation_is_retried_until_it_succeeds() {
 
 #[tokio::test(start_paused = true)]
 async fn last_error_is_reported_when_attempts_are_used_up() {
-    let report = retrier(doubling(), EveryError)
+    let report = retrier(doubling(), EveryErrorClassifier)
         .run(async |attempt| Err::<(), _>(format!("error {}", attempt.number)))
         .await;
     assert_eq!(report.summary.stop, StopReason::MaxAttempts);
@@ -165,7 +165,7 @@ async fn failed_response_is_returned_as_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn wait_that_would_reach_the_deadline_is_not_begun() {
-    let retrier = retrier(doubling(), EveryError).deadline(secs(3));
+    let retrier = retrier(doubling(), EveryErrorClassifier).deadline(secs(3));
     let report = retrier.run(async |attempt| Err::<(), _>(attempt.remaining)).await;
     assert_eq!(report.summary.stop, StopReason::DeadlineReached);
     assert_eq!(report.summary.attempts, 2);
@@ -185,7 +185,7 @@ async fn retry_after_behind_the_deadline_ends_without_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn deadline_ends_a_running_attempt_and_keeps_the_error_before_it() {
-    let retrier = retrier(doubling(), EveryError).deadline(secs(10));
+    let retrier = retrier(doubling(), EveryErrorClassifier).deadline(secs(10));
     let report = retrier
         .run(async |attempt| {
             if attempt.number == 2 {
@@ -202,7 +202,7 @@ async fn deadline_ends_a_running_attempt_and_keeps_the_error_before_it() {
 
 #[tokio::test(start_paused = true)]
 async fn deadline_during_the_only_attempt_leaves_no_error() {
-    let retrier = retrier(doubling(), EveryError).deadline(secs(10));
+    let retrier = retrier(doubling(), EveryErrorClassifier).deadline(secs(10));
     let report = retrier.run(|_| pending::<Result<(), io::Error>>()).await;
     assert!(report.last.is_none());
     assert_eq!(report.summary.failure, None);
@@ -212,7 +212,7 @@ async fn deadline_during_the_only_attempt_leaves_no_error() {
 
 #[tokio::test(start_paused = true)]
 async fn maximum_age_of_the_policy_ends_like_a_deadline() {
-    let retrier = retrier(doubling().max_age(secs(4)), EveryError);
+    let retrier = retrier(doubling().max_age(secs(4)), EveryErrorClassifier);
     let report = retrier.run(async |_| Err::<(), _>("busy")).await;
     assert_eq!(report.summary.stop, StopReason::DeadlineReached);
     assert_eq!((report.summary.attempts, report.summary.elapsed), (3, secs(3)));
@@ -221,7 +221,7 @@ async fn maximum_age_of_the_policy_ends_like_a_deadline() {
 #[tokio::test(start_paused = true)]
 async fn decorrelated_delay_follows_from_the_previous_one() {
     let policy = doubling().max_attempts(6).max_delay(secs(50)).jitter(Jitter::Decorrelated);
-    let (retrier, waits) = log_waits(retrier(policy, EveryError));
+    let (retrier, waits) = log_waits(retrier(policy, EveryErrorClassifier));
     let report = retrier.run(async |_| Err::<(), _>("busy")).await;
     assert_eq!(report.summary.attempts, 6);
     let delays: Vec<_> = waits.lock().unwrap().iter().map(|(delay, _)| delay.as_secs()).collect();
@@ -231,7 +231,7 @@ async fn decorrelated_delay_follows_from_the_previous_one() {
 #[tokio::test(start_paused = true)]
 async fn delays_below_a_millisecond_are_kept() {
     let policy = doubling().max_attempts(2).initial_delay(Duration::from_micros(300));
-    let (retrier, waits) = log_waits(retrier(policy, EveryError));
+    let (retrier, waits) = log_waits(retrier(policy, EveryErrorClassifier));
     let report = retrier.run(async |_| Err::<(), _>("busy")).await;
     assert_eq!(report.summary.attempts, 2);
     assert_eq!(waits.lock().unwrap()[0].0, Duration::from_micros(300));
@@ -244,7 +244,7 @@ fn budget(ratio: f64) -> Arc<RetryBudget> {
 
 #[tokio::test(start_paused = true)]
 async fn shared_budget_limits_the_retries_of_all_operations() {
-    let retrier = retrier(doubling(), EveryError).budget(budget(0.2));
+    let retrier = retrier(doubling(), EveryErrorClassifier).budget(budget(0.2));
     let (mut attempts, mut exhausted) = (0, 0);
     for _ in 0..100 {
         let report = retrier.run(async |_| Err::<(), _>("down")).await;
@@ -259,7 +259,7 @@ async fn shared_budget_limits_the_retries_of_all_operations() {
 #[tokio::test(start_paused = true)]
 async fn cancelled_wait_gives_its_retry_back_to_the_budget() {
     let budget = budget(1.0);
-    let retrier = retrier(doubling(), EveryError).budget(Arc::clone(&budget));
+    let retrier = retrier(doubling(), EveryErrorClassifier).budget(Arc::clone(&budget));
     let attempts = AtomicU32::new(0);
     let operation = retrier.run(async |_| {
         attempts.fetch_add(1, Ordering::Relaxed);
@@ -287,7 +287,7 @@ async fn cancelled_operation_drops_the_running_attempt() {
     let dropped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&dropped);
     let task = tokio::spawn(async move {
-        let retrier = retrier(doubling(), EveryError);
+        let retrier = retrier(doubling(), EveryErrorClassifier);
         let attempt = |_| {
             let flag = DropFlag(Arc::clone(&flag));
             async move {
@@ -309,7 +309,7 @@ async fn cancelled_operation_drops_the_running_attempt() {
 async fn observer_sees_every_wait_and_the_end() {
     let events = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&events);
-    let retrier = retrier(doubling().max_attempts(2), EveryError)
+    let retrier = retrier(doubling().max_attempts(2), EveryErrorClassifier)
         .observer(move |event| log.lock().unwrap().push(*event));
     let report = retrier.run(async |_| Err::<(), _>("busy")).await;
     let events = events.lock().unwrap();
@@ -324,7 +324,8 @@ async fn observer_sees_every_wait_and_the_end() {
 #[tokio::test(start_paused = true)]
 async fn system_clock_follows_the_paused_clock_of_tokio() {
     let began = Instant::now();
-    let report = retry(RetryPolicy::quick(), EveryError, async |_| Err::<(), _>("down")).await;
+    let report =
+        retry(RetryPolicy::quick(), EveryErrorClassifier, async |_| Err::<(), _>("down")).await;
     assert_eq!(report.summary.attempts, 3);
     let elapsed = began.elapsed();
     assert!((secs(6)..=secs(7) + Duration::from_millis(5)).contains(&elapsed), "{elapsed:?}");
@@ -358,7 +359,8 @@ fn blocking_operation_is_retried_within_its_deadline() {
     let timer = Arc::new(CountingSleeper::default());
     let policy = doubling().build().unwrap();
     let clock = Arc::<CountingSleeper>::clone(&timer);
-    let retrier = Retrier::with_clock(policy, EveryError, clock, Arc::new(FixedRoll(0.5)));
+    let retrier =
+        Retrier::with_clock(policy, EveryErrorClassifier, clock, Arc::new(FixedRoll(0.5)));
     let report = retrier.run_blocking_with(&*timer, |attempt| {
         if attempt.number < 3 { Err("busy") } else { Ok(attempt.number) }
     });
@@ -380,7 +382,8 @@ fn blocking_operation_that_outlasts_the_deadline_is_not_repeated() {
     let timer = Arc::new(CountingSleeper::default());
     let policy = doubling().build().unwrap();
     let clock = Arc::<CountingSleeper>::clone(&timer);
-    let retrier = Retrier::with_clock(policy, EveryError, clock, Arc::new(FixedRoll(0.5)));
+    let retrier =
+        Retrier::with_clock(policy, EveryErrorClassifier, clock, Arc::new(FixedRoll(0.5)));
     let report = retrier.deadline(secs(5)).run_blocking_with(&*timer, |_| {
         timer.sleep(secs(60));
         Err::<(), _>("slow")
@@ -405,7 +408,7 @@ fn late_timer_does_not_start_an_attempt_after_the_deadline() {
     let policy = doubling().build().unwrap();
     let clock = Arc::<CountingSleeper>::clone(&timer);
     let budget = budget(1.0);
-    let report = Retrier::with_clock(policy, EveryError, clock, Arc::new(FixedRoll(0.5)))
+    let report = Retrier::with_clock(policy, EveryErrorClassifier, clock, Arc::new(FixedRoll(0.5)))
         .deadline(secs(30))
         .budget(Arc::clone(&budget))
         .run_blocking_with(&LateSleeper(timer), |_| Err::<(), _>("busy"));
@@ -419,7 +422,7 @@ fn late_timer_does_not_start_an_attempt_after_the_deadline() {
 fn blocking_retry_uses_the_threads_timer() {
     let policy = RetryPolicy::builder().initial_delay(Duration::from_millis(1));
     let calls = Cell::new(0);
-    let report = retry_blocking(policy.build().unwrap(), EveryError, |_| {
+    let report = retry_blocking(policy.build().unwrap(), EveryErrorClassifier, |_| {
         calls.set(calls.get() + 1);
         if calls.get() < 3 { Err("busy") } else { Ok(()) }
     });

@@ -19,8 +19,8 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use surehook_retry::{
-    AttemptClass, EveryError, HttpClassifier, Jitter, Retrier, RetryBudget, RetryBudgetConfig,
-    RetryEvent, RetryLayer, RetryPolicy, RetrySummary, StopReason,
+    AttemptClass, EveryErrorClassifier, HttpClassifier, Jitter, Retrier, RetryBudget,
+    RetryBudgetConfig, RetryEvent, RetryLayer, RetryPolicy, RetrySummary, StopReason,
 };
 use tokio::{net::TcpListener, sync::oneshot};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -187,7 +187,8 @@ impl Service<u32> for StrictService {
 async fn service_is_ready_before_every_attempt() {
     let strict = StrictService { is_ready: false, calls: Arc::default() };
     let calls = Arc::clone(&strict.calls);
-    let service = RetryLayer::new(Retrier::new(RetryPolicy::short(), EveryError)).layer(strict);
+    let service =
+        RetryLayer::new(Retrier::new(RetryPolicy::short(), EveryErrorClassifier)).layer(strict);
     assert_eq!(service.oneshot(7).await, Ok(7));
     assert_eq!(calls.load(Ordering::SeqCst), 4);
 }
@@ -195,7 +196,8 @@ async fn service_is_ready_before_every_attempt() {
 #[tokio::test(start_paused = true)]
 async fn deadline_ends_a_hanging_request_with_an_error() {
     let hang = service_fn(|()| std::future::pending::<Result<(), Infallible>>());
-    let retrier = Retrier::new(RetryPolicy::short(), EveryError).deadline(Duration::from_secs(9));
+    let retrier =
+        Retrier::new(RetryPolicy::short(), EveryErrorClassifier).deadline(Duration::from_secs(9));
     let error = RetryLayer::new(retrier).layer(hang).oneshot(()).await.unwrap_err();
     assert_eq!(error.summary.stop, StopReason::DeadlineReached);
     assert_eq!(error.summary.elapsed, Duration::from_secs(9));

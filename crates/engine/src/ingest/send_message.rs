@@ -122,7 +122,7 @@ impl Engine {
         retry: Option<RetrySpec>,
         timeout: Option<HumanDuration>,
     ) -> Result<SendTarget, SendMessageError> {
-        let policy = retry.as_ref().map(RetrySpec::policy).transpose();
+        let policy = retry.as_ref().map(RetrySpec::build).transpose();
         let policy = policy.map_err(|error| SendMessageError::Retry(error.to_string()))?;
         let serves = |destination: &Destination| {
             matches!(&destination.transport, Transport::Origin(uri) if uri.to_string().trim_end_matches('/') == url.origin)

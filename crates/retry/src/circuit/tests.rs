@@ -170,9 +170,9 @@ fn invalid_circuit_settings_are_rejected() {
     ];
     for (text, is_fine) in cases {
         let spec: CircuitSpec = serde_json::from_str(text).unwrap();
-        assert_eq!(spec.policy().is_ok(), is_fine, "case: {text}");
+        assert_eq!(spec.build().is_ok(), is_fine, "case: {text}");
     }
-    assert_eq!(CircuitSpec::Word("off".to_owned()).policy(), Ok(None));
+    assert_eq!(CircuitSpec::Word("off".to_owned()).build(), Ok(None));
 }
 
 proptest! {

@@ -170,7 +170,7 @@ fn malformed_filter_reports_line_and_column() {
 
 #[test]
 fn filter_cannot_access_anything_outside_the_event() {
-    let reaching_out = [
+    let unavailable = [
         "env",
         "env.HOME",
         "now",
@@ -186,7 +186,7 @@ fn filter_cannot_access_anything_outside_the_event() {
         r#"strflocaltime("%Z")"#,
         r#"strptime("%Q")"#,
     ];
-    for filter in reaching_out {
+    for filter in unavailable {
         let error = JqFilter::compile(filter).unwrap_err().to_string();
         assert!(error.contains("is not available here"), "{filter}: {error}");
     }
@@ -230,8 +230,8 @@ fn endless_run_is_stopped_by_step_limit() {
         ("many patterns", r#"[range(.)] | map(tostring | test("a+b"))"#),
     ];
     for (name, filter) in cases {
-        let ended = run_on_small_stack(filter, "100000000");
-        assert_eq!(ended, Err(JqError::TooMuchWork), "case: {name}");
+        let result = run_on_small_stack(filter, "100000000");
+        assert_eq!(result, Err(JqError::TooMuchWork), "case: {name}");
     }
 }
 
@@ -245,8 +245,8 @@ fn deep_recursion_is_stopped_before_stack_overflow() {
         ("a definition that waits for itself", "def f: 1 + f; f"),
     ];
     for (name, filter) in cases {
-        let ended = run_on_small_stack(filter, "null");
-        assert_eq!(ended, Err(JqError::TooDeep), "case: {name}");
+        let result = run_on_small_stack(filter, "null");
+        assert_eq!(result, Err(JqError::TooDeep), "case: {name}");
     }
     // Whether these succeed depends on the frame size of the build. They must only return.
     let deepest = "[".repeat(128) + &"]".repeat(128);
@@ -287,14 +287,14 @@ fn oversized_filter_is_refused() {
     for (name, filter) in cases {
         assert_eq!(JqFilter::compile(&filter).unwrap_err(), JqError::TooLarge, "case: {name}");
     }
-    let fitting = [
+    let filters_that_fit = [
         "-".repeat(999) + "1",
         "[".repeat(99) + &"]".repeat(99),
         ".|".repeat(499) + ".",
         r#"["([{", 1], # ([{"#.to_owned() + "\n" + &r#"["([{"], "#.repeat(150) + ".",
         r#""\("#.repeat(99) + "1" + &")\"".repeat(99),
     ];
-    for filter in fitting {
+    for filter in filters_that_fit {
         assert!(JqFilter::compile(&filter).is_ok(), "filter: {filter}");
     }
 }
@@ -312,8 +312,8 @@ fn input_that_is_not_json_or_too_deep_is_refused() {
         ("half a surrogate pair", r#"["\ud800"]"#.to_owned(), Err("the body is not JSON: ")),
         ("128 levels", nested(128), Ok("[[[[")),
         ("129 levels", nested(129), Err("the body is nested more than 128 levels")),
-        ("B35", nested(10_000), Err("the body is nested more than 128 levels")),
-        ("B36", "[".repeat(1 << 20), Err("the body is not JSON: EOF")),
+        ("deep", nested(10_000), Err("the body is nested more than 128 levels")),
+        ("only brackets", "[".repeat(1 << 20), Err("the body is not JSON: EOF")),
         ("brackets in a string", format!(r#"["{}\""]"#, "[".repeat(200)), Ok("[\"[[")),
         ("long number", "1".repeat(1001), Err("the body has a number of more than 1000 digits")),
         ("long fraction", "0.".to_owned() + &"1".repeat(1001), Err("the body has a number")),

@@ -1,4 +1,4 @@
-//! Key extraction. The numbers B35 to B51 refer to the bad-input catalogue.
+//! Key extraction.
 
 use std::io::Write;
 
@@ -112,16 +112,16 @@ fn only_strings_and_numbers_give_keys() {
         ("exponent", r#"{"k":1E308}"#, Some("1E308")),
         ("beyond a double", r#"{"k":9007199254740993}"#, Some("9007199254740993")),
         ("beyond 64 bits", r#"{"k":18446744073709551617}"#, Some("18446744073709551617")),
-        ("B36 beyond everything", r#"{"k":1e999999}"#, Some("1e999999")),
-        ("B38 absent", "{}", None),
-        ("B38 null", r#"{"k":null}"#, None),
-        ("B38 empty", r#"{"k":""}"#, None),
-        ("B38 white space", "{\"k\":\" \\n\\t\u{a0}\"}", None),
-        ("B38 object", r#"{"k":{"k":"a"}}"#, None),
-        ("B38 array", r#"{"k":["a"]}"#, None),
-        ("B38 boolean", r#"{"k":true}"#, None),
+        ("beyond everything", r#"{"k":1e999999}"#, Some("1e999999")),
+        ("absent", "{}", None),
+        ("null", r#"{"k":null}"#, None),
+        ("empty", r#"{"k":""}"#, None),
+        ("white space", "{\"k\":\" \\n\\t\u{a0}\"}", None),
+        ("object", r#"{"k":{"k":"a"}}"#, None),
+        ("array", r#"{"k":["a"]}"#, None),
+        ("boolean", r#"{"k":true}"#, None),
         ("the word null", r#"{"k":"null"}"#, Some("null")),
-        ("B36 half a surrogate pair", r#"{"k":"\ud800"}"#, None),
+        ("half a surrogate pair", r#"{"k":"\ud800"}"#, None),
     ];
     for (name, body, expected) in cases {
         assert_eq!(body_key("pointer:/k", body).as_deref(), expected, "case: {name}");
@@ -192,11 +192,11 @@ fn body_that_is_not_json_has_no_key() {
         ("text", "id=a".to_owned(), None),
         ("not a number", r#"{"id":"a","n":NaN}"#.to_owned(), None),
         ("byte order mark", "\u{feff}{\"id\":\"a\"}".to_owned(), Some("a")),
-        ("B35 depth 10,000", deep + &"]".repeat(10_000), None),
-        ("B35 depth beside a key", deep_beside, Some("a")),
-        ("B36 a megabyte of brackets", "[".repeat(1 << 20), None),
-        ("B36 a megabyte of braces", r#"{"id":"#.repeat(1 << 18), None),
-        ("B36 half a surrogate pair elsewhere", r#"{"x":"\ud800","id":"a"}"#.to_owned(), Some("a")),
+        ("depth 10,000", deep + &"]".repeat(10_000), None),
+        ("depth beside a key", deep_beside, Some("a")),
+        ("a megabyte of brackets", "[".repeat(1 << 20), None),
+        ("a megabyte of braces", r#"{"id":"#.repeat(1 << 18), None),
+        ("half a surrogate pair elsewhere", r#"{"x":"\ud800","id":"a"}"#.to_owned(), Some("a")),
     ];
     for (name, body, expected) in cases {
         assert_eq!(body_key("pointer:/id", &body).as_deref(), expected, "case: {name}");
@@ -212,15 +212,15 @@ fn long_or_unstorable_key_is_hashed() {
     let hashed =
         |value: &str| Some(format!("sha256:{}", HEXLOWER.encode(&fingerprint(value.as_bytes()))));
     let cases = [
-        ("B39 255 bytes", "x".repeat(255), Some("x".repeat(255))),
-        ("B39 256 bytes", "x".repeat(256), hashed(&"x".repeat(256))),
-        ("B39 128 wide characters", "é".repeat(128), hashed(&"é".repeat(128))),
-        ("B39 a megabyte", "x".repeat(1 << 20), hashed(&"x".repeat(1 << 20))),
-        ("B39 a zero byte", "a\0b".to_owned(), hashed("a\0b")),
-        ("B39 a newline", "a\nb".to_owned(), Some("a\nb".to_owned())),
-        ("B47 case", "ID".to_owned(), Some("ID".to_owned())),
-        ("B47 composed", "\u{e9}".to_owned(), Some("\u{e9}".to_owned())),
-        ("B47 decomposed", "e\u{301}".to_owned(), Some("e\u{301}".to_owned())),
+        ("255 bytes", "x".repeat(255), Some("x".repeat(255))),
+        ("256 bytes", "x".repeat(256), hashed(&"x".repeat(256))),
+        ("128 wide characters", "é".repeat(128), hashed(&"é".repeat(128))),
+        ("a megabyte", "x".repeat(1 << 20), hashed(&"x".repeat(1 << 20))),
+        ("a zero byte", "a\0b".to_owned(), hashed("a\0b")),
+        ("a newline", "a\nb".to_owned(), Some("a\nb".to_owned())),
+        ("case", "ID".to_owned(), Some("ID".to_owned())),
+        ("composed", "\u{e9}".to_owned(), Some("\u{e9}".to_owned())),
+        ("decomposed", "e\u{301}".to_owned(), Some("e\u{301}".to_owned())),
     ];
     for (name, value, expected) in cases {
         let body = serde_json::to_string(&serde_json::json!({ "id": value })).unwrap();
@@ -240,8 +240,8 @@ fn displayed_key_cannot_forge_a_log_line() {
 fn quoted_idempotency_key_is_unquoted() {
     let defaults = KeyRules::new(None).unwrap();
     let cases: [(_, &[u8], _); 11] = [
-        ("B41 bare", b"8e03978e", Some("8e03978e")),
-        ("B41 quoted", br#""8e03978e""#, Some("8e03978e")),
+        ("bare", b"8e03978e", Some("8e03978e")),
+        ("quoted", br#""8e03978e""#, Some("8e03978e")),
         ("white space around it", b"  8e03978e\t", Some("8e03978e")),
         ("escapes", br#""a\"b\\c""#, Some(r#"a"b\c"#)),
         ("unknown escape", br#""a\b""#, Some(r#""a\b""#)),
@@ -250,7 +250,7 @@ fn quoted_idempotency_key_is_unquoted() {
         ("quoted nothing", br#""""#, None),
         ("empty", b"", None),
         ("UTF-8", "clé".as_bytes(), Some("clé")),
-        ("B39 not UTF-8", b"50%\xff", Some("bytes:50%25%FF")),
+        ("not UTF-8", b"50%\xff", Some("bytes:50%25%FF")),
     ];
     for (name, value, expected) in cases {
         let found = key(&defaults, &headers(&[("idempotency-key", value)]), b"");
@@ -264,7 +264,6 @@ fn quoted_idempotency_key_is_unquoted() {
 #[test]
 fn repeated_header_is_refused_or_ignored() {
     let defaults = KeyRules::new(None).unwrap();
-    // B40
     let twice = headers(&[("idempotency-key", b"a"), ("idempotency-key", b"a")]);
     let error = defaults.extract(&twice, b"").unwrap_err();
     assert_eq!(error.to_string(), "the request has more than one `idempotency-key` header");
@@ -332,20 +331,20 @@ fn compressed_body_is_decoded_within_limits() {
         bytes
     };
     let cases: [(_, &[u8], Vec<u8>, _); 14] = [
-        ("B49 gzip", b"gzip", gzip(body), Some("a")),
-        ("B49 in upper case", b"X-GZIP", gzip(body), Some("a")),
-        ("B49 deflate", b"deflate", deflate(body), Some("a")),
-        ("B49 identity", b"identity", body.to_vec(), Some("a")),
-        ("B49 brotli", b"br", body.to_vec(), None),
-        ("B49 zstd", b"zstd", body.to_vec(), None),
-        ("B50 more than a hundredfold", b"gzip", gzip(&padded(1 << 20)), None),
-        ("B50 more than 10 MiB", b"deflate", deflate(&padded(11 << 20)), None),
-        ("B50 twice", b"gzip", gzip(&gzip(body)), None),
-        ("B50 a list", b"gzip, gzip", gzip(&gzip(body)), None),
-        ("B50 wrong checksum", b"gzip", broken(gzip(body)), None),
-        ("B50 something after it", b"gzip", [gzip(body), b"x".to_vec()].concat(), None),
-        ("B50 cut off", b"gzip", gzip(body)[..15].to_vec(), None),
-        ("B51 not compressed", b"gzip", body.to_vec(), None),
+        ("gzip", b"gzip", gzip(body), Some("a")),
+        ("in upper case", b"X-GZIP", gzip(body), Some("a")),
+        ("deflate", b"deflate", deflate(body), Some("a")),
+        ("identity", b"identity", body.to_vec(), Some("a")),
+        ("brotli", b"br", body.to_vec(), None),
+        ("zstd", b"zstd", body.to_vec(), None),
+        ("more than a hundredfold", b"gzip", gzip(&padded(1 << 20)), None),
+        ("more than 10 MiB", b"deflate", deflate(&padded(11 << 20)), None),
+        ("twice", b"gzip", gzip(&gzip(body)), None),
+        ("a list", b"gzip, gzip", gzip(&gzip(body)), None),
+        ("wrong checksum", b"gzip", broken(gzip(body)), None),
+        ("something after it", b"gzip", [gzip(body), b"x".to_vec()].concat(), None),
+        ("cut off", b"gzip", gzip(body)[..15].to_vec(), None),
+        ("not compressed", b"gzip", body.to_vec(), None),
     ];
     for (name, encoding, packed, expected) in cases {
         let sent = headers(&[("content-encoding", encoding)]);

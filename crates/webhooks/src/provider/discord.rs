@@ -143,9 +143,9 @@ impl InteractionKind {
 }
 
 fn verifier(secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-    let why = "it must be the public key of the application: 64 hexadecimal digits";
+    let reason = "it must be the public key of the application: 64 hexadecimal digits";
     let parse = |(number, secret)| {
-        ApplicationKey::parse(secret).ok_or(VerifySpecError::Secret { number, why })
+        ApplicationKey::parse(secret).ok_or(VerifySpecError::Secret { number, reason })
     };
     let keys = (1..).zip(&secrets).map(parse).collect::<Result<_, _>>()?;
     Ok(Verifier::from_scheme(secrets.len(), Ed25519Scheme(keys)))
@@ -168,7 +168,7 @@ fn parse_request(request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedReq
     };
     ParsedRequest::single(EventPart {
         kind: kind.and_then(EventKind::new),
-        key: EventKey::known(key, "discord:id"),
+        key: EventKey::known_or_none(key, "discord:id"),
         ..found.event()
     })
 }

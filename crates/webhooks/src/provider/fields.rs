@@ -25,7 +25,7 @@ pub(super) struct EventTemplate {
     /// Describes the key to people.
     pub(super) key_label: &'static str,
     /// Whether the signature, if there is one, covers the headers in the key.
-    pub(super) signs_key_headers: bool,
+    pub(super) are_key_headers_signed: bool,
     /// Templates of the ordering key.
     pub(super) ordering_key: &'static [&'static str],
     /// The fields with the values of each attribute.
@@ -39,7 +39,7 @@ impl EventTemplate {
         kind: &[],
         key: &[],
         key_label: "",
-        signs_key_headers: false,
+        are_key_headers_signed: false,
         ordering_key: &[],
         attributes: &[],
         extra_fields: &[],
@@ -184,13 +184,13 @@ impl<'r> FieldValues<'r> {
 
     /// The event that the template describes.
     pub(super) fn event(&self) -> EventPart {
-        let EventTemplate { kind, key, key_label, signs_key_headers, ordering_key, .. } =
+        let EventTemplate { kind, key, key_label, are_key_headers_signed, ordering_key, .. } =
             self.template;
         let first = |templates: &[&'static str]| templates.iter().find_map(|text| self.fill(text));
         let found = first(key).and_then(|key| DedupKey::new(&key));
-        let key = match key.iter().any(|text| has_header(text)) && !signs_key_headers {
+        let key = match key.iter().any(|text| has_header(text)) && !are_key_headers_signed {
             true => EventKey::Unsigned(found, key_label),
-            false => EventKey::known(found, key_label),
+            false => EventKey::known_or_none(found, key_label),
         };
         EventPart {
             kind: first(kind).and_then(|kind| EventKind::new(&kind)),
@@ -219,7 +219,7 @@ mod tests {
         kind: &["{/kind}.{/none}", "{/kind|/id}"],
         key: &["p:{x-id}:{/none|/n|-}"],
         key_label: "p:n",
-        signs_key_headers: false,
+        are_key_headers_signed: false,
         ordering_key: &["{/none|-}:{/id}"],
         attributes: &[
             (AttributeName::Object, &["/id", "x-id"]),

@@ -57,7 +57,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/object_kind|/event_name}"],
     key: &["gitlab:{webhook-id|idempotency-key}"],
     key_label: "gitlab:idempotency-key",
-    signs_key_headers: true,
+    are_key_headers_signed: true,
     ordering_key: &["{/project_id|/project/id|/group_id}"],
     attributes: &[
         (Account, &["/project/path_with_namespace"]),
@@ -73,7 +73,7 @@ mod tests {
     use super::super::testing::{attribute_pairs, summary};
 
     #[test]
-    fn key_is_the_delivery_header_that_stays_the_same() {
+    fn key_is_the_webhook_id_or_else_the_idempotency_key_header() {
         let key = ("idempotency-key", "k-1");
         let id = ("webhook-id", "k-2");
         let uuid = ("x-gitlab-event-uuid", "u-1");

@@ -316,9 +316,9 @@ pub enum EventKey {
 }
 
 impl EventKey {
-    /// This key, or none.
-    pub fn known(key: Option<DedupKey>, from: &'static str) -> Self {
-        key.map_or(Self::None, |key| Self::Known(key, from))
+    /// This key; without one, duplicates are not recognized.
+    pub fn known_or_none(key: Option<DedupKey>, origin: &'static str) -> Self {
+        key.map_or(Self::None, |key| Self::Known(key, origin))
     }
 }
 

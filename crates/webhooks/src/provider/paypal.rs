@@ -83,7 +83,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/event_type}"],
     key: &["paypal:{paypal-transmission-id}", EVENT_ID],
     key_label: "paypal:paypal-transmission-id",
-    signs_key_headers: true,
+    are_key_headers_signed: true,
     ordering_key: &["{/resource/id|/resource/dispute_id}"],
     attributes: &[
         (Object, &["/resource/id"]),
@@ -104,8 +104,8 @@ fn verifier(secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let id = secret.expose();
         let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         if id.is_empty() || !id.iter().all(is_usual) {
-            let why = "it must be the webhook id: letters and digits, as shown by PayPal";
-            return Err(VerifySpecError::Secret { number, why });
+            let reason = "it must be the webhook id: letters and digits, as shown by PayPal";
+            return Err(VerifySpecError::Secret { number, reason });
         }
         if id == SIMULATOR {
             warnings.push(format!(

@@ -59,7 +59,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     kind: &["{/type}.{/event/type}", "{/type}"],
     key: &["slack:{/team_id|/enterprise_id|/api_app_id}:{/event_id}"],
     key_label: "slack:event_id",
-    signs_key_headers: false,
+    are_key_headers_signed: false,
     ordering_key: &["{/team_id|/enterprise_id|/api_app_id}\
          :{/event/channel|/event/channel/id|/event/channel_id|/event/item/channel}"],
     attributes: &[
@@ -135,7 +135,7 @@ fn parse_command(form: &[u8]) -> EventPart {
     attributes.push_some(Object, command.as_deref());
     EventPart {
         kind: command.and_then(|_| EventKind::new("slash_command")),
-        key: EventKey::known(key("slack:", "trigger_id"), "slack:trigger_id"),
+        key: EventKey::known_or_none(key("slack:", "trigger_id"), "slack:trigger_id"),
         order: key("", "channel_id"),
         attributes,
         ..EventPart::default()

@@ -60,7 +60,7 @@ fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
         event.kind = only_member(request.body).as_deref().and_then(EventKind::new);
     }
     let key = message_id(request).and_then(|id| DedupKey::new(&format!("standardwebhooks:{id}")));
-    event.key = EventKey::known(key, "webhook-id");
+    event.key = EventKey::known_or_none(key, "webhook-id");
     event
 }
 

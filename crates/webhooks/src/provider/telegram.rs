@@ -26,8 +26,8 @@ pub(super) static TELEGRAM: Provider = Provider {
     name: "telegram",
     verifier,
     secret_header: Some(SECRET_TOKEN),
-    // Telegram keeps updates for a day. After a week without updates the numbers restart, so they must
-    // be forgotten before that.
+    // Telegram keeps updates for a day. After a week without updates the numbers restart, so the keys
+    // must expire before that.
     dedup_window: HumanDuration::from_secs(2 * 86_400),
     parse_request: |request, _| {
         let unknown = EventPart { key: EventKey::None, ..EventPart::default() };
@@ -59,15 +59,15 @@ static OBJECT: EventReader = EventReader::new(&EventTemplate {
 
 fn verifier(secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
     if let Some(index) = secrets.iter().position(|secret| !is_secret_token(secret.expose())) {
-        let why = "a Telegram secret token has 1 to 256 letters, digits, `_` and `-`";
-        return Err(VerifySpecError::Secret { number: index + 1, why });
+        let reason = "a Telegram secret token has 1 to 256 letters, digits, `_` and `-`";
+        return Err(VerifySpecError::Secret { number: index + 1, reason });
     }
     Verifier::new(&VerifySpec::Token { header: SECRET_TOKEN.to_owned() }, secrets)
 }
 
 fn is_secret_token(bytes: &[u8]) -> bool {
-    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=SECRET_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(is_usual)
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=SECRET_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(is_allowed)
 }
 
 /// An update has a number and one object, whose name is the kind.
@@ -79,7 +79,7 @@ fn parse_update(body: &[u8]) -> Option<EventPart> {
     let object = fields.iter().find(|(_, value)| value.get().starts_with('{'));
     Some(EventPart {
         kind: object.and_then(|(name, _)| EventKind::new(name)),
-        key: EventKey::known(key, "telegram:update_id"),
+        key: EventKey::known_or_none(key, "telegram:update_id"),
         ..OBJECT.read_json(object.map_or("", |(_, value)| value.get()).as_bytes()).event()
     })
 }

@@ -61,7 +61,7 @@ pub(super) fn summary(preset: &str, pairs: Headers<'_>, body: &str) -> [String; 
         && !rules.rules().is_empty()
         && let Ok(found) = rules.extract(&headers(pairs), body.as_bytes())
     {
-        part.key = EventKey::known(found.map(|found| found.key), "");
+        part.key = EventKey::known_or_none(found.map(|found| found.key), "");
     }
     event_summary(&part)
 }

@@ -56,7 +56,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
         "zoom:{/event}:{/event_ts}:{/payload/object/uuid|/payload/object/id}",
     ],
     key_label: "zoom:event:event_ts:object",
-    signs_key_headers: false,
+    are_key_headers_signed: false,
     ordering_key: &["{/payload/object/id|/payload/object/uuid}"],
     attributes: &[
         (Object, &["/payload/object/uuid", "/payload/object/id"]),

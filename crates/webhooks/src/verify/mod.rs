@@ -141,12 +141,12 @@ pub enum VerifySpecError {
     #[error("this provider has no default verification; set `verify`")]
     NoDefaultScheme,
     /// Not a valid secret of this provider. The message contains nothing of the secret.
-    #[error("secret {number}: {why}")]
+    #[error("secret {number}: {reason}")]
     Secret {
         /// Position, counted from 1.
         number: usize,
         /// What a secret of this provider looks like.
-        why: &'static str,
+        reason: &'static str,
     },
     /// RFC 7617 ends the user at the first colon.
     #[error("`user` must not be empty or hold a colon")]

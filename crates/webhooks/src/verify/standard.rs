@@ -154,7 +154,8 @@ impl StandardWebhooksScheme {
         let mut warnings = Vec::new();
         for (number, secret) in (1..).zip(secrets) {
             let parsed = SignatureKey::parse(secret);
-            let (key, warning) = parsed.map_err(|why| VerifySpecError::Secret { number, why })?;
+            let (key, warning) =
+                parsed.map_err(|reason| VerifySpecError::Secret { number, reason })?;
             keys.push(key);
             warnings.extend(warning.map(|warning| format!("secret {number} {warning}")));
         }

@@ -1,4 +1,4 @@
-//! Verification of generic schemes. The numbers B57 to B70 refer to the bad-input catalogue.
+//! Verification of generic schemes.
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXUPPER};
 use hmac::{Hmac, KeyInit, Mac};
@@ -117,25 +117,24 @@ fn published_github_and_slack_vectors_verify() {
 fn only_the_complete_signature_verifies() {
     let cases = [
         ("right", format!("sha256={GITHUB}"), "hmac-sha256"),
-        ("B57 empty", String::new(), "missing_signature"),
-        ("B58 only the prefix", "sha256=".to_owned(), "malformed"),
-        ("B58 first character", format!("sha256={}", &GITHUB[..1]), "malformed"),
-        ("B58 first byte", format!("sha256={}", &GITHUB[..2]), "malformed"),
-        ("B58 more", format!("sha256={GITHUB}00"), "malformed"),
-        ("B59 upper case", format!("sha256={}", GITHUB.to_uppercase()), "hmac-sha256"),
-        ("B59 prefix in upper case", format!("SHA256={GITHUB}"), "malformed"),
-        ("B59 no prefix", GITHUB.to_owned(), "malformed"),
-        ("B67 not hex", format!("sha256={}", "zz".repeat(32)), "malformed"),
-        ("B67 not ASCII", format!("sha256={}", "é".repeat(32)), "malformed"),
+        ("empty", String::new(), "missing_signature"),
+        ("only the prefix", "sha256=".to_owned(), "malformed"),
+        ("first character", format!("sha256={}", &GITHUB[..1]), "malformed"),
+        ("first byte", format!("sha256={}", &GITHUB[..2]), "malformed"),
+        ("more", format!("sha256={GITHUB}00"), "malformed"),
+        ("upper case", format!("sha256={}", GITHUB.to_uppercase()), "hmac-sha256"),
+        ("prefix in upper case", format!("SHA256={GITHUB}"), "malformed"),
+        ("no prefix", GITHUB.to_owned(), "malformed"),
+        ("not hex", format!("sha256={}", "zz".repeat(32)), "malformed"),
+        ("not ASCII", format!("sha256={}", "é".repeat(32)), "malformed"),
         ("another", format!("sha256={}", "0".repeat(64)), "mismatch"),
     ];
     for (name, signature, expected) in cases {
         let result = github().check(&headers(&[("x-sig", &signature)]), BODY, at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
-    // B57
     assert_eq!(outcome(&github().check(&headers(&[]), BODY, at(NOW))), "missing_signature");
-    // B62: reserialized JSON is not the signed text.
+    // Reserialized JSON is not the signed text.
     let signature = format!("sha256={}", HEXLOWER.encode(&sha256(SECRET, &[br#"{"a":1}"#])));
     let result = github().check(&headers(&[("x-sig", &signature)]), br#"{"a": 1}"#, at(NOW));
     assert_eq!(outcome(&result), "mismatch");
@@ -195,20 +194,20 @@ fn every_algorithm_matches_its_published_vector() {
 #[test]
 fn timestamp_must_be_digits_within_tolerance() {
     let cases = [
-        ("B61 now", "1531420618", "hmac-sha256"),
-        ("B61 300 s old", "1531420318", "hmac-sha256"),
-        ("B61 300 s ahead", "1531420918", "hmac-sha256"),
-        ("B61 301 s old", "1531420317", "stale"),
-        ("B61 301 s ahead", "1531420919", "stale"),
-        ("B61 zero", "0", "stale"),
-        ("B61 milliseconds", "1531420618000", "stale"),
-        ("B61 2^63", "9223372036854775808", "malformed"),
-        ("B61 negative", "-1531420618", "malformed"),
-        ("B61 plus", "+1531420618", "malformed"),
-        ("B61 fraction", "1531420618.0", "malformed"),
-        ("B61 leading zero", "01531420618", "malformed"),
-        ("B61 empty", "", "missing_timestamp"),
-        ("B61 text", "soon", "malformed"),
+        ("now", "1531420618", "hmac-sha256"),
+        ("300 s old", "1531420318", "hmac-sha256"),
+        ("300 s ahead", "1531420918", "hmac-sha256"),
+        ("301 s old", "1531420317", "stale"),
+        ("301 s ahead", "1531420919", "stale"),
+        ("zero", "0", "stale"),
+        ("milliseconds", "1531420618000", "stale"),
+        ("2^63", "9223372036854775808", "malformed"),
+        ("negative", "-1531420618", "malformed"),
+        ("plus", "+1531420618", "malformed"),
+        ("fraction", "1531420618.0", "malformed"),
+        ("leading zero", "01531420618", "malformed"),
+        ("empty", "", "missing_timestamp"),
+        ("text", "soon", "malformed"),
     ];
     for (name, timestamp, expected) in cases {
         let signed = sha256(SLACK_SECRET, &[b"v0:", timestamp.as_bytes(), b":", BODY]);
@@ -225,7 +224,7 @@ fn timestamp_must_be_digits_within_tolerance() {
 fn timestamp_is_covered_by_the_signature() {
     let time = "x-slack-request-timestamp";
     let cases = [
-        ("B63 changed", vec![("x-slack-signature", SLACK), (time, "1531420619")], "mismatch"),
+        ("changed", vec![("x-slack-signature", SLACK), (time, "1531420619")], "mismatch"),
         ("missing", vec![("x-slack-signature", SLACK)], "missing_timestamp"),
         (
             "twice",
@@ -237,7 +236,7 @@ fn timestamp_is_covered_by_the_signature() {
         let result = slack().check(&headers(&sent), SLACK_BODY.as_bytes(), at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
-    // B64: within the tolerance the same request verifies again; deduplication catches it.
+    // Within the tolerance the same request verifies again; deduplication catches it.
     let sent = headers(&[("x-slack-signature", SLACK), (time, "1531420618")]);
     for _ in 0..2 {
         assert!(slack().check(&sent, SLACK_BODY.as_bytes(), at(NOW + 60)).is_ok());
@@ -271,7 +270,7 @@ fn signature_and_timestamp_can_be_parameters_of_one_header() {
     let cases = [
         ("one", format!("t=1531420618,v1={right}"), "hmac-sha256"),
         ("spaces", format!("t=1531420618, v1={right} "), "hmac-sha256"),
-        ("B70 several", format!("t=1531420618,v1={wrong},v1={right}"), "hmac-sha256"),
+        ("several", format!("t=1531420618,v1={wrong},v1={right}"), "hmac-sha256"),
         ("malformed beside right", format!("t=1531420618,v1=x,v1={right}"), "hmac-sha256"),
         ("another scheme", format!("t=1531420618,v0={right}"), "missing_signature"),
         ("no timestamp", format!("v1={right}"), "missing_timestamp"),
@@ -279,8 +278,8 @@ fn signature_and_timestamp_can_be_parameters_of_one_header() {
         ("empty signature", "t=1531420618,v1=".to_owned(), "malformed"),
         ("no parameters", right.clone(), "missing_signature"),
         ("ten", many(10), "hmac-sha256"),
-        ("B60 eleven", many(11), "too_many_signatures"),
-        ("B60 thousands", many(10_000), "too_many_signatures"),
+        ("eleven", many(11), "too_many_signatures"),
+        ("thousands", many(10_000), "too_many_signatures"),
     ];
     for (name, value, expected) in cases {
         let result = stripe().check(&headers(&[("stripe-signature", &value)]), BODY, at(NOW));
@@ -301,7 +300,7 @@ fn id_is_signed_and_cannot_shift_the_signed_parts() {
     let time = ("x-time", "1531420618");
     let cases = [
         ("right", "msg", "1531420618.b", "hmac-sha256"),
-        ("B65 the same bytes, cut elsewhere", "msg.1531420618", "b", "malformed"),
+        ("the same bytes, cut elsewhere", "msg.1531420618", "b", "malformed"),
         ("other id", "gsm", "1531420618.b", "mismatch"),
         ("no id", "", "1531420618.b", "missing_id"),
     ];
@@ -341,9 +340,9 @@ fn first_present_signature_header_is_used() {
 fn previous_secret_verifies_with_its_index_until_removed() {
     let sent = headers(&[("x-sig", GITHUB)]);
     let cases: [(_, &[&str], _); 3] = [
-        ("B70 current", &[SECRET, "the one before"], Ok(0)),
-        ("B70 previous", &["the one after it", SECRET], Ok(1)),
-        ("B70 removed", &["the one after it"], Err(VerifyError::Mismatch)),
+        ("current", &[SECRET, "the one before"], Ok(0)),
+        ("previous", &["the one after it", SECRET], Ok(1)),
+        ("removed", &["the one after it"], Err(VerifyError::Mismatch)),
     ];
     for (name, secrets, expected) in cases {
         let result = verifier(HmacSpec::new("x-sig"), secrets).check(&sent, BODY, at(NOW));
@@ -443,14 +442,13 @@ fn each_invalid_setting_has_its_own_error() {
             E::InvalidHeader { name: "x token".to_owned() },
         ),
         ("colon in user", r#"{"basic":{"user":"a:b"}}"#.to_owned(), E::InvalidUser),
-        ("B69 secrets unused", r#""none""#.to_owned(), E::UnusedSecrets),
+        ("secrets unused", r#""none""#.to_owned(), E::UnusedSecrets),
     ];
     for (name, spec, expected) in cases {
         let spec = serde_json::from_str(&spec).unwrap();
         let error = Verifier::new(&spec, vec![Secret::new(SECRET)]).unwrap_err();
         assert_eq!(error, expected, "case: {name}");
     }
-    // B69
     let unkeyed = Verifier::new(&VerifySpec::Basic { user: "bob".to_owned() }, vec![]);
     assert_eq!(unkeyed.unwrap_err(), E::NoSecret);
 }

@@ -80,13 +80,13 @@ static DATA: EventReader =
     EventReader::new(&EventTemplate { extra_fields: &["/data"], ..EventTemplate::EMPTY });
 
 fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
-    let found = EVENT.read(request);
-    let mut event = found.event();
-    event.key = key(&found, request);
-    match found.get("/event") {
-        Some("messages.delete") => event.attributes.push_some(MessageId, found.get("/data/id")),
-        Some("connection.update") if found.get("/data/state") == Some("close") => {
-            event.attributes.push_some(Error, found.get("/data/statusReason"));
+    let fields = EVENT.read(request);
+    let mut event = fields.event();
+    event.key = dedup_key(&fields, request);
+    match fields.get("/event") {
+        Some("messages.delete") => event.attributes.push_some(MessageId, fields.get("/data/id")),
+        Some("connection.update") if fields.get("/data/state") == Some("close") => {
+            event.attributes.push_some(Error, fields.get("/data/statusReason"));
         }
         Some(_) | None => {}
     }
@@ -94,41 +94,41 @@ fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
 }
 
 /// Ids are unique only within a chat, and several events share one id.
-fn key(found: &FieldValues<'_>, request: &IncomingRequest<'_>) -> EventKey {
-    let (Some(scope), Some(event)) = (found.fill("{/instance}:{/event}"), found.get("/event"))
+fn dedup_key(fields: &FieldValues<'_>, request: &IncomingRequest<'_>) -> EventKey {
+    let (Some(scope), Some(event)) = (fields.fill("{/instance}:{/event}"), fields.get("/event"))
     else {
         return EventKey::None;
     };
     let id = match event {
         // Frequent, and only the latest one matters.
         "presence.update" => return EventKey::None,
-        "messages.upsert" if found.is_true("/data/key/fromMe") => {
-            found.fill("{/data/key/remoteJid}:{/data/key/id}:out")
+        "messages.upsert" if fields.is_true("/data/key/fromMe") => {
+            fields.fill("{/data/key/remoteJid}:{/data/key/id}:out")
         }
-        "messages.upsert" => found.fill("{/data/key/remoteJid}:{/data/key/id}:in"),
+        "messages.upsert" => fields.fill("{/data/key/remoteJid}:{/data/key/id}:in"),
         // Each vote in a poll is an update with the same id and status.
-        "messages.update" if found.raw("/data/pollUpdates").is_none() => {
-            found.fill("{/data/keyId}:{/data/status}:{/data/participant|-}")
+        "messages.update" if fields.raw("/data/pollUpdates").is_none() => {
+            fields.fill("{/data/keyId}:{/data/status}:{/data/participant|-}")
         }
-        "send.message" => found.fill("{/data/key/id}"),
+        "send.message" => fields.fill("{/data/key/id}"),
         // The id is that of the original message, which may be edited again.
         "messages.edited" | "send.message.update" => {
-            let at = found.get("/data/timestampMs").or(found.raw("/data/timestampMs"));
-            found.get("/data/key/id").zip(at).map(|(id, at)| format!("{id}:{at}").into())
+            let time = fields.get("/data/timestampMs").or(fields.raw("/data/timestampMs"));
+            fields.get("/data/key/id").zip(time).map(|(id, time)| format!("{id}:{time}").into())
         }
-        "messages.delete" => found.fill("{/data/id|/data/key/id}"),
-        "connection.update" => found.fill("{/data/state}:{/data/statusReason}:{/date_time}"),
+        "messages.delete" => fields.fill("{/data/id|/data/key/id}"),
+        "connection.update" => fields.fill("{/data/state}:{/data/statusReason}:{/date_time}"),
         _ => None,
     };
     let (id, label) = match id {
         Some(id) => (id, "evolution-api:id"),
         // Without an id: the time, which is the same for all attempts, and a hash.
         None => {
-            let at = found.get("/date_time|-").unwrap_or_default();
+            let time = fields.get("/date_time|-").unwrap_or_default();
             let data = DATA.read_json(request.body).raw("/data").unwrap_or("null");
             let hash = HEXLOWER.encode(&fingerprint(data.as_bytes()));
-            (format!("{at}:{hash}").into(), "evolution-api:date_time")
+            (format!("{time}:{hash}").into(), "evolution-api:date_time")
         }
     };
-    EventKey::known(DedupKey::new(&format!("evolution_api:{scope}:{id}")), label)
+    EventKey::known_or_none(DedupKey::new(&format!("evolution_api:{scope}:{id}")), label)
 }

@@ -110,7 +110,7 @@ fn parse_events(request: &IncomingRequest<'_>) -> Vec<EventPart> {
         Some("SendMessage") => {
             let key =
                 found.key("evolution_go:{/instanceId|/instanceName}:{/event}:{/data/Info/ID}");
-            vec![EventPart { key: known(key), ..event }]
+            vec![EventPart { key: known_or_content_hash(key), ..event }]
         }
         Some("Receipt") => receipt::parts(&found, &event, request.body),
         // Repeated presence updates have the same bytes.
@@ -121,8 +121,8 @@ fn parse_events(request: &IncomingRequest<'_>) -> Vec<EventPart> {
     }
 }
 
-/// The known key, or else the content hash.
-fn known(key: Option<DedupKey>) -> EventKey {
+/// This key; without one, duplicates are recognized by their content.
+fn known_or_content_hash(key: Option<DedupKey>) -> EventKey {
     key.map_or(EventKey::ContentHash(CONTENT_WINDOW), |key| EventKey::Known(key, "evolution-go:id"))
 }
 
@@ -142,7 +142,7 @@ fn message(found: &FieldValues<'_>, event: EventPart) -> EventPart {
     );
     let suffix = if is_unavailable { ":unavailable" } else { "" };
     let key = id.and_then(|id| DedupKey::new(&format!("{id}:{edit}{suffix}")));
-    EventPart { kind: EventKind::new(kind), key: known(key), ..event }
+    EventPart { kind: EventKind::new(kind), key: known_or_content_hash(key), ..event }
 }
 
 /// Accepts a secret in the path or in the body.

@@ -12,7 +12,7 @@ use super::{
         fields::FieldValues,
         raw_json::{EVENTS_MAX, NestedMember, RawObject, SPLIT_BYTES_MAX, json_array},
     },
-    known,
+    known_or_content_hash,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
@@ -77,7 +77,7 @@ fn split_receipt(
         let key = instance.and_then(|instance| {
             DedupKey::new(&format!("evolution_go:{instance}:Receipt:{id}:{state}:{sender}"))
         });
-        let mut part = EventPart { key: known(key), ..whole.clone() };
+        let mut part = EventPart { key: known_or_content_hash(key), ..whole.clone() };
         part.attributes.push(AttributeName::MessageId, &id);
         if ids.0.len() > 1 {
             let data = data.rewrite(&[(ids_at, &json_array([raw.get()].into_iter()))]);

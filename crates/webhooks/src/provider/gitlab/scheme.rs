@@ -106,8 +106,8 @@ fn parse_secret(number: usize, secret: Secret) -> Result<GitlabSecret, VerifySpe
     let Some(text) = text.filter(|text| text.starts_with(SECRET_PREFIX)) else {
         return Ok(GitlabSecret::Token(secret));
     };
-    let why = "a signing token is `whsec_` and the base64 of 24 to 64 bytes";
-    text.parse().map(GitlabSecret::Signing).map_err(|_| VerifySpecError::Secret { number, why })
+    let reason = "a signing token is `whsec_` and the base64 of 24 to 64 bytes";
+    text.parse().map(GitlabSecret::Signing).map_err(|_| VerifySpecError::Secret { number, reason })
 }
 
 /// Accepts only the canonical spelling, because the signature covers the spelling.

@@ -143,7 +143,9 @@ fn certificate_must_be_paypals_and_valid_now() {
     for (name, pem, roots, now, expected) in cases {
         match (verify(&call("{}"), pem, roots, now), expected) {
             (Ok(index), Ok(expected)) => assert_eq!(index, expected, "case: {name}"),
-            (Err(why), Err(expected)) => assert!(why.contains(expected), "case: {name}: {why}"),
+            (Err(reason), Err(expected)) => {
+                assert!(reason.contains(expected), "case: {name}: {reason}");
+            }
             (result, _) => panic!("case: {name}: {result:?}"),
         }
     }

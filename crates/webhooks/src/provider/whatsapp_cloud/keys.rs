@@ -59,15 +59,15 @@ pub(super) fn read_item(item: &str) -> FieldValues<'_> {
 }
 
 /// The ids of the sender and recipients of an event.
-pub(super) fn parties<'f>(item: &'f FieldValues<'_>) -> impl Iterator<Item = &'f str> {
+pub(super) fn contact_ids<'f>(item: &'f FieldValues<'_>) -> impl Iterator<Item = &'f str> {
     let fields = [SENDER, RECEIVER, RECIPIENT, PARTICIPANT].into_iter();
     fields.flat_map(|fields| fields.split('|')).filter_map(|field| item.get(field))
 }
 
-/// The values that all events of a change share.
+/// The values that all events of a change share; gives each event its kind, key and attributes.
 pub(super) struct ChangeScope<'b> {
     field: Option<Cow<'b, str>>,
-    waba: Option<Cow<'b, str>>,
+    account_id: Option<Cow<'b, str>>,
     time: Option<Cow<'b, str>>,
     metadata: Option<FieldValues<'b>>,
 }
@@ -85,21 +85,21 @@ impl<'b> ChangeScope<'b> {
     fn of_entry(entry: &EnvelopeEntry<'b>) -> Self {
         Self {
             field: None,
-            waba: entry.get(r#""id""#).and_then(scalar_text),
+            account_id: entry.get(r#""id""#).and_then(scalar_text),
             time: entry.get(r#""time""#).and_then(scalar_text),
             metadata: None,
         }
     }
 
     /// A malformed change is one event, keyed by its content.
-    pub(super) fn malformed_change(entry: &EnvelopeEntry<'b>, change: &'b str) -> EventPart {
-        let found = CHANGE.read_json(change.as_bytes());
-        let field = found.get("/field").map(|field| Cow::Owned(field.to_owned()));
+    pub(super) fn parse_malformed_change(entry: &EnvelopeEntry<'b>, change: &'b str) -> EventPart {
+        let fields = CHANGE.read_json(change.as_bytes());
+        let field = fields.get("/field").map(|field| Cow::Owned(field.to_owned()));
         let scope = Self { field, ..Self::of_entry(entry) };
         EventPart {
             kind: EventKind::new(scope.field()),
-            key: scope.content(None, change),
-            order: scope.order(None),
+            key: scope.change_key(None, change),
+            order: scope.ordering_key(None),
             attributes: scope.attributes(),
             ..EventPart::default()
         }
@@ -109,14 +109,15 @@ impl<'b> ChangeScope<'b> {
         self.field.as_deref().unwrap_or("unknown")
     }
 
-    fn waba(&self) -> &str {
-        self.waba.as_deref().unwrap_or("-")
+    fn account_id(&self) -> &str {
+        self.account_id.as_deref().unwrap_or("-")
     }
 
     /// The phone number id, or the account id for changes of the whole account.
-    fn number(&self) -> &str {
-        let number = self.metadata.as_ref().and_then(|metadata| metadata.get("/phone_number_id"));
-        number.unwrap_or_else(|| self.waba())
+    fn number_or_account_id(&self) -> &str {
+        let number_id =
+            self.metadata.as_ref().and_then(|metadata| metadata.get("/phone_number_id"));
+        number_id.unwrap_or_else(|| self.account_id())
     }
 
     fn attributes(&self) -> Attributes {
@@ -124,63 +125,68 @@ impl<'b> ChangeScope<'b> {
         if let Some(metadata) = &self.metadata {
             metadata.add_attributes(&mut attributes);
         }
-        attributes.push_some(Account, self.waba.as_deref());
+        attributes.push_some(Account, self.account_id.as_deref());
         attributes
     }
 
-    fn order(&self, with: Option<&str>) -> Option<DedupKey> {
-        match with {
-            Some(with) => DedupKey::new(&format!("{}:{with}", self.number())),
-            None => DedupKey::new(self.number()),
+    /// The ordering key: events with the same contact or template are delivered in order.
+    fn ordering_key(&self, subject: Option<&str>) -> Option<DedupKey> {
+        match subject {
+            Some(subject) => DedupKey::new(&format!("{}:{subject}", self.number_or_account_id())),
+            None => DedupKey::new(self.number_or_account_id()),
         }
     }
 
-    /// A key within the number.
+    /// A key within the number, so that numbers do not share keys.
     fn key(&self, id: &str, label: &'static str) -> EventKey {
-        EventKey::known(DedupKey::new(&format!("whatsapp:{}:{id}", self.number())), label)
+        EventKey::known_or_none(
+            DedupKey::new(&format!("whatsapp:{}:{id}", self.number_or_account_id())),
+            label,
+        )
     }
 
     /// The key of an event by its id; without one, by its text.
-    fn id_key(
+    fn key_by_id_or_hash(
         &self,
         id: Option<Cow<'_, str>>,
         label: &'static str,
         word: &str,
         text: &str,
     ) -> EventKey {
-        id.map_or_else(|| self.hashed(word, text), |id| self.key(&id, label))
+        id.map_or_else(|| self.key_by_hash(word, text), |id| self.key(&id, label))
     }
 
     /// The key of an event without an id: the hash of its text.
-    fn hashed(&self, word: &str, text: &str) -> EventKey {
+    fn key_by_hash(&self, word: &str, text: &str) -> EventKey {
         let hash = HEXLOWER.encode(&fingerprint(text.as_bytes()));
         self.key(&format!("{word}:sha256:{hash}"), "whatsapp:sha256")
     }
 
     /// The key of a whole change: its time and the hash of its text.
-    fn content(&self, event: Option<&str>, text: &str) -> EventKey {
+    fn change_key(&self, event: Option<&str>, text: &str) -> EventKey {
         let (event, time) = (event.unwrap_or("-"), self.time.as_deref().unwrap_or("-"));
-        self.hashed(&format!("{}:{event}:{time}", self.field()), text)
+        self.key_by_hash(&format!("{}:{event}:{time}", self.field()), text)
     }
 
     /// The event of one array item.
-    pub(super) fn part(&self, name: &str, text: &str, item: &FieldValues<'_>) -> EventPart {
+    pub(super) fn parse_item(&self, name: &str, text: &str, item: &FieldValues<'_>) -> EventPart {
         let call = |kind: &'static str, key: &'static str| {
             let kind = item.fill(kind).unwrap_or(Cow::Borrowed("call.unknown"));
-            let key = self.id_key(item.fill(key), "whatsapp:calls.id", "call", text);
+            let key = self.key_by_id_or_hash(item.fill(key), "whatsapp:calls.id", "call", text);
             (kind, key, item.get("/id"))
         };
         let is_call = item.get("/type") == Some("call");
-        let (kind, key, with) = match (self.field(), name) {
+        let (kind, key, contact) = match (self.field(), name) {
             ("messages", r#""messages""#) => {
                 // Also for a reaction, which has its own id.
                 let id = item.fill("message:{/id}");
-                let key = self.id_key(id, "whatsapp:messages.id", "message", text);
+                let key = self.key_by_id_or_hash(id, "whatsapp:messages.id", "message", text);
                 (Cow::Borrowed(message_kind(item)), key, item.get(SENDER))
             }
             ("messages", r#""statuses""#) if !is_call => {
                 let kind = item.fill("status.{/status}");
-                let key = self.id_key(status_id(item), "whatsapp:statuses.id", "status", text);
+                let key =
+                    self.key_by_id_or_hash(status_id(item), "whatsapp:statuses.id", "status", text);
                 (kind.unwrap_or(Cow::Borrowed("status.unknown")), key, item.get(RECIPIENT))
             }
             ("messages" | "calls", r#""statuses""#) => {
@@ -190,27 +196,27 @@ impl<'b> ChangeScope<'b> {
             // A message written in the WhatsApp Business app of a number that is also on the API.
             ("smb_message_echoes", r#""message_echoes""#) => {
                 let id = item.fill("echo:{/id}");
-                let key = self.id_key(id, "whatsapp:message_echoes.id", "echo", text);
+                let key = self.key_by_id_or_hash(id, "whatsapp:message_echoes.id", "echo", text);
                 (Cow::Borrowed("echo"), key, item.get(RECEIVER))
             }
             (_, r#""errors""#) => {
                 (Cow::Borrowed("error"), EventKey::ContentHash(ERROR_WINDOW), None)
             }
-            (field, _) => (Cow::Borrowed(field), self.hashed(field, text), item.get(SENDER)),
+            (field, _) => (Cow::Borrowed(field), self.key_by_hash(field, text), item.get(SENDER)),
         };
         let mut attributes = self.attributes();
         item.add_attributes(&mut attributes);
         EventPart {
             kind: EventKind::new(&kind),
             key,
-            order: self.order(with),
+            order: self.ordering_key(contact),
             attributes,
             ..EventPart::default()
         }
     }
 
     /// A change without events: about the account or a template.
-    pub(super) fn change(&self, location: &EventLocation<'_, 'b>) -> EventPart {
+    pub(super) fn parse_change(&self, location: &EventLocation<'_, 'b>) -> EventPart {
         let text = |name| location.value.get(name).and_then(scalar_text);
         let event = text(r#""event""#);
         let template = text(r#""message_template_id""#);
@@ -231,9 +237,9 @@ impl<'b> ChangeScope<'b> {
                 let id = format!("tmpl:{template}:{language}:{event}:{time}");
                 self.key(&id, "whatsapp:message_template_id")
             }
-            (_, _, _, event, _) => self.content(event.as_deref(), &location.whole_value()),
+            (_, _, _, event, _) => self.change_key(event.as_deref(), &location.whole_value()),
         };
-        let order = self.order(template.as_deref());
+        let order = self.ordering_key(template.as_deref());
         EventPart {
             kind: EventKind::new(self.field()),
             key,
@@ -256,8 +262,8 @@ fn message_kind(item: &FieldValues<'_>) -> &'static str {
 /// The id of a sent message repeats for each of its statuses, and in a group for each member.
 fn status_id<'f>(item: &'f FieldValues<'_>) -> Option<Cow<'f, str>> {
     let is_group = item.get("/recipient_type") == Some("group");
-    let whole = || item.get(RECIPIENT).filter(|_| !is_group);
-    let recipient = item.get(PARTICIPANT).or_else(whole)?;
+    let chat_recipient = || item.get(RECIPIENT).filter(|_| !is_group);
+    let recipient = item.get(PARTICIPANT).or_else(chat_recipient)?;
     let (id, status) = (item.get("/id")?, item.get("/status")?);
     Some(format!("status:{id}:{status}:{recipient}").into())
 }

@@ -115,7 +115,7 @@ impl<'e, 'b> ParsedChange<'e, 'b> {
             Self::Malformed(change_location, text) => {
                 vec![SplitEvent {
                     item: None,
-                    part: ChangeScope::malformed_change(change_location.entry, text),
+                    part: ChangeScope::parse_malformed_change(change_location.entry, text),
                 }]
             }
         }
@@ -128,12 +128,12 @@ fn events<'b>(location: &EventLocation<'_, 'b>) -> Vec<SplitEvent<'b>> {
     for (list_at, name, items) in event_lists(location.value) {
         for text in items.0.iter().map(|item| item.get()) {
             let found = keys::read_item(text);
-            let part = scope.part(name, text, &found);
+            let part = scope.parse_item(name, text, &found);
             events.push(SplitEvent { item: Some(EventItem { list_at, text, found }), part });
         }
     }
     if events.is_empty() {
-        events.push(SplitEvent { item: None, part: scope.change(location) });
+        events.push(SplitEvent { item: None, part: scope.parse_change(location) });
     }
     events
 }
@@ -190,7 +190,7 @@ impl Contacts {
     /// The positions of the sender and recipients of an event.
     fn find_positions(&self, event: &FieldValues<'_>) -> Vec<usize> {
         let mut positions: Vec<usize> =
-            keys::parties(event).filter_map(|id| self.0.get(id)).flatten().copied().collect();
+            keys::contact_ids(event).filter_map(|id| self.0.get(id)).flatten().copied().collect();
         positions.sort_unstable();
         positions.dedup();
         positions

@@ -150,10 +150,10 @@ fn invalid_secret_is_refused_at_configuration() {
         ("a short private key", "whsk_AAAA", "shorter than"),
         ("two halves of different keys", &PRIVATE.replace("VKIDi", "VKIDj"), "do not match"),
     ];
-    for (name, secret, why) in cases {
+    for (name, secret, reason) in cases {
         let secrets = [Secret::new(SECRET), Secret::new(secret)];
         let error = StandardWebhooksScheme::new(&secrets).unwrap_err().to_string();
-        assert!(error.starts_with("secret 2: ") && error.contains(why), "case: {name}: {error}");
+        assert!(error.starts_with("secret 2: ") && error.contains(reason), "case: {name}: {error}");
     }
     // A secret read from a file may end in a line break.
     assert!(parse(&[&format!("{SECRET}\n")]).1.is_empty());

@@ -1,4 +1,5 @@
-//! A handler that receives every message twice, from two workers at once, and creates one order each.
+//! A handler that receives every message twice, from two workers at once, and creates one order per
+//! message.
 //!
 //!     cargo run -p surehook-dedup --example idempotent_handler
 
@@ -12,7 +13,7 @@ use surehook_dedup::{
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The orders, by an id that is the same for every try of one message.
+/// The orders, by an id that is the same for every attempt at one message.
 #[derive(Default)]
 struct OrderTable(Mutex<BTreeMap<[u8; 16], String>>);
 
@@ -32,8 +33,10 @@ async fn handle(
     let grant = loop {
         match lock.claim(request.clone()).await? {
             Claim::Claimed(grant) => break grant,
-            Claim::Completed(done) => return Ok(String::from_utf8(done.result.to_vec())?),
-            // The other worker is at it. A web server answers 409 or 503 with Retry-After instead.
+            Claim::Completed(completed) => {
+                return Ok(String::from_utf8(completed.result.to_vec())?);
+            }
+            // The other worker holds the claim. A web server answers 409 or 503 with Retry-After instead.
             Claim::InProgress { retry_after } => {
                 tokio::time::sleep(retry_after.min(Duration::from_millis(10))).await;
             }
@@ -46,9 +49,9 @@ async fn handle(
     tokio::task::yield_now().await;
     orders.0.lock().map_err(|_| "poisoned")?.insert(order_id, body.to_owned());
     let result = format!("order for {body}");
-    let done =
+    let completion =
         CompletionRequest { key, token: grant.token, result: result.clone().into(), ttl: DAY };
-    if lock.complete(done).await?.is_applied() {
+    if lock.complete(completion).await?.is_applied() {
         Ok(result)
     } else {
         Err("the lease ran out and another worker took over".into())

@@ -1,4 +1,4 @@
-//! A restart of the process. The cases pass at once for a backend that promises nothing there.
+//! Cases for a restart of the process. A backend that keeps nothing across one passes without a check.
 
 use super::{
     ClaimFixture,

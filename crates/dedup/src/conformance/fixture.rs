@@ -1,4 +1,4 @@
-//! Shorthands for the cases.
+//! The backend under test, with short calls for the cases of the suite.
 
 use std::{sync::Arc, time::Duration};
 
@@ -65,7 +65,11 @@ impl ClaimFixture {
         self.lock.claim(self.request(name)).await.unwrap()
     }
 
-    pub(super) async fn claim_as(&self, name: &str, fingerprint: Option<Fingerprint>) -> Claim {
+    pub(super) async fn claim_with_fingerprint(
+        &self,
+        name: &str,
+        fingerprint: Option<Fingerprint>,
+    ) -> Claim {
         let request = ClaimRequest { fingerprint, ..self.request(name) };
         self.lock.claim(request).await.unwrap()
     }

@@ -1,4 +1,4 @@
-//! Combines steps of different callers in one statement, so that they share a commit.
+//! Combines claims or completions of different callers in one statement, so that they share a commit.
 //!
 //! While all workers are busy, steps pile up; the next free worker takes all of them. So a single caller
 //! waits for nothing, and many callers cost few commits.
@@ -27,15 +27,15 @@ impl<R, T> Clone for StepCombiner<R, T> {
     }
 }
 
-fn stopped() -> DedupError {
+fn runtime_stopped() -> DedupError {
     DedupError::Unavailable("the runtime that opened the lock has stopped".to_owned())
 }
 
 impl<R: Send + 'static, T: Send + 'static> StepCombiner<R, T> {
-    /// Starts workers that answer whole batches with `run`.
+    /// Starts workers that answer whole batches with `run_batch`.
     pub(super) fn start<F>(
         workers: usize,
-        run: impl Fn(Vec<R>) -> F + Clone + Send + 'static,
+        run_batch: impl Fn(Vec<R>) -> F + Clone + Send + 'static,
     ) -> Self
     where
         F: Future<Output = Vec<Result<T, DedupError>>> + Send,
@@ -43,18 +43,18 @@ impl<R: Send + 'static, T: Send + 'static> StepCombiner<R, T> {
         let (sender, receiver) = mpsc::channel::<QueuedStep<R, T>>(QUEUE_MAX);
         let queue = Arc::new(Mutex::new(receiver));
         for _ in 0..workers.max(1) {
-            let (queue, run) = (queue.clone(), run.clone());
+            let (queue, run_batch) = (queue.clone(), run_batch.clone());
             tokio::spawn(async move {
                 loop {
                     let mut steps = Vec::new();
                     if queue.lock().await.recv_many(&mut steps, BATCH_MAX).await == 0 {
                         break;
                     }
-                    let (requests, waiting): (Vec<_>, Vec<_>) =
+                    let (requests, callers): (Vec<_>, Vec<_>) =
                         steps.into_iter().map(|step| (step.request, step.answer)).unzip();
-                    for (waiting, answer) in waiting.into_iter().zip(run(requests).await) {
+                    for (caller, answer) in callers.into_iter().zip(run_batch(requests).await) {
                         // The caller may have gone away.
-                        drop(waiting.send(answer));
+                        drop(caller.send(answer));
                     }
                 }
             });
@@ -62,9 +62,10 @@ impl<R: Send + 'static, T: Send + 'static> StepCombiner<R, T> {
         Self(sender)
     }
 
-    pub(super) async fn run(&self, request: R) -> Result<T, DedupError> {
+    /// Queues a request and waits for its answer.
+    pub(super) async fn submit(&self, request: R) -> Result<T, DedupError> {
         let (answer, receiver) = oneshot::channel();
-        self.0.send(QueuedStep { request, answer }).await.map_err(|_| stopped())?;
-        receiver.await.map_err(|_| stopped())?
+        self.0.send(QueuedStep { request, answer }).await.map_err(|_| runtime_stopped())?;
+        receiver.await.map_err(|_| runtime_stopped())?
     }
 }

@@ -37,11 +37,11 @@ use crate::{
     },
 };
 
-/// After so many granted claims, expired keys are removed.
+/// Number of granted claims after which expired keys are removed.
 const CLAIMS_PER_PRUNE: usize = 128;
-/// So many at a time: more than were added since.
-const PRUNED_AT_ONCE: i64 = 512;
-/// A claim is asked for again if another transaction was quicker; each time, that one made progress.
+/// Number of expired keys that are removed at a time: more than were added since the last time.
+const KEYS_PER_PRUNE: i64 = 512;
+/// Limit of statements for one claim. It is repeated if another transaction was quicker, which then made progress.
 const TRIES_MAX: usize = 20;
 
 /// How a [`PostgresDedupLock`] connects.
@@ -117,16 +117,16 @@ impl PostgresDedupConfig {
 /// - It works as long as the tokio runtime runs in which it was connected.
 #[derive(Clone)]
 pub struct PostgresDedupLock {
-    statements: Arc<StepRunner>,
+    runner: Arc<StepRunner>,
     claims: StepCombiner<ClaimRequest, Claim>,
     completions: StepCombiner<CompletionRequest, ClaimUpdate>,
 }
 
-/// Runs steps, one statement for several keys.
+/// Runs claims and completions, one statement for several keys.
 struct StepRunner {
     pool: SessionPool,
     rng: Arc<dyn Rng>,
-    granted: AtomicUsize,
+    granted_count: AtomicUsize,
 }
 
 impl fmt::Debug for PostgresDedupLock {
@@ -143,8 +143,8 @@ fn duration(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
-/// A claim that is asked for, with the ids it gets if it is granted.
-struct AskedClaim<'a> {
+/// A requested claim, with the ids it gets if it is granted.
+struct ClaimAttempt<'a> {
     request: &'a ClaimRequest,
     token: ClaimToken,
     operation: [u8; 16],
@@ -157,24 +157,24 @@ impl PostgresDedupLock {
         let pool = SessionPool::new(config, opener, connections, timeout);
         let epoch = HEXLOWER.encode(&rng.next_u128().to_be_bytes());
         pool.run_setup(&statements::setup_script(&epoch)).await?;
-        let statements = Arc::new(StepRunner { pool, rng, granted: AtomicUsize::new(0) });
+        let runner = Arc::new(StepRunner { pool, rng, granted_count: AtomicUsize::new(0) });
         let workers = connections.div_ceil(2);
-        let runner = statements.clone();
+        let claim_runner = runner.clone();
         let claims = StepCombiner::start(workers, move |requests| {
-            let runner = runner.clone();
+            let runner = claim_runner.clone();
             async move { runner.claim_all(&requests).await }
         });
-        let runner = statements.clone();
+        let completion_runner = runner.clone();
         let completions = StepCombiner::start(workers, move |requests| {
-            let runner = runner.clone();
+            let runner = completion_runner.clone();
             async move { runner.complete_all(&requests).await }
         });
-        Ok(Self { statements, claims, completions })
+        Ok(Self { runner, claims, completions })
     }
 
-    /// Forgets at most `max` keys whose ttl has ended; returns how many.
+    /// Removes at most `max` keys whose ttl has ended; returns how many.
     pub async fn prune(&self, max: i64) -> Result<u64, DedupError> {
-        self.statements.prune(max).await
+        self.runner.prune(max).await
     }
 }
 
@@ -192,13 +192,13 @@ impl StepRunner {
     ) -> Vec<Result<Claim, DedupError>> {
         let mut plan = BatchPlan::new(requests, |request| &request.key, ClaimRequest::check);
         for round in std::mem::take(&mut plan.rounds) {
-            let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
-            let answer = self.claim_distinct(&asked).await;
-            if let Ok(claims) = &answer {
+            let distinct: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
+            let result = self.claim_distinct(&distinct).await;
+            if let Ok(claims) = &result {
                 let granted = claims.iter().filter(|claim| matches!(claim, Claim::Claimed(_)));
                 self.count_granted(granted.count());
             }
-            plan.answer(&round, spread(answer, round.len()));
+            plan.answer(&round, split_result(result, round.len()));
         }
         plan.finish()
     }
@@ -210,19 +210,21 @@ impl StepRunner {
     ) -> Vec<Result<ClaimUpdate, DedupError>> {
         let mut plan = BatchPlan::new(requests, |request| &request.key, CompletionRequest::check);
         for round in std::mem::take(&mut plan.rounds) {
-            let asked: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
-            plan.answer(&round, spread(self.complete_distinct(&asked).await, round.len()));
+            let distinct: Vec<_> = round.iter().map(|index| &requests[*index]).collect();
+            let result = self.complete_distinct(&distinct).await;
+            plan.answer(&round, split_result(result, round.len()));
         }
         plan.finish()
     }
 
+    /// Counts granted claims, and removes expired keys from time to time.
     fn count_granted(self: &Arc<Self>, granted: usize) {
-        let before = self.granted.fetch_add(granted, Ordering::Relaxed);
+        let before = self.granted_count.fetch_add(granted, Ordering::Relaxed);
         if before / CLAIMS_PER_PRUNE != (before + granted) / CLAIMS_PER_PRUNE {
             let runner = self.clone();
             tokio::spawn(async move {
-                // The next one comes soon.
-                drop(runner.prune(PRUNED_AT_ONCE).await);
+                // A failure does not matter: the next removal comes soon.
+                drop(runner.prune(KEYS_PER_PRUNE).await);
             });
         }
     }
@@ -231,24 +233,24 @@ impl StepRunner {
     async fn claim_distinct(&self, requests: &[&ClaimRequest]) -> Result<Vec<Claim>, DedupError> {
         let mut claims: Vec<Option<Claim>> = vec![None; requests.len()];
         for _ in 0..TRIES_MAX {
-            let open: Vec<usize> =
+            let undecided: Vec<usize> =
                 (0..requests.len()).filter(|index| claims[*index].is_none()).collect();
-            if open.is_empty() {
+            if undecided.is_empty() {
                 break;
             }
-            let asked: Vec<_> = open.iter().map(|index| self.ask(requests[*index])).collect();
-            let rows = self.run_claim(&asked).await?;
-            let by_key: HashMap<(&str, &str), usize> = open
+            let attempts: Vec<_> =
+                undecided.iter().map(|index| self.new_attempt(requests[*index])).collect();
+            let rows = self.run_claim(&attempts).await?;
+            let by_key: HashMap<(&str, &str), usize> = attempts
                 .iter()
-                .zip(&asked)
                 .enumerate()
-                .map(|(position, (_, asked))| {
-                    ((asked.request.key.namespace(), asked.request.key.name()), position)
+                .map(|(position, attempt)| {
+                    ((attempt.request.key.namespace(), attempt.request.key.name()), position)
                 })
                 .collect();
             for row in &rows {
                 if let Some(position) = by_key.get(&(row.get(0), row.get(1))) {
-                    claims[open[*position]] = Some(read_claim(row, &asked[*position])?);
+                    claims[undecided[*position]] = Some(read_claim(row, &attempts[*position])?);
                 }
             }
         }
@@ -256,25 +258,26 @@ impl StepRunner {
         claims.ok_or_else(|| DedupError::Unavailable("a key changes too often".to_owned()))
     }
 
-    fn ask<'a>(&self, request: &'a ClaimRequest) -> AskedClaim<'a> {
-        AskedClaim {
+    fn new_attempt<'a>(&self, request: &'a ClaimRequest) -> ClaimAttempt<'a> {
+        ClaimAttempt {
             request,
             token: ClaimToken::from_bytes(self.rng.next_u128().to_be_bytes()),
             operation: self.rng.next_u128().to_be_bytes(),
         }
     }
 
-    async fn run_claim(&self, asked: &[AskedClaim<'_>]) -> Result<Vec<Row>, DedupError> {
-        let namespaces: Vec<_> = asked.iter().map(|asked| asked.request.key.namespace()).collect();
-        let names: Vec<_> = asked.iter().map(|asked| asked.request.key.name()).collect();
-        let fingerprints: Vec<Option<&[u8]>> = asked
+    async fn run_claim(&self, attempts: &[ClaimAttempt<'_>]) -> Result<Vec<Row>, DedupError> {
+        let namespaces: Vec<_> =
+            attempts.iter().map(|attempt| attempt.request.key.namespace()).collect();
+        let names: Vec<_> = attempts.iter().map(|attempt| attempt.request.key.name()).collect();
+        let fingerprints: Vec<Option<&[u8]>> = attempts
             .iter()
-            .map(|asked| asked.request.fingerprint.as_ref().map(|bytes| &bytes.as_bytes()[..]))
+            .map(|attempt| attempt.request.fingerprint.as_ref().map(|bytes| &bytes.as_bytes()[..]))
             .collect();
-        let leases: Vec<_> = asked.iter().map(|asked| millis(asked.request.lease)).collect();
-        let ttls: Vec<_> = asked.iter().map(|asked| millis(asked.request.ttl)).collect();
-        let tokens: Vec<_> = asked.iter().map(|asked| &asked.token.as_bytes()[..]).collect();
-        let operations: Vec<_> = asked.iter().map(|asked| &asked.operation[..]).collect();
+        let leases: Vec<_> = attempts.iter().map(|attempt| millis(attempt.request.lease)).collect();
+        let ttls: Vec<_> = attempts.iter().map(|attempt| millis(attempt.request.ttl)).collect();
+        let tokens: Vec<_> = attempts.iter().map(|attempt| &attempt.token.as_bytes()[..]).collect();
+        let operations: Vec<_> = attempts.iter().map(|attempt| &attempt.operation[..]).collect();
         let run = self.pool.run(|session| async move {
             session
                 .client
@@ -300,8 +303,8 @@ impl StepRunner {
         let run = self.pool.run(|session| async move {
             let values = [&namespaces as _, &names as _, &tokens as _, &results as _, &ttls as _];
             let mut rows = session.client.query(&session.steps.complete, &values).await?;
-            // The others may have been completed by an earlier try, even by one that ran until now. The
-            // statement before would not see that.
+            // The others may have been completed by an earlier call, even by one that ran until now, which
+            // the statement before does not see.
             if rows.len() < requests.len() {
                 let values = [&namespaces as _, &names as _, &tokens as _];
                 rows.extend(session.client.query(&session.steps.find_completed, &values).await?);
@@ -323,13 +326,18 @@ fn read_array<const N: usize>(row: &Row, column: usize) -> Result<[u8; N], Dedup
     bytes.try_into().map_err(|_| DedupError::Corrupt(format!("a value has {} bytes", bytes.len())))
 }
 
-fn read_claim(row: &Row, asked: &AskedClaim<'_>) -> Result<Claim, DedupError> {
+fn read_claim(row: &Row, attempt: &ClaimAttempt<'_>) -> Result<Claim, DedupError> {
     let operation =
         ClaimOperation { id: read_array(row, 6)?, started_at: Timestamp::from_millis(row.get(7)) };
     let fence = u64::try_from(row.get::<_, i64>(5)).unwrap_or(0);
     if row.get(2) {
-        let is_resumed = operation.id != asked.operation;
-        return Ok(Claim::Claimed(ClaimGrant { token: asked.token, fence, operation, is_resumed }));
+        let is_resumed = operation.id != attempt.operation;
+        return Ok(Claim::Claimed(ClaimGrant {
+            token: attempt.token,
+            fence,
+            operation,
+            is_resumed,
+        }));
     }
     if row.get(4) {
         return Ok(Claim::OtherFingerprint);
@@ -347,18 +355,18 @@ fn read_claim(row: &Row, asked: &AskedClaim<'_>) -> Result<Claim, DedupError> {
     }))
 }
 
-/// The answer of one statement as answers to its requests.
-fn spread<T: Clone>(
-    answer: Result<Vec<T>, DedupError>,
+/// Splits the result of one statement into a result for each of its requests.
+fn split_result<T: Clone>(
+    result: Result<Vec<T>, DedupError>,
     requests: usize,
 ) -> Vec<Result<T, DedupError>> {
-    match answer {
+    match result {
         Ok(values) => values.into_iter().map(Ok).collect(),
         Err(error) => vec![Err(error); requests],
     }
 }
 
-fn update_of(rows: u64) -> ClaimUpdate {
+fn claim_update(rows: u64) -> ClaimUpdate {
     if rows > 0 { ClaimUpdate::Applied } else { ClaimUpdate::StaleToken }
 }
 
@@ -366,7 +374,7 @@ fn update_of(rows: u64) -> ClaimUpdate {
 impl DedupLock for PostgresDedupLock {
     async fn claim(&self, request: ClaimRequest) -> Result<Claim, DedupError> {
         request.check()?;
-        self.claims.run(request).await
+        self.claims.submit(request).await
     }
 
     async fn extend(
@@ -376,31 +384,31 @@ impl DedupLock for PostgresDedupLock {
         lease: Duration,
     ) -> Result<ClaimUpdate, DedupError> {
         check_lease(lease)?;
-        let run = self.statements.pool.run(|session| async move {
+        let run = self.runner.pool.run(|session| async move {
             let (token, lease) = (&token.as_bytes()[..], millis(lease));
             let values = [&key.namespace() as _, &key.name() as _, &token as _, &lease as _];
             session.client.execute(&session.steps.extend, &values).await
         });
-        run.await.map(update_of)
+        run.await.map(claim_update)
     }
 
     async fn complete(&self, request: CompletionRequest) -> Result<ClaimUpdate, DedupError> {
         request.check()?;
-        self.completions.run(request).await
+        self.completions.submit(request).await
     }
 
     async fn release(&self, key: &ClaimKey, token: ClaimToken) -> Result<ClaimUpdate, DedupError> {
-        let run = self.statements.pool.run(|session| async move {
+        let run = self.runner.pool.run(|session| async move {
             let token = &token.as_bytes()[..];
             let values = [&key.namespace() as _, &key.name() as _, &token as _];
             session.client.execute(&session.steps.release, &values).await
         });
-        run.await.map(update_of)
+        run.await.map(claim_update)
     }
 
     /// One statement for all distinct keys.
     async fn claim_many(&self, requests: Vec<ClaimRequest>) -> Vec<Result<Claim, DedupError>> {
-        self.statements.claim_all(&requests).await
+        self.runner.claim_all(&requests).await
     }
 
     /// One statement for all distinct keys.
@@ -408,16 +416,16 @@ impl DedupLock for PostgresDedupLock {
         &self,
         requests: Vec<CompletionRequest>,
     ) -> Vec<Result<ClaimUpdate, DedupError>> {
-        self.statements.complete_all(&requests).await
+        self.runner.complete_all(&requests).await
     }
 }
 
 #[async_trait]
 impl DurableDedupLock for PostgresDedupLock {
     async fn epoch(&self) -> Result<StoreEpoch, DedupError> {
-        let run = self.statements.pool.run(|session| async move {
+        let run = self.runner.pool.run(|session| async move {
             let stored = session.client.query_one(statements::EPOCH, &[]).await?;
-            // Some hosted servers do not tell: there, only the stored id counts.
+            // Some hosted servers do not show their timeline: there, only the stored id counts.
             let timeline = session.client.query_one(statements::TIMELINE, &[]).await;
             let timeline = timeline.map_or_else(|_| String::new(), |row| row.get(0));
             Ok((stored.get::<_, Vec<u8>>(0), timeline))
@@ -430,8 +438,8 @@ impl DurableDedupLock for PostgresDedupLock {
     }
 
     async fn renew_epoch(&self) -> Result<StoreEpoch, DedupError> {
-        let stored = self.statements.rng.next_u128().to_be_bytes();
-        let run = self.statements.pool.run(|session| async move {
+        let stored = self.runner.rng.next_u128().to_be_bytes();
+        let run = self.runner.pool.run(|session| async move {
             session.client.execute(statements::RENEW_EPOCH, &[&&stored[..]]).await
         });
         run.await?;

@@ -117,7 +117,7 @@ impl SessionPool {
             opened.task.abort();
             done
         };
-        self.limit(run).await?.map_err(|error| describe(&error))
+        self.limit(run).await?.map_err(|error| convert_error(&error))
     }
 
     async fn limit<T>(&self, work: impl Future<Output = T>) -> Result<T, DedupError> {
@@ -166,14 +166,15 @@ impl SessionPool {
         F: Future<Output = Result<T, Error>>,
     {
         let used = self.least_used();
-        let session = self.limit(self.session(used.0)).await?.map_err(|error| describe(&error))?;
+        let session =
+            self.limit(self.session(used.0)).await?.map_err(|error| convert_error(&error))?;
         match self.limit(work(session.clone())).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
                 if is_of_the_connection(&error) {
                     session.is_broken.store(true, Ordering::Relaxed);
                 }
-                Err(describe(&error))
+                Err(convert_error(&error))
             }
             Err(timeout) => {
                 session.is_broken.store(true, Ordering::Relaxed);
@@ -191,7 +192,7 @@ fn is_of_the_connection(error: &Error) -> bool {
 }
 
 /// Without values: a message of the database may quote a key.
-pub(super) fn describe(error: &Error) -> DedupError {
+pub(super) fn convert_error(error: &Error) -> DedupError {
     let text = match error.as_db_error() {
         Some(error) => format!("PostgreSQL: {} ({})", error.message(), error.code().code()),
         None => {

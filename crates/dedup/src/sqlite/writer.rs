@@ -17,22 +17,22 @@ use crate::DedupError;
 
 /// Steps that may wait; further callers wait to be queued.
 const QUEUE_MAX: usize = 4096;
-/// Steps of one transaction.
+/// Most steps of one transaction.
 const STEPS_PER_COMMIT: usize = 1024;
-/// A transaction removes so many expired keys for each step, so that they do not pile up.
+/// Number of expired keys that a transaction removes for each of its steps, so that they do not pile up.
 const PRUNED_PER_STEP: usize = 2;
 /// The version of the tables, in `user_version`.
 const SCHEMA_VERSION: i64 = 1;
 
-/// Runs in the transaction, unless there is none, and returns what to do once its outcome is known.
-type WriteJob = Box<dyn FnOnce(Option<&Connection>) -> JobEnd + Send>;
+/// Runs a step in the transaction. Without a connection the step is not run, because the transaction failed.
+type WriteJob = Box<dyn FnOnce(Option<&Connection>) -> JobOutcome + Send>;
 /// Answers the caller, with the error if the transaction failed.
 type WriteReply = Box<dyn FnOnce(Option<DedupError>) + Send>;
 
-/// What a job leaves behind.
-struct JobEnd {
+/// The outcome of a job before its transaction has ended.
+struct JobOutcome {
     reply: WriteReply,
-    /// Why it failed; then it changed nothing.
+    /// Why the step failed; it changed nothing then.
     error: Option<rusqlite::Error>,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Debug for WriteQueue {
     }
 }
 
-fn stopped() -> DedupError {
+fn writer_stopped() -> DedupError {
     DedupError::Unavailable("the writer thread has stopped; open the file again".to_owned())
 }
 
@@ -60,8 +60,8 @@ impl WriteQueue {
         let job: WriteJob = Box::new(move |connection| {
             let (result, error) = match connection.map(step) {
                 Some(Ok(value)) => (Ok(value), None),
-                Some(Err(error)) => (Err(describe(&error)), Some(error)),
-                None => (Err(stopped()), None),
+                Some(Err(error)) => (Err(convert_error(&error)), Some(error)),
+                None => (Err(writer_stopped()), None),
             };
             let reply: WriteReply = Box::new(move |failure| {
                 let answer = match failure {
@@ -71,14 +71,14 @@ impl WriteQueue {
                 // The caller may have gone away.
                 drop(sender.send(answer));
             });
-            JobEnd { reply, error }
+            JobOutcome { reply, error }
         });
-        self.0.send(job).await.map_err(|_| stopped())?;
-        receiver.await.map_err(|_| stopped())?
+        self.0.send(job).await.map_err(|_| writer_stopped())?;
+        receiver.await.map_err(|_| writer_stopped())?
     }
 }
 
-fn describe(error: &rusqlite::Error) -> DedupError {
+fn convert_error(error: &rusqlite::Error) -> DedupError {
     let is_unreadable = matches!(
         error,
         rusqlite::Error::FromSqlConversionFailure(..)
@@ -117,7 +117,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Whether nothing is known about the file any more.
+/// Whether the state of the file is unknown after this error.
 fn is_fatal(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -150,11 +150,11 @@ fn create_tables(connection: &Connection, rng: &dyn Rng) -> rusqlite::Result<()>
 /// Starts the thread. It ends when all queues are dropped.
 pub(super) fn start_writer(connection: Connection, clock: Arc<dyn Clock>) -> WriteQueue {
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-    let thread = WriterState { connection, clock, failure: None };
-    // Without a thread the receiver is dropped, and every step says so.
+    let writer = WriterState { connection, clock, failure: None };
+    // Without a thread the receiver is dropped, and every step fails with `writer_stopped`.
     let spawned = thread::Builder::new()
         .name("surehook-dedup".to_owned())
-        .spawn(move || thread.run(receiver));
+        .spawn(move || writer.run(receiver));
     drop(spawned);
     WriteQueue(sender)
 }
@@ -162,7 +162,8 @@ pub(super) fn start_writer(connection: Connection, clock: Arc<dyn Clock>) -> Wri
 struct WriterState {
     connection: Connection,
     clock: Arc<dyn Clock>,
-    /// After an I/O error nothing is known about the file: a later sync that succeeds proves nothing.
+    /// Set after an I/O error. The state of the file is unknown then: a later sync that succeeds proves
+    /// nothing.
     failure: Option<DedupError>,
 }
 
@@ -196,11 +197,11 @@ impl WriterState {
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
         let changes = self.connection.total_changes();
         for job in jobs {
-            let JobEnd { reply, error } = job(Some(&self.connection));
+            let JobOutcome { reply, error } = job(Some(&self.connection));
             replies.push(reply);
             // An error that ends the whole transaction: nothing may run outside of it.
-            let is_over = self.connection.is_autocommit();
-            if is_over || error.as_ref().is_some_and(is_fatal) {
+            let has_ended = self.connection.is_autocommit();
+            if has_ended || error.as_ref().is_some_and(is_fatal) {
                 return Err(error.unwrap_or(rusqlite::Error::InvalidQuery));
             }
         }
@@ -225,7 +226,7 @@ impl WriterState {
             let text = format!("{error}; the file must be opened again");
             self.failure = Some(DedupError::Unavailable(text));
         }
-        describe(error)
+        convert_error(error)
     }
 }
 

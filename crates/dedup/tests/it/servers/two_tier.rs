@@ -151,12 +151,12 @@ async fn restored_store_with_a_new_epoch_ignores_what_redis_still_knows() {
     complete(&lock, "key", None).await;
     wait_for_hit(&lock, &request("key")).await;
 
-    // The backup does not have the completion. As long as it claims to be the same store, Redis is
-    // believed, and the result is gone.
+    // The backup does not have the completion. Until its epoch is renewed it counts as the same store, so
+    // the answer of Redis is used although the durable store has lost the completion.
     let restored = open(&backup);
-    let unaware = in_front_of(restored.clone());
+    let with_old_epoch = in_front_of(restored.clone());
     let claim = eventually("Redis is connected", || async {
-        let claim = unaware.claim(request("key")).await.unwrap();
+        let claim = with_old_epoch.claim(request("key")).await.unwrap();
         matches!(claim, Claim::Completed(_)).then_some(claim)
     });
     assert!(matches!(
@@ -166,9 +166,9 @@ async fn restored_store_with_a_new_epoch_ignores_what_redis_still_knows() {
     // Ends the claim that may have been granted before Redis was connected.
     clock.advance(MINUTE);
     restored.renew_epoch().await.unwrap();
-    let aware = in_front_of(restored);
-    assert!(matches!(aware.claim(request("key")).await, Ok(Claim::Claimed(_))));
+    let with_new_epoch = in_front_of(restored);
+    assert!(matches!(with_new_epoch.claim(request("key")).await, Ok(Claim::Claimed(_))));
     clock.advance(MINUTE);
-    // One that runs through the restore notices it when it reads the epoch again.
-    assert!(matches!(unaware.claim(request("key")).await, Ok(Claim::Claimed(_))));
+    // A lock that stays open during the restore notices it when it reads the epoch again.
+    assert!(matches!(with_old_epoch.claim(request("key")).await, Ok(Claim::Claimed(_))));
 }

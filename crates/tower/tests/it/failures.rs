@@ -113,12 +113,12 @@ const RAW_REQUEST: &str =
 #[tokio::test]
 async fn handler_continues_after_its_client_disconnected() {
     for store in stores() {
-        let probe = HandlerProbe::closed();
+        let probe = HandlerProbe::with_closed_gate();
         let layer = IdempotencyLayer::new(Arc::clone(&store.lock));
         let server = TestServer::counting(layer, &probe).await;
         let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
         client.write_all(RAW_REQUEST.as_bytes()).await.unwrap();
-        probe.wait_for_begin().await;
+        probe.wait_for_start().await;
         // The server notices the end of the connection and drops its future.
         client.shutdown().await.unwrap();
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "closed by the server too");
@@ -235,7 +235,7 @@ async fn claim_granted_to_a_client_that_is_gone_is_released() {
         granted: Arc::clone(&granted),
         answers: Arc::clone(&answers),
     };
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     // A copy waits less long than the lease lasts.
     let layer = IdempotencyLayer::new(store).lease(Duration::from_secs(3600));
     let server = TestServer::counting(layer, &probe).await;
@@ -294,7 +294,7 @@ async fn nothing_runs_while_the_store_cannot_be_reached() {
         failing_claims: AtomicUsize::new(1),
         failing_completions: AtomicUsize::new(2),
     };
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     let server = TestServer::counting(IdempotencyLayer::new(store), &probe).await;
     let request = TestRequest::keyed("k");
     let refused = server.send(&request).await;

@@ -14,7 +14,7 @@ fn layer(store: &TestStore) -> IdempotencyLayer {
 #[tokio::test]
 async fn copies_run_once_and_get_the_first_response() {
     for store in stores() {
-        let probe = HandlerProbe::open();
+        let probe = HandlerProbe::with_open_gate();
         let server = TestServer::counting(layer(&store), &probe).await;
         let request = TestRequest::keyed("4f1c");
         let first = server.send(&request).await;
@@ -38,11 +38,11 @@ async fn copies_run_once_and_get_the_first_response() {
 #[tokio::test]
 async fn fifty_concurrent_copies_run_once() {
     for store in stores() {
-        let probe = HandlerProbe::closed();
+        let probe = HandlerProbe::with_closed_gate();
         let server = TestServer::counting(layer(&store), &probe).await;
         let request = TestRequest::keyed("race");
         let copies: Vec<_> = (0..50).map(|_| server.spawn(&request)).collect();
-        probe.wait_for_begin().await;
+        probe.wait_for_start().await;
         probe.open_gate();
         let mut answers = Vec::new();
         for copy in copies {
@@ -58,11 +58,11 @@ async fn fifty_concurrent_copies_run_once() {
 #[tokio::test]
 async fn copy_of_a_running_request_is_answered_409_when_its_wait_ends() {
     for store in stores() {
-        let probe = HandlerProbe::closed();
+        let probe = HandlerProbe::with_closed_gate();
         let server = TestServer::counting(layer(&store).wait(Duration::ZERO), &probe).await;
         let request = TestRequest::keyed("slow");
         let first = server.spawn(&request);
-        probe.wait_for_begin().await;
+        probe.wait_for_start().await;
         let copy = server.send(&request).await;
         assert_eq!(copy.problem(), (409, "idempotency_in_flight".to_owned()), "{}", store.name);
         assert_eq!(copy.headers["retry-after"], "1");
@@ -79,7 +79,7 @@ async fn copy_of_a_running_request_is_answered_409_when_its_wait_ends() {
 #[tokio::test]
 async fn other_requests_with_the_same_key_are_answered_422() {
     for store in stores() {
-        let probe = HandlerProbe::open();
+        let probe = HandlerProbe::with_open_gate();
         let server = TestServer::counting(layer(&store), &probe).await;
         let request = TestRequest::keyed("reused");
         assert_eq!(server.send(&request).await.status, 201);
@@ -102,7 +102,7 @@ async fn other_requests_with_the_same_key_are_answered_422() {
 #[tokio::test]
 async fn missing_malformed_and_repeated_keys_are_answered_400() {
     let [store, _] = stores();
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     let server = TestServer::counting(layer(&store).require_key(), &probe).await;
     let post = || TestRequest::new(Method::POST, "/orders");
     let long = "k".repeat(256);
@@ -123,7 +123,7 @@ async fn missing_malformed_and_repeated_keys_are_answered_400() {
 #[tokio::test]
 async fn requests_without_a_key_and_other_methods_pass_through() {
     let [store, _] = stores();
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     let server = TestServer::counting(layer(&store), &probe).await;
     let requests = [
         TestRequest::new(Method::POST, "/orders"),
@@ -147,7 +147,7 @@ async fn requests_without_a_key_and_other_methods_pass_through() {
 #[tokio::test]
 async fn keys_of_different_users_are_different_keys() {
     for store in stores() {
-        let probe = HandlerProbe::open();
+        let probe = HandlerProbe::with_open_gate();
         let server = TestServer::counting(layer(&store), &probe).await;
         let of = |user: &str| TestRequest::keyed("mine").header("authorization", user);
         let ana = server.send(&of("Bearer ana")).await;
@@ -162,7 +162,7 @@ async fn keys_of_different_users_are_different_keys() {
             Some(request.headers.get("x-tenant")?.to_str().ok()?.to_owned())
         };
         let layer = layer(&store).namespace("tenants").scope(tenant);
-        let server = TestServer::counting(layer, &HandlerProbe::open()).await;
+        let server = TestServer::counting(layer, &HandlerProbe::with_open_gate()).await;
         let of = |tenant: &str| TestRequest::keyed("mine").header("x-tenant", tenant);
         assert!(!server.send(&of("a")).await.is_replayed());
         assert!(!server.send(&of("b")).await.is_replayed());
@@ -176,7 +176,7 @@ async fn keys_of_different_users_are_different_keys() {
 #[tokio::test]
 async fn request_body_over_the_limit_is_answered_413_and_not_executed() {
     let [store, _] = stores();
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     let server = TestServer::counting(layer(&store).max_request_bytes(10), &probe).await;
     let request = |body: &'static str| TestRequest::keyed("large").body(body);
     for oversized in [request("12345678901"), request("12345678901").chunked()] {
@@ -192,7 +192,7 @@ async fn response_over_the_limit_is_sent_whole_and_its_request_not_executed_agai
     for store in stores() {
         // The answer contains the body of the request.
         let (small, large) = ("s".repeat(300), "l".repeat(200_000));
-        let probe = HandlerProbe::open();
+        let probe = HandlerProbe::with_open_gate();
         let server = TestServer::counting(layer(&store).max_response_bytes(1000), &probe).await;
         let request = TestRequest::keyed("large").body(large.clone());
         let first = server.send(&request).await;

@@ -47,21 +47,21 @@ pub(crate) fn open_sqlite(folder: &Path) -> SqliteDedupLock {
 /// Counts the executions of a handler and holds them until the gate opens.
 pub(crate) struct HandlerProbe {
     pub(crate) executions: AtomicUsize,
-    /// One permit for each execution that began.
-    pub(crate) begun: Semaphore,
+    /// One permit for each execution that started.
+    starts: Semaphore,
     gate: Semaphore,
 }
 
 impl HandlerProbe {
-    pub(crate) fn open() -> Arc<Self> {
-        let probe = Self::closed();
+    pub(crate) fn with_open_gate() -> Arc<Self> {
+        let probe = Self::with_closed_gate();
         probe.open_gate();
         probe
     }
 
-    pub(crate) fn closed() -> Arc<Self> {
+    pub(crate) fn with_closed_gate() -> Arc<Self> {
         let gate = Semaphore::new(0);
-        Arc::new(Self { executions: AtomicUsize::new(0), begun: Semaphore::new(0), gate })
+        Arc::new(Self { executions: AtomicUsize::new(0), starts: Semaphore::new(0), gate })
     }
 
     pub(crate) fn open_gate(&self) {
@@ -75,14 +75,14 @@ impl HandlerProbe {
     /// Counts an execution and returns its number once the gate is open.
     pub(crate) async fn run(&self) -> usize {
         let number = self.executions.fetch_add(1, Ordering::SeqCst) + 1;
-        self.begun.add_permits(1);
+        self.starts.add_permits(1);
         self.gate.acquire().await.unwrap().forget();
         number
     }
 
-    /// Returns when one more execution has begun.
-    pub(crate) async fn wait_for_begin(&self) {
-        self.begun.acquire().await.unwrap().forget();
+    /// Returns when one more execution has started.
+    pub(crate) async fn wait_for_start(&self) {
+        self.starts.acquire().await.unwrap().forget();
     }
 }
 
@@ -174,7 +174,8 @@ impl TestServer {
         Self { address, client: Client::builder(TokioExecutor::new()).build_http() }
     }
 
-    /// A server whose handler answers with its number, its operation and the request.
+    /// A server whose handler answers with the number of the execution, path and body of the request, and
+    /// the operation of its claim.
     pub(crate) async fn counting(layer: IdempotencyLayer, probe: &Arc<HandlerProbe>) -> Self {
         let probe = Arc::clone(probe);
         let handler = move |claim: Option<Extension<RequestClaim>>, request: Request| async move {

@@ -82,11 +82,11 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn lease_is_extended_while_the_handler_runs() {
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     let layer = IdempotencyLayer::new(store()).lease(LEASE).wait(LEASE * 100);
     let service = slow_service(&layer, &probe, LEASE * 20);
     let first = tokio::spawn(send(service.clone()));
-    probe.wait_for_begin().await;
+    probe.wait_for_start().await;
     let copy = send(service).await;
     assert_eq!(copy, first.await.unwrap());
     assert_eq!((copy.1, probe.count()), (Bytes::from("1 false"), 1));
@@ -94,12 +94,12 @@ async fn lease_is_extended_while_the_handler_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn copy_gives_up_at_the_end_of_its_wait() {
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     let wait = Duration::from_secs(3);
     let layer = IdempotencyLayer::new(store()).lease(LEASE).wait(wait);
     let service = slow_service(&layer, &probe, LEASE);
     let first = tokio::spawn(send(service.clone()));
-    probe.wait_for_begin().await;
+    probe.wait_for_start().await;
     let began = Instant::now();
     assert_eq!(send(service).await.0, StatusCode::CONFLICT);
     assert_eq!(began.elapsed(), wait);
@@ -121,7 +121,7 @@ async fn copy_runs_when_the_lease_of_a_dead_process_ends() {
     // A process that claims it and never comes back.
     let claim = ClaimRequest { key, fingerprint: None, lease: LEASE, ttl: LEASE * 10 };
     assert!(matches!(store.claim(claim).await.unwrap(), Claim::Claimed(_)));
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     let began = Instant::now();
     let answer = send(slow_service(&layer, &probe, Duration::ZERO)).await;
     assert_eq!(answer, (StatusCode::OK, Bytes::from("1 true")));
@@ -130,7 +130,7 @@ async fn copy_runs_when_the_lease_of_a_dead_process_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn response_is_forgotten_after_its_ttl() {
-    let probe = HandlerProbe::open();
+    let probe = HandlerProbe::with_open_gate();
     let ttl = Duration::from_secs(3600);
     let layer = IdempotencyLayer::new(store()).ttl(ttl);
     let service = slow_service(&layer, &probe, Duration::ZERO);

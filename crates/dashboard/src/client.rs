@@ -32,7 +32,7 @@ impl ApiError {
     }
 
     /// Whether the request may have been executed, or still is: a retry must use the same idempotency key.
-    pub(crate) fn may_have_been_done(&self) -> bool {
+    pub(crate) fn may_have_been_executed(&self) -> bool {
         self.status >= 500 || self.status == 409
     }
 
@@ -135,7 +135,7 @@ mod tests {
             (503, true),
         ] {
             let error = ApiError { status, ..ApiError::default() };
-            assert_eq!(error.may_have_been_done(), expected, "case: {status}");
+            assert_eq!(error.may_have_been_executed(), expected, "case: {status}");
         }
     }
 }

@@ -126,7 +126,7 @@ impl CurrentUser {
     /// The key for a form shown again after an error: the same key if the request may have been executed,
     /// a new one if it was rejected.
     pub(crate) fn idempotency_key_for_retry(&self, sent: &str, error: &ApiError) -> String {
-        if error.may_have_been_done() && !sent.is_empty() {
+        if error.may_have_been_executed() && !sent.is_empty() {
             sent.to_owned()
         } else {
             self.new_idempotency_key()

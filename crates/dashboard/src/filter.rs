@@ -13,8 +13,8 @@ const ALIASES: [(&str, &str); 3] =
     [("dest", "destination"), ("message", "message_id"), ("", "search")];
 
 /// The names as typed in the bar.
-pub(crate) fn list_names(known: &[&str]) -> Vec<String> {
-    let named = known.iter().filter(|name| !name.is_empty());
+pub(crate) fn list_names(filters: &[&str]) -> Vec<String> {
+    let named = filters.iter().filter(|name| !name.is_empty());
     named
         .map(|name| if name.ends_with('.') { (*name).to_owned() } else { format!("{name}:") })
         .collect()
@@ -100,17 +100,17 @@ impl FilterQuery {
         terms
     }
 
-    /// The filter as API parameters. Among the `known` names, `""` is a text search, and one that ends in
+    /// The filter as API parameters. Among the names in `filters`, `""` is a text search, and one that ends in
     /// `.` matches every name with that prefix. The error is the first term that is unknown or has an
     /// invalid time.
     pub(crate) fn api_parameters(
         &self,
-        known: &[&str],
+        filters: &[&str],
         now: Timestamp,
     ) -> Result<Vec<(String, String)>, String> {
         let parameter = |term: &FilterTerm| {
             let is_prefix = |name: &str| name.ends_with('.') && term.name.starts_with(name);
-            if !known.iter().any(|name| *name == term.name || is_prefix(name)) {
+            if !filters.iter().any(|name| *name == term.name || is_prefix(name)) {
                 return Err(term.text());
             }
             let alias = ALIASES.iter().find(|(name, _)| *name == term.name);
@@ -128,10 +128,10 @@ impl FilterQuery {
     pub(crate) fn apply_to<T>(
         &self,
         call: ApiCall<T>,
-        known: &[&str],
+        filters: &[&str],
         now: Timestamp,
     ) -> Result<ApiCall<T>, String> {
-        let parameters = self.api_parameters(known, now)?;
+        let parameters = self.api_parameters(filters, now)?;
         Ok(parameters.iter().fold(call, |call, (name, value)| call.with(name, value)))
     }
 }
@@ -189,7 +189,7 @@ pub(crate) struct FilterBar {
     pub(crate) typed: String,
     pub(crate) chips: Vec<FilterChip>,
     /// Available names, with their colon.
-    pub(crate) known: Vec<String>,
+    pub(crate) filter_names: Vec<String>,
     pub(crate) example: &'static str,
     pub(crate) problem: Option<String>,
     /// The problem comes from the API, which is in English only.
@@ -206,7 +206,7 @@ impl FilterBar {
     pub(crate) fn new(
         path: &str,
         filter: &FilterQuery,
-        known: &[&str],
+        filters: &[&str],
         example: &'static str,
         c: &CommonTexts,
     ) -> Self {
@@ -224,7 +224,7 @@ impl FilterBar {
             path: path.to_owned(),
             typed: filter.text(),
             chips: filter.terms.iter().enumerate().map(chip).collect(),
-            known: list_names(known),
+            filter_names: list_names(filters),
             example,
             problem: None,
             is_foreign: false,

@@ -23,7 +23,7 @@ pub(crate) struct ListDefinition {
     /// Path of the page.
     pub(crate) path: &'static str,
     /// Filter names; see [`FilterQuery::api_parameters`].
-    pub(crate) known: &'static [&'static str],
+    pub(crate) filters: &'static [&'static str],
     /// Placeholder of the filter bar.
     pub(crate) example: &'static str,
 }
@@ -39,15 +39,16 @@ impl ListDefinition {
     ) -> Result<(FilterBar, L), ApiError> {
         let c = CommonTexts::of(user.lang());
         let filter = FilterQuery::parse(&query.q);
-        let mut bar = FilterBar::new(self.path, &filter, self.known, self.example, c);
+        let mut bar = FilterBar::new(self.path, &filter, self.filters, self.example, c);
         let list = list.with_some("cursor", query.cursor.as_deref());
-        let found = match filter.apply_to(list, self.known, user.now()) {
+        let page = match filter.apply_to(list, self.filters, user.now()) {
             Err(unknown) => {
-                bar.problem = Some(fill(c.unknown_filter, &[&unknown, &bar.known.join(" ")]));
+                bar.problem =
+                    Some(fill(c.unknown_filter, &[&unknown, &bar.filter_names.join(" ")]));
                 L::default()
             }
             Ok(list) => match user.call(list).await {
-                Ok(found) => found,
+                Ok(page) => page,
                 Err(error) if error.is_invalid_request() => {
                     bar.set_api_error(error);
                     L::default()
@@ -55,7 +56,7 @@ impl ListDefinition {
                 Err(error) => return Err(error),
             },
         };
-        Ok((bar, found))
+        Ok((bar, page))
     }
 }
 

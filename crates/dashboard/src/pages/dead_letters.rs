@@ -79,7 +79,7 @@ async fn list_groups(user: CurrentUser, Query(query): Query<GroupsQuery>) -> Pag
 
 const LIST: ListDefinition = ListDefinition {
     path: "/dead-letters/all",
-    known: &["dest", "source", "reason", "class", "code", "kind", "group", "since", "until"],
+    filters: &["dest", "source", "reason", "class", "code", "kind", "group", "since", "until"],
     example: "dest:crm code:5xx since:1d",
 };
 
@@ -112,8 +112,8 @@ impl DeadLettersPage {
 async fn list_dead_letters(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
     let t = DeadLetterTexts::of(user.lang());
     let frame = PageFrame::new(&user, NavItem::DeadLetters, t.all);
-    let (bar, found) = LIST.load(&user, &query, calls::list_dead_letters()).await?;
-    let pager = Pager::filtered(&bar, &query, found.next_cursor.as_deref());
+    let (bar, page) = LIST.load(&user, &query, calls::list_dead_letters()).await?;
+    let pager = Pager::filtered(&bar, &query, page.next_cursor.as_deref());
     let (f, idempotency_key) = (FailureTexts::of(user.lang()), user.new_idempotency_key());
-    render_page(&DeadLettersPage { frame, t, f, bar, letters: found.data, idempotency_key, pager })
+    render_page(&DeadLettersPage { frame, t, f, bar, letters: page.data, idempotency_key, pager })
 }

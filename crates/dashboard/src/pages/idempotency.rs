@@ -34,7 +34,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 
 const LIST: ListDefinition = ListDefinition {
     path: "/idempotency",
-    known: &["namespace", "key"],
+    filters: &["namespace", "key"],
     example: "namespace:orders key:4711",
 };
 
@@ -50,7 +50,7 @@ struct IdempotencyPage {
 }
 
 impl IdempotencyPage {
-    /// The keys of a namespace.
+    /// Path of the list of the keys of a namespace.
     fn namespace_path(namespace: &str) -> String {
         let term = FilterTerm { name: "namespace".to_owned(), value: namespace.to_owned() };
         format!("/idempotency?q={}", percent_encode(&term.text()))
@@ -78,13 +78,13 @@ impl IdempotencyPage {
 async fn list_keys(user: CurrentUser, Query(query): Query<ListPageQuery>) -> PageResult {
     let t = IdempotencyTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Idempotency);
-    let (bar, found) = LIST.load(&user, &query, calls::list_idempotency_keys()).await?;
-    let pager = Pager::filtered(&bar, &query, found.next_cursor.as_deref());
+    let (bar, page) = LIST.load(&user, &query, calls::list_idempotency_keys()).await?;
+    let pager = Pager::filtered(&bar, &query, page.next_cursor.as_deref());
     let namespaces = match bar.chips.is_empty() && query.cursor.is_none() {
         true => user.call(calls::get_idempotency_stats()).await?.data,
         false => Vec::new(),
     };
-    render_page(&IdempotencyPage { frame, t, bar, namespaces, keys: found.data, pager })
+    render_page(&IdempotencyPage { frame, t, bar, namespaces, keys: page.data, pager })
 }
 
 #[derive(Deserialize)]
@@ -98,6 +98,6 @@ async fn release_key(user: CurrentUser, Form(form): Form<ReleaseForm>) -> Respon
     let request = ReleaseClaimRequest { token: None, force: true };
     let call = calls::release_idempotency_key(&form.namespace, &form.key, &request);
     let released = user.call(call).await;
-    let to = IdempotencyPage::namespace_path(&form.namespace);
-    user.redirect_with_result(&to, released, t.key_released)
+    let path = IdempotencyPage::namespace_path(&form.namespace);
+    user.redirect_with_result(&path, released, t.key_released)
 }

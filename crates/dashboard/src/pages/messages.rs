@@ -36,7 +36,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 
 const LIST: ListDefinition = ListDefinition {
     path: "/messages",
-    known: &["status", "dest", "to", "since", "until"],
+    filters: &["status", "dest", "to", "since", "until"],
     example: "status:failed dest:support since:1d",
 };
 
@@ -103,10 +103,10 @@ async fn messages_page(
 ) -> PageResult {
     let t = MessageTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Messages);
-    let (bar, found) = LIST.load(&user, &query, calls::list_messages()).await?;
-    let pager = Pager::filtered(&bar, &query, found.next_cursor.as_deref());
+    let (bar, page) = LIST.load(&user, &query, calls::list_messages()).await?;
+    let pager = Pager::filtered(&bar, &query, page.next_cursor.as_deref());
     let (senders, idempotency_key) = (sender_names(&user).await, typed.idempotency_key.clone());
-    let messages = found.data;
+    let messages = page.data;
     render_page(&MessagesPage {
         frame,
         t,

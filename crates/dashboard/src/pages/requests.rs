@@ -36,7 +36,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 
 const LIST: ListDefinition = ListDefinition {
     path: "/requests",
-    known: &["outcome", "source", "reason", "since", "until"],
+    filters: &["outcome", "source", "reason", "since", "until"],
     example: "outcome:refused source:shop",
 };
 

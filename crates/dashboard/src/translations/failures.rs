@@ -1,4 +1,4 @@
-//! Texts for failure classes, dead letter reasons, attempt failures, and why a retry is scheduled when it is.
+//! Texts for failure classes, dead letter reasons, attempt failures, and schedule reasons.
 
 use crate::lang::TextsByCode as _;
 
@@ -36,14 +36,14 @@ crate::lang::translations!(
         failure_not_started: "Program not started", "Programa não iniciado", "Programa no iniciado";
         failure_exit: "Program failed", "Erro no programa", "Error en el programa";
         failure_error_reply: "Error reply", "Resposta de erro", "Respuesta de error";
-        why_backoff: "Retry policy backoff", "Intervalo da política de novas tentativas", "Intervalo de la política de reintentos";
-        why_retry_after: "Requested by the destination (Retry-After)", "Solicitado pelo destino (Retry-After)", "Solicitado por el destino (Retry-After)";
-        why_service_wait: "The service asked us to back off", "O serviço pediu para reduzir o ritmo", "El servicio pidió reducir el ritmo";
-        why_status_awaited: "Waiting for a status update from the provider", "Aguardando uma atualização de status do provedor", "Esperando una actualización de estado del proveedor";
-        why_status_failed: "The provider reported a failure", "O provedor informou uma falha", "El proveedor informó un fallo";
-        why_keeps_order: "Other deliveries with the same ordering key are waiting, so retries continue", "Outras entregas com a mesma chave de ordenação estão aguardando; por isso, as tentativas continuam", "Hay otras entregas con la misma clave de orden en espera; por eso, los intentos continúan";
-        why_paused: "The destination was paused because of this response. Resume it to retry.", "O destino foi pausado por causa desta resposta. Retome-o para tentar novamente.", "El destino se pausó por esta respuesta. Reanúdelo para reintentar.";
-        why_interrupted: "The gateway stopped during the attempt", "O gateway parou durante a tentativa", "El gateway se detuvo durante el intento";
+        schedule_reason_backoff: "Retry policy backoff", "Intervalo da política de novas tentativas", "Intervalo de la política de reintentos";
+        schedule_reason_retry_after: "Requested by the destination (Retry-After)", "Solicitado pelo destino (Retry-After)", "Solicitado por el destino (Retry-After)";
+        schedule_reason_service_wait: "The service asked us to back off", "O serviço pediu para reduzir o ritmo", "El servicio pidió reducir el ritmo";
+        schedule_reason_status_awaited: "Waiting for a status update from the provider", "Aguardando uma atualização de status do provedor", "Esperando una actualización de estado del proveedor";
+        schedule_reason_status_failed: "The provider reported a failure", "O provedor informou uma falha", "El proveedor informó un fallo";
+        schedule_reason_keeps_order: "Other deliveries with the same ordering key are waiting, so retries continue", "Outras entregas com a mesma chave de ordenação estão aguardando; por isso, as tentativas continuam", "Hay otras entregas con la misma clave de orden en espera; por eso, los intentos continúan";
+        schedule_reason_paused: "The destination was paused because of this response. Resume it to retry.", "O destino foi pausado por causa desta resposta. Retome-o para tentar novamente.", "El destino se pausó por esta respuesta. Reanúdelo para reintentar.";
+        schedule_reason_interrupted: "The gateway stopped during the attempt", "O gateway parou durante a tentativa", "El gateway se detuvo durante el intento";
     }
 );
 
@@ -63,15 +63,15 @@ impl FailureTexts {
         self.by_code("failure", code)
     }
 
-    /// The text for why the next attempt is scheduled when it is.
-    pub(crate) fn why<'w>(&self, code: &'w str) -> &'w str {
-        self.by_code("why", code)
+    /// The text for a `ScheduleReason`.
+    pub(crate) fn schedule_reason<'w>(&self, code: &'w str) -> &'w str {
+        self.by_code("schedule_reason", code)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use surehook_retry::{FailureClass, DeadReason};
+    use surehook_retry::{DeadReason, FailureClass};
 
     use super::*;
     use crate::lang::Lang;
@@ -85,6 +85,6 @@ mod tests {
         for code in DeadReason::ALL.iter().map(|reason| reason.as_str()) {
             assert_ne!(texts.reason(code), code);
         }
-        assert_eq!((texts.failure("new"), texts.why("new")), ("new", "new"));
+        assert_eq!((texts.failure("new"), texts.schedule_reason("new")), ("new", "new"));
     }
 }

@@ -8,7 +8,7 @@ crate::lang::translations!(
         accepted: "Accepted", "Aceita", "Aceptada";
         duplicate: "Duplicate", "Duplicada", "Duplicada";
         refused: "Refused", "Recusada", "Rechazada";
-        why: "Reason and fix", "Motivo e solução", "Motivo y solución";
+        reason_and_fix: "Reason and fix", "Motivo e solução", "Motivo y solución";
         from: "Request", "Requisição", "Solicitud";
         bytes_differ: "different body", "corpo diferente", "cuerpo diferente";
         same_bytes: "identical body", "corpo idêntico", "cuerpo idéntico";

@@ -48,7 +48,7 @@ const FILTERS: [&str; 17] = [
 
 const LIST: ListDefinition = ListDefinition {
     path: "/events",
-    known: &FILTERS,
+    filters: &FILTERS,
     example: "status:dead source:shop since:1h",
 };
 

@@ -249,8 +249,9 @@ impl<'e> TimelineBuilder<'e> {
         let status = detail["status"].as_u64().map(|status| format!("HTTP {status}"));
         let failure = detail["failure"].as_str().map(|code| self.failures.failure(code).to_owned());
         let class = detail["class"].as_str().map(|code| self.failures.class(code).to_owned());
-        let schedule_reason =
-            detail["next_reason"].as_str().map(|code| self.failures.why(code).to_owned());
+        let schedule_reason = detail["next_reason"]
+            .as_str()
+            .map(|code| self.failures.schedule_reason(code).to_owned());
         let delivery = self.delivery(decision).filter(|_| detail["next"] == "dead");
         let reason = delivery.and_then(|delivery| delivery.reason);
         TimelineLine {

@@ -46,7 +46,9 @@ impl FirstEventGuide {
         }
         if stats.total > 0 {
             let newest = user.call(calls::list_events().with("limit", "1")).await?.page.data.pop();
-            return Ok(newest.map_or(Self::Finished, |it| Self::Arrived(Box::new(it.event))));
+            return Ok(
+                newest.map_or(Self::Finished, |listed| Self::Arrived(Box::new(listed.event)))
+            );
         }
         let sources = user.call(calls::list_sources()).await?.data;
         let mut sources: Vec<_> = sources.into_iter().map(|source| source.spec).collect();

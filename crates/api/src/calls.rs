@@ -59,12 +59,12 @@ pub fn reveal_event(id: &str) -> ApiCall<RevealEventResponse> {
     post(&["events", id, "reveal"])
 }
 
-pub fn compare_duplicate(event: &str, n: u32) -> ApiCall<DuplicateComparison> {
-    get(&["events", event, "duplicates", &n.to_string()])
+pub fn compare_duplicate(event: &str, number: u32) -> ApiCall<DuplicateComparison> {
+    get(&["events", event, "duplicates", &number.to_string()])
 }
 
-pub fn deliver_duplicate(event: &str, n: u32) -> ApiCall<DeliverDuplicateResponse> {
-    post(&["events", event, "duplicates", &n.to_string(), "deliver"])
+pub fn deliver_duplicate(event: &str, number: u32) -> ApiCall<DeliverDuplicateResponse> {
+    post(&["events", event, "duplicates", &number.to_string(), "deliver"])
 }
 
 pub fn list_deliveries() -> ApiCall<ListResponse<DeliveryResponse>> {
@@ -95,7 +95,7 @@ pub fn list_dead_letter_groups() -> ApiCall<ListResponse<DeadLetterGroupResponse
     get(&["dead-letters", "groups"])
 }
 
-/// By reason.
+/// Counts of dead letters by reason.
 pub fn get_dead_letter_stats() -> ApiCall<BTreeMap<String, DeadReasonStats>> {
     get(&["dead-letters", "stats"])
 }

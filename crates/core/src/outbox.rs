@@ -129,7 +129,7 @@ impl OutboxPost {
         }
         let mut map = json_headers();
         for (name, value) in headers {
-            let invalid = |why| OutboxPostError::Header(name.clone(), why);
+            let invalid = |reason| OutboxPostError::Header(name.clone(), reason);
             let name: HeaderName = name.parse().map_err(|_| invalid("the name is not valid"))?;
             if RESERVED.contains(&name.as_str()) || map.contains_key(&name) {
                 return Err(invalid("it is set by the gateway, or given twice"));

@@ -87,8 +87,8 @@ fn build_default_config(roots: Arc<RootCertStore>) -> ClientConfig {
 /// file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsConfigError {
-    #[error("tls.{field}: {location} cannot be read: {why}")]
-    Read { field: &'static str, location: PemLocation, why: &'static str },
+    #[error("tls.{field}: {location} cannot be read: {reason}")]
+    Read { field: &'static str, location: PemLocation, reason: &'static str },
     #[error("tls.{field}: {location} {what}")]
     Content { field: &'static str, location: PemLocation, what: &'static str },
     #[error("tls: client_certificate and client_key do not match")]
@@ -186,7 +186,7 @@ fn load(field: &'static str, pem: &PemSource) -> Result<LoadedPem, TlsConfigErro
             match read_file(path) {
                 Ok(text) => Ok(LoadedPem { field, location, text: Secret::new(text) }),
                 Err(error) => {
-                    Err(TlsConfigError::Read { field, location, why: describe_io_error(&error) })
+                    Err(TlsConfigError::Read { field, location, reason: describe_io_error(&error) })
                 }
             }
         }

@@ -48,10 +48,10 @@ fn readiness_problem(server: &ServerState) -> Option<(&'static str, String)> {
         return Some(("draining", "The gateway is shutting down.".to_owned()));
     }
     let health = server.engine.store().health();
-    if let Some(reason) = health.failed {
+    if let Some(reason) = health.failure {
         return Some(("store_failed", format!("The store has failed: {reason}")));
     }
-    if health.full {
+    if health.is_disk_full {
         return Some(("disk_full", DISK_FULL.to_owned()));
     }
     let stuck = server.engine.stuck_destination()?;

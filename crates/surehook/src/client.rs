@@ -74,7 +74,7 @@ impl ApiClient {
         call: ApiCall<T>,
         last_id: Option<&str>,
     ) -> Result<EventStream, CliError> {
-        let mut request = self.address(call.into_request()?)?;
+        let mut request = self.add_host_and_token(call.into_request()?)?;
         if let Some(id) = last_id {
             request.headers_mut().insert("last-event-id", id.parse().context("invalid event id")?);
         }
@@ -87,7 +87,10 @@ impl ApiClient {
     }
 
     /// Adds the host and the token to a request.
-    fn address(&self, request: Request<Bytes>) -> Result<Request<Full<Bytes>>, CliError> {
+    fn add_host_and_token(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Request<Full<Bytes>>, CliError> {
         let mut request = request.map(Full::new);
         *request.uri_mut() = format!("{}{}", self.base, request.uri())
             .parse()
@@ -136,7 +139,7 @@ impl ApiTransport for ApiClient {
         if let Some(folder) = &self.folder {
             return folder.send(&request).await;
         }
-        let response = self.exchange(self.address(request)?).await?;
+        let response = self.exchange(self.add_host_and_token(request)?).await?;
         let is_problem = || serde_json::from_slice::<ProblemBody>(response.body()).is_ok();
         if response.status().is_success() || is_problem() {
             return Ok(response);

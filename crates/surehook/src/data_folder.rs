@@ -27,7 +27,8 @@ impl DataFolder {
     /// Opens the folder without a lock, also while a gateway uses it.
     pub(crate) fn open(data: &Path) -> Result<Self, CliError> {
         let store = Arc::new(open_store(data)?);
-        let parts = serve::engine_parts(&Settings::default(), store).map_err(CliError::settings)?;
+        let parts =
+            serve::build_engine_parts(&Settings::default(), store).map_err(CliError::settings)?;
         let engine = Engine::without_tasks(parts);
         let no_tokens = Vec::new();
         Ok(Self(ServerState::new(

@@ -93,9 +93,9 @@ pub struct DeadReasonCount {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreHealth {
     /// The disk was full at the last write.
-    pub full: bool,
-    /// The store has failed; the process must end.
-    pub failed: Option<String>,
+    pub is_disk_full: bool,
+    /// Why the store has failed; the process must end.
+    pub failure: Option<String>,
     /// Size of the database file.
     pub store_bytes: u64,
     /// Size of the write-ahead log.

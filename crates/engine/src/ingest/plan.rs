@@ -345,12 +345,12 @@ impl Engine {
                     Duration::ZERO,
                     transformed,
                 )),
-                Err(why) if why.is_failure() => failed.push((route, target, id, why)),
-                Err(why) => unrouted.push(SkippedRoute { to: route.to.clone(), reason: why }),
+                Err(reason) if reason.is_failure() => failed.push((route, target, id, reason)),
+                Err(reason) => unrouted.push(SkippedRoute { to: route.to.clone(), reason }),
             }
         }
         let reaches_none = planned.is_empty();
-        for (route, target, delivery, why) in failed {
+        for (route, target, delivery, reason) in failed {
             let is_repeated =
                 planned.iter().any(|other| other.new.destination == route.destination);
             if reaches_none && !is_repeated {
@@ -358,7 +358,7 @@ impl Engine {
                     NewDeliveryBody { delivery, route: route.id, body: None, filter_failed: true };
                 planned.push(plan_failed_delivery(context, &payload.body, target, body));
             } else {
-                unrouted.push(SkippedRoute { to: route.to.clone(), reason: why });
+                unrouted.push(SkippedRoute { to: route.to.clone(), reason });
             }
         }
         planned

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
-    InstanceError, InstanceLink, InstanceProxy, InstanceRequest, InstanceState, non_empty_text,
+    InstanceError, InstanceProxy, InstanceRequest, InstanceState, PhoneLinkCodes, non_empty_text,
 };
 use crate::{ChannelAccount, evolution_api::collect_texts};
 
@@ -52,13 +52,13 @@ pub fn connect_request(account: &ChannelAccount, phone: Option<&str>) -> Instanc
 }
 
 /// The codes for linking a phone; `None` if one is already linked.
-pub fn parse_connect(status: u16, body: &[u8]) -> Result<Option<InstanceLink>, InstanceError> {
+pub fn parse_connect(status: u16, body: &[u8]) -> Result<Option<PhoneLinkCodes>, InstanceError> {
     let body = parse_body(status, body)?;
     if parse_state(&body).is_some_and(|state| state.is_connected()) {
         return Ok(None);
     }
     let link = body.get("qrcode").filter(|link| link.is_object()).unwrap_or(&body);
-    Ok(Some(InstanceLink {
+    Ok(Some(PhoneLinkCodes {
         pairing_code: non_empty_text(&link["pairingCode"]),
         code: non_empty_text(&link["code"]),
         picture: non_empty_text(&link["base64"]),

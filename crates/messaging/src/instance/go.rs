@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use surehook_types::secret::Secret;
 
 use super::{
-    InstanceError, InstanceLink, InstanceProxy, InstanceRequest, InstanceState, non_empty_text,
+    InstanceError, InstanceProxy, InstanceRequest, InstanceState, PhoneLinkCodes, non_empty_text,
 };
 use crate::{ChannelAccount, response};
 
@@ -178,7 +178,7 @@ pub fn pairing_request(instance: &ChannelAccount, phone: &str) -> InstanceReques
 }
 
 /// The codes for linking a phone; `None` if one is already linked.
-pub fn parse_link(status: u16, body: &[u8]) -> Result<Option<InstanceLink>, InstanceError> {
+pub fn parse_link_codes(status: u16, body: &[u8]) -> Result<Option<PhoneLinkCodes>, InstanceError> {
     let data = match parse_data(status, body) {
         Err(InstanceError::Rejected(text)) if text.contains("already") => return Ok(None),
         other => other?,
@@ -186,7 +186,7 @@ pub fn parse_link(status: u16, body: &[u8]) -> Result<Option<InstanceLink>, Inst
     // Earlier versions capitalized the field names.
     let either =
         |old: &str, new: &str| non_empty_text(&data[old]).or_else(|| non_empty_text(&data[new]));
-    Ok(Some(InstanceLink {
+    Ok(Some(PhoneLinkCodes {
         pairing_code: either("PairingCode", "pairingCode"),
         code: either("Code", "code"),
         picture: either("Qrcode", "qrcode"),

@@ -82,7 +82,7 @@ impl InstanceState {
 
 /// Codes for linking a phone to an instance, as far as the server returned them.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct InstanceLink {
+pub struct PhoneLinkCodes {
     /// Code to type into the phone.
     pub pairing_code: Option<String>,
     /// Content of the QR code.
@@ -92,9 +92,9 @@ pub struct InstanceLink {
 }
 
 /// Leaves out the codes: anyone who has one can link their own phone.
-impl fmt::Debug for InstanceLink {
+impl fmt::Debug for PhoneLinkCodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InstanceLink(…)")
+        f.write_str("PhoneLinkCodes(…)")
     }
 }
 

@@ -194,7 +194,7 @@ fn connecting_keeps_current_subscription() {
 
 #[test]
 fn phone_links_are_parsed_in_all_formats() {
-    let go_link = |status, body: Value| go::parse_link(status, body.to_string().as_bytes());
+    let go_link = |status, body: Value| go::parse_link_codes(status, body.to_string().as_bytes());
     let old = json!({ "message": "success", "data": { "Qrcode": "data:x", "Code": "2@a" } });
     let new = json!({ "message": "success", "data": { "qrcode": "data:x", "code": "2@a" } });
     for body in [old, new] {
@@ -212,7 +212,7 @@ fn phone_links_are_parsed_in_all_formats() {
     for body in [link, inside] {
         let link = api_link(body).unwrap().unwrap();
         assert_eq!(link.pairing_code.as_deref(), Some("WXYZ9876"));
-        assert_eq!(format!("{link:?}"), "InstanceLink(…)");
+        assert_eq!(format!("{link:?}"), "PhoneLinkCodes(…)");
     }
 }
 

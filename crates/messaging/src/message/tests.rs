@@ -9,11 +9,11 @@ use super::{
 
 const TO: &str = "+55 11 98765-4321";
 
-fn read(json_message: &Value) -> Result<Message, MessageSpecError> {
+fn parse(json_message: &Value) -> Result<Message, MessageSpecError> {
     Message::parse(json_message.to_string().as_bytes())
 }
 
-fn with(field: &str, value: &Value) -> Value {
+fn message_with(field: &str, value: &Value) -> Value {
     json!({ "to": TO, field: value })
 }
 
@@ -33,7 +33,7 @@ fn text_is_accepted_as_string_or_object() {
     ];
     for (json_message, expected) in cases {
         assert_eq!(
-            read(&json_message).map(|message| message.content),
+            parse(&json_message).map(|message| message.content),
             Ok(expected),
             "{json_message}"
         );
@@ -59,21 +59,21 @@ fn content_field_determines_message_type() {
         (Template, json!({ "name": "a", "language": "pt_BR" })),
     ];
     for (kind, value) in cases {
-        let mut json_message = with(kind.as_str(), &value);
-        assert_eq!(read(&json_message).map(|message| message.kind()), Ok(kind), "{json_message}");
+        let mut json_message = message_with(kind.as_str(), &value);
+        assert_eq!(parse(&json_message).map(|message| message.kind()), Ok(kind), "{json_message}");
         json_message["type"] = json!(kind.as_str());
-        assert_eq!(read(&json_message).map(|message| message.kind()), Ok(kind), "{json_message}");
+        assert_eq!(parse(&json_message).map(|message| message.kind()), Ok(kind), "{json_message}");
     }
 }
 
 #[test]
 fn media_is_located_by_id_or_uploaded_file() {
-    let id = read(&with("image", &json!({ "media_id": "7", "caption": "" }))).unwrap();
+    let id = parse(&message_with("image", &json!({ "media_id": "7", "caption": "" }))).unwrap();
     let MessageContent::Media(media) = id.content else { panic!("no file") };
     assert_eq!(media.location, MediaLocation::Id("7".to_owned()));
     assert_eq!((media.kind, media.caption), (MediaKind::Image, None));
     let file = "med_01h455vb4pex5vsknk084sn02q";
-    let upload = read(&with("video", &json!({ "file": file }))).unwrap();
+    let upload = parse(&message_with("video", &json!({ "file": file }))).unwrap();
     let MessageContent::Media(media) = upload.content else { panic!("no file") };
     assert_eq!(media.location, MediaLocation::File(file.parse().unwrap()));
 }
@@ -90,7 +90,7 @@ fn reply_is_accepted_as_id_or_object() {
     for (reply, expected) in cases {
         let json_message = json!({ "to": TO, "text": "a", "reply_to": reply });
         assert_eq!(
-            read(&json_message).map(|message| message.reply_to),
+            parse(&json_message).map(|message| message.reply_to),
             Ok(Some(expected)),
             "{json_message}"
         );
@@ -106,9 +106,9 @@ fn message_that_no_channel_can_send_is_rejected() {
     let file = "https://files.test/a";
     let upload = "med_01h455vb4pex5vsknk084sn02q";
     let long = "é".repeat(TEXT_CHARS_MAX + 1);
-    let crowd = vec![json!({ "name": "Ana", "phone": TO }); CONTACTS_MAX + 1];
+    let too_many_contacts = vec![json!({ "name": "Ana", "phone": TO }); CONTACTS_MAX + 1];
     let reaction = json!({ "message_id": "A", "emoji": "👍" });
-    let mut reply = with("reaction", &reaction);
+    let mut reply = message_with("reaction", &reaction);
     reply["reply_to"] = json!("B");
     let cases = [
         (json!({ "to": "maria", "text": "a" }), To),
@@ -120,39 +120,51 @@ fn message_that_no_channel_can_send_is_rejected() {
             json!({ "to": TO, "type": "image", "text": "a" }),
             TypeMismatch { declared: "image", found: "text" },
         ),
-        (with("text", &json!("")), Empty("text.body")),
-        (with("text", &json!({ "body": " \n" })), Empty("text.body")),
-        (with("text", &json!(long)), TooLong { field: "text.body", max: TEXT_CHARS_MAX }),
-        (with("image", &json!({})), NoFile("image")),
-        (with("video", &json!({ "url": file, "media_id": "7" })), TwoFiles("video")),
-        (with("video", &json!({ "url": file, "file": upload })), TwoFiles("video")),
-        (with("video", &json!({ "media_id": "7", "file": upload })), TwoFiles("video")),
-        (with("audio", &json!({ "url": "files.test" })), MessageSpecError::Url("audio")),
-        (with("audio", &json!({ "url": "file:///etc/passwd" })), MessageSpecError::Url("audio")),
-        (with("image", &json!({ "media_id": " " })), Empty("media_id")),
-        (with("audio", &json!({ "url": file, "caption": "c" })), Caption("audio")),
-        (with("sticker", &json!({ "url": file, "caption": "c" })), Caption("sticker")),
+        (message_with("text", &json!("")), Empty("text.body")),
+        (message_with("text", &json!({ "body": " \n" })), Empty("text.body")),
+        (message_with("text", &json!(long)), TooLong { field: "text.body", max: TEXT_CHARS_MAX }),
+        (message_with("image", &json!({})), NoFile("image")),
+        (message_with("video", &json!({ "url": file, "media_id": "7" })), TwoFiles("video")),
+        (message_with("video", &json!({ "url": file, "file": upload })), TwoFiles("video")),
+        (message_with("video", &json!({ "media_id": "7", "file": upload })), TwoFiles("video")),
+        (message_with("audio", &json!({ "url": "files.test" })), MessageSpecError::Url("audio")),
         (
-            with("image", &json!({ "url": file, "caption": long })),
+            message_with("audio", &json!({ "url": "file:///etc/passwd" })),
+            MessageSpecError::Url("audio"),
+        ),
+        (message_with("image", &json!({ "media_id": " " })), Empty("media_id")),
+        (message_with("audio", &json!({ "url": file, "caption": "c" })), Caption("audio")),
+        (message_with("sticker", &json!({ "url": file, "caption": "c" })), Caption("sticker")),
+        (
+            message_with("image", &json!({ "url": file, "caption": long })),
             TooLong { field: "caption", max: 1024 },
         ),
-        (with("video", &json!({ "url": file, "voice": true })), Voice("video")),
-        (with("location", &json!({ "latitude": 90.1, "longitude": 0 })), Coordinates),
-        (with("location", &json!({ "latitude": 0, "longitude": -181 })), Coordinates),
-        (with("contact", &json!([])), Empty("contact")),
-        (with("contact", &json!({ "name": " ", "phone": TO })), Empty("contact.name")),
-        (with("contact", &json!({ "name": "Ana", "phone": "1@g.us" })), ContactPhone),
-        (with("contact", &json!(crowd)), TooManyContacts),
-        (with("reaction", &json!({ "message_id": "", "emoji": "" })), Empty("reaction.message_id")),
+        (message_with("video", &json!({ "url": file, "voice": true })), Voice("video")),
+        (message_with("location", &json!({ "latitude": 90.1, "longitude": 0 })), Coordinates),
+        (message_with("location", &json!({ "latitude": 0, "longitude": -181 })), Coordinates),
+        (message_with("contact", &json!([])), Empty("contact")),
+        (message_with("contact", &json!({ "name": " ", "phone": TO })), Empty("contact.name")),
+        (message_with("contact", &json!({ "name": "Ana", "phone": "1@g.us" })), ContactPhone),
+        (message_with("contact", &json!(too_many_contacts)), TooManyContacts),
+        (
+            message_with("reaction", &json!({ "message_id": "", "emoji": "" })),
+            Empty("reaction.message_id"),
+        ),
         (reply, ReactionReply),
-        (with("template", &json!({ "name": "", "language": "pt" })), Empty("template.name")),
-        (with("template", &json!({ "name": "a", "language": "" })), Empty("template.language")),
+        (
+            message_with("template", &json!({ "name": "", "language": "pt" })),
+            Empty("template.name"),
+        ),
+        (
+            message_with("template", &json!({ "name": "a", "language": "" })),
+            Empty("template.language"),
+        ),
         (json!({ "to": TO, "text": "a", "reply_to": "" }), Empty("reply_to")),
     ];
     for (json_message, expected) in cases {
-        assert_eq!(read(&json_message), Err(expected), "{}", &json_message.to_string()[..40]);
+        assert_eq!(parse(&json_message), Err(expected), "{}", &json_message.to_string()[..40]);
     }
-    assert!(read(&with("text", &json!("é".repeat(TEXT_CHARS_MAX)))).is_ok());
+    assert!(parse(&message_with("text", &json!("é".repeat(TEXT_CHARS_MAX)))).is_ok());
 }
 
 #[test]

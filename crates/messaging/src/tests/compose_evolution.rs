@@ -13,7 +13,7 @@ fn compose(name: &str, spec: &Value) -> Result<(String, Value), String> {
     let channel = channel(name);
     let composed = channel
         .compose(&account(channel), &message(spec), "msg_1")
-        .map_err(|why| why.to_string())?;
+        .map_err(|error| error.to_string())?;
     assert_eq!(composed.method, "POST");
     assert_eq!(composed.headers["apikey"], "t0ken");
     assert_eq!(composed.headers["content-type"], "application/json");

@@ -238,7 +238,6 @@ mod tests {
         *,
     };
 
-    // B79.
     #[test]
     fn csv_cell_is_never_a_formula() {
         let cases = [

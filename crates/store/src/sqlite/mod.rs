@@ -712,8 +712,8 @@ impl AdminStore for SqliteStore {
         let bytes = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
         let writer = self.writer.health();
         StoreHealth {
-            full: writer.is_disk_full,
-            failed: writer.failure,
+            is_disk_full: writer.is_disk_full,
+            failure: writer.failure,
             store_bytes: bytes(&self.file),
             wal_bytes: bytes(&self.file.with_extension("db-wal")),
             disk_free: rustix::fs::statvfs(&self.file)

@@ -145,7 +145,7 @@ async fn write_until_the_disk_fails(folder: std::path::PathBuf) {
         round += 1;
     };
     assert!(matches!(error, StoreError::Failed(_)), "{error:?}");
-    assert!(fixture.health().failed.is_some());
+    assert!(fixture.health().failure.is_some());
     let timeout = Duration::from_secs(20);
     assert!(!tokio::time::timeout(timeout, fixture.wait_for_failure()).await.unwrap().is_empty());
     for _ in 0..3 {

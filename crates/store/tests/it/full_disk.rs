@@ -66,7 +66,7 @@ async fn check_recovery(
     mut acknowledged: Vec<EventId>,
     free_space: impl AsyncFnOnce(),
 ) {
-    assert!(fixture.health().full && fixture.health().failed.is_none());
+    assert!(fixture.health().is_disk_full && fixture.health().failure.is_none());
     let refused = large(fixture, 5000);
     assert!(matches!(fixture.admit(vec![refused.clone()]).await, Err(StoreError::Full)));
     assert!(fixture.find_event(refused.id).await.unwrap().is_none());
@@ -75,7 +75,7 @@ async fn check_recovery(
 
     // The sender's retry is accepted: the refused request stored no key.
     acknowledged.push(fixture.accept(fixture.repeat_of(&refused)).await);
-    assert!(!fixture.health().full);
+    assert!(!fixture.health().is_disk_full);
     for event in acknowledged {
         assert!(fixture.find_body(event).await.unwrap().is_some());
     }
@@ -226,13 +226,16 @@ async fn run_drills(disk: &Path) {
         while std::io::Write::write_all(&mut file, &[1; 64 * 1024]).is_ok() {}
         drop(file);
         accepted.extend(fill(&fixture).await);
-        assert!(fixture.health().full && fixture.health().failed.is_none(), "round {round}");
+        assert!(
+            fixture.health().is_disk_full && fixture.health().failure.is_none(),
+            "round {round}"
+        );
 
         // What was accepted is delivered, and the results are recorded.
         fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
         fixture.reopen().await;
         // Closing the store copied the log. In some rounds this frees enough to accept events again.
-        let is_full = fixture.health().full;
+        let is_full = fixture.health().is_disk_full;
         starts_on_a_full_disk += u32::from(is_full);
         let event = large(&fixture, 5000);
         let answer = fixture.admit(vec![event.clone()]).await;
@@ -244,7 +247,7 @@ async fn run_drills(disk: &Path) {
             Ok(_) => event.id,
             Err(_) => fixture.accept(fixture.repeat_of(&event)).await,
         });
-        assert!(!fixture.health().full, "round {round}");
+        assert!(!fixture.health().is_disk_full, "round {round}");
         fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
         for event in accepted {
             assert!(fixture.find_body(event).await.unwrap().is_some(), "round {round}");

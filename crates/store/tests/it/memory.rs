@@ -49,5 +49,5 @@ async fn full_write_queue_refuses_only_new_events() {
     // Steps that free space must always be possible.
     store.release_expired(NOW).await.unwrap();
     store.change(vec![ConfigChange::DeleteSource(SourceId::new(NOW, 1))], NOW).await.unwrap();
-    assert_eq!(store.health().failed, None);
+    assert_eq!(store.health().failure, None);
 }

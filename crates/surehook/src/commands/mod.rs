@@ -13,6 +13,7 @@ mod events;
 mod evolution;
 mod export;
 mod files;
+mod generated_documents;
 mod idempotency;
 mod list;
 mod quarantine;
@@ -24,7 +25,6 @@ mod secret_key;
 mod send;
 mod send_test;
 pub(crate) mod serve;
-mod shell;
 mod signature;
 mod simulate;
 mod sources;
@@ -106,9 +106,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Print a shell completion script
-    Completions(shell::CompletionsArgs),
+    Completions(generated_documents::CompletionsArgs),
     /// Print or write manual pages
-    Man(shell::ManPageArgs),
+    Man(generated_documents::ManPageArgs),
     /// Print the OpenAPI 3.1 document of the API
     Openapi,
     /// Compare retry policies on a virtual clock, against modelled destinations
@@ -160,9 +160,9 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Restore(args) => restore::run(&args),
         Command::SecretKey(command) => secret_key::run(&command),
         Command::Config(command) => config::run(&command).await,
-        Command::Completions(args) => shell::print_completions(&args),
-        Command::Man(args) => shell::print_man_pages(&args),
-        Command::Openapi => shell::print_openapi(),
+        Command::Completions(args) => generated_documents::print_completions(&args),
+        Command::Man(args) => generated_documents::print_man_pages(&args),
+        Command::Openapi => generated_documents::print_openapi(),
         Command::Simulate(args) => simulate::run(&args),
         Command::Bench(args) => bench(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::run_limit_server(listen).await?),

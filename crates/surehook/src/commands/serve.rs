@@ -62,7 +62,7 @@ const DEMO_SETTINGS: &str = r#"
 pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let settings = Settings::load(args).map_err(CliError::settings)?;
     logging::start(&settings.log, &settings.log_format);
-    let files = divide_files(&settings);
+    let files = raise_and_divide_file_limit(&settings);
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
@@ -75,7 +75,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let address = listener.local_addr()?;
     let store = open_store(&settings)?;
     let engine = start_engine(&settings, files, store.clone()).await?;
-    let demo = configure(&engine, &settings).await?;
+    let has_demo_source = configure(&engine, &settings).await?;
     // After everything that can fail: a token that was stored but never shown would lock everyone out.
     let access = prepare_access(&store).await?;
     let draining = CancellationToken::new();
@@ -87,7 +87,13 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         draining.clone(),
     );
     let login = access.is_first_start.then(|| state.create_login_link().0);
-    print_welcome(address, &settings, access.new_token.as_deref(), login.as_deref(), demo)?;
+    print_welcome(
+        address,
+        &settings,
+        access.new_token.as_deref(),
+        login.as_deref(),
+        has_demo_source,
+    )?;
 
     let grace = settings.shutdown_grace.0;
     let stop = CancellationToken::new();
@@ -111,7 +117,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         } => {}
         Ok(()) = wait_for_signal() => tracing::warn!("stopped immediately"),
     }
-    match store.health().failed {
+    match store.health().failure {
         Some(reason) => Err(store_failure(&reason)),
         None => Ok(()),
     }
@@ -133,13 +139,12 @@ fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
     Ok(Arc::new(store))
 }
 
-/// Raises the limit of open files and divides it.
-fn divide_files(settings: &Settings) -> FileBudget {
+/// Raises the limit of open files and divides it between incoming connections and deliveries.
+fn raise_and_divide_file_limit(settings: &Settings) -> FileBudget {
     let (files, connections_max) = (raise_file_limit(), settings.limits.connections_max);
     let budget = FileBudget::new(files, connections_max);
     let FileBudget { connections, deliveries } = budget;
-    if connections_max.is_some_and(|connections_max| connections_max > connections) {
-        let connections_max = connections_max.unwrap_or_default();
+    if let Some(connections_max) = connections_max.filter(|max| *max > connections) {
         tracing::warn!(
             files,
             "limits.connections_max is {connections_max}, but the limit of open files allows only {connections}; \
@@ -155,12 +160,12 @@ async fn start_engine(
     files: FileBudget,
     store: Arc<dyn Store>,
 ) -> Result<Arc<Engine>, CliError> {
-    let parts = engine_parts(settings, store).map_err(CliError::settings)?;
+    let parts = build_engine_parts(settings, store).map_err(CliError::settings)?;
     let parts = EngineParts { sockets_max: files.deliveries, ..parts };
     Engine::start(parts).await.map_err(CliError::settings)
 }
 
-pub(crate) fn engine_parts(
+pub(crate) fn build_engine_parts(
     settings: &Settings,
     store: Arc<dyn Store>,
 ) -> Result<EngineParts, BucketSpecError> {
@@ -192,12 +197,12 @@ pub(crate) fn engine_parts(
 struct AdminAccess {
     /// A token that was just created and is shown only now.
     new_token: Option<String>,
-    /// There was no way to sign in before.
+    /// Before this start there was no token to sign in with.
     is_first_start: bool,
 }
 
-/// Stores the token from the environment, in place of an earlier one; otherwise creates the first admin
-/// token.
+/// Stores the token from the environment, in place of an earlier one. Without it, creates an admin token
+/// if there is none.
 async fn prepare_access(store: &SqliteStore) -> Result<AdminAccess, CliError> {
     let now = SystemClock.now();
     let tokens = store.list_tokens().await?;
@@ -248,8 +253,8 @@ fn admin_token(token: &str, name: &str) -> ApiToken {
     }
 }
 
-/// Applies the settings' configuration, or the demo if both are empty. Returns whether the demo source
-/// exists.
+/// Applies the configuration of the settings, or the demo if neither the settings nor the store have one.
+/// Returns whether the demo source exists.
 async fn configure(engine: &Arc<Engine>, settings: &Settings) -> Result<bool, CliError> {
     let mut desired = settings.desired_configuration();
     let nothing_desired =
@@ -285,7 +290,7 @@ fn print_welcome(
     settings: &Settings,
     first_token: Option<&str>,
     login: Option<&str>,
-    demo: bool,
+    has_demo_source: bool,
 ) -> Result<(), CliError> {
     let base = format!("http://{address}");
     let token = match first_token {
@@ -305,7 +310,7 @@ fn print_welcome(
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),
     ))?;
-    if demo {
+    if has_demo_source {
         let token = first_token.unwrap_or("$SUREHOOK_TOKEN");
         // In double quotes, so that a shell expands $SUREHOOK_TOKEN.
         output::print_line(format!(

@@ -45,13 +45,13 @@ impl ApiInstance {
             webhook = self.webhook().await?;
         }
         let connect = api::connect_request(&self.account, request.phone.as_deref());
-        let link = self.client.send(connect, api::parse_connect, KEY_HINT).await?;
+        let link_codes = self.client.send(connect, api::parse_connect, KEY_HINT).await?;
         let events = webhook["events"].as_array().into_iter().flatten().filter_map(Value::as_str);
         Ok(ConnectResult {
             webhook: webhook["url"].as_str().map(str::to_owned),
             events: events.map(str::to_owned).collect(),
             state: self.status().await?,
-            link,
+            link_codes,
         })
     }
 

@@ -92,20 +92,20 @@ impl GoInstance {
             .client
             .send(go::connect_request(&account, &reports), go::parse_connect, TOKEN_HINT)
             .await?;
-        let link = match &request.phone {
+        let link_codes = match &request.phone {
             Some(phone) => {
                 self.client
-                    .send(go::pairing_request(&account, phone), go::parse_link, TOKEN_HINT)
+                    .send(go::pairing_request(&account, phone), go::parse_link_codes, TOKEN_HINT)
                     .await?
             }
             None if request.wants_qr => {
-                self.client.send(go::qr_request(&account), go::parse_link, TOKEN_HINT).await?
+                self.client.send(go::qr_request(&account), go::parse_link_codes, TOKEN_HINT).await?
             }
             None => None,
         };
         let webhook = Some(reports.webhook).filter(|webhook| !webhook.is_empty());
         let state = self.state(&account).await?;
-        Ok(ConnectResult { webhook, events: reports.events, state, link })
+        Ok(ConnectResult { webhook, events: reports.events, state, link_codes })
     }
 
     /// Webhook and events after connecting. `connect` resets everything that it is not given, so unset

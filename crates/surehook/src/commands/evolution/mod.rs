@@ -15,7 +15,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use surehook_messaging::{
     Recipient,
-    instance::{InstanceLink, InstanceProxy, InstanceState, PROTOCOLS},
+    instance::{InstanceProxy, InstanceState, PROTOCOLS, PhoneLinkCodes},
 };
 
 use self::{api::ApiInstance, go::GoInstance, target::InstanceTarget};
@@ -27,7 +27,7 @@ pub(crate) enum EvolutionCommand {
     /// Check whether an instance is connected; exit code 8 if not
     Status {
         #[command(flatten)]
-        at: InstanceArgs,
+        instance_args: InstanceArgs,
     },
     /// Connect an instance; its webhook is kept unless you set another
     Connect(ConnectArgs),
@@ -88,7 +88,7 @@ pub(crate) struct ConnectArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "phone")]
     qr: Option<PathBuf>,
     #[command(flatten)]
-    at: InstanceArgs,
+    instance_args: InstanceArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -96,14 +96,14 @@ pub(crate) enum ProxyCommand {
     /// Show the proxy without its password; not supported by Evolution Go
     Show {
         #[command(flatten)]
-        at: InstanceArgs,
+        instance_args: InstanceArgs,
     },
     /// Set the proxy; the instance reconnects
     Set(ProxyArgs),
     /// Remove the proxy
     Clear {
         #[command(flatten)]
-        at: InstanceArgs,
+        instance_args: InstanceArgs,
     },
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long)]
     password_stdin: bool,
     #[command(flatten)]
-    at: InstanceArgs,
+    instance_args: InstanceArgs,
 }
 
 enum Instance {
@@ -147,36 +147,40 @@ struct ConnectResult {
     webhook: Option<String>,
     events: Vec<String>,
     state: InstanceState,
-    link: Option<InstanceLink>,
+    link_codes: Option<PhoneLinkCodes>,
 }
 
 pub(super) async fn run(command: EvolutionCommand) -> Result<(), CliError> {
     match command {
-        EvolutionCommand::Status { at } => status(&at).await,
+        EvolutionCommand::Status { instance_args } => status(&instance_args).await,
         EvolutionCommand::Connect(args) => connect(&args).await,
-        EvolutionCommand::Proxy(ProxyCommand::Show { at }) => show_proxy(&at).await,
+        EvolutionCommand::Proxy(ProxyCommand::Show { instance_args }) => {
+            show_proxy(&instance_args).await
+        }
         EvolutionCommand::Proxy(ProxyCommand::Set(args)) => set_proxy(&args).await,
-        EvolutionCommand::Proxy(ProxyCommand::Clear { at }) => clear_proxy(&at).await,
+        EvolutionCommand::Proxy(ProxyCommand::Clear { instance_args }) => {
+            clear_proxy(&instance_args).await
+        }
     }
 }
 
-fn open_instance(at: &InstanceArgs) -> Result<Instance, CliError> {
-    let target = InstanceTarget::new(at)?;
+fn open_instance(instance_args: &InstanceArgs) -> Result<Instance, CliError> {
+    let target = InstanceTarget::new(instance_args)?;
     Ok(match target.product {
         EvolutionProduct::Go => Instance::Go(GoInstance::new(target)?),
         EvolutionProduct::Api => Instance::Api(ApiInstance::new(&target)?),
     })
 }
 
-async fn status(at: &InstanceArgs) -> Result<(), CliError> {
-    let state = match open_instance(at)? {
+async fn status(instance_args: &InstanceArgs) -> Result<(), CliError> {
+    let state = match open_instance(instance_args)? {
         Instance::Go(go) => go.status().await?,
         Instance::Api(api) => api.status().await?,
     };
     let name = if let InstanceState::Connected(name) = &state { name.clone() } else { None };
     let result =
         json!({ "state": state.as_str(), "connected": state.is_connected(), "name": name });
-    output::print_object(at.json, &result, &["state", "name"])?;
+    output::print_object(instance_args.json, &result, &["state", "name"])?;
     if state.is_connected() {
         return Ok(());
     }
@@ -208,26 +212,26 @@ async fn connect(args: &ConnectArgs) -> Result<(), CliError> {
         phone,
         wants_qr: args.qr.is_some(),
     };
-    let outcome = match open_instance(&args.at)? {
+    let outcome = match open_instance(&args.instance_args)? {
         Instance::Go(go) => go.connect(&request).await?,
         Instance::Api(api) => api.connect(&request).await?,
     };
-    let link = outcome.link.unwrap_or_default();
+    let link_codes = outcome.link_codes.unwrap_or_default();
     let result = json!({
         "state": outcome.state.as_str(),
         "connected": outcome.state.is_connected(),
         "webhook": outcome.webhook,
         "events": outcome.events,
-        "pairing_code": link.pairing_code,
-        "code": link.code,
+        "pairing_code": link_codes.pairing_code,
+        "code": link_codes.code,
     });
-    let names: &[&str] = match link.pairing_code {
+    let names: &[&str] = match link_codes.pairing_code {
         Some(_) => &["state", "webhook", "events", "pairing_code"],
         None => &["state", "webhook", "events"],
     };
-    output::print_object(args.at.json, &result, names)?;
+    output::print_object(args.instance_args.json, &result, names)?;
     if let Some(file) = &args.qr {
-        match &link.picture {
+        match &link_codes.picture {
             Some(picture) => write_qr_code(file, picture)?,
             None if outcome.state.is_connected() => output::note("A phone is already linked."),
             None => {
@@ -236,7 +240,7 @@ async fn connect(args: &ConnectArgs) -> Result<(), CliError> {
             }
         }
     }
-    if link.pairing_code.is_some() {
+    if link_codes.pairing_code.is_some() {
         output::note(
             "Enter the code on the phone: WhatsApp, Linked devices, Link with phone number",
         );
@@ -273,8 +277,8 @@ fn write_qr_code(file: &Path, picture: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn show_proxy(at: &InstanceArgs) -> Result<(), CliError> {
-    let proxy = match open_instance(at)? {
+async fn show_proxy(instance_args: &InstanceArgs) -> Result<(), CliError> {
+    let proxy = match open_instance(instance_args)? {
         Instance::Go(_) => {
             let error = anyhow!("Evolution Go does not show the proxy of an instance");
             return Err(CliError::refused(error).hint("Set it again, or remove it with `clear`."));
@@ -283,11 +287,11 @@ async fn show_proxy(at: &InstanceArgs) -> Result<(), CliError> {
     };
     match proxy {
         Some(proxy) => output::print_object(
-            at.json,
+            instance_args.json,
             &proxy,
             &["host", "port", "protocol", "user", "password_set"],
         ),
-        None => output::print_result(at.json, &Value::Null, "No proxy."),
+        None => output::print_result(instance_args.json, &Value::Null, "No proxy."),
     }
 }
 
@@ -311,18 +315,18 @@ async fn set_proxy(args: &ProxyArgs) -> Result<(), CliError> {
         CliError::refused(error)
             .hint("Check --host, --port, --user, and --password or --password-stdin.")
     })?;
-    match open_instance(&args.at)? {
+    match open_instance(&args.instance_args)? {
         Instance::Go(go) => go.set_proxy(&proxy).await?,
         Instance::Api(api) => api.set_proxy(&proxy).await?,
     }
     let result = json!({ "host": args.host, "port": args.port, "user": user });
-    output::print_object(args.at.json, &result, &["host", "port", "user"])
+    output::print_object(args.instance_args.json, &result, &["host", "port", "user"])
 }
 
-async fn clear_proxy(at: &InstanceArgs) -> Result<(), CliError> {
-    match open_instance(at)? {
+async fn clear_proxy(instance_args: &InstanceArgs) -> Result<(), CliError> {
+    match open_instance(instance_args)? {
         Instance::Go(go) => go.clear_proxy().await?,
         Instance::Api(api) => api.clear_proxy().await?,
     }
-    output::print_result(at.json, &Value::Null, "No proxy.")
+    output::print_result(instance_args.json, &Value::Null, "No proxy.")
 }

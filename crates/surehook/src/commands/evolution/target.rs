@@ -49,8 +49,8 @@ impl InstanceTarget {
     fn from_destination(name: &str, args: &InstanceArgs) -> Result<Self, CliError> {
         let file = args.config.clone().unwrap_or_else(|| PathBuf::from("surehook.toml"));
         let settings = Settings::from_file(&file).map_err(CliError::settings)?;
-        let named = settings.destinations.iter().find(|one| one.name.as_str() == name);
-        let spec = named.ok_or_else(|| {
+        let destination = settings.destinations.iter().find(|one| one.name.as_str() == name);
+        let spec = destination.ok_or_else(|| {
             let file = file.display();
             CliError::not_found(anyhow!("no destination `{name}` in {file}"))
                 .hint("Use --config for another file, or --url and --token.")

@@ -77,7 +77,7 @@ pub(crate) struct SignArgs {
 /// A source built from command line arguments.
 struct OfflineSource {
     spec: SourceSpec,
-    built: Source,
+    config: Source,
     secrets: Vec<Secret>,
 }
 
@@ -104,14 +104,14 @@ impl OfflineSource {
         let source = source.map_err(|error| CliError::refused(error).hint(SECRETS_HINT))?;
         let secrets = spec.secrets.iter().map(|secret| secret.resolve(&environment));
         let secrets = secrets.collect::<Result<_, _>>().map_err(CliError::refused)?;
-        Ok(Self { spec, built: source, secrets })
+        Ok(Self { spec, config: source, secrets })
     }
 
     /// A verifier of this source with other secrets.
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         match &self.spec.verify {
             Some(verify) => Verifier::new(verify, secrets),
-            None => self.built.provider.verifier(secrets),
+            None => self.config.provider.verifier(secrets),
         }
     }
 

@@ -23,7 +23,7 @@ impl OfflineRequest {
 
     /// Parses a raw HTTP request. Lines may end with a bare newline.
     pub(super) fn parse(raw: &[u8]) -> Result<Self, CliError> {
-        let invalid = |why: &str| CliError::refused(anyhow!("invalid HTTP request: {why}"));
+        let invalid = |reason: &str| CliError::refused(anyhow!("invalid HTTP request: {reason}"));
         let ends = [&b"\r\n\r\n"[..], b"\n\n"].map(|end| {
             raw.windows(end.len()).position(|part| part == end).map(|at| (at, at + end.len()))
         });

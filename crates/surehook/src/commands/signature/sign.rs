@@ -18,7 +18,7 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
     let url = args.request_args.url.as_deref().unwrap_or(&default_url);
     let id = args.id.clone().unwrap_or_else(|| format!("msg_{}", now.as_millis()));
     let outgoing = OutgoingRequest { id: &id, url, headers: &request.headers, body: &request.body };
-    let signed = source.built.verifier.sign(&outgoing, now).map_err(CliError::refused)?;
+    let signed = source.config.verifier.sign(&outgoing, now).map_err(CliError::refused)?;
     if args.request_args.json {
         let headers: Map<_, _> =
             signed.headers.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();

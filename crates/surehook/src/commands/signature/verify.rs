@@ -36,7 +36,7 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), CliError> {
     }
     let now = now(&args.request_args)?;
     let incoming = request.incoming();
-    let verified = match source.built.verifier.verify(&incoming, now) {
+    let verified = match source.config.verifier.verify(&incoming, now) {
         Ok(verified) => verified,
         Err(refused) => {
             let build = |secrets| source.verifier(secrets);
@@ -55,11 +55,11 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), CliError> {
             return Err(failure.hint(&hint));
         }
     };
-    let by = source.built.verifier.label(verified);
+    let by = source.config.verifier.label(verified);
     let readable = DecodedRequest::new(&request.headers, &request.body);
     let (headers, body) = readable.request(&request.headers, &request.body);
     let read = IncomingRequest { headers, body, ..incoming };
-    let reading = source.built.parse_request(&read, verified);
+    let reading = source.config.parse_request(&read, verified);
     if args.request_args.json {
         return output::print_line(result_json(&source, &read, by.as_deref(), &reading));
     }
@@ -105,9 +105,9 @@ fn find_key(
             (None, format!("hash of the body, for {} s", window.as_secs()))
         }
         EventKey::None | EventKey::Unsigned(None, _) => (None, "none".to_owned()),
-        EventKey::Rules => match source.built.keys.extract(request.headers, body) {
+        EventKey::Rules => match source.config.keys.extract(request.headers, body) {
             Ok(Some(extracted)) => {
-                let from = source.built.keys.label(extracted.rule);
+                let from = source.config.keys.label(extracted.rule);
                 (Some(extracted.key.as_str().to_owned()), from.as_deref().unwrap_or("").to_owned())
             }
             Ok(None) => (None, "none".to_owned()),

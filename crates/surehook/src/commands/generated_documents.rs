@@ -1,4 +1,4 @@
-//! `surehook completions`, `man` and `openapi`: prints generated documents.
+//! `surehook completions`, `man` and `openapi`: prints or writes documents generated from the code.
 
 use std::path::PathBuf;
 

@@ -26,21 +26,21 @@ async fn first_attempt(gateway: &Gateway, status: &str) -> Value {
 fn stages(attempt: &Value) -> Vec<&str> {
     let timing = attempt["timing"].as_object().unwrap();
     assert_eq!(timing["total_ms"], attempt["duration_ms"]);
-    let known = |name: &&str| {
+    let is_reported = |name: &&str| {
         let Some(spent) = timing.get(*name).and_then(Value::as_u64) else { return false };
         assert!(spent <= attempt["duration_ms"].as_u64().unwrap(), "{timing:?}");
         true
     };
-    ["dns_ms", "connect_ms", "tls_ms", "first_byte_ms"].into_iter().filter(known).collect()
+    ["dns_ms", "connect_ms", "tls_ms", "first_byte_ms"].into_iter().filter(is_reported).collect()
 }
 
 /// An attempt on a reused connection. Retried because the previous connection may not be back in the pool
 /// yet.
 async fn attempt_on_reused_connection(gateway: &Gateway) -> Value {
     for _ in 0..50 {
-        let again = first_attempt(gateway, "succeeded").await;
-        if again["timing"]["reused_connection"] == true {
-            return again;
+        let reused = first_attempt(gateway, "succeeded").await;
+        if reused["timing"]["reused_connection"] == true {
+            return reused;
         }
     }
     panic!("no connection is reused");
@@ -50,9 +50,9 @@ async fn attempt_on_reused_connection(gateway: &Gateway) -> Value {
 async fn new_connection_reports_all_stages_and_reused_one_only_first_byte() {
     let authority = CertificateAuthority::new();
     let (plain, secure) = (Sink::ok().await, TlsSink::start(&authority, None).await);
-    let named = plain.url().replace("127.0.0.1", "localhost");
+    let url_with_name = plain.url().replace("127.0.0.1", "localhost");
     let cases = [
-        (named, "", vec!["dns_ms", "connect_ms", "first_byte_ms"]),
+        (url_with_name, "", vec!["dns_ms", "connect_ms", "first_byte_ms"]),
         (plain.url(), "", vec!["connect_ms", "first_byte_ms"]),
         (
             secure.url(),
@@ -64,12 +64,12 @@ async fn new_connection_reports_all_stages_and_reused_one_only_first_byte() {
         let gateway = Gateway::start_with(&route_settings(&url, more)).await;
 
         let first = first_attempt(&gateway, "succeeded").await;
-        let again = attempt_on_reused_connection(&gateway).await;
+        let reused = attempt_on_reused_connection(&gateway).await;
 
         assert_eq!(stages(&first), expected, "case: {url}: {first}");
         assert_eq!(first["timing"]["reused_connection"], false, "case: {url}");
         assert_eq!(first["next_reason"], Value::Null);
-        assert_eq!(stages(&again), ["first_byte_ms"], "case: {url}: {again}");
+        assert_eq!(stages(&reused), ["first_byte_ms"], "case: {url}: {reused}");
     }
 }
 

@@ -20,20 +20,20 @@ use crate::support::{
 const RETRY: &str =
     r#"retry = { max_attempts = 9, initial_delay = "100ms", max_delay = "100ms", jitter = 0 }"#;
 
-/// A destination that sends through the Cloud API.
-pub(crate) fn cloud(name: &str, url: &str, sending: &str) -> String {
+/// Settings of a destination that sends through the Cloud API.
+pub(crate) fn cloud_api_settings(name: &str, url: &str, sending: &str) -> String {
     let account = format!(r#"sender = "{}", token = "{}""#, CloudApi::SENDER, CloudApi::TOKEN);
     destination(name, "whatsapp-cloud", url, &account, sending)
 }
 
-/// A destination that sends through Evolution Go.
-pub(crate) fn go(name: &str, url: &str, sending: &str) -> String {
+/// Settings of a destination that sends through Evolution Go.
+pub(crate) fn evolution_go_settings(name: &str, url: &str, sending: &str) -> String {
     let account = format!(r#"token = "{}""#, EvolutionGo::TOKEN);
     destination(name, "evolution-go", url, &account, sending)
 }
 
-/// A destination that sends through Evolution API.
-fn api(name: &str, url: &str, sending: &str) -> String {
+/// Settings of a destination that sends through Evolution API.
+fn evolution_api_settings(name: &str, url: &str, sending: &str) -> String {
     let (sender, token) = (EvolutionApi::INSTANCE, EvolutionApi::TOKEN);
     let account = format!(r#"sender = "{sender}", token = "{token}""#);
     destination(name, "evolution-api", url, &account, sending)
@@ -123,7 +123,8 @@ async fn every_cloud_api_error_code_has_expected_outcome() {
     let meta = CloudApi::start().await;
     let name = |code: u32| format!("code-{code}");
     let all = meta_errors::META_ERROR_CODES.iter();
-    let settings: String = all.map(|code| cloud(&name(code.code), &meta.url(), RETRY)).collect();
+    let settings: String =
+        all.map(|code| cloud_api_settings(&name(code.code), &meta.url(), RETRY)).collect();
     let gateway = Gateway::start_with(&settings).await;
     for (number, code) in meta_errors::META_ERROR_CODES.iter().enumerate() {
         meta.set_for_recipient(&phone(number), ChannelBehavior::code(code.code));
@@ -148,10 +149,10 @@ async fn every_evolution_error_text_has_expected_outcome() {
     let (gos, apis) = (evolution_errors::go_errors(), evolution_errors::api_errors());
     let mut settings = String::new();
     for number in 0..gos.len() {
-        settings += &go(&format!("go-{number}"), &evolution_go.url(), RETRY);
+        settings += &evolution_go_settings(&format!("go-{number}"), &evolution_go.url(), RETRY);
     }
     for number in 0..apis.len() {
-        settings += &api(&format!("api-{number}"), &evolution_api.url(), RETRY);
+        settings += &evolution_api_settings(&format!("api-{number}"), &evolution_api.url(), RETRY);
     }
     let gateway = Gateway::start_with(&settings).await;
     let both: [(&str, &FakeChannel, _); 2] =
@@ -183,8 +184,10 @@ async fn error_codes_in_201_response_of_evolution_api_are_failures() {
     let evolution = EvolutionApi::start().await;
     let codes = [131_026, 131_056, 190];
     let name = |code: u32| format!("code-{code}");
-    let settings: String =
-        codes.iter().map(|code| api(&name(*code), &evolution.url(), RETRY)).collect();
+    let settings: String = codes
+        .iter()
+        .map(|code| evolution_api_settings(&name(*code), &evolution.url(), RETRY))
+        .collect();
     let gateway = Gateway::start_with(&settings).await;
     for (number, code) in codes.into_iter().enumerate() {
         let (to, known) = (phone(number), meta_errors::find(code));
@@ -203,7 +206,7 @@ async fn error_codes_in_201_response_of_evolution_api_are_failures() {
 #[tokio::test]
 async fn expired_token_pauses_destination_until_resumed() {
     let meta = CloudApi::start().await;
-    let gateway = Gateway::start_with(&cloud("wa", &meta.url(), RETRY)).await;
+    let gateway = Gateway::start_with(&cloud_api_settings("wa", &meta.url(), RETRY)).await;
     meta.queue_next([ChannelBehavior::code(190)]);
     let first = send_text(&gateway, "wa", &phone(1)).await;
     gateway.wait_for_delivery_status(&first, "held").await;
@@ -236,7 +239,7 @@ async fn route_transform_turns_event_into_text_message() {
         transform = '{{to: .customer.phone, text: "Paid: \(.total)"}}'
         {}
         "#,
-        cloud("wa", &meta.url(), RETRY)
+        cloud_api_settings("wa", &meta.url(), RETRY)
     );
     let gateway = Gateway::start_with(&settings).await;
     let paid = r#"{"id":"in_1","total":42,"customer":{"phone":"+55 11 98765-4321"}}"#;
@@ -268,7 +271,7 @@ fn with_statuses(url: &str, more: &str) -> String {
         verify_token = "t"
         {}
         "#,
-        cloud("wa", url, &format!("{RETRY}\n{more}"))
+        cloud_api_settings("wa", url, &format!("{RETRY}\n{more}"))
     )
 }
 
@@ -313,7 +316,7 @@ async fn ambiguous_message_without_status_is_resent_after_deadline() {
 #[tokio::test]
 async fn ambiguous_evolution_api_delivery_is_dead_until_replayed() {
     let evolution = EvolutionApi::start().await;
-    let gateway = Gateway::start_with(&api("wa", &evolution.url(), RETRY)).await;
+    let gateway = Gateway::start_with(&evolution_api_settings("wa", &evolution.url(), RETRY)).await;
     evolution.queue_next([ChannelBehavior::CloseAfterBody]);
     let delivery = send_text(&gateway, "wa", &phone(1)).await;
     let dead = gateway.wait_for_delivery_status(&delivery, "dead").await;
@@ -328,7 +331,7 @@ async fn ambiguous_evolution_api_delivery_is_dead_until_replayed() {
 #[tokio::test]
 async fn evolution_go_retry_reuses_message_id() {
     let evolution = EvolutionGo::start().await;
-    let gateway = Gateway::start_with(&go("wa", &evolution.url(), RETRY)).await;
+    let gateway = Gateway::start_with(&evolution_go_settings("wa", &evolution.url(), RETRY)).await;
     let unknown = ChannelBehavior::text("timed out waiting for message send response");
     evolution.queue_next([ChannelBehavior::CloseAfterBody, unknown]);
     let delivery = send_text(&gateway, "wa", &phone(1)).await;

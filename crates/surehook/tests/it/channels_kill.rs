@@ -1,4 +1,5 @@
-//! Ten thousand messages with timeouts and a kill: the gateway never causes a second send.
+//! Ten thousand messages with timeouts and a kill: Evolution Go gets one id per message, and the Cloud API no
+//! message again before its status or its deadline.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +14,13 @@ use http::Method;
 use serde_json::json;
 
 use crate::{
-    channels::{cloud, go},
+    channels::{cloud_api_settings, evolution_go_settings},
     support::{
         client::Client,
         eventually,
         fake_channels::{
             ChannelBehavior, CloudApi, CloudApiStatus, EvolutionGo, FakeChannel, RecordedMessage,
-            fake_channel::is_in_share,
+            fake_channel::is_chosen_recipient,
         },
         gateway::{Gateway, TOKEN},
     },
@@ -28,9 +29,9 @@ use crate::{
 const MESSAGES: usize = 10_000;
 /// Percentage of recipients whose first message gets no response.
 const SILENT_PERCENT: u64 = 10;
-const LONG: Duration = Duration::from_secs(240);
+const WAIT_LIMIT: Duration = Duration::from_secs(240);
 /// High concurrency and rate, short timeout.
-const FAST: &str = r#"concurrency = 512
+const FAST_SETTINGS: &str = r#"concurrency = 512
     rate = "100000/s"
     timeout = "3s"
     circuit = "off"
@@ -62,18 +63,18 @@ async fn request_all(url: Arc<Mutex<String>>, requested: Arc<AtomicUsize>) {
                     ("content-type", b"application/json"),
                     ("idempotency-key", key.as_bytes()),
                 ];
-                eventually(LONG, || async {
+                eventually(WAIT_LIMIT, || async {
                     let url = url.lock().unwrap().clone();
-                    let sent = client.send(Method::POST, &url, &headers, body.clone()).await;
-                    sent.ok().filter(|response| response.status == 202).map(drop)
+                    let response = client.send(Method::POST, &url, &headers, body.clone()).await;
+                    response.ok().filter(|response| response.status == 202).map(drop)
                 })
                 .await;
                 requested.fetch_add(1, Ordering::Relaxed);
             }
         });
     }
-    while let Some(ended) = tasks.join_next().await {
-        ended.unwrap();
+    while let Some(result) = tasks.join_next().await {
+        result.unwrap();
     }
 }
 
@@ -82,7 +83,7 @@ async fn send_all_through_kill(gateway: &mut Gateway, fake_channel: &FakeChannel
     let requested = Arc::new(AtomicUsize::new(0));
     let url = Arc::new(Mutex::new(gateway.url("/api/v1/messages")));
     let requests = tokio::spawn(request_all(Arc::clone(&url), Arc::clone(&requested)));
-    eventually(LONG, || async { (fake_channel.count() > MESSAGES / 3).then_some(()) }).await;
+    eventually(WAIT_LIMIT, || async { (fake_channel.count() > MESSAGES / 3).then_some(()) }).await;
     gateway.kill9();
     gateway.restart().await;
     *url.lock().unwrap() = gateway.url("/api/v1/messages");
@@ -90,8 +91,10 @@ async fn send_all_through_kill(gateway: &mut Gateway, fake_channel: &FakeChannel
     assert_eq!(requested.load(Ordering::Relaxed), MESSAGES);
 }
 
-async fn all_succeed(gateway: &Gateway) {
-    gateway.wait_for_stats(LONG, |stats| stats["by_status"]["succeeded"] == json!(MESSAGES)).await;
+async fn wait_until_all_succeed(gateway: &Gateway) {
+    gateway
+        .wait_for_stats(WAIT_LIMIT, |stats| stats["by_status"]["succeeded"] == json!(MESSAGES))
+        .await;
 }
 
 fn by_recipient(messages: &[RecordedMessage]) -> BTreeMap<&str, Vec<&RecordedMessage>> {
@@ -105,11 +108,12 @@ fn by_recipient(messages: &[RecordedMessage]) -> BTreeMap<&str, Vec<&RecordedMes
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_evolution_go_messages_keep_one_id_across_timeouts_and_kill() {
     let evolution = EvolutionGo::start().await;
-    evolution.set_for_share(SILENT_PERCENT, ChannelBehavior::HangAfterBody);
-    let mut gateway = Gateway::start_with(&go("wa", &evolution.url(), FAST)).await;
+    evolution.set_for_percent_of_recipients(SILENT_PERCENT, ChannelBehavior::HangAfterBody);
+    let mut gateway =
+        Gateway::start_with(&evolution_go_settings("wa", &evolution.url(), FAST_SETTINGS)).await;
 
     send_all_through_kill(&mut gateway, &evolution).await;
-    all_succeed(&gateway).await;
+    wait_until_all_succeed(&gateway).await;
 
     let sent = evolution.sent();
     assert_eq!(sent.len(), MESSAGES);
@@ -124,14 +128,16 @@ async fn heavy_evolution_go_messages_keep_one_id_across_timeouts_and_kill() {
 async fn heavy_cloud_api_messages_are_not_resent_before_status_or_deadline() {
     const STATUS_DEADLINE: Duration = Duration::from_secs(15);
     let meta = CloudApi::start().await;
-    meta.set_for_share(SILENT_PERCENT, ChannelBehavior::HangAfterBody);
+    meta.set_for_percent_of_recipients(SILENT_PERCENT, ChannelBehavior::HangAfterBody);
     let secret = CloudApi::APP_SECRET;
     let source = format!(
         "[[sources]]\nname = \"statuses\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"{secret}\"]\nverify_token = \"t\"\n"
     );
-    let sending =
-        format!("{FAST}\nsending = {{ status_within = \"{}s\" }}", STATUS_DEADLINE.as_secs());
-    let settings = source + &cloud("wa", &meta.url(), &sending);
+    let sending = format!(
+        "{FAST_SETTINGS}\nsending = {{ status_within = \"{}s\" }}",
+        STATUS_DEADLINE.as_secs()
+    );
+    let settings = source + &cloud_api_settings("wa", &meta.url(), &sending);
     let mut gateway = Gateway::start_with(&settings).await;
 
     send_all_through_kill(&mut gateway, &meta).await;
@@ -141,24 +147,28 @@ async fn heavy_cloud_api_messages_are_not_resent_before_status_or_deadline() {
         let first = |message: &RecordedMessage| seen.insert(message.to.clone());
         let messages = meta.messages();
         let firsts: Vec<_> = messages.into_iter().filter(first).collect();
-        firsts.into_iter().filter(|message| is_in_share(&message.to, SILENT_PERCENT)).collect()
+        firsts
+            .into_iter()
+            .filter(|message| is_chosen_recipient(&message.to, SILENT_PERCENT))
+            .collect()
     };
     let confirmed: Vec<_> = silent.iter().step_by(2).collect();
     let status_url = gateway.url("/in/statuses");
-    for some in confirmed.chunks(50) {
-        let updates: Vec<_> = some.iter().map(|message| (*message, CloudApiStatus::Sent)).collect();
+    for chunk in confirmed.chunks(50) {
+        let updates: Vec<_> =
+            chunk.iter().map(|message| (*message, CloudApiStatus::Sent)).collect();
         meta.send_statuses(&status_url, &updates).await.expect(200);
     }
     let confirmed_at = Instant::now();
-    all_succeed(&gateway).await;
+    wait_until_all_succeed(&gateway).await;
 
     let messages = meta.messages();
     let messages_by_recipient = by_recipient(&messages);
     assert_eq!(messages_by_recipient.len(), MESSAGES);
     for (to, all) in &messages_by_recipient {
         for pair in all.windows(2) {
-            let apart = pair[1].at - pair[0].at;
-            assert!(apart >= STATUS_DEADLINE, "{to} was resent after {apart:?}");
+            let gap = pair[1].at - pair[0].at;
+            assert!(gap >= STATUS_DEADLINE, "{to} was resent after {gap:?}");
             assert_eq!(pair[0].our_id, pair[1].our_id, "{to}");
         }
     }

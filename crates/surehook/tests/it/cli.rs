@@ -1,4 +1,4 @@
-//! The command line interface.
+//! The command line: first start, `apply`, lists and dead letters, errors, and how a gateway starts and stops.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,9 +16,9 @@ use crate::support::{
 
 /// Parses each line of a command's output as JSON.
 #[track_caller]
-fn lines(ran: &CommandOutput) -> Vec<Value> {
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+fn parse_json_lines(output: &CommandOutput) -> Vec<Value> {
+    assert_eq!(output.code, Some(0), "{output:?}");
+    output.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Starts a gateway with one dead letter and returns its id; all further attempts succeed.
@@ -46,8 +46,12 @@ async fn printed_commands_deliver_a_first_event() {
 
     let id = sent.expect(200).event_id();
     gateway.wait_for_delivery(&id, "succeeded").await;
-    let look = printed.lines().find(|line| line.contains("Authorization: Bearer")).unwrap();
-    assert!(look.contains(gateway.token()) && look.ends_with("/api/v1/inbox"), "{look}");
+    let inbox_command =
+        printed.lines().find(|line| line.contains("Authorization: Bearer")).unwrap();
+    assert!(
+        inbox_command.contains(gateway.token()) && inbox_command.ends_with("/api/v1/inbox"),
+        "{inbox_command}"
+    );
     let inbox = gateway.get("/inbox").await.expect(200).json();
     assert_eq!(inbox["data"][0]["event"], id);
     assert_eq!(inbox["data"][0]["body"]["text"], body);
@@ -63,8 +67,8 @@ async fn initial_token_is_printed_once_and_survives_restart() {
 
     assert!(!gateway.stdout().contains(&token), "{}", gateway.stdout());
     // A shell expands the variable in double quotes.
-    let look = "curl -H \"Authorization: Bearer $SUREHOOK_TOKEN\"";
-    assert!(gateway.stdout().contains(look), "{}", gateway.stdout());
+    let inbox_command = "curl -H \"Authorization: Bearer $SUREHOOK_TOKEN\"";
+    assert!(gateway.stdout().contains(inbox_command), "{}", gateway.stdout());
     gateway.get("/stats").await.expect(200);
     let files = std::fs::read_dir(gateway.folder().join("data")).unwrap();
     // The reserved space is large, and has no content.
@@ -84,7 +88,7 @@ async fn apply_changes_a_running_gateway() {
     std::fs::write(&file, &settings).unwrap();
 
     let first = gateway.cli(&["apply", "more.toml"]).await;
-    let second = lines(&gateway.cli(&["apply", "more.toml", "--json"]).await);
+    let second = parse_json_lines(&gateway.cli(&["apply", "more.toml", "--json"]).await);
 
     assert_eq!(first.code, Some(0), "{first:?}");
     for created in ["+ source in", "+ destination out", "+ route in to out"] {
@@ -107,11 +111,11 @@ async fn cli_lists_and_shows_events_without_control_characters() {
     let second = gateway.post_accepted("demo", r#"{"id":"b"}"#).await;
     gateway.wait_for_delivery(&first, "succeeded").await;
 
-    let all = lines(&gateway.cli(&["events", "list", "--json"]).await);
-    let page = lines(&gateway.cli(&["events", "list", "--limit", "1", "--json"]).await);
+    let all = parse_json_lines(&gateway.cli(&["events", "list", "--json"]).await);
+    let page = parse_json_lines(&gateway.cli(&["events", "list", "--limit", "1", "--json"]).await);
     let args = ["events", "list", "--source", "demo", "--key", "b", "--json"];
-    let one = lines(&gateway.cli(&args).await);
-    let shown = lines(&gateway.cli(&["events", "show", &first, "--json"]).await);
+    let one = parse_json_lines(&gateway.cli(&args).await);
+    let shown = parse_json_lines(&gateway.cli(&["events", "show", &first, "--json"]).await);
 
     let ids: Vec<&Value> = all.iter().map(|event| &event["id"]).collect();
     assert_eq!(ids, [&json!(second), &json!(first)]);
@@ -121,7 +125,7 @@ async fn cli_lists_and_shows_events_without_control_characters() {
         (&shown[0]["id"], &shown[0]["deliveries"][0]["status"]),
         (&json!(first), &json!("succeeded"))
     );
-    // B77: control sequences of a sender must not reach the terminal.
+    // Control sequences of a sender must not reach the terminal.
     for args in [&["events", "list"][..], &["events", "show", &first]] {
         let table = gateway.cli(args).await;
         assert_eq!(table.code, Some(0), "{table:?}");
@@ -133,11 +137,14 @@ async fn cli_lists_and_shows_events_without_control_characters() {
 async fn cli_lists_counts_shows_and_replays_dead_letters() {
     let (gateway, sink, id) = start_with_dead_letter().await;
 
-    let listed = lines(&gateway.cli(&["dlq", "list", "--reason", "payload_error", "--json"]).await);
-    let none = lines(&gateway.cli(&["dlq", "list", "--reason", "expired", "--json"]).await);
-    let stats = lines(&gateway.cli(&["dlq", "stats", "--json"]).await);
-    let shown = lines(&gateway.cli(&["dlq", "show", &id, "--json"]).await);
-    let replayed = lines(&gateway.cli(&["dlq", "replay", &id, "--json"]).await);
+    let listed = parse_json_lines(
+        &gateway.cli(&["dlq", "list", "--reason", "payload_error", "--json"]).await,
+    );
+    let none =
+        parse_json_lines(&gateway.cli(&["dlq", "list", "--reason", "expired", "--json"]).await);
+    let stats = parse_json_lines(&gateway.cli(&["dlq", "stats", "--json"]).await);
+    let shown = parse_json_lines(&gateway.cli(&["dlq", "show", &id, "--json"]).await);
+    let replayed = parse_json_lines(&gateway.cli(&["dlq", "replay", &id, "--json"]).await);
 
     assert_eq!((listed.len(), &listed[0]["id"]), (1, &json!(id)));
     assert_eq!(none.len(), 0);
@@ -150,8 +157,8 @@ async fn cli_lists_counts_shows_and_replays_dead_letters() {
     let too_soon = gateway.cli(&["dlq", "replay", &id]).await;
     assert_eq!(too_soon.code, Some(5), "{too_soon:?}");
     assert!(too_soon.stderr.contains("again in"), "{too_soon:?}");
-    let people = gateway.cli(&["dlq", "stats"]).await;
-    assert!(people.stdout.contains("payload_error"), "{people:?}");
+    let table = gateway.cli(&["dlq", "stats"]).await;
+    assert!(table.stdout.contains("payload_error"), "{table:?}");
 }
 
 #[tokio::test]
@@ -159,10 +166,10 @@ async fn replay_of_several_reports_each_failure() {
     let (gateway, _sink, id) = start_with_dead_letter().await;
     let missing = "dlv_01h455vb4pex5vsknk084sn02q";
 
-    let ran = gateway.cli(&["dlq", "replay", missing, &id]).await;
+    let output = gateway.cli(&["dlq", "replay", missing, &id]).await;
 
-    assert_eq!(ran.code, Some(7), "{ran:?}");
-    assert!(ran.stdout.contains(&id) && ran.stderr.contains(missing), "{ran:?}");
+    assert_eq!(output.code, Some(7), "{output:?}");
+    assert!(output.stdout.contains(&id) && output.stderr.contains(missing), "{output:?}");
 }
 
 #[tokio::test]
@@ -192,14 +199,13 @@ async fn failing_command_prints_the_reason_and_a_hint() {
         ("bad cursor", &["events", "list", "--cursor", "x"], with(&server, good), 5, "cursor"),
         ("bad option", &["events", "list", "--limit", "0"], with(&server, good), 2, "--limit"),
     ] {
-        let ran = run_surehook(gateway.folder(), args, &env).await;
-        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
-        assert!(!ran.stderr.contains("panicked"), "case: {name}: {ran:?}");
+        let output = run_surehook(gateway.folder(), args, &env).await;
+        assert_eq!(output.code, Some(code), "case: {name}: {output:?}");
+        assert!(output.stderr.contains(expected), "case: {name}: {output:?}");
+        assert!(!output.stderr.contains("panicked"), "case: {name}: {output:?}");
     }
 }
 
-// B88.
 #[tokio::test]
 async fn invalid_settings_are_named_at_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -223,19 +229,19 @@ async fn invalid_settings_are_named_at_start() {
         ("empty variable", "", &[("SUREHOOK_DATA", "")], "SUREHOOK_DATA"),
         ("short token", "", &[("SUREHOOK_ADMIN_TOKEN", "short")], "SUREHOOK_ADMIN_TOKEN"),
     ];
-    for (name, settings, env, named) in cases {
+    for (name, settings, env, expected) in cases {
         std::fs::write(folder.path().join("surehook.toml"), settings).unwrap();
         let env: Vec<(String, String)> =
             env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let data = name.replace(' ', "-");
         let args = ["serve", "--listen", "127.0.0.1:0", "--data", &data];
         let args = if name == "port" { &args[..1] } else { &args[..] };
-        let ran = run_surehook(folder.path(), args, &env).await;
-        assert_eq!(ran.code, Some(78), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(named), "case: {name}: {ran:?}");
-        assert!(!ran.stdout.contains("ready"), "case: {name}: {ran:?}");
+        let output = run_surehook(folder.path(), args, &env).await;
+        assert_eq!(output.code, Some(78), "case: {name}: {output:?}");
+        assert!(output.stderr.contains(expected), "case: {name}: {output:?}");
+        assert!(!output.stdout.contains("ready"), "case: {name}: {output:?}");
         // The message is not repeated.
-        assert!(ran.stderr.matches("is missing").count() <= 1, "case: {name}: {ran:?}");
+        assert!(output.stderr.matches("is missing").count() <= 1, "case: {name}: {output:?}");
     }
 }
 

@@ -110,7 +110,6 @@ async fn assert_all_rejected(cases: Vec<InvalidSpecCase>) {
     assert_eq!(gateway.get("/configuration").await.expect(200).json(), before);
 }
 
-// B69, B74.
 #[tokio::test]
 async fn invalid_source_or_route_field_is_named_in_the_problem() {
     let source = |field: &'static str, value: Value| {
@@ -151,7 +150,6 @@ async fn invalid_source_or_route_field_is_named_in_the_problem() {
     .await;
 }
 
-// B55, B56, B69, B72, B74.
 #[tokio::test]
 async fn invalid_destination_field_is_named_in_the_problem() {
     let with = |field: &str, value: Value, named| {

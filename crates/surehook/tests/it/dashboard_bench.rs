@@ -8,16 +8,16 @@ use crate::support::process::run_surehook_within;
 
 // Times are not asserted: other tests run at the same time.
 #[tokio::test]
-async fn dashboard_bench_reports_every_page_heavy() {
+async fn heavy_dashboard_bench_reports_every_page() {
     let folder = tempfile::tempdir().unwrap();
     let command = ["bench", "--only", "dashboard", "--dashboard-events", "2000"];
-    let more = ["--page-samples", "2", "--connections", "16", "--json"];
+    let options = ["--page-samples", "2", "--connections", "16", "--json"];
     let path = folder.path().to_str().unwrap();
-    let args = [&command[..], &more, &["--folder", path]].concat();
-    let ran = run_surehook_within(Duration::from_secs(150), folder.path(), &args, &[]).await;
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let args = [&command[..], &options, &["--folder", path]].concat();
+    let output = run_surehook_within(Duration::from_secs(150), folder.path(), &args, &[]).await;
+    assert_eq!(output.code, Some(0), "{output:?}");
 
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
     let dashboard = &report["dashboard"];
     assert_eq!(dashboard["events"], 2000, "{dashboard}");
     assert!(dashboard["live_per_second"].as_f64().unwrap() > 0.0, "{dashboard}");

@@ -39,25 +39,25 @@ async fn create_open_source(gateway: &Gateway) {
 async fn source_form_creates_updates_and_deletes_once() {
     let gateway = Gateway::start().await;
     let admin = DashboardClient::new(&gateway).await;
-    let choose = admin.page("/sources/new").await.html;
-    assert!(choose.contains("whatsapp-cloud") && choose.contains("mercado-pago"));
+    let choices = admin.page("/sources/new").await.html;
+    assert!(choices.contains("whatsapp-cloud") && choices.contains("mercado-pago"));
 
     let new = admin.page("/sources/new?choice=generic").await;
-    let once = hidden_field(&new, "idempotency_key");
+    let idempotency_key = hidden_field(&new, "idempotency_key");
     let shop = |rest: &[(&str, &str)]| {
         let shop = [("name", "shop"), ("provider", "generic"), ("verify", "hmac")];
         form(&[&shop, rest].concat())
     };
     let fields = shop(&[
-        ("idempotency_key", &once),
+        ("idempotency_key", &idempotency_key),
         ("verify_with", "x-sig"),
         ("secrets", "hunter2hunter2hunter2"),
         ("enabled", "true"),
     ]);
     for _ in 0..2 {
         // Sent twice, created once.
-        let made = admin.submit_form("/sources/new?choice=generic", &fields).await;
-        assert_redirect(&made, "/sources/shop");
+        let created = admin.submit_form("/sources/new?choice=generic", &fields).await;
+        assert_redirect(&created, "/sources/shop");
     }
     let page = admin.page("/sources/shop").await.html;
     assert!(page.contains("/in/shop") && page.contains("Waiting for the first event"));
@@ -135,18 +135,18 @@ async fn invalid_form_shows_the_error_and_keeps_the_input() {
             "act now",
         ),
     ];
-    for (path, fields, kept) in cases {
+    for (path, fields, expected) in cases {
         let page = admin.submit_form(path, &form(fields)).await;
         assert_eq!(page.status, 200, "case: {path} {fields:?}");
         assert!(page.html.contains("Not saved"), "case: {path} {fields:?}");
-        assert!(page.html.contains(kept), "case: {path}: {}", page.html);
+        assert!(page.html.contains(expected), "case: {path}: {}", page.html);
         assert!(!page.html.contains("<script>alert") && !page.html.contains("<i>"));
         assert!(!page.html.contains("hunter2"), "secrets are not sent back");
     }
     // Values that the gateway accepts may still be hostile.
     let fields = [("name", "crm"), ("url", "http://a.example/\"><script>alert(1)</script>")];
-    let made = admin.submit_form("/destinations/new?choice=http", &form(&fields)).await;
-    assert_redirect(&made, "/destinations/crm");
+    let created = admin.submit_form("/destinations/new?choice=http", &form(&fields)).await;
+    assert_redirect(&created, "/destinations/crm");
     for path in ["/destinations", "/destinations/crm", "/destinations/crm/edit"] {
         let html = admin.page(path).await.html;
         assert!(html.contains("alert(1)") && !html.contains("<script>alert"), "case: {path}");
@@ -158,18 +158,21 @@ async fn destination_is_created_paused_resumed_and_tested() {
     let gateway = Gateway::start().await;
     let admin = DashboardClient::new(&gateway).await;
     let fields = [("name", "box"), ("url", "builtin:inbox"), ("retry", "quick")];
-    let made = admin.submit_form("/destinations/new?choice=http", &form(&fields)).await;
-    assert_redirect(&made, "/destinations/box");
+    let created = admin.submit_form("/destinations/new?choice=http", &form(&fields)).await;
+    assert_redirect(&created, "/destinations/box");
     assert!(admin.page("/destinations/box").await.html.contains("Healthy"));
 
-    let why = form(&[("reason", "it is \"<b>moving</b>\"")]);
-    assert_redirect(&admin.submit_form("/destinations/box/pause", &why).await, "/destinations/box");
+    let pause = form(&[("reason", "it is \"<b>moving</b>\"")]);
+    assert_redirect(
+        &admin.submit_form("/destinations/box/pause", &pause).await,
+        "/destinations/box",
+    );
     let page = admin.page("/destinations/box").await.html;
     assert!(page.contains("Paused") && page.contains("moving") && !page.contains("<b>moving"));
     assert!(admin.page("/destinations").await.html.contains("Paused"));
 
-    let once = hidden_field(&admin.page("/destinations/box").await, "idempotency_key");
-    let test = form(&[("idempotency_key", &once), ("body", "{\"type\":\"test\"}")]);
+    let idempotency_key = hidden_field(&admin.page("/destinations/box").await, "idempotency_key");
+    let test = form(&[("idempotency_key", &idempotency_key), ("body", "{\"type\":\"test\"}")]);
     let sent = admin.submit_form("/destinations/box/test", &test).await.location.unwrap();
     let again = admin.submit_form("/destinations/box/test", &test).await.location.unwrap();
     assert!(sent.starts_with("/events/evt_") && sent == again, "{sent} {again}");
@@ -184,7 +187,7 @@ async fn destination_is_created_paused_resumed_and_tested() {
     assert!(wrong.status == 200 && wrong.html.contains("role=\"alert\" lang=\"en\">"));
 
     // Invalid input is kept in the form.
-    for (path, fields, kept) in [
+    for (path, fields, expected) in [
         (
             "/destinations/box/test",
             [("idempotency_key", "o-1"), ("body", "{\"a\": <i>")],
@@ -199,7 +202,7 @@ async fn destination_is_created_paused_resumed_and_tested() {
         let page = admin.submit_form(path, &form(&fields)).await;
         assert_eq!(page.status, 200, "case: {path} {}", page.html);
         assert!(page.html.contains("role=\"alert\""), "case: {path}");
-        assert!(page.html.contains(kept), "case: {path}: {}", page.html);
+        assert!(page.html.contains(expected), "case: {path}: {}", page.html);
     }
 }
 
@@ -218,8 +221,8 @@ async fn json_editor_keeps_masked_secrets_only_for_the_same_url() {
     let save = async |change: fn(&mut Value)| {
         let tag = hidden_field(&admin.page(path).await, "tag");
         let mut spec = api(&gateway, "/destinations/crm").await;
-        let beside = ["id", "created_at", "updated_at", "state"];
-        spec.as_object_mut().unwrap().retain(|name, _| !beside.contains(&name.as_str()));
+        let read_only = ["id", "created_at", "updated_at", "state"];
+        spec.as_object_mut().unwrap().retain(|name, _| !read_only.contains(&name.as_str()));
         change(&mut spec);
         admin.submit_form(path, &form(&[("tag", &tag), ("json", &spec.to_string())])).await
     };
@@ -227,11 +230,11 @@ async fn json_editor_keeps_masked_secrets_only_for_the_same_url() {
     assert_eq!(api(&gateway, "/destinations/crm").await["headers"], json!({ "X-Key": "•••" }));
     let moved = save(|spec| spec["url"] = json!("https://evil.example/in")).await;
     assert!(moved.html.contains("masked secrets are not kept"), "{}", moved.html);
-    let anew = save(|spec| {
+    let replaced = save(|spec| {
         spec["url"] = json!("https://new.example/in");
         spec["headers"]["X-Key"] = json!("another");
     });
-    assert_redirect(&anew.await, "/destinations/crm");
+    assert_redirect(&replaced.await, "/destinations/crm");
 }
 
 #[tokio::test]
@@ -243,9 +246,13 @@ async fn route_form_creates_updates_and_deletes() {
     let admin = DashboardClient::new(&gateway).await;
     let filter = ".type == \"<i>paid</i>\"";
     let new = admin.page("/routes/new?from=open").await;
-    let once = hidden_field(&new, "idempotency_key");
-    let fields =
-        [("idempotency_key", once.as_str()), ("from", "open"), ("to", "box"), ("filter", filter)];
+    let idempotency_key = hidden_field(&new, "idempotency_key");
+    let fields = [
+        ("idempotency_key", idempotency_key.as_str()),
+        ("from", "open"),
+        ("to", "box"),
+        ("filter", filter),
+    ];
     assert_redirect(&admin.submit_form("/routes/save", &form(&fields)).await, "/routes");
     let list = admin.page("/routes").await.html;
     assert!(list.contains("paid") && !list.contains("<i>paid"));
@@ -270,8 +277,11 @@ async fn route_form_creates_updates_and_deletes() {
     assert_redirect(&admin.submit_form("/routes/save", &form(&fields)).await, "/routes");
     let stale = admin.submit_form("/routes/save", &form(&fields)).await;
     assert!(stale.html.contains("Another user changed this"), "{}", stale.html);
-    let gone = form(&[("tag", &hidden_field(&stale, "tag"))]);
-    assert_redirect(&admin.submit_form(&format!("/routes/{id}/delete"), &gone).await, "/routes");
+    let deletion = form(&[("tag", &hidden_field(&stale, "tag"))]);
+    assert_redirect(
+        &admin.submit_form(&format!("/routes/{id}/delete"), &deletion).await,
+        "/routes",
+    );
     assert_eq!(admin.page(&path).await.status, 404);
 }
 

@@ -100,7 +100,7 @@ async fn duplicate_is_answered_with_id_of_original() {
     assert_eq!((&stats["total"], &stats["duplicates"]), (&json!(1), &json!(2)));
 }
 
-// B43: the second body is not delivered, so it must be visible on the event.
+// The second body is not delivered, so it must be visible on the event.
 #[tokio::test]
 async fn duplicate_with_different_body_is_shown_on_event() {
     let gateway = gateway_with("keys = [\"pointer:/id\"]").await;
@@ -143,7 +143,6 @@ async fn event_response_stays_small_with_many_large_duplicates() {
     }
 }
 
-// B38.
 #[tokio::test]
 async fn missing_or_non_scalar_value_gives_no_key() {
     let gateway = gateway_with("keys = [\"pointer:/id\"]").await;
@@ -185,7 +184,7 @@ async fn missing_or_non_scalar_value_gives_no_key() {
     }
 }
 
-// B47: keys are compared as bytes.
+// Keys are compared as bytes.
 #[tokio::test]
 async fn keys_are_compared_byte_by_byte() {
     let gateway = gateway_with("keys = [\"pointer:/id\"]").await;
@@ -198,7 +197,6 @@ async fn keys_are_compared_byte_by_byte() {
     assert_eq!(send(&gateway, &[], r#"{"id":"\u00e9"}"#).await["status"], "duplicate");
 }
 
-// B44.
 #[tokio::test]
 async fn same_key_in_two_sources_is_two_events() {
     let gateway = Gateway::start_with(
@@ -233,7 +231,6 @@ async fn content_hash_is_used_as_key_when_configured() {
     assert_eq!((&keyed["status"], key(&keyed)), (&json!("accepted"), &json!("k")));
 }
 
-// B46.
 #[tokio::test]
 async fn key_is_accepted_again_after_dedup_window() {
     let gateway = gateway_with("dedup_window = \"1s\"").await;
@@ -248,7 +245,6 @@ async fn key_is_accepted_again_after_dedup_window() {
     assert_ne!(id(&next), id(&first));
 }
 
-// B42.
 #[tokio::test]
 async fn concurrent_requests_with_one_key_create_one_event() {
     let gateway = gateway_with("").await;

@@ -10,8 +10,9 @@ use crate::support::{
 };
 
 /// All findings as check, level and text; asserts that every problem has advice.
-fn findings(ran: &CommandOutput) -> Vec<(String, String, String)> {
-    ran.stdout
+fn findings(output: &CommandOutput) -> Vec<(String, String, String)> {
+    output
+        .stdout
         .lines()
         .map(|line| {
             let finding: Value = serde_json::from_str(line).unwrap();
@@ -25,15 +26,15 @@ fn findings(ran: &CommandOutput) -> Vec<(String, String, String)> {
 }
 
 #[track_caller]
-fn assert_finding(ran: &CommandOutput, check: &str, level: &str, part: &str) {
-    let all = findings(ran);
+fn assert_finding(output: &CommandOutput, check: &str, level: &str, part: &str) {
+    let all = findings(output);
     let is_found = all.iter().any(|(c, l, f)| c == check && l == level && f.contains(part));
-    assert!(is_found, "no {level} {check} with `{part}` in {ran:?}");
+    assert!(is_found, "no {level} {check} with `{part}` in {output:?}");
 }
 
-async fn doctor(folder: &Path, more: &[&str]) -> CommandOutput {
+async fn run_doctor(folder: &Path, options: &[&str]) -> CommandOutput {
     let mut args = vec!["doctor", "--json"];
-    args.extend(more);
+    args.extend(options);
     run_surehook(folder, &args, &[]).await
 }
 
@@ -47,12 +48,13 @@ async fn doctor_reports_ok_with_and_without_a_running_gateway() {
 
     let server = gateway.url("");
     let token = gateway.token().to_owned();
-    let beside = doctor(gateway.folder(), &["--server", &server, "--token", &token]).await;
-    let people = run_surehook(gateway.folder(), &["doctor"], &[]).await;
+    let while_running =
+        run_doctor(gateway.folder(), &["--server", &server, "--token", &token]).await;
+    let table = run_surehook(gateway.folder(), &["doctor"], &[]).await;
     gateway.terminate().await;
-    let after = doctor(gateway.folder(), &[]).await;
+    let stopped = run_doctor(gateway.folder(), &[]).await;
 
-    assert_eq!(beside.code, Some(0), "{beside:?}");
+    assert_eq!(while_running.code, Some(0), "{while_running:?}");
     for (check, part) in [
         ("settings", "surehook.toml"),
         ("folder", "is private"),
@@ -67,13 +69,13 @@ async fn doctor_reports_ok_with_and_without_a_running_gateway() {
         ("server", "is ready"),
         ("token", "accepted"),
     ] {
-        assert_finding(&beside, check, "ok", part);
+        assert_finding(&while_running, check, "ok", part);
     }
-    assert_eq!(people.code, Some(0), "{people:?}");
-    assert!(people.stdout.contains("ok    store"), "{people:?}");
-    assert!(people.stderr.contains("0 failed, 0 warnings"), "{people:?}");
-    assert_eq!(after.code, Some(0), "{after:?}");
-    assert_finding(&after, "store", "ok", "not in use");
+    assert_eq!(table.code, Some(0), "{table:?}");
+    assert!(table.stdout.contains("ok    store"), "{table:?}");
+    assert!(table.stderr.contains("0 failed, 0 warnings"), "{table:?}");
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert_finding(&stopped, "store", "ok", "not in use");
 }
 
 #[tokio::test]
@@ -91,21 +93,21 @@ async fn doctor_names_each_problem_with_advice() {
     let folder = gateway.folder();
     fs::set_permissions(folder.join("data"), fs::Permissions::from_mode(0o755)).unwrap();
 
-    let ran = doctor(folder, &["--probe", "--server", "http://127.0.0.1:1999"]).await;
+    let output = run_doctor(folder, &["--probe", "--server", "http://127.0.0.1:1999"]).await;
 
-    assert_eq!(ran.code, Some(8), "{ran:?}");
-    assert_finding(&ran, "folder", "warn", "mode 755");
-    assert_finding(&ran, "secrets", "warn", "MISSING_HERE");
-    assert_finding(&ran, "routes", "warn", "lonely");
-    assert_finding(&ran, "destination", "fail", "refused");
-    assert_finding(&ran, "server", "fail", "cannot reach");
-    assert!(!ran.stdout.contains("a-secret-of-the-gateway"), "{ran:?}");
+    assert_eq!(output.code, Some(8), "{output:?}");
+    assert_finding(&output, "folder", "warn", "mode 755");
+    assert_finding(&output, "secrets", "warn", "MISSING_HERE");
+    assert_finding(&output, "routes", "warn", "lonely");
+    assert_finding(&output, "destination", "fail", "refused");
+    assert_finding(&output, "server", "fail", "cannot reach");
+    assert!(!output.stdout.contains("a-secret-of-the-gateway"), "{output:?}");
     // Without --probe no connection is made, so none can be refused.
-    let quiet = doctor(folder, &[]).await;
-    assert_finding(&quiet, "destination", "ok", "127.0.0.1");
+    let without_probe = run_doctor(folder, &[]).await;
+    assert_finding(&without_probe, "destination", "ok", "127.0.0.1");
     // Without `allow_networks` the same address is blocked.
     fs::write(folder.join("other.toml"), settings).unwrap();
-    let blocked = doctor(folder, &["--config", "other.toml", "--data", "data"]).await;
+    let blocked = run_doctor(folder, &["--config", "other.toml", "--data", "data"]).await;
     assert_finding(&blocked, "destination", "fail", "127.0.0.1");
 }
 
@@ -116,9 +118,9 @@ async fn doctor_warns_about_a_sender_without_a_status_source() {
     let source = "[[sources]]\nname = \"statuses\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"an-app-secret-of-meta\"]\n";
     let file = folder.path().join("surehook.toml");
     fs::write(&file, sender).unwrap();
-    let without_source = doctor(folder.path(), &[]).await;
+    let without_source = run_doctor(folder.path(), &[]).await;
     fs::write(&file, format!("{sender}{source}")).unwrap();
-    let with_source = doctor(folder.path(), &[]).await;
+    let with_source = run_doctor(folder.path(), &[]).await;
 
     assert_finding(&without_source, "statuses", "warn", "`wa`");
     assert!(!with_source.stdout.contains("statuses of its messages"), "{with_source:?}");
@@ -131,12 +133,12 @@ async fn doctor_only_warns_about_certificates_from_missing_variables() {
     let settings = route_settings("https://93.184.216.34/", tls);
     fs::write(folder.path().join("surehook.toml"), settings).unwrap();
 
-    let ran = doctor(folder.path(), &[]).await;
+    let output = run_doctor(folder.path(), &[]).await;
 
     for name in ["THEIR_CA", "OUR_CERT", "OUR_KEY"] {
-        assert_finding(&ran, "secrets", "warn", name);
+        assert_finding(&output, "secrets", "warn", name);
     }
-    assert!(!ran.stdout.contains("tls."), "{ran:?}");
+    assert!(!output.stdout.contains("tls."), "{output:?}");
 }
 
 #[tokio::test]
@@ -147,29 +149,29 @@ async fn doctor_finds_damaged_database_and_invalid_settings() {
     }
     let folder = gateway.folder();
     // A restored database has no write-ahead log that could hide the damage.
-    for args in [&["backup", "copy.db"][..], &["restore", "copy.db", "--data", "hurt"]] {
-        let ran = run_surehook(folder, args, &[]).await;
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+    for args in [&["backup", "copy.db"][..], &["restore", "copy.db", "--data", "damaged"]] {
+        let output = run_surehook(folder, args, &[]).await;
+        assert_eq!(output.code, Some(0), "{output:?}");
     }
-    let file = folder.join("hurt/surehook.db");
+    let file = folder.join("damaged/surehook.db");
     let mut bytes = fs::read(&file).unwrap();
     let from = bytes.len() / 2;
     bytes[from..].fill(0xa5);
     fs::write(&file, bytes).unwrap();
     fs::write(folder.join("surehook.toml"), "listem = \"x\"").unwrap();
 
-    let ran = doctor(folder, &["--data", "hurt"]).await;
+    let output = run_doctor(folder, &["--data", "damaged"]).await;
 
-    assert_eq!(ran.code, Some(8), "{ran:?}");
-    assert_finding(&ran, "settings", "fail", "listem");
-    let bad = findings(&ran);
-    let is_reported = bad
+    assert_eq!(output.code, Some(8), "{output:?}");
+    assert_finding(&output, "settings", "fail", "listem");
+    let all = findings(&output);
+    let is_reported = all
         .iter()
         .any(|(check, level, _)| (check == "integrity" || check == "store") && level == "fail");
-    assert!(is_reported, "{ran:?}");
-    let nowhere = doctor(folder, &["--config", "none.toml", "--data", "nowhere"]).await;
-    assert_eq!(nowhere.code, Some(8), "{nowhere:?}");
-    assert_finding(&nowhere, "folder", "warn", "nowhere");
+    assert!(is_reported, "{output:?}");
+    let without_folder = run_doctor(folder, &["--config", "none.toml", "--data", "nowhere"]).await;
+    assert_eq!(without_folder.code, Some(8), "{without_folder:?}");
+    assert_finding(&without_folder, "folder", "warn", "nowhere");
 }
 
 #[tokio::test]
@@ -179,12 +181,12 @@ async fn doctor_warns_about_risky_source_settings() {
         "[[sources]]\nname = \"sms\"\nprovider = \"twilio\"\nsecrets = [\"0123456789abcdef\"]\n";
     let go = "[[sources]]\nname = \"go\"\nprovider = \"evolution-go\"\nsecrets = [\"YQ==/+\"]\nallow_short_secrets = true\n";
     fs::write(folder.path().join("surehook.toml"), format!("{twilio}{go}")).unwrap();
-    let ran = doctor(folder.path(), &[]).await;
-    assert_finding(&ran, "configuration", "fail", "source `sms`: `public_url` is missing");
-    assert_finding(&ran, "verify", "warn", "`go`: secret 1 cannot be part of a URL");
+    let output = run_doctor(folder.path(), &[]).await;
+    assert_finding(&output, "configuration", "fail", "source `sms`: `public_url` is missing");
+    assert_finding(&output, "verify", "warn", "`go`: secret 1 cannot be part of a URL");
 
-    let known = format!("public_url = \"https://hooks.example.com\"\n{twilio}");
-    fs::write(folder.path().join("surehook.toml"), known).unwrap();
-    let ran = doctor(folder.path(), &[]).await;
-    assert!(!ran.stdout.contains("public_url"), "{ran:?}");
+    let with_public_url = format!("public_url = \"https://hooks.example.com\"\n{twilio}");
+    fs::write(folder.path().join("surehook.toml"), with_public_url).unwrap();
+    let output = run_doctor(folder.path(), &[]).await;
+    assert!(!output.stdout.contains("public_url"), "{output:?}");
 }

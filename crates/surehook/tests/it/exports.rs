@@ -189,7 +189,6 @@ async fn abandoned_exports_free_their_slots() {
     assert_eq!(export.text().lines().count(), 620);
 }
 
-// B79.
 #[tokio::test]
 async fn csv_export_escapes_formula_in_key() {
     let gateway = Gateway::start().await;

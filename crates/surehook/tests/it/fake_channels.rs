@@ -14,7 +14,7 @@ use crate::support::{
     eventually,
     fake_channels::{
         ChannelBehavior, CloudApi, CloudApiStatus, EvolutionApi, EvolutionGo, FakeChannel,
-        evolution_errors, fake_channel::is_in_share, meta_errors,
+        evolution_errors, fake_channel::is_chosen_recipient, meta_errors,
     },
     gateway::Gateway,
 };
@@ -312,9 +312,9 @@ async fn scripted_behavior_decides_whether_a_message_is_sent() {
 async fn hanging_share_of_recipients_gets_one_id_per_message() {
     let go = EvolutionGo::start().await;
     let client = std::sync::Arc::new(ChannelClient::go(&go));
-    go.set_for_share(10, ChannelBehavior::HangAfterBody);
+    go.set_for_percent_of_recipients(10, ChannelBehavior::HangAfterBody);
     let numbers: Vec<String> = (0..400).map(phone).collect();
-    let hanging: Vec<&String> = numbers.iter().filter(|to| is_in_share(to, 10)).collect();
+    let hanging: Vec<&String> = numbers.iter().filter(|to| is_chosen_recipient(to, 10)).collect();
     assert!((20..60).contains(&hanging.len()), "about a tenth: {}", hanging.len());
     let sends: Vec<_> = numbers
         .iter()

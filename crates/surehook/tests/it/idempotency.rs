@@ -93,7 +93,6 @@ async fn rejected_retry_of_unanswered_request_keeps_its_key() {
     assert_eq!(sink.count(), 1);
 }
 
-// B40.
 #[tokio::test]
 async fn invalid_idempotency_key_is_rejected() {
     let gateway = Gateway::start().await;

@@ -10,7 +10,7 @@ use crate::support::{
 
 /// Every secret and every value of a request contains one of these.
 const CANARIES: [&str; 2] = ["canary", "5511987654321"];
-const PASSWORD: &str = "canary-source-secret";
+const SOURCE_SECRET: &str = "canary-source-secret";
 
 /// A gateway with an open and a verified source, a failing destination, and one whose host does not exist.
 async fn busy_gateway(log_settings: &str, sink: &Sink) -> Gateway {
@@ -27,7 +27,7 @@ async fn busy_gateway(log_settings: &str, sink: &Sink) -> Gateway {
             [[sources]]
             name = "closed"
             verify = {{ token = {{ header = "x-token" }} }}
-            secrets = ["{PASSWORD}", "env:FROM_ENV"]
+            secrets = ["{SOURCE_SECRET}", "env:FROM_ENV"]
             [[destinations]]
             name = "out"
             url = "{url}"
@@ -63,7 +63,7 @@ async fn send_everything(gateway: &Gateway) {
     let body = json!({ "id": "canary-key", "phone": "+5511987654321", "text": "canary-body" });
     let body = body.to_string();
     let token: [(&str, &[u8]); 3] = [
-        ("x-token", PASSWORD.as_bytes()),
+        ("x-token", SOURCE_SECRET.as_bytes()),
         ("x-phone", b"5511987654321"),
         ("cookie", b"canary-cookie"),
     ];
@@ -124,17 +124,17 @@ async fn assert_log_is_clean(log_settings: &str) {
 #[tokio::test]
 async fn requests_cannot_add_metric_labels() {
     let gateway = Gateway::start().await;
-    let canary = |line: &str| format!("{line}\r\nContent-Length: 2\r\n\r\n{{}}");
-    for request in [
-        canary("POST /in/canary HTTP/1.1\r\nHost: h"),
-        canary("POST /in/canary HTTP/1.1\r\nHost: h\r\nHost: h"),
-        canary(&format!("POST /in/canary?{} HTTP/1.1\r\nHost: h", "a".repeat(3000))),
-        canary("CANARY /in/canary HTTP/1.1\r\nHost: h"),
-        canary("GET /in/canary HTTP/1.1\r\nHost: h"),
+    let request = |line: &str| format!("{line}\r\nContent-Length: 2\r\n\r\n{{}}");
+    for text in [
+        request("POST /in/canary HTTP/1.1\r\nHost: h"),
+        request("POST /in/canary HTTP/1.1\r\nHost: h\r\nHost: h"),
+        request(&format!("POST /in/canary?{} HTTP/1.1\r\nHost: h", "a".repeat(3000))),
+        request("CANARY /in/canary HTTP/1.1\r\nHost: h"),
+        request("GET /in/canary HTTP/1.1\r\nHost: h"),
     ] {
         let mut raw = gateway.connect_raw().await;
-        raw.write(&request).await;
-        assert!(raw.read_response().await.unwrap().status >= 400, "{request}");
+        raw.write(&text).await;
+        assert!(raw.read_response().await.unwrap().status >= 400, "{text}");
     }
 
     let metrics = gateway.metrics().await;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::channels::{cloud, go};
+use crate::channels::{cloud_api_settings, evolution_go_settings};
 use crate::support::{
     WAIT_LIMIT,
     client::{Client, HttpResponse},
@@ -379,7 +379,8 @@ async fn file_is_uploaded_directly_to_cloud_api() {
 async fn cli_uploads_file_and_sends_it() {
     let Some(s3) = S3Server::start() else { return };
     let (meta, evolution) = (CloudApi::start().await, EvolutionGo::start().await);
-    let destinations = cloud("wa", &meta.url(), "") + &go("go", &evolution.url(), "");
+    let destinations = cloud_api_settings("wa", &meta.url(), "")
+        + &evolution_go_settings("go", &evolution.url(), "");
     let gateway = gateway(&format!("{}{destinations}", s3.settings(""))).start().await;
     std::fs::write(gateway.folder().join("maio.png"), PNG).unwrap();
     let send = async |destination: &str| {

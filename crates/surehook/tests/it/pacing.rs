@@ -18,7 +18,7 @@ const ANNA: &str = "5511987654321";
 const BRUNO: &str = "5511912345678";
 const DAY: i64 = 86_400;
 
-fn cloud(to: &CloudApi, more: &str) -> String {
+fn cloud_api_settings(to: &CloudApi, more: &str) -> String {
     let (sender, token) = (CloudApi::SENDER, CloudApi::TOKEN);
     let more = format!(
         r#"
@@ -67,7 +67,7 @@ async fn sent_today_is(gateway: &Gateway, count: u64) -> Value {
 #[tokio::test]
 async fn recipient_over_pace_waits_without_delaying_others() {
     let meta = CloudApi::start().await;
-    let gateway = Gateway::start_with(&cloud(&meta, "")).await;
+    let gateway = Gateway::start_with(&cloud_api_settings(&meta, "")).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for number in 0..50 {
         gateway.post_accepted("in", text(ANNA, number)).await;
@@ -102,7 +102,8 @@ async fn recipient_over_pace_waits_without_delaying_others() {
 #[tokio::test]
 async fn disabled_pair_pace_sends_without_waiting() {
     let meta = CloudApi::start().await;
-    let gateway = Gateway::start_with(&cloud(&meta, "sending = { pair_pace = false }")).await;
+    let gateway =
+        Gateway::start_with(&cloud_api_settings(&meta, "sending = { pair_pace = false }")).await;
     for number in 0..50 {
         gateway.post_accepted("in", text(ANNA, number)).await;
     }
@@ -116,7 +117,7 @@ async fn throttled_recipient_does_not_delay_others() {
     let more = r#"
         concurrency = 1
         retry = { max_attempts = 5, schedule = ["1ms"] }"#;
-    let gateway = Gateway::start_with(&cloud(&meta, more)).await;
+    let gateway = Gateway::start_with(&cloud_api_settings(&meta, more)).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
     for (number, to) in [ANNA, ANNA, BRUNO].into_iter().enumerate() {
         gateway.post_accepted("in", text(to, number)).await;
@@ -137,7 +138,7 @@ async fn throttled_recipient_does_not_delay_others() {
 async fn throttled_sender_cools_down_whole_destination() {
     let meta = CloudApi::start().await;
     meta.set_first_for_recipient(ANNA, [ChannelBehavior::code(130_429)]);
-    let gateway = Gateway::start_with(&cloud(&meta, "concurrency = 1")).await;
+    let gateway = Gateway::start_with(&cloud_api_settings(&meta, "concurrency = 1")).await;
     gateway.post_accepted("in", text(ANNA, 0)).await;
     eventually(WAIT_LIMIT, || async {
         (gateway.destination_state("out").await["cooling_until"] != Value::Null).then_some(())

@@ -222,16 +222,18 @@ async fn unsigned_samples_are_refused_and_not_stored() {
 async fn meta_verification_requires_matching_token() {
     let samples = payload_index::payloads();
     let gateway = gateway(&samples).await;
-    let ask = async |query: &str| {
+    let verify = async |query: &str| {
         gateway.send(Method::GET, &format!("/in/whatsapp-cloud?{query}"), &[], "").await
     };
     let query = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=";
-    let response = ask(&format!("{query}tok-%C3%A7-123")).await.expect(200);
+    let response = verify(&format!("{query}tok-%C3%A7-123")).await.expect(200);
     assert_eq!(response.text(), "1158201444");
     assert!(response.header("content-type").starts_with("text/plain"));
     for wrong in ["tok-c-123", "", "tok-%C3%A7-1234", "%FF"] {
-        ask(&format!("{query}{wrong}")).await.expect(403);
+        verify(&format!("{query}{wrong}")).await.expect(403);
     }
-    ask("hub.mode=unsubscribe&hub.challenge=1&hub.verify_token=tok-%C3%A7-123").await.expect(403);
+    verify("hub.mode=unsubscribe&hub.challenge=1&hub.verify_token=tok-%C3%A7-123")
+        .await
+        .expect(403);
     gateway.send(Method::GET, "/in/stripe", &[], "").await.expect(405);
 }

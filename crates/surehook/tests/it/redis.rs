@@ -57,10 +57,10 @@ async fn event_becomes_stream_entry_with_exact_body() {
 async fn concurrent_events_are_added_once_and_stream_is_trimmed() {
     let Some(redis) = TestRedis::start(&["--stream-node-max-entries", "10"]).await else { return };
     let more = format!("{STREAM}\nconcurrency = 64");
-    let all = Gateway::start_with(&settings(&redis.url(), &more)).await;
+    let untrimmed = Gateway::start_with(&settings(&redis.url(), &more)).await;
     let mut sent = HashSet::new();
     for _ in 0..300 {
-        sent.insert(all.post_accepted("in", "{}").await);
+        sent.insert(untrimmed.post_accepted("in", "{}").await);
     }
     eventually(WAIT_LIMIT, || async {
         (redis.read_entries("events").await.len() == 300).then_some(())
@@ -72,11 +72,11 @@ async fn concurrent_events_are_added_once_and_stream_is_trimmed() {
     assert_eq!(arrived, sent);
     assert_eq!(redis.count_xadd_connections().await, 1, "one connection is enough");
 
-    let short = "stream = { key = \"short\", max_length = 20 }";
-    let short = Gateway::start_with(&settings(&redis.url(), short)).await;
+    let stream = "stream = { key = \"short\", max_length = 20 }";
+    let trimmed = Gateway::start_with(&settings(&redis.url(), stream)).await;
     for _ in 0..60 {
-        let event = short.post_accepted("in", "{}").await;
-        short.wait_for_delivery(&event, "succeeded").await;
+        let event = trimmed.post_accepted("in", "{}").await;
+        trimmed.wait_for_delivery(&event, "succeeded").await;
     }
     let length = redis.read_entries("short").await.len();
     assert!((20..=30).contains(&length), "{length}");
@@ -92,8 +92,8 @@ async fn restarted_server_receives_missed_events() {
 
     redis.stop();
     let missed = gateway.post_accepted("in", "{}").await;
-    let waits = gateway.wait_for_delivery(&missed, "scheduled").await;
-    assert_eq!(waits["attempt_list"][0]["class"], "transient", "{waits}");
+    let scheduled = gateway.wait_for_delivery(&missed, "scheduled").await;
+    assert_eq!(scheduled["attempt_list"][0]["class"], "transient", "{scheduled}");
     redis.restart().await;
 
     let done = gateway.wait_for_delivery(&missed, "succeeded").await;
@@ -111,8 +111,8 @@ async fn hanging_server_times_out_and_is_retried() {
 
     redis.signal(Signal::STOP);
     let event = gateway.post_accepted("in", "{}").await;
-    let waits = gateway.wait_for_delivery(&event, "scheduled").await;
-    assert_eq!(waits["attempt_list"][0]["failure"], "timeout", "{waits}");
+    let scheduled = gateway.wait_for_delivery(&event, "scheduled").await;
+    assert_eq!(scheduled["attempt_list"][0]["failure"], "timeout", "{scheduled}");
     redis.signal(Signal::CONT);
 
     gateway.wait_for_delivery(&event, "succeeded").await;
@@ -136,7 +136,7 @@ async fn redis_login_error_is_config_failure_and_password_is_masked() {
         ("wrong password", redis.url(), basic("canary-too"), "WRONGPASS"),
         ("no such database", "env:REDIS_URL_OF_99".to_owned(), STREAM.to_owned(), "ERR"),
     ];
-    for (name, url, more, word) in cases {
+    for (name, url, more, expected) in cases {
         let gateway = Gateway::builder()
             .env("REDIS_URL_OF_99", &format!("{with_password}/99"))
             .settings(&settings(&url, &more))
@@ -147,7 +147,7 @@ async fn redis_login_error_is_config_failure_and_password_is_masked() {
         assert_eq!(dead["reason"], "invalid_endpoint", "case: {name}: {dead}");
         assert_eq!(dead["attempt_list"][0]["class"], "config", "case: {name}");
         let detail = dead["attempt_list"][0]["detail"].as_str().unwrap();
-        assert!(detail.contains(word), "case: {name}: {detail}");
+        assert!(detail.contains(expected), "case: {name}: {detail}");
         let shown = gateway.get("/destinations").await.expect(200).text();
         assert!(!format!("{dead}{shown}{}", gateway.log()).contains("canary"), "case: {name}");
     }
@@ -186,9 +186,12 @@ async fn out_of_memory_reply_is_retried() {
     let gateway =
         Gateway::start_with(&settings(&redis.url(), &format!("{STREAM}\n{FAST_RETRY}"))).await;
     let event = gateway.post_accepted("in", "{}").await;
-    let waits = gateway.wait_for_delivery(&event, "scheduled").await;
-    assert_eq!(waits["attempt_list"][0]["class"], "transient", "{waits}");
-    assert!(waits["attempt_list"][0]["response"].as_str().unwrap().contains("OOM"), "{waits}");
+    let scheduled = gateway.wait_for_delivery(&event, "scheduled").await;
+    assert_eq!(scheduled["attempt_list"][0]["class"], "transient", "{scheduled}");
+    assert!(
+        scheduled["attempt_list"][0]["response"].as_str().unwrap().contains("OOM"),
+        "{scheduled}"
+    );
 
     redis.run_command(&["CONFIG", "SET", "maxmemory", "0"]).await;
 
@@ -211,9 +214,9 @@ async fn tls_server_certificate_is_verified() {
     let event = trusting.post_accepted("in", "{}").await;
     trusting.wait_for_delivery(&event, "succeeded").await;
 
-    let stranger = Gateway::start_with(&settings(&url, &ca(&CertificateAuthority::new()))).await;
-    let event = stranger.post_accepted("in", "{}").await;
-    let dead = stranger.wait_for_delivery(&event, "dead").await;
+    let distrusting = Gateway::start_with(&settings(&url, &ca(&CertificateAuthority::new()))).await;
+    let event = distrusting.post_accepted("in", "{}").await;
+    let dead = distrusting.wait_for_delivery(&event, "dead").await;
     assert_eq!(dead["attempt_list"][0]["failure"], "tls", "{dead}");
 }
 
@@ -235,7 +238,7 @@ async fn invalid_or_error_replies_are_transient_failures() {
             "error_reply",
         ),
         (
-            "one that starts",
+            "a server that is loading",
             FakeRedisReply::Reply(b"-LOADING Redis is loading the dataset in memory\r\n"),
             "error_reply",
         ),
@@ -246,11 +249,11 @@ async fn invalid_or_error_replies_are_transient_failures() {
         ),
     ];
     for (name, reply, failure) in cases {
-        let pretender = FakeRedis::start(reply).await;
+        let fake_redis = FakeRedis::start(reply).await;
         let more = format!(
             "{STREAM}\ntimeout = \"1s\"\nretry = {{ max_attempts = 2, initial_delay = \"1ms\" }}\nauth = {{ basic = {{ user = \"u\", password = \"p\" }} }}"
         );
-        let gateway = Gateway::start_with(&settings(&pretender.url(), &more)).await;
+        let gateway = Gateway::start_with(&settings(&fake_redis.url(), &more)).await;
         let event = gateway.post_accepted("in", "{}").await;
 
         let dead = gateway.wait_for_delivery(&event, "dead").await;
@@ -268,7 +271,7 @@ async fn invalid_or_error_replies_are_transient_failures() {
 
 #[tokio::test]
 async fn private_address_is_rejected_before_connecting() {
-    let pretender = FakeRedis::start(FakeRedisReply::Silence).await;
+    let fake_redis = FakeRedis::start(FakeRedisReply::Silence).await;
     let gateway = Gateway::builder()
         .public_networks_only()
         .settings("[[sources]]\nname = \"in\"\nverify = \"none\"")
@@ -276,11 +279,11 @@ async fn private_address_is_rejected_before_connecting() {
         .await;
     let spec = |url: String| json!({ "name": "out", "kind": "redis-stream", "url": url, "stream": { "key": "k" } });
     for host in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "2130706433"] {
-        let url = pretender.url().replace("127.0.0.1", host);
+        let url = fake_redis.url().replace("127.0.0.1", host);
         let refused = gateway.post("/destinations", &spec(url)).await.expect(422).json();
         assert!(refused["detail"].as_str().unwrap().contains("allow_networks"), "{refused}");
     }
-    let by_name = pretender.url().replace("127.0.0.1", "localhost");
+    let by_name = fake_redis.url().replace("127.0.0.1", "localhost");
     gateway.post("/destinations", &spec(by_name)).await.expect(201);
     gateway.post("/routes", &json!({ "from": "in", "to": "out" })).await.expect(201);
     let event = gateway.post_accepted("in", "{}").await;
@@ -288,7 +291,7 @@ async fn private_address_is_rejected_before_connecting() {
     let dead = gateway.wait_for_delivery(&event, "dead").await;
 
     assert_eq!(dead["attempt_list"][0]["failure"], "blocked", "{dead}");
-    assert_eq!(pretender.connection_count(), 0, "a private address was called");
+    assert_eq!(fake_redis.connection_count(), 0, "a private address was called");
 }
 
 #[tokio::test]
@@ -307,11 +310,11 @@ async fn settings_foreign_to_redis_stream_are_rejected() {
         ("exec", json!({ "command": ["/bin/true"] }), "exec"),
         ("auth", json!({ "bearer": "x" }), "basic"),
     ];
-    for (field, value, named) in cases {
+    for (field, value, expected) in cases {
         let mut spec = stream();
         spec[field] = value;
         let refused = gateway.post("/destinations", &spec).await.expect(422).text();
-        assert!(refused.contains(named), "case: {field}: {refused}");
+        assert!(refused.contains(expected), "case: {field}: {refused}");
         assert!(!refused.contains("canary"), "case: {field}: {refused}");
     }
     gateway.post("/destinations", &stream()).await.expect(201);

@@ -54,7 +54,7 @@ fn settings(sink: &Sink) -> String {
         secrets = ["CANARY-meta-0123456789"]
         verify_token = "CANARY-verify-token-0123456789"
         [[sources]]
-        name = "waits"
+        name = "outdated"
         verify = {{ token = {{ header = "x-gate" }} }}
         secrets = ["CANARY-outdated-0123456789"]
         on_refusal = "quarantine"
@@ -105,10 +105,10 @@ fn settings(sink: &Sink) -> String {
 #[track_caller]
 fn assert_no_secret(bytes: &[u8], case: &str) {
     for secret in [CANARY, ENCODED[0], ENCODED[1]] {
-        let found = bytes.windows(secret.len()).position(|window| window == secret.as_bytes());
-        if let Some(at) = found {
-            let around = &bytes[at.saturating_sub(200)..(at + 100).min(bytes.len())];
-            panic!("{case}: {}", String::from_utf8_lossy(around));
+        let position = bytes.windows(secret.len()).position(|window| window == secret.as_bytes());
+        if let Some(position) = position {
+            let context = &bytes[position.saturating_sub(200)..(position + 100).min(bytes.len())];
+            panic!("{case}: {}", String::from_utf8_lossy(context));
         }
     }
 }
@@ -147,12 +147,12 @@ async fn send_requests(gateway: &Gateway) {
     let handshake = "/in/meta?hub.mode=subscribe&hub.challenge=1&hub.verify_token=";
     for (token, status) in [("CANARY-verify-token-0123456789", 200), ("CANARY-wrong", 403)] {
         let path = format!("{handshake}{token}");
-        let answered = gateway.request(Method::GET, &path, &[], "").await;
-        assert_eq!(answered.status, status, "{}", answered.text());
+        let response = gateway.request(Method::GET, &path, &[], "").await;
+        assert_eq!(response.status, status, "{}", response.text());
     }
     // Quarantined with the right secret, before the source is configured with it.
     let right = ("x-gate", "CANARY-right-0123456789");
-    gateway.send_webhook("waits/CANARY-path?token=CANARY", &[right], body).await.expect(503);
+    gateway.send_webhook("outdated/CANARY-path?token=CANARY", &[right], body).await.expect(503);
 }
 
 /// Creates and changes a source and destinations over the API.
@@ -168,25 +168,24 @@ async fn configure(gateway: &Gateway) {
     let url = "https://discord.com/api/webhooks/12/CANARY-discord";
     let destination = json!({ "name": "chat", "url": url, "headers": { "X-Key": "CANARY-api" } });
     assert_no_secret(&post("/destinations", destination).await.body, "created destination");
-    // A change that sends the masks back keeps what they stand for.
-    let shown = gateway.get("/destinations/chat").await.json();
-    let spec = json!({ "name": "chat", "url": shown["url"], "headers": shown["headers"],
+    // A change that sends the masks back keeps the secrets.
+    let masked = gateway.get("/destinations/chat").await.json();
+    let spec = json!({ "name": "chat", "url": masked["url"], "headers": masked["headers"],
         "concurrency": 3 });
     let changed = gateway.put("/destinations/chat", &spec).await.expect(200);
     assert_no_secret(&changed.body, "changed destination");
     assert_eq!(changed.json()["url"], "https://discord.com/api/webhooks/12/•••");
-    configure_waiting_source(gateway).await;
-    let gone =
-        json!({ "name": "gone", "provider": "stripe", "secrets": ["CANARY-gone-0123456789"] });
-    post("/sources", gone).await;
-    gateway.delete("/sources/gone").await.expect(204);
+    update_outdated_source(gateway).await;
+    let deleted = json!({ "name": "deleted", "provider": "stripe", "secrets": ["CANARY-deleted-0123456789"] });
+    post("/sources", deleted).await;
+    gateway.delete("/sources/deleted").await.expect(204);
 }
 
 /// Gives the source the secret of the quarantined request.
-async fn configure_waiting_source(gateway: &Gateway) {
-    let waits = json!({ "name": "waits", "verify": { "token": { "header": "x-gate" } },
+async fn update_outdated_source(gateway: &Gateway) {
+    let source = json!({ "name": "outdated", "verify": { "token": { "header": "x-gate" } },
         "secrets": ["CANARY-right-0123456789"], "on_refusal": "quarantine" });
-    gateway.put("/sources/waits", &waits).await.expect(200);
+    gateway.put("/sources/outdated", &source).await.expect(200);
 }
 
 #[tokio::test]
@@ -235,7 +234,7 @@ async fn configured_secrets_are_found_in_no_file_log_answer_or_page() {
     .map(str::to_owned)
     .to_vec();
     pages.extend(["web", "team", "oauth", "chat"].map(|name| format!("/destinations/{name}")));
-    pages.extend(["gate", "evo", "waits"].map(|name| format!("/sources/{name}")));
+    pages.extend(["gate", "evo", "outdated"].map(|name| format!("/sources/{name}")));
     let ids = events["data"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap());
     pages.extend(ids.map(|id| format!("/events/{id}")));
     for path in pages {
@@ -253,8 +252,8 @@ async fn configured_secrets_are_found_in_no_file_log_answer_or_page() {
         vec!["doctor"],
         vec!["backup", backup, "--data", "data"],
     ] {
-        let ran = gateway.cli(&args).await;
-        assert_no_secret((ran.stdout + &ran.stderr).as_bytes(), &format!("{args:?}"));
+        let output = gateway.cli(&args).await;
+        assert_no_secret((output.stdout + &output.stderr).as_bytes(), &format!("{args:?}"));
     }
     assert_no_secret(&fs::read(backup).unwrap(), "backup");
 
@@ -268,7 +267,7 @@ async fn configured_secrets_are_found_in_no_file_log_answer_or_page() {
 
     // The quarantined request still has its secret, and is accepted with it.
     gateway.restart().await;
-    configure_waiting_source(&gateway).await;
+    update_outdated_source(&gateway).await;
     let quarantined = gateway.get("/quarantine").await.json();
     let id = quarantined["data"][0]["id"].as_str().unwrap();
     gateway.post(&format!("/quarantine/{id}/release"), &json!({})).await.expect(200);
@@ -300,7 +299,7 @@ async fn path_of_an_accepted_request_is_masked_for_viewers_only() {
 }
 
 #[tokio::test]
-async fn key_in_the_folder_is_private_recommended_against_and_not_in_a_backup() {
+async fn key_file_in_the_data_folder_is_private_and_not_in_a_backup() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::builder().settings(&settings(&sink)).start().await;
     let data = gateway.folder().join("data");
@@ -345,7 +344,7 @@ async fn key_in_the_folder_is_private_recommended_against_and_not_in_a_backup() 
 async fn gateway_moves_to_an_external_key_and_refuses_another() {
     let sink = Sink::ok().await;
     let mut gateway = Gateway::builder().settings(&settings(&sink)).start().await;
-    let rotate = ["secret-key", "rotate", "--data", "data", "--new-key-file", "kept.key"];
+    let rotate = ["secret-key", "rotate", "--data", "data", "--new-key-file", "external.key"];
     let running = gateway.cli(&rotate).await;
     assert!(
         running.code != Some(0) && running.stderr.contains("Stop the gateway"),
@@ -357,12 +356,12 @@ async fn gateway_moves_to_an_external_key_and_refuses_another() {
     let rotated = gateway.cli(&rotate).await;
 
     assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
-    assert!(rotated.stderr.contains("secret_key_file = \"kept.key\""), "{}", rotated.stderr);
+    assert!(rotated.stderr.contains("secret_key_file = \"external.key\""), "{}", rotated.stderr);
     let data = gateway.folder().join("data");
     assert!(!data.join("secret.key").exists());
     let refused = gateway.try_restart().await.unwrap_err();
     assert!(refused.stderr.contains("is missing"), "{}", refused.stderr);
-    gateway.set_env("SUREHOOK_SECRET_KEY_FILE", "kept.key");
+    gateway.set_env("SUREHOOK_SECRET_KEY_FILE", "external.key");
     gateway.restart().await;
     gateway.send_webhook("gate", &[("x-gate", "CANARY-gate-0123456789")], "{}").await.expect(200);
     gateway.terminate().await;
@@ -375,7 +374,7 @@ async fn gateway_moves_to_an_external_key_and_refuses_another() {
     gateway.set_env("SUREHOOK_SECRET_KEY", "short");
     let invalid = gateway.try_restart().await.unwrap_err();
     assert!(invalid.stderr.contains("openssl rand -hex 32"), "{}", invalid.stderr);
-    let key = fs::read_to_string(gateway.folder().join("kept.key")).unwrap();
+    let key = fs::read_to_string(gateway.folder().join("external.key")).unwrap();
     gateway.set_env("SUREHOOK_SECRET_KEY", key.trim());
     gateway.restart().await;
     gateway.send_webhook("gate", &[("x-gate", "CANARY-gate-0123456789")], "{}").await.expect(200);
@@ -405,5 +404,5 @@ async fn heavy_rotation_killed_at_any_moment_leaves_a_folder_that_opens() {
     gateway.restart().await;
     gateway.send_webhook("gate", &[("x-gate", "CANARY-gate-0123456789")], "{}").await.expect(200);
     assert_no_secret_in_files(&gateway.folder().join("data"));
-    assert!(rotated < 20, "the first one is killed before it can complete");
+    assert!(rotated < 20, "the first rotation is killed before it can complete");
 }

@@ -63,7 +63,6 @@ async fn check(verify: &str, cases: Vec<Case>) {
     assert_eq!(gateway.list("/events").await.len(), accepted);
 }
 
-// B57, B58, B59, B60, B62, B70.
 #[tokio::test]
 async fn hex_signature_with_prefix_is_verified() {
     let good = hex(SECRET, BODY);
@@ -98,7 +97,6 @@ async fn hex_signature_with_prefix_is_verified() {
     check(r#"{ hmac = { header = "x-signature", prefix = "sha256=" } }"#, cases).await;
 }
 
-// B59.
 #[tokio::test]
 async fn base64_signature_is_verified() {
     let good = BASE64.encode(&mac(SECRET, BODY));
@@ -121,7 +119,7 @@ async fn base64_signature_is_verified() {
     check(r#"{ hmac = { header = "x-sig", encoding = "base64" } }"#, cases.into()).await;
 }
 
-// B61, B63. The exact limit is covered by unit tests with a fixed clock.
+// The exact limit is covered by unit tests with a fixed clock.
 #[tokio::test]
 async fn signature_with_timestamp_is_verified() {
     let now = unix_now();
@@ -160,7 +158,7 @@ async fn signature_with_timestamp_is_verified() {
     .await;
 }
 
-// B58, B60, B61: the parameters of one header, as Stripe has them.
+// The parameters of one header, as Stripe has them.
 #[tokio::test]
 async fn signature_in_header_parameters_is_verified() {
     let now = unix_now();
@@ -234,7 +232,6 @@ async fn unverified_source_accepts_every_request() {
     assert_eq!(gateway.stats().await["total"], 2);
 }
 
-// B64, B70.
 #[tokio::test]
 async fn removed_secret_is_refused() {
     let source = |secrets: &[&str]| {
@@ -258,7 +255,6 @@ async fn removed_secret_is_refused() {
     assert_eq!(gateway.stats().await["total"], 1);
 }
 
-// B66.
 #[tokio::test]
 async fn source_with_unset_secret_refuses_requests_and_other_sources_work() {
     let mut gateway = Gateway::builder()

@@ -17,16 +17,16 @@ const WORDS: [(&str, &[&str]); 3] = [
 
 /// The language of a page and its texts, without those marked as another language and without
 /// external data.
-const PAGE_TEXTS: &str = "const others = '[lang]:not(html), script, pre, code, .mono, .verbatim, textarea';
-    const said = new Set();
+const PAGE_TEXTS: &str = "const excluded = '[lang]:not(html), script, pre, code, .mono, .verbatim, textarea';
+    const texts = new Set();
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
     while (walker.nextNode()) {
         const node = walker.currentNode;
-        if ((node.parentElement ?? node).closest(others)) continue;
-        if (node.nodeType === Node.TEXT_NODE) said.add(node.data.trim());
-        else for (const name of ['aria-label', 'title', 'alt']) said.add(node.getAttribute(name) ?? '');
+        if ((node.parentElement ?? node).closest(excluded)) continue;
+        if (node.nodeType === Node.TEXT_NODE) texts.add(node.data.trim());
+        else for (const name of ['aria-label', 'title', 'alt']) texts.add(node.getAttribute(name) ?? '');
     }
-    return [document.documentElement.lang, [...said]]";
+    return [document.documentElement.lang, [...texts]]";
 
 /// Words that exist only in English.
 const ENGLISH: [&str; 12] =
@@ -38,20 +38,20 @@ fn is_english(text: &str) -> bool {
 }
 
 async fn assert_language(browser: &Browser, tag: &str, path: &str) {
-    let said = browser.run(PAGE_TEXTS, &[]).await;
-    assert_eq!(said[0], tag, "{path}");
-    let said: Vec<&str> =
-        said[1].as_array().unwrap().iter().filter_map(|one| one.as_str()).collect();
+    let texts = browser.run(PAGE_TEXTS, &[]).await;
+    assert_eq!(texts[0], tag, "{path}");
+    let texts: Vec<&str> =
+        texts[1].as_array().unwrap().iter().filter_map(|text| text.as_str()).collect();
     for (other, words) in WORDS {
         for word in words {
             assert_eq!(
-                said.contains(word),
+                texts.contains(word),
                 other == tag,
-                "{word:?} of {other} on {path}: {said:?}"
+                "{word:?} of {other} on {path}: {texts:?}"
             );
         }
     }
-    let english: Vec<_> = said.iter().filter(|text| is_english(text)).collect();
+    let english: Vec<_> = texts.iter().filter(|text| is_english(text)).collect();
     assert_eq!(english.is_empty(), tag != "en", "{path}: {english:?}");
 }
 
@@ -97,10 +97,10 @@ const THEME: &str = "const done = arguments[0];
     };
     const style = getComputedStyle(document.body);
     const html = getComputedStyle(document.documentElement);
-    const ground = [style, html].find(one => one.backgroundColor !== 'rgba(0, 0, 0, 0)');
-    fetch(location.href).then(answer => answer.text()).then(text => done([
+    const background = [style, html].find(element => element.backgroundColor !== 'rgba(0, 0, 0, 0)');
+    fetch(location.href).then(response => response.text()).then(text => done([
         text.match(/data-theme=\"(\\w*)\"/)[1],
-        lightness(ground.backgroundColor) < lightness(style.color),
+        lightness(background.backgroundColor) < lightness(style.color),
     ]))";
 
 #[tokio::test]
@@ -128,8 +128,8 @@ async fn theme_follows_the_system_until_one_is_selected() {
             .await;
         for path in ["/dead-letters", "/", "/events", "/settings"] {
             browser.open(&gateway.url(path)).await;
-            let seen = browser.run_async(THEME, &[]).await;
-            assert_eq!(seen, json!([chosen, chosen == "dark"]), "{path}");
+            let theme = browser.run_async(THEME, &[]).await;
+            assert_eq!(theme, json!([chosen, chosen == "dark"]), "{path}");
         }
     }
     browser.assert_no_console_errors().await;

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    channels::go,
+    channels::evolution_go_settings,
     support::{
         WAIT_LIMIT, eventually,
         fake_channels::EvolutionGo,
@@ -64,7 +64,7 @@ pub(super) fn settings(works: &Sink, refuses: &Sink, evolution: &EvolutionGo) ->
         from = "phone"
         to = "crm"
         "#,
-        go("wa", &evolution.url(), "sending = { warn_at = 1 }")
+        evolution_go_settings("wa", &evolution.url(), "sending = { warn_at = 1 }")
     )
 }
 

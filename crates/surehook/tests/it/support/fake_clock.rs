@@ -39,24 +39,25 @@ use super::{
 /// A clock that stands still until it is started.
 #[derive(Debug)]
 struct FakeClock {
-    at: AtomicI64,
+    /// The right time in Unix milliseconds, before the time since `running_since` is added.
+    base_ms: AtomicI64,
     /// How much the wall clock is off, in milliseconds. The other clocks of the machine are right.
-    error: AtomicI64,
-    /// Start of the time that is added to `at`; `None` while the clock stands still.
+    wall_clock_error_ms: AtomicI64,
+    /// Start of the time that is added to `base_ms`; `None` while the clock stands still.
     running_since: Mutex<Option<Instant>>,
 }
 
 impl FakeClock {
     fn right_time(&self) -> Timestamp {
-        let at = Timestamp::from_millis(self.at.load(Ordering::Relaxed));
-        at + self.running_since.lock().unwrap().map_or(Duration::ZERO, |since| since.elapsed())
+        let base = Timestamp::from_millis(self.base_ms.load(Ordering::Relaxed));
+        base + self.running_since.lock().unwrap().map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
 impl Clock for FakeClock {
     fn now(&self) -> Timestamp {
         let right = self.right_time().as_millis();
-        Timestamp::from_millis(right + self.error.load(Ordering::Relaxed))
+        Timestamp::from_millis(right + self.wall_clock_error_ms.load(Ordering::Relaxed))
     }
 
     fn elapsed(&self) -> Duration {
@@ -92,8 +93,8 @@ impl FakeClockGateway {
     /// Like [`Self::start`], with a media bucket.
     pub(crate) async fn with_bucket(seconds: i64, bucket: Option<Bucket>) -> Self {
         let clock = Arc::new(FakeClock {
-            at: AtomicI64::new(seconds * 1000),
-            error: AtomicI64::new(0),
+            base_ms: AtomicI64::new(seconds * 1000),
+            wall_clock_error_ms: AtomicI64::new(0),
             running_since: Mutex::default(),
         });
         Self::start_in(tempfile::tempdir().unwrap(), clock, bucket).await
@@ -158,14 +159,14 @@ impl FakeClockGateway {
         let folder = std::mem::replace(&mut stopped.folder, tempfile::tempdir().unwrap());
         let clock = Arc::clone(&stopped.clock);
         drop(stopped);
-        clock.at.fetch_add(seconds * 1000, Ordering::Relaxed);
-        clock.error.store(error_seconds * 1000, Ordering::Relaxed);
+        clock.base_ms.fetch_add(seconds * 1000, Ordering::Relaxed);
+        clock.wall_clock_error_ms.store(error_seconds * 1000, Ordering::Relaxed);
         Self::start_in(folder, clock, None).await
     }
 
     /// Sets the wall clock wrong by this much, or right again.
     pub(crate) fn set_clock_error(&self, seconds: i64) {
-        self.clock.error.store(seconds * 1000, Ordering::Relaxed);
+        self.clock.wall_clock_error_ms.store(seconds * 1000, Ordering::Relaxed);
     }
 
     /// Lets the clock run from where it is.
@@ -174,7 +175,7 @@ impl FakeClockGateway {
     }
 
     pub(crate) fn set_clock(&self, seconds: i64) {
-        self.clock.at.store(seconds * 1000, Ordering::Relaxed);
+        self.clock.base_ms.store(seconds * 1000, Ordering::Relaxed);
     }
 
     /// Sets the clock and lets it run from there.

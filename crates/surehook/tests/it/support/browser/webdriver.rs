@@ -22,23 +22,24 @@ pub(super) struct WebDriverError {
 #[derive(Debug)]
 pub(super) struct WebDriverSession {
     client: Client,
-    driver: String,
-    session: String,
+    driver_url: String,
+    /// Empty until the session is opened.
+    session_url: String,
 }
 
 impl WebDriverSession {
     pub(super) fn new(port: u16) -> Self {
-        let driver = format!("http://127.0.0.1:{port}");
-        Self { client: Client::new(), driver, session: String::new() }
+        let driver_url = format!("http://127.0.0.1:{port}");
+        Self { client: Client::new(), driver_url, session_url: String::new() }
     }
 
     /// Starts the browser and returns its capabilities.
     pub(super) async fn open(&mut self, capabilities: &Value) -> Value {
         let request = json!({ "capabilities": { "alwaysMatch": capabilities } });
-        let opened = self.send("POST", &format!("{}/session", self.driver), &request).await;
+        let opened = self.send("POST", &format!("{}/session", self.driver_url), &request).await;
         let opened = opened.unwrap_or_else(|error| panic!("no browser: {error:?}"));
         let id = opened["sessionId"].as_str().unwrap();
-        self.session = format!("{}/session/{id}", self.driver);
+        self.session_url = format!("{}/session/{id}", self.driver_url);
         opened["capabilities"].clone()
     }
 
@@ -49,7 +50,7 @@ impl WebDriverSession {
 
     /// Makes a call that neither panics nor needs a runtime, so that it works while a test fails.
     pub(super) fn call_blocking(&self, method: &str, path: &str) -> Option<Value> {
-        let (address, session) = self.session.strip_prefix("http://")?.split_once('/')?;
+        let (address, session) = self.session_url.strip_prefix("http://")?.split_once('/')?;
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
         write!(stream, "{method} /{session}{path} HTTP/1.1\r\nhost: {address}\r\n\r\n").ok()?;
@@ -77,7 +78,7 @@ impl WebDriverSession {
         path: &str,
         body: &Value,
     ) -> Result<Value, WebDriverError> {
-        let result = self.send(method, &format!("{}{path}", self.session), body).await;
+        let result = self.send(method, &format!("{}{path}", self.session_url), body).await;
         if let Err(error) = &result {
             assert!(error.code != "unexpected alert open", "a dialog is open: {}", error.message);
         }

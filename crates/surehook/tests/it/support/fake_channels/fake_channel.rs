@@ -68,7 +68,7 @@ impl FakeChannel {
 
     /// Sets the behavior for the first message to about `percent` of all recipients. The same
     /// recipients are chosen every time, also after a restart of the caller.
-    pub(crate) fn set_for_share(&self, percent: u64, behavior: ChannelBehavior) {
+    pub(crate) fn set_for_percent_of_recipients(&self, percent: u64, behavior: ChannelBehavior) {
         self.script.lock().unwrap().share = Some((percent, behavior));
     }
 
@@ -129,14 +129,16 @@ impl BehaviorScript {
             return behavior;
         }
         match &self.share {
-            Some((percent, behavior)) if is_new && is_in_share(to, *percent) => behavior.clone(),
+            Some((percent, behavior)) if is_new && is_chosen_recipient(to, *percent) => {
+                behavior.clone()
+            }
             _ => self.default.clone(),
         }
     }
 }
 
-/// Whether a recipient belongs to the chosen share.
-pub(crate) fn is_in_share(to: &str, percent: u64) -> bool {
+/// Whether a recipient is among the chosen `percent` of all.
+pub(crate) fn is_chosen_recipient(to: &str, percent: u64) -> bool {
     let mut hasher = DefaultHasher::new();
     to.hash(&mut hasher);
     hasher.finish() % 100 < percent

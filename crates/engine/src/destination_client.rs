@@ -1,8 +1,8 @@
 //! The client of one destination: its settings, its connections and its access token.
 //!
-//! A client is never changed, only replaced: an attempt uses one from beginning to end. The next one
-//! takes over what still fits: a change of the retry policy keeps the connections, a change of the proxy
-//! keeps none.
+//! A client is never changed, only replaced: an attempt uses one from beginning to end. The next client
+//! takes over the connections and the token if its settings for them are the same: a change of the retry
+//! policy keeps the connections, a change of the proxy keeps none.
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ use crate::{
     token::{TokenCache, TokenGrant},
 };
 
-/// A destination with the files that it names loaded.
+/// A destination with its certificates and keys loaded.
 #[derive(Debug)]
 pub(crate) struct PreparedDestination {
     pub(crate) destination: Arc<Destination>,
@@ -58,42 +58,45 @@ impl PreparedDestination {
 pub(crate) struct DestinationClient {
     pub(crate) destination: Arc<Destination>,
     http: HttpSender,
-    /// For further connections, such as uploads.
+    /// For connections of other senders, such as uploads.
     config: HttpSenderConfig,
     /// A digest of everything that the connections depend on.
     connection_digest: [u8; 32],
-    tokens: Option<Arc<TokenCache>>,
+    token_cache: Option<Arc<TokenCache>>,
     /// For Redis streams, with a digest of the server and the TLS settings.
     stream: Option<(Arc<StreamSender>, [u8; 32])>,
 }
 
 impl DestinationClient {
-    /// A client that takes over what still fits from `before`.
+    /// A client that takes over the connections and the token of `previous` if they fit its settings.
     pub(crate) fn new(
         prepared: PreparedDestination,
         config: &HttpSenderConfig,
-        before: Option<&Self>,
+        previous: Option<&Self>,
     ) -> Self {
         let PreparedDestination { destination, tls } = prepared;
         let proxy = destination.proxy.as_ref().map(Proxy::digest);
         let connection_digest =
             digest_parts([&tls.digest[..], proxy.as_ref().map_or(&[], |digest| digest)]);
-        let stream = stream_sender(&destination, &tls, config, before);
+        let stream = stream_sender(&destination, &tls, config, previous);
         let config = HttpSenderConfig {
             tls: tls.config,
             proxy: destination.proxy.clone(),
             ..config.clone()
         };
-        let http = match before {
-            Some(before) if before.connection_digest == connection_digest => before.http.clone(),
+        let http = match previous {
+            Some(previous) if previous.connection_digest == connection_digest => {
+                previous.http.clone()
+            }
             Some(_) | None => HttpSender::new(config.clone()),
         };
-        let tokens = oauth2_of(&destination).map(|oauth2| {
-            let reused = before.and_then(|before| before.tokens.clone());
-            let reused = reused.filter(|tokens| tokens.is_for(oauth2));
-            reused.unwrap_or_else(|| Arc::new(TokenCache::new(oauth2)))
+        let token_cache = oauth2_config(&destination).map(|oauth2| {
+            let reusable = previous
+                .and_then(|previous| previous.token_cache.clone())
+                .filter(|cache| cache.is_for(oauth2));
+            reusable.unwrap_or_else(|| Arc::new(TokenCache::new(oauth2)))
         });
-        Self { destination, http, config, connection_digest, tokens, stream }
+        Self { destination, http, config, connection_digest, token_cache, stream }
     }
 
     /// Adds an event to the Redis stream of the destination.
@@ -115,9 +118,10 @@ impl DestinationClient {
     /// Makes one attempt, with an access token if the destination needs one.
     pub(crate) async fn send(&self, url: &Uri, headers: HeaderMap, body: Bytes) -> SendReport {
         let request = HttpOutboundRequest { url: url.clone(), headers, body };
-        match (oauth2_of(&self.destination), &self.tokens) {
-            (Some(oauth2), Some(tokens)) => {
-                let call = AuthorizedCall { client: self, oauth2, tokens, started: Instant::now() };
+        match (oauth2_config(&self.destination), &self.token_cache) {
+            (Some(oauth2), Some(token_cache)) => {
+                let started = Instant::now();
+                let call = AuthorizedCall { client: self, oauth2, token_cache, started };
                 let report = Box::pin(call.send(request)).await;
                 SendReport { elapsed: call.started.elapsed(), ..report }
             }
@@ -149,18 +153,19 @@ impl DestinationClient {
     }
 }
 
-/// The sender of a Redis stream, taken over from `before` if nothing about its connection has changed.
+/// The sender of a Redis stream, taken over from `previous` if nothing about its connection has changed.
 fn stream_sender(
     destination: &Destination,
     tls: &DestinationTls,
     config: &HttpSenderConfig,
-    before: Option<&DestinationClient>,
+    previous: Option<&DestinationClient>,
 ) -> Option<(Arc<StreamSender>, [u8; 32])> {
     let Transport::RedisStream(stream) = &destination.transport else { return None };
     let digest = digest_parts([&tls.digest[..], &stream.server.digest()]);
-    let reused =
-        before.and_then(|before| before.stream.clone()).filter(|reused| reused.1 == digest);
-    Some(reused.unwrap_or_else(|| {
+    let reusable = previous
+        .and_then(|previous| previous.stream.clone())
+        .filter(|(_, previous_digest)| *previous_digest == digest);
+    Some(reusable.unwrap_or_else(|| {
         let connector =
             GuardedConnector::new(Arc::clone(&config.policy), Arc::clone(&config.resolver));
         let sender = StreamSender::new(
@@ -173,7 +178,7 @@ fn stream_sender(
     }))
 }
 
-fn oauth2_of(destination: &Destination) -> Option<&Oauth2Config> {
+fn oauth2_config(destination: &Destination) -> Option<&Oauth2Config> {
     match &destination.auth {
         Some(AuthConfig::Oauth2(oauth2)) => Some(oauth2),
         Some(AuthConfig::Fixed(_)) | None => None,
@@ -184,7 +189,7 @@ fn oauth2_of(destination: &Destination) -> Option<&Oauth2Config> {
 struct AuthorizedCall<'a> {
     client: &'a DestinationClient,
     oauth2: &'a Oauth2Config,
-    tokens: &'a Arc<TokenCache>,
+    token_cache: &'a Arc<TokenCache>,
     started: Instant,
 }
 
@@ -192,29 +197,29 @@ impl AuthorizedCall<'_> {
     /// Sends with a token. A cached token may have been revoked: if it is refused, the request was not
     /// accepted, and is sent once more with a new one.
     async fn send(&self, request: HttpOutboundRequest) -> SendReport {
-        let grant = match self.token(None).await {
+        let grant = match self.get_token(None).await {
             Ok(grant) => grant,
-            Err(problem) => return without_token(problem),
+            Err(error) => return token_error_report(error),
         };
         let report = self.send_with(request.clone(), &grant.header).await;
         if !is_unauthorized(&report) {
             return report;
         }
-        if grant.is_fresh {
-            self.tokens.remove(&grant.header);
+        if grant.is_newly_fetched {
+            self.token_cache.remove(&grant.header);
             return report;
         }
-        match self.token(Some(&grant.header)).await {
-            Err(problem) => without_token(problem),
+        match self.get_token(Some(&grant.header)).await {
+            Err(error) => token_error_report(error),
             // The token endpoint returns the same token again.
             Ok(same) if same.header == grant.header => {
-                self.tokens.remove(&grant.header);
+                self.token_cache.remove(&grant.header);
                 report
             }
             Ok(next) => {
                 let report = self.send_with(request, &next.header).await;
                 if is_unauthorized(&report) {
-                    self.tokens.remove(&next.header);
+                    self.token_cache.remove(&next.header);
                 }
                 report
             }
@@ -225,8 +230,8 @@ impl AuthorizedCall<'_> {
         self.client.destination.timeout.saturating_sub(self.started.elapsed())
     }
 
-    async fn token(&self, refused: Option<&HeaderValue>) -> Result<TokenGrant, TokenError> {
-        let token = self.tokens.get(self.oauth2, &self.client.http, refused);
+    async fn get_token(&self, refused: Option<&HeaderValue>) -> Result<TokenGrant, TokenError> {
+        let token = self.token_cache.get(self.oauth2, &self.client.http, refused);
         timeout(self.time_left(), token).await.unwrap_or_else(|_| {
             let within = self.client.destination.timeout;
             let detail = format!("the token endpoint returned no token within {within:?}");
@@ -247,6 +252,6 @@ fn is_unauthorized(report: &SendReport) -> bool {
     }
 }
 
-fn without_token(problem: TokenError) -> SendReport {
-    SendReport::failed(problem.failure, problem.detail)
+fn token_error_report(error: TokenError) -> SendReport {
+    SendReport::failed(error.failure, error.detail)
 }

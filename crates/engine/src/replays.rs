@@ -46,13 +46,13 @@ const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct ReplayTasks(Mutex<HashMap<ReplayId, ReplayTaskHandle>>);
 
 struct ReplayTaskHandle {
-    changed: Arc<Notify>,
+    wake: Arc<Notify>,
     state: ReplayState,
 }
 
 impl fmt::Debug for ReplayTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replays").field("tasks", &self.lock().len()).finish()
+        f.debug_struct("ReplayTasks").field("tasks", &self.lock().len()).finish()
     }
 }
 
@@ -61,17 +61,17 @@ impl ReplayTasks {
         lock(&self.0)
     }
 
-    /// How many jobs are in each state that is not final.
-    fn by_state(&self) -> [(ReplayState, usize); 3] {
+    /// The number of jobs in each state that is not final.
+    fn count_by_state(&self) -> [(ReplayState, usize); 3] {
         let tasks = self.lock();
         [ReplayState::Selecting, ReplayState::Running, ReplayState::Paused]
             .map(|state| (state, tasks.values().filter(|task| task.state == state).count()))
     }
 }
 
-/// The next action of a job's task.
+/// The action of a job's task after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReplayStep {
+enum ReplayTaskAction {
     /// Take the next step after this time, or when the job changes.
     Wait(Duration),
     /// Wait until the job changes.
@@ -80,28 +80,29 @@ enum ReplayStep {
     End,
 }
 
-/// The next action after a step.
-fn next_step(
-    advanced: &AdvanceReport,
-    waited: Duration,
-    until_allowed: Option<Duration>,
-) -> ReplayStep {
-    let has_progressed = !advanced.dispatched.is_empty() || !advanced.outcomes.is_empty();
-    match (advanced.state, advanced.open) {
-        (ReplayState::Done | ReplayState::Cancelled, 0) => ReplayStep::End,
-        (ReplayState::Paused, 0) => ReplayStep::Idle,
-        (ReplayState::Selecting, _) => ReplayStep::Wait(SELECT_PAUSE),
-        (ReplayState::Running, _) if advanced.queued > 0 && until_allowed.is_some() => {
-            let until_allowed = until_allowed.unwrap_or_default();
-            ReplayStep::Wait(until_allowed.clamp(TICK, IDLE_MAX))
+/// Decides what follows a step. `last_pause` is the pause before it; `rate_wait` is set if the rate
+/// permitted nothing, and is the time until it does.
+fn decide_next(
+    report: &AdvanceReport,
+    last_pause: Duration,
+    rate_wait: Option<Duration>,
+) -> ReplayTaskAction {
+    let has_progressed = !report.dispatched.is_empty() || !report.outcomes.is_empty();
+    match (report.state, report.open) {
+        (ReplayState::Done | ReplayState::Cancelled, 0) => ReplayTaskAction::End,
+        (ReplayState::Paused, 0) => ReplayTaskAction::Idle,
+        (ReplayState::Selecting, _) => ReplayTaskAction::Wait(SELECT_PAUSE),
+        (ReplayState::Running, _) if report.queued > 0 && rate_wait.is_some() => {
+            let rate_wait = rate_wait.unwrap_or_default();
+            ReplayTaskAction::Wait(rate_wait.clamp(TICK, IDLE_MAX))
         }
         (
             ReplayState::Running | ReplayState::Paused | ReplayState::Done | ReplayState::Cancelled,
             _,
-        ) => ReplayStep::Wait(if has_progressed {
+        ) => ReplayTaskAction::Wait(if has_progressed {
             TICK
         } else {
-            waited.saturating_mul(2).clamp(TICK, IDLE_MAX)
+            last_pause.saturating_mul(2).clamp(TICK, IDLE_MAX)
         }),
     }
 }
@@ -113,52 +114,53 @@ struct ReplayTask {
     state: ReplayState,
     pacer: ReplayPacer,
     /// The pause before the last step.
-    waited: Duration,
+    last_pause: Duration,
 }
 
 impl ReplayTask {
-    async fn run(mut self, changed: Arc<Notify>) {
+    async fn run(mut self, wake: Arc<Notify>) {
         loop {
             let next = match self.step().await {
                 Ok(next) => next,
                 Err(error) => {
                     tracing::warn!(job = %self.id, %error, "a replay job could not use the store; it is retried");
-                    ReplayStep::Wait(ERROR_PAUSE)
+                    ReplayTaskAction::Wait(ERROR_PAUSE)
                 }
             };
             self.engine.update_replay_state(self.id, self.state);
-            self.waited = match next {
-                ReplayStep::End => return self.engine.remove_replay_task(self.id),
-                ReplayStep::Wait(wait) => wait,
-                ReplayStep::Idle => Duration::MAX,
+            self.last_pause = match next {
+                ReplayTaskAction::End => return self.engine.remove_replay_task(self.id),
+                ReplayTaskAction::Wait(wait) => wait,
+                ReplayTaskAction::Idle => Duration::MAX,
             };
             tokio::select! {
                 () = self.engine.shared.stop.cancelled() => return,
-                () = changed.notified() => self.waited = TICK,
-                () = tokio::time::sleep(self.waited) => {}
+                () = wake.notified() => self.last_pause = TICK,
+                () = tokio::time::sleep(self.last_pause) => {}
             }
         }
     }
 
-    async fn step(&mut self) -> Result<ReplayStep, StoreError> {
+    /// Selects a slice, or dispatches and counts as much as the rate permits.
+    async fn step(&mut self) -> Result<ReplayTaskAction, StoreError> {
         if self.state == ReplayState::Selecting {
             return Ok(match self.engine.store.select_replay(self.id).await? {
-                SelectionReport::NotFound => ReplayStep::End,
-                SelectionReport::Now(state) => {
+                SelectionReport::NotFound => ReplayTaskAction::End,
+                SelectionReport::InState(state) => {
                     self.state = state;
-                    ReplayStep::Wait(SELECT_PAUSE)
+                    ReplayTaskAction::Wait(SELECT_PAUSE)
                 }
             });
         }
         let now = self.engine.shared.clock.now();
         let allowance = self.pacer.allowance(now).min(DISPATCH_MAX);
-        let advanced = self.engine.store.advance_replay(self.id, allowance, OPEN_MAX, now).await?;
-        let Some(advanced) = advanced else { return Ok(ReplayStep::End) };
-        self.pacer.spend(advanced.dispatched.values().sum());
-        for destination in advanced.dispatched.keys() {
+        let report = self.engine.store.advance_replay(self.id, allowance, OPEN_MAX, now).await?;
+        let Some(report) = report else { return Ok(ReplayTaskAction::End) };
+        self.pacer.spend(report.dispatched.values().sum());
+        for destination in report.dispatched.keys() {
             self.engine.expect_due(*destination, now);
         }
-        self.engine.telemetry.count_replay_outcomes(advanced.outcomes.iter().map(
+        self.engine.telemetry.count_replay_outcomes(report.outcomes.iter().map(
             |(outcome, count)| {
                 let label = match outcome {
                     ReplayItemOutcome::Skipped(_) => "skipped",
@@ -169,9 +171,9 @@ impl ReplayTask {
                 (label, *count)
             },
         ));
-        self.state = advanced.state;
-        let until_allowed = (allowance == 0).then(|| self.pacer.next_in());
-        Ok(next_step(&advanced, self.waited, until_allowed))
+        self.state = report.state;
+        let rate_wait = (allowance == 0).then(|| self.pacer.next_in());
+        Ok(decide_next(&report, self.last_pause, rate_wait))
     }
 }
 
@@ -187,8 +189,8 @@ impl Engine {
         let (engine, rate) = (Arc::clone(self), spec.rate);
         // A stored job must also be started, even if the caller is cancelled.
         let create = async move {
-            let created = engine.store.create_replay(NewReplay { id, spec, created_at }).await?;
-            Ok(match created {
+            let result = engine.store.create_replay(NewReplay { id, spec, created_at }).await?;
+            Ok(match result {
                 CreateReplayResult::Overlaps(other) => Err(other),
                 // It has a task since it was created, or since the last start.
                 CreateReplayResult::AlreadyExists => Ok(id),
@@ -214,13 +216,13 @@ impl Engine {
     pub async fn change_replay(
         &self,
         id: ReplayId,
-        input: ReplayTransition,
+        transition: ReplayTransition,
     ) -> Result<ChangeReplayResult, StoreError> {
-        let changed = self.store.change_replay(id, input, self.shared.clock.now()).await?;
+        let result = self.store.change_replay(id, transition, self.shared.clock.now()).await?;
         if let Some(task) = self.replays.lock().get(&id) {
-            task.changed.notify_one();
+            task.wake.notify_one();
         }
-        Ok(changed)
+        Ok(result)
     }
 
     /// Starts the tasks of jobs that an earlier process left unfinished.
@@ -235,11 +237,11 @@ impl Engine {
     }
 
     fn start_replay_task(self: &Arc<Self>, id: ReplayId, state: ReplayState, rate: ReplayRate) {
-        let changed = Arc::new(Notify::new());
-        self.replays.lock().insert(id, ReplayTaskHandle { changed: Arc::clone(&changed), state });
+        let wake = Arc::new(Notify::new());
+        self.replays.lock().insert(id, ReplayTaskHandle { wake: Arc::clone(&wake), state });
         let pacer = ReplayPacer::new(rate, self.shared.clock.now());
-        let task = ReplayTask { engine: Arc::clone(self), id, state, pacer, waited: TICK };
-        self.shared.tasks.spawn(task.run(changed));
+        let task = ReplayTask { engine: Arc::clone(self), id, state, pacer, last_pause: TICK };
+        self.shared.tasks.spawn(task.run(wake));
     }
 
     fn update_replay_state(&self, id: ReplayId, state: ReplayState) {
@@ -249,12 +251,12 @@ impl Engine {
         if before != Some(state) {
             tracing::info!(job = %id, state = state.as_str(), "a replay job changed its state");
         }
-        self.telemetry.set_replay_jobs(&self.replays.by_state());
+        self.telemetry.set_replay_jobs(&self.replays.count_by_state());
     }
 
     fn remove_replay_task(&self, id: ReplayId) {
         self.replays.lock().remove(&id);
-        self.telemetry.set_replay_jobs(&self.replays.by_state());
+        self.telemetry.set_replay_jobs(&self.replays.count_by_state());
     }
 
     /// Removes a slice of finished jobs that are older than the event retention.
@@ -271,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    fn advanced(state: ReplayState, open: u64, queued: u64) -> AdvanceReport {
+    fn report(state: ReplayState, open: u64, queued: u64) -> AdvanceReport {
         AdvanceReport {
             state,
             dispatched: BTreeMap::new(),
@@ -285,28 +287,31 @@ mod tests {
     fn task_idles_when_nothing_can_happen_and_ends_when_the_job_is_finished() {
         use ReplayState::{Cancelled, Done, Paused, Running, Selecting};
         let cases = [
-            (advanced(Done, 0, 0), ReplayStep::End),
-            (advanced(Cancelled, 0, 9), ReplayStep::End),
-            (advanced(Cancelled, 1, 9), ReplayStep::Wait(TICK * 2)),
-            (advanced(Paused, 0, 9), ReplayStep::Idle),
-            (advanced(Paused, 1, 9), ReplayStep::Wait(TICK * 2)),
-            (advanced(Running, 1, 0), ReplayStep::Wait(TICK * 2)),
-            (advanced(Selecting, 0, 0), ReplayStep::Wait(SELECT_PAUSE)),
+            (report(Done, 0, 0), ReplayTaskAction::End),
+            (report(Cancelled, 0, 9), ReplayTaskAction::End),
+            (report(Cancelled, 1, 9), ReplayTaskAction::Wait(TICK * 2)),
+            (report(Paused, 0, 9), ReplayTaskAction::Idle),
+            (report(Paused, 1, 9), ReplayTaskAction::Wait(TICK * 2)),
+            (report(Running, 1, 0), ReplayTaskAction::Wait(TICK * 2)),
+            (report(Selecting, 0, 0), ReplayTaskAction::Wait(SELECT_PAUSE)),
         ];
-        for (advanced, expected) in cases {
-            assert_eq!(next_step(&advanced, TICK, None), expected, "case: {advanced:?}");
+        for (report, expected) in cases {
+            assert_eq!(decide_next(&report, TICK, None), expected, "case: {report:?}");
         }
     }
 
     #[test]
     fn task_backs_off_without_progress_but_never_beyond_its_rate() {
-        let unchanged = advanced(ReplayState::Running, 1, 5);
-        assert_eq!(next_step(&unchanged, IDLE_MAX, None), ReplayStep::Wait(IDLE_MAX));
+        let unchanged = report(ReplayState::Running, 1, 5);
+        assert_eq!(decide_next(&unchanged, IDLE_MAX, None), ReplayTaskAction::Wait(IDLE_MAX));
         let soon = Duration::from_millis(400);
-        assert_eq!(next_step(&unchanged, IDLE_MAX, Some(soon)), ReplayStep::Wait(soon));
-        assert_eq!(next_step(&unchanged, TICK, Some(Duration::ZERO)), ReplayStep::Wait(TICK));
+        assert_eq!(decide_next(&unchanged, IDLE_MAX, Some(soon)), ReplayTaskAction::Wait(soon));
+        assert_eq!(
+            decide_next(&unchanged, TICK, Some(Duration::ZERO)),
+            ReplayTaskAction::Wait(TICK)
+        );
         let progressed =
             AdvanceReport { outcomes: [(ReplayItemOutcome::Dead, 1)].into(), ..unchanged };
-        assert_eq!(next_step(&progressed, IDLE_MAX, None), ReplayStep::Wait(TICK));
+        assert_eq!(decide_next(&progressed, IDLE_MAX, None), ReplayTaskAction::Wait(TICK));
     }
 }

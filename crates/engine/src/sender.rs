@@ -268,7 +268,7 @@ where
         {
             // The proxy has not forwarded the request.
             let refused = ExchangeError::new(AttemptFailure::ProxyRefused, PROXY_AUTHENTICATION);
-            return Err(ExchangeError { before_sending: true, ..refused });
+            return Err(ExchangeError { may_be_accepted: false, ..refused });
         }
         let head = ResponseHead::of(&response);
         partial.head = Some(head);
@@ -339,7 +339,7 @@ impl PartialResponse {
     ) -> SendReport {
         let may_have_arrived = match &end {
             Ok(_) => true,
-            Err(error) => self.head.is_some() || !error.before_sending,
+            Err(error) => self.head.is_some() || error.may_be_accepted,
         };
         let (outcome, detail) = match (end, self.head) {
             (Ok(head), _) => (head.outcome(), None),

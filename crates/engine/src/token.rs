@@ -52,8 +52,8 @@ struct CachedToken {
 #[derive(Debug, Clone)]
 pub(crate) struct TokenGrant {
     pub(crate) header: HeaderValue,
-    /// Fetched while this attempt waited.
-    pub(crate) is_fresh: bool,
+    /// Whether this attempt waited for the token; otherwise it comes from the cache.
+    pub(crate) is_newly_fetched: bool,
 }
 
 impl TokenCache {
@@ -81,7 +81,7 @@ impl TokenCache {
                 match &cached.result {
                     Ok(header) if Some(header) == refused => {}
                     Ok(header) => {
-                        return Ok(TokenGrant { header: header.clone(), is_fresh: false });
+                        return Ok(TokenGrant { header: header.clone(), is_newly_fetched: false });
                     }
                     Err(problem) => return Err(problem.clone()),
                 }
@@ -92,7 +92,7 @@ impl TokenCache {
             state.fetching = Some(fetching.clone());
             fetching
         };
-        fetching.await.map(|header| TokenGrant { header, is_fresh: true })
+        fetching.await.map(|header| TokenGrant { header, is_newly_fetched: true })
     }
 
     /// Starts a fetch in a task of its own. Must be called under the lock, which the task takes at its end.

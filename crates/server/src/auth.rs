@@ -65,24 +65,28 @@ const OPERATOR_ENDPOINTS: &[(Method, &str)] = &[
     (Method::POST, "/idempotency/{}/{}/release"),
 ];
 
-/// The endpoints of a token that is limited to namespaces, with everything below the first. They check
-/// the namespace themselves.
+/// The endpoints that a token limited to namespaces may use, with everything below their paths. They
+/// check the namespace themselves.
 const NAMESPACE_ENDPOINTS: [&str; 2] = ["/idempotency", "/stats/idempotency"];
 
 fn is_namespace_endpoint(path: &str) -> bool {
     let path = path.strip_prefix("/api/v1").unwrap_or(path);
     let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
-    NAMESPACE_ENDPOINTS.iter().any(|known| path.strip_prefix(known).is_some_and(is_below))
+    NAMESPACE_ENDPOINTS.iter().any(|endpoint| path.strip_prefix(endpoint).is_some_and(is_below))
 }
 
 /// The namespaces of the idempotency service that a caller may use; `None` for all. Every authenticated
 /// request carries it.
 #[derive(Clone, Debug)]
-pub(crate) struct NamespaceAccess(pub(crate) Option<Arc<[String]>>);
+pub(crate) struct NamespaceAccess(Option<Arc<[String]>>);
 
 impl NamespaceAccess {
+    pub(crate) fn is_limited(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(crate) fn allows(&self, namespace: &str) -> bool {
-        self.0.as_ref().is_none_or(|allowed| allowed.iter().any(|known| known == namespace))
+        self.0.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == namespace))
     }
 
     pub(crate) fn check(&self, namespace: &str) -> Result<(), Problem> {
@@ -130,11 +134,11 @@ const ADMIN_ENDPOINTS: [&str; 2] = ["/tokens", "/tokens/{}"];
 /// The role that an endpoint needs. `path` is the router's pattern, with its parameters.
 fn required_role(method: &Method, path: &str) -> Role {
     let path = path.strip_prefix("/api/v1").unwrap_or(path);
-    if ADMIN_ENDPOINTS.iter().any(|known| is_same_pattern(known, path)) {
+    if ADMIN_ENDPOINTS.iter().any(|endpoint| is_same_pattern(endpoint, path)) {
         return Role::Admin;
     }
     let is_listed = |endpoints: &[(Method, &str)]| {
-        endpoints.iter().any(|(verb, known)| verb == method && is_same_pattern(known, path))
+        endpoints.iter().any(|(verb, pattern)| verb == method && is_same_pattern(pattern, path))
     };
     if *method == Method::GET || *method == Method::HEAD || is_listed(&READ_ONLY_POSTS) {
         return Role::Viewer;
@@ -143,11 +147,11 @@ fn required_role(method: &Method, path: &str) -> Role {
 }
 
 /// Compares path patterns, ignoring the names of parameters.
-fn is_same_pattern(known: &str, path: &str) -> bool {
+fn is_same_pattern(pattern: &str, path: &str) -> bool {
     let is_parameter = |part: &str| part.starts_with('{');
     let is_equal = |(a, b): (&str, &str)| a == b || (is_parameter(a) && is_parameter(b));
-    known.split('/').count() == path.split('/').count()
-        && known.split('/').zip(path.split('/')).all(is_equal)
+    pattern.split('/').count() == path.split('/').count()
+        && pattern.split('/').zip(path.split('/')).all(is_equal)
 }
 
 /// All tokens and sessions, in memory because every request needs them.
@@ -173,9 +177,9 @@ impl TokenRegistry {
         if let Some(session) = token.session {
             // Expired sessions are dropped here, as in the store.
             let now = token.created_at;
-            tokens.retain(|_, known| known.session.is_none() || !known.has_expired(now));
-            let exists = |with: TokenId| tokens.values().any(|known| known.id == with);
-            if session.sign_in_token.is_some_and(|with| !exists(with)) {
+            tokens.retain(|_, stored| stored.session.is_none() || !stored.has_expired(now));
+            let exists = |id: TokenId| tokens.values().any(|stored| stored.id == id);
+            if session.sign_in_token.is_some_and(|id| !exists(id)) {
                 return false;
             }
         }
@@ -191,9 +195,9 @@ impl TokenRegistry {
     /// Removes a token, and the sessions that were started with it, once the store has removed it.
     pub(crate) fn remove(&self, id: TokenId) {
         let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let started_with =
+        let sign_in_token =
             |token: &ApiToken| token.session.and_then(|session| session.sign_in_token);
-        tokens.retain(|_, token| token.id != id && started_with(token) != Some(id));
+        tokens.retain(|_, token| token.id != id && sign_in_token(token) != Some(id));
     }
 
     /// Whether a token that was accepted before is still valid.
@@ -207,7 +211,8 @@ impl TokenRegistry {
         tokens.get(hash).cloned()
     }
 
-    /// Looks up by hash, so that timing reveals nothing that helps to guess a token.
+    /// Finds a valid token that is no session. Looks up by hash, so that timing reveals nothing that
+    /// helps to guess a token.
     pub(crate) fn find(
         &self,
         token: &str,
@@ -250,7 +255,7 @@ impl TokenRegistry {
     }
 
     /// The role of a session, unless it has ended.
-    fn role_of(&self, hash: &TokenHash, now: Timestamp) -> Result<Role, &'static str> {
+    fn session_role(&self, hash: &TokenHash, now: Timestamp) -> Result<Role, &'static str> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.get(hash).filter(|token| !token.has_expired(now));
         token.map(|token| token.role).ok_or("This session has ended. Sign in again.")
@@ -260,9 +265,9 @@ impl TokenRegistry {
 /// Why a request is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuthenticationError {
-    /// Perhaps a guess: such failures are throttled.
+    /// An unknown token, perhaps a guess: such failures are throttled.
     Unknown,
-    /// With what to do.
+    /// Any other reason, in words for the caller.
     Other(&'static str),
 }
 
@@ -313,7 +318,7 @@ pub(crate) async fn require_token(
             if role < required {
                 return forbidden(role, required);
             }
-            if namespaces.0.is_some() && !is_namespace_endpoint(path) {
+            if namespaces.is_limited() && !is_namespace_endpoint(path) {
                 let detail = "This token is limited to namespaces of the idempotency service.";
                 return namespace_not_allowed(detail).into_response();
             }
@@ -331,31 +336,31 @@ pub(crate) async fn require_token(
     }
 }
 
-/// Who makes a request.
+/// The authenticated sender of a request.
 struct Caller {
     role: Role,
-    /// Of the token or session.
+    /// Hash of the token or session; none for a call of this process.
     hash: Option<TokenHash>,
     namespaces: NamespaceAccess,
     urls: UrlAccess,
 }
 
 fn authenticate(server: &ServerState, request: &Request) -> Result<Caller, AuthenticationError> {
-    let (everywhere, no_urls) = (NamespaceAccess(None), UrlAccess(None));
+    let (all_namespaces, no_urls) = (NamespaceAccess(None), UrlAccess(None));
     if request.extensions().get::<InProcessCall>().is_some() {
         return Ok(Caller {
             role: Role::Viewer,
             hash: None,
-            namespaces: everywhere,
+            namespaces: all_namespaces,
             urls: no_urls,
         });
     }
     let now = server.engine.clock().now();
     if let Some(DashboardCall(hash)) = request.extensions().get() {
-        let role = server.tokens.role_of(hash, now).map_err(AuthenticationError::Other)?;
-        return Ok(Caller { role, hash: Some(*hash), namespaces: everywhere, urls: no_urls });
+        let role = server.tokens.session_role(hash, now).map_err(AuthenticationError::Other)?;
+        return Ok(Caller { role, hash: Some(*hash), namespaces: all_namespaces, urls: no_urls });
     }
-    let token = request
+    let bearer = request
         .headers()
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
@@ -363,7 +368,7 @@ fn authenticate(server: &ServerState, request: &Request) -> Result<Caller, Authe
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim())
         .ok_or(AuthenticationError::Other("Send a token as `Authorization: Bearer …`."))?;
-    let token = server.tokens.find(token, now)?;
+    let token = server.tokens.find(bearer, now)?;
     let (namespaces, urls) = (NamespaceAccess(token.namespaces), UrlAccess(token.urls));
     Ok(Caller { role: token.role, hash: Some(token.hash), namespaces, urls })
 }
@@ -486,13 +491,13 @@ mod tests {
     #[test]
     fn session_is_removed_and_not_added_without_its_token() {
         let first = token(1, None);
-        let of_first = |n| token(n, Some(Session { sign_in_token: Some(first.id) }));
+        let session_of_first = |n| token(n, Some(Session { sign_in_token: Some(first.id) }));
         let tokens = TokenRegistry::new(vec![first.clone()], NOW);
-        assert!(tokens.add(of_first(2)));
+        assert!(tokens.add(session_of_first(2)));
 
         tokens.remove(first.id);
 
-        assert!(!tokens.add(of_first(3)), "its token was removed meanwhile");
+        assert!(!tokens.add(session_of_first(3)), "its token was removed meanwhile");
         assert!(tokens.0.read().unwrap().is_empty());
     }
 
@@ -507,19 +512,19 @@ mod tests {
         };
         let all = vec![owner.clone(), session(2, None), session(3, Some(owner.id))];
         let tokens = TokenRegistry::new(all, NOW);
-        let ends = |n: u8, now| tokens.extend_session(&[n; 32], now);
+        let extend = |n: u8, now| tokens.extend_session(&[n; 32], now);
 
         assert!(tokens.is_valid(&[2; 32], hour(11)));
         assert!(!tokens.is_valid(&[2; 32], hour(12)), "it was not used for 12 hours");
-        assert_eq!(ends(2, NOW + Duration::from_secs(60)), None, "not worth storing");
-        assert_eq!(ends(2, hour(11)), Some(hour(23)));
+        assert_eq!(extend(2, NOW + Duration::from_secs(60)), None, "not worth storing");
+        assert_eq!(extend(2, hour(11)), Some(hour(23)));
         assert!(tokens.is_valid(&[2; 32], hour(22)));
-        assert_eq!(ends(2, hour(7 * 24 - 1)), Some(NOW + SESSION_LIFETIME));
-        assert_eq!(ends(3, hour(11)), Some(hour(23)));
-        assert_eq!(ends(3, hour(22)), Some(hour(30)), "not longer than its token");
+        assert_eq!(extend(2, hour(7 * 24 - 1)), Some(NOW + SESSION_LIFETIME));
+        assert_eq!(extend(3, hour(11)), Some(hour(23)));
+        assert_eq!(extend(3, hour(22)), Some(hour(30)), "not longer than its token");
         tokens.remove(owner.id);
-        assert_eq!(ends(3, hour(23)), None);
-        assert_eq!(ends(1, hour(1)), None, "a token is no session");
+        assert_eq!(extend(3, hour(23)), None);
+        assert_eq!(extend(1, hour(1)), None, "a token is no session");
     }
 
     #[test]
@@ -546,10 +551,10 @@ mod tests {
     fn every_authenticated_endpoint_is_listed() {
         for (method, path) in api_table().authenticated_endpoints() {
             let path = path.strip_prefix("/api/v1").unwrap_or(path);
-            let known = ENDPOINTS.iter().any(|(verb, other, _)| {
-                verb.eq_ignore_ascii_case(method) && is_same_pattern(other, path)
+            let is_listed = ENDPOINTS.iter().any(|(verb, pattern, _)| {
+                verb.eq_ignore_ascii_case(method) && is_same_pattern(pattern, path)
             });
-            assert!(known, "`{method} {path}` is not listed");
+            assert!(is_listed, "`{method} {path}` is not listed");
         }
     }
 

@@ -54,12 +54,12 @@ fn readiness_problem(server: &ServerState) -> Option<(&'static str, String)> {
     if health.is_disk_full {
         return Some(("disk_full", DISK_FULL.to_owned()));
     }
-    let stuck = server.engine.stuck_destination()?;
-    Some(("deliveries_stuck", format!("Due deliveries to `{stuck}` are not being started.")))
+    let destination = server.engine.stuck_destination()?;
+    Some(("deliveries_stuck", format!("Due deliveries to `{destination}` are not being started.")))
 }
 
 pub(crate) async fn metrics(State(server): State<Arc<ServerState>>) -> Response {
     server.engine.telemetry().set_bodies_in_memory(server.body_memory.used());
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], server.engine.telemetry().render()).into_response()
+    let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, media_type)], server.engine.telemetry().render()).into_response()
 }

@@ -15,8 +15,8 @@
 //! use surehook_types::time::{HumanDuration, Timestamp};
 //!
 //! let timeout: HumanDuration = "30s".parse()?;
-//! let began: Timestamp = "2026-11-15T08:00:00Z".parse()?;
-//! assert_eq!((began + timeout.0).to_string(), "2026-11-15T08:00:30.000Z");
+//! let start: Timestamp = "2026-11-15T08:00:00Z".parse()?;
+//! assert_eq!((start + timeout.0).to_string(), "2026-11-15T08:00:30.000Z");
 //! assert!("30 seconds".parse::<HumanDuration>().is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -75,7 +75,7 @@ impl ReplayRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectionReport {
     /// The state of the job now; there is more to select while it is `selecting`.
-    Now(ReplayState),
+    InState(ReplayState),
     NotFound,
 }
 

@@ -4,7 +4,7 @@
 //! per ten seconds, minute and hour are kept much longer. Counts can be merged: coarse buckets come
 //! from fine ones, and totals from their parts. [`ChartGrid`] gives the points of a chart.
 
-mod code;
+mod encoding;
 mod grid;
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use surehook_types::{
 };
 
 pub use self::{
-    code::{DecodeRollupError, read_varint, write_varint},
+    encoding::{DecodeRollupError, read_varint, write_varint},
     grid::{CHART_POINTS_MAX, ChartGrid, ChartGridError},
 };
 use crate::histogram::Histogram;
@@ -125,19 +125,17 @@ impl RollupCounts {
     }
 
     pub fn attempts(&self) -> u64 {
-        self.get(RollupMetric::Succeeded) + self.failed()
+        self.get(RollupMetric::Succeeded) + self.failed_attempts()
     }
 
-    /// Failed attempts of all classes.
-    pub fn failed(&self) -> u64 {
+    pub fn failed_attempts(&self) -> u64 {
         FailureClass::ALL
             .into_iter()
             .map(|class| self.get(RollupMetric::attempt(Some(class))))
             .sum()
     }
 
-    /// Dead deliveries for all reasons.
-    pub fn dead(&self) -> u64 {
+    pub fn dead_deliveries(&self) -> u64 {
         DeadReason::ALL.into_iter().map(|reason| self.get(RollupMetric::dead(reason))).sum()
     }
 }
@@ -176,7 +174,7 @@ impl BucketWidth {
         }
     }
 
-    /// When buckets are removed: later than [`Self::retention`], so that a query for the whole period
+    /// Age at which buckets are removed: later than [`Self::retention`], so that a query for the whole period
     /// gets all buckets.
     pub fn prune_after(self) -> Duration {
         self.retention() + 2 * SLACK
@@ -241,9 +239,9 @@ mod tests {
         for (amount, metric) in (1..).zip(RollupMetric::ALL) {
             counts.add(metric, amount);
         }
-        assert_eq!(counts.failed(), 5 + 6 + 7 + 8 + 9);
-        assert_eq!(counts.attempts(), 4 + counts.failed());
-        assert_eq!(counts.dead(), 10 + 11 + 12 + 13 + 14 + 15);
+        assert_eq!(counts.failed_attempts(), 5 + 6 + 7 + 8 + 9);
+        assert_eq!(counts.attempts(), 4 + counts.failed_attempts());
+        assert_eq!(counts.dead_deliveries(), 10 + 11 + 12 + 13 + 14 + 15);
     }
 
     #[test]

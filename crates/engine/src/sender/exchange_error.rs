@@ -1,6 +1,7 @@
-//! Why an exchange failed, whichever of the libraries below reported it.
+//! The error of an exchange, read from the errors of the connector, rustls, hyper and the operating
+//! system.
 //!
-//! The error is a chain of sources, and the relevant one may be anywhere in it.
+//! An error is a chain of sources, and the relevant one may be anywhere in it.
 
 use std::error::Error;
 use std::io;
@@ -16,21 +17,20 @@ const DETAIL_CHARS_MAX: usize = 300;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExchangeError {
     pub(crate) failure: AttemptFailure,
-    /// For people. Our own text or that of the TLS and HTTP libraries, never that of the operating system,
+    /// Text for people: our own or that of the TLS and HTTP libraries, never that of the operating system,
     /// which could reveal details of the network.
     pub(crate) detail: String,
-    /// The request was certainly not accepted: there was no connection to write it to, or the other side
-    /// refused to talk to us.
-    pub(super) before_sending: bool,
+    /// Whether the request may have been accepted. It was not if there was no connection to write it to, or
+    /// if the other side refused to talk to us.
+    pub(super) may_be_accepted: bool,
 }
 
 impl From<hyper_util::client::legacy::Error> for ExchangeError {
     fn from(error: hyper_util::client::legacy::Error) -> Self {
         let is_connect = error.is_connect();
-        let otherwise =
-            if is_connect { AttemptFailure::Unreachable } else { AttemptFailure::Reset };
-        let known = Self::from_chain(&error, otherwise);
-        Self { before_sending: is_connect || known.before_sending, ..known }
+        let fallback = if is_connect { AttemptFailure::Unreachable } else { AttemptFailure::Reset };
+        let error = Self::from_chain(&error, fallback);
+        Self { may_be_accepted: error.may_be_accepted && !is_connect, ..error }
     }
 }
 
@@ -41,17 +41,18 @@ impl From<hyper::Error> for ExchangeError {
 }
 
 impl ExchangeError {
-    pub(crate) fn from_chain(error: &ErrorLink, otherwise: AttemptFailure) -> Self {
-        let known = READERS.iter().find_map(|read| links(error).find_map(read));
-        known.unwrap_or_else(|| Self::new(otherwise, describe(otherwise)))
+    /// Reads the most specific error of the chain; if none is known, the failure is `fallback`.
+    pub(crate) fn from_chain(error: &ErrorLink, fallback: AttemptFailure) -> Self {
+        let specific = READERS.iter().find_map(|read| links(error).find_map(read));
+        specific.unwrap_or_else(|| Self::new(fallback, describe(fallback)))
     }
 
     /// Replaces an unspecific error by the TLS error on the connection, if there was one.
     pub(super) fn or_tls_error(self, tls: Option<rustls::Error>) -> Self {
         match (self.failure, tls) {
             (AttemptFailure::Reset | AttemptFailure::Protocol, Some(tls)) => {
-                let before_sending = self.before_sending || is_peer_refusal(&tls);
-                Self { before_sending, ..Self::new(AttemptFailure::Tls, tls) }
+                let may_be_accepted = self.may_be_accepted && !is_peer_refusal(&tls);
+                Self { may_be_accepted, ..Self::new(AttemptFailure::Tls, tls) }
             }
             _ => self,
         }
@@ -59,7 +60,7 @@ impl ExchangeError {
 
     pub(super) fn new(failure: AttemptFailure, detail: impl ToString) -> Self {
         let detail = detail.to_string().chars().take(DETAIL_CHARS_MAX).collect();
-        Self { failure, detail, before_sending: false }
+        Self { failure, detail, may_be_accepted: true }
     }
 }
 
@@ -68,16 +69,16 @@ pub(crate) type ErrorLink = dyn Error + 'static;
 
 type ErrorReader = fn(&ErrorLink) -> Option<ExchangeError>;
 
-/// One for each library, the most specific first: a TLS error arrives inside an I/O error, and a failed
+/// One reader for each library, the most specific first: a TLS error arrives inside an I/O error, and a failed
 /// lookup contains one.
 const READERS: [ErrorReader; 4] = [read_connect, read_tls, read_http, read_io];
 
 fn read_connect(link: &ErrorLink) -> Option<ExchangeError> {
     let error = link.downcast_ref::<ConnectError>()?;
-    Some(ExchangeError::new(failure_of(error), error))
+    Some(ExchangeError::new(connect_failure(error), error))
 }
 
-fn failure_of(error: &ConnectError) -> AttemptFailure {
+fn connect_failure(error: &ConnectError) -> AttemptFailure {
     match error {
         ConnectError::Blocked(_) => AttemptFailure::Blocked,
         ConnectError::Dns(_) => AttemptFailure::Dns,
@@ -85,7 +86,7 @@ fn failure_of(error: &ConnectError) -> AttemptFailure {
         ConnectError::Timeout { .. } => AttemptFailure::Timeout,
         ConnectError::Unreachable(_) => AttemptFailure::Unreachable,
         ConnectError::NoResources => AttemptFailure::NoResources,
-        ConnectError::AtProxy(error) => failure_of(error),
+        ConnectError::AtProxy(error) => connect_failure(error),
         ConnectError::Proxy(_) => AttemptFailure::Proxy,
         ConnectError::ProxyRefused(_) => AttemptFailure::ProxyRefused,
     }
@@ -93,9 +94,8 @@ fn failure_of(error: &ConnectError) -> AttemptFailure {
 
 fn read_tls(link: &ErrorLink) -> Option<ExchangeError> {
     if let Some(error) = link.downcast_ref::<rustls::Error>() {
-        let before_sending = is_peer_refusal(error);
         return Some(ExchangeError {
-            before_sending,
+            may_be_accepted: !is_peer_refusal(error),
             ..ExchangeError::new(AttemptFailure::Tls, error)
         });
     }
@@ -136,7 +136,7 @@ fn read_http(link: &ErrorLink) -> Option<ExchangeError> {
 
 fn read_io(link: &ErrorLink) -> Option<ExchangeError> {
     let kind = link.downcast_ref::<io::Error>()?.kind();
-    let (_, failure) = IO_KINDS.into_iter().find(|(known, _)| *known == kind)?;
+    let (_, failure) = IO_KINDS.into_iter().find(|(io_kind, _)| *io_kind == kind)?;
     Some(ExchangeError::new(failure, describe(failure)))
 }
 
@@ -174,8 +174,8 @@ fn describe(failure: AttemptFailure) -> &'static str {
         (AttemptFailure::Tls, "the TLS handshake failed"),
         (AttemptFailure::Protocol, "the response is not HTTP"),
     ];
-    let known = texts.into_iter().find(|(known, _)| *known == failure);
-    known.map_or(failure.as_str(), |(_, text)| text)
+    let text = texts.into_iter().find(|(described, _)| *described == failure);
+    text.map_or(failure.as_str(), |(_, text)| text)
 }
 
 #[cfg(test)]
@@ -188,23 +188,23 @@ mod tests {
     #[test]
     fn tls_alert_that_refuses_us_means_the_request_was_not_accepted() {
         let cases = [
-            (Tls::AlertReceived(Alert::CertificateRequired), true),
-            (Tls::AlertReceived(Alert::UnknownCA), true),
-            (Tls::AlertReceived(Alert::HandshakeFailure), true),
-            (Tls::AlertReceived(Alert::AccessDenied), true),
+            (Tls::AlertReceived(Alert::CertificateRequired), false),
+            (Tls::AlertReceived(Alert::UnknownCA), false),
+            (Tls::AlertReceived(Alert::HandshakeFailure), false),
+            (Tls::AlertReceived(Alert::AccessDenied), false),
             // The request may have been accepted, and its response lost.
-            (Tls::AlertReceived(Alert::InternalError), false),
-            (Tls::AlertReceived(Alert::BadRecordMac), false),
-            (Tls::DecryptError, false),
+            (Tls::AlertReceived(Alert::InternalError), true),
+            (Tls::AlertReceived(Alert::BadRecordMac), true),
+            (Tls::DecryptError, true),
         ];
-        for (error, before_sending) in cases {
-            let found =
+        for (error, may_be_accepted) in cases {
+            let read =
                 ExchangeError::new(AttemptFailure::Reset, "gone").or_tls_error(Some(error.clone()));
-            assert_eq!(found.failure, AttemptFailure::Tls, "case: {error:?}");
-            assert_eq!(found.before_sending, before_sending, "case: {error:?}");
+            assert_eq!(read.failure, AttemptFailure::Tls, "case: {error:?}");
+            assert_eq!(read.may_be_accepted, may_be_accepted, "case: {error:?}");
             let wrapped = io::Error::other(error.clone());
-            let found = ExchangeError::from_chain(&wrapped, AttemptFailure::Reset);
-            assert_eq!(found.before_sending, before_sending, "case: {error:?}, in a chain");
+            let read = ExchangeError::from_chain(&wrapped, AttemptFailure::Reset);
+            assert_eq!(read.may_be_accepted, may_be_accepted, "case: {error:?}, in a chain");
         }
     }
 }

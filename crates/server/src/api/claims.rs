@@ -50,19 +50,19 @@ use crate::{
 
 const TTL_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 const LEASE_DEFAULT: Duration = Duration::from_secs(30);
-const MINIMUM: Duration = Duration::from_secs(1);
+const SPAN_MIN: Duration = Duration::from_secs(1);
 const TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
-    let one = |id, summary| {
+    let key_operation = |id, summary| {
         Operation::new(id, summary)
             .path::<String>("namespace")
             .path::<String>("key")
             .problem(403, &["namespace_not_allowed"])
     };
-    let claim = one("claim_idempotency_key", "Claim a key before you do its work.")
+    let claim = key_operation("claim_idempotency_key", "Claim a key before you do its work.")
         .description(
             "`claimed`: do the work, then complete or release the key with the token. `in_progress`: \
              another holder works on it; `wait` waits for that one. `completed`: the work is done, and \
@@ -74,17 +74,18 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         .problem(422, &["fingerprint_mismatch"])
         .problem(429, &["too_many_idempotency_keys"]);
     let token = "00112233445566778899aabbccddeeff";
-    let extend = one("extend_idempotency_claim", "Extend the lease of a claim.")
+    let extend = key_operation("extend_idempotency_claim", "Extend the lease of a claim.")
         .body::<ExtendClaimRequest>(json!({ "token": token, "lease": "30s" }))
         .returns::<ClaimUpdateResponse>(200)
         .problem(409, &["stale_token"]);
-    let complete = one("complete_idempotency_claim", "Complete a claim and store its result.")
-        .description("Completing it again with the same token succeeds and changes nothing.")
-        .body::<CompleteClaimRequest>(json!({ "token": token, "result": { "order": 17 } }))
-        .returns::<ClaimUpdateResponse>(200)
-        .problem(409, &["stale_token"])
-        .problem(413, &["result_too_large"]);
-    let release = one("release_idempotency_claim", "Release a claim without a result.")
+    let complete =
+        key_operation("complete_idempotency_claim", "Complete a claim and store its result.")
+            .description("Completing it again with the same token succeeds and changes nothing.")
+            .body::<CompleteClaimRequest>(json!({ "token": token, "result": { "order": 17 } }))
+            .returns::<ClaimUpdateResponse>(200)
+            .problem(409, &["stale_token"])
+            .problem(413, &["result_too_large"]);
+    let release = key_operation("release_idempotency_claim", "Release a claim without a result.")
         .description(
             "The next claim starts anew. With `force` an operator releases a key whose holder is gone; if \
              it still works, the work may be done twice.",
@@ -105,8 +106,8 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         .query::<StoredKeyQuery>()
         .returns::<ListResponse<StoredKeyResponse>>(200)
         .problem(403, &["namespace_not_allowed"]);
-    let get =
-        one("get_idempotency_key", "Get a key with its result.").returns::<StoredKeyResponse>(200);
+    let get = key_operation("get_idempotency_key", "Get a key with its result.")
+        .returns::<StoredKeyResponse>(200);
     let stats = Operation::new("get_idempotency_stats", "Count keys by namespace.")
         .description("The first 1000 namespaces in alphabetical order.")
         .returns::<ListResponse<IdempotencyStats>>(200);
@@ -147,7 +148,7 @@ fn check_span(
 }
 
 fn check_ttl(ttl: Option<HumanDuration>) -> Result<Duration, Problem> {
-    check_span("ttl", ttl, TTL_DEFAULT, MINIMUM, TTL_MAX)
+    check_span("ttl", ttl, TTL_DEFAULT, SPAN_MIN, TTL_MAX)
 }
 
 fn parse_token(token: &str) -> Result<ClaimToken, Problem> {
@@ -163,7 +164,7 @@ fn claim_request(
     fingerprint: Option<&str>,
 ) -> Result<ClaimRequest, Problem> {
     let ttl = check_ttl(ttl)?;
-    let lease = check_span("lease", lease, LEASE_DEFAULT.min(ttl), MINIMUM, LEASE_MAX)?;
+    let lease = check_span("lease", lease, LEASE_DEFAULT.min(ttl), SPAN_MIN, LEASE_MAX)?;
     if ttl < lease {
         return Err(Problem::invalid("`ttl` must not be shorter than `lease`."));
     }
@@ -229,7 +230,7 @@ fn too_many_keys(limit: KeyLimit) -> Problem {
     Problem::new(status, "too_many_idempotency_keys", detail).retry_after(60)
 }
 
-/// Steps of one kind have results of one kind.
+/// A fault of the store: a claim step has the result of another kind of step.
 fn unexpected_result() -> Problem {
     StoreError::Refused("a claim step has the result of another one".to_owned()).into()
 }
@@ -305,13 +306,13 @@ fn update_response(status: ClaimUpdateAnswer) -> ClaimUpdateResponse {
     ClaimUpdateResponse { status, code: None, detail: None }
 }
 
-async fn update(
+async fn update_claim(
     server: &Arc<ServerState>,
     step: ClaimStep,
-    done: ClaimUpdateAnswer,
+    on_success: ClaimUpdateAnswer,
 ) -> Result<Json<ClaimUpdateResponse>, Problem> {
     match server.engine.update_claim(step).await? {
-        ClaimStepResult::Update(ClaimUpdate::Applied) => Ok(Json(update_response(done))),
+        ClaimStepResult::Update(ClaimUpdate::Applied) => Ok(Json(update_response(on_success))),
         ClaimStepResult::Update(ClaimUpdate::StaleToken) => Err(stale_token()),
         ClaimStepResult::Claim(_) | ClaimStepResult::Full(_) => Err(unexpected_result()),
     }
@@ -325,9 +326,9 @@ pub(crate) async fn extend_idempotency_claim(
 ) -> Result<Json<ClaimUpdateResponse>, Problem> {
     let key = parse_key(&access, &namespace, &key)?;
     let token = parse_token(&request.token)?;
-    let lease = check_span("lease", request.lease, LEASE_DEFAULT, MINIMUM, LEASE_MAX)?;
+    let lease = check_span("lease", request.lease, LEASE_DEFAULT, SPAN_MIN, LEASE_MAX)?;
     let step = ClaimStep::Extend { key, token, lease };
-    update(&server, step, ClaimUpdateAnswer::Extended).await
+    update_claim(&server, step, ClaimUpdateAnswer::Extended).await
 }
 
 pub(crate) async fn complete_idempotency_claim(
@@ -338,7 +339,7 @@ pub(crate) async fn complete_idempotency_claim(
 ) -> Result<Json<ClaimUpdateResponse>, Problem> {
     let key = parse_key(&access, &namespace, &key)?;
     let request = completion_request(key, &request.token, request.result, request.ttl)?;
-    update(&server, ClaimStep::Complete(request), ClaimUpdateAnswer::Completed).await
+    update_claim(&server, ClaimStep::Complete(request), ClaimUpdateAnswer::Completed).await
 }
 
 pub(crate) async fn release_idempotency_claim(
@@ -359,7 +360,7 @@ pub(crate) async fn release_idempotency_claim(
     };
     let is_forced = token.is_none();
     let step = ClaimStep::Release { key: key.clone(), token };
-    match update(&server, step, ClaimUpdateAnswer::Released).await {
+    match update_claim(&server, step, ClaimUpdateAnswer::Released).await {
         Err(_) if is_forced => {
             let as_of = server.engine.expiry_time();
             server
@@ -375,7 +376,8 @@ pub(crate) async fn release_idempotency_claim(
     }
 }
 
-/// An item of a batch: its place among the steps, or why it was refused.
+/// Whether an item of a batch became a step, or why it was refused. Steps have results in the order of
+/// their items.
 type BatchItem = Result<(), Problem>;
 
 pub(crate) async fn batch_idempotency(
@@ -389,26 +391,31 @@ pub(crate) async fn batch_idempotency(
         return Err(Problem::invalid(detail));
     }
     let mut steps = Vec::with_capacity(items);
-    let mut add = |step: Result<ClaimStep, Problem>| step.map(|step| steps.push(step));
+    let mut add_step = |step: Result<ClaimStep, Problem>| step.map(|step| steps.push(step));
     let claims: Vec<BatchItem> =
-        request.claims.into_iter().map(|claim| add(batch_claim(&access, &claim))).collect();
-    let completions: Vec<BatchItem> =
-        request.completions.into_iter().map(|done| add(batch_completion(&access, done))).collect();
+        request.claims.into_iter().map(|claim| add_step(batch_claim(&access, &claim))).collect();
+    let completions: Vec<BatchItem> = request
+        .completions
+        .into_iter()
+        .map(|completion| add_step(batch_completion(&access, completion)))
+        .collect();
     let mut results = match steps.is_empty() {
         true => Vec::new(),
         false => server.engine.run_claim_steps(steps).await?,
     }
     .into_iter();
-    let mut next = move || results.next().ok_or_else(unexpected_result);
+    let mut next_result = move || results.next().ok_or_else(unexpected_result);
     let claims = claims.into_iter().map(|item| {
-        item.and_then(|()| claim_response(next()?)).unwrap_or_else(|problem| ClaimKeyResponse {
-            code: Some(problem.code().to_owned()),
-            detail: Some(problem.detail().to_owned()),
-            ..empty_claim_response(ClaimAnswer::Error)
+        item.and_then(|()| claim_response(next_result()?)).unwrap_or_else(|problem| {
+            ClaimKeyResponse {
+                code: Some(problem.code().to_owned()),
+                detail: Some(problem.detail().to_owned()),
+                ..empty_claim_response(ClaimAnswer::Error)
+            }
         })
     });
     let claims = claims.collect();
-    let completions = completions.into_iter().map(|item| match item.and_then(|()| next()) {
+    let completions = completions.into_iter().map(|item| match item.and_then(|()| next_result()) {
         Ok(ClaimStepResult::Update(ClaimUpdate::Applied)) => {
             update_response(ClaimUpdateAnswer::Completed)
         }
@@ -437,9 +444,13 @@ fn batch_claim(access: &NamespaceAccess, claim: &BatchClaim) -> Result<ClaimStep
     claim_request(key, claim.ttl, claim.lease, claim.fingerprint.as_deref()).map(ClaimStep::Claim)
 }
 
-fn batch_completion(access: &NamespaceAccess, done: BatchCompletion) -> Result<ClaimStep, Problem> {
-    let key = parse_key(access, &done.namespace, &done.key)?;
-    completion_request(key, &done.token, done.result, done.ttl).map(ClaimStep::Complete)
+fn batch_completion(
+    access: &NamespaceAccess,
+    completion: BatchCompletion,
+) -> Result<ClaimStep, Problem> {
+    let BatchCompletion { namespace, key, token, result, ttl } = completion;
+    let key = parse_key(access, &namespace, &key)?;
+    completion_request(key, &token, result, ttl).map(ClaimStep::Complete)
 }
 
 /// Filter of a list of keys.
@@ -466,7 +477,7 @@ pub(crate) async fn list_idempotency_keys(
 ) -> Result<Json<ListResponse<StoredKeyResponse>>, Problem> {
     match &query.namespace {
         Some(namespace) => access.check(namespace)?,
-        None if access.0.is_some() => {
+        None if access.is_limited() => {
             let detail = "This token is limited to namespaces. Pass one of them as `namespace`.";
             return Err(namespace_not_allowed(detail));
         }
@@ -532,8 +543,8 @@ pub(crate) async fn get_idempotency_key(
 ) -> Result<Json<StoredKeyResponse>, Problem> {
     let key = parse_key(&access, &namespace, &key)?;
     let as_of = server.engine.expiry_time();
-    let found = server.engine.idempotency_store().find_claim(key, as_of).await?;
-    let detail = found.ok_or_else(|| Problem::not_found("idempotency key"))?;
+    let claim = server.engine.idempotency_store().find_claim(key, as_of).await?;
+    let detail = claim.ok_or_else(|| Problem::not_found("idempotency key"))?;
     let result = match detail.result {
         None => None,
         Some(result) if may_see_secrets => Some(raw_json(&result)?),

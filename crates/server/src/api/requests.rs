@@ -112,8 +112,8 @@ fn parse_filter(
     let sources = &configuration.sources;
     // A deleted source may still have requests.
     let source = query.source.map(|name| {
-        let found = sources.iter().find(|stored| stored.spec.name == name);
-        (name.to_string(), found.map(|stored| stored.id))
+        let id = sources.iter().find(|stored| stored.spec.name == name).map(|stored| stored.id);
+        (name.to_string(), id)
     });
     Ok(RequestFilter {
         outcome,
@@ -173,21 +173,21 @@ pub(crate) async fn get_request(
 }
 
 fn request_summary(
-    arrival: &ReceivedRequest,
+    request: &ReceivedRequest,
     configuration: &Configuration,
     access: SecretAccess,
 ) -> ReceivedRequestSummary {
-    let name = |id: SourceId| {
-        let found = configuration.sources.iter().find(|stored| stored.id == id);
-        found.map(|stored| stored.spec.name.to_string())
+    let source_name = |id: SourceId| {
+        let source = configuration.sources.iter().find(|stored| stored.id == id);
+        source.map(|stored| stored.spec.name.to_string())
     };
-    match arrival {
+    match request {
         ReceivedRequest::Refused(row) => refused_summary(row),
         ReceivedRequest::Accepted(row) => {
             let secrets = configuration.secret_names(row.source);
             ReceivedRequestSummary {
                 id: Some(row.request),
-                source: name(row.source),
+                source: source_name(row.source),
                 event: Some(row.event),
                 events: Some(row.events),
                 path: row.path.as_deref().map(|path| shown_path(path, access)),
@@ -198,7 +198,7 @@ fn request_summary(
             }
         }
         ReceivedRequest::Duplicate(row) => ReceivedRequestSummary {
-            source: name(row.source),
+            source: source_name(row.source),
             event: Some(row.event),
             events: Some(0),
             bytes_differ: Some(row.bytes_differ),

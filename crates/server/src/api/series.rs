@@ -109,8 +109,8 @@ impl SeriesMetric {
                 by.insert("succeeded".to_owned(), tally.get(RollupMetric::Succeeded));
                 plain(tally.attempts(), Some(by))
             }
-            Self::Failed => plain(tally.failed(), Some(counts_by_class(tally))),
-            Self::Dead => plain(tally.dead(), Some(counts_by_reason(tally))),
+            Self::Failed => plain(tally.failed_attempts(), Some(counts_by_class(tally))),
+            Self::Dead => plain(tally.dead_deliveries(), Some(counts_by_reason(tally))),
             Self::Latency => percentiles(&tally.latency),
             Self::AttemptTime => percentiles(&tally.attempt_time),
         }

@@ -1,4 +1,4 @@
-//! The stored time, keys and waits of a clock that was wrong.
+//! The saved clock, and keys and waits that were written while the wall clock was wrong.
 
 use std::time::Duration;
 
@@ -29,11 +29,11 @@ pub async fn waits_written_by_a_clock_ahead_are_shortened(fixture: StoreFixture)
     let event = fixture.accept(fixture.new_event()).await;
     let claimed = fixture.claim_one(fixture.crm).await;
     fixture.finish(&claimed, NextStep::RetryAt(fixture.now + 5 * SECOND)).await;
-    let right = fixture.now - DAY;
-    // What was left of the delay, and the whole delay if it is unknown how much was left.
-    assert_eq!(fixture.shorten_waits(right, Duration::ZERO).await.unwrap(), 1);
+    let corrected = fixture.now - DAY;
+    // A step of zero: how far the clock was ahead is unknown, so the whole delay starts again.
+    assert_eq!(fixture.shorten_waits(corrected, Duration::ZERO).await.unwrap(), 1);
     let due_at = fixture.only_delivery(event).await.due_at.unwrap();
-    assert!(due_at <= right + 5 * SECOND, "{due_at}");
+    assert!(due_at <= corrected + 5 * SECOND, "{due_at}");
 
     let lane = SavedLaneState {
         circuit: CircuitState::Open { until: fixture.now + 10 * SECOND, times: 1 },
@@ -41,10 +41,10 @@ pub async fn waits_written_by_a_clock_ahead_are_shortened(fixture: StoreFixture)
         ..SavedLaneState::default()
     };
     fixture.save_lane(fixture.crm, lane).await.unwrap();
-    fixture.shorten_waits(right, DAY).await.unwrap();
+    fixture.shorten_waits(corrected, DAY).await.unwrap();
     let lane = fixture.load_lanes().await.unwrap()[&fixture.crm].clone();
-    assert_eq!(lane.circuit, CircuitState::Open { until: right + 10 * SECOND, times: 1 });
-    assert_eq!(lane.cool_until, Some(right + 20 * SECOND));
+    assert_eq!(lane.circuit, CircuitState::Open { until: corrected + 10 * SECOND, times: 1 });
+    assert_eq!(lane.cool_until, Some(corrected + 20 * SECOND));
 }
 
 pub async fn delay_of_a_first_attempt_is_shortened_and_a_chosen_time_stays(
@@ -56,6 +56,7 @@ pub async fn delay_of_a_first_attempt_is_shortened_and_a_chosen_time_stays(
     fixture.shorten_waits(fixture.now - DAY, DAY).await.unwrap();
     assert_eq!(fixture.only_delivery(delayed).await.due_at, Some(fixture.now - DAY + delay));
 
+    // A delay longer than the step was chosen by a person.
     let (chosen_for, delay) = (fixture.now + 9 * DAY, 9 * DAY);
     let chosen = vec![NewDelivery { delay, ..fixture.delivery_to(fixture.crm) }];
     let chosen = fixture.accept(NewEvent { deliveries: chosen, ..fixture.new_event() }).await;
@@ -70,20 +71,22 @@ pub async fn key_does_not_expire_by_a_clock_in_doubt(mut fixture: StoreFixture) 
     let trusted = fixture.now;
     fixture.wait(60 * DAY);
     let claim = DedupKeyClaim { as_of: trusted, ..fixture.key_claim("a") };
-    let again = NewEvent { key: Some(claim), ..fixture.new_event() };
-    let admitted = fixture.admit([again].into()).await.unwrap();
+    let repeated = NewEvent { key: Some(claim), ..fixture.new_event() };
+    let admitted = fixture.admit([repeated].into()).await.unwrap();
     assert!(matches!(admitted[0], AdmitResult::Duplicate(_)), "{admitted:?}");
 }
 
 pub async fn key_claimed_by_a_clock_ahead_lasts_one_more_window(mut fixture: StoreFixture) {
-    let brief = |fixture: &StoreFixture, ahead: Duration| {
+    // The window of the key is one second.
+    let event_by_clock_ahead = |fixture: &StoreFixture, ahead: Duration| {
         let expires_at = fixture.now + ahead + SECOND;
         let claim = DedupKeyClaim { expires_at, ..fixture.key_claim("a") };
         NewEvent { key: Some(claim), ..fixture.new_event() }
     };
-    fixture.accept(brief(&fixture, 3650 * DAY)).await;
-    let admitted = fixture.admit([brief(&fixture, Duration::ZERO)].into()).await.unwrap();
+    fixture.accept(event_by_clock_ahead(&fixture, 3650 * DAY)).await;
+    let admitted =
+        fixture.admit([event_by_clock_ahead(&fixture, Duration::ZERO)].into()).await.unwrap();
     assert!(matches!(admitted[0], AdmitResult::Duplicate(_)), "{admitted:?}");
     fixture.wait(SECOND);
-    fixture.accept(brief(&fixture, Duration::ZERO)).await;
+    fixture.accept(event_by_clock_ahead(&fixture, Duration::ZERO)).await;
 }

@@ -59,9 +59,9 @@ pub(super) async fn create(fixture: &StoreFixture, spec: ReplaySpec) -> ReplayId
 pub(super) async fn select(fixture: &StoreFixture, job: ReplayId) -> usize {
     for slices in 1.. {
         match fixture.select_replay(job).await.unwrap() {
-            SelectionReport::Now(ReplayState::Selecting) => {}
-            SelectionReport::Now(ReplayState::Running) => return slices,
-            other @ (SelectionReport::Now(_) | SelectionReport::NotFound) => {
+            SelectionReport::InState(ReplayState::Selecting) => {}
+            SelectionReport::InState(ReplayState::Running) => return slices,
+            other @ (SelectionReport::InState(_) | SelectionReport::NotFound) => {
                 panic!("{other:?} while selecting")
             }
         }
@@ -336,7 +336,8 @@ pub async fn job_selection_continues_after_restart(mut fixture: StoreFixture) {
     let job = create(&fixture, retry(all())).await;
 
     let mut slices = 0;
-    while fixture.select_replay(job).await.unwrap() == SelectionReport::Now(ReplayState::Selecting)
+    while fixture.select_replay(job).await.unwrap()
+        == SelectionReport::InState(ReplayState::Selecting)
     {
         fixture.reopen().await;
         slices += 1;
@@ -557,7 +558,7 @@ pub async fn concurrent_selections_and_steps_dispatch_each_delivery_once(
         let (store, now) = (fixture.store(), fixture.now);
         tasks.spawn(async move {
             while store.select_replay(job).await.unwrap()
-                == SelectionReport::Now(ReplayState::Selecting)
+                == SelectionReport::InState(ReplayState::Selecting)
             {}
             let mut dispatched = 0;
             loop {
@@ -679,7 +680,7 @@ pub async fn paused_job_selects_nothing(mut fixture: StoreFixture) {
     fixture.change_replay(job, ReplayTransition::Pause, fixture.now).await.unwrap();
     assert_eq!(
         fixture.select_replay(job).await.unwrap(),
-        SelectionReport::Now(ReplayState::Paused)
+        SelectionReport::InState(ReplayState::Paused)
     );
     assert_eq!(report(&fixture, job).await.progress().selected, 0);
 

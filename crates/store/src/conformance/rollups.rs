@@ -80,7 +80,11 @@ pub async fn attempts_are_counted_per_destination_and_time_bucket(mut fixture: S
         let seen: Vec<_> = mail
             .iter()
             .map(|(at, tally)| {
-                (at.since(start).as_secs(), tally.get(RollupMetric::Succeeded), tally.failed())
+                (
+                    at.since(start).as_secs(),
+                    tally.get(RollupMetric::Succeeded),
+                    tally.failed_attempts(),
+                )
             })
             .collect();
         assert_eq!(seen, [(10, 0, 1), (60, 1, 0)]);
@@ -90,7 +94,7 @@ pub async fn attempts_are_counted_per_destination_and_time_bucket(mut fixture: S
         let crm = sum(&fixture, destination_subject(fixture.crm), BucketWidth::Hour).await;
         let ends =
             [RollupMetric::Permanent, RollupMetric::DeadPayloadError].map(|count| crm.get(count));
-        assert_eq!((ends, crm.attempts(), crm.dead()), ([1, 1], 1, 1));
+        assert_eq!((ends, crm.attempts(), crm.dead_deliveries()), ([1, 1], 1, 1));
         assert_eq!(crm.attempt_time.count(), 1);
         roll_up(&fixture).await;
         fixture.reopen().await;

@@ -1,5 +1,5 @@
 //! Duplicates of events: counting and listing sightings, and marking duplicates that are delivered
-//! anyway.
+//! anyway. A sighting is one arrival of a duplicate.
 
 use std::collections::HashMap;
 
@@ -44,11 +44,12 @@ const ROOM_FOR_BODIES: &str = "SELECT duplicates FROM events WHERE id = ?1 AND p
 /// Whether another body can be stored with an event: not if retention has removed the event or its
 /// body, nor beyond the limit of stored sightings.
 pub(super) fn has_room_for_body(connection: &Connection, event: EventId) -> Result<bool> {
-    let count = connection.find_one(ROOM_FOR_BODIES, params![blob(event)], |row| row.get(0))?;
-    Ok(match count {
+    let sightings: Option<u64> =
+        connection.find_one(ROOM_FOR_BODIES, params![blob(event)], |row| row.get(0))?;
+    Ok(match sightings {
         None => false,
-        Some(count) if SIGHTING_ROWS_MAX > count => true,
-        Some(_) => count_differing(connection, event)? < SIGHTING_ROWS_MAX,
+        Some(count) if count < SIGHTING_ROWS_MAX => true,
+        Some(_) => count_differing_bodies(connection, event)? < SIGHTING_ROWS_MAX,
     })
 }
 
@@ -60,23 +61,23 @@ pub(super) fn has_room_for_body(connection: &Connection, event: EventId) -> Resu
 pub(super) fn record_sightings(
     tx: &mut WriteTransaction<'_, '_>,
     event: EventId,
-    seen: &DuplicateSightings,
+    sightings: &DuplicateSightings,
     body: Option<&[u8]>,
 ) -> Result<()> {
-    tx.counts.add(Counter::Duplicates, i64::try_from(seen.count).unwrap_or(i64::MAX));
-    if let Some(source) = seen.source.map_or(Ok(None), |source| find_source_seq(tx, source))? {
-        let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), seen.last);
-        bucket.add(RollupMetric::Duplicates, seen.count);
+    tx.counts.add(Counter::Duplicates, i64::try_from(sightings.count).unwrap_or(i64::MAX));
+    if let Some(source) = sightings.source.map_or(Ok(None), |source| find_source_seq(tx, source))? {
+        let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), sightings.last);
+        bucket.add(RollupMetric::Duplicates, sightings.count);
     }
-    let values = params![blob(event), seen.count, seen.last.as_millis()];
+    let values = params![blob(event), sightings.count, sightings.last.as_millis()];
     let read = |row: &Row<'_>| Ok((row.get::<_, u64>(0)?, row.get(1)?));
     let counted: Option<(u64, bool)> = tx.find_one(COUNT_SIGHTINGS, values, read)?;
     // The event may be removed by retention while its key is still valid.
     let Some((total, body_removed)) = counted else { return Ok(()) };
     if total <= SIGHTING_ROWS_MAX
-        || (body.is_some() && count_differing(tx, event)? < SIGHTING_ROWS_MAX)
+        || (body.is_some() && count_differing_bodies(tx, event)? < SIGHTING_ROWS_MAX)
     {
-        for (index, seen_at) in seen.times.iter().enumerate() {
+        for (index, seen_at) in sightings.times.iter().enumerate() {
             let body = body.filter(|_| index == 0);
             // The body of a duplicate must not outlive the removed original.
             let stored_body = body.filter(|_| !body_removed);
@@ -85,7 +86,7 @@ pub(super) fn record_sightings(
                 seen_at.as_millis(),
                 stored_body,
                 body.is_some() && body_removed,
-                (seen.reason != DuplicateReason::SameKey).then_some(seen.reason.as_str()),
+                (sightings.reason != DuplicateReason::SameKey).then_some(sightings.reason.as_str()),
                 stored_body.map(fingerprint),
             ])?;
         }
@@ -101,12 +102,13 @@ fn find_source_seq(tx: &WriteTransaction<'_, '_>, source: SourceId) -> Result<Op
     tx.find_one("SELECT seq FROM sources WHERE id = ?1", params![blob(source)], |row| row.get(0))
 }
 
-const COUNT_DIFFERING: &str = "
+const COUNT_DIFFERING_BODIES: &str = "
     SELECT count(*) FROM duplicates WHERE event_id = ?1 AND (body IS NOT NULL OR body_removed)";
 
-/// Counted separately, so that many identical duplicates do not crowd out one that differs.
-fn count_differing(connection: &Connection, event: EventId) -> Result<u64> {
-    connection.read_one(COUNT_DIFFERING, params![blob(event)], |row| row.get(0))
+/// Duplicates whose body differs from the original have a limit of their own, so that many identical
+/// ones do not crowd them out.
+fn count_differing_bodies(connection: &Connection, event: EventId) -> Result<u64> {
+    connection.read_one(COUNT_DIFFERING_BODIES, params![blob(event)], |row| row.get(0))
 }
 
 /// Writes the sightings that were answered from the cache since the last write.
@@ -114,8 +116,8 @@ pub(super) fn write_sightings(
     tx: &mut WriteTransaction<'_, '_>,
     sightings: &HashMap<EventId, DuplicateSightings>,
 ) -> Result<()> {
-    for (event, sighting) in sightings {
-        record_sightings(tx, *event, sighting, None)?;
+    for (event, of_event) in sightings {
+        record_sightings(tx, *event, of_event, None)?;
     }
     Ok(())
 }
@@ -166,14 +168,14 @@ fn read_body(connection: &Connection, event: EventId, seq: i64) -> Result<Option
 /// out, so that the event can still be shown.
 pub(super) fn list_for_event(connection: &Connection, event: EventId) -> Result<Vec<DuplicateRow>> {
     let mut n = 0;
-    let found: Vec<Sighting> =
+    let sightings: Vec<Sighting> =
         connection.read_all(SIGHTINGS, params![blob(event), -1, 0], |row| {
             n += 1;
             read_sighting(row, n)
         })?;
     let mut bytes_left = EVENT_DUPLICATE_BYTES_MAX;
-    let mut rows = Vec::with_capacity(found.len());
-    for Sighting { seq, body_bytes, mut duplicate } in found {
+    let mut rows = Vec::with_capacity(sightings.len());
+    for Sighting { seq, body_bytes, mut duplicate } in sightings {
         match body_bytes {
             Some(bytes) if bytes <= bytes_left => {
                 bytes_left -= bytes;
@@ -193,20 +195,20 @@ pub(super) fn list_for_event(connection: &Connection, event: EventId) -> Result<
 }
 
 fn find_sighting(connection: &Connection, id: DuplicateId) -> Result<Option<Sighting>> {
-    let Some(before) = id.n.checked_sub(1) else { return Ok(None) };
-    let values = params![blob(id.event), 1, before];
+    let Some(offset) = id.n.checked_sub(1) else { return Ok(None) };
+    let values = params![blob(id.event), 1, offset];
     connection.find_one(SIGHTINGS, values, |row| read_sighting(row, id.n))
 }
 
 /// Implements `AdminStore::find_duplicate`.
 pub(super) fn find(connection: &Connection, id: DuplicateId) -> Result<Option<DuplicateDetail>> {
     let event = read::find_event_row(connection, id.event)?;
-    let (Some(event), Some(found)) = (event, find_sighting(connection, id)?) else {
+    let (Some(event), Some(sighting)) = (event, find_sighting(connection, id)?) else {
         return Ok(None);
     };
     let original = read::find_payload(connection, id.event)?;
-    let body = read_body(connection, id.event, found.seq)?;
-    let duplicate = DuplicateRow { body, ..found.duplicate };
+    let body = read_body(connection, id.event, sighting.seq)?;
+    let duplicate = DuplicateRow { body, ..sighting.duplicate };
     Ok(Some(DuplicateDetail { event, original, duplicate }))
 }
 
@@ -216,13 +218,13 @@ pub(super) fn mark_delivered(
     event: &NewEvent,
     id: DuplicateId,
 ) -> Result<Option<EventId>> {
-    // The duplicate was removed with its event: the new event is not inserted.
-    let found = find_sighting(connection, id)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-    if found.duplicate.delivered_as.is_none() {
+    // A duplicate that was removed with its event is an error: the new event is not inserted.
+    let sighting = find_sighting(connection, id)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    if sighting.duplicate.delivered_as.is_none() {
         let sql = "UPDATE duplicates SET delivered_as = ?2 WHERE seq = ?1";
-        connection.run(sql, params![found.seq, blob(event.id)])?;
+        connection.run(sql, params![sighting.seq, blob(event.id)])?;
     }
-    Ok(found.duplicate.delivered_as)
+    Ok(sighting.duplicate.delivered_as)
 }
 
 /// Records the decision for both events, which must exist.

@@ -34,8 +34,8 @@ impl SqliteStore {
             return Err(OpenError::wrong_version(found, known));
         }
         let data_keys = match sealing::needed_key(&connection)? {
-            Some(needed) => {
-                let secret_key = secret_key::find(data, secret_key, needed)?;
+            Some(key_id) => {
+                let secret_key = secret_key::find(data, secret_key, key_id)?;
                 DataKeys::load(&connection, &secret_key)?
             }
             None => None,
@@ -72,7 +72,7 @@ pub struct FolderInspection {
     pub schema_version: usize,
     /// The schema version that this program supports.
     pub known_schema_version: usize,
-    /// What SQLite found wrong; empty if the database is intact.
+    /// Messages of `PRAGMA quick_check`; empty if the database is intact.
     pub faults: Vec<String>,
     pub database_bytes: u64,
     pub wal_bytes: u64,
@@ -84,19 +84,19 @@ pub struct FolderInspection {
     /// Whether old copies of secrets may be left in unused space of the file.
     pub has_plain_remains: bool,
     /// Whether a process has the folder open.
-    pub in_use: bool,
+    pub is_in_use: bool,
     /// Whether a restore into the folder was interrupted.
-    pub restore_interrupted: bool,
+    pub is_restore_interrupted: bool,
 }
 
-/// One fault is enough to act on.
+/// Faults reported of a damaged database: one is enough to act on.
 const FAULTS_MAX: usize = 10;
 
 /// Checks the database in `data` and reports its state. A database that has lost acknowledged commits
 /// is an error.
 pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
     let file = data.join(DATABASE);
-    // Before the database, which may advance meanwhile.
+    // Read first: a commit in between must not make the mark look ahead of the database.
     let mark = start_check::check_files(data)?;
     let connection = open_existing(&file)?;
     start_check::check_position(data, mark, commit_mark::read_position(&connection)?)?;
@@ -111,8 +111,8 @@ pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
         clock: clock::load(&connection).unwrap_or_default(),
         needed_key: sealing::needed_key(&connection)?,
         has_plain_remains: sealing::has_plain_remains(&connection)?,
-        in_use: folder::is_locked(data),
-        restore_interrupted: folder::is_restore_interrupted(data),
+        is_in_use: folder::is_locked(data),
+        is_restore_interrupted: folder::is_restore_interrupted(data),
         file,
     })
 }
@@ -126,7 +126,7 @@ pub(super) enum CheckDepth {
     Full,
 }
 
-/// What SQLite finds wrong with a database.
+/// Faults that SQLite finds in a database.
 pub(super) fn find_faults(connection: &Connection, depth: CheckDepth) -> Result<Vec<String>> {
     let pragma = match depth {
         CheckDepth::Quick => "quick_check",

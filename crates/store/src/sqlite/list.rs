@@ -188,7 +188,8 @@ pub(super) fn first_id_of_millisecond(mut id: [u8; 16]) -> [u8; 16] {
 
 // Conditions on events `e` and deliveries `d`.
 pub(super) const HAS_SOURCE: &str = "e.source = (SELECT seq FROM sources WHERE id = {})";
-pub(super) const IS_TO: &str = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
+pub(super) const HAS_DESTINATION: &str =
+    "d.destination = (SELECT seq FROM destinations WHERE id = {})";
 pub(super) const IS_IN_GROUP: &str = "d.dead_group = (SELECT seq FROM dead_groups WHERE id = {})";
 
 /// Implements `AdminStore::list_deliveries`.
@@ -199,7 +200,7 @@ pub(super) fn list_deliveries(
 ) -> Result<ListPage<DeliveryRow, DeliveryId>> {
     let range = IdRange::new(page.after, filter.since, filter.until);
     let mut query = SqlListQuery::in_range("d.id", range);
-    query.narrow(IS_TO, filter.destination.map(blob));
+    query.narrow(HAS_DESTINATION, filter.destination.map(blob));
     query.narrow(IS_IN_GROUP, filter.group.map(blob));
     query.narrow("d.event_id = {}", filter.event.map(blob));
     let index = match (filter.group, filter.status) {

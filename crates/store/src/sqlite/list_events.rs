@@ -32,8 +32,8 @@ use super::{
     key_index,
     lanes::displayed_status,
     list::{
-        HAS_DISPLAYED_STATUS, HAS_SOURCE, HELD, IS_TO, IdRange, LAST_HAS_CLASS, LAST_HAS_CODE_FROM,
-        LAST_HAS_CODE_TO, ListTable, SCAN_MAX, SqlListQuery,
+        HAS_DESTINATION, HAS_DISPLAYED_STATUS, HAS_SOURCE, HELD, IdRange, LAST_HAS_CLASS,
+        LAST_HAS_CODE_FROM, LAST_HAS_CODE_TO, ListTable, SCAN_MAX, SqlListQuery,
     },
     prepared::CachedStatements,
     recent_keys::{self, RecentKeyMap},
@@ -124,7 +124,7 @@ fn filter_by_delivery(query: &mut SqlListQuery, delivery: EventDeliveryFilter) {
     let code = delivery.code.map(StatusPattern::range);
     let conditions = [
         query.bind(HAS_DISPLAYED_STATUS, delivery.status.map(DeliveryStatus::as_str)),
-        query.bind(IS_TO, delivery.destination.map(blob)),
+        query.bind(HAS_DESTINATION, delivery.destination.map(blob)),
         query.bind("d.reason = {}", delivery.reason.map(DeadReason::as_str)),
         query.bind(LAST_HAS_CLASS, delivery.class.map(FailureClass::as_str)),
         query.bind(LAST_HAS_CODE_FROM, code.map(|(low, _)| low)),
@@ -326,8 +326,8 @@ impl DeliveryProbe {
     }
 
     fn for_destination(destination: DestinationId) -> Self {
-        let is_to = IS_TO.replace("{}", "?1");
-        let from = format!("deliveries d INDEXED BY deliveries_by_destination WHERE {is_to}");
+        let condition = HAS_DESTINATION.replace("{}", "?1");
+        let from = format!("deliveries d INDEXED BY deliveries_by_destination WHERE {condition}");
         Self { from, value: Some(blob(destination)) }
     }
 

@@ -1,8 +1,8 @@
 //! Repair: accepts the loss of commits after a damage, explicitly.
 //!
-//! The best intact state is taken from copies of the files: the database with what is readable of its
-//! log, or the database alone if the log damaged more than it holds. The damaged files are moved to a
-//! subfolder as in a restore, never deleted.
+//! Copies are made of the files: one of the database with its log, one of the database alone, because a
+//! damaged log can make the database worse. The intact copy with more commits becomes the database. The
+//! damaged files are moved to a subfolder as in a restore, never deleted.
 
 use std::{
     fs, io,
@@ -24,7 +24,7 @@ use super::{
 /// What a repair did.
 #[derive(Clone, Debug)]
 pub struct RepairReport {
-    /// What was wrong.
+    /// The fault of the database.
     pub fault: String,
     /// Commits that are missing for certain; `None` if unknown.
     pub missing_commits: Option<u64>,
@@ -41,7 +41,7 @@ pub enum RepairError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// A copy holds everything; accepting the loss would be wrong.
+    /// A rescued copy holds everything; accepting the loss would be wrong.
     #[error("{} holds everything that was acknowledged", .0.display())]
     HasRescued(PathBuf),
     #[error("no intact state can be made of the damaged files: {0}")]
@@ -56,9 +56,9 @@ pub fn repair(data: &Path, now: Timestamp) -> Result<Option<RepairReport>, Repai
     if folder::is_restore_interrupted(data) {
         return Err(OpenError::RestoreInterrupted(data.to_owned()).into());
     }
-    let checked = start_check::check_files(data)
+    let check_result = start_check::check_files(data)
         .and_then(|mark| start_check::open_checked(data, mark).map(drop));
-    let fault = match checked {
+    let fault = match check_result {
         Ok(()) => return Ok(None),
         Err(fault) if fault.is_damage() => fault,
         Err(error) => return Err(error.into()),
@@ -68,17 +68,17 @@ pub fn repair(data: &Path, now: Timestamp) -> Result<Option<RepairReport>, Repai
     }
     let mark = MarkReading::read(data).unwrap_or(MarkReading::Unreadable);
     let is_missing = matches!(fault, OpenError::DatabaseMissing(_));
-    let work = data.join("repairing");
-    let best = if is_missing { None } else { Some(find_best_state(data, &work)?) };
-    let position = best.as_ref().and_then(|state| state.number_in(mark));
+    let work_folder = data.join("repairing");
+    let best = if is_missing { None } else { Some(find_best_state(data, &work_folder)?) };
+    let last_commit = best.as_ref().and_then(|state| state.last_commit_in_epoch_of(mark));
     let missing_commits = mark.content().and_then(|mark| {
-        let found = if is_missing { Some(0) } else { position };
-        Some(mark.position.number.saturating_sub(found?).try_into().unwrap_or_default())
+        let last_commit = if is_missing { Some(0) } else { last_commit };
+        Some(mark.position.number.saturating_sub(last_commit?).try_into().unwrap_or_default())
     });
     let damaged_moved_to =
         restore::replace_database(data, best.as_ref().map(|state| state.file.as_path()), now)?;
     // Copies that are no longer needed; a failure to remove them harms nothing.
-    let _removed = fs::remove_dir_all(&work);
+    let _removed = fs::remove_dir_all(&work_folder);
     let fault = fault.to_string();
     Ok(Some(RepairReport { fault, missing_commits, damaged_moved_to, is_empty: is_missing }))
 }
@@ -90,34 +90,34 @@ struct IntactState {
 }
 
 impl IntactState {
-    /// The last commit, if it can be compared with the mark.
-    fn number_in(&self, mark: MarkReading) -> Option<i64> {
+    /// The number of the last commit, if it can be compared with that of the mark.
+    fn last_commit_in_epoch_of(&self, mark: MarkReading) -> Option<i64> {
         let (mark, position) = (mark.content()?, self.position?);
         (mark.position.epoch == position.epoch).then_some(position.number)
     }
 }
 
 /// Makes copies of the files with and without the log, and returns the one with more commits.
-fn find_best_state(data: &Path, work: &Path) -> Result<IntactState, RepairError> {
+fn find_best_state(data: &Path, work_folder: &Path) -> Result<IntactState, RepairError> {
     let copy_error = |source| RepairError::Copy { folder: data.to_owned(), source };
-    if work.exists() {
-        fs::remove_dir_all(work).map_err(copy_error)?;
+    if work_folder.exists() {
+        fs::remove_dir_all(work_folder).map_err(copy_error)?;
     }
-    folder::create_private_folder(work).map_err(copy_error)?;
+    folder::create_private_folder(work_folder).map_err(copy_error)?;
     let log = format!("{DATABASE}-wal");
     let candidates: [(&str, &[&str]); 2] =
         [("with-log", &[DATABASE, &log]), ("without-log", &[DATABASE])];
     let mut best: Option<IntactState> = None;
     let mut faults = Vec::new();
     for (name, files) in candidates {
-        let folder = work.join(name);
+        let folder = work_folder.join(name);
         folder::create_private_folder(&folder).map_err(copy_error)?;
         for file in files.iter().filter(|file| data.join(file).exists()) {
             fs::copy(data.join(file), folder.join(file)).map_err(copy_error)?;
         }
-        match make_intact(&folder.join(DATABASE)) {
+        match repair_copy(&folder.join(DATABASE)) {
             Ok(state) => {
-                let number = |state: &IntactState| state.position.map(|found| found.number);
+                let number = |state: &IntactState| state.position.map(|position| position.number);
                 if best.as_ref().is_none_or(|best| number(best) < number(&state)) {
                     best = Some(state);
                 }
@@ -127,13 +127,13 @@ fn find_best_state(data: &Path, work: &Path) -> Result<IntactState, RepairError>
     }
     best.ok_or_else(|| {
         // Copies only; the damaged files are untouched.
-        let _removed = fs::remove_dir_all(work);
+        let _removed = fs::remove_dir_all(work_folder);
         RepairError::Unrepairable(faults.join("; "))
     })
 }
 
-/// Rebuilds the indexes if they are damaged, and copies the log into the database.
-fn make_intact(file: &Path) -> Result<IntactState, OpenError> {
+/// Rebuilds the indexes of a copy if they are damaged, and copies its log into it.
+fn repair_copy(file: &Path) -> Result<IntactState, OpenError> {
     let connection = Connection::open(file)?;
     schema::check_application_id(&connection, file)?;
     if find_fault(&connection)?.is_some() {
@@ -146,6 +146,7 @@ fn make_intact(file: &Path) -> Result<IntactState, OpenError> {
     if position.is_none() {
         return Err(OpenError::Damaged("the database holds nothing".to_owned()));
     }
+    // Commits of the repaired database must not be compared with those that were lost.
     commit_mark::begin_epoch(&connection)?;
     // Makes the copy a single file.
     connection.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;

@@ -24,7 +24,7 @@ use surehook_types::{
 };
 
 use super::{
-    list::{HAS_SOURCE, IS_IN_GROUP, IS_TO, ListTable, SqlListQuery},
+    list::{HAS_DESTINATION, HAS_SOURCE, IS_IN_GROUP, ListTable, SqlListQuery},
     prepared::CachedStatements,
     read::ReadPool,
     replay_jobs::{ReplayJob, apply_transition, find_job},
@@ -44,13 +44,14 @@ const fn preview_scans_max(depth: PreviewDepth) -> usize {
     }
 }
 
+/// The resolution of a timestamp.
 const TICK: Duration = Duration::from_millis(1);
 
 struct SelectedItem {
     event: EventId,
     delivery: Option<DeliveryId>,
     /// Row number.
-    destination: i64,
+    destination_seq: i64,
     destination_id: DestinationId,
     received_at: Timestamp,
 }
@@ -58,7 +59,8 @@ struct SelectedItem {
 /// Scanned items, to be inserted.
 pub(super) struct SelectionSlice {
     id: ReplayId,
-    from: Option<[u8; 16]>,
+    /// Cursor of the job before the scan.
+    start: Option<[u8; 16]>,
     scan: ListPage<SelectedItem, [u8; 16]>,
 }
 
@@ -82,7 +84,7 @@ pub(super) fn scan_next(connection: &Connection, id: ReplayId) -> Result<Option<
             _,
         ) => ListPage::empty(),
     };
-    Ok(Some(SelectionSlice { id, from: cursor, scan }))
+    Ok(Some(SelectionSlice { id, start: cursor, scan }))
 }
 
 /// Reads at most [`SCAN_MAX`] rows after `cursor`, until `limit` items match. The filter of the job
@@ -115,7 +117,7 @@ fn read_item(row: &Row<'_>) -> Result<SelectedItem> {
     Ok(SelectedItem {
         event: id(row, 1)?,
         delivery: optional_id(row, 2)?,
-        destination: row.get(3)?,
+        destination_seq: row.get(3)?,
         destination_id: id(row, 4)?,
         received_at: time(row, 5)?,
     })
@@ -142,12 +144,12 @@ fn select_deliveries(
         query.index_conditions.push("d.state = 'dead'".to_owned());
         "INDEXED BY deliveries_dead"
     } else if destination.is_some() {
-        query.narrow(IS_TO, destination);
+        query.narrow(HAS_DESTINATION, destination);
         "INDEXED BY deliveries_by_destination"
     } else {
         "NOT INDEXED"
     };
-    query.filter_rows(IS_TO, destination.filter(|_| only_dead));
+    query.filter_rows(HAS_DESTINATION, destination.filter(|_| only_dead));
     let statuses: Vec<String> = [DeliveryStatus::Dead, DeliveryStatus::Succeeded]
         .into_iter()
         .filter(|status| spec.selects(*status))
@@ -210,7 +212,7 @@ fn filter_events(query: &mut SqlListQuery, filter: &ReplayFilter, searched: &[&s
     query.filter_rows(&format!("({})", has_text.join(" OR ")), filter.search.clone());
 }
 
-// Returns how many items the lane has, which may exist.
+// Returns the number of items of the lane, which may exist already.
 const ADD_LANE: &str = "
     INSERT INTO replay_lanes (replay, destination) VALUES (?1, ?2)
     ON CONFLICT (replay, destination) DO UPDATE SET selected = selected
@@ -231,38 +233,40 @@ pub(super) fn insert_slice(
     slice: &SelectionSlice,
 ) -> Result<SelectionReport> {
     let Some(job) = find_job(tx, slice.id)? else { return Ok(SelectionReport::NotFound) };
-    if job.state != ReplayState::Selecting || job.cursor != slice.from {
-        return Ok(SelectionReport::Now(job.state));
+    if job.state != ReplayState::Selecting || job.cursor != slice.start {
+        return Ok(SelectionReport::InState(job.state));
     }
     let selected_before: u64 = tx.read_one(COUNT_SELECTED, params![job.seq], |row| row.get(0))?;
-    let room =
+    let items_left =
         usize::try_from(REPLAY_ITEMS_MAX.saturating_sub(selected_before)).unwrap_or(usize::MAX);
     let mut lanes: BTreeMap<i64, u64> = BTreeMap::new();
-    for found in slice.scan.rows.iter().take(room) {
-        let selected = match lanes.get(&found.destination) {
+    for item in slice.scan.rows.iter().take(items_left) {
+        let selected = match lanes.get(&item.destination_seq) {
             Some(selected) => *selected,
-            None => tx.read_one(ADD_LANE, params![job.seq, found.destination], |row| row.get(0))?,
+            None => {
+                tx.read_one(ADD_LANE, params![job.seq, item.destination_seq], |row| row.get(0))?
+            }
         };
         let added = tx.prepare_cached(ADD_ITEM)?.execute(params![
             job.seq,
-            found.destination,
+            item.destination_seq,
             selected + 1,
-            blob(found.event),
-            found.delivery.map(blob),
+            blob(item.event),
+            item.delivery.map(blob),
         ])?;
-        lanes.insert(found.destination, selected + u64::try_from(added).unwrap_or(0));
+        lanes.insert(item.destination_seq, selected + u64::try_from(added).unwrap_or(0));
     }
     for (destination, selected) in &lanes {
         tx.run(SET_LANE, params![job.seq, destination, selected])?;
     }
-    let is_full = slice.scan.rows.len() >= room;
+    let is_full = slice.scan.rows.len() >= items_left;
     let cursor = slice.scan.next.filter(|_| !is_full);
     tx.run(SET_CURSOR, params![job.seq, cursor])?;
     let state = match cursor {
         Some(_) => None,
         None => apply_transition(tx, &job, ReplayTransition::Selected, job.created_at)?,
     };
-    Ok(SelectionReport::Now(state.unwrap_or(job.state)))
+    Ok(SelectionReport::InState(state.unwrap_or(job.state)))
 }
 
 /// Implements `ReplayStore::preview_replay`. Each scan is a separate read, so that none keeps the
@@ -280,10 +284,10 @@ pub(super) async fn preview_selection(
         let scan = readers
             .read(move |connection| scan_rows(connection, &scanned_spec, now, cursor, usize::MAX))
             .await?;
-        for found in scan.rows {
+        for item in scan.rows {
             preview.count += 1;
-            *preview.by_destination.entry(found.destination_id).or_default() += 1;
-            let at = found.received_at;
+            *preview.by_destination.entry(item.destination_id).or_default() += 1;
+            let at = item.received_at;
             preview.oldest = Some(preview.oldest.map_or(at, |oldest| oldest.min(at)));
             preview.newest = Some(preview.newest.map_or(at, |newest| newest.max(at)));
         }

@@ -61,7 +61,7 @@ async fn read_only_store_sees_every_commit_and_cannot_write() {
     assert_eq!(reader.counts().events, 1, "counts are those of the time of opening");
     let inspection = inspect(folder.path()).unwrap();
     assert!(
-        inspection.in_use
+        inspection.is_in_use
             && inspection.faults.is_empty()
             && inspection.clock.newest_event.is_some(),
         "{inspection:?}"
@@ -88,7 +88,7 @@ fn read_only_open_of_missing_older_or_newer_database_explains_why() {
     assert!(older.to_string().contains("surehook serve"), "{older}");
     assert!(matches!(newer, OpenError::Newer { .. }), "{newer:?}");
     assert!(at(version).is_ok());
-    assert!(!inspect(folder.path()).unwrap().in_use);
+    assert!(!inspect(folder.path()).unwrap().is_in_use);
 }
 
 #[tokio::test]

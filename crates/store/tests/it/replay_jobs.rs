@@ -24,12 +24,12 @@ const PAYLOAD: &str =
 const EVENT: &str = "
     INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint, payload)
     VALUES (?1, ?1, 1, 1, 0, zeroblob(32), 1)";
-const DEAD: &str = "
+const DEAD_DELIVERY: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, ended_at, reason)
     VALUES (?1, ?1, 1, 'dead', 'ingest', 1, 1, 'expired')";
 
 /// Three events of one source: dead for the first destination, never sent to the second.
-fn fill(folder: &Path) {
+fn insert_events(folder: &Path) {
     drop(open(folder));
     let file = open_file(folder);
     let execute = |sql: &str, number: u128| file.execute(sql, [number.to_be_bytes()]).unwrap();
@@ -39,14 +39,14 @@ fn fill(folder: &Path) {
     file.execute(PAYLOAD, []).unwrap();
     for number in 10..13 {
         execute(EVENT, number);
-        execute(DEAD, number);
+        execute(DEAD_DELIVERY, number);
     }
     let sums = "INSERT INTO counters VALUES ('status:dead', 3), ('dead:expired', 3)";
     file.execute(sums, []).unwrap();
 }
 
 /// Creates a job and completes its selection.
-async fn selected(
+async fn create_selected_job(
     store: &SqliteStore,
     action: ReplayAction,
     to: Option<DestinationId>,
@@ -55,7 +55,10 @@ async fn selected(
     let filter = ReplayFilter { source: Some(id(1)), ..ReplayFilter::default() };
     let spec = ReplaySpec { action, filter, to, rate: ReplayRate::default(), note: None };
     store.create_replay(NewReplay { id: job, spec, created_at: NOW }).await.unwrap();
-    assert_eq!(store.select_replay(job).await.unwrap(), SelectionReport::Now(ReplayState::Running));
+    assert_eq!(
+        store.select_replay(job).await.unwrap(),
+        SelectionReport::InState(ReplayState::Running)
+    );
     job
 }
 
@@ -63,8 +66,8 @@ async fn advance(store: &SqliteStore, job: ReplayId) -> AdvanceReport {
     store.advance_replay(job, 100, 100, NOW).await.unwrap().unwrap()
 }
 
-fn skipped(skip: SkipReason, many: u64) -> BTreeMap<ReplayItemOutcome, u64> {
-    BTreeMap::from([(ReplayItemOutcome::Skipped(skip), many)])
+fn skipped(reason: SkipReason, count: u64) -> BTreeMap<ReplayItemOutcome, u64> {
+    BTreeMap::from([(ReplayItemOutcome::Skipped(reason), count)])
 }
 
 #[tokio::test]
@@ -73,9 +76,9 @@ async fn job_skips_events_without_a_stored_body() {
         [(ReplayAction::RetryFailed, None), (ReplayAction::SendMissing, Some(id(3)))]
     {
         let folder = tempfile::tempdir().unwrap();
-        fill(folder.path());
+        insert_events(folder.path());
         let store = open(folder.path());
-        let job = selected(&store, action, to).await;
+        let job = create_selected_job(&store, action, to).await;
         open_file(folder.path()).execute("UPDATE events SET payload = NULL", []).unwrap();
 
         let step = advance(&store, job).await;
@@ -90,9 +93,9 @@ async fn job_skips_events_without_a_stored_body() {
 #[tokio::test]
 async fn send_missing_job_skips_events_that_have_a_delivery() {
     let folder = tempfile::tempdir().unwrap();
-    fill(folder.path());
+    insert_events(folder.path());
     let store = open(folder.path());
-    let job = selected(&store, ReplayAction::SendMissing, Some(id(3))).await;
+    let job = create_selected_job(&store, ReplayAction::SendMissing, Some(id(3))).await;
     let move_one = "UPDATE deliveries SET destination = 2 WHERE id = ?1";
     open_file(folder.path()).execute(move_one, [11u128.to_be_bytes()]).unwrap();
 
@@ -103,11 +106,11 @@ async fn send_missing_job_skips_events_that_have_a_delivery() {
 }
 
 #[tokio::test]
-async fn deliveries_removed_before_they_were_counted_are_reported_as_forgotten() {
+async fn deliveries_removed_before_they_were_counted_are_skipped_as_gone() {
     let folder = tempfile::tempdir().unwrap();
-    fill(folder.path());
+    insert_events(folder.path());
     let store = open(folder.path());
-    let job = selected(&store, ReplayAction::RetryFailed, None).await;
+    let job = create_selected_job(&store, ReplayAction::RetryFailed, None).await;
     assert_eq!(advance(&store, job).await.open, 3);
     open_file(folder.path()).execute("DELETE FROM deliveries WHERE state = 'pending'", []).unwrap();
 

@@ -112,9 +112,9 @@ fn check_secret_key(settings: &Settings, inspection: &FolderInspection, findings
 }
 
 fn report(inspection: &FolderInspection, findings: &mut Findings) {
-    let usage = if inspection.in_use { "in use by a gateway" } else { "not in use" };
+    let usage = if inspection.is_in_use { "in use by a gateway" } else { "not in use" };
     findings.ok("store", format!("{} MiB, {usage}", inspection.database_bytes / MIB));
-    if inspection.restore_interrupted {
+    if inspection.is_restore_interrupted {
         let advice = "Run `surehook restore` again.";
         findings.fail("restore", "a restore was interrupted", advice);
     }

@@ -188,7 +188,7 @@ impl Payload {
         let has_changed = sent.fields > 0;
         let head = self.head.with_headers(|name| match name {
             "content-type" => true,
-            "content-encoding" => !sent.unpacked,
+            "content-encoding" => !sent.is_unpacked,
             _ => {
                 let describes_body = BODY_HEADERS.contains(&name) || is_signature_header(name);
                 !(has_changed && describes_body || names.is_secret_parameter(name))

@@ -104,7 +104,7 @@ impl LiveUpdate {
     pub const KINDS: [&'static str; 3] =
         ["event.received", "delivery.changed", "destination.changed"];
 
-    /// The update about a settled attempt.
+    /// The update for a settled attempt.
     pub(crate) fn settled(
         id: DeliveryId,
         event: EventId,
@@ -181,10 +181,12 @@ impl UpdateRing {
 
 /// All updates of this run.
 pub struct Feed {
+    /// Random id of this run of the process, a part of every update id.
     run: String,
     clock: Arc<dyn Clock>,
     subscribers: AtomicUsize,
     linger_until: AtomicI64,
+    /// Last number that was assigned.
     latest: AtomicU64,
     ring: Mutex<UpdateRing>,
     published: Notify,
@@ -215,12 +217,13 @@ impl Feed {
             || at.as_millis() < self.linger_until.load(Ordering::Relaxed)
     }
 
-    /// Publishes a change of the time `at`, after its commit. `make` is only called if it is needed.
-    pub(crate) fn publish(&self, at: Timestamp, make: impl FnOnce() -> LiveUpdate) {
+    /// Publishes a change of the time `at`, after its commit. `build` is only called if there is a
+    /// subscriber, or was one shortly before.
+    pub(crate) fn publish(&self, at: Timestamp, build: impl FnOnce() -> LiveUpdate) {
         if !self.is_active(at) {
             return self.skip();
         }
-        let update = Arc::new(make());
+        let update = Arc::new(build());
         let mut ring = lock(&self.ring);
         let number = self.latest.fetch_add(1, Ordering::SeqCst) + 1;
         ring.push(number, update);
@@ -241,7 +244,7 @@ impl Feed {
     ) -> (FeedSubscriber, Option<MissedUpdates>) {
         self.subscribers.fetch_add(1, Ordering::SeqCst);
         let latest = self.latest.load(Ordering::SeqCst);
-        let mut subscriber = FeedSubscriber { feed: Arc::clone(self), after: latest };
+        let mut subscriber = FeedSubscriber { feed: Arc::clone(self), last_read: latest };
         let Some(since) = since else { return (subscriber, None) };
         let number = since
             .split_once('-')
@@ -250,7 +253,7 @@ impl Feed {
             .filter(|number| *number <= latest);
         match number {
             Some(number) if lock(&self.ring).read_after(number, latest).is_ok() => {
-                subscriber.after = number;
+                subscriber.last_read = number;
                 (subscriber, None)
             }
             Some(_) | None => (subscriber, Some(MissedUpdates)),
@@ -262,7 +265,8 @@ impl Feed {
 #[derive(Debug)]
 pub struct FeedSubscriber {
     feed: Arc<Feed>,
-    after: u64,
+    /// Number of the last update that was taken.
+    last_read: u64,
 }
 
 impl FeedSubscriber {
@@ -273,18 +277,20 @@ impl FeedSubscriber {
 
     /// The id of the current position.
     pub fn position(&self) -> String {
-        self.id(self.after)
+        self.id(self.last_read)
     }
 
     /// The updates that are available now, without waiting.
     pub fn take_available(&mut self) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
         let ring = lock(&self.feed.ring);
         let latest = self.feed.latest.load(Ordering::SeqCst);
-        let updates = ring.read_after(self.after, latest);
+        let updates = ring.read_after(self.last_read, latest);
         drop(ring);
         match &updates {
-            Ok(updates) => self.after = updates.last().map_or(self.after, |(number, _)| *number),
-            Err(MissedUpdates) => self.after = latest,
+            Ok(updates) => {
+                self.last_read = updates.last().map_or(self.last_read, |(number, _)| *number);
+            }
+            Err(MissedUpdates) => self.last_read = latest,
         }
         updates
     }

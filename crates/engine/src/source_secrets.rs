@@ -19,35 +19,36 @@ use crate::Engine;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceSecretsTable {
     sources: HashMap<Name, SourceSecrets>,
-    /// For a source that is no longer known.
+    /// For a source that is not in the table.
     unknown: SourceSecrets,
 }
 
 impl SourceSecretsTable {
     /// The table for a new configuration. For a source that was deleted or renamed, the settings under
     /// its old name keep applying to the deliveries that it left behind.
-    pub(crate) fn build(before: &Self, configuration: &Configuration) -> Self {
-        let live: HashSet<&Name> = configuration.sources.iter().map(|s| &s.spec.name).collect();
-        let entry = |name: &Name, id, strips, headers| {
+    pub(crate) fn build(previous: &Self, configuration: &Configuration) -> Self {
+        let current_names: HashSet<&Name> =
+            configuration.sources.iter().map(|stored| &stored.spec.name).collect();
+        let entry = |name: &Name, id, should_strip, headers| {
             let names = Arc::new(configuration.secret_names(id));
-            (name.clone(), SourceSecrets { names, headers, strips })
+            (name.clone(), SourceSecrets { names, headers, should_strip })
         };
         // Of sources deleted before the last start, only the names of all their headers are stored.
         let presets = PROVIDERS.iter().filter_map(|provider| provider.secret_header);
         let past_headers = configuration.past.token_headers.iter().cloned();
         let all_headers: Arc<[String]> = past_headers.chain(presets.map(str::to_owned)).collect();
-        let left = before.sources.iter().map(|(name, secrets)| (name.clone(), secrets.clone()));
-        let past =
-            configuration.past.sources.iter().map(|past| {
-                entry(&past.name, past.id, past.strip_secrets, Arc::clone(&all_headers))
-            });
-        let removed = left.chain(past).filter(|(name, _)| !live.contains(name));
-        let sources = configuration.sources.iter().map(|stored| {
+        let previous =
+            previous.sources.iter().map(|(name, secrets)| (name.clone(), secrets.clone()));
+        let deleted = configuration.past.sources.iter().map(|source| {
+            entry(&source.name, source.id, source.strip_secrets, Arc::clone(&all_headers))
+        });
+        let old_names = previous.chain(deleted).filter(|(name, _)| !current_names.contains(name));
+        let current = configuration.sources.iter().map(|stored| {
             let spec = &stored.spec;
             entry(&spec.name, stored.id, spec.strip_secrets, spec.secret_headers().into())
         });
         Self {
-            sources: removed.chain(sources).collect(),
+            sources: old_names.chain(current).collect(),
             unknown: SourceSecrets { headers: all_headers, ..SourceSecrets::default() },
         }
     }
@@ -76,7 +77,7 @@ pub(crate) struct SourceSecrets {
     /// Headers that carry the secret itself, in lower case. They are never forwarded.
     pub(crate) headers: Arc<[String]>,
     /// Whether secrets are also removed from the body.
-    strips: bool,
+    should_strip: bool,
 }
 
 /// The payload without secrets, or why it cannot be sent.
@@ -84,7 +85,7 @@ pub(crate) fn strip<'p>(
     secrets: &SourceSecrets,
     payload: &'p Payload,
 ) -> Result<Cow<'p, Payload>, String> {
-    if !secrets.strips {
+    if !secrets.should_strip {
         return Ok(Cow::Borrowed(payload));
     }
     let stripped = payload.without_secrets(&secrets.names).map(Cow::Owned);
@@ -111,30 +112,34 @@ mod tests {
     #[test]
     fn deliveries_of_a_deleted_or_renamed_source_are_still_stripped() {
         let mut configuration = Configuration::default();
-        let mut now = SourceSecretsTable::default();
-        let mut after = |changes: &[ConfigChange]| {
+        let mut table = SourceSecretsTable::default();
+        // The names whose bodies are stripped: after these changes, and after a restart.
+        let mut stripped_after = |changes: &[ConfigChange]| {
             configuration.apply(changes, NOW);
-            now = SourceSecretsTable::build(&now, &configuration);
+            table = SourceSecretsTable::build(&table, &configuration);
             let restarted =
                 SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
-            let sorted = |table: &SourceSecretsTable| {
-                let stripping = table.sources.iter().filter(|(_, secrets)| secrets.strips);
+            let stripped_names = |table: &SourceSecretsTable| {
+                let stripping = table.sources.iter().filter(|(_, secrets)| secrets.should_strip);
                 let mut names: Vec<_> = stripping.map(|(name, _)| name.to_string()).collect();
                 names.sort();
                 names.join(" ")
             };
-            assert!(now.sources.values().all(|secrets| secrets.names.is_secret_field("pin")));
-            (sorted(&now), sorted(&restarted))
+            assert!(table.sources.values().all(|secrets| secrets.names.is_secret_field("pin")));
+            (stripped_names(&table), stripped_names(&restarted))
         };
-        let both = |names: &str| (names.to_owned(), names.to_owned());
+        let in_both = |names: &str| (names.to_owned(), names.to_owned());
 
-        assert_eq!(after(&[put(1, "shop", true), put(2, "bank", false)]), both("shop"));
+        assert_eq!(stripped_after(&[put(1, "shop", true), put(2, "bank", false)]), in_both("shop"));
         // Deliveries in memory carry the old name; those from the store the new one.
-        let moved = ("shop store".to_owned(), "store".to_owned());
-        assert_eq!(after(&[put(1, "store", true)]), moved);
-        assert_eq!(after(&[ConfigChange::DeleteSource(SourceId::new(NOW, 1 << 100))]), moved);
+        let renamed = ("shop store".to_owned(), "store".to_owned());
+        assert_eq!(stripped_after(&[put(1, "store", true)]), renamed);
+        assert_eq!(
+            stripped_after(&[ConfigChange::DeleteSource(SourceId::new(NOW, 1 << 100))]),
+            renamed
+        );
         // The new owner of a name decides.
-        assert_eq!(after(&[put(3, "store", false), put(4, "shop", false)]), both(""));
+        assert_eq!(stripped_after(&[put(3, "store", false), put(4, "shop", false)]), in_both(""));
     }
 
     #[test]
@@ -154,21 +159,22 @@ mod tests {
             ],
             NOW,
         );
-        let now = SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
-        let secrets_of = |secrets: &SourceSecretsTable, name: &str| {
-            secrets.of(&name.parse().unwrap()).headers.join(" ")
+        let table = SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
+        let headers_of = |table: &SourceSecretsTable, name: &str| {
+            table.of(&name.parse().unwrap()).headers.join(" ")
         };
         let telegram = "x-telegram-bot-api-secret-token";
-        assert_eq!(secrets_of(&now, "own"), "x-shared");
-        assert_eq!(secrets_of(&now, "lab"), "x-gitlab-token");
-        assert_eq!(secrets_of(&now, "both"), format!("x-shared {telegram}"));
-        assert_eq!(secrets_of(&now, "plain"), "");
+        assert_eq!(headers_of(&table, "own"), "x-shared");
+        assert_eq!(headers_of(&table, "lab"), "x-gitlab-token");
+        assert_eq!(headers_of(&table, "both"), format!("x-shared {telegram}"));
+        assert_eq!(headers_of(&table, "plain"), "");
 
         configuration.apply(&[ConfigChange::DeleteSource(SourceId::new(NOW, 1 << 100))], NOW);
-        assert_eq!(secrets_of(&SourceSecretsTable::build(&now, &configuration), "own"), "x-shared");
+        let changed = SourceSecretsTable::build(&table, &configuration);
+        assert_eq!(headers_of(&changed, "own"), "x-shared");
         let restarted = SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
         assert_eq!(
-            secrets_of(&restarted, "own"),
+            headers_of(&restarted, "own"),
             format!("x-shared apikey x-gitlab-token {telegram}")
         );
     }

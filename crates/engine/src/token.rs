@@ -97,7 +97,7 @@ impl TokenCache {
 
     /// Starts a fetch in a task of its own. Must be called under the lock, which the task takes at its end.
     fn start_fetch(self: &Arc<Self>, oauth2: &Oauth2Config, http: &HttpSender) -> PendingFetch {
-        let (headers, body) = oauth2.request();
+        let (headers, body) = oauth2.token_request();
         let request =
             HttpOutboundRequest { url: oauth2.token_url.clone(), headers, body: body.into() };
         let (tokens, http) = (Arc::clone(self), http.clone());

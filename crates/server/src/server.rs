@@ -1,4 +1,4 @@
-//! The accept loop, with limits and timeouts that ready-made ones lack.
+//! The accept loop, with limits per address and timeouts for every stage of a connection.
 
 use std::{
     collections::HashMap,
@@ -148,15 +148,15 @@ async fn serve_connection(
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
+    let result = tokio::select! {
         biased;
-        ended = connection.as_mut() => ended,
+        result = connection.as_mut() => result,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
-    if let Err(error) = ended {
+    if let Err(error) = result {
         tracing::debug!(%error, "connection ended with an error");
     }
 }

@@ -20,7 +20,7 @@ use super::auth::AuthSpecError;
 
 /// Lifetime of a token without `expires_in`.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
-/// Longest lifetime of a token, whatever its endpoint says.
+/// Longest lifetime of a token, even if its endpoint grants more.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A token is renewed before it expires, so that it does not expire in transit: by a tenth of its
 /// lifetime, at most by this.
@@ -115,7 +115,7 @@ impl Oauth2Spec {
 
 impl Oauth2Config {
     /// Headers and body of the token request.
-    pub fn request(&self) -> (HeaderMap, Vec<u8>) {
+    pub fn token_request(&self) -> (HeaderMap, Vec<u8>) {
         let mut headers = HeaderMap::new();
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
         headers.insert(header::CONTENT_TYPE, form);
@@ -144,7 +144,7 @@ impl Oauth2Config {
         (headers, body.into_bytes())
     }
 
-    /// Equal for settings that request the same token in the same way.
+    /// A digest of all settings: equal if the same token is requested in the same way.
     pub fn digest(&self) -> [u8; 32] {
         let url = self.token_url.to_string();
         let audience = self.audience.as_deref().map(str::as_bytes);
@@ -261,14 +261,14 @@ mod tests {
 
     #[test]
     fn client_credentials_are_sent_by_auth_style() {
-        let (headers, body) = oauth2("").unwrap().request();
+        let (headers, body) = oauth2("").unwrap().token_request();
         assert_eq!(String::from_utf8(body).unwrap(), "grant_type=client_credentials");
         // "a+b:s%3A%C3%A9%26"
         assert_eq!(headers["authorization"], "Basic YStiOnMlM0ElQzMlQTklMjY=");
 
         let fields =
             r#","scopes":["read","write:all"],"audience":"https://api","auth_style":"body""#;
-        let (headers, body) = oauth2(fields).unwrap().request();
+        let (headers, body) = oauth2(fields).unwrap().token_request();
         assert!(!headers.contains_key("authorization"));
         assert_eq!(
             String::from_utf8(body).unwrap(),

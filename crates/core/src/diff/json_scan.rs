@@ -16,14 +16,15 @@ const HASHED_DEPTH_MAX: usize = 512;
 pub(super) enum JsonShape {
     Object,
     Array,
-    Plain,
+    /// A string, a number, a boolean or `null`.
+    Scalar,
 }
 
 pub(super) fn json_shape(value: &str) -> JsonShape {
     match value.as_bytes().first() {
         Some(b'{') => JsonShape::Object,
         Some(b'[') => JsonShape::Array,
-        _ => JsonShape::Plain,
+        _ => JsonShape::Scalar,
     }
 }
 
@@ -86,12 +87,12 @@ pub(super) fn members(object: &str) -> Option<Vec<(MemberName<'_>, &str)>> {
         parts.push(&object[at..end]);
         at = next_value(object, end);
     }
-    let mut seen: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    let mut counts: HashMap<Cow<'_, str>, usize> = HashMap::new();
     let pairs = parts.chunks_exact(2).map(|pair| {
         let name = decoded_token(pair[0]);
-        let times = seen.entry(name.clone()).or_default();
-        *times += 1;
-        ((name, *times - 1), pair[1])
+        let count = counts.entry(name.clone()).or_default();
+        *count += 1;
+        ((name, *count - 1), pair[1])
     });
     Some(pairs.collect())
 }
@@ -176,7 +177,7 @@ pub(super) fn hash(value: &str) -> u64 {
     let mut open = vec![OpenContainer::default()];
     let mut at = 0;
     while at < bytes.len() {
-        let done = match bytes[at] {
+        let value_hash = match bytes[at] {
             b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => {
                 at += 1;
                 continue;
@@ -212,7 +213,7 @@ pub(super) fn hash(value: &str) -> u64 {
             }
         };
         if let Some(parent) = open.last_mut() {
-            parent.add(done);
+            parent.add(value_hash);
         }
     }
     open.first().map_or(0, |root| root.sum)
@@ -230,9 +231,9 @@ mod tests {
         assert_eq!(elements("[]").unwrap(), Vec::<&str>::new());
         assert_eq!(elements("[ \n]").unwrap(), Vec::<&str>::new());
 
-        let found = members("{\"a\" : 1,\"\\u0061\":{\"b\":2}, \"\":\"x\"}").unwrap();
+        let split = members("{\"a\" : 1,\"\\u0061\":{\"b\":2}, \"\":\"x\"}").unwrap();
         let plain: Vec<_> =
-            found.iter().map(|((name, times), value)| (&**name, *times, *value)).collect();
+            split.iter().map(|((name, count), value)| (&**name, *count, *value)).collect();
         assert_eq!(plain, [("a", 0, "1"), ("a", 1, "{\"b\":2}"), ("", 0, "\"x\"")]);
     }
 

@@ -68,7 +68,7 @@ pub struct BodyChange {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyDiff {
-    pub form: DiffFormat,
+    pub format: DiffFormat,
     /// The first [`CHANGES_MAX`] differences, in the order of the bodies.
     pub changes: Vec<BodyChange>,
     /// A value, the list of changes or the search was cut at a limit.
@@ -117,7 +117,7 @@ impl<'t> JsonDiff<'t> {
                 DiffTask::Report { change, is_cut } => self.push_change(change, is_cut),
             }
         }
-        BodyDiff { form: DiffFormat::Json, changes: self.changes, truncated: self.truncated }
+        BodyDiff { format: DiffFormat::Json, changes: self.changes, truncated: self.truncated }
     }
 
     fn compare(&mut self, path: String, depth: usize, before: &'t str, after: &'t str) {
@@ -126,8 +126,8 @@ impl<'t> JsonDiff<'t> {
         }
         self.work += before.len() + after.len();
         let is_at_limit = depth == DEPTH_MAX || path.len() > PATH_BYTES_MAX || self.work > WORK_MAX;
-        let below = match (json_shape(before), json_shape(after)) {
-            (JsonShape::Plain, JsonShape::Plain) if json_scan::is_same_string(before, after) => {
+        let child_tasks = match (json_shape(before), json_shape(after)) {
+            (JsonShape::Scalar, JsonShape::Scalar) if json_scan::is_same_string(before, after) => {
                 return;
             }
             (JsonShape::Object, JsonShape::Object) if !is_at_limit => {
@@ -138,14 +138,14 @@ impl<'t> JsonDiff<'t> {
             }
             _ => None,
         };
-        match below.filter(|below| self.tasks.len() + below.len() <= TASKS_MAX) {
+        match child_tasks.filter(|children| self.tasks.len() + children.len() <= TASKS_MAX) {
             // Reversed, because tasks are popped from the end.
-            Some(below) => self.tasks.extend(below.into_iter().rev()),
+            Some(children) => self.tasks.extend(children.into_iter().rev()),
             None => {
                 // The search stopped here although the values could be compared in detail.
                 self.truncated |= json_shape(before) == json_shape(after)
-                    && json_shape(before) != JsonShape::Plain;
-                let (change, is_cut) = change(path, Some(before), Some(after));
+                    && json_shape(before) != JsonShape::Scalar;
+                let (change, is_cut) = build_change(path, Some(before), Some(after));
                 self.push_change(change, is_cut);
             }
         }
@@ -175,8 +175,8 @@ impl<'t> JsonDiff<'t> {
                 before: old[a],
                 after: new[b],
             }),
-            AlignStep::Removed(a) => Some(report(format!("{path}/{a}"), Some(old[a]), None)),
-            AlignStep::Added(b) => Some(report(format!("{path}/{b}"), None, Some(new[b]))),
+            AlignStep::Removed(a) => Some(report_task(format!("{path}/{a}"), Some(old[a]), None)),
+            AlignStep::Added(b) => Some(report_task(format!("{path}/{b}"), None, Some(new[b]))),
         };
         Some(steps.into_iter().filter_map(task).collect())
     }
@@ -191,31 +191,31 @@ fn compare_objects<'t>(
 ) -> Option<Vec<DiffTask<'t>>> {
     let (old, new) = (members(before)?, members(after)?);
     let path_of = |name: &str| format!("{path}/{}", escape_pointer_token(name));
-    let mut left: HashMap<_, _> =
+    let mut unmatched: HashMap<_, _> =
         new.iter().map(|(member, value)| ((&*member.0, member.1), *value)).collect();
     let mut tasks = Vec::new();
-    for ((name, times), before) in &old {
-        match left.remove(&(&**name, *times)) {
+    for ((name, occurrence), before) in &old {
+        match unmatched.remove(&(&**name, *occurrence)) {
             Some(after) if after == *before => {}
             Some(after) => {
                 let (path, depth) = (path_of(name), depth + 1);
                 tasks.push(DiffTask::Compare { path, depth, before, after });
             }
-            None => tasks.push(report(path_of(name), Some(before), None)),
+            None => tasks.push(report_task(path_of(name), Some(before), None)),
         }
     }
-    let added = new.iter().filter(|(member, _)| left.contains_key(&(&*member.0, member.1)));
-    tasks.extend(added.map(|((name, _), value)| report(path_of(name), None, Some(value))));
+    let added = new.iter().filter(|(member, _)| unmatched.contains_key(&(&*member.0, member.1)));
+    tasks.extend(added.map(|((name, _), value)| report_task(path_of(name), None, Some(value))));
     Some(tasks)
 }
 
-fn report<'t>(path: String, before: Option<&str>, after: Option<&str>) -> DiffTask<'t> {
-    let (change, is_cut) = change(path, before, after);
+fn report_task<'t>(path: String, before: Option<&str>, after: Option<&str>) -> DiffTask<'t> {
+    let (change, is_cut) = build_change(path, before, after);
     DiffTask::Report { change, is_cut }
 }
 
 /// A change with values of bounded length, and whether one was cut.
-fn change(path: String, before: Option<&str>, after: Option<&str>) -> (BodyChange, bool) {
+fn build_change(path: String, before: Option<&str>, after: Option<&str>) -> (BodyChange, bool) {
     let kind = match (before, after) {
         (None, _) => BodyChangeKind::Added,
         (_, None) => BodyChangeKind::Removed,
@@ -246,30 +246,30 @@ fn common_prefix_len(before: &[u8], after: &[u8]) -> usize {
 /// Reports the lines from the first to the last difference as one change.
 fn diff_lines(before: &str, after: &str) -> BodyDiff {
     let (a, b) = (before.as_bytes(), after.as_bytes());
-    let same = common_prefix_len(a, b);
-    if same == a.len().max(b.len()) {
-        return BodyDiff { form: DiffFormat::Text, changes: Vec::new(), truncated: false };
+    let prefix = common_prefix_len(a, b);
+    if prefix == a.len().max(b.len()) {
+        return BodyDiff { format: DiffFormat::Text, changes: Vec::new(), truncated: false };
     }
-    let start = a[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let start = a[..prefix].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (a, b) = (&a[start..], &b[start..]);
     let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
     // Whole lines only: the rest of a partly equal line belongs to the difference.
-    let kept = match a[a.len() - tail..].iter().position(|byte| *byte == b'\n') {
+    let common_tail = match a[a.len() - tail..].iter().position(|byte| *byte == b'\n') {
         Some(end) => tail - end - 1,
         None => 0,
     };
     let line = before.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
-    let before = Some(&before[start..before.len() - kept]).filter(|lines| !lines.is_empty());
-    let after = Some(&after[start..after.len() - kept]).filter(|lines| !lines.is_empty());
-    let (change, truncated) = change(format!("line {line}"), before, after);
-    BodyDiff { form: DiffFormat::Text, changes: vec![change], truncated }
+    let before = Some(&before[start..before.len() - common_tail]).filter(|lines| !lines.is_empty());
+    let after = Some(&after[start..after.len() - common_tail]).filter(|lines| !lines.is_empty());
+    let (change, truncated) = build_change(format!("line {line}"), before, after);
+    BodyDiff { format: DiffFormat::Text, changes: vec![change], truncated }
 }
 
 /// Reports the first differing bytes as one change.
 fn diff_bytes(before: &[u8], after: &[u8]) -> BodyDiff {
     let start = common_prefix_len(before, after);
     if start == before.len().max(after.len()) {
-        return BodyDiff { form: DiffFormat::Bytes, changes: Vec::new(), truncated: false };
+        return BodyDiff { format: DiffFormat::Bytes, changes: Vec::new(), truncated: false };
     }
     let text = |body: &[u8]| {
         let rest = &body[start..];
@@ -277,7 +277,7 @@ fn diff_bytes(before: &[u8], after: &[u8]) -> BodyDiff {
         (!rest.is_empty()).then(|| HEXLOWER.encode(head))
     };
     let (old, new) = (text(before), text(after));
-    let (change, _) = change(format!("byte {}", start + 1), old.as_deref(), new.as_deref());
+    let (change, _) = build_change(format!("byte {}", start + 1), old.as_deref(), new.as_deref());
     let truncated = before.len().max(after.len()) - start > RAW_BYTES_SHOWN;
-    BodyDiff { form: DiffFormat::Bytes, changes: vec![change], truncated }
+    BodyDiff { format: DiffFormat::Bytes, changes: vec![change], truncated }
 }

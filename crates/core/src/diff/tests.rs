@@ -47,11 +47,11 @@ fn differences_are_reported_with_their_paths() {
 
 #[test]
 fn format_is_json_text_or_bytes_by_content() {
-    let form = |before: &[u8], after: &[u8]| diff(before, after).form;
-    assert_eq!(form(b"{}", b" [1]"), DiffFormat::Json);
-    assert_eq!(form(b"{}", b"a=1"), DiffFormat::Text);
-    assert_eq!(form(b"", b""), DiffFormat::Text);
-    assert_eq!(form(b"{}", b"\xff"), DiffFormat::Bytes);
+    let format = |before: &[u8], after: &[u8]| diff(before, after).format;
+    assert_eq!(format(b"{}", b" [1]"), DiffFormat::Json);
+    assert_eq!(format(b"{}", b"a=1"), DiffFormat::Text);
+    assert_eq!(format(b"", b""), DiffFormat::Text);
+    assert_eq!(format(b"{}", b"\xff"), DiffFormat::Bytes);
     let found = diff(b"\x00\xffab", b"\x00\xffac");
     let expected = BodyChange {
         path: "byte 4".to_owned(),
@@ -147,7 +147,7 @@ proptest! {
         let (plain, turned) = (a.write(false), a.write(true));
         prop_assert_eq!(diff(plain.as_bytes(), turned.as_bytes()).changes, vec![]);
         let other = diff(plain.as_bytes(), b.write(true).as_bytes());
-        prop_assert_eq!(other.form, DiffFormat::Json);
+        prop_assert_eq!(other.format, DiffFormat::Json);
         prop_assert_eq!(other.changes.is_empty(), a == b);
     }
 
@@ -155,7 +155,7 @@ proptest! {
     fn arbitrary_bytes_are_compared(a in any::<Vec<u8>>(), b in any::<Vec<u8>>()) {
         let found = diff(&a, &b);
         prop_assert_eq!(diff(&a, &a).changes, vec![]);
-        if found.form != DiffFormat::Json {
+        if found.format != DiffFormat::Json {
             prop_assert_eq!(found.changes.is_empty(), a == b);
         }
     }
@@ -164,7 +164,7 @@ proptest! {
     fn arbitrary_texts_are_compared(a in "[\\[\\]{}\",:a1\\\\ \n]{0,12}", b in "[ab\n]{0,8}") {
         for other in [&a, &b] {
             let found = diff(a.as_bytes(), other.as_bytes());
-            if found.form != DiffFormat::Json {
+            if found.format != DiffFormat::Json {
                 prop_assert_eq!(found.changes.is_empty(), a == *other);
             }
         }

@@ -28,17 +28,17 @@ struct TestProgram {
 
 impl TestProgram {
     fn new(script: &str) -> Self {
-        Self::starting_with("#!/bin/sh", script)
+        Self::with_first_line("#!/bin/sh", script)
     }
 
-    fn starting_with(line: &str, script: &str) -> Self {
+    fn with_first_line(line: &str, script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("hook");
         fs::write(&program, format!("{line}\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let programs = AllowedPrograms::new(vec![folder.path().to_owned()]).unwrap();
-        let marks = folder.path().join("mark").into_os_string().into_string().unwrap();
-        let env = vec![("MARK".to_owned(), Secret::new(marks))];
+        let mark_file = folder.path().join("mark").into_os_string().into_string().unwrap();
+        let env = vec![("MARK".to_owned(), Secret::new(mark_file))];
         let exec = ExecConfig { program, arguments: vec!["an argument".to_owned()], env };
         Self { folder, exec, programs: Arc::new(programs) }
     }
@@ -47,14 +47,14 @@ impl TestProgram {
         run(&self.exec, &self.programs, "out", &claimed(body), deadline).await
     }
 
-    fn mark(&self) -> PathBuf {
+    fn mark_file(&self) -> PathBuf {
         self.folder.path().join("mark")
     }
 
     /// The process id that the program wrote to its mark file.
-    async fn marked(&self) -> Pid {
+    async fn wait_for_mark(&self) -> Pid {
         for _ in 0..1000 {
-            let text = fs::read_to_string(self.mark()).unwrap_or_default();
+            let text = fs::read_to_string(self.mark_file()).unwrap_or_default();
             if let Some(number) = text.strip_suffix('\n') {
                 return Pid::from_raw(number.parse().unwrap()).unwrap();
             }
@@ -64,7 +64,7 @@ impl TestProgram {
     }
 }
 
-/// Waits until a process has ended, reaped or not.
+/// Waits until a process has result, reaped or not.
 async fn wait_until_gone(process: Pid) {
     for _ in 0..1000 {
         let path = format!("/proc/{}/stat", process.as_raw_nonzero());
@@ -102,10 +102,10 @@ async fn exit_status_is_the_result() {
         ("kill -TERM $$", failed(FailureClass::Transient), ""),
     ];
     for (script, end, output) in cases {
-        let ended = TestProgram::new(script).run(b"the body", LONG).await;
-        assert_eq!(ended.end, end, "case: {script}: {ended:?}");
-        assert_eq!(String::from_utf8_lossy(&ended.output), output, "case: {script}");
-        assert_eq!(ended.detail.is_some(), end != NonHttpEnd::Succeeded, "case: {script}");
+        let result = TestProgram::new(script).run(b"the body", LONG).await;
+        assert_eq!(result.end, end, "case: {script}: {result:?}");
+        assert_eq!(String::from_utf8_lossy(&result.output), output, "case: {script}");
+        assert_eq!(result.detail.is_some(), end != NonHttpEnd::Succeeded, "case: {script}");
     }
     assert_no_child_is_left();
 }
@@ -114,18 +114,18 @@ async fn exit_status_is_the_result() {
 async fn program_environment_has_the_event_and_nothing_of_the_gateway() {
     let hook = TestProgram::new("env | grep -v '^\\(_\\|PWD\\|OLDPWD\\|SHLVL\\)=' | LC_ALL=C sort");
 
-    let ended = hook.run(b"", LONG).await;
+    let result = hook.run(b"", LONG).await;
 
     let event = claimed(b"");
     let expected = format!(
         "LANG=C.UTF-8\nMARK={}\nPATH={PATH}\nSUREHOOK_ATTEMPT=2\nSUREHOOK_CONTENT_TYPE=text/plain\n\
          SUREHOOK_DELIVERY_ID={}\nSUREHOOK_DESTINATION=out\nSUREHOOK_EVENT_ID={}\nSUREHOOK_KEY=a key\n\
          SUREHOOK_RECEIVED_AT={NOW}\nSUREHOOK_SOURCE=shop\n",
-        hook.mark().display(),
+        hook.mark_file().display(),
         event.id,
         event.event,
     );
-    assert_eq!(String::from_utf8_lossy(&ended.output), expected);
+    assert_eq!(String::from_utf8_lossy(&result.output), expected);
 }
 
 #[tokio::test]
@@ -135,18 +135,18 @@ async fn unread_input_and_large_output_do_not_block() {
         ("reads nothing", "exit 0", 0),
         ("closes its input", "exec <&-; exit 0", 0),
         ("reads a little", "head -c 10 >/dev/null; exit 0", 0),
-        ("says more than is kept", "cat", RESPONSE_BYTES_KEPT),
+        ("writes more than is stored", "cat", RESPONSE_BYTES_KEPT),
         (
-            "says it before it reads",
+            "writes before it reads",
             "head -c 4000000 /dev/zero; cat >/dev/null",
             RESPONSE_BYTES_KEPT,
         ),
         ("closes its outputs", "exec >&- 2>&-; cat >/dev/null 2>/dev/null; exit 0", 0),
     ];
     for (name, script, output_bytes) in cases {
-        let ended = TestProgram::new(script).run(&large, LONG).await;
-        assert_eq!(ended.end, NonHttpEnd::Succeeded, "case: {name}: {:?}", ended.detail);
-        assert_eq!(ended.output.len(), output_bytes, "case: {name}");
+        let result = TestProgram::new(script).run(&large, LONG).await;
+        assert_eq!(result.end, NonHttpEnd::Succeeded, "case: {name}: {:?}", result.detail);
+        assert_eq!(result.output.len(), output_bytes, "case: {name}");
     }
 }
 
@@ -155,18 +155,18 @@ async fn timeout_sends_term_and_then_kill() {
     let cases = [
         (
             "ends on TERM",
-            "trap 'echo asked; exit 0' TERM; echo $$ >\"$MARK\"; sleep 1000 & wait",
-            "asked\n",
+            "trap 'echo terminated; exit 0' TERM; echo $$ >\"$MARK\"; sleep 1000 & wait",
+            "terminated\n",
         ),
         ("ignores TERM", "trap '' TERM; echo $$ >\"$MARK\"; while :; do sleep 1000; done", ""),
     ];
     for (name, script, output) in cases {
         let hook = TestProgram::new(script);
         // Long enough for a shell to set its trap.
-        let ended = hook.run(b"", Duration::from_secs(3)).await;
-        assert_eq!(ended.end, NonHttpEnd::Unanswered(AttemptFailure::Timeout), "case: {name}");
-        assert_eq!(String::from_utf8_lossy(&ended.output), output, "case: {name}");
-        wait_until_gone(hook.marked().await).await;
+        let result = hook.run(b"", Duration::from_secs(3)).await;
+        assert_eq!(result.end, NonHttpEnd::Unanswered(AttemptFailure::Timeout), "case: {name}");
+        assert_eq!(String::from_utf8_lossy(&result.output), output, "case: {name}");
+        wait_until_gone(hook.wait_for_mark().await).await;
     }
     assert_no_child_is_left();
 }
@@ -175,28 +175,28 @@ async fn timeout_sends_term_and_then_kill() {
 async fn background_processes_of_the_program_are_killed() {
     let hook = TestProgram::new("sleep 1000 & echo $! >\"$MARK\"; echo done");
 
-    let ended = hook.run(b"", LONG).await;
+    let result = hook.run(b"", LONG).await;
 
-    assert_eq!((ended.end, &*ended.output), (NonHttpEnd::Succeeded, &b"done\n"[..]));
-    wait_until_gone(hook.marked().await).await;
+    assert_eq!((result.end, &*result.output), (NonHttpEnd::Succeeded, &b"done\n"[..]));
+    wait_until_gone(hook.wait_for_mark().await).await;
 }
 
 #[tokio::test]
 async fn process_that_left_the_group_does_not_delay_the_result() {
     let hook = TestProgram::new("setsid sleep 30 & echo $! >\"$MARK\"; sleep 0.2; echo done");
 
-    let ended = hook.run(b"", LONG).await;
+    let result = hook.run(b"", LONG).await;
 
-    assert_eq!((ended.end, &*ended.output), (NonHttpEnd::Succeeded, &b"done\n"[..]));
-    let _left = rustix::process::kill_process(hook.marked().await, Signal::KILL);
+    assert_eq!((result.end, &*result.output), (NonHttpEnd::Succeeded, &b"done\n"[..]));
+    let _left = rustix::process::kill_process(hook.wait_for_mark().await, Signal::KILL);
 }
 
 #[tokio::test]
 async fn dropped_attempt_leaves_no_process_running() {
     let hook = TestProgram::new("trap '' TERM; sleep 1000 & echo $! >\"$MARK\"; wait");
     let process = tokio::select! {
-        ended = hook.run(b"", LONG) => panic!("it ended: {ended:?}"),
-        process = hook.marked() => process,
+        result = hook.run(b"", LONG) => panic!("it ended: {result:?}"),
+        process = hook.wait_for_mark() => process,
     };
 
     wait_until_gone(process).await;
@@ -205,24 +205,30 @@ async fn dropped_attempt_leaves_no_process_running() {
 #[tokio::test]
 async fn program_that_cannot_start_is_a_config_failure() {
     let program = TestProgram::new("exit 0");
-    let with = |path: PathBuf, programs: AllowedPrograms| {
+    let run_program = |path: PathBuf, programs: AllowedPrograms| {
         let exec = ExecConfig { program: path, ..program.exec.clone() };
         async move { run(&exec, &Arc::new(programs), "out", &claimed(b""), LONG).await }
     };
     let listed = || (*program.programs).clone();
     let cases = [
-        ("missing", with(program.folder.path().join("none"), listed()).await),
-        ("no longer allowed", with(program.exec.program.clone(), AllowedPrograms::default()).await),
-        ("not in the list", with("/bin/sh".into(), listed()).await),
-        ("no interpreter", TestProgram::starting_with("#!/no/such/thing", "").run(b"", LONG).await),
-        ("not an executable", TestProgram::starting_with("just text", "").run(b"", LONG).await),
+        ("missing", run_program(program.folder.path().join("none"), listed()).await),
+        (
+            "no longer allowed",
+            run_program(program.exec.program.clone(), AllowedPrograms::default()).await,
+        ),
+        ("not in the list", run_program("/bin/sh".into(), listed()).await),
+        (
+            "no interpreter",
+            TestProgram::with_first_line("#!/no/such/thing", "").run(b"", LONG).await,
+        ),
+        ("not an executable", TestProgram::with_first_line("just text", "").run(b"", LONG).await),
     ];
-    for (name, ended) in cases {
+    for (name, result) in cases {
         assert_eq!(
-            ended.end,
+            result.end,
             NonHttpEnd::Failed(AttemptFailure::NotStarted, FailureClass::Config),
             "case: {name}: {:?}",
-            ended.detail
+            result.detail
         );
     }
     fs::set_permissions(&program.exec.program, fs::Permissions::from_mode(0o644)).unwrap();

@@ -139,8 +139,8 @@ fn build_comparison(found: &DuplicateDetail, names: Option<&SecretNames>) -> Dup
     let same_bytes = !duplicate.bytes_differ;
     let (compared_as, changes, truncated, masked) = match difference {
         None => (None, Vec::new(), false, 0),
-        Some((BodyDiff { form, changes, truncated }, masked)) => {
-            (Some(form.as_str().to_owned()), changes, truncated, masked)
+        Some((BodyDiff { format, changes, truncated }, masked)) => {
+            (Some(format.as_str().to_owned()), changes, truncated, masked)
         }
     };
     let difference = |BodyChange { path, kind, before, after }| DuplicateDifference {

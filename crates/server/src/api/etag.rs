@@ -69,7 +69,7 @@ pub(crate) struct VersionedJson<T> {
 
 /// Marks a response that is sent even if the client has its version.
 #[derive(Clone, Copy)]
-struct AlwaysSend;
+struct NeverNotModified;
 
 impl<T: Serialize> IntoResponse for VersionedJson<T> {
     fn into_response(self) -> Response {
@@ -78,13 +78,13 @@ impl<T: Serialize> IntoResponse for VersionedJson<T> {
             response.headers_mut().insert(header::ETAG, tag);
         }
         if self.has_state {
-            response.extensions_mut().insert(AlwaysSend);
+            response.extensions_mut().insert(NeverNotModified);
         }
         response
     }
 }
 
-/// The tags of `If-Match` or `If-None-Match`.
+/// The condition of `If-Match` or `If-None-Match`, with its tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ETagCondition {
     Any,
@@ -130,20 +130,20 @@ impl IfMatch {
 /// Middleware: answers 304 if the client already has the current version.
 pub(crate) async fn answer_not_modified(request: Request, next: Next) -> Response {
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
-    let known = parse_condition(request.headers(), &header::IF_NONE_MATCH).filter(|_| is_get);
+    let condition = parse_condition(request.headers(), &header::IF_NONE_MATCH).filter(|_| is_get);
     let response = next.run(request).await;
-    let (Some(known), Some(tag)) = (known, response.headers().get(header::ETAG)) else {
+    let (Some(condition), Some(tag)) = (condition, response.headers().get(header::ETAG)) else {
         return response;
     };
-    let is_known = match &known {
+    let has_current_version = match &condition {
         ETagCondition::Any => true,
         // Weak comparison, as RFC 9110 requires here.
         ETagCondition::OneOf(tags) => {
             tags.iter().any(|known| known.strip_prefix("W/").unwrap_or(known).as_bytes() == tag)
         }
     };
-    let always_send = response.extensions().get::<AlwaysSend>().is_some();
-    if !is_known || always_send || response.status() != StatusCode::OK {
+    let is_always_sent = response.extensions().get::<NeverNotModified>().is_some();
+    if !has_current_version || is_always_sent || response.status() != StatusCode::OK {
         return response;
     }
     (StatusCode::NOT_MODIFIED, [(header::ETAG, tag.clone())]).into_response()
@@ -173,13 +173,13 @@ mod tests {
             (vec!["\"*\""], false),
             (vec![tag.0.trim_matches('"')], false),
         ];
-        for (lines, holds) in cases {
+        for (lines, is_applied) in cases {
             let mut headers = HeaderMap::new();
             for line in &lines {
                 headers.append(header::IF_MATCH, line.parse().unwrap());
             }
-            let expected = IfMatch(parse_condition(&headers, &header::IF_MATCH));
-            assert_eq!(expected.check(&value).is_ok(), holds, "case: {lines:?}");
+            let condition = IfMatch(parse_condition(&headers, &header::IF_MATCH));
+            assert_eq!(condition.check(&value).is_ok(), is_applied, "case: {lines:?}");
         }
     }
 }

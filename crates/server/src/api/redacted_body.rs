@@ -61,14 +61,14 @@ pub(super) fn download_response(
     if exact {
         return Ok(attachment(name, body));
     }
-    let RedactedBody { body: shown, fields, unpacked } =
+    let RedactedBody { body: masked, fields, is_unpacked } =
         redact::mask_body(&head.headers.to_map(), &body, names).map_err(body_opaque)?;
     if fields == 0 {
         return Ok(attachment(name, body));
     }
-    let mut response = attachment(name, bytes::Bytes::from(shown.into_owned()));
+    let mut response = attachment(name, bytes::Bytes::from(masked.into_owned()));
     response.headers_mut().insert(MASKED_HEADER, HeaderValue::from(fields));
-    if unpacked {
+    if is_unpacked {
         response.headers_mut().insert(UNPACKED_HEADER, HeaderValue::from_static("true"));
     }
     Ok(response)

@@ -85,7 +85,7 @@ pub async fn find_committed_still_ignores_a_dead_event_after_a_duplicate(fixture
 pub async fn duplicates_answered_from_memory_are_counted(mut fixture: StoreFixture) {
     let first = fixture.event_with_key("k");
     fixture.accept(first.clone()).await;
-    let mut seen = 0;
+    let mut received = 0;
     for _ in 0..40 {
         fixture.wait(Duration::from_millis(1));
         if let Some(original) = find_in_memory(&fixture, &first) {
@@ -93,15 +93,15 @@ pub async fn duplicates_answered_from_memory_are_counted(mut fixture: StoreFixtu
         } else {
             fixture.expect_duplicate(fixture.repeat_of(&first)).await;
         }
-        seen += 1;
+        received += 1;
     }
 
     // The counts may be written late while the store is open; after closing they are on disk.
     fixture.reopen().await;
 
-    assert_eq!(fixture.counts().duplicates, seen);
+    assert_eq!(fixture.counts().duplicates, received);
     let event = fixture.event_detail(first.id).await.event;
-    assert_eq!((event.duplicates, event.last_duplicate_at), (seen, Some(fixture.now)));
+    assert_eq!((event.duplicates, event.last_duplicate_at), (received, Some(fixture.now)));
     assert_eq!(fixture.count_deliveries(DeliveryStatus::Pending), 1);
 }
 
@@ -269,13 +269,13 @@ pub async fn duplicate_is_found_by_event_and_number(mut fixture: StoreFixture) {
     fixture.reopen().await;
 
     for (n, expected) in [(1, None), (2, Some(&b"other bytes"[..]))] {
-        let found = find_duplicate(&fixture, first.id, n).await;
-        assert_eq!((found.event.id, found.duplicate.n), (first.id, n));
-        assert_eq!(found.original, Some(first.payload.clone()));
-        assert_eq!(found.duplicate.seen_at, first.received_at + SECOND * n);
-        assert_eq!(found.duplicate.bytes_differ, expected.is_some());
-        assert_eq!(found.duplicate.body.as_deref(), expected);
-        assert_eq!(found.duplicate.delivered_as, None);
+        let detail = find_duplicate(&fixture, first.id, n).await;
+        assert_eq!((detail.event.id, detail.duplicate.n), (first.id, n));
+        assert_eq!(detail.original, Some(first.payload.clone()));
+        assert_eq!(detail.duplicate.seen_at, first.received_at + SECOND * n);
+        assert_eq!(detail.duplicate.bytes_differ, expected.is_some());
+        assert_eq!(detail.duplicate.body.as_deref(), expected);
+        assert_eq!(detail.duplicate.delivered_as, None);
     }
     let listed = fixture.event_detail(first.id).await.duplicates;
     assert_eq!(listed.iter().map(|row| row.n).collect::<Vec<_>>(), [1, 2]);
@@ -296,7 +296,7 @@ pub async fn duplicate_number_never_changes(mut fixture: StoreFixture) {
     let other = NewEvent { payload: payload(b"other bytes"), ..fixture.repeat_of(&first) };
     fixture.expect_duplicate(other).await;
     let key = first.key.clone().unwrap();
-    let recalled = fixture
+    let is_answered_from_memory = fixture
         .find_committed(first.source, &key, &first.payload.fingerprint, seen_before)
         .is_some();
 
@@ -304,7 +304,7 @@ pub async fn duplicate_number_never_changes(mut fixture: StoreFixture) {
 
     assert!(find_duplicate(&fixture, first.id, 1).await.duplicate.bytes_differ);
     let listed = fixture.event_detail(first.id).await.duplicates;
-    let expected: &[u32] = if recalled { &[2, 1] } else { &[1] };
+    let expected: &[u32] = if is_answered_from_memory { &[2, 1] } else { &[1] };
     assert_eq!(listed.iter().map(|row| row.n).collect::<Vec<_>>(), expected);
 }
 
@@ -372,8 +372,9 @@ pub async fn deliver_anyway_of_unknown_duplicate_is_refused(mut fixture: StoreFi
 }
 
 pub async fn link_to_delivered_duplicate_survives_body_pruning(mut fixture: StoreFixture) {
-    let keep = RetentionSpec { bodies: Some(HumanDuration(SECOND)), ..RetentionSpec::default() };
-    fixture.set_retention(fixture.shop, keep).await;
+    let retention =
+        RetentionSpec { bodies: Some(HumanDuration(SECOND)), ..RetentionSpec::default() };
+    fixture.set_retention(fixture.shop, retention).await;
     let first = event_with_two_duplicates(&mut fixture).await;
     let new = event_from_duplicate(&fixture, first.id, 2);
     fixture.accept(new.clone()).await;
@@ -382,8 +383,8 @@ pub async fn link_to_delivered_duplicate_survives_body_pruning(mut fixture: Stor
 
     fixture.prune_all(Duration::from_secs(86_400)).await;
 
-    let found = find_duplicate(&fixture, first.id, 2).await;
-    assert!(found.original.is_none() && found.duplicate.body.is_none());
-    assert!(found.duplicate.bytes_differ);
-    assert_eq!(found.duplicate.delivered_as, Some(new.id));
+    let detail = find_duplicate(&fixture, first.id, 2).await;
+    assert!(detail.original.is_none() && detail.duplicate.body.is_none());
+    assert!(detail.duplicate.bytes_differ);
+    assert_eq!(detail.duplicate.delivered_as, Some(new.id));
 }

@@ -42,13 +42,13 @@ enum TargetDestination {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is generated independently")]
 struct GeneratedEvent {
-    from_bank: bool,
+    is_from_bank: bool,
     key: Option<&'static str>,
     accepts_conflicts: bool,
     is_signed: bool,
     body: &'static str,
     to: Vec<TargetDestination>,
-    claimed: bool,
+    is_claimed: bool,
     revive_dead: bool,
     order: Option<&'static str>,
     delay: u64,
@@ -60,7 +60,7 @@ struct GeneratedEvent {
 #[derive(Clone, Copy, Debug)]
 struct GeneratedStatus {
     back: usize,
-    end: GeneratedOutcome,
+    outcome: GeneratedOutcome,
     sent_id: Option<&'static str>,
 }
 
@@ -84,8 +84,8 @@ enum HistoryStep {
     Admit(Vec<GeneratedEvent>),
     FindCommitted(GeneratedEvent),
     Claim(TargetDestination, usize),
-    Settle { back: usize, end: GeneratedOutcome, is_known: bool, sent: bool },
-    RecordCrashOutcome { back: usize, end: GeneratedOutcome, sent: bool },
+    Settle { back: usize, outcome: GeneratedOutcome, is_ambiguous: bool, is_sent: bool },
+    RecordCrashOutcome { back: usize, outcome: GeneratedOutcome, is_sent: bool },
     Release { back: usize, seconds: u64 },
     Renew { back: usize },
     ReleaseExpired,
@@ -94,7 +94,7 @@ enum HistoryStep {
     Find(SearchFields),
     Wait { seconds: u64 },
     Delete(TargetDestination),
-    Put(TargetDestination, bool),
+    Put { to: TargetDestination, is_ordered: bool },
     SetRetention { is_bank: bool, retention: RetentionSpec },
     Prune { older_than_seconds: u64 },
     RollUp,
@@ -119,18 +119,18 @@ fn generated_event() -> impl Strategy<Value = GeneratedEvent> {
             (key, accepts_conflicts, is_signed),
             body,
             to,
-            (from_bank, claimed, revive_dead),
+            (is_from_bank, is_claimed, revive_dead),
             (order, delay),
             (fields, status),
         )| {
             GeneratedEvent {
-                from_bank,
+                is_from_bank,
                 key,
                 accepts_conflicts,
                 is_signed,
                 body,
                 to,
-                claimed,
+                is_claimed,
                 revive_dead,
                 order,
                 delay,
@@ -143,11 +143,8 @@ fn generated_event() -> impl Strategy<Value = GeneratedEvent> {
 
 fn generated_status() -> impl Strategy<Value = GeneratedStatus> {
     let sent_id = prop::option::of(select(vec!["w-1", "w-2"]));
-    (0..4_usize, generated_outcome(), sent_id).prop_map(|(back, end, sent_id)| GeneratedStatus {
-        back,
-        end,
-        sent_id,
-    })
+    (0..4_usize, generated_outcome(), sent_id)
+        .prop_map(|(back, outcome, sent_id)| GeneratedStatus { back, outcome, sent_id })
 }
 
 fn search_fields() -> impl Strategy<Value = SearchFields> {
@@ -172,9 +169,9 @@ fn history_step() -> impl Strategy<Value = HistoryStep> {
         4 => generated_event().prop_map(HistoryStep::FindCommitted),
         7 => (to(), 1..4_usize).prop_map(|(to, limit)| HistoryStep::Claim(to, limit)),
         9 => (0..5_usize, generated_outcome(), any::<bool>(), prop::bool::weighted(0.3))
-            .prop_map(|(back, end, is_known, sent)| HistoryStep::Settle { back, end, is_known, sent }),
+            .prop_map(|(back, outcome, is_ambiguous, is_sent)| HistoryStep::Settle { back, outcome, is_ambiguous, is_sent }),
         5 => (0..3_usize, generated_outcome(), any::<bool>())
-            .prop_map(|(back, end, sent)| HistoryStep::RecordCrashOutcome { back, end, sent }),
+            .prop_map(|(back, outcome, is_sent)| HistoryStep::RecordCrashOutcome { back, outcome, is_sent }),
         2 => (0..4_usize, select(vec![0, 30]))
             .prop_map(|(back, seconds)| HistoryStep::Release { back, seconds }),
         1 => (0..4_usize).prop_map(|back| HistoryStep::Renew { back }),
@@ -184,7 +181,7 @@ fn history_step() -> impl Strategy<Value = HistoryStep> {
         1 => to().prop_map(HistoryStep::Delete),
         2 => (0..6_usize).prop_map(|back| HistoryStep::Cancel { back }),
         3 => search_fields().prop_map(HistoryStep::Find),
-        1 => (to(), any::<bool>()).prop_map(|(to, is_ordered)| HistoryStep::Put(to, is_ordered)),
+        1 => (to(), any::<bool>()).prop_map(|(to, is_ordered)| HistoryStep::Put { to, is_ordered }),
         1 => (any::<bool>(), generated_retention()).prop_map(|(is_bank, retention)| HistoryStep::SetRetention { is_bank, retention }),
         3 => select(vec![0, 60, 600]).prop_map(|older_than_seconds| HistoryStep::Prune { older_than_seconds }),
         1 => Just(HistoryStep::RollUp),
@@ -218,7 +215,7 @@ impl HistoryRun {
     fn event(&self, generated: &GeneratedEvent) -> NewEvent {
         let fixture = &self.fixture;
         let delivery = |to: &TargetDestination| {
-            let claim = generated.claimed.then(|| fixture.new_lease());
+            let claim = generated.is_claimed.then(|| fixture.new_lease());
             NewDelivery {
                 claim,
                 delay: Duration::from_secs(generated.delay),
@@ -226,7 +223,7 @@ impl HistoryRun {
                 ..fixture.delivery_to(self.destination_id(*to))
             }
         };
-        let source = if generated.from_bank { fixture.bank } else { fixture.shop };
+        let source = if generated.is_from_bank { fixture.bank } else { fixture.shop };
         let payload = payload(generated.body.as_bytes());
         let on_conflict = match generated.accepts_conflicts {
             true => ConflictPolicy::Accept,
@@ -251,7 +248,7 @@ impl HistoryRun {
 
     fn status_update(&self, generated: GeneratedStatus) -> Option<StatusUpdate> {
         let (_, delivery) = self.model.deliveries.iter().rev().nth(generated.back)?;
-        let status = match self.next_step(generated.end) {
+        let status = match self.next_step(generated.outcome) {
             NextStep::Succeeded => ProviderStatus::Sent,
             next @ (NextStep::RetryAt(_) | NextStep::Dead(_)) => ProviderStatus::Failed(next),
         };
@@ -264,8 +261,8 @@ impl HistoryRun {
         })
     }
 
-    fn next_step(&self, end: GeneratedOutcome) -> NextStep {
-        match end {
+    fn next_step(&self, outcome: GeneratedOutcome) -> NextStep {
+        match outcome {
             GeneratedOutcome::Succeeded => NextStep::Succeeded,
             GeneratedOutcome::RetryIn(seconds) => {
                 NextStep::RetryAt(self.fixture.now + Duration::from_secs(seconds))
@@ -284,11 +281,11 @@ impl HistoryRun {
             HistoryStep::Admit(generated) => self.admit(generated).await?,
             HistoryStep::FindCommitted(generated) => self.find_committed(generated)?,
             HistoryStep::Claim(to, limit) => self.claim_due(*to, *limit).await?,
-            HistoryStep::Settle { back, end, is_known, sent } => {
-                self.settle(*back, *end, *is_known, *sent).await?;
+            HistoryStep::Settle { back, outcome, is_ambiguous, is_sent } => {
+                self.settle(*back, *outcome, *is_ambiguous, *is_sent).await?;
             }
-            HistoryStep::RecordCrashOutcome { back, end, sent } => {
-                self.record_crash_outcome(*back, *end, *sent).await?;
+            HistoryStep::RecordCrashOutcome { back, outcome, is_sent } => {
+                self.record_crash_outcome(*back, *outcome, *is_sent).await?;
             }
             HistoryStep::Release { back, seconds } => self.release(*back, *seconds).await,
             HistoryStep::Renew { back } => self.renew(*back).await,
@@ -298,7 +295,7 @@ impl HistoryRun {
             HistoryStep::Delete(to) => self.delete(*to).await,
             HistoryStep::Cancel { back } => self.cancel(*back).await?,
             HistoryStep::Find(fields) => self.find(*fields).await?,
-            HistoryStep::Put(to, is_ordered) => self.put(*to, *is_ordered).await,
+            HistoryStep::Put { to, is_ordered } => self.put(*to, *is_ordered).await,
             HistoryStep::SetRetention { is_bank, retention } => {
                 let source = if *is_bank { self.fixture.bank } else { self.fixture.shop };
                 self.set_retention(source, *retention).await;
@@ -336,13 +333,15 @@ impl HistoryRun {
             match (self.model.admit(event), admitted) {
                 (
                     ExpectedAdmission::Accepted {
-                        held: expected,
-                        confirmed: moved,
-                        key_conflict: holder,
+                        held: expected_held,
+                        confirmed: expected_confirmed,
+                        key_conflict: expected_conflict,
                     },
                     AdmitResult::Accepted { held, confirmed, key_conflict },
                 ) => {
-                    prop_assert_eq!((&held, confirmed, key_conflict), (&expected, moved, holder));
+                    prop_assert_eq!(&held, &expected_held);
+                    prop_assert_eq!(confirmed, expected_confirmed);
+                    prop_assert_eq!(key_conflict, expected_conflict);
                     let claims = claimed_at_creation(event);
                     self.claims.extend(claims.filter(|claim| !held.contains(&claim.id)));
                 }
@@ -375,9 +374,9 @@ impl HistoryRun {
         let event = self.event(generated);
         let Some(claim) = &event.key else { return Ok(()) };
         let now = self.fixture.now;
-        let found =
+        let original =
             self.fixture.find_committed(event.source, claim, &event.payload.fingerprint, now);
-        if let Some(original) = found {
+        if let Some(original) = original {
             prop_assert_eq!(Some(original), self.model.find_committed(&event));
             self.model.count_sighting(original, now);
         }
@@ -399,38 +398,38 @@ impl HistoryRun {
         Ok(())
     }
 
-    /// A settlement with a known or an ambiguous outcome.
+    /// The settlement of a claim with this outcome, which is clear or ambiguous.
     fn settlement(
         &self,
         claim: &ClaimedDelivery,
-        end: GeneratedOutcome,
-        is_known: bool,
-        sent: bool,
+        outcome: GeneratedOutcome,
+        is_ambiguous: bool,
+        is_sent: bool,
     ) -> Settlement {
-        let next = self.next_step(end);
-        let settlement = if is_known {
+        let next = self.next_step(outcome);
+        let settlement = if is_ambiguous {
+            self.fixture.ambiguous_settlement(claim, next)
+        } else {
             let mut settlement = self.fixture.settlement(claim, next);
             if claim.attempts % 2 == 1 {
                 // This response belongs to another dead letter group.
                 settlement.attempt.response = b"order 7 is closed".to_vec();
             }
             settlement
-        } else {
-            self.fixture.ambiguous_settlement(claim, next)
         };
-        let id = is_known.then(|| "w-2".to_owned());
-        Settlement { sent: sent.then_some(SentMessage { id, day: DAY }), ..settlement }
+        let id = (!is_ambiguous).then(|| "w-2".to_owned());
+        Settlement { sent: is_sent.then_some(SentMessage { id, day: DAY }), ..settlement }
     }
 
     async fn settle(
         &mut self,
         back: usize,
-        end: GeneratedOutcome,
-        is_known: bool,
-        sent: bool,
+        outcome: GeneratedOutcome,
+        is_ambiguous: bool,
+        is_sent: bool,
     ) -> TestCaseResult {
         let Some(claim) = self.claim(back) else { return Ok(()) };
-        let settlement = self.settlement(&claim, end, is_known, sent);
+        let settlement = self.settlement(&claim, outcome, is_ambiguous, is_sent);
         let settled = self.fixture.settle(settlement.clone()).await.unwrap();
         prop_assert_eq!(settled, self.model.settle(held_claim(&claim), &settlement));
         Ok(())
@@ -439,13 +438,13 @@ impl HistoryRun {
     async fn record_crash_outcome(
         &mut self,
         back: usize,
-        end: GeneratedOutcome,
-        sent: bool,
+        outcome: GeneratedOutcome,
+        is_sent: bool,
     ) -> TestCaseResult {
         let Some(claim) = self.claim(back) else { return Ok(()) };
-        let outcome = self.settlement(&claim, end, false, sent);
-        let recorded = self.fixture.record_crash_outcome(outcome.clone()).await.unwrap();
-        prop_assert_eq!(recorded, self.model.record_crash_outcome(held_claim(&claim), &outcome));
+        let settlement = self.settlement(&claim, outcome, true, is_sent);
+        let recorded = self.fixture.record_crash_outcome(settlement.clone()).await.unwrap();
+        prop_assert_eq!(recorded, self.model.record_crash_outcome(held_claim(&claim), &settlement));
         Ok(())
     }
 
@@ -458,9 +457,7 @@ impl HistoryRun {
         prop_assert_eq!(replayed, self.model.replay(old, new, now));
         Ok(())
     }
-}
 
-impl HistoryRun {
     async fn release(&mut self, back: usize, seconds: u64) {
         let Some(claim) = self.claim(back) else { return };
         let due_at = self.fixture.now + Duration::from_secs(seconds);
@@ -477,10 +474,10 @@ impl HistoryRun {
 
     async fn release_expired(&mut self) -> TestCaseResult {
         let now = self.fixture.now;
-        let freed = self.fixture.release_expired(now).await.unwrap();
+        let destinations = self.fixture.release_expired(now).await.unwrap();
         let expected = self.model.release_where(now, |lease| lease.until <= now);
-        prop_assert_eq!(freed.len(), expected.len());
-        prop_assert_eq!(freed.into_iter().collect::<BTreeSet<_>>(), expected);
+        prop_assert_eq!(destinations.len(), expected.len());
+        prop_assert_eq!(destinations.into_iter().collect::<BTreeSet<_>>(), expected);
         Ok(())
     }
 

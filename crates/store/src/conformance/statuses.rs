@@ -300,13 +300,13 @@ pub async fn status_about_an_earlier_delivery_is_ignored(mut fixture: StoreFixtu
     fixture.settle(settlement).await.unwrap();
     fixture.wait(REPLAY_INTERVAL);
     fixture.replay_now(claimed.id).await;
-    let again = fixture.claim_one(fixture.crm).await;
+    let reclaimed = fixture.claim_one(fixture.crm).await;
 
     // A status of the first message says nothing about the second.
     assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
     let retry_later = NextStep::RetryAt(fixture.now + MINUTE);
     assert_eq!(
-        fixture.settle(fixture.ambiguous_settlement(&again, retry_later)).await.unwrap(),
+        fixture.settle(fixture.ambiguous_settlement(&reclaimed, retry_later)).await.unwrap(),
         SettleResult::Recorded
     );
     assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
@@ -348,8 +348,11 @@ pub async fn next_delivery_is_not_due_before_its_creation(mut fixture: StoreFixt
     assert_eq!((row.status, row.due_at), (DeliveryStatus::Pending, Some(row.created_at)));
 }
 
-/// An event whose ambiguous delivery was given up and is left to a user.
-async fn parked_as_ambiguous(fixture: &StoreFixture, event: NewEvent) -> (EventId, DeliveryId) {
+/// Accepts an event whose delivery dies because its outcome is ambiguous.
+async fn accept_and_die_ambiguous(
+    fixture: &StoreFixture,
+    event: NewEvent,
+) -> (EventId, DeliveryId) {
     let event = fixture.accept(event).await;
     let claimed = fixture.claim_one(fixture.crm).await;
     assert_eq!(
@@ -362,7 +365,7 @@ async fn parked_as_ambiguous(fixture: &StoreFixture, event: NewEvent) -> (EventI
 pub async fn sent_status_turns_an_ambiguous_dead_delivery_into_a_success(
     mut fixture: StoreFixture,
 ) {
-    let (event, delivery) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
+    let (event, delivery) = accept_and_die_ambiguous(&fixture, fixture.new_event()).await;
     fixture.wait(MINUTE);
 
     let changed = send_status(&fixture, event, ProviderStatus::Sent).await.unwrap();
@@ -387,7 +390,7 @@ pub async fn sent_status_turns_an_ambiguous_dead_delivery_into_a_success(
 }
 
 pub async fn failed_status_leaves_an_ambiguous_dead_delivery_dead(fixture: StoreFixture) {
-    let (event, _) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
+    let (event, _) = accept_and_die_ambiguous(&fixture, fixture.new_event()).await;
     for next in [DEAD_UNRECOVERABLE, NextStep::RetryAt(fixture.now)] {
         assert_eq!(send_status(&fixture, event, ProviderStatus::Failed(next)).await, None);
     }
@@ -398,7 +401,7 @@ pub async fn failed_status_leaves_an_ambiguous_dead_delivery_dead(fixture: Store
 pub async fn late_success_of_an_earlier_delivery_does_not_advance_the_ordering_queue(
     fixture: StoreFixture,
 ) {
-    let (first, _) = parked_as_ambiguous(&fixture, fixture.ordered_event("c-1")).await;
+    let (first, _) = accept_and_die_ambiguous(&fixture, fixture.ordered_event("c-1")).await;
     let second = fixture.accept(fixture.ordered_event("c-1")).await;
     let third = fixture.accept(fixture.ordered_event("c-1")).await;
     let claimed = fixture.claim_one(fixture.crm).await;
@@ -411,7 +414,7 @@ pub async fn late_success_of_an_earlier_delivery_does_not_advance_the_ordering_q
 }
 
 pub async fn replay_job_skips_a_delivery_that_succeeded_meanwhile(mut fixture: StoreFixture) {
-    let (event, _) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
+    let (event, _) = accept_and_die_ambiguous(&fixture, fixture.new_event()).await;
     fixture.wait(MINUTE);
     let job = create_and_select(&fixture, retry(all())).await;
     send_status(&fixture, event, ProviderStatus::Sent).await.unwrap();
@@ -424,7 +427,7 @@ pub async fn replay_job_skips_a_delivery_that_succeeded_meanwhile(mut fixture: S
 }
 
 pub async fn sent_status_of_the_replayed_delivery_ends_its_replay(mut fixture: StoreFixture) {
-    let (event, old) = parked_as_ambiguous(&fixture, fixture.new_event()).await;
+    let (event, old) = accept_and_die_ambiguous(&fixture, fixture.new_event()).await;
     fixture.wait(REPLAY_INTERVAL);
     let replay_id = fixture.new_id();
     let replayed = fixture.replay(old, replay_id, fixture.now).await.unwrap();

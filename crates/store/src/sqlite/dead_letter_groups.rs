@@ -78,8 +78,8 @@ const KEY_OF_DELIVERY: &str = "
 
 fn uncache_key(tx: &mut WriteTransaction<'_, '_>, delivery: DeliveryId) -> Result<()> {
     let read = |row: &Row<'_>| Ok((id(row, 0)?, row.get::<_, String>(1)?));
-    let found = tx.find_one(KEY_OF_DELIVERY, params![blob(delivery)], read)?;
-    if let Some((source, key)) = found
+    let source_and_key = tx.find_one(KEY_OF_DELIVERY, params![blob(delivery)], read)?;
+    if let Some((source, key)) = source_and_key
         && let Some(key) = DedupKey::new(&key)
     {
         for namespace in [KeyNamespace::Body, KeyNamespace::Header] {
@@ -147,8 +147,8 @@ fn build_query(
     after: Option<DeadLetterGroupCursor>,
 ) -> SqlListQuery {
     let mut query = SqlListQuery::new(SCAN_MAX);
-    let is_to = "g.destination = (SELECT seq FROM destinations WHERE id = {})";
-    query.narrow(is_to, filter.destination.map(blob));
+    let has_destination = "g.destination = (SELECT seq FROM destinations WHERE id = {})";
+    query.narrow(has_destination, filter.destination.map(blob));
     query.narrow("g.id = {}", filter.id.map(blob));
     if let Some(id) = query.bind("{}", after.map(|after| blob(after.id))) {
         let follows = format!("(g.last_seen, g.id) < ({{}}, {id})");
@@ -216,10 +216,10 @@ pub(super) fn add_functions(connection: &Connection) -> Result<()> {
 
 fn parse_argument<T>(
     call: &Context<'_>,
-    at: usize,
-    from_word: fn(&str) -> Option<T>,
+    index: usize,
+    parse: fn(&str) -> Option<T>,
 ) -> Result<Option<T>> {
-    Ok(call.get::<Option<String>>(at)?.as_deref().and_then(from_word))
+    Ok(call.get::<Option<String>>(index)?.as_deref().and_then(parse))
 }
 
 #[cfg(test)]

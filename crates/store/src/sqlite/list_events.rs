@@ -58,33 +58,33 @@ pub(super) fn list_events(
 ) -> Result<ListPage<EventRow, EventId>> {
     let range = IdRange::new(page.after, filter.since, filter.until);
     let query = build_query(filter, range);
-    let read = |found: &Row<'_>| {
-        let event = row::event(found)?;
+    let read = |row: &Row<'_>| {
+        let event = row::event(row)?;
         let matches = filter.matches(&event) && matches_body(connection, filter, &event)?;
         Ok(Some(event).filter(|_| matches))
     };
     let candidates = find_candidates(connection, recent_keys, filter, range, query.scan_max)?;
-    let mut listed = match candidates {
+    let mut list = match candidates {
         Some(events) => run_on_candidates(query, connection, events, page.limit, read)?,
         None => query.run(connection, EVENT_TABLE, page.limit, |row| id(row, 0), read)?,
     };
-    count_deliveries(connection, std::slice::from_mut(&mut listed.rows))?;
-    Ok(listed)
+    count_deliveries(connection, std::slice::from_mut(&mut list.rows))?;
+    Ok(list)
 }
 
 /// Implements `AdminStore::list_events_with_each`.
 pub(super) fn list_with_each(
     connection: &Connection,
-    wanted: &[AttributeFilter],
+    filters: &[AttributeFilter],
     limit: usize,
 ) -> Result<Vec<Vec<EventRow>>> {
-    let terms: Vec<SearchTerm> = wanted.iter().map(AttributeFilter::term).collect();
-    let found = find_events_with_each_term(connection, &terms, SCAN_MAX)?;
+    let terms: Vec<SearchTerm> = filters.iter().map(AttributeFilter::term).collect();
+    let events_by_term = find_events_with_each_term(connection, &terms, SCAN_MAX)?;
     let mut lists = Vec::new();
-    for (wanted, term) in wanted.iter().zip(terms) {
-        let events = found.get(&term).cloned().unwrap_or_default();
-        let read = |found: &Row<'_>| {
-            Ok(Some(row::event(found)?).filter(|event| event.attributes.matches(wanted)))
+    for (filter, term) in filters.iter().zip(terms) {
+        let events = events_by_term.get(&term).cloned().unwrap_or_default();
+        let read = |row: &Row<'_>| {
+            Ok(Some(row::event(row)?).filter(|event| event.attributes.matches(filter)))
         };
         let query = build_query(&EventFilter::default(), IdRange::ALL);
         lists.push(run_on_candidates(query, connection, events, limit, read)?.rows);
@@ -162,13 +162,13 @@ fn run_on_candidates(
         if let Some(value) = query.values.last_mut() {
             *value = Box::new(blob(event));
         }
-        let found = lookup
+        let event_row = lookup
             .query_row(params_from_iter(&query.values), |row| {
                 if row.get("matches")? { read(row) } else { Ok(None) }
             })
             .optional()?
             .flatten();
-        rows.extend(found);
+        rows.extend(event_row);
     }
     let has_more = rows.len() == page_limit || rows_scanned == query.scan_max;
     Ok(ListPage { rows, next: last.filter(|_| has_more), rows_scanned, last })
@@ -208,7 +208,7 @@ pub(super) fn find_candidates(
     scan_max: usize,
 ) -> Result<Option<Vec<EventId>>> {
     // A key is more selective than any term: few events have it.
-    let found = if let Some(key) = &filter.key {
+    let events = if let Some(key) = &filter.key {
         let holders = find_by_key(connection, recent_keys, filter.source, key)?;
         add_earlier_holders(connection, holders, scan_max)?
     } else if filter.key_conflict == Some(true) {
@@ -218,12 +218,12 @@ pub(super) fn find_candidates(
         return find_events_with_term(connection, term, range, scan_max).map(Some);
     } else {
         match find_by_deliveries(connection, filter.delivery_filter)? {
-            Some(found) => found,
+            Some(events) => events,
             None => return Ok(None),
         }
     };
-    let within = found.into_iter().rev().filter(|event| range.contains(blob(*event)));
-    Ok(Some(within.take(scan_max).collect()))
+    let in_range = events.into_iter().rev().filter(|event| range.contains(blob(*event)));
+    Ok(Some(in_range.take(scan_max).collect()))
 }
 
 const KEY_CONFLICTS: &str = "
@@ -267,15 +267,15 @@ fn find_by_key(
     });
     let digests: Vec<_> = digests.collect();
     // Recent keys first: a key that is merged meanwhile is then found in the index.
-    let mut found = find_recent_by_key(connection, recent_keys, &digests)?;
+    let mut holders = find_recent_by_key(connection, recent_keys, &digests)?;
     for digest in digests {
-        if let Entry::Vacant(vacant) = found.entry(digest)
+        if let Entry::Vacant(vacant) = holders.entry(digest)
             && let Some(entry) = key_index::find_read_only(connection, digest)?
         {
             vacant.insert(entry.event);
         }
     }
-    Ok(found.into_values().collect())
+    Ok(holders.into_values().collect())
 }
 
 fn find_recent_by_key(
@@ -288,14 +288,14 @@ fn find_recent_by_key(
         return Ok(digests.iter().filter_map(entry).collect());
     }
     // A read-only store has only the batches, which have no index: one scan for all sources.
-    let mut found = HashMap::new();
+    let mut holders = HashMap::new();
     recent_keys::read_batches(connection, |_, key, entry| {
         if digests.contains(&key) {
             // The later batch wins.
-            found.insert(key, entry.event);
+            holders.insert(key, entry.event);
         }
     })?;
-    Ok(found)
+    Ok(holders)
 }
 
 /// A set of deliveries that an index finds. Whether it is small is determined from the index alone.
@@ -361,8 +361,8 @@ fn find_by_deliveries(
         delivery.destination.map(DeliveryProbe::for_destination),
     ];
     for probe in probes.into_iter().flatten() {
-        if let Some(found) = probe.find_if_few(connection)? {
-            return Ok(Some(found));
+        if let Some(events) = probe.find_if_few(connection)? {
+            return Ok(Some(events));
         }
     }
     Ok(None)
@@ -388,25 +388,27 @@ pub(super) fn matches_body(
     if filter.body.is_empty() && text.is_none() {
         return Ok(true);
     }
-    let found = connection.find_one(BODY, params![blob(event.id), BODY_BYTES_SEARCHED], |row| {
-        let headers = HeaderBlock::from_bytes(row.get(0)?).to_map();
-        let stored = row.get_ref(1)?.as_blob()?;
-        let body = match &filter.masked_by {
-            None => Cow::Borrowed(stored),
-            Some(configuration) => {
-                let names = configuration.secret_names(event.source);
-                match redact::mask_body(&headers, stored, &names) {
-                    Ok(masked) => masked.body,
-                    // A body that is not displayed cannot be searched.
-                    Err(_) => return Ok(false),
+    let matches =
+        connection.find_one(BODY, params![blob(event.id), BODY_BYTES_SEARCHED], |row| {
+            let headers = HeaderBlock::from_bytes(row.get(0)?).to_map();
+            let stored = row.get_ref(1)?.as_blob()?;
+            let body = match &filter.masked_by {
+                None => Cow::Borrowed(stored),
+                Some(configuration) => {
+                    let names = configuration.secret_names(event.source);
+                    match redact::mask_body(&headers, stored, &names) {
+                        Ok(masked) => masked.body,
+                        // A body that is not displayed cannot be searched.
+                        Err(_) => return Ok(false),
+                    }
                 }
-            }
-        };
-        let has_text = text.is_none_or(|text| contains_text(&body, text));
-        let values = &filter.body;
-        Ok(has_text && (values.is_empty() || BodyValueFilter::all_match(values, &headers, &body)))
-    })?;
-    Ok(found.unwrap_or(false))
+            };
+            let has_text = text.is_none_or(|text| contains_text(&body, text));
+            let values = &filter.body;
+            Ok(has_text
+                && (values.is_empty() || BodyValueFilter::all_match(values, &headers, &body)))
+        })?;
+    Ok(matches.unwrap_or(false))
 }
 
 /// The search in a string takes linear time for any text.
@@ -420,7 +422,7 @@ mod tests {
 
     use super::{super::schema::query_plan, *};
 
-    fn everything() -> EventFilter {
+    fn filter_with_all_conditions() -> EventFilter {
         let at = Timestamp::from_millis(1);
         EventFilter {
             delivery_filter: EventDeliveryFilter {
@@ -438,14 +440,15 @@ mod tests {
     #[test]
     fn page_reads_events_in_order_and_deliveries_by_event() {
         let at = Timestamp::from_millis(1);
-        let of_source = EventFilter { source: Some(SourceId::new(at, 1)), ..everything() };
-        for (filter, walk) in [
-            (everything(), "SEARCH e USING PRIMARY KEY (id<?)"),
+        let of_source =
+            EventFilter { source: Some(SourceId::new(at, 1)), ..filter_with_all_conditions() };
+        for (filter, expected) in [
+            (filter_with_all_conditions(), "SEARCH e USING PRIMARY KEY (id<?)"),
             (of_source, "SEARCH e USING INDEX events_by_source (source=? AND id<?)"),
         ] {
             let select = build_query(&filter, IdRange::ALL).select(EVENT_COLUMNS, EVENTS);
             let steps = query_plan(&format!("{select} ORDER BY e.id DESC LIMIT 10"));
-            assert!(steps.iter().any(|step| step == walk), "{walk}: {steps:?}");
+            assert!(steps.iter().any(|step| step == expected), "{expected}: {steps:?}");
             let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
             assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
             for step in &steps {
@@ -457,7 +460,7 @@ mod tests {
 
     #[test]
     fn candidate_is_looked_up_by_its_id() {
-        let mut query = build_query(&everything(), IdRange::ALL);
+        let mut query = build_query(&filter_with_all_conditions(), IdRange::ALL);
         query.narrow(HAS_ID, Some([0; 16]));
         let steps = query_plan(&query.select(EVENT_COLUMNS, EVENTS));
         assert!(steps.iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"), "{steps:?}");

@@ -592,10 +592,10 @@ impl AdminStore for SqliteStore {
 
     async fn list_events_with_each(
         &self,
-        wanted: Vec<AttributeFilter>,
+        filters: Vec<AttributeFilter>,
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError> {
-        self.readers.read(move |db| list_events::list_with_each(db, &wanted, limit)).await
+        self.readers.read(move |db| list_events::list_with_each(db, &filters, limit)).await
     }
 
     async fn find_event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {

@@ -47,7 +47,7 @@ pub(super) struct ReadPool {
 
 impl fmt::Debug for ReadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Readers").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("ReadPool").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
@@ -66,11 +66,12 @@ impl ReadPool {
         F: FnOnce(&Connection) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let refused = |error: &dyn fmt::Display| StoreError::Refused(error.to_string());
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|e| refused(&e))?;
+        let store_error = |error: &dyn fmt::Display| StoreError::Refused(error.to_string());
+        let permit =
+            Arc::clone(&self.permits).acquire_owned().await.map_err(|error| store_error(&error))?;
         let (idle, file) = (Arc::clone(&self.idle), self.file.clone());
         let work = move || {
-            let _place = permit;
+            let _permit = permit;
             let pooled = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = pooled.map_or_else(|| schema::open_reader(&file), Ok)?;
             let result = query(&connection);
@@ -80,9 +81,9 @@ impl ReadPool {
         match tokio::task::spawn_blocking(work).await {
             Ok(result) => result.map_err(|error| match row::damaged_event(&error) {
                 Some(event) => StoreError::BodyDamaged(event),
-                None => refused(&error),
+                None => store_error(&error),
             }),
-            Err(panicked) => Err(refused(&panicked)),
+            Err(panicked) => Err(store_error(&panicked)),
         }
     }
 }
@@ -90,10 +91,10 @@ impl ReadPool {
 fn read_stored<K: IdKind, S: serde::de::DeserializeOwned>(
     row: &Row<'_>,
     keys: &DataKeys,
-    place: fn([u8; 16]) -> SealedPlace,
+    sealed_place: fn([u8; 16]) -> SealedPlace,
 ) -> Result<StoredObject<Id<K>, S>> {
     let id: Id<K> = id(row, 0)?;
-    let spec = keys.unseal_spec(place(blob(id)), row.get_ref(1)?.as_str()?)?;
+    let spec = keys.unseal_spec(sealed_place(blob(id)), row.get_ref(1)?.as_str()?)?;
     Ok(StoredObject {
         id,
         // The position of the fault, not the text: it may be a secret.
@@ -180,21 +181,21 @@ pub(super) fn find_event(connection: &Connection, id: EventId) -> Result<Option<
           WHERE e.id = ?1"
     );
     // The body (column 18) is not read; see [`find_payload`].
-    connection.find_one(&sql, params![blob(id)], |found| {
-        let mut event = row::event(found)?;
+    connection.find_one(&sql, params![blob(id)], |row| {
+        let mut event = row::event(row)?;
         let deliveries = list_deliveries(connection, id)?;
         for delivery in &deliveries {
             *event.deliveries.entry(delivery.status).or_default() += 1;
         }
         Ok(EventDetail {
             event,
-            head: if found.get(13)? { Some(row::head(found, 14)?) } else { None },
-            fingerprint: found.get(19)?,
+            head: if row.get(13)? { Some(row::head(row, 14)?) } else { None },
+            fingerprint: row.get(19)?,
             deliveries,
             duplicates: duplicates::list_for_event(connection, id)?,
-            verified_by: found.get(20)?,
-            key_from: found.get(21)?,
-            unrouted: optional_text(found, 22, decode_unrouted)?.unwrap_or_default(),
+            verified_by: row.get(20)?,
+            key_from: row.get(21)?,
+            unrouted: optional_text(row, 22, decode_unrouted)?.unwrap_or_default(),
             decisions: decisions::list_for_event(connection, id)?,
             attempts: list_attempts(connection, id)?,
         })
@@ -224,7 +225,7 @@ pub(super) fn find_payload(connection: &Connection, event: EventId) -> Result<Op
         "SELECT {PAYLOAD_COLUMNS} FROM events e JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
-    connection.find_one(&sql, params![blob(event)], |found| row::intact_payload(found, 0, event))
+    connection.find_one(&sql, params![blob(event)], |row| row::intact_payload(row, 0, event))
 }
 
 pub(super) fn find_delivery(
@@ -235,8 +236,8 @@ pub(super) fn find_delivery(
         "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
           WHERE d.id = ?1"
     );
-    let found = connection.find_one(&sql, params![blob(id)], row::delivery)?;
-    let Some(delivery) = found else { return Ok(None) };
+    let delivery = connection.find_one(&sql, params![blob(id)], row::delivery)?;
+    let Some(delivery) = delivery else { return Ok(None) };
     let sql = format!(
         "SELECT {ATTEMPT_COLUMNS} FROM attempts a JOIN deliveries d ON d.id = a.delivery_id
           WHERE a.delivery_id = ?1 ORDER BY a.number"

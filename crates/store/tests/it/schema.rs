@@ -170,8 +170,8 @@ fn each_constraint_rejects_an_invalid_row() {
     for (constraint, statement) in INVALID_STATEMENTS {
         let refused = connection.execute(statement, []).map_err(|error| error.to_string());
 
-        let by_name = format!("CHECK constraint failed: {constraint}");
-        assert_eq!(refused.err().as_deref(), Some(&*by_name), "{statement}");
+        let expected = format!("CHECK constraint failed: {constraint}");
+        assert_eq!(refused.err().as_deref(), Some(&*expected), "{statement}");
     }
 }
 
@@ -210,13 +210,13 @@ fn referenced_rows_cannot_be_deleted() {
 #[test]
 fn names_replays_and_job_items_are_unique() {
     let (_folder, connection) = create_database();
-    let twin = "INSERT INTO sources VALUES (2, zeroblob(15) || x'01', 'shop', '{}', 1, 1, ?1)";
-    let twin = twin.replace("zeroblob(15) || x'01'", "randomblob(16)");
+    let same_name = "INSERT INTO sources VALUES (2, randomblob(16), 'shop', '{}', 1, 1, ?1)";
     assert!(
-        connection.execute(&twin, [None::<i64>]).is_err(),
+        connection.execute(same_name, [None::<i64>]).is_err(),
         "two existing sources with one name"
     );
-    connection.execute(&twin, [Some(1)]).unwrap();
+    let deleted_at = Some(1);
+    connection.execute(same_name, [deleted_at]).unwrap();
 
     let replay =
         "INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,

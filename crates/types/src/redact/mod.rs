@@ -1,7 +1,7 @@
 //! Masks secrets in bodies, queries and URLs.
 //!
-//! A body is stored unchanged. In API answers the values of secret fields are replaced by [`MASK`]; all
-//! other bytes stay the same. [`SecretNames`] says which fields are secret.
+//! A body is stored unchanged. In API responses the values of secret fields are replaced by [`MASK`]; all
+//! other bytes stay the same. [`SecretNames`] decides which fields are secret.
 //!
 //! - [`mask_body`] is for people: it masks what it finds, also in truncated or malformed text.
 //! - [`strip_secrets`] is for destinations: it masks everything secret, or fails if it cannot be sure.
@@ -43,8 +43,9 @@ pub struct RedactedBody<'b> {
     pub body: Cow<'b, [u8]>,
     /// Number of masked values.
     pub fields: usize,
-    /// The body was compressed, and this is its decompressed content. Only if something was masked.
-    pub unpacked: bool,
+    /// Whether this is the decompressed content of a compressed body. A body in which nothing was masked
+    /// stays compressed.
+    pub is_unpacked: bool,
 }
 
 /// A body that cannot be searched for secrets.
@@ -64,13 +65,13 @@ pub fn mask_body<'b>(
     body: &'b [u8],
     names: &SecretNames,
 ) -> Result<RedactedBody<'b>, UnreadableBodyError> {
-    edit_body(headers, body, |plain| Ok(find(plain, is_form(headers), names)))
+    edit_body(headers, body, |plain| Ok(find_edits(plain, is_form(headers), names)))
 }
 
 /// Masks the secrets in a text, which may be truncated, as far as they can be found.
 pub fn mask_text<'b>(text: &'b [u8], names: &SecretNames) -> RedactedBody<'b> {
-    let edits = find(text, false, names);
-    RedactedBody { body: apply(text, &edits), fields: edits.len(), unpacked: false }
+    let edits = find_edits(text, false, names);
+    RedactedBody { body: apply(text, &edits), fields: edits.len(), is_unpacked: false }
 }
 
 /// Masks all secrets in a request body; fails if they cannot be found reliably.
@@ -96,49 +97,50 @@ pub fn strip_secrets<'b>(
 fn edit_body<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
-    find: impl FnOnce(&[u8]) -> Result<Vec<Edit>, UnreadableBodyError>,
+    scan: impl FnOnce(&[u8]) -> Result<Vec<Edit>, UnreadableBodyError>,
 ) -> Result<RedactedBody<'b>, UnreadableBodyError> {
     let plain = inflate::decode_body(headers, body).ok_or(UnreadableBodyError::Packed)?;
-    let edits = find(&plain)?;
+    let edits = scan(&plain)?;
     let body = match &plain {
         Cow::Borrowed(plain) => apply(plain, &edits),
         Cow::Owned(_) if edits.is_empty() => Cow::Borrowed(body),
         Cow::Owned(plain) => Cow::Owned(apply(plain, &edits).into_owned()),
     };
-    let unpacked = matches!(plain, Cow::Owned(_)) && !edits.is_empty();
-    Ok(RedactedBody { body, fields: edits.len(), unpacked })
+    let is_unpacked = matches!(plain, Cow::Owned(_)) && !edits.is_empty();
+    Ok(RedactedBody { body, fields: edits.len(), is_unpacked })
 }
 
 /// The edits for a text of any format.
-fn find(text: &[u8], is_form: bool, names: &SecretNames) -> Vec<Edit> {
+fn find_edits(text: &[u8], is_form: bool, names: &SecretNames) -> Vec<Edit> {
     if !json::begins(text) && (is_form || form::looks_like(text)) {
         return form::scan(text, names);
     }
-    let (mut edits, is_json_until) = json_in(text, names);
-    if let Some(end) = is_json_until {
+    let (mut edits, json_end) = find_json_edits(text, names);
+    if let Some(end) = json_end {
         // A name may be before the position where the JSON breaks and its value after it.
-        let guessed = text::scan(text, 0, names).into_iter().filter(|edit| edit.span.end > end);
-        edits.extend(guessed);
+        let after_json = text::scan(text, 0, names).into_iter().filter(|edit| edit.span.end > end);
+        edits.extend(after_json);
     }
     edit::merged(edits)
 }
 
-/// The edits for all JSON in a text, and the position after which it may be something else.
-fn json_in(text: &[u8], names: &SecretNames) -> (Vec<Edit>, Option<usize>) {
+/// The edits for all JSON in a text, and the position after which it may be something else; `None` if all
+/// of it is JSON.
+fn find_json_edits(text: &[u8], names: &SecretNames) -> (Vec<Edit>, Option<usize>) {
     let mut edits = Vec::new();
-    let mut is_json_until = (!json::begins(text)).then_some(0);
+    let mut json_end = (!json::begins(text)).then_some(0);
     let mut at = 0;
-    while let Some(found) = text[at..].iter().position(|byte| matches!(byte, b'{' | b'[')) {
-        let start = at + found;
-        let (found, end) = json::scan(&text[start..], names);
-        edits.extend(found.into_iter().map(|edit| edit.shifted(start)));
+    while let Some(offset) = text[at..].iter().position(|byte| matches!(byte, b'{' | b'[')) {
+        let start = at + offset;
+        let (json_edits, end) = json::scan(&text[start..], names);
+        edits.extend(json_edits.into_iter().map(|edit| edit.shifted(start)));
         match end {
             ScanEnd::Whole | ScanEnd::Cut => break,
-            ScanEnd::Broken(broken) => at = start + broken.max(1),
+            ScanEnd::Broken(position) => at = start + position.max(1),
         }
-        is_json_until = is_json_until.or(Some(at));
+        json_end = json_end.or(Some(at));
     }
-    (edits, is_json_until)
+    (edits, json_end)
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
@@ -168,13 +170,14 @@ pub fn mask_values_in_message(
     }
     let Some(plain) = inflate::decode_body(headers, body) else { return masked };
     let is_form = is_form(headers) && !json::begins(&plain);
-    for edit in find(&plain, is_form, names) {
+    for edit in find_edits(&plain, is_form, names) {
         let raw = match is_form {
             true => Cow::Owned(edit::TextEncoding::Percent.decode(&plain[edit.span])),
             false => Cow::Borrowed(&plain[edit.span]),
         };
-        // For an object or an array, each string in it.
-        for text in raw.split(|byte| raw.len() > 1 && raw[0] != b'"' && *byte == b'"') {
+        // A masked object or array is split at its quotes, so that each string in it is masked.
+        let is_container = raw.len() > 1 && raw[0] != b'"';
+        for text in raw.split(|byte| is_container && *byte == b'"') {
             let plain_text = edit::TextEncoding::Escaped.decode(text);
             let plain_text = String::from_utf8_lossy(&plain_text);
             let value = plain_text.trim_matches('"');

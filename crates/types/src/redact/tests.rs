@@ -173,12 +173,12 @@ fn compressed_body_is_decompressed_only_to_mask_something() {
     let names = SecretNames::builtin();
 
     let dull = packed(b"{\"a\":1}");
-    let kept = RedactedBody { body: Cow::Borrowed(&dull[..]), fields: 0, unpacked: false };
+    let kept = RedactedBody { body: Cow::Borrowed(&dull[..]), fields: 0, is_unpacked: false };
     assert_eq!(mask_body(&gzip, &dull, &names), Ok(kept));
 
     let secret = packed(b"{\"jwt\":\"x\"}");
     let opened = mask_body(&gzip, &secret, &names).unwrap();
-    assert_eq!((&*opened.body, opened.unpacked), ("{\"jwt\":\"•••\"}".as_bytes(), true));
+    assert_eq!((&*opened.body, opened.is_unpacked), ("{\"jwt\":\"•••\"}".as_bytes(), true));
 
     let unknown = headers(&[("content-encoding", "br")]);
     assert_eq!(mask_body(&unknown, b"{\"jwt\":\"x\"}", &names), Err(UnreadableBodyError::Packed));
@@ -318,7 +318,7 @@ proptest! {
         "[\\{\\}\\[\\]\",:\\\\a-e =&<>]{0,40}(\"token\"|token|<jwt>)[:=]?[\\{\\}\\[\\]\",:\\\\a-e =&]{0,40}"
             .prop_map(String::into_bytes),
     ]) {
-        let edits = find(&text, false, &SecretNames::builtin());
+        let edits = find_edits(&text, false, &SecretNames::builtin());
         let mut at = 0;
         for Edit { span, .. } in &edits {
             prop_assert!(at <= span.start && span.start <= span.end && span.end <= text.len());

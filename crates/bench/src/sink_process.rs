@@ -1,4 +1,4 @@
-//! A destination as the generator sees it: a sink in its own process that reports its arrivals.
+//! A sink in its own process: the destination of a benchmark, which reports the events that arrived.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ pub(crate) async fn wait_until_drained(
 
 /// Waits until `expected` events have arrived, without checking their bodies.
 pub(crate) async fn wait_for_arrivals(destinations: &[SinkProcess], expected: u64) -> Result<()> {
-    let mut seen = 0;
+    let mut last_count = 0;
     let mut changed_at = Instant::now();
     loop {
         let mut count = 0;
@@ -76,8 +76,8 @@ pub(crate) async fn wait_for_arrivals(destinations: &[SinkProcess], expected: u6
         if count >= expected {
             return Ok(());
         }
-        if count != seen {
-            seen = count;
+        if count != last_count {
+            last_count = count;
             changed_at = Instant::now();
         }
         ensure!(

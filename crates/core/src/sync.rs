@@ -146,7 +146,7 @@ impl SyncResponse {
 
     /// The response to a sender without a key. Its retry could not be recognized and would be delivered
     /// twice, so it is not asked to retry.
-    pub fn without_key(self) -> Self {
+    pub fn for_sender_without_key(self) -> Self {
         match self {
             Self::Throttled { .. } | Self::Retry { .. } => Self::Accepted,
             Self::Success { .. } | Self::Skipped { .. } | Self::Accepted => self,
@@ -155,7 +155,7 @@ impl SyncResponse {
 }
 
 impl SyncResult {
-    /// The response to the sender. `can_revive` says whether a retry would revive a dead delivery.
+    /// The response to the sender. `can_revive`: whether a retry would revive a dead delivery.
     pub fn to_response(&self, can_revive: bool, now: Timestamp) -> SyncResponse {
         match self.next {
             NextStep::Succeeded => match is_skipped_response(&self.response) {
@@ -195,7 +195,7 @@ pub fn is_skipped_response(response: &[u8]) -> bool {
     json["status"] == "skipped" || json["skipped"] == true
 }
 
-/// Whether redelivering makes sense for a delivery that is dead for this reason.
+/// Whether a duplicate may revive a delivery that is dead for this reason.
 ///
 /// Not if the destination refused this event: its answer is the final result. Nor if the event may have
 /// arrived: only a user may send it again.
@@ -265,10 +265,13 @@ mod tests {
     #[test]
     fn sender_without_key_is_never_asked_to_retry() {
         let success = SyncResponse::Success { result: None };
-        assert_eq!(success.clone().without_key(), success);
-        assert_eq!(SyncResponse::Retry { reason: "failed" }.without_key(), SyncResponse::Accepted);
+        assert_eq!(success.clone().for_sender_without_key(), success);
+        assert_eq!(
+            SyncResponse::Retry { reason: "failed" }.for_sender_without_key(),
+            SyncResponse::Accepted
+        );
         let throttled = SyncResponse::throttled(NOW, NOW);
         assert_eq!(throttled, SyncResponse::Throttled { retry_after: 1 });
-        assert_eq!(throttled.without_key(), SyncResponse::Accepted);
+        assert_eq!(throttled.for_sender_without_key(), SyncResponse::Accepted);
     }
 }

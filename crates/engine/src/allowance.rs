@@ -1,5 +1,5 @@
-//! Limits how often something may happen, separately for each of many keys: a burst at once, then one
-//! per interval. Used for what strangers can cause, so the table of keys is bounded too.
+//! Token buckets, one for each of many keys: a burst at once, then one per interval. Unauthenticated
+//! requests choose the keys, so the number of keys is bounded too.
 
 use std::{collections::HashMap, hash::Hash, sync::Mutex, time::Duration};
 
@@ -10,9 +10,9 @@ use crate::lock::lock;
 /// How much is allowed for one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllowanceRate {
-    /// At once.
+    /// Number allowed at once.
     pub(crate) burst: u32,
-    /// After that, one per this time.
+    /// Time after which one more is allowed.
     pub(crate) one_every: Duration,
 }
 
@@ -23,7 +23,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Adds what was gained since the last time.
+    /// Adds what has become available since the last refill.
     fn refill(&mut self, rate: AllowanceRate, now: Timestamp) {
         // The clock may have gone back.
         self.since = self.since.min(now);

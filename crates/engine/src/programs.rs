@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    fn file(path: &Path, mode: u32) {
+    fn write_program(path: &Path, mode: u32) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "#!/bin/sh\n").unwrap();
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -142,16 +142,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let at = |name: &str| root.join(name);
-        file(&at("hooks/act"), 0o755);
-        file(&at("hooks/deep/er/act"), 0o755);
-        file(&at("hooks/text"), 0o644);
-        file(&at("hooks/open"), 0o757);
-        file(&at("hooks/shared/act"), 0o755);
+        write_program(&at("hooks/act"), 0o755);
+        write_program(&at("hooks/deep/er/act"), 0o755);
+        write_program(&at("hooks/text"), 0o644);
+        write_program(&at("hooks/open"), 0o757);
+        write_program(&at("hooks/shared/act"), 0o755);
         fs::set_permissions(at("hooks/shared"), Permissions::from_mode(0o777)).unwrap();
-        file(&at("hooksy/act"), 0o755);
-        file(&at("secret/sh"), 0o755);
-        file(&at("releases/2/act"), 0o755);
-        file(&at("single"), 0o755);
+        write_program(&at("hooksy/act"), 0o755);
+        write_program(&at("secret/sh"), 0o755);
+        write_program(&at("releases/2/act"), 0o755);
+        write_program(&at("single"), 0o755);
         symlink(at("hooks/act"), at("hooks/same")).unwrap();
         symlink(at("secret/sh"), at("hooks/sh")).unwrap();
         symlink(at("secret"), at("hooks/out")).unwrap();

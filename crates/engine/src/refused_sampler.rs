@@ -1,9 +1,9 @@
 //! Stores a sample of the refused requests, at a bounded cost.
 //!
-//! A flood of bad requests must cost the store next to nothing: for each source and reason a few pass
-//! at once, and then one per second; of one address fewer, so that it leaves room for samples of
-//! others. They wait in a short queue, and one task writes them in batches a few times per second. The
-//! rest is only counted by the metrics.
+//! A flood of bad requests must cost the store next to nothing: a few samples are taken of each source
+//! and reason at once, and then one per second; fewer of one address, so that it leaves room for
+//! others. They wait in a short queue, and one task writes them in batches a few times per second. Other
+//! requests are only counted by the metrics.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::{
 };
 
 /// Samples per source and reason.
-const RATE: AllowanceRate = AllowanceRate { burst: 40, one_every: Duration::from_secs(1) };
+const KIND_RATE: AllowanceRate = AllowanceRate { burst: 40, one_every: Duration::from_secs(1) };
 /// Samples per source, reason and address.
 const ADDRESS_RATE: AllowanceRate = AllowanceRate { burst: 20, one_every: Duration::from_secs(5) };
 /// Samples in the queue.
-const WAITING_MAX: usize = 256;
+const QUEUE_MAX: usize = 256;
 /// Samples written in one transaction.
 const BATCH_MAX: usize = 64;
 /// The pause between two transactions.
@@ -44,13 +44,13 @@ pub(crate) struct RefusedSampler {
 
 impl RefusedSampler {
     pub(crate) fn new() -> (Self, mpsc::Receiver<RefusedRequest>) {
-        let (queue, waiting) = mpsc::channel(WAITING_MAX);
+        let (queue, receiver) = mpsc::channel(QUEUE_MAX);
         let kinds = AllowanceTable::new(KINDS_MAX);
         let addresses = AllowanceTable::new(ADDRESSES_MAX);
-        (Self { queue, kinds, addresses }, waiting)
+        (Self { queue, kinds, addresses }, receiver)
     }
 
-    /// Offers a request for the sample; `request` is only evaluated if it is taken.
+    /// Adds a request to the sample if the rates permit it; `request` is only called then.
     fn offer(
         &self,
         source: Option<&str>,
@@ -60,9 +60,9 @@ impl RefusedSampler {
         request: impl FnOnce() -> RefusedRequest,
     ) {
         let kind = (source.map(str::to_owned), code);
-        // The address first: what it may not do must not use up the allowance of all.
+        // The address first: a flood of one address must not use up the allowance of all.
         if self.addresses.take((kind.clone(), address), ADDRESS_RATE, 1, now)
-            && self.kinds.take(kind, RATE, 1, now)
+            && self.kinds.take(kind, KIND_RATE, 1, now)
         {
             // A full queue means that there are enough samples.
             let _only_counted = self.queue.try_send(request());
@@ -83,11 +83,11 @@ impl Engine {
     }
 
     /// Writes samples until the engine stops.
-    pub(crate) async fn write_refused_samples(&self, mut waiting: mpsc::Receiver<RefusedRequest>) {
+    pub(crate) async fn write_refused_samples(&self, mut queue: mpsc::Receiver<RefusedRequest>) {
         let mut batch = Vec::new();
         loop {
             tokio::select! {
-                many = waiting.recv_many(&mut batch, BATCH_MAX) => if many == 0 { return },
+                count = queue.recv_many(&mut batch, BATCH_MAX) => if count == 0 { return },
                 () = self.shared.stop.cancelled() => return,
             }
             if let Err(error) = self.store.store_refused(std::mem::take(&mut batch)).await {
@@ -166,15 +166,15 @@ mod tests {
             let address = IpAddr::from([198, 51, 100, number]);
             sampler.offer(Some("shop"), "mismatch", address, NOW, request);
         }
-        assert_eq!(drain_count(&mut queue), RATE.burst as usize);
+        assert_eq!(drain_count(&mut queue), KIND_RATE.burst as usize);
     }
 
     #[test]
     fn full_queue_drops_further_samples() {
         let (sampler, mut queue) = RefusedSampler::new();
-        for number in 0..2 * WAITING_MAX {
+        for number in 0..2 * QUEUE_MAX {
             sampler.offer(Some(&format!("source-{number}")), "mismatch", OTHER, NOW, request);
         }
-        assert_eq!(drain_count(&mut queue), WAITING_MAX);
+        assert_eq!(drain_count(&mut queue), QUEUE_MAX);
     }
 }

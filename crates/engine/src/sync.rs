@@ -62,7 +62,8 @@ impl Engine {
                 None => skipped("not_routed"),
             }
         };
-        let response = if received.key.is_some() { response } else { response.without_key() };
+        let response =
+            if received.key.is_some() { response } else { response.for_sender_without_key() };
         self.record_response(event, &response);
         Ok(response)
     }

@@ -297,7 +297,13 @@ pub(crate) struct DashboardCall(pub(crate) TokenHash);
 
 /// Whether the caller may see secrets in stored data. Every authenticated request carries it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SecretAccess(pub(crate) bool);
+pub(crate) struct SecretAccess(bool);
+
+impl SecretAccess {
+    pub(crate) fn is_granted(self) -> bool {
+        self.0
+    }
+}
 
 /// Middleware: requires a valid token whose role is sufficient for the endpoint.
 pub(crate) async fn require_token(

@@ -30,7 +30,7 @@ pub(crate) struct BodyPace {
 }
 
 impl BodyPace {
-    /// How long a body may take of which this much has arrived.
+    /// The time that a body may have taken when `received` bytes have arrived.
     fn time_for(self, received: usize) -> Duration {
         let by_rate = match (received as u64 * 1000).checked_div(self.bytes_per_second_min) {
             Some(millis) => Duration::from_millis(millis).max(RATE_GRACE),
@@ -109,7 +109,7 @@ where
         }
         let until = started + pace.time_for(buffer.bytes.len());
         if until <= Instant::now() {
-            return Err(body_timeout(pace, buffer.bytes.len()));
+            return Err(slow_body(pace, buffer.bytes.len()));
         }
         timer.as_mut().reset(until);
     }
@@ -187,15 +187,15 @@ pub(crate) fn body_too_large(limit: usize) -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).close()
 }
 
-pub(crate) fn body_timed_out(timeout: Duration) -> Problem {
+pub(crate) fn body_timeout(timeout: Duration) -> Problem {
     let detail = format!("The body was not received within {} s.", timeout.as_secs());
     Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).close()
 }
 
-fn body_timeout(pace: BodyPace, received: usize) -> Problem {
+fn slow_body(pace: BodyPace, received: usize) -> Problem {
     let time = pace.time_for(received);
     if time == pace.timeout {
-        return body_timed_out(time);
+        return body_timeout(time);
     }
     let (secs, rate) = (time.as_secs(), pace.bytes_per_second_min);
     let detail = format!(
@@ -271,8 +271,8 @@ mod tests {
         memory: &Arc<BodyMemory>,
     ) -> (Result<Bytes, Problem>, BodyReservation) {
         let mut reservation = BodyReservation::new(memory);
-        let shares = Some(owners());
-        let result = read_reserved_body(body, 1 << 20, PACE, &mut reservation, shares).await;
+        let owners = Some(owners());
+        let result = read_reserved_body(body, 1 << 20, PACE, &mut reservation, owners).await;
         (result, reservation)
     }
 
@@ -304,9 +304,8 @@ mod tests {
         let block = Bytes::from(vec![7; 8 << 10]);
         let parts = (0..10_000).map(|_| (Duration::ZERO, block.slice(..1)));
         let body = PartsBody { parts: parts.collect(), declared: None, pause: None };
-        let (read, reservation) = read(body, &memory).await;
-        let read = read.unwrap();
-        assert_eq!((read.len(), reservation.bytes()), (10_000, 10_000));
+        let (result, reservation) = read(body, &memory).await;
+        assert_eq!((result.unwrap().len(), reservation.bytes()), (10_000, 10_000));
         assert!(block.is_unique(), "no part is kept");
     }
 

@@ -25,7 +25,7 @@ use tower::ServiceExt as _;
 
 use crate::{
     ServerState,
-    body::body_timed_out,
+    body::body_timeout,
     problem::Problem,
     receive, router,
     timeouts::{TimedBody, TimedStream},
@@ -202,7 +202,7 @@ impl RequestHandler {
         let request = http::Request::from_parts(parts, body);
         let result = tokio::time::timeout(timeout, self.router.clone().oneshot(request)).await;
         if is_late.is_some_and(|is_late| is_late.load(Ordering::Relaxed)) {
-            let problem = body_timed_out(limits.body_timeout);
+            let problem = body_timeout(limits.body_timeout);
             return receive::problem_response(&problem).map(Either::Left);
         }
         match result {

@@ -51,7 +51,7 @@ impl<R, I> ListPage<R, I> {
     }
 }
 
-/// Which events to list.
+/// The conditions of a list of events.
 #[derive(Clone, Debug, Default)]
 pub struct EventFilter {
     pub source: Option<SourceId>,
@@ -81,8 +81,7 @@ impl EventFilter {
             && self.attributes.iter().all(|filter| event.attributes.matches(filter))
     }
 
-    /// The most selective search term.
-    pub fn term(&self) -> Option<SearchTerm> {
+    pub fn most_selective_term(&self) -> Option<SearchTerm> {
         let filter = self.attributes.iter().min_by_key(|filter| filter.name());
         filter.map(AttributeFilter::term).or_else(|| self.kind.as_ref().map(EventKind::term))
     }
@@ -120,7 +119,7 @@ pub struct EventRow {
     /// Number of duplicates received.
     pub duplicates: u64,
     pub last_duplicate_at: Option<Timestamp>,
-    /// Removed by retention.
+    /// Whether retention has removed the body.
     pub body_removed: bool,
     /// Number of deliveries by status.
     pub deliveries: BTreeMap<DeliveryStatus, u64>,
@@ -181,7 +180,7 @@ pub struct EventDetail {
     pub attempts: Vec<AttemptRow>,
 }
 
-/// Which deliveries to list.
+/// The conditions of a list of deliveries.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFilter {
     pub status: Option<DeliveryStatus>,

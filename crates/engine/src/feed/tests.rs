@@ -24,7 +24,7 @@ impl Rng for ConstantRng {
     }
 }
 
-fn feed() -> (Arc<Feed>, Arc<ManualClock>) {
+fn new_feed() -> (Arc<Feed>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock(AtomicI64::new(1_000_000)));
     (Feed::new(clock.clone(), &ConstantRng), clock)
 }
@@ -59,7 +59,7 @@ fn attempts(updates: &[NumberedUpdate]) -> Vec<u32> {
 
 #[tokio::test]
 async fn subscriber_gets_all_updates_after_it_subscribed() {
-    let (feed, clock) = feed();
+    let (feed, clock) = new_feed();
     publish(&feed, &clock, 1);
     let (mut subscriber, missed) = feed.subscribe(None);
     assert_eq!(missed, None);
@@ -74,14 +74,14 @@ async fn subscriber_gets_all_updates_after_it_subscribed() {
 
 #[test]
 fn update_is_not_built_without_subscribers() {
-    let (feed, clock) = feed();
+    let (feed, clock) = new_feed();
     feed.publish(clock.now(), || panic!("there are no subscribers"));
     assert_eq!(feed.latest.load(Ordering::SeqCst), 1, "it has a number nevertheless");
 }
 
 #[test]
 fn reconnect_within_the_linger_time_misses_nothing() {
-    let (feed, clock) = feed();
+    let (feed, clock) = new_feed();
     let (mut subscriber, _) = feed.subscribe(None);
     publish(&feed, &clock, 1);
     assert_eq!(attempts(&subscriber.take_available().unwrap()), [1]);
@@ -91,14 +91,14 @@ fn reconnect_within_the_linger_time_misses_nothing() {
     clock.0.fetch_add(30_000, Ordering::Relaxed);
     publish(&feed, &clock, 3);
 
-    let (mut back, missed) = feed.subscribe(Some(&position));
+    let (mut reconnected, missed) = feed.subscribe(Some(&position));
     assert_eq!(missed, None);
-    assert_eq!(attempts(&back.take_available().unwrap()), [2, 3]);
+    assert_eq!(attempts(&reconnected.take_available().unwrap()), [2, 3]);
 }
 
 #[test]
 fn late_reconnect_is_reported_as_missed() {
-    let (feed, clock) = feed();
+    let (feed, clock) = new_feed();
     let (subscriber, _) = feed.subscribe(None);
     let position = subscriber.position();
     drop(subscriber);
@@ -108,16 +108,16 @@ fn late_reconnect_is_reported_as_missed() {
     clock.0.fetch_add(61_000, Ordering::Relaxed);
     publish(&feed, &clock, 1);
 
-    let (mut back, missed) = feed.subscribe(Some(&position));
+    let (mut reconnected, missed) = feed.subscribe(Some(&position));
     assert_eq!(missed, Some(MissedUpdates));
-    assert!(back.take_available().unwrap().is_empty(), "it continues from now");
+    assert!(reconnected.take_available().unwrap().is_empty(), "it continues from now");
     publish(&feed, &clock, 2);
-    assert_eq!(attempts(&back.take_available().unwrap()), [2]);
+    assert_eq!(attempts(&reconnected.take_available().unwrap()), [2]);
 }
 
 #[test]
 fn position_of_another_run_is_reported_as_missed() {
-    let (feed, clock) = feed();
+    let (feed, clock) = new_feed();
     let (subscriber, _) = feed.subscribe(None);
     publish(&feed, &clock, 1);
     let valid = subscriber.id(0);
@@ -129,7 +129,7 @@ fn position_of_another_run_is_reported_as_missed() {
 
 #[test]
 fn slow_subscriber_misses_updates_and_does_not_slow_others() {
-    let (feed, clock) = feed();
+    let (feed, clock) = new_feed();
     let (mut slow, _) = feed.subscribe(None);
     let count = u32::try_from(RING_MAX).unwrap();
     for number in 0..count {
@@ -153,7 +153,7 @@ fn slow_subscriber_misses_updates_and_does_not_slow_others() {
 
 #[test]
 fn skipped_number_is_reported_as_missed() {
-    let (feed, clock) = feed();
+    let (feed, clock) = new_feed();
     let (mut subscriber, _) = feed.subscribe(None);
     publish(&feed, &clock, 1);
     // A publisher that saw no subscriber, and took its number after one subscribed.

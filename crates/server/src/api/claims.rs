@@ -538,7 +538,7 @@ fn stored_key(row: &ClaimRow) -> StoredKeyResponse {
 pub(crate) async fn get_idempotency_key(
     State(server): State<Arc<ServerState>>,
     Extension(access): Extension<NamespaceAccess>,
-    Extension(SecretAccess(may_see_secrets)): Extension<SecretAccess>,
+    Extension(secret_access): Extension<SecretAccess>,
     PathParamPair(namespace, key): PathParamPair,
 ) -> Result<Json<StoredKeyResponse>, Problem> {
     let key = parse_key(&access, &namespace, &key)?;
@@ -547,7 +547,7 @@ pub(crate) async fn get_idempotency_key(
     let detail = claim.ok_or_else(|| Problem::not_found("idempotency key"))?;
     let result = match detail.result {
         None => None,
-        Some(result) if may_see_secrets => Some(raw_json(&result)?),
+        Some(result) if secret_access.is_granted() => Some(raw_json(&result)?),
         Some(result) => Some(raw_json(&redact::mask_text(&result, &SecretNames::default()).body)?),
     };
     Ok(Json(StoredKeyResponse { result, ..stored_key(&detail.row) }))

@@ -112,7 +112,7 @@ pub(crate) async fn list_events(
     let configuration = server.engine.store().load_configuration().await?;
     let mut filter = parse_filter(query, &body, &configuration)?;
     let names = source_names(&configuration);
-    filter.masked_by = (!access.0).then(|| Arc::new(configuration));
+    filter.masked_by = (!access.is_granted()).then(|| Arc::new(configuration));
     let list = EventLister { server: Arc::clone(&server), filter, names };
     if selection.format != ListFormat::Json {
         return export(&server, list, selection).await;

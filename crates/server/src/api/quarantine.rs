@@ -85,12 +85,12 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let discard = Operation::new("discard_quarantined_request", "Delete a quarantined request.")
         .path::<RequestId>("id")
         .returns_nothing(204);
-    let one = "/api/v1/quarantine/{id}";
+    let item = "/api/v1/quarantine/{id}";
     api.get("/api/v1/quarantine", list_quarantine, list)
-        .get(one, get_quarantined_request, get)
+        .get(item, get_quarantined_request, get)
         .post("/api/v1/quarantine/{id}/release", release_quarantined_request, release)
         .post("/api/v1/quarantine/release", release_quarantine, release_all)
-        .delete(one, discard_quarantined_request, discard)
+        .delete(item, discard_quarantined_request, discard)
 }
 
 pub(crate) async fn list_quarantine(
@@ -184,8 +184,8 @@ fn secret_names(
     row: &QuarantinedRequest,
 ) -> SecretNames {
     let mut names = configuration.all_secret_names();
-    let open = server.engine.source_by_id(row.source);
-    if let Some(header) = open.as_ref().and_then(ReadySource::secret_header) {
+    let source = server.engine.source_by_id(row.source);
+    if let Some(header) = source.as_ref().and_then(ReadySource::secret_header) {
         names.add_header(header.as_str());
     }
     names

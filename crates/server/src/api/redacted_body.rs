@@ -38,7 +38,7 @@ impl BodyQuery {
 }
 
 pub(super) fn require_secret_access(access: SecretAccess) -> Result<(), Problem> {
-    if access.0 {
+    if access.is_granted() {
         return Ok(());
     }
     let detail =
@@ -106,10 +106,10 @@ pub(super) fn mask_body(
     }
 }
 
-/// The path of an accepted request behind the source's name. Senders that can configure only a URL put a
+/// The path of an accepted request after the source's name. Senders that can configure only a URL put a
 /// secret there, so those who may not see secrets see none of it.
 pub(super) fn shown_path(path: &str, access: SecretAccess) -> String {
-    if access.0 { path.to_owned() } else { redact::mask_path(path) }
+    if access.is_granted() { path.to_owned() } else { redact::mask_path(path) }
 }
 
 /// Headers for a JSON response, secrets masked. A signature is masked for those who may not see secrets:
@@ -120,7 +120,7 @@ pub(super) fn mask_headers<'a>(
     access: SecretAccess,
     configuration: &Configuration,
 ) -> Vec<HeaderField> {
-    let is_hidden = |name: &str| !access.0 && configuration.is_signature_header(name);
+    let is_hidden = |name: &str| !access.is_granted() && configuration.is_signature_header(name);
     lines
         .map(|(name, value)| {
             let value = match names.is_secret_parameter(name) || is_hidden(name) {

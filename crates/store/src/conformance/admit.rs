@@ -217,10 +217,10 @@ pub async fn refused_request_does_not_affect_concurrent_requests(fixture: StoreF
         tasks.spawn(async move { (event.id, is_bad, store.admit([event].into()).await) });
     }
     let mut accepted = vec![existing];
-    while let Some(done) = tasks.join_next().await {
-        let (id, bad, admitted) = done.unwrap();
-        assert_eq!(admitted.is_err(), bad, "{admitted:?}");
-        if !bad {
+    while let Some(task) = tasks.join_next().await {
+        let (id, is_bad, admitted) = task.unwrap();
+        assert_eq!(admitted.is_err(), is_bad, "{admitted:?}");
+        if !is_bad {
             accepted.push(id);
         }
     }

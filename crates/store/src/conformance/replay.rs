@@ -15,8 +15,8 @@ use super::StoreFixture;
 const TICK: Duration = Duration::from_millis(1);
 const DEAD: NextStep = NextStep::Dead(DeadReason::InvalidEndpoint);
 
-/// An event whose only delivery has ended.
-async fn ended(fixture: &StoreFixture, next: NextStep) -> (EventId, DeliveryId) {
+/// Accepts an event and ends its only delivery.
+async fn accept_and_finish(fixture: &StoreFixture, next: NextStep) -> (EventId, DeliveryId) {
     let event = fixture.accept(fixture.event_with_key("k")).await;
     fixture.finish_due(fixture.crm, next).await;
     (event, fixture.only_delivery(event).await.id)
@@ -63,7 +63,7 @@ pub async fn ended_delivery_can_be_replayed(mut fixture: StoreFixture) {
 pub async fn unfinished_delivery_cannot_be_replayed(fixture: StoreFixture) {
     let event = fixture.accept(fixture.new_event()).await;
     let id = fixture.only_delivery(event).await.id;
-    let refused = |status| ReplayResult::NotReplayable(status);
+    let not_replayable = ReplayResult::NotReplayable;
 
     let pending = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
     let claimed = fixture.claim_one(fixture.crm).await;
@@ -71,9 +71,9 @@ pub async fn unfinished_delivery_cannot_be_replayed(fixture: StoreFixture) {
     fixture.finish(&claimed, NextStep::RetryAt(fixture.now + TICK)).await;
     let scheduled = fixture.replay(id, fixture.new_id(), fixture.now).await.unwrap();
 
-    assert_eq!(pending, refused(DeliveryStatus::Pending));
-    assert_eq!(in_flight, refused(DeliveryStatus::InFlight));
-    assert_eq!(scheduled, refused(DeliveryStatus::Scheduled));
+    assert_eq!(pending, not_replayable(DeliveryStatus::Pending));
+    assert_eq!(in_flight, not_replayable(DeliveryStatus::InFlight));
+    assert_eq!(scheduled, not_replayable(DeliveryStatus::Scheduled));
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Scheduled]);
 }
 
@@ -89,7 +89,7 @@ pub async fn cancelled_delivery_cannot_be_replayed(fixture: StoreFixture) {
 }
 
 pub async fn only_the_newest_delivery_of_a_replay_chain_can_be_replayed(mut fixture: StoreFixture) {
-    let (event, old) = ended(&fixture, DEAD).await;
+    let (event, old) = accept_and_finish(&fixture, DEAD).await;
     let new = replay(&fixture, old).await;
     fixture.finish_due(fixture.crm, DEAD).await;
     fixture.wait(REPLAY_INTERVAL);
@@ -104,7 +104,7 @@ pub async fn only_the_newest_delivery_of_a_replay_chain_can_be_replayed(mut fixt
 }
 
 pub async fn replay_is_not_treated_as_a_duplicate(fixture: StoreFixture) {
-    let (event, old) = ended(&fixture, NextStep::Succeeded).await;
+    let (event, old) = accept_and_finish(&fixture, NextStep::Succeeded).await;
 
     let new = replay(&fixture, old).await;
 
@@ -118,7 +118,7 @@ pub async fn replay_is_not_treated_as_a_duplicate(fixture: StoreFixture) {
 }
 
 pub async fn second_replay_is_allowed_after_the_replay_interval(mut fixture: StoreFixture) {
-    let (_, old) = ended(&fixture, DEAD).await;
+    let (_, old) = accept_and_finish(&fixture, DEAD).await;
     let again_at = fixture.now + REPLAY_INTERVAL;
     let new = replay(&fixture, old).await;
     fixture.finish_due(fixture.crm, DEAD).await;
@@ -134,7 +134,7 @@ pub async fn second_replay_is_allowed_after_the_replay_interval(mut fixture: Sto
 }
 
 pub async fn concurrent_replays_of_a_delivery_succeed_once(fixture: StoreFixture) {
-    let (event, old) = ended(&fixture, DEAD).await;
+    let (event, old) = accept_and_finish(&fixture, DEAD).await;
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
         let (store, new, now) = (fixture.store(), fixture.new_id(), fixture.now);
@@ -164,7 +164,7 @@ pub async fn concurrent_replays_of_a_delivery_succeed_once(fixture: StoreFixture
 }
 
 pub async fn delivery_to_deleted_destination_cannot_be_replayed(fixture: StoreFixture) {
-    let (event, old) = ended(&fixture, DEAD).await;
+    let (event, old) = accept_and_finish(&fixture, DEAD).await;
     fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     let refused = fixture.replay(old, fixture.new_id(), fixture.now).await.unwrap();
@@ -181,7 +181,7 @@ pub async fn replay_of_unknown_delivery_is_not_found(fixture: StoreFixture) {
 }
 
 pub async fn replay_survives_restart(mut fixture: StoreFixture) {
-    let (event, old) = ended(&fixture, DEAD).await;
+    let (event, old) = accept_and_finish(&fixture, DEAD).await;
     let new = replay(&fixture, old).await;
 
     fixture.reopen().await;

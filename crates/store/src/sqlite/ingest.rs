@@ -71,16 +71,16 @@ fn insert_unless_duplicate(
         Some(QuarantineRelease::Request(_)) | None => {}
     }
     if let Some(duplicate) = event.from_duplicate
-        && let Some(event_before) = duplicates::mark_delivered(tx, event, duplicate)?
+        && let Some(earlier_event) = duplicates::mark_delivered(tx, event, duplicate)?
     {
-        return Ok(AdmitResult::DeliveredBefore(event_before));
+        return Ok(AdmitResult::DeliveredBefore(earlier_event));
     }
     let key = event.key.as_ref().map(|claim| claim.digest(event.source));
-    let known = match (&event.key, key) {
-        (Some(claim), Some(key)) => look_up_key(tx, event, key, claim)?,
-        _ => KnownKey::None,
+    let key_holder = match (&event.key, key) {
+        (Some(claim), Some(key)) => find_key_holder(tx, event, key, claim)?,
+        _ => KeyHolder::None,
     };
-    if let KnownKey::Original(original) = known {
+    if let KeyHolder::Original(original) = key_holder {
         return record_duplicate(tx, event, key, original, DuplicateReason::SameKey)
             .map(AdmitResult::Duplicate);
     }
@@ -95,9 +95,10 @@ fn insert_unless_duplicate(
         return record_duplicate(tx, event, None, original, DuplicateReason::SameKey)
             .map(AdmitResult::Duplicate);
     }
-    let key_conflict = if let KnownKey::OtherBody(holder) = known { Some(holder) } else { None };
+    let key_conflict =
+        if let KeyHolder::OtherBody(holder) = key_holder { Some(holder) } else { None };
     if let (Some(claim), Some(key)) = (&event.key, key) {
-        // The key gets a new entry, and the other body stays known by itself.
+        // The key gets a new entry; the holder stays known by the key together with its body.
         if let Some(holder) = key_conflict {
             replace_key(tx, key.with_body(holder.body.to_bytes()), holder)?;
         }
@@ -136,41 +137,42 @@ fn insert_unless_duplicate(
     Ok(AdmitResult::Accepted { held, confirmed, key_conflict })
 }
 
-/// What is known about the key of an event.
-enum KnownKey {
+/// The stored event that holds the key of a new one.
+enum KeyHolder {
     None,
-    /// The event is a duplicate of this one.
+    /// The new event is a duplicate of this one.
     Original(KeyEntry),
-    /// The event is a new one, although this one holds its key.
+    /// This one has another body, so the new event is accepted with a key conflict.
     OtherBody(KeyEntry),
 }
 
-fn look_up_key(
+fn find_key_holder(
     tx: &mut WriteTransaction<'_, '_>,
     event: &NewEvent,
     key: KeyDigest,
     claim: &DedupKeyClaim,
-) -> Result<KnownKey> {
+) -> Result<KeyHolder> {
     let Some(holder) = find_original_event(tx, key, claim.as_of)? else {
-        return Ok(KnownKey::None);
+        return Ok(KeyHolder::None);
     };
     let Some(on_conflict) = claim.on_conflict.filter(|_| has_other_body(event, holder)) else {
-        return limit_expiry(tx, key, holder, claim.expires_at).map(KnownKey::Original);
+        return limit_expiry(tx, key, holder, claim.expires_at).map(KeyHolder::Original);
     };
     let bytes = event.compared_fingerprint.map(|_| &event.payload.fingerprint);
     for body in [Some(event.compared_fingerprint()), bytes].into_iter().flatten() {
         let with_body = key.with_body(ShortFingerprint::of(body).to_bytes());
         if let Some(original) = find_original_event(tx, with_body, claim.as_of)? {
-            return limit_expiry(tx, with_body, original, claim.expires_at).map(KnownKey::Original);
+            return limit_expiry(tx, with_body, original, claim.expires_at)
+                .map(KeyHolder::Original);
         }
     }
     // A body that is answered with success must not be dropped.
     let is_duplicate = on_conflict == ConflictPolicy::Duplicate
         && duplicates::has_room_for_body(tx, holder.event)?;
     if is_duplicate {
-        return limit_expiry(tx, key, holder, claim.expires_at).map(KnownKey::Original);
+        return limit_expiry(tx, key, holder, claim.expires_at).map(KeyHolder::Original);
     }
-    Ok(KnownKey::OtherBody(holder))
+    Ok(KeyHolder::OtherBody(holder))
 }
 
 /// Shortens the life of a key that was claimed while the clock was ahead, or under a longer window.
@@ -187,11 +189,11 @@ fn limit_expiry(
     Ok(entry)
 }
 
-/// Whether a known event has another body. Its fingerprint may be that of its bytes, if the source
-/// compared bytes when it was stored.
-fn has_other_body(event: &NewEvent, known: KeyEntry) -> bool {
-    known.body != ShortFingerprint::of(event.compared_fingerprint())
-        && known.body != ShortFingerprint::of(&event.payload.fingerprint)
+/// Whether a stored event has another body than a new one. The stored fingerprint may be that of the
+/// bytes, if the source compared bytes at that time.
+fn has_other_body(event: &NewEvent, stored: KeyEntry) -> bool {
+    stored.body != ShortFingerprint::of(event.compared_fingerprint())
+        && stored.body != ShortFingerprint::of(&event.payload.fingerprint)
 }
 
 /// Finds the original by the key that earlier versions gave the event; see [`NewEvent::earlier_key`].
@@ -204,8 +206,8 @@ fn find_by_earlier_key(
         return Ok(None);
     }
     let as_of = event.key.as_ref().map_or(event.received_at, |claim| claim.as_of);
-    let found = find_original_event(tx, KeyDigest::of(event.source, key), as_of)?;
-    Ok(found.filter(|original| {
+    let original = find_original_event(tx, KeyDigest::of(event.source, key), as_of)?;
+    Ok(original.filter(|original| {
         tx.recent_keys.is_from_before_namespaces(original.event)
             && !has_other_body(event, *original)
     }))
@@ -222,8 +224,8 @@ fn find_original_event(
     if tx.recent_keys.is_certainly_new(key) {
         return Ok(None);
     }
-    let found = key_index::find_in_index(tx.sql, key)?;
-    Ok(found.filter(|known| known.expires_at > now))
+    let entry = key_index::find_in_index(tx.sql, key)?;
+    Ok(entry.filter(|entry| entry.expires_at > now))
 }
 
 fn insert_key(
@@ -336,19 +338,19 @@ fn insert_delivery(
         None if is_first => DeliveryStatus::Pending,
         None => DeliveryStatus::Held,
     };
-    let first_at = (event.received_at + delivery.delay).as_millis();
+    let first_attempt_at = (event.received_at + delivery.delay).as_millis();
     tx.sql.get(INSERT_DELIVERY)?.execute(params![
         blob(delivery.id),
         blob(event.id),
         destination,
         status.as_str(),
         event.received_at.as_millis(),
-        (status == DeliveryStatus::Pending).then_some(first_at),
+        (status == DeliveryStatus::Pending).then_some(first_attempt_at),
         claim.map(|lease| lease.token.0),
         claim.map(|lease| lease.until.as_millis()),
         order_key,
         position.map(|position| position.seq),
-        (!delivery.delay.is_zero()).then_some(first_at),
+        (!delivery.delay.is_zero()).then_some(first_attempt_at),
     ])?;
     if let Some(callback) = &delivery.callback {
         callbacks::insert(tx, delivery.id, callback)?;
@@ -368,14 +370,14 @@ fn record_duplicate(
 ) -> Result<DuplicateOf> {
     let bytes_differ = has_other_body(event, original);
     let body = bytes_differ.then_some(&event.payload.body[..]);
-    let seen = DuplicateSightings {
+    let sighting = DuplicateSightings {
         reason,
         source: Some(event.source),
         count: 1,
         times: vec![event.received_at],
         last: event.received_at,
     };
-    duplicates::record_sightings(tx, original.event, &seen, body)?;
+    duplicates::record_sightings(tx, original.event, &sighting, body)?;
     let revived: Vec<DestinationId> = if event.revive_dead {
         replay::revive_event(tx, original.event, event.request_id, event.received_at)?
     } else {

@@ -214,7 +214,7 @@ pub(super) fn find_candidates(
     } else if filter.key_conflict == Some(true) {
         let values = params![range.top, range.bottom, scan_max];
         return connection.read_all(KEY_CONFLICTS, values, |row| id(row, 0)).map(Some);
-    } else if let Some(term) = filter.term() {
+    } else if let Some(term) = filter.most_selective_term() {
         return find_events_with_term(connection, term, range, scan_max).map(Some);
     } else {
         match find_by_deliveries(connection, filter.delivery_filter)? {

@@ -73,19 +73,18 @@ pub fn restore(
     if has_database && !replace && interrupted.is_none() {
         return Err(RestoreError::Occupied(data.to_owned()));
     }
-    let part = data.join("surehook.db.restoring");
-    let copied = copy_file(from, &part).and_then(|()| Ok(check_database(&part)?));
-    match copied {
-        Ok(found) if found == contents => {}
-        Ok(found) => {
-            let differs = BackupError::ContentsDiffer(Box::new(found), Box::new(contents));
-            return Err(remove_part(&part, differs.into()));
+    let copy = data.join("surehook.db.restoring");
+    match copy_file(from, &copy).and_then(|()| Ok(check_database(&copy)?)) {
+        Ok(copied) if copied == contents => {}
+        Ok(copied) => {
+            let error = BackupError::ContentsDiffer(Box::new(copied), Box::new(contents));
+            return Err(remove_copy(&copy, error.into()));
         }
-        Err(error) => return Err(remove_part(&part, error)),
+        Err(error) => return Err(remove_copy(&copy, error)),
     }
     let previous =
         interrupted.or_else(|| has_files.then(|| format!("{PREVIOUS_PREFIX}{}", now.as_millis())));
-    swap_files(data, Some(&part), previous.as_deref())
+    swap_files(data, Some(&copy), previous.as_deref())
         .map_err(|source| RestoreError::File { path: data.to_owned(), source })?;
     Ok(RestoreReport { contents, previous_moved_to: previous.map(|previous| data.join(previous)) })
 }
@@ -117,41 +116,43 @@ fn find_interrupted(data: &Path) -> Option<String> {
     is_number.then_some(previous)
 }
 
-fn remove_part(part: &Path, error: RestoreError) -> RestoreError {
+fn remove_copy(copy: &Path, error: RestoreError) -> RestoreError {
     // The first error is the one to report.
-    let _gone = fs::remove_file(part);
+    let _best_effort = fs::remove_file(copy);
     error
 }
 
 fn copy_file(from: &Path, to: &Path) -> Result<(), RestoreError> {
-    let copied = || {
+    let copy = || {
         let mut source = File::open(from)?;
         let mut target = folder::create_private_file(to)?;
         io::copy(&mut source, &mut target)?;
         target.sync_all()
     };
-    copied().map_err(|source| RestoreError::File { path: to.to_owned(), source })
+    copy().map_err(|source| RestoreError::File { path: to.to_owned(), source })
 }
 
+/// Moves the files of the database to the subfolder `previous`, and `file` into its place.
+///
 /// The marker exists from before the old files move until the new one is in place: a gateway
 /// started in between would find no database and create an empty one. It names the subfolder, so
 /// that the next restore moves the remaining files there: a log is useless without its database.
-fn swap_files(data: &Path, part: Option<&Path>, previous: Option<&str>) -> io::Result<()> {
-    let mark = data.join(RESTORE_MARKER);
+fn swap_files(data: &Path, file: Option<&Path>, previous: Option<&str>) -> io::Result<()> {
+    let marker = data.join(RESTORE_MARKER);
     let is_resumed = find_interrupted(data).is_some();
     if !is_resumed {
-        let mut mark = folder::create_private_file(&mark)?;
-        mark.write_all(previous.unwrap_or_default().as_bytes())?;
-        mark.sync_all()?;
+        let mut marker = folder::create_private_file(&marker)?;
+        marker.write_all(previous.unwrap_or_default().as_bytes())?;
+        marker.sync_all()?;
         folder::sync_folder(data)?;
     }
     if let Some(previous) = previous {
         move_previous(data, &data.join(previous), is_resumed)?;
     }
-    if let Some(part) = part {
-        rename_durably(part, &data.join(DATABASE))?;
+    if let Some(file) = file {
+        rename_durably(file, &data.join(DATABASE))?;
     }
-    fs::remove_file(&mark)?;
+    fs::remove_file(&marker)?;
     folder::sync_folder(data)
 }
 
@@ -163,14 +164,16 @@ fn move_previous(data: &Path, previous: &Path, is_resumed: bool) -> io::Result<(
     }
     // The database moves first and the new one comes last: if both exist, all files have moved, and
     // those in `data` belong to the interrupted restore.
-    let is_moved = previous.join(DATABASE).exists() && data.join(DATABASE).exists();
+    let have_all_moved = previous.join(DATABASE).exists() && data.join(DATABASE).exists();
     for name in FILES {
         let file = data.join(name);
-        let moved =
-            if is_moved { fs::remove_file(&file) } else { fs::rename(&file, previous.join(name)) };
-        match moved {
+        let result = match have_all_moved {
+            true => fs::remove_file(&file),
+            false => fs::rename(&file, previous.join(name)),
+        };
+        match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            moved => moved?,
+            result => result?,
         }
     }
     folder::sync_folder(previous)

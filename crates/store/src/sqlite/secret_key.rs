@@ -32,7 +32,7 @@ pub const SECRET_KEY_FILE: &str = "secret.key";
 const KEY_BYTES: usize = 32;
 const ID_BYTES: usize = 8;
 
-/// Which secret key encrypted something; tells nothing about the key.
+/// The id of a secret key, stored with what the key encrypts. It reveals nothing about the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SecretKeyId([u8; ID_BYTES]);
 
@@ -86,8 +86,8 @@ impl SecretKey {
     /// A new random key.
     pub fn generate() -> Result<Self, SecretKeyError> {
         let mut bytes = [0; KEY_BYTES];
-        let filled = SystemRandom::new().fill(&mut bytes);
-        filled.map_err(|_| io::Error::other("the system gives no random bytes"))?;
+        let result = SystemRandom::new().fill(&mut bytes);
+        result.map_err(|_| io::Error::other("the system gives no random bytes"))?;
         Ok(Self::from_bytes(bytes))
     }
 
@@ -110,16 +110,15 @@ impl SecretKey {
         let mut name = file.as_os_str().to_owned();
         name.push(".part");
         let part = PathBuf::from(name);
-        let mut open = create_private_file(&part)?;
-        writeln!(open, "{}", HEXLOWER.encode(&self.bytes))?;
-        open.sync_all()?;
+        let mut part_file = create_private_file(&part)?;
+        writeln!(part_file, "{}", HEXLOWER.encode(&self.bytes))?;
+        part_file.sync_all()?;
         // Fails if the file exists, unlike a rename.
-        let linked = fs::hard_link(&part, file);
+        let link_result = fs::hard_link(&part, file);
         fs::remove_file(&part)?;
-        linked?;
-        sync_folder(
-            file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new(".")),
-        )?;
+        link_result?;
+        let parent = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        sync_folder(parent.unwrap_or(Path::new(".")))?;
         Ok(())
     }
 
@@ -148,13 +147,13 @@ fn derive(key: &[u8; KEY_BYTES], purpose: &[u8]) -> [u8; KEY_BYTES] {
     derived
 }
 
-/// The name of a key that is not the current one.
+/// The file of a key that is not the current one.
 pub(super) fn file_of(folder: &Path, id: SecretKeyId) -> PathBuf {
     folder.join(format!("{SECRET_KEY_FILE}.{id}"))
 }
 
-/// Reads a key of the data folder; `None` if there is no such file.
-fn read_own(file: &Path) -> Result<Option<SecretKey>, OpenError> {
+/// Reads a key file of the data folder; `None` if there is no such file.
+fn read_if_exists(file: &Path) -> Result<Option<SecretKey>, OpenError> {
     match SecretKey::read(file) {
         Ok(key) => Ok(Some(key)),
         Err(SecretKeyError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -162,7 +161,7 @@ fn read_own(file: &Path) -> Result<Option<SecretKey>, OpenError> {
     }
 }
 
-/// Finds the key with the id that the database names: the one of the settings, or in the data folder.
+/// Finds the key that the database names: the configured one if there is one, otherwise in the data folder.
 pub(super) fn find(
     folder: &Path,
     configured: Option<&SecretKey>,
@@ -175,13 +174,13 @@ pub(super) fn find(
                 folder: folder.to_owned(),
                 needed,
                 found: key.id,
-                in_folder: find_own(folder, needed)?.is_some(),
+                in_folder: find_in_folder(folder, needed)?.is_some(),
             }),
         };
     }
-    match find_own(folder, needed)? {
+    match find_in_folder(folder, needed)? {
         Some(key) => Ok(key),
-        None => match read_own(&folder.join(SECRET_KEY_FILE))? {
+        None => match read_if_exists(&folder.join(SECRET_KEY_FILE))? {
             Some(other) => Err(OpenError::SecretKeyWrong {
                 folder: folder.to_owned(),
                 needed,
@@ -193,14 +192,14 @@ pub(super) fn find(
     }
 }
 
-fn find_own(folder: &Path, needed: SecretKeyId) -> Result<Option<SecretKey>, OpenError> {
+fn find_in_folder(folder: &Path, needed: SecretKeyId) -> Result<Option<SecretKey>, OpenError> {
     // A database that was replaced is in a subfolder; its key stays where it was.
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let is_replaced = name.starts_with(PREVIOUS_PREFIX);
     let folders = [Some(folder), folder.parent().filter(|_| is_replaced)];
     for folder in folders.into_iter().flatten() {
         for file in [folder.join(SECRET_KEY_FILE), file_of(folder, needed)] {
-            if let Some(key) = read_own(&file)?.filter(|key| key.id == needed) {
+            if let Some(key) = read_if_exists(&file)?.filter(|key| key.id == needed) {
                 return Ok(Some(key));
             }
         }
@@ -217,7 +216,7 @@ pub(super) fn find_or_create(
         return Ok(key.clone());
     }
     let file = folder.join(SECRET_KEY_FILE);
-    if let Some(key) = read_own(&file)? {
+    if let Some(key) = read_if_exists(&file)? {
         return Ok(key);
     }
     let create = || {
@@ -228,25 +227,25 @@ pub(super) fn find_or_create(
     create().map_err(|error| OpenError::SecretKeyFile(file.clone(), error))
 }
 
-/// Makes `key` the current one of the folder; the one that was keeps its id as its name.
+/// Makes `key` the current key of the folder. The previous one is kept under its id.
 pub(super) fn promote(folder: &Path, key: SecretKeyId) -> Result<(), OpenError> {
     let current = folder.join(SECRET_KEY_FILE);
     let key_file = file_of(folder, key);
-    let before = read_own(&current)?;
-    if before.as_ref().is_some_and(|before| before.id == key) || !key_file.exists() {
+    let previous = read_if_exists(&current)?;
+    if previous.as_ref().is_some_and(|previous| previous.id == key) || !key_file.exists() {
         return Ok(());
     }
     let file_error = |error: io::Error| OpenError::Folder(current.clone(), error);
-    if let Some(before) = before {
-        rename_durably(&current, &file_of(folder, before.id)).map_err(file_error)?;
+    if let Some(previous) = previous {
+        rename_durably(&current, &file_of(folder, previous.id)).map_err(file_error)?;
     }
     rename_durably(&key_file, &current).map_err(file_error)
 }
 
-/// Puts the current key of the folder aside: another one is used from now on.
+/// Keeps the current key of the folder under its id, because a configured key replaces it.
 pub(super) fn retire(folder: &Path, key: SecretKeyId) -> Result<(), OpenError> {
     let current = folder.join(SECRET_KEY_FILE);
-    if read_own(&current)?.is_none_or(|found| found.id != key) {
+    if read_if_exists(&current)?.is_none_or(|current| current.id != key) {
         return Ok(());
     }
     rename_durably(&current, &file_of(folder, key))
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn id_and_debug_output_tell_nothing_about_the_key() {
+    fn id_and_debug_output_reveal_nothing_about_the_key() {
         let key = SecretKey::parse(&"0a".repeat(32)).unwrap();
         assert_ne!(key.wrapping_key(), key.bytes);
         assert_ne!(key.wrapping_key()[..ID_BYTES], key.id.0);

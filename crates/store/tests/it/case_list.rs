@@ -6,7 +6,7 @@ use std::fs;
 fn every_conformance_case_is_listed() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/conformance");
     let list = fs::read_to_string(format!("{folder}/mod.rs")).unwrap();
-    let mut found = 0;
+    let mut cases = 0;
     for file in fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         if path.ends_with("fixture.rs") || path.ends_with("mod.rs") {
@@ -17,10 +17,10 @@ fn every_conformance_case_is_listed() {
             .lines()
             .filter_map(|line| line.strip_prefix("pub async fn ").or(line.strip_prefix("pub fn ")));
         for name in names.filter_map(|rest| rest.split(['(', '<']).next()) {
-            let listed = [',', ';'].iter().any(|end| list.contains(&format!(" {name}{end}")));
-            assert!(listed, "{name} in {} is not listed", path.display());
-            found += 1;
+            let is_listed = [',', ';'].iter().any(|end| list.contains(&format!(" {name}{end}")));
+            assert!(is_listed, "{name} in {} is not listed", path.display());
+            cases += 1;
         }
     }
-    assert!(found > 90, "only {found} cases were found");
+    assert!(cases > 90, "only {cases} cases were found");
 }

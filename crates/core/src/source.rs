@@ -525,6 +525,15 @@ impl Source {
 
     /// Warnings about configured keys that the signature does not cover.
     pub fn key_warnings(&self) -> Vec<String> {
+        if self.keys.are_defaults() {
+            return Vec::new();
+        }
+        if self.verifier.signs_checksum() {
+            let warning = "`keys` replaces the signed id of a request, and of a body only a checksum is signed: \
+                 a captured request can be sent again with another body that has the same checksum; \
+                 leave `keys` out";
+            return vec![warning.to_owned()];
+        }
         let unsigned = self.keys.headers().filter(|name| !self.verifier.vouches_for_header(name));
         let warning = |header: &HeaderName| {
             let guard = match self.replay_guard {
@@ -536,7 +545,7 @@ impl Source {
                  request can be sent again under another key{guard}"
             )
         };
-        unsigned.filter(|_| !self.keys.are_defaults()).map(warning).collect()
+        unsigned.map(warning).collect()
     }
 
     pub fn is_generic(&self) -> bool {
@@ -715,6 +724,18 @@ mod tests {
             let warnings = source.warnings(true);
             let is_warned = warnings.iter().any(|text| text.contains("`x-own`"));
             assert_eq!(is_warned, expected, "{verify}{keys}: {warnings:?}");
+        }
+    }
+
+    #[test]
+    fn own_keys_of_a_source_that_signs_a_checksum_give_a_warning() {
+        for (keys, expected) in [("", 0), (r#","keys":["pointer:/id"]"#, 1)] {
+            let source = build(&format!(
+                r#"{{"name":"in","provider":"paypal","secrets":["9XL90610J3647323C"]{keys}}}"#
+            ));
+            let warnings = source.warnings(true);
+            assert_eq!(warnings.len(), expected, "{keys}: {warnings:?}");
+            assert!(warnings.iter().all(|text| text.contains("checksum")), "{warnings:?}");
         }
     }
 }

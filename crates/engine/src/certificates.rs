@@ -6,7 +6,7 @@
 //! separately: URLs that lead nowhere do not push out those in use.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     collections::HashMap,

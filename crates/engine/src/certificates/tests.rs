@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use data_encoding::BASE64;
@@ -22,7 +23,7 @@ use super::*;
 use crate::sockets::SocketBudget;
 use crate::tls::tests::trusting;
 
-const CHAIN: &[u8] = include_bytes!("../../../../testdata/paypal/chain.pem");
+pub(crate) const CHAIN: &[u8] = include_bytes!("../../../../testdata/paypal/chain.pem");
 const OTHER_NAME: &[u8] = include_bytes!("../../../../testdata/paypal/other-name.pem");
 const ROOT: &[u8] = include_bytes!("../../../../testdata/paypal/root.pem");
 const KEY: &[u8] = include_bytes!("../../../../testdata/paypal/signing-key.pk8");
@@ -56,9 +57,13 @@ impl FetchCertificate for CountingFetcher {
     }
 }
 
+/// Trusts the root of [`CHAIN`].
+pub(crate) fn trusting_root() -> TrustStore {
+    trusting([CertificateDer::from_pem_slice(ROOT).unwrap()])
+}
+
 fn certificates(fetcher: &Arc<CountingFetcher>) -> CertificateCache {
-    let trust = trusting([CertificateDer::from_pem_slice(ROOT).unwrap()]);
-    CertificateCache::new(Arc::clone(fetcher) as Arc<dyn FetchCertificate>, trust)
+    CertificateCache::new(Arc::clone(fetcher) as Arc<dyn FetchCertificate>, trusting_root())
 }
 
 fn url(name: &str) -> Url {
@@ -138,16 +143,17 @@ fn full_cache_evicts_the_oldest_certificate() {
     assert!(state.find("0", now).is_none() && state.find("1", now).is_some());
 }
 
-fn signed(body: &[u8]) -> HeaderMap {
-    // The checksum of `{}`.
-    let line = b"t1|2027-01-15T07:59:58Z|9XL90610J3647323C|2745614147";
-    assert_eq!(body, b"{}");
-    let pair = RsaKeyPair::from_pkcs8(KEY).unwrap();
-    let mut signature = vec![0; pair.public().modulus_len()];
-    pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), line, &mut signature).unwrap();
+static SIGNING_KEY: LazyLock<RsaKeyPair> = LazyLock::new(|| RsaKeyPair::from_pkcs8(KEY).unwrap());
+
+/// The headers that `PayPal` would send with a body, signed by the certificate of [`CHAIN`].
+pub(crate) fn paypal_headers(id: &str, at: Timestamp, webhook: &str, body: &[u8]) -> HeaderMap {
+    let line = format!("{id}|{at}|{webhook}|{}", crc32fast::hash(body));
+    let mut signature = vec![0; SIGNING_KEY.public().modulus_len()];
+    let random = SystemRandom::new();
+    SIGNING_KEY.sign(&RSA_PKCS1_SHA256, &random, line.as_bytes(), &mut signature).unwrap();
     let mut headers = HeaderMap::new();
-    headers.insert("paypal-transmission-id", "t1".parse().unwrap());
-    headers.insert("paypal-transmission-time", "2027-01-15T07:59:58Z".parse().unwrap());
+    headers.insert("paypal-transmission-id", id.parse().unwrap());
+    headers.insert("paypal-transmission-time", at.to_string().parse().unwrap());
     headers.insert("paypal-cert-url", url("CERT-1").as_str().parse().unwrap());
     headers.insert("paypal-transmission-sig", BASE64.encode(&signature).parse().unwrap());
     headers
@@ -172,7 +178,8 @@ async fn request_is_verified_with_the_certificate_it_names() {
             Err("certificate_unavailable"),
         ),
     ];
-    let headers = signed(b"{}");
+    let now = Timestamp::from_millis(1_800_000_000_000);
+    let headers = paypal_headers("t1", now, "9XL90610J3647323C", b"{}");
     let request = IncomingRequest {
         source: "s",
         path: "",
@@ -181,7 +188,6 @@ async fn request_is_verified_with_the_certificate_it_names() {
         body: b"{}",
         origin: None,
     };
-    let now = Timestamp::from_millis(1_800_000_000_000);
     for (name, response, webhook, expected) in cases {
         let provider = surehook_webhooks::provider::find("paypal").unwrap();
         let verifier = provider.verifier(vec![Secret::new(webhook)]).unwrap();

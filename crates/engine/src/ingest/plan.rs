@@ -254,6 +254,11 @@ fn extract_key(
     })
 }
 
+/// Whether another body under the signed key of an event is forged: the signature covers only a checksum.
+pub(super) fn refuses_other_body(source: &Source, part: &EventPart) -> bool {
+    source.verifier.signs_checksum() && matches!(part.key, EventKey::Known(..))
+}
+
 impl Engine {
     /// An event with its deliveries, ready to be committed.
     pub(super) fn draft_event(
@@ -283,8 +288,7 @@ impl Engine {
             revive_dead: context.source.revive_dead
                 && context.sync().is_none()
                 && context.direct.is_none(),
-            refuses_other_body: context.source.verifier.signs_checksum()
-                && matches!(part.key, EventKey::Known(..)),
+            refuses_other_body: refuses_other_body(context.source, part),
             from_duplicate: None,
             releases: None,
             status_update: context.status_update(part),

@@ -116,7 +116,8 @@ impl KeyRules {
     fn is_signed_rule(&self, rule: usize, verifier: &Verifier) -> bool {
         match self.rules().get(rule) {
             Some(KeyRule::Header(name)) => verifier.vouches_for_header(name),
-            Some(KeyRule::Pointer(_) | KeyRule::Jq(_)) | None => true,
+            // Another body can be made for a signed checksum.
+            Some(KeyRule::Pointer(_) | KeyRule::Jq(_)) | None => !verifier.signs_checksum(),
         }
     }
 }

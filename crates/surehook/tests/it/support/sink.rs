@@ -146,6 +146,10 @@ impl Sink {
         format!("{}/hook", self.origin())
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The URL without a path.
     pub(crate) fn origin(&self) -> String {
         format!("http://{}", self.address)

@@ -62,9 +62,9 @@ impl CertificateAuthority {
         (params.signed_by(&key, &self.0).unwrap(), key)
     }
 
-    /// A server certificate for 127.0.0.1 and its key.
-    fn sign_loopback(&self) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
-        let (certificate, key) = self.sign(&["127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth);
+    /// A server certificate for this name and its key.
+    fn sign_server(&self, name: &str) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let (certificate, key) = self.sign(&[name], ExtendedKeyUsagePurpose::ServerAuth);
         let key = PrivatePkcs8KeyDer::from(key.serialize_der());
         (certificate.der().clone(), PrivateKeyDer::from(key))
     }
@@ -109,7 +109,7 @@ impl TlsSink {
         authority: &CertificateAuthority,
         clients: Option<&CertificateAuthority>,
     ) -> Self {
-        let (certificate, key) = authority.sign_loopback();
+        let (certificate, key) = authority.sign_server("127.0.0.1");
         let provider = Arc::new(ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -192,7 +192,17 @@ pub(crate) struct TlsProxy {
 
 impl TlsProxy {
     pub(crate) async fn start(authority: &CertificateAuthority, server: SocketAddr) -> Self {
-        let (certificate, key) = authority.sign_loopback();
+        Self::start_for("127.0.0.1", 0, authority, server).await
+    }
+
+    /// Like [`Self::start`], as the server of this name on a port of 127.0.0.1.
+    pub(crate) async fn start_for(
+        name: &str,
+        port: u16,
+        authority: &CertificateAuthority,
+        server: SocketAddr,
+    ) -> Self {
+        let (certificate, key) = authority.sign_server(name);
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -200,7 +210,7 @@ impl TlsProxy {
             .with_single_cert(vec![certificate], key)
             .unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let accepting = tokio::spawn(async move {
             loop {

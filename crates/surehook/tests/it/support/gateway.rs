@@ -333,6 +333,11 @@ impl Gateway {
         self.process.rss_bytes()
     }
 
+    /// The highest resident memory of the process so far.
+    pub(crate) fn peak_rss_bytes(&self) -> u64 {
+        self.process.peak_rss_bytes()
+    }
+
     /// Runs a CLI command against this gateway.
     pub(crate) async fn cli(&self, args: &[&str]) -> CommandOutput {
         self.cli_as(&self.token, args).await

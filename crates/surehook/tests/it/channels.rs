@@ -101,10 +101,12 @@ async fn assert_outcome(gateway: &Gateway, name: &str, delivery: &str, expected:
         None => {
             let ended = millis(&attempt["started_at"]) + attempt["duration_ms"].as_i64().unwrap();
             let wait = i64::try_from(expected.wait.as_millis()).unwrap();
-            let attempts = attempted["attempts"].as_u64().unwrap();
-            let is_later = attempts > 1 || millis(&attempted["due_at"]) - ended >= wait;
-            assert!(is_later, "{context}");
-            assert!(wait < 1000 || attempts == 1, "{context}");
+            // On a busy machine the second attempt may have been made meanwhile.
+            let next = match attempted["attempt_list"].get(1) {
+                Some(second) => &second["started_at"],
+                None => &attempted["due_at"],
+            };
+            assert!(millis(next) - ended >= wait, "{context}");
         }
     }
     assert_eq!(

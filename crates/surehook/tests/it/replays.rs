@@ -175,7 +175,7 @@ async fn replay_job_can_be_paused_resumed_and_cancelled() {
     dead_letters(&gateway, 10).await;
     destination.recover();
     // So slow that most deliveries are still waiting during the whole test.
-    let id = create(&gateway, json!({ "verb": "force_resend", "rate": "6/m" })).await;
+    let id = create(&gateway, json!({ "verb": "force_resend", "rate": "1/m" })).await;
     eventually(WAIT_LIMIT, || async { (job(&gateway, &id).await["succeeded"] == 1).then_some(()) })
         .await;
     let change = |what: &str| {

@@ -6,12 +6,12 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::Path,
     process::Command,
-    time::Duration,
 };
 
 use http::Method;
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, prlimit};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::support::{
     WAIT_LIMIT,
@@ -182,7 +182,8 @@ fn fan_out(count: usize, url: &str) -> String {
 async fn heavy_slow_destinations_with_few_files_stop_no_request_and_cost_no_attempts() {
     const DESTINATIONS: usize = 30;
     const EVENTS: usize = 10;
-    let sink = Sink::with_script(|_, _| Reply::status(200).after(Duration::from_millis(500))).await;
+    let (gate, is_open) = watch::channel(false);
+    let sink = Sink::with_script(move |_, _| Reply::status(200).behind(is_open.clone())).await;
     // 88 of the 256 files are for deliveries; the destinations would use 240.
     let gateway = Gateway::builder()
         .setup("ulimit -n 256")
@@ -196,6 +197,11 @@ async fn heavy_slow_destinations_with_few_files_stop_no_request_and_cost_no_atte
         probe.write(b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert_eq!(probe.read_response().await.unwrap().status, 200);
     }
+    eventually(WAIT_LIMIT, || async {
+        gateway.log().contains("postponed for lack of resources").then_some(())
+    })
+    .await;
+    gate.send(true).unwrap();
 
     let all = DESTINATIONS * EVENTS;
     let is_done = |stats: &Value| stats["by_status"]["succeeded"] == all;
@@ -205,7 +211,6 @@ async fn heavy_slow_destinations_with_few_files_stop_no_request_and_cost_no_atte
         assert_eq!(delivery["attempts"], 1, "{delivery}");
     }
     assert!(gateway.metrics().await.contains("surehook_resource_shortages_total{destination="));
-    assert!(gateway.log().contains("postponed for lack of resources"));
 }
 
 #[tokio::test]

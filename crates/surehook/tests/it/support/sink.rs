@@ -16,7 +16,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{WAIT_LIMIT, eventually};
 
@@ -54,6 +54,8 @@ pub(crate) enum Reply {
     },
     /// Waits, then continues with the inner reply.
     After(Duration, Box<Reply>),
+    /// Waits until the gate is open, then continues with the inner reply.
+    Behind(watch::Receiver<bool>, Box<Reply>),
     /// Never responds and keeps the connection open.
     Hang,
     /// Closes the connection without a response.
@@ -84,6 +86,11 @@ impl Reply {
     /// Delays the reply.
     pub(crate) fn after(self, wait: Duration) -> Self {
         Self::After(wait, Box::new(self))
+    }
+
+    /// Holds the reply back until `gate` is true.
+    pub(crate) fn behind(self, gate: watch::Receiver<bool>) -> Self {
+        Self::Behind(gate, Box::new(self))
     }
 }
 
@@ -234,6 +241,11 @@ async fn reply(
         match reply {
             Reply::After(wait, then) => {
                 tokio::time::sleep(wait).await;
+                reply = *then;
+            }
+            Reply::Behind(mut gate, then) => {
+                // A gate that is gone opens no more.
+                gate.wait_for(|is_open| *is_open).await.map_err(|error| error.to_string())?;
                 reply = *then;
             }
             Reply::Hang => {

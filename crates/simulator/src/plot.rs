@@ -37,10 +37,11 @@ pub fn to_svg(scenario: &Scenario, title: &str, reports: &[SimulationReport]) ->
     let mut legend = String::new();
     for (index, report) in reports.iter().enumerate() {
         legend_bottom += LEGEND_ROW;
-        legend.push_str(&legend_row(index, report, legend_bottom));
+        let stroke = stroke(index, reports.len());
+        legend.push_str(&legend_row(&stroke, report, legend_bottom));
     }
     let delivered = Panel {
-        title: "Delivered (% of all events)",
+        title: "Delivered (% of all events)".to_owned(),
         top: legend_bottom + 40.0,
         height: DELIVERED_HEIGHT,
         max: 100.0,
@@ -49,7 +50,7 @@ pub fn to_svg(scenario: &Scenario, title: &str, reports: &[SimulationReport]) ->
     let series: Vec<Vec<f64>> = reports.iter().map(attempts_per_second).collect();
     let peak = series.iter().flatten().copied().fold(0.0, f64::max);
     let load = Panel {
-        title: "Attempts per second",
+        title: format!("Attempts per second (means of {})", format_seconds(mean_over(reports))),
         top: delivered.top + delivered.height + 44.0,
         height: LOAD_HEIGHT,
         max: nice_max(peak.max(arrivals_per_second(scenario)) * 1.05),
@@ -64,8 +65,9 @@ pub fn to_svg(scenario: &Scenario, title: &str, reports: &[SimulationReport]) ->
     }
     load.draw_arrivals(&mut body, arrivals_per_second(scenario));
     for (index, (report, per_second)) in reports.iter().zip(&series).enumerate() {
-        delivered.draw_line(&mut body, index, &delivered_share(report));
-        load.draw_line(&mut body, index, per_second);
+        let stroke = stroke(index, reports.len());
+        delivered.draw_line(&mut body, &stroke, &delivered_share(report));
+        load.draw_line(&mut body, &stroke, per_second);
     }
     time.draw_labels(&mut body, load.top + load.height, end);
     document(title, height, &format!("{}{legend}{body}", header(scenario, title, &incidents)))
@@ -82,7 +84,7 @@ fn document(title: &str, height: f64, body: &str) -> String {
          aria-label=\"{}\" font-family=\"system-ui,sans-serif\" font-size=\"13\">\n<style>\
          .page{{fill:#fff}}.text{{fill:#24292f}}.soft{{fill:#57606a}}.grid{{stroke:#d8dee4}}\
          .axis{{stroke:#8c959f}}.incident{{fill:#cf222e;fill-opacity:.09}}\
-         .line{{fill:none;stroke-width:2;stroke-linejoin:round}}{light}\
+         .line{{fill:none;stroke-linejoin:round}}{light}\
          @media (prefers-color-scheme:dark){{.page{{fill:#0d1117}}.text{{fill:#e6edf3}}\
          .soft{{fill:#9198a1}}.grid{{stroke:#2b323b}}.axis{{stroke:#6e7681}}\
          .incident{{fill:#ff7b72;fill-opacity:.14}}{dark}}}</style>\n\
@@ -100,20 +102,19 @@ fn header(scenario: &Scenario, title: &str, incidents: &[TimeSpan]) -> String {
     let note = if incidents.is_empty() { "" } else { "; shaded: the incident" };
     let _always = writeln!(
         text,
-        "<text class=\"soft\" x=\"24\" y=\"56\">{} events within {}{note}; dashed: events per second</text>",
+        "<text class=\"soft\" x=\"24\" y=\"56\">{} events within {}{note}; dashed: mean of the events per second</text>",
         grouped(arrivals.deliveries),
-        arrivals.over,
+        format_seconds(arrivals.over.0.as_secs_f64()),
     );
     text
 }
 
-fn legend_row(index: usize, report: &SimulationReport, y: f64) -> String {
+fn legend_row(stroke: &str, report: &SimulationReport, y: f64) -> String {
     let times = &report.delivery_seconds;
     format!(
-        "<line {} x1=\"24\" x2=\"56\" y1=\"{:.0}\" y2=\"{:.0}\"/><text class=\"text\" x=\"66\" y=\"{y:.0}\">\
+        "<line {stroke} x1=\"24\" x2=\"56\" y1=\"{:.0}\" y2=\"{:.0}\"/><text class=\"text\" x=\"66\" y=\"{y:.0}\">\
          <tspan font-weight=\"600\">{}</tspan><tspan class=\"soft\" dx=\"10\">{:.2} % delivered, {:.2} attempts per \
          event, p95 {}, peak {} attempts/s</tspan></text>\n",
-        stroke(index),
         y - 4.0,
         y - 4.0,
         escape(&report.name),
@@ -124,14 +125,20 @@ fn legend_row(index: usize, report: &SimulationReport, y: f64) -> String {
     )
 }
 
-fn stroke(index: usize) -> String {
+/// Lines that are drawn first are wider, so that they can be seen below equal ones.
+fn stroke(index: usize, lines: usize) -> String {
     let dashes = DASHES[(index / COLORS.len()) % DASHES.len()];
-    format!("class=\"line c{}\" stroke-dasharray=\"{dashes}\"", index % COLORS.len())
+    let below = u8::try_from(lines - 1 - index).unwrap_or(0).min(5);
+    let width = 1.8 + 1.1 * f64::from(below);
+    format!(
+        "class=\"line c{}\" stroke-width=\"{width:.1}\" stroke-dasharray=\"{dashes}\"",
+        index % COLORS.len()
+    )
 }
 
 /// A part of the plot with its own vertical axis.
 struct Panel {
-    title: &'static str,
+    title: String,
     top: f64,
     height: f64,
     /// The value at its top; the bottom is 0.
@@ -204,7 +211,7 @@ impl Panel {
     }
 
     /// Draws values at equal distances.
-    fn draw_line(&self, body: &mut String, index: usize, values: &[f64]) {
+    fn draw_line(&self, body: &mut String, stroke: &str, values: &[f64]) {
         let mut path = String::new();
         let count = ratio(u64::try_from(values.len()).unwrap_or(1), 1);
         let mut skipped = None;
@@ -226,7 +233,7 @@ impl Panel {
         if let Some(x) = skipped {
             let _always = write!(path, "L{x:.1} {last:.1}");
         }
-        let _always = writeln!(body, "<path {} d=\"{path}\"/>", stroke(index));
+        let _always = writeln!(body, "<path {stroke} d=\"{path}\"/>");
     }
 }
 
@@ -280,6 +287,12 @@ impl TimeAxis {
 
 fn arrivals_per_second(scenario: &Scenario) -> f64 {
     ratio(scenario.arrivals.deliveries, 1) / scenario.arrivals.over.0.as_secs_f64()
+}
+
+/// The time between two points of the plot, in seconds.
+fn mean_over(reports: &[SimulationReport]) -> f64 {
+    let points = ratio(u64::try_from(MERGED).unwrap_or(1), 1);
+    reports.first().map_or(0.0, |report| report.timeline.point_seconds * points)
 }
 
 fn attempts_per_second(report: &SimulationReport) -> Vec<f64> {
@@ -353,7 +366,7 @@ pub fn format_seconds(seconds: f64) -> String {
         _ => (seconds / 86_400.0, "d"),
     };
     match value {
-        _ if value >= 99.95 => format!("{value:.0} {unit}"),
+        _ if value.fract() == 0.0 || value >= 99.95 => format!("{value:.0} {unit}"),
         _ if value >= 9.995 => format!("{value:.1} {unit}"),
         _ => format!("{value:.2} {unit}"),
     }

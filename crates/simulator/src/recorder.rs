@@ -231,15 +231,22 @@ impl Recorder {
     }
 
     pub(crate) fn note_cool_down(&mut self, now: Duration, until: Option<Duration>) {
-        let Some(until) = until else { return };
+        let Some(until) = until.map(|until| self.hold_clock(until)) else { return };
         self.cool_down += until.saturating_sub(now.max(self.cools_until));
         self.cools_until = self.cools_until.max(until);
     }
 
+    /// Holds count while events arrive: the last retries of the last events, days later, would count
+    /// more than everything else.
+    fn hold_clock(&self, now: Duration) -> Duration {
+        now.min(self.observation.arrivals_end)
+    }
+
     pub(crate) fn note_circuit(&mut self, now: Duration, state: CircuitState) {
-        self.circuit.note(now, state.is_holding());
+        self.circuit.note(self.hold_clock(now), state.is_holding());
         if let CircuitState::Open { until, .. } = state
             && self.circuit_until != Some(until)
+            && now < self.observation.arrivals_end
         {
             self.circuit_until = Some(until);
             self.circuit_opened += 1;
@@ -247,11 +254,12 @@ impl Recorder {
     }
 
     pub(crate) fn note_pause(&mut self, now: Duration, is_paused: bool) {
-        self.pause.note(now, is_paused);
+        self.pause.note(self.hold_clock(now), is_paused);
     }
 
     /// The simulation is over.
     pub(crate) fn end(&mut self, now: Duration) {
+        let now = self.hold_clock(now);
         self.circuit.note(now, false);
         self.pause.note(now, false);
     }

@@ -28,9 +28,9 @@ pub struct SimulationReport {
     /// Attempts that reached the destination although an earlier one may have been processed.
     pub possible_duplicates: u64,
     pub circuit: CircuitReport,
-    /// For how long the lane waited because the destination had asked for it.
+    /// For how long the lane waited because the destination had asked for it, while events arrived.
     pub cool_down_seconds: f64,
-    /// For how long the destination was paused because of `config` failures.
+    /// For how long the destination was paused because of `config` failures, while events arrived.
     pub paused_seconds: f64,
     /// Virtual time until nothing was left to do.
     pub simulated_seconds: f64,
@@ -82,6 +82,7 @@ pub struct LoadReport {
     pub busy_share: f64,
 }
 
+/// How the circuit held deliveries while events arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CircuitReport {
     pub opened: u64,

@@ -117,7 +117,7 @@ pub enum ScenarioError {
     #[error("destination `{name}`: {source}")]
     Behavior { name: String, source: BehaviorSpecError },
     #[error("destination `{name}`, policy `{policy}`: {source}")]
-    Policy { name: String, policy: String, source: PolicySpecError },
+    Policy { name: String, policy: String, source: Box<PolicySpecError> },
 }
 
 impl Scenario {
@@ -171,7 +171,7 @@ impl Scenario {
         spans
     }
 
-    /// What is observed: a time line of the arrivals and half as much again, and the time after each
+    /// What is observed: a time line of the arrivals and a quarter more, and the time after each
     /// incident.
     pub fn observation(&self) -> ObservationSpec {
         let incidents = self.incidents();
@@ -180,7 +180,7 @@ impl Scenario {
             TimeSpan { from: incident.until, until: incident.until + lasted.max(RECOVERY_MIN) }
         });
         let ended = incidents.last().map_or(Duration::ZERO, |last| last.until);
-        let timeline = self.arrivals.over.0.max(ended).mul_f64(1.5).max(Duration::from_secs(10));
+        let timeline = self.arrivals.over.0.max(ended).mul_f64(1.25).max(Duration::from_secs(10));
         let mut recoveries: Vec<TimeSpan> = recoveries.collect();
         recoveries.sort_by_key(|span| span.until);
         ObservationSpec { timeline, recoveries, arrivals_end: self.arrivals.over.0 }
@@ -205,7 +205,7 @@ impl Scenario {
             let name = scenario.name.clone();
             let destination = policy.build(&scenario.settings, index).map_err(|source| {
                 let policy = policy.name.clone();
-                ScenarioError::Policy { name: name.clone(), policy, source }
+                ScenarioError::Policy { name: name.clone(), policy, source: Box::new(source) }
             })?;
             let behavior = scenario
                 .behavior

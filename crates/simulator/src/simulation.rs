@@ -355,16 +355,14 @@ impl LaneSimulation {
         mut note_start: impl FnMut(usize, Duration, Duration),
     ) -> Option<Duration> {
         let concurrency = self.concurrency();
-        match self.scheduler.advance_time(None, concurrency, wall(now)) {
-            LaneAvailability::Available => {}
-            closed => {
-                let queued = self.scheduler.take_queued();
-                self.due.extend(queued.into_iter().map(|queued| Reverse(queued.due)));
-                return match closed {
-                    LaneAvailability::ClosedUntil(until) => Some(since_start(until)),
-                    LaneAvailability::Closed | LaneAvailability::Available => None,
-                };
-            }
+        let availability = self.scheduler.advance_time(None, concurrency, wall(now));
+        if availability != LaneAvailability::Available {
+            let queued = self.scheduler.take_queued();
+            self.due.extend(queued.into_iter().map(|queued| Reverse(queued.due)));
+            return match availability {
+                LaneAvailability::ClosedUntil(until) => Some(since_start(until)),
+                LaneAvailability::Closed | LaneAvailability::Available => None,
+            };
         }
         let time = LaneTime { now: wall(now), elapsed: now };
         if let Some(until) = self.scheduler.cooling_until(time.now) {

@@ -241,3 +241,124 @@ impl<T: QueueItem> LaneScheduler<T> {
         self.gate.queue_max(usual, concurrency)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use surehook_retry::{AttemptOutcome, RetryAfter};
+    use surehook_types::ids::{DeliveryId, DestinationId};
+
+    use super::*;
+    use crate::{
+        destination::DestinationSpec,
+        lane::{DeliveryProgress, decide_attempt},
+    };
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    impl QueueItem for u32 {
+        fn created_at(&self) -> Timestamp {
+            NOW
+        }
+    }
+
+    fn destination(fields: &str) -> Destination {
+        let text =
+            format!(r#"{{"name":"crm","url":"https://crm.example/","concurrency":2{fields}}}"#);
+        let spec: DestinationSpec = serde_json::from_str(&text).unwrap();
+        spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
+    }
+
+    fn time(seconds: u64) -> LaneTime {
+        let elapsed = Duration::from_secs(seconds);
+        LaneTime { now: NOW + elapsed, elapsed }
+    }
+
+    fn scheduler(destination: &Destination, queued: u32) -> LaneScheduler<u32> {
+        let mut scheduler = LaneScheduler::new(SavedLaneState::default(), &destination.lane, NOW);
+        (0..queued).for_each(|item| scheduler.enqueue(item));
+        scheduler
+    }
+
+    fn start(scheduler: &mut LaneScheduler<u32>, seconds: u64) -> Option<(u32, CircuitPermit)> {
+        scheduler.start_next(2, time(seconds), |_| false)
+    }
+
+    fn end(
+        scheduler: &mut LaneScheduler<u32>,
+        destination: &Destination,
+        permit: CircuitPermit,
+        outcome: AttemptOutcome,
+    ) -> bool {
+        let before =
+            DeliveryProgress { attempts: 0, throttled: 0, created_at: NOW, ordered: false };
+        let decision = decide_attempt(destination, &outcome, before, NOW, || 0.5);
+        let delivery = DeliveryId::new(NOW, 7);
+        let (outcome, decision) = (&outcome, &decision);
+        let result = LaneAttemptResult { permit, delivery, outcome, detail: None, decision };
+        let has_changed = scheduler.end_attempt(destination, &result);
+        scheduler.release_place();
+        has_changed
+    }
+
+    #[test]
+    fn queued_deliveries_start_in_order_while_a_place_is_free() {
+        let destination = destination("");
+        let mut scheduler = scheduler(&destination, 3);
+        let (first, permit) = start(&mut scheduler, 0).unwrap();
+        let (second, _) = start(&mut scheduler, 0).unwrap();
+        assert_eq!((first, second, start(&mut scheduler, 0)), (0, 1, None));
+        let outcome = AttemptOutcome::Answered { status: 200, retry_after: None };
+        assert!(!end(&mut scheduler, &destination, permit, outcome));
+        assert_eq!(start(&mut scheduler, 0).unwrap().0, 2);
+        assert_eq!((scheduler.running(), scheduler.queued()), (2, 0));
+    }
+
+    #[test]
+    fn cool_down_holds_the_lane_until_its_end() {
+        let destination = destination("");
+        let mut scheduler = scheduler(&destination, 2);
+        let (_, permit) = start(&mut scheduler, 0).unwrap();
+        let retry_after = Some(RetryAfter::Delay(Duration::from_secs(30)));
+        let outcome = AttemptOutcome::Answered { status: 429, retry_after };
+        end(&mut scheduler, &destination, permit, outcome);
+        assert_eq!(start(&mut scheduler, 29), None);
+        assert_eq!(scheduler.state(time(29).now).cool_until, Some(time(30).now));
+        // A clock that goes back leaves the end as far away as before.
+        scheduler.shorten_waits(Duration::from_secs(10));
+        assert_eq!(scheduler.cooling_until(time(0).now), Some(time(20).now));
+        assert!(start(&mut scheduler, 20).is_some());
+    }
+
+    #[test]
+    fn saved_cool_down_of_a_clock_ahead_is_shortened() {
+        let cool_until = Some(NOW + 3 * RETRY_AFTER_MAX);
+        let saved = SavedLaneState { cool_until, ..SavedLaneState::default() };
+        let lane = LaneScheduler::<u32>::new(saved, &destination("").lane, NOW);
+        assert_eq!(lane.cooling_until(NOW), Some(NOW + RETRY_AFTER_MAX));
+    }
+
+    #[test]
+    fn open_circuit_closes_the_lane_until_its_time_is_over() {
+        let destination = destination(r#","circuit":{"failures":1}"#);
+        let mut scheduler = scheduler(&destination, 2);
+        let (_, permit) = start(&mut scheduler, 0).unwrap();
+        let outcome = AttemptOutcome::Answered { status: 500, retry_after: None };
+        assert!(end(&mut scheduler, &destination, permit, outcome));
+        let LaneAvailability::ClosedUntil(until) = scheduler.advance_time(None, 2, NOW) else {
+            panic!("the circuit is open")
+        };
+        assert!(!scheduler.has_room(0, 100, 2));
+        assert_eq!(scheduler.advance_time(None, 2, until), LaneAvailability::Available);
+        assert_eq!(scheduler.take_queued().len(), 1);
+    }
+
+    #[test]
+    fn rate_limit_says_when_the_next_delivery_may_start() {
+        let destination = destination(r#","rate":"1/s""#);
+        let mut scheduler = scheduler(&destination, 2);
+        start(&mut scheduler, 5).unwrap();
+        assert_eq!(start(&mut scheduler, 5), None);
+        assert_eq!(scheduler.until_next_start(2, time(5)), Some(Duration::from_secs(1)));
+        assert!(start(&mut scheduler, 6).is_some());
+    }
+}

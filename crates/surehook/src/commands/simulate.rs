@@ -223,7 +223,8 @@ fn print_reports(scenario: &Scenario, reports: &[SimulationReport]) -> Result<()
     }
     let arrivals = &scenario.arrivals;
     let count = grouped(arrivals.deliveries);
-    output::print_line(format!("{count} deliveries within {}\n", arrivals.over))?;
+    let span = format_seconds(arrivals.over.0.as_secs_f64());
+    output::print_line(format!("{count} deliveries within {span}\n"))?;
     print_comparison(reports)?;
     for report in reports {
         print_histogram(report)?;

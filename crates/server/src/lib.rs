@@ -57,6 +57,10 @@ pub struct ServerLimits {
     pub idempotency_wait: Duration,
 }
 
+/// One part in this many of the memory for bodies is left to the allocator, which rounds sizes up and
+/// keeps freed memory in pieces: what bodies take then stays within the limit.
+const ALLOCATOR_PART: usize = 16;
+
 impl Default for ServerLimits {
     fn default() -> Self {
         Self {
@@ -106,7 +110,9 @@ impl ServerState {
         draining: CancellationToken,
     ) -> Arc<Self> {
         let tokens = auth::TokenRegistry::new(tokens, engine.clock().now());
-        let body_memory = BodyMemory::new(limits.bodies_in_memory_max, limits.body_bytes_max);
+        let bodies_max = limits.bodies_in_memory_max;
+        let body_memory =
+            BodyMemory::new(bodies_max - bodies_max / ALLOCATOR_PART, limits.body_bytes_max);
         Arc::new(Self {
             engine,
             limits,

@@ -9,31 +9,17 @@
 
 #![expect(clippy::print_stdout, reason = "the answers of the worker")]
 
+mod backend;
+
 use std::{
     error::Error,
     io::{BufRead as _, stdin},
-    sync::Arc,
     time::Duration,
 };
 
-use surehook_dedup::{
-    Claim, ClaimKey, ClaimRequest, ClaimUpdate, CompletionRequest, DedupLock, PostgresDedupConfig,
-    PostgresDedupLock, RedisDedupConfig, RedisDedupLock, SqliteDedupConfig, SqliteDedupLock,
-};
+use surehook_dedup::{Claim, ClaimKey, ClaimRequest, ClaimUpdate, CompletionRequest, DedupLock};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-async fn open(address: &str) -> Result<Arc<dyn DedupLock>, Box<dyn Error>> {
-    if let Some(path) = address.strip_prefix("sqlite:") {
-        let config = SqliteDedupConfig::new(path).busy_timeout(Duration::from_secs(30));
-        return Ok(Arc::new(SqliteDedupLock::open(config)?));
-    }
-    if address.starts_with("redis") {
-        return Ok(Arc::new(RedisDedupLock::new(RedisDedupConfig::single(address)?)));
-    }
-    let config = PostgresDedupConfig::new(address.parse()?).connections(2);
-    Ok(Arc::new(PostgresDedupLock::connect(config).await?))
-}
 
 async fn answer(lock: &dyn DedupLock, line: &str) -> Result<String, Box<dyn Error>> {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -73,7 +59,7 @@ async fn answer(lock: &dyn DedupLock, line: &str) -> Result<String, Box<dyn Erro
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).ok_or("usage: claim_worker ADDRESS")?;
-    let lock = open(&address).await?;
+    let lock = backend::open(&address).await?;
     println!("ready");
     for line in stdin().lock().lines() {
         match answer(&*lock, &line?).await {

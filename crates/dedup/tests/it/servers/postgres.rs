@@ -125,7 +125,7 @@ async fn heavy_blocked_row_is_reported_after_the_timeout_and_delays_no_reader() 
 }
 
 #[tokio::test]
-async fn heavy_postgres_forgets_expired_keys_and_syncs_commits_of_lenient_roles() {
+async fn heavy_postgres_forgets_expired_keys() {
     let Some(harness) = PostgresHarness::start().await else { return };
     for number in 0..10 {
         complete(&harness.lock, &format!("key-{number}")).await;
@@ -145,11 +145,17 @@ async fn heavy_postgres_forgets_expired_keys_and_syncs_commits_of_lenient_roles(
         (harness.count_rows().await == 200).then_some(())
     })
     .await;
+}
 
-    // Notes the setting of each session that writes.
+#[tokio::test]
+async fn heavy_postgres_session_syncs_commits_and_caches_no_plan_of_an_empty_table() {
+    let Some(harness) = PostgresHarness::start().await else { return };
+    // Notes the settings of each session that writes.
     let watch = "CREATE TABLE settings (value text);
         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-            INSERT INTO settings VALUES (current_setting('synchronous_commit')); RETURN NULL;
+            INSERT INTO settings VALUES (current_setting('synchronous_commit') || ' '
+                                         || current_setting('plan_cache_mode'));
+            RETURN NULL;
         END $$;
         CREATE TRIGGER note AFTER INSERT OR UPDATE ON surehook_dedup_claims
             FOR EACH ROW EXECUTE FUNCTION note()";
@@ -160,7 +166,7 @@ async fn heavy_postgres_forgets_expired_keys_and_syncs_commits_of_lenient_roles(
     complete(&lock, "strict").await;
     let settings = harness.client.query("SELECT DISTINCT value FROM settings", &[]).await.unwrap();
     let settings: Vec<&str> = settings.iter().map(|row| row.get(0)).collect();
-    assert_eq!(settings, ["on"]);
+    assert_eq!(settings, ["on force_custom_plan"]);
 }
 
 struct TestCertificate {

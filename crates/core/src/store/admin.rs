@@ -13,7 +13,7 @@ use surehook_webhooks::attribute::AttributeFilter;
 
 use super::{
     ConfigChange, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
-    EventDetail, EventFilter, EventRow, ListPage, PageRequest,
+    EventDetail, EventFilter, EventRow, HistoryFilter, ListPage, PageRequest, RecordedDelivery,
 };
 use crate::{
     access::ApiToken,
@@ -169,6 +169,15 @@ pub trait AdminStore: Send + Sync {
     ) -> Result<Vec<DeliveryRow>, StoreError>;
 
     async fn find_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
+
+    /// The deliveries that a destination had in a time span, newest first, with their attempts and
+    /// without bodies. A page has as many rows as are left, at most `limit`; the next one continues after
+    /// the last row.
+    async fn list_history(
+        &self,
+        filter: HistoryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Result<Vec<RecordedDelivery>, StoreError>;
 
     /// Non-empty groups of dead letters, the most recently grown first.
     ///

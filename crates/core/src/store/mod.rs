@@ -11,6 +11,7 @@
 mod admin;
 mod configuration;
 mod deliveries;
+mod history;
 mod ingest;
 mod rows;
 
@@ -26,6 +27,7 @@ pub use self::{
         AttemptRecord, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim, NextStep,
         SentMessage, SettleResult, Settlement,
     },
+    history::{HistoryFilter, RecordedAttempt, RecordedDelivery},
     ingest::{AdmitResult, ConfirmedDelivery, DuplicateOf, IngestStore, JoinRequest, JoinResult},
     rows::{
         AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail, DuplicateRow,

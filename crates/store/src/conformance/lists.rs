@@ -8,11 +8,15 @@ use surehook_core::{
     event::NewEvent,
     replay::StatusPattern,
     store::{
-        ConfigChange, DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest,
+        ConfigChange, DeliveryFilter, EventDeliveryFilter, EventFilter, HistoryFilter, NextStep,
+        PageRequest, RecordedDelivery, Settlement,
     },
 };
-use surehook_retry::DeadReason;
-use surehook_types::ids::{DeliveryId, EventId};
+use surehook_retry::{DeadReason, FailureClass, ScheduleReason};
+use surehook_types::{
+    ids::{DeliveryId, DestinationId, EventId},
+    time::Timestamp,
+};
 use surehook_webhooks::{body_value::BodyValueFilter, key::fingerprint};
 
 use super::{
@@ -533,4 +537,93 @@ pub async fn key_filter_without_source_finds_events_of_all_sources(mut fixture: 
     // Also events of a deleted source.
     fixture.apply(ConfigChange::DeleteSource(fixture.bank)).await;
     assert_eq!(events(&fixture, &with_key("k6"), 9).await, both);
+}
+
+/// The history of a destination, read page by page.
+async fn history(
+    fixture: &StoreFixture,
+    destination: DestinationId,
+    since: Timestamp,
+    limit: usize,
+) -> Vec<RecordedDelivery> {
+    let filter = HistoryFilter { destination, since, until: fixture.now };
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = fixture.list_history(filter, PageRequest { after, limit }).await.unwrap();
+        let Some(last) = page.last() else { return all };
+        assert!(page.len() <= limit);
+        after = Some(last.id);
+        all.extend(page);
+    }
+}
+
+pub async fn history_has_deliveries_and_attempts_of_one_destination_and_time_span(
+    mut fixture: StoreFixture,
+) {
+    fixture.accept(fixture.event_for_both("older")).await;
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+    fixture.wait(Duration::from_secs(60));
+    let since = fixture.now;
+    let first = fixture.accept(fixture.event_for_both("first")).await;
+    fixture.wait(Duration::from_secs(1));
+    fixture.accept(fixture.event_for_both("second")).await;
+
+    let started_at = fixture.now;
+    let wait = Duration::from_secs(7);
+    for claimed in fixture.claim(fixture.crm, 2).await {
+        let mut settlement = fixture.settlement(&claimed, NextStep::Succeeded);
+        let due_at = started_at + settlement.attempt.took + wait;
+        settlement = fixture.settlement(&claimed, NextStep::RetryAt(due_at));
+        let schedule_reason = Some(ScheduleReason::RetryAfter);
+        fixture.settle(Settlement { schedule_reason, ..settlement }).await.unwrap();
+    }
+    fixture.wait(Duration::from_secs(10));
+    for claimed in fixture.claim(fixture.crm, 2).await {
+        let is_first = claimed.event == first;
+        let dead = NextStep::Dead(DeadReason::MaxRetries);
+        fixture.finish(&claimed, if is_first { dead } else { NextStep::Succeeded }).await;
+    }
+    fixture.wait(Duration::from_secs(1));
+
+    for limit in [1, 2, 10] {
+        let all = history(&fixture, fixture.crm, since, limit).await;
+        let [second, first] = &all[..] else { panic!("two deliveries: {all:?}") };
+        assert_eq!((first.created_at, second.created_at), (since, started_at));
+        assert_eq!(
+            (first.status, second.status),
+            (DeliveryStatus::Dead, DeliveryStatus::Succeeded)
+        );
+        assert_eq!((first.reason, second.reason), (Some(DeadReason::MaxRetries), None));
+        for delivery in [first, second] {
+            assert_eq!((delivery.attempts_made, delivery.attempts.len()), (2, 2));
+            let [refused, last] = &delivery.attempts[..] else { unreachable!() };
+            assert_eq!((refused.started_at, refused.retry_after), (started_at, Some(wait)));
+            assert!(refused.class.is_some() && last.retry_after.is_none());
+            assert_eq!(last.started_at, started_at + Duration::from_secs(10));
+        }
+        let last = |delivery: &RecordedDelivery| delivery.attempts[1].class;
+        assert_eq!((last(first).is_some(), last(second)), (true, None::<FailureClass>));
+    }
+    let unfinished = history(&fixture, fixture.mail, since, 10).await;
+    assert_eq!(unfinished.len(), 2);
+    assert!(unfinished.iter().all(|one| one.attempts.is_empty() && one.ended_at.is_none()));
+    assert!(history(&fixture, fixture.new_id(), since, 10).await.is_empty());
+}
+
+pub async fn history_of_replays_names_what_they_replace(mut fixture: StoreFixture) {
+    let since = fixture.now;
+    let (event, claimed) = fixture.accept_and_claim().await;
+    fixture.finish(&claimed, NextStep::Dead(DeadReason::MaxRetries)).await;
+    let old = fixture.only_delivery(event).await.id;
+    fixture.wait(Duration::from_secs(60));
+    let new = fixture.replay_now(old).await;
+    fixture.wait(Duration::from_secs(1));
+
+    let all = history(&fixture, fixture.crm, since, 10).await;
+    let [replay, replayed] = &all[..] else { panic!("two deliveries: {all:?}") };
+    assert_eq!((replay.id, replay.replay_of), (new, Some(old)));
+    assert_eq!(replayed.status, DeliveryStatus::Replayed);
+    // It was dead, whatever came of it later.
+    assert_eq!(replayed.reason, Some(DeadReason::MaxRetries));
+    assert_eq!(replayed.replay_of, None);
 }

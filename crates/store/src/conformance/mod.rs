@@ -329,6 +329,8 @@ macro_rules! store_conformance {
                     events_are_searched_by_key_and_body,
                     deliveries_are_filtered_by_source_and_event,
                     deliveries_are_filtered_by_last_attempt,
+                    history_has_deliveries_and_attempts_of_one_destination_and_time_span,
+                    history_of_replays_names_what_they_replace,
                     text_search_reads_a_bounded_number_of_rows_per_page,
                     unknown_ids_return_none,
                     event_filter_matches_only_if_one_delivery_meets_all_conditions,

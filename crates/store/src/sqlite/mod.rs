@@ -27,6 +27,7 @@ mod deleted_destinations;
 mod delivery_bodies;
 mod duplicates;
 mod folder;
+mod history;
 mod idempotency;
 mod ingest;
 mod inspect;
@@ -94,9 +95,9 @@ use surehook_core::{
     store::{
         AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, Configuration,
         DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, EventDetail,
-        EventFilter, EventRow, HeldClaim, IngestStore, JoinRequest, JoinResult, ListPage,
-        PageRequest, PruneReport, RemoveTokenResult, ReplayResult, SettleResult, Settlement,
-        StoreCounts, StoreHealth,
+        EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest, JoinResult,
+        ListPage, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult, ReplayResult,
+        SettleResult, Settlement, StoreCounts, StoreHealth,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -638,6 +639,14 @@ impl AdminStore for SqliteStore {
         events: Vec<EventId>,
     ) -> Result<Vec<DeliveryRow>, StoreError> {
         self.readers.read(move |db| list::list_for_events(db, &events)).await
+    }
+
+    async fn list_history(
+        &self,
+        filter: HistoryFilter,
+        page: PageRequest<DeliveryId>,
+    ) -> Result<Vec<RecordedDelivery>, StoreError> {
+        self.readers.read(move |db| history::list_history(db, filter, page)).await
     }
 
     async fn find_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {

@@ -33,6 +33,7 @@ use crate::{
     },
     stats::{Series, Stats},
     tokens::{CreateTokenRequest, CreatedToken, LoginLink, TokenResponse},
+    what_if::{WhatIfReport, WhatIfRequest},
 };
 
 fn get<T>(segments: &[&str]) -> ApiCall<T> {
@@ -208,6 +209,10 @@ pub fn replace_resource(resource: &str, id_or_name: &str, spec: &impl Serialize)
 
 pub fn delete_resource(resource: &str, id_or_name: &str) -> ApiCall<()> {
     ApiCall::new(Method::DELETE, &[resource, id_or_name])
+}
+
+pub fn predict_what_if(id_or_name: &str, request: &WhatIfRequest) -> ApiCall<WhatIfReport> {
+    post(&["destinations", id_or_name, "what-if"]).json(request)
 }
 
 pub fn pause_destination(id_or_name: &str, request: &PauseRequest) -> ApiCall<DestinationResponse> {

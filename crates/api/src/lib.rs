@@ -19,6 +19,7 @@ pub mod requests;
 pub mod resources;
 pub mod stats;
 pub mod tokens;
+pub mod what_if;
 
 use std::borrow::Cow;
 

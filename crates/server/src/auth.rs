@@ -126,7 +126,8 @@ fn join(patterns: &[UrlPattern]) -> String {
 }
 
 /// POST endpoints that change nothing.
-const READ_ONLY_POSTS: [(Method, &str); 1] = [(Method::POST, "/routes/try")];
+const READ_ONLY_POSTS: [(Method, &str); 2] =
+    [(Method::POST, "/routes/try"), (Method::POST, "/destinations/{}/what-if")];
 
 /// Endpoints that only admins may read.
 const ADMIN_ENDPOINTS: [&str; 2] = ["/tokens", "/tokens/{}"];
@@ -442,6 +443,7 @@ mod tests {
         ("POST", "/destinations/{id}/pause", Role::Operator),
         ("POST", "/destinations/{id}/resume", Role::Operator),
         ("POST", "/destinations/{id}/probe", Role::Operator),
+        ("POST", "/destinations/{id}/what-if", Role::Viewer),
         ("GET", "/dead-letters/stats", Role::Viewer),
         ("GET", "/dead-letters/groups", Role::Viewer),
         ("GET", "/stats", Role::Viewer),

@@ -44,6 +44,7 @@ pub(crate) fn api_table() -> ApiTable {
         .with(api::resources::add_routes::<RouteSpec>)
         .with(api::route_trials::add_routes)
         .with(api::lanes::add_routes)
+        .with(api::what_if::add_routes)
         .with(health::add_routes)
         .with(receive::describe_endpoint)
         .get(

@@ -44,6 +44,16 @@ pub struct SimulatedResponse {
 /// A destination in a simulation. Attempts come in the order of their start.
 pub trait DestinationBehavior: fmt::Debug {
     fn respond(&mut self, request: &SimulatedRequest, rng: &dyn Rng) -> SimulatedResponse;
+
+    /// Until when nothing is attempted, if someone holds the deliveries at this time.
+    fn held_until(&self, _now: Duration) -> Option<Duration> {
+        None
+    }
+
+    /// When someone resumes the destination that was paused automatically; `None` for never.
+    fn resumed_at(&self, _paused_at: Duration) -> Option<Duration> {
+        None
+    }
 }
 
 /// A modelled destination.

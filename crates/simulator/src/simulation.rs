@@ -354,14 +354,18 @@ impl LaneSimulation {
         seed: u64,
         mut note_start: impl FnMut(usize, Duration, Duration),
     ) -> Option<Duration> {
+        if let Some(until) = self.lane.behavior.held_until(now) {
+            return Some(until);
+        }
         let concurrency = self.concurrency();
+        let resumes_at = self.resume_if_due(now);
         let availability = self.scheduler.advance_time(None, concurrency, wall(now));
         if availability != LaneAvailability::Available {
             let queued = self.scheduler.take_queued();
             self.due.extend(queued.into_iter().map(|queued| Reverse(queued.due)));
             return match availability {
                 LaneAvailability::ClosedUntil(until) => Some(since_start(until)),
-                LaneAvailability::Closed | LaneAvailability::Available => None,
+                LaneAvailability::Closed | LaneAvailability::Available => resumes_at,
             };
         }
         let time = LaneTime { now: wall(now), elapsed: now };
@@ -382,6 +386,17 @@ impl LaneSimulation {
         let next_due = self.due.peek().map(|Reverse(first)| first.due).filter(|due| *due > now);
         let next_start = self.scheduler.until_next_start(concurrency, time).map(|wait| now + wait);
         next_due.into_iter().chain(next_start).min()
+    }
+
+    /// Ends a pause when someone ends it; returns the time at which that will be.
+    fn resume_if_due(&mut self, now: Duration) -> Option<Duration> {
+        let paused_at = since_start(self.scheduler.gate.paused.as_ref()?.at);
+        let resumes_at = self.lane.behavior.resumed_at(paused_at)?;
+        if resumes_at > now {
+            return Some(resumes_at);
+        }
+        self.scheduler.gate.resume(None);
+        None
     }
 
     /// Fills the queue when it runs low; returns with how many.

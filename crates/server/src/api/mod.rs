@@ -30,6 +30,7 @@ pub(crate) mod series;
 pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tokens;
+pub(crate) mod what_if;
 
 use std::{fmt::Display, str::FromStr};
 

@@ -30,6 +30,7 @@ mod simulate;
 mod sources;
 mod timing;
 mod token;
+mod what_if;
 
 use std::net::SocketAddr;
 
@@ -113,6 +114,8 @@ pub(crate) enum Command {
     Openapi,
     /// Compare retry policies on a virtual clock, against modelled destinations
     Simulate(simulate::SimulateArgs),
+    /// Predict what other settings would have done with a destination's recorded deliveries
+    WhatIf(Box<what_if::WhatIfArgs>),
     /// Benchmark this machine: a bare server, and the gateway
     Bench(BenchOptions),
     /// Bare server used by the benchmark
@@ -164,6 +167,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Man(args) => generated_documents::print_man_pages(&args),
         Command::Openapi => generated_documents::print_openapi(),
         Command::Simulate(args) => simulate::run(&args),
+        Command::WhatIf(args) => what_if::run(&args).await,
         Command::Bench(args) => bench(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::run_limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::run_sink(listen, mode).await?),

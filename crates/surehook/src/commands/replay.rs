@@ -139,7 +139,7 @@ pub(crate) struct ReplayRunArgs {
 }
 
 /// Parses a time, or a duration before now.
-fn parse_moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn parse_moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(duration) = text.parse::<HumanDuration>() {
         return Ok(SystemClock.now() - duration.0);
     }

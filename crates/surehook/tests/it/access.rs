@@ -57,6 +57,7 @@ async fn every_route_enforces_the_role_of_the_token() {
         (Method::DELETE, "/api/v1/sources/none", [403, 403, 404]),
         (Method::POST, "/api/v1/destinations", [403, 403, 422]),
         (Method::DELETE, "/api/v1/destinations/none", [403, 403, 404]),
+        (Method::POST, "/api/v1/destinations/none/what-if", [404, 404, 404]),
         (Method::POST, "/api/v1/routes", [403, 403, 422]),
         (Method::POST, "/api/v1/routes/try", [422, 422, 422]),
         (Method::DELETE, "/api/v1/routes/none", [403, 403, 404]),

@@ -75,3 +75,4 @@ mod transport;
 mod unusual_bodies;
 mod vendors;
 mod verify;
+mod what_if;

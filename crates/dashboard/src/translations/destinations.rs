@@ -44,6 +44,7 @@ crate::lang::translations!(
         last_failure: "Last failure", "Última falha", "Último fallo";
         pause_reason: "Reason (visible to your team)", "Motivo (visível para sua equipe)", "Motivo (visible para su equipo)";
         resume_rate: "Backlog rate limit (optional)", "Velocidade máxima das entregas acumuladas (opcional)", "Velocidad máxima de las entregas acumuladas (opcional)";
+        what_if: "What if", "E se?", "¿Y si…?";
         probe: "Probe now", "Tentar agora", "Intentar ahora";
         probe_hint: "Attempts the next due delivery, even while paused.", "Tenta a próxima entrega pendente, mesmo com o destino pausado.", "Intenta la próxima entrega pendiente, incluso con el destino en pausa.";
         was_paused: "{} paused", "{} pausado", "{} en pausa";

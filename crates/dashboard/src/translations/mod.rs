@@ -29,6 +29,7 @@ tables! {
     shortcuts: ShortcutTexts;
     sources: SourceTexts;
     timeline: TimelineTexts;
+    what_if: WhatIfTexts;
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod sample_gateway;
 mod screenshot_data;
 mod screenshots;
 mod search;
+mod what_if;
 mod xss;
 
 use crate::support::{

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fs,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -35,10 +35,10 @@ fn other_policy() -> Value {
     json!({ "max_attempts": 4, "initial_delay": "700ms", "jitter": 0.1 })
 }
 
-/// A destination that follows the script from the time when it is started.
+/// A destination that follows the script from its first request on.
 async fn scripted_sink(seed: u64) -> Sink {
     let attempts: Mutex<HashMap<u64, u32>> = Mutex::default();
-    let started = Instant::now();
+    let started = OnceLock::new();
     Sink::with_script(move |_, request| {
         let number = std::str::from_utf8(&request.body).unwrap().parse().unwrap();
         let attempt = {
@@ -48,7 +48,7 @@ async fn scripted_sink(seed: u64) -> Sink {
             *made
         };
         let roll = SeededRng::for_attempt(seed, number, attempt).next_f64();
-        let second = started.elapsed().as_secs();
+        let second = started.get_or_init(Instant::now).elapsed().as_secs();
         let failures = match second {
             second if OUTAGE.contains(&second) => 1.0,
             second if FLAKY.contains(&second) => FLAKY_FAILURES,
@@ -85,15 +85,8 @@ async fn send_paced(gateway: &Gateway) {
 
 /// Runs the script under a policy until everything has ended.
 async fn run_script(seed: u64, retry: &str) -> Gateway {
-    // The destination is known only when it runs, and its script begins then.
-    let gateway = Gateway::start_with(&settings("http://127.0.0.1:9/", retry)).await;
     let sink = scripted_sink(seed).await;
-    let mut spec = gateway.get("/destinations/out").await.expect(200).json();
-    for field in ["id", "created_at", "updated_at", "state"] {
-        spec.as_object_mut().unwrap().remove(field);
-    }
-    spec["url"] = json!(sink.url());
-    gateway.put("/destinations/out", &spec).await.expect(200);
+    let gateway = Gateway::start_with(&settings(&sink.url(), retry)).await;
     send_paced(&gateway).await;
     gateway
         .wait_for_stats(LONG_WAIT, |stats| {
@@ -182,13 +175,13 @@ async fn what_if_is_for_viewers_and_refuses_what_it_cannot_predict() {
     let change = json!({ "retry": "quick" });
     gateway.api_as(&viewer, Method::POST, path, Some(&change)).await.expect(200);
     for (change, status, code, expected) in [
-        (json!({ "retry": "slow" }), 422, "invalid_request", "retry"),
-        (json!({ "url": "https://other.example/" }), 422, "invalid_request", "`url` has no effect"),
-        (json!({ "concurrency": 0 }), 422, "invalid_request", "concurrency must be"),
+        (json!({ "retry": "slow" }), 422, "invalid", "retry"),
+        (json!({ "url": "https://other.example/" }), 422, "invalid", "`url` has no effect"),
+        (json!({ "concurrency": 0 }), 422, "invalid", "concurrency must be"),
         (
             json!({ "since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z" }),
             422,
-            "invalid_request",
+            "invalid",
             "`since` must be before",
         ),
         (

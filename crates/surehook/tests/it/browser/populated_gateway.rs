@@ -162,7 +162,7 @@ pub(super) async fn start() -> PopulatedGateway {
 }
 
 /// Pages without an id in their path.
-pub(super) const PAGES: [&str; 28] = [
+pub(super) const PAGES: [&str; 31] = [
     "/",
     "/live",
     "/events",
@@ -186,6 +186,9 @@ pub(super) const PAGES: [&str; 28] = [
     "/destinations/new",
     "/destinations/billing",
     "/destinations/billing/edit",
+    "/destinations/billing/what-if",
+    "/destinations/billing/what-if?span=7d&retry=standard",
+    "/destinations/billing/what-if/preview?span=7d&retry=standard",
     "/destinations/wa",
     "/routes",
     "/routes/new",

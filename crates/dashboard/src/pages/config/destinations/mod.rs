@@ -5,6 +5,7 @@ mod fields;
 mod list;
 mod page;
 mod state;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -25,6 +26,11 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/destinations/{name}/resume", post(actions::resume_destination))
         .route("/destinations/{name}/probe", post(actions::probe_destination))
         .route("/destinations/{name}/test", post(actions::test_destination))
+        .route(
+            "/destinations/{name}/what-if",
+            get(what_if::show_what_if).post(what_if::apply_change),
+        )
+        .route("/destinations/{name}/what-if/preview", get(what_if::preview_change))
         .merge(editor::routes::<DestinationResource>())
 }
 

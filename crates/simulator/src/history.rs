@@ -405,7 +405,10 @@ impl DestinationHistory {
                 before.distance.min(after.distance) <= SEEN_WITHIN
                     || (agree && before.distance + after.distance <= SEEN_BETWEEN)
             }
-            (Some(_), None) => before.distance <= SEEN_WITHIN,
+            // The shorter the record, the less it says of the time after it.
+            (Some(first), None) => {
+                before.distance <= SEEN_WITHIN.min(self.attempt(first).at / 10)
+            }
             (None, Some(_)) => after.distance <= SEEN_WITHIN,
             (None, None) => false,
         }

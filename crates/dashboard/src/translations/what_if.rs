@@ -14,7 +14,7 @@ crate::lang::translations!(
         retry: "Retry policy", "Política de novas tentativas", "Política de reintentos";
         as_today: "As today", "Como hoje", "Como hoy";
         own: "Own numbers", "Valores próprios", "Valores propios";
-        own_hint: "For a retry policy with own numbers. Empty: as in short.", "Para uma política com valores próprios. Vazio: como em short.", "Para una política con valores propios. Vacío: como en short.";
+        own_hint: "For a retry policy with own numbers, and for a circuit that is on. Empty: the default.", "Para uma política com valores próprios e para um circuito ligado. Vazio: o padrão.", "Para una política con valores propios y para un circuito activado. Vacío: el valor predeterminado.";
         max_attempts: "Maximum attempts", "Máximo de tentativas", "Máximo de intentos";
         initial_delay: "Initial delay", "Espera inicial", "Espera inicial";
         base: "Delay factor", "Fator de espera", "Factor de espera";
@@ -24,9 +24,8 @@ crate::lang::translations!(
         circuit: "Circuit breaker", "Circuito", "Circuito";
         circuit_on: "On", "Ligado", "Activado";
         circuit_off: "Off", "Desligado", "Desactivado";
-        circuit_hint: "For a circuit that is on. Empty: the default.", "Para um circuito ligado. Vazio: o padrão.", "Para un circuito activado. Vacío: el valor predeterminado.";
-        failures: "Failures in a row", "Falhas seguidas", "Fallos seguidos";
-        open_for: "Open for", "Aberto por", "Abierto durante";
+        failures: "Circuit: failures in a row", "Circuito: falhas seguidas", "Circuito: fallos seguidos";
+        open_for: "Circuit: open for", "Circuito: aberto por", "Circuito: abierto durante";
         concurrency: "Concurrency", "Tentativas simultâneas", "Intentos simultáneos";
         timeout: "Timeout", "Tempo limite", "Tiempo límite";
         run: "Predict", "Prever", "Predecir";

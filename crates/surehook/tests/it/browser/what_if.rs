@@ -61,6 +61,7 @@ async fn better_policy_is_predicted_previewed_and_applied() {
     for scheme in [ColorScheme::Light, ColorScheme::Dark] {
         browser.set_color_scheme(scheme).await;
         assert_accessible(&browser).await;
+        browser.run("document.querySelector('#result').scrollIntoView()", &[]).await;
         browser.screenshot(&folder.join(format!("what-if-{}.png", scheme.name()))).await;
     }
 

@@ -107,6 +107,10 @@ impl WhatIfForm {
         change
     }
 
+    fn has_own_numbers(&self) -> bool {
+        self.retry == OWN || self.circuit == "on"
+    }
+
     /// The fields for the link to the preview.
     fn hidden(&self) -> [(&'static str, &str); 12] {
         [
@@ -164,6 +168,8 @@ struct ResultBar {
 
 struct ResultChart {
     title: &'static str,
+    /// Fewer are better.
+    is_bad: bool,
     most: u64,
     bars: Vec<ResultBar>,
 }
@@ -395,7 +401,8 @@ fn result_chart(
             ResultBar { name, value, text: lang.number(value) }
         })
         .collect();
-    ResultChart { title, most: bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1), bars }
+    let most = bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1);
+    ResultChart { title, is_bad: title == t.dead, most, bars }
 }
 
 /// A setting before and after the change.

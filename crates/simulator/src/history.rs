@@ -8,7 +8,12 @@
 //!   or after, is drawn by its nearness, so that one edge of an outage is as sharp as the record.
 //! - **Evidence.** An attempt without a recorded one nearby is a guess, and counted as one.
 
-use std::{cell::Cell, collections::HashMap, rc::Rc, time::Duration};
+use std::{
+    cell::Cell,
+    collections::{HashMap, HashSet},
+    rc::Rc,
+    time::Duration,
+};
 
 use surehook_core::{
     delivery::state::DeliveryStatus,
@@ -179,6 +184,8 @@ impl DestinationHistory {
 
     fn add_deliveries(&mut self, deliveries: Vec<RecordedDelivery>) {
         // A replay shows that the delivery can succeed. It would not have been needed otherwise.
+        let replayed: HashSet<DeliveryId> =
+            deliveries.iter().filter_map(|delivery| delivery.replay_of).collect();
         let mut numbers: HashMap<DeliveryId, u32> = HashMap::new();
         let mut customers: HashMap<String, u32> = HashMap::new();
         let mut next_customer = 0;
@@ -194,7 +201,9 @@ impl DestinationHistory {
                 }
                 None => u32::try_from(self.arrivals.len()).unwrap_or(NO_DELIVERY),
             };
-            numbers.insert(delivery.id, number);
+            if replayed.contains(&delivery.id) {
+                numbers.insert(delivery.id, number);
+            }
             if delivery.replay_of.is_none() && number != NO_DELIVERY {
                 let mut new_customer = || {
                     next_customer += 1;
@@ -406,9 +415,7 @@ impl DestinationHistory {
                     || (agree && before.distance + after.distance <= SEEN_BETWEEN)
             }
             // The shorter the record, the less it says of the time after it.
-            (Some(first), None) => {
-                before.distance <= SEEN_WITHIN.min(self.attempt(first).at / 10)
-            }
+            (Some(first), None) => before.distance <= SEEN_WITHIN.min(self.attempt(first).at / 10),
             (None, Some(_)) => after.distance <= SEEN_WITHIN,
             (None, None) => false,
         }

@@ -321,7 +321,7 @@ fn pause_in_the_record_holds_deliveries_under_any_policy() {
 }
 
 #[test]
-fn automatic_pause_ends_when_the_record_goes_on() {
+fn automatic_pause_ends_with_the_next_recorded_attempt() {
     let settings = settings("retry = 'quick'");
     // The address is wrong for ten minutes; someone resumes the destination after each pause.
     let wrong = behavior(

@@ -145,7 +145,7 @@ async fn small_history() -> (Gateway, Sink) {
 }
 
 #[tokio::test]
-async fn what_if_compares_recorded_and_predicted_and_changes_nothing() {
+async fn prediction_compares_with_the_record_and_changes_nothing() {
     let (gateway, sink) = small_history().await;
     let before = gateway.get("/destinations/out").await.expect(200).json();
 
@@ -168,7 +168,7 @@ async fn what_if_compares_recorded_and_predicted_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_if_is_for_viewers_and_refuses_what_it_cannot_predict() {
+async fn viewer_may_predict_and_impossible_predictions_are_refused() {
     let (gateway, _sink) = small_history().await;
     let path = "/destinations/out/what-if";
     let viewer = gateway.create_token("viewer").await;

@@ -18,8 +18,7 @@ async fn gateway_with_outage() -> Gateway {
     })
     .await;
     let retry = r#"{ max_attempts = 3, initial_delay = "10ms" }"#;
-    let destination =
-        format!("url = \"{}\"\nretry = {retry}\ncircuit = \"off\"", sink.url());
+    let destination = format!("url = \"{}\"\nretry = {retry}\ncircuit = \"off\"", sink.url());
     let gateway =
         Gateway::start_with(&Route { destination: &destination, ..Route::default() }.settings())
             .await;

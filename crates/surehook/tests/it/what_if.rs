@@ -114,7 +114,6 @@ async fn heavy_what_if_predicts_another_policy_within_ten_percent() {
     let report = predict(&recorded, &json!({ "retry": other_policy() })).await;
     let truth = predict(&real, &json!({})).await;
 
-    println!("{report:#}\ntruth: {:#}", truth["recorded"]);
     assert_eq!(report["recorded"]["deliveries"], DELIVERIES);
     for field in ["dead", "attempts"] {
         let truth = number(&truth, "recorded", field);

@@ -6,11 +6,11 @@ crate::lang::translations!(
         page_title: "What if: {}", "E se? {}", "¿Y si…? {}";
         lead: "What another policy would have done with the recorded deliveries. Nothing is changed.", "O que outra política teria feito com as entregas registradas. Nada é alterado.", "Qué habría hecho otra política con las entregas registradas. No se cambia nada.";
         settings: "Settings to try", "Configurações a testar", "Configuración a probar";
-        span: "Deliveries of the last", "Entregas dos últimos", "Entregas de los últimos";
-        span_24h: "24 hours", "24 horas", "24 horas";
-        span_3d: "3 days", "3 dias", "3 días";
-        span_7d: "7 days", "7 dias", "7 días";
-        span_30d: "30 days", "30 dias", "30 días";
+        span: "Time span", "Período", "Período";
+        span_24h: "Last 24 hours", "Últimas 24 horas", "Últimas 24 horas";
+        span_3d: "Last 3 days", "Últimos 3 dias", "Últimos 3 días";
+        span_7d: "Last 7 days", "Últimos 7 dias", "Últimos 7 días";
+        span_30d: "Last 30 days", "Últimos 30 dias", "Últimos 30 días";
         retry: "Retry policy", "Política de novas tentativas", "Política de reintentos";
         as_today: "As today", "Como hoje", "Como hoy";
         own: "Own numbers", "Valores próprios", "Valores propios";

@@ -589,12 +589,12 @@ impl RunningAttempt {
 
 /// The URL that a message names at an origin. Only a message may: the path of a received request was
 /// chosen by its sender.
-fn one_shot_url(origin: &Uri, claimed: &ClaimedDelivery) -> Result<Uri, SendReport> {
+fn one_shot_url(origin: &Uri, claimed: &ClaimedDelivery) -> Result<Uri, PrepareError> {
     let is_message = claimed.source.as_str() == OUTBOX;
     let url = is_message.then(|| url_at_origin(origin, &claimed.payload.head)).flatten();
     url.ok_or_else(|| {
         let detail = "the event names no URL, and a destination of kind origin delivers only messages that were sent with a URL";
-        SendReport::failed(AttemptFailure::Unsendable, detail.to_owned())
+        SendReport::failed(AttemptFailure::Unsendable, detail.to_owned()).into()
     })
 }
 

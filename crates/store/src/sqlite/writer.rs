@@ -82,6 +82,7 @@ pub(super) struct WriteTransaction<'a, 'c> {
 /// Whether the tables `wills`, `said`, `awaited` and `callbacks` may have rows. Gateways that send no
 /// messages never query them. A hint is set with the first row and stays set; after a rollback it may be
 /// set for an empty table, never unset for a filled one. Opening the store empties the first two tables.
+#[expect(clippy::struct_excessive_bools, reason = "one for each table")]
 #[derive(Debug, Default)]
 pub(super) struct PresenceHints {
     pub(super) crash_outcomes: bool,

@@ -29,7 +29,7 @@ impl CliError {
     }
 
     pub(crate) fn forbidden(error: impl Into<anyhow::Error>) -> Self {
-        Self::new(3, error).hint("Ask an admin for a token with that role: surehook token create")
+        Self::new(3, error).hint("Ask an admin for a token that may do this: surehook token create")
     }
 
     pub(crate) fn not_found(error: impl Into<anyhow::Error>) -> Self {

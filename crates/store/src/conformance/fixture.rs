@@ -17,7 +17,7 @@ use bytes::Bytes;
 use surehook_core::{
     decision::IntakeRecord,
     delivery::{Lease, LeaseToken, state::DeliveryStatus},
-    destination::{DestinationSpec, kind::DestinationKind},
+    destination::DestinationSpec,
     event::{
         ConflictPolicy, DedupKeyClaim, HeaderBlock, KeyWindow, NewDelivery, NewEvent, Payload,
         RequestHead, SignedBytesClaim,
@@ -33,9 +33,7 @@ use surehook_core::{
     },
 };
 use surehook_guard::timing::AttemptTiming;
-use surehook_retry::{
-    AttemptFailure, FailureClass, RetrySpec, ScheduleReason, circuit::CircuitSpec,
-};
+use surehook_retry::{AttemptFailure, FailureClass, ScheduleReason};
 use surehook_types::{
     ids::{AttemptId, DeliveryId, DestinationId, EventId, Id, IdKind, SourceId},
     store_error::StoreError,
@@ -547,28 +545,8 @@ pub(super) fn source_spec(name: &str) -> SourceSpec {
 /// A valid destination with default settings.
 pub(super) fn destination_spec(name: &str) -> DestinationSpec {
     DestinationSpec {
-        name: name.parse().unwrap(),
-        kind: DestinationKind::Http,
         url: format!("https://{name}.example/hook"),
-        account: None,
-        sending: None,
-        exec: None,
-        stream: None,
-        retry: RetrySpec::default(),
-        concurrency: 32,
-        rate: None,
-        delay: None,
-        order: None,
-        circuit: CircuitSpec::default(),
-        pause_after_config_failures: 5,
-        timeout: HumanDuration::from_secs(30),
-        headers: std::collections::BTreeMap::new(),
-        signing_secrets: Vec::new(),
-        sign_as: None,
-        auth: None,
-        proxy: None,
-        tls: None,
-        rules: Vec::new(),
+        ..DestinationSpec::named(name.parse().unwrap())
     }
 }
 

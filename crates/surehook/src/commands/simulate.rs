@@ -190,10 +190,10 @@ fn steady_scenario(deliveries: u64) -> Scenario {
 }
 
 /// A named policy, or a file with fields of a destination.
-fn read_policy(text: &str) -> Result<PolicySpec, CliError> {
+pub(super) fn read_policy(text: &str) -> Result<PolicySpec, CliError> {
     let file = Path::new(text);
     if file.extension().is_none() {
-        let hint = "To compare your own policy, pass a file such as own.toml.";
+        let hint = "For your own policy, pass a file such as own.toml.";
         return PolicySpec::named(text).map_err(|error| CliError::refused(error).hint(hint));
     }
     let name = file.file_stem().unwrap_or(file.as_os_str()).display().to_string();
@@ -325,7 +325,7 @@ fn scale(number: u64, part: u64, whole: u64) -> u64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn as_f64(count: u64) -> f64 {
+pub(super) fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
@@ -334,7 +334,7 @@ fn as_f64(count: u64) -> f64 {
     clippy::cast_sign_loss,
     reason = "positive, and the cast saturates"
 )]
-fn round(count: f64) -> u64 {
+pub(super) fn round(count: f64) -> u64 {
     count.round() as u64
 }
 

@@ -1,8 +1,8 @@
 //! `surehook what-if`: predicts what other settings would have done with recorded deliveries.
 
-use std::{fmt::Write as _, path::Path};
+use std::fmt::Write as _;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use surehook_api::{
@@ -16,7 +16,10 @@ use surehook_simulator::{
 };
 use surehook_types::time::{HumanDuration, Timestamp};
 
-use super::{files, replay::parse_moment};
+use super::{
+    replay::parse_moment,
+    simulate::{as_f64, read_policy, round},
+};
 use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 
 #[derive(Debug, Args)]
@@ -119,19 +122,6 @@ impl WhatIfArgs {
         let given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         given.collect()
     }
-}
-
-/// A named policy, or a file with fields of a destination.
-fn read_policy(text: &str) -> Result<PolicySpec, CliError> {
-    let file = Path::new(text);
-    if file.extension().is_none() {
-        let hint = "For your own policy, pass a file such as own.toml.";
-        return PolicySpec::named(text).map_err(|error| CliError::refused(error).hint(hint));
-    }
-    let name = file.file_stem().unwrap_or(file.as_os_str()).display().to_string();
-    let policy = PolicySpec::from_toml(&name, &files::read_text(file)?);
-    let policy = policy.with_context(|| format!("in {}", file.display()));
-    policy.map_err(CliError::refused)
 }
 
 pub(super) async fn run(args: &WhatIfArgs) -> Result<(), CliError> {
@@ -249,20 +239,6 @@ fn print_confidence(name: &str, report: &WhatIfReport) -> Result<(), CliError> {
         let _ = write!(text, "\n- {}", output::escape_control(&note.text));
     }
     output::print_line(text)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn as_f64(count: u64) -> f64 {
-    count as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "positive, and the cast saturates"
-)]
-fn round(count: f64) -> u64 {
-    count.round() as u64
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ use surehook_api::{
     },
     percent_encode,
 };
-use surehook_core::delivery::state::DeliveryStatus;
+use surehook_core::{
+    delivery::state::DeliveryStatus, destination::kind::DestinationKind, outbox::OUTBOX,
+};
 use surehook_types::time::Timestamp;
 use surehook_webhooks::{
     attribute::{Attributes, EventKind},
@@ -126,9 +128,11 @@ pub(super) async fn event_page(
     let left = deliveries.len().saturating_sub(CARDS_MAX);
     let heading = event.kind.as_ref().map_or(t.title, EventKind::as_str).to_owned();
     let frame = PageFrame::new(user, NavItem::Events, heading.clone());
-    let address = request.as_ref().map(|request| request_address(request, event.source.as_deref()));
-    // Revealed secrets must not end up in a shell history.
-    let curl = request.as_ref().zip(address.clone()).filter(|_| !is_revealed);
+    let source = event.source.as_deref();
+    let address = request.as_ref().and_then(|request| request_address(request, source));
+    // Revealed secrets must not end up in a shell history, and the outbox receives no requests.
+    let has_curl = !is_revealed && source != Some(OUTBOX);
+    let curl = request.as_ref().zip(address.clone()).filter(|_| has_curl);
     let curl = curl.map(|(request, path)| curl_command(user, request, path, body.full_text()));
     let sightings_left = event.duplicate_count > duplicates.len() as u64;
     let gap = |seen: &DuplicateResponse| seen.seen_at.since(event.received_at);
@@ -171,10 +175,14 @@ pub(super) async fn event_page(
     })
 }
 
-/// Path and query as requested.
-fn request_address(request: &RequestHeadResponse, source: Option<&str>) -> String {
+/// Path and query as requested; of a message, those that it names at its destination, if any.
+fn request_address(request: &RequestHeadResponse, source: Option<&str>) -> Option<String> {
     let query = request.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
-    format!("/in/{}{}{query}", source.unwrap_or("…"), request.path)
+    let path = format!("{}{query}", request.path);
+    match source {
+        Some(OUTBOX) => (!path.is_empty()).then_some(path),
+        source => Some(format!("/in/{}{path}", source.unwrap_or("…"))),
+    }
 }
 
 async fn load_cards(
@@ -288,7 +296,14 @@ pub(super) async fn show_curl(
     let t = EventTexts::of(user.lang());
     let name = details.delivery.destination.unwrap_or_default();
     let destination = user.call(calls::get_destination(&name)).await.ok();
-    let url = destination.map(|it| it.spec.url).filter(|url| !url.is_empty());
+    let spec = destination.map(|it| it.spec).filter(|spec| !spec.url.is_empty());
+    let url = spec.map(|spec| match (spec.kind, &event.request) {
+        (DestinationKind::Origin, Some(request)) => {
+            let path = request_address(request, Some(OUTBOX)).unwrap_or_default();
+            format!("{}{path}", spec.url.trim_end_matches('/'))
+        }
+        (_, _) => spec.url,
+    });
     let (body, _) = read_body(&user, calls::get_delivery_body(&delivery)).await?;
     let command = url.map(|url| {
         let lines = event.request.iter().flat_map(|request| &request.headers);

@@ -72,7 +72,7 @@ async fn receive(State(state): State<AppState>, webhook: Webhook<Stripe>) -> Sta
     for event in &webhook.events {
         match process_once(&state, event).await {
             Ok(true) => {}
-            // Another copy is being processed. It may still fail, so this one must come again.
+            // The same event is already being processed. It may still fail, so this one must come again.
             Ok(false) => return StatusCode::CONFLICT,
             Err(_) => return StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -80,7 +80,7 @@ async fn receive(State(state): State<AppState>, webhook: Webhook<Stripe>) -> Sta
     StatusCode::OK
 }
 
-/// Processes an event unless it was processed before. `false` if another copy is being processed.
+/// Processes an event unless it was processed before. `false` if the same event is being processed.
 async fn process_once(state: &AppState, event: &WebhookEvent) -> Result<bool, ProcessError> {
     let Some(event_key) = &event.key else {
         process(state, event).await?;

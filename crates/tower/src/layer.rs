@@ -75,7 +75,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The methods to which the layer applies: POST and PATCH when left out. GET, HEAD, PUT and DELETE are
+    /// The methods to which the layer applies. Default: POST and PATCH; GET, HEAD, PUT and DELETE are
     /// idempotent by definition.
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.config.methods = methods.into_iter().collect();
@@ -85,7 +85,7 @@ impl IdempotencyLayer {
     /// To whom a key belongs, such as the signed-in user: the same key in two scopes is two keys. `None`
     /// passes the request through, for instance because it is not authenticated and will be refused.
     ///
-    /// When left out, the scope is the `Authorization` header.
+    /// Default: the `Authorization` header.
     ///
     /// ```
     /// # use surehook_tower::IdempotencyLayer;
@@ -104,7 +104,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Keeps the keys of several layers over one store apart; `http` when left out.
+    /// Keeps the keys of several layers over one store apart. Default: `http`.
     ///
     /// # Panics
     ///
@@ -117,43 +117,43 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Stores 4xx responses too: a copy of a refused request gets the same answer. When left out, such a
+    /// Stores 4xx responses too: a duplicate of a refused request gets the same answer. Default: such a
     /// request frees its key.
     pub fn store_client_errors(mut self) -> Self {
         self.config.stores_client_errors = true;
         self
     }
 
-    /// How long a response is stored: longer than clients retry. 24 hours when left out.
+    /// How long a response is stored. Choose a longer time than clients retry for. Default: 24 hours.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.config.ttl = ttl.clamp(LEASE_MIN, TTL_MAX);
         self
     }
 
-    /// How soon a copy runs after a crash of the process. 30 seconds when left out. It is extended while the
-    /// handler runs, so it may be shorter than the slowest handler, but not shorter than a pause of the
-    /// whole process.
+    /// How long a request holds its key without being extended, so how soon a duplicate can run after a
+    /// crash of the process. Default: 30 seconds. The lease is extended while the handler runs, so it may
+    /// be shorter than the slowest handler, but not shorter than a pause of the whole process.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease.clamp(LEASE_MIN, LEASE_MAX);
         self
     }
 
-    /// How long a copy waits for a request that still runs, before it gets 409. 10 seconds when left out;
+    /// How long a duplicate waits for a request that still runs, before it gets 409. Default: 10 seconds;
     /// zero answers at once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.config.wait = wait.min(WAIT_MAX);
         self
     }
 
-    /// The largest body of a request with a key. 2 MiB when left out.
+    /// The largest body of a request with a key. Default: 2 MiB.
     pub fn max_request_bytes(mut self, bytes: usize) -> Self {
         self.config.max_request_bytes = bytes;
         self
     }
 
     /// The largest response that is stored, with its headers: at most 64 KiB, which is the default. A body is
-    /// held back until it is complete or exceeds this; a larger one is sent on and not stored, and copies
-    /// get 409.
+    /// held back until it is complete or exceeds this; a larger one is sent on and not stored, and
+    /// duplicates get 409.
     pub fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.config.max_response_bytes = bytes.min(RESULT_BYTES_MAX);
         self
@@ -171,6 +171,7 @@ impl<S> Layer<S> for IdempotencyLayer {
 
     fn layer(&self, inner: S) -> IdempotencyService<S> {
         let mut config = self.config.clone();
+        // The lock refuses a time to live below the lease.
         config.ttl = config.ttl.max(config.lease);
         IdempotencyService::new(inner, Arc::new(config))
     }

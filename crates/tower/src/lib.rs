@@ -1,7 +1,7 @@
 //! Makes an HTTP service idempotent by the `Idempotency-Key` header.
 //!
 //! A client that gets no answer cannot know whether its request was executed. With this layer it sends the
-//! request again under the same key: it is executed once, and every copy gets the response of the first.
+//! request again under the same key: it is executed once, and every duplicate gets the response of the first.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,8 +28,8 @@
 //! | situation | answer |
 //! | --- | --- |
 //! | first request with a key | runs; the response is stored before it is sent |
-//! | copy of an executed request | the stored response, with `Idempotency-Replayed: true` |
-//! | copy of a request that still runs | waits up to [`wait`](IdempotencyLayer::wait), then 409 `idempotency_in_flight` with `Retry-After` |
+//! | duplicate of an executed request | the stored response, with `Idempotency-Replayed: true` |
+//! | duplicate of a request that still runs | waits up to [`wait`](IdempotencyLayer::wait), then 409 `idempotency_in_flight` with `Retry-After` |
 //! | another request with the same key | 422 `idempotency_key_reused` |
 //! | no key, with [`require_key`](IdempotencyLayer::require_key) | 400 `idempotency_key_missing` |
 //! | malformed key, or several | 400 `bad_idempotency_key` |
@@ -43,24 +43,24 @@
 //! # Which responses are stored
 //!
 //! Status 2xx and 3xx; 4xx too with [`store_client_errors`](IdempotencyLayer::store_client_errors), otherwise
-//! they free the key. After 5xx, a panic or an error of the service a copy runs again at once. After a crash
-//! of the process a copy runs again when the [`lease`](IdempotencyLayer::lease) has ended, which is extended
+//! they free the key. After 5xx, a panic or an error of the service, a retry runs again at once. After a crash
+//! of the process, a retry runs again when the [`lease`](IdempotencyLayer::lease) has ended, which is extended
 //! while the handler runs.
 //!
 //! A client that disconnects does not stop the handler: it runs to its end in the background, so that the
-//! next copy finds the response.
+//! retry finds the response.
 //!
 //! # A handler that survives a crash in the middle
 //!
 //! The layer cannot know what a handler did before the process died. It gives each handler a
-//! [`RequestClaim`] in the extensions of the request: its `operation` is the same at every try of one
-//! request, so ids derived from it let the second try find what the first created. See
+//! [`RequestClaim`] in the extensions of the request: its `operation` is the same at every attempt of one
+//! request, so ids derived from it let the second attempt find what the first created. See
 //! `examples/orders.rs`.
 //!
 //! # Keys of different users
 //!
 //! A key counts within the `Authorization` header of its request, so that no user gets the response of
-//! another. If you authenticate otherwise, or tokens change between copies, set
+//! another. If you authenticate otherwise, or tokens change between retries, set
 //! [`scope`](IdempotencyLayer::scope).
 //!
 //! # Order of layers

@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use surehook_types::idempotency_key::ParseIdempotencyKeyError;
 
-/// When a client should try again while another copy runs, in seconds.
+/// When a client should try again while the first request runs, in seconds.
 const IN_FLIGHT_RETRY_SECS: u64 = 1;
 /// When a client should try again while the store cannot be used, in seconds.
 const STORE_RETRY_SECS: u64 = 5;

@@ -1,8 +1,8 @@
 //! The service: claim the key, run the handler once, store its response.
 //!
 //! What must hold: the claim is in the store before the handler runs, and the response is in the store
-//! before it is sent. Every way in which the handler can end without a response that may be repeated makes
-//! the key free for the next copy, at the latest with the end of the lease.
+//! before it is sent. However the handler ends without a response to store, the key becomes free for a
+//! retry, at the latest with the end of the lease.
 
 use std::{
     any::Any,
@@ -37,12 +37,11 @@ use crate::{
     stored_response::{self, NOT_STORED},
 };
 
-/// A copy asks first after this time whether the request that runs has ended, then after twice the time,
-/// and so on.
+/// First interval at which a duplicate asks whether the request that runs has ended; it doubles each time.
 const POLL_MIN: Duration = Duration::from_millis(5);
 const POLL_MAX: Duration = Duration::from_millis(200);
-/// How often a response is stored again while the store cannot be reached.
-const STORE_TRIES: u32 = 5;
+/// How many times ending a claim is attempted while the store cannot be reached.
+const STORE_ATTEMPTS_MAX: u32 = 5;
 const STORE_PAUSE: Duration = Duration::from_millis(100);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -54,7 +53,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// use surehook_tower::RequestClaim;
 ///
 /// async fn create_order(Extension(claim): Extension<RequestClaim>) -> String {
-///     // The same at every try of this request: insert the order unless it exists.
+///     // The same at every attempt of this request: insert the order unless it exists.
 ///     let id = claim.operation.derive_id("order");
 ///     format!("order {:032x}", u128::from_be_bytes(id))
 /// }
@@ -64,11 +63,12 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct RequestClaim {
     /// The key in the store: namespace, a hash of the scope, and the `Idempotency-Key`.
     pub key: ClaimKey,
-    /// Grows with each try. Storage that remembers the largest one can refuse a try that was too slow.
+    /// Grows with each attempt. Storage that remembers the largest one can refuse an attempt that was too
+    /// slow.
     pub fence: u64,
-    /// The same at every try of one request.
+    /// The same at every attempt of one request.
     pub operation: ClaimOperation,
-    /// Whether an earlier try did not end: what it created may exist already.
+    /// Whether an earlier attempt did not end: what it created may exist already.
     pub is_resumed: bool,
 }
 
@@ -230,9 +230,9 @@ async fn claim_or_release(
         let key = request.key.clone();
         let claim = config.lock.claim(request).await;
         if let Err(Ok(Claim::Claimed(grant))) = sender.send(claim) {
-            let ended = HeldClaim { config, key, grant };
+            let claim = HeldClaim { config, key, grant };
             let ending = if grant.is_resumed { ClaimEnding::Retry } else { ClaimEnding::Release };
-            ended.end(&ending).await;
+            claim.end(&ending).await;
         }
     };
     tokio::spawn(work.in_current_span());
@@ -268,11 +268,11 @@ struct HeldClaim {
 /// What happens to a claim when its handler has ended.
 #[derive(Clone, Debug)]
 enum ClaimEnding {
-    /// Copies get this response.
+    /// Duplicates get this response.
     Complete(Bytes),
-    /// Nothing happened: a copy starts anew.
+    /// Nothing happened: a retry starts as a new operation.
     Release,
-    /// Something may have happened: a copy runs at once as a further try of the same operation.
+    /// Something may have happened: a retry runs at once, as a further attempt of the same operation.
     Retry,
 }
 
@@ -292,10 +292,10 @@ where
         let (parts, body) = response.await?.into_parts();
         Ok((parts, IdempotentBody::buffer(body, limit).await))
     };
-    let ended = claim.keep_while(AssertUnwindSafe(buffered).catch_unwind()).await;
-    let (ending, result) = match ended {
+    let outcome = claim.keep_while(AssertUnwindSafe(buffered).catch_unwind()).await;
+    let (ending, result) = match outcome {
         Ok(Ok((parts, body))) => {
-            let (ending, response) = claim.judge(parts, body);
+            let (ending, response) = claim.decide_ending(parts, body);
             (ending, Ok(Ok(response)))
         }
         Ok(Err(error)) => (ClaimEnding::Retry, Ok(Err(error))),
@@ -345,16 +345,16 @@ impl HeldClaim {
         }
     }
 
-    /// Decides what a response means for the key.
-    fn judge<R: Body<Data = Bytes>>(
+    /// Decides how the claim ends, and returns the response to send.
+    fn decide_ending<R: Body<Data = Bytes>>(
         &self,
         parts: response::Parts,
         body: BufferedBody<R>,
     ) -> (ClaimEnding, Response<IdempotentBody<R>>) {
-        let class = self.class_of(parts.status);
-        let (class, body) = match body {
+        let ending = self.ending_by_status(parts.status);
+        let (ending, body) = match body {
             BufferedBody::Complete(bytes) => {
-                let ending = match class {
+                let ending = match ending {
                     ClaimEnding::Complete(_) => {
                         ClaimEnding::Complete(self.encode_response(&parts, &bytes))
                     }
@@ -362,19 +362,21 @@ impl HeldClaim {
                 };
                 (ending, IdempotentBody::from(bytes))
             }
-            BufferedBody::Oversized(body) => (class, body),
+            BufferedBody::Oversized(body) => (ending, body),
             BufferedBody::Failed(body) => (ClaimEnding::Retry, body),
         };
-        (class, Response::from_parts(parts, body))
+        (ending, Response::from_parts(parts, body))
     }
 
-    fn class_of(&self, status: StatusCode) -> ClaimEnding {
+    /// How the claim ends by the status alone. The response of `Complete` is still missing: it stays
+    /// [`NOT_STORED`] if the body turns out too large.
+    fn ending_by_status(&self, status: StatusCode) -> ClaimEnding {
         if status.is_success() || status.is_redirection() {
             return ClaimEnding::Complete(NOT_STORED);
         }
         match status.is_client_error() {
             true if self.config.stores_client_errors => ClaimEnding::Complete(NOT_STORED),
-            // The try before this one may have had effects.
+            // The attempt before this one may have had effects.
             true if !self.grant.is_resumed => ClaimEnding::Release,
             true | false => ClaimEnding::Retry,
         }
@@ -388,7 +390,7 @@ impl HeldClaim {
 
     /// Ends the claim; if the store cannot be reached, the end of the lease does it.
     async fn end(&self, ending: &ClaimEnding) {
-        for attempt in 1..=STORE_TRIES {
+        for attempt in 1..=STORE_ATTEMPTS_MAX {
             match self.try_end(ending).await {
                 Ok(ClaimUpdate::Applied) => return,
                 Ok(ClaimUpdate::StaleToken) => {
@@ -398,14 +400,14 @@ impl HeldClaim {
                     );
                     return;
                 }
-                Err(error @ DedupError::Unavailable(_)) if attempt < STORE_TRIES => {
+                Err(error @ DedupError::Unavailable(_)) if attempt < STORE_ATTEMPTS_MAX => {
                     tracing::debug!(key = %self.key, %error, "could not end a claim yet");
                     tokio::time::sleep(STORE_PAUSE * attempt).await;
                 }
                 Err(error) => {
                     tracing::warn!(
                         key = %self.key, %error,
-                        "could not store the response of an idempotent request; a copy will run again"
+                        "could not store the response of an idempotent request; a duplicate will run again"
                     );
                     return;
                 }
@@ -423,6 +425,7 @@ impl HeldClaim {
                 config.lock.complete(request).await
             }
             ClaimEnding::Release => config.lock.release(key, token).await,
+            // Shortens the lease: the key is free almost at once, and keeps its operation.
             ClaimEnding::Retry => config.lock.extend(key, token, LEASE_MIN).await,
         }
     }

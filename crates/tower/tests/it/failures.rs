@@ -236,7 +236,7 @@ async fn claim_granted_to_a_client_that_is_gone_is_released() {
         answers: Arc::clone(&answers),
     };
     let probe = HandlerProbe::with_open_gate();
-    // A copy waits less long than the lease lasts.
+    // A duplicate waits less long than the lease lasts.
     let layer = IdempotencyLayer::new(store).lease(Duration::from_secs(3600));
     let server = TestServer::counting(layer, &probe).await;
     let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();

@@ -33,10 +33,10 @@ pub(super) fn scan(text: &[u8], names: &SecretNames) -> Vec<Edit> {
 }
 
 fn scan_pair(pair: &[u8], start: usize, names: &SecretNames, edits: &mut Vec<Edit>) {
-    let Some(sign) = pair.iter().position(|byte| *byte == b'=') else { return };
+    let Some(equals) = pair.iter().position(|byte| *byte == b'=') else { return };
     let (name, value) =
-        (TextEncoding::Percent.decode(&pair[..sign]), pair[sign + 1..].trim_ascii_end());
-    let span = start + sign + 1..start + sign + 1 + value.len();
+        (TextEncoding::Percent.decode(&pair[..equals]), pair[equals + 1..].trim_ascii_end());
+    let span = start + equals + 1..start + equals + 1 + value.len();
     let is_masked = std::str::from_utf8(value).is_ok_and(is_mask);
     if value.is_empty() || is_masked {
         return;

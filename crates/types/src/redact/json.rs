@@ -1,6 +1,6 @@
 //! Finds the values of secret fields in JSON text, in one pass and without recursion.
 //!
-//! The result are spans of the text, so that the rest stays byte for byte. The text may be truncated
+//! The results are spans of the text, so that the rest stays byte for byte. The text may be truncated
 //! anywhere, and several values may follow each other. JSON inside strings is searched too, a few
 //! levels deep.
 
@@ -57,8 +57,8 @@ enum ValueKind {
     Secret,
     /// A payment card, or a list of them.
     Card,
-    /// Possibly a card number.
-    Number,
+    /// A card number, if its digits fit.
+    CardNumber,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +67,11 @@ struct OpenContainer {
     is_card: bool,
 }
 
-/// A secret object or array that is being skipped.
+/// A secret object or array that is masked as a whole.
 #[derive(Clone, Copy, Debug)]
 struct HiddenContainer {
     start: usize,
+    /// Number of open containers around it.
     depth: usize,
 }
 
@@ -93,6 +94,7 @@ struct Scanner<'t> {
     /// Remaining levels of JSON inside strings.
     nested: usize,
     stack: Vec<OpenContainer>,
+    /// The secret container around the current position, which is masked as a whole.
     hiding: Option<HiddenContainer>,
     edits: Vec<Edit>,
 }
@@ -112,14 +114,14 @@ impl<'t> Scanner<'t> {
                 (ExpectedToken::FirstName | ExpectedToken::Name, b'"') => {
                     ExpectedToken::Value(self.name()?)
                 }
-                (ExpectedToken::FirstValue, _) => self.value(byte, self.of_element())?,
+                (ExpectedToken::FirstValue, _) => self.value(byte, self.element_kind())?,
                 (ExpectedToken::Value(kind), _) => self.value(byte, kind)?,
                 (ExpectedToken::More, b',') if !self.stack.is_empty() => {
                     self.at += 1;
-                    if self.inside().is_object {
+                    if self.innermost().is_object {
                         ExpectedToken::Name
                     } else {
-                        ExpectedToken::Value(self.of_element())
+                        ExpectedToken::Value(self.element_kind())
                     }
                 }
                 (ExpectedToken::More, b'}' | b']') => self.close(byte, false)?,
@@ -143,12 +145,13 @@ impl<'t> Scanner<'t> {
         None
     }
 
-    fn inside(&self) -> OpenContainer {
+    fn innermost(&self) -> OpenContainer {
         self.stack.last().copied().unwrap_or(OpenContainer { is_object: false, is_card: false })
     }
 
-    fn of_element(&self) -> ValueKind {
-        if self.inside().is_card { ValueKind::Card } else { ValueKind::Plain }
+    /// What the next element of the innermost array is.
+    fn element_kind(&self) -> ValueKind {
+        if self.innermost().is_card { ValueKind::Card } else { ValueKind::Plain }
     }
 
     fn close(&mut self, byte: u8, is_empty: bool) -> Result<ExpectedToken, ScanEnd> {
@@ -189,8 +192,8 @@ impl<'t> Scanner<'t> {
             ValueKind::Secret
         } else if is_card(&name) {
             ValueKind::Card
-        } else if self.inside().is_card && is_card_number_name(&name) {
-            ValueKind::Number
+        } else if self.innermost().is_card && is_card_number_name(&name) {
+            ValueKind::CardNumber
         } else {
             ValueKind::Plain
         })
@@ -228,7 +231,7 @@ impl<'t> Scanner<'t> {
                     self.at += 1;
                 }
                 let number = &self.text[start..self.at];
-                if self.is_hidden(kind, number) {
+                if self.needs_mask(kind, number) {
                     self.edits.push(Edit::string(start..self.at));
                 }
             }
@@ -237,17 +240,17 @@ impl<'t> Scanner<'t> {
         Ok(ExpectedToken::More)
     }
 
-    fn is_hidden(&self, kind: ValueKind, text: &[u8]) -> bool {
+    fn needs_mask(&self, kind: ValueKind, text: &[u8]) -> bool {
         self.hiding.is_none()
             && match kind {
                 ValueKind::Secret => !text.is_empty() && text != MASK.as_bytes(),
-                ValueKind::Number => is_card_number(text),
+                ValueKind::CardNumber => is_card_number(text),
                 ValueKind::Plain | ValueKind::Card => false,
             }
     }
 
     fn string_value(&mut self, start: usize, content: &[u8], kind: ValueKind) {
-        if self.is_hidden(kind, content) {
+        if self.needs_mask(kind, content) {
             self.edits.push(Edit::string(start..self.at));
         } else if self.hiding.is_none()
             && self.nested > 0

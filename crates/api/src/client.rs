@@ -1,4 +1,4 @@
-//! Calls of the API as values, and the trait of what carries them to a gateway.
+//! API calls as values, and the trait of a transport that sends them to a gateway.
 
 use std::{fmt::Write as _, marker::PhantomData};
 
@@ -124,7 +124,7 @@ impl CallError {
     }
 }
 
-/// Carries calls to a gateway.
+/// Sends calls to a gateway.
 pub trait ApiTransport: Sync {
     type Error: From<CallError> + Send;
 

@@ -65,7 +65,7 @@ impl RequestHead {
     /// from the original bytes. Keeps `content-encoding` unless the new body contradicts it.
     pub fn for_changed_body(&self, body: &[u8]) -> Self {
         let contradicts_encoding = inflate::has_wrong_encoding_header(&self.headers.to_map(), body);
-        self.with_headers(|name| match name {
+        self.retain_headers(|name| match name {
             "content-type" => true,
             "content-encoding" => !contradicts_encoding,
             _ => !BODY_HEADERS.contains(&name) && !is_signature_header(name),
@@ -85,8 +85,8 @@ impl RequestHead {
         Self { headers, ..self.clone() }
     }
 
-    /// The head with those headers for whose names, in lower case, `is_kept` holds.
-    fn with_headers(&self, is_kept: impl Fn(&str) -> bool) -> Self {
+    /// The head with only the headers for whose names, in lower case, `is_kept` holds.
+    fn retain_headers(&self, is_kept: impl Fn(&str) -> bool) -> Self {
         let mut headers = HeaderBlock::default();
         for (name, value) in self.headers.lines() {
             if is_kept(&name.to_ascii_lowercase()) {
@@ -184,17 +184,17 @@ impl Payload {
     /// The same request with the secrets in body and headers masked. Fails if the body cannot be
     /// searched reliably.
     pub fn without_secrets(&self, names: &SecretNames) -> Result<Self, UnreadableBodyError> {
-        let sent = redact::strip_secrets(&self.head.headers.to_map(), &self.body, names)?;
-        let has_changed = sent.fields > 0;
-        let head = self.head.with_headers(|name| match name {
+        let stripped = redact::strip_secrets(&self.head.headers.to_map(), &self.body, names)?;
+        let has_changed = stripped.fields > 0;
+        let head = self.head.retain_headers(|name| match name {
             "content-type" => true,
-            "content-encoding" => !sent.is_unpacked,
+            "content-encoding" => !stripped.is_unpacked,
             _ => {
                 let describes_body = BODY_HEADERS.contains(&name) || is_signature_header(name);
                 !(has_changed && describes_body || names.is_secret_parameter(name))
             }
         });
-        let body = match sent.body {
+        let body = match stripped.body {
             Cow::Borrowed(_) => self.body.clone(),
             Cow::Owned(body) => Bytes::from(body),
         };
@@ -208,7 +208,7 @@ impl Payload {
 }
 
 string_enum! {
-    /// What another body under a known dedup key is.
+    /// How a request with a known dedup key but another body is treated.
     pub enum ConflictPolicy {
         /// A new event with a key conflict.
         Accept = "accept",
@@ -225,8 +225,8 @@ pub struct DedupKeyClaim {
     pub origin: KeyOrigin,
     /// Another event with this key is a duplicate until then.
     pub expires_at: Timestamp,
-    /// The event is a duplicate if the key is held by another one and not expired by then. That is the
-    /// time of receipt, or an earlier one while the clock is in doubt.
+    /// The time at which expiry is judged: an event whose key another event holds, not expired by then,
+    /// is a duplicate. The time of receipt, or an earlier one while the clock is in doubt.
     pub as_of: Timestamp,
     /// `None` if the key stands for the whole request, so that its body is not compared.
     pub on_conflict: Option<ConflictPolicy>,
@@ -289,8 +289,8 @@ pub struct NewEvent {
     pub earlier_key: Option<DedupKey>,
     /// The fingerprint that is compared with other bodies under its key; that of the bytes if `None`.
     pub compared_fingerprint: Option<[u8; 32]>,
-    /// Whether it is refused if its key is known with another body, instead of being a duplicate or a
-    /// new event: one of the two bodies is forged.
+    /// Whether a known key with another body makes the request refused, instead of a duplicate or a new
+    /// event: one of the two bodies is forged.
     pub refuses_other_body: bool,
     /// The provider's event type, if known.
     pub kind: Option<EventKind>,
@@ -298,7 +298,7 @@ pub struct NewEvent {
     pub attributes: Attributes,
     pub payload: Payload,
     pub deliveries: Vec<NewDelivery>,
-    /// Whether a duplicate redelivers its original if all deliveries of that are dead.
+    /// Whether this event, if it is a duplicate, redelivers its original whose deliveries are all dead.
     pub revive_dead: bool,
     pub intake: IntakeRecord,
     /// The duplicate that a user decided to deliver anyway as this event. Each duplicate becomes an
@@ -407,7 +407,7 @@ pub struct NewDelivery {
     pub delay: Duration,
     /// Deliveries to one destination with the same ordering key are attempted one at a time.
     pub order_key: Option<DedupKey>,
-    /// Where its end is reported.
+    /// Where the end of the delivery is reported.
     pub callback: Option<Arc<Callback>>,
 }
 

@@ -49,19 +49,20 @@ fn connection_headers(head: &RequestHead) -> Vec<&[u8]> {
         .collect()
 }
 
-/// Builds the headers of one attempt. Headers that carry the source's secret are left out: with it, anyone
-/// could send events.
+/// Builds the headers of one attempt. `secret_headers` are the names of headers that carry the source's
+/// secret; they are left out, because with the secret anyone could send events.
 pub(crate) fn build(
     destination: &Destination,
     claimed: &ClaimedDelivery,
-    secret: &[String],
+    secret_headers: &[String],
     now: Timestamp,
 ) -> Result<HeaderMap, SignError> {
-    let mut map = forwarded(&claimed.payload.head, secret);
-    for (name, text) in &destination.headers {
-        match text.render(claimed) {
+    let mut map = forwarded_headers(&claimed.payload.head, secret_headers);
+    for (name, template) in &destination.headers {
+        match template.render(claimed) {
             Some(value) => map.insert(name, value),
-            // Not the sender's either: a configured header is never taken from the request.
+            // Its value is empty for this event. The sender's header of that name is removed too: a
+            // configured header is never taken from the request.
             None => map.remove(name),
         };
     }
@@ -82,7 +83,7 @@ pub(crate) fn build(
             Transport::Http(url) => url.to_string(),
             Transport::Origin(origin) => url_at_origin(origin, &claimed.payload.head)
                 .map_or_else(|| origin.to_string(), |url| url.to_string()),
-            // `sign_as` is not allowed for the others.
+            // Never used: `sign_as` is rejected for these kinds.
             Transport::Inbox
             | Transport::Channel(_)
             | Transport::Exec(_)
@@ -100,12 +101,12 @@ fn set(map: &mut HeaderMap, name: HeaderName, text: &str) {
     }
 }
 
-fn forwarded(head: &RequestHead, secret: &[String]) -> HeaderMap {
+fn forwarded_headers(head: &RequestHead, secret_headers: &[String]) -> HeaderMap {
     let declared = connection_headers(head);
     let mut map = HeaderMap::with_capacity(16);
     for (name, value) in head.headers.lines() {
         let is_hop_by_hop = || declared.iter().any(|d| d.eq_ignore_ascii_case(name.as_bytes()));
-        let is_secret = || secret.iter().any(|header| header.eq_ignore_ascii_case(name));
+        let is_secret = || secret_headers.iter().any(|header| header.eq_ignore_ascii_case(name));
         if is_never_forwarded(name) || is_hop_by_hop() || is_secret() {
             continue;
         }

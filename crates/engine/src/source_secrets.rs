@@ -64,7 +64,8 @@ impl SourceSecretsTable {
 }
 
 impl Engine {
-    /// The headers in which any source gets its secret, in lower case. A sender may have the wrong URL.
+    /// The headers in which any source gets its secret, in lower case. For requests whose source is not
+    /// certain: a sender with the wrong URL sends the secret of another source.
     pub fn all_secret_headers(&self) -> Arc<[String]> {
         self.shared.secrets.load().all_headers()
     }

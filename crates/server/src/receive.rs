@@ -187,6 +187,8 @@ pub(crate) fn receive(
             Ok(outcome) => outcome_response(&outcome),
             Err(problem) => {
                 let source = split_path(webhook.parts.uri.path()).0.to_owned();
+                // Senders give up after 401 or 404. While a source quarantines, they are asked to retry, also
+                // when a request cannot be quarantined.
                 let quarantines =
                     server.engine.source(&source).is_ok_and(|source| source.quarantines_refused());
                 let problem = if quarantines { problem.into_retryable() } else { problem };
@@ -384,7 +386,7 @@ fn record_refusal(server: &ServerState, name: &str, webhook: IncomingWebhook, pr
     server.engine.sample_refused(source, problem.code(), peer.bucket, || {
         let source_entry = found.as_ref().ok();
         let mut secrets = SecretNames::builtin();
-        // Of all sources: a request with the wrong URL carries the secret of another one.
+        // A request with the wrong URL carries the secret of another source.
         let headers_of_all = server.engine.all_secret_headers();
         headers_of_all.iter().for_each(|header| secrets.add_header(header));
         let at = server.engine.clock().now();

@@ -101,7 +101,8 @@ pub fn shape(
         (None, None) => "unknown".to_owned(),
     };
     let message = message(detail, response);
-    // Many messages begin with the status, as "502 Bad Gateway"; the shape does already.
+    // Many messages begin with the status, as "502 Bad Gateway", normalized to "# Bad Gateway". The
+    // shape begins with the status already.
     let without_number = message.strip_prefix(NUMBER).and_then(|rest| rest.strip_prefix(' '));
     let message = without_number.filter(|_| status.is_some()).unwrap_or(&message);
     match message.is_empty() {

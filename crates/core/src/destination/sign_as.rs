@@ -51,6 +51,7 @@ pub enum SignAsSpecError {
 #[derive(Debug)]
 pub struct ProviderSigner {
     provider: &'static Provider,
+    /// Holds the format and the secret, so it can sign as well as verify.
     verifier: Verifier,
 }
 
@@ -107,7 +108,7 @@ impl ProviderSigner {
         Ok(())
     }
 
-    /// Whether this header contains the signature.
+    /// Whether signing sets this header.
     pub fn sets(&self, name: &HeaderName) -> bool {
         self.provider.signature_headers.iter().any(|header| *name == *header)
     }

@@ -119,6 +119,7 @@ fn parse_filter(
         outcome,
         source,
         reason: query.reason,
+        // Messages sent through the API are not incoming requests.
         exclude_source: sources
             .iter()
             .find(|stored| stored.spec.is_outbox())

@@ -8,7 +8,7 @@ use crate::{format::mask_middle, translations::EventTexts};
 const PERSONAL_ATTRIBUTES: [AttributeName; 4] =
     [AttributeName::Phone, AttributeName::Email, AttributeName::Chat, AttributeName::User];
 
-/// Shorter values would be masked where they occur by chance.
+/// Shorter values are not masked in other texts, where they may occur by chance.
 const MASKED_CHARS_MIN: usize = 6;
 
 /// Translated labels and their values; personal data is masked unless revealed.
@@ -30,7 +30,7 @@ pub(super) fn attribute_facts(
     facts
 }
 
-/// The masked contact of an event.
+/// The person or chat that an event is about, masked; empty without one.
 pub(super) fn masked_subject(attributes: &Attributes) -> String {
     let of_name = |name| attributes.iter().find(|(other, _)| *other == name);
     let contact = PERSONAL_ATTRIBUTES.into_iter().find_map(of_name);

@@ -96,7 +96,8 @@ impl From<ClaimOperation> for IdempotentRequest {
 }
 
 impl IdempotentRequest {
-    /// The id of an object that the request creates. `what` distinguishes several objects.
+    /// The id of an object that the request creates: the same each time the request is carried out.
+    /// `what` distinguishes several objects of one kind; empty for a single one.
     pub fn id<K: IdKind>(&self, what: &str) -> Id<K> {
         let text = [&self.seed[..], K::PREFIX.as_bytes(), b"/", what.as_bytes()].concat();
         let mut bits = [0; 16];

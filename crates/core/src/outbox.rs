@@ -65,7 +65,7 @@ impl SourceSpec {
 pub const MESSAGE_KIND_PREFIX: &str = "message.";
 /// Kind of a webhook without a `type`.
 const DEFAULT_WEBHOOK_KIND: &str = "webhook";
-/// Most headers of one webhook.
+/// Maximum number of headers of one webhook.
 const HEADERS_MAX: usize = 64;
 
 /// The event that a message or webhook sent through the API becomes.

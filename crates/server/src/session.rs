@@ -151,7 +151,7 @@ impl ServerState {
         let Ok(token) = self.tokens.find(token, self.engine.clock().now()) else {
             return Ok(None);
         };
-        // No page is within its namespaces.
+        // A token that is limited to namespaces may not see any page.
         if token.namespaces.is_some() {
             return Ok(None);
         }

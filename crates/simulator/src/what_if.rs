@@ -189,7 +189,7 @@ impl WhatIfNoteKind {
     pub const fn template(self) -> &'static str {
         match self {
             Self::ModelDeviates => {
-                "Simulated with today's settings, the record gives {} attempts and {} dead letters; really there were {} and {}."
+                "Simulated with today's settings, the record gives {} attempts and {} dead letters; actually there were {} and {}."
             }
             Self::Guessed => {
                 "{} of {} predicted attempts are at times with no recorded attempt nearby: they are guessed from the nearest ones."
@@ -220,7 +220,7 @@ impl WhatIfNoteKind {
                 "{} attempts would have had longer than the {} after which they timed out. Whether they had been answered then is unknown; they count as timed out."
             }
             Self::FailingAlone => {
-                "{} deliveries failed again and again while others succeeded. They are taken to fail always."
+                "{} deliveries failed again and again while others succeeded. They are assumed to always fail."
             }
             Self::Held => {
                 "For {} nothing was attempted although deliveries waited (paused, quiet hours, or the gateway was stopped). That is assumed to stay the same."

@@ -174,8 +174,8 @@ impl BucketWidth {
         }
     }
 
-    /// Age at which buckets are removed: later than [`Self::retention`], so that a query for the whole period
-    /// gets all buckets.
+    /// Age at which buckets are removed: later than [`Self::retention`] and the tolerance that queries get,
+    /// so that a query for the whole period gets all buckets.
     pub fn prune_after(self) -> Duration {
         self.retention() + 2 * SLACK
     }
@@ -208,7 +208,7 @@ pub struct RollupQuery {
     pub width: BucketWidth,
     /// Start of the first bucket, inclusive.
     pub since: Timestamp,
-    /// Start of the last bucket, exclusive.
+    /// End of the query, exclusive: no bucket starts at this time or later.
     pub until: Timestamp,
 }
 

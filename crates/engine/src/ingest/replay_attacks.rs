@@ -37,8 +37,11 @@ use crate::{
 /// Within the validity of the test certificates.
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const ORIGIN: &str = "https://gw.test";
+/// Cases of each source.
 const CASES: u64 = 40;
+/// Genuine requests of a case, which the attacker has captured.
 const GENUINE: usize = 6;
+/// Requests sent in a case, genuine or tampered.
 const SENDS: usize = 40;
 
 /// Headers that the attacker sets: ids and kinds of every preset, and what changes how a body is read.

@@ -96,19 +96,19 @@ const VERIFIED_BY: &str = "api token";
 
 impl Engine {
     /// Finds the destination with this name or id.
-    pub async fn find_send_target(&self, wanted: &str) -> Result<SendTarget, SendMessageError> {
-        let by_id: Option<DestinationId> = wanted.parse().ok();
+    pub async fn find_send_target(&self, name_or_id: &str) -> Result<SendTarget, SendMessageError> {
+        let by_id: Option<DestinationId> = name_or_id.parse().ok();
         let registry = self.registry.load_full();
-        let named = || registry.lanes.values().find(|lane| lane.has_name(wanted));
+        let named = || registry.lanes.values().find(|lane| lane.has_name(name_or_id));
         let lane = by_id.and_then(|id| registry.lanes.get(&id)).or_else(named).cloned();
         if let Some(lane) = lane {
             return Ok(SendTarget { destination: lane.destination(), lane });
         }
         let configured = self.store.load_configuration().await?.destinations;
-        let is_wanted = |id, name: &str| by_id == Some(id) || name == wanted;
+        let is_wanted = |id, name: &str| by_id == Some(id) || name == name_or_id;
         match configured.iter().any(|one| is_wanted(one.id, one.spec.name.as_str())) {
-            true => Err(SendMessageError::Misconfigured(wanted.to_owned())),
-            false => Err(SendMessageError::UnknownDestination(wanted.to_owned())),
+            true => Err(SendMessageError::Misconfigured(name_or_id.to_owned())),
+            false => Err(SendMessageError::UnknownDestination(name_or_id.to_owned())),
         }
     }
 
@@ -129,8 +129,8 @@ impl Engine {
                 && policy.as_ref().is_none_or(|policy| destination.retry == *policy)
                 && timeout.is_none_or(|timeout| destination.timeout == timeout.0)
         };
-        let lanes = self.registry.load_full();
-        let serving = lanes.lanes.values().filter(|lane| serves(&lane.destination()));
+        let registry = self.registry.load_full();
+        let serving = registry.lanes.values().filter(|lane| serves(&lane.destination()));
         // Ids are in the order of creation.
         if let Some(lane) = serving.min_by_key(|lane| lane.id()).cloned() {
             return Ok(SendTarget { destination: lane.destination(), lane });
@@ -210,9 +210,10 @@ impl Engine {
             min_delay: delay,
             callback: callback.map(Arc::new),
         });
-        // Derived from the idempotent request: carried out again, it finds the event it created.
         let KeyWindow { expires_at, as_of } =
             self.shared.guard.key_window(now, source.dedup_window);
+        // The key is the event id, which is derived from the idempotent request: carried out again, the
+        // request finds the event that it created.
         let claim = DedupKey::new(&accepted.event.to_string()).map(|key| DedupKeyClaim {
             key,
             namespace: KeyNamespace::Body,

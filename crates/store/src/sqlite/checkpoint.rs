@@ -7,7 +7,7 @@
 //!
 //! With little traffic the thread copies the log every few seconds, so that little depends on the log
 //! alone; when the store is closed, the writer copies all of it. Between copies the thread syncs the
-//! commit mark.
+//! commit mark, a file with the number of the last commit.
 //!
 //! A copy that fails for lack of space, or because of a reader, is tried again. Any other error is
 //! final: pages that SQLite counts as copied may not be on disk, and a later copy would let the log
@@ -88,7 +88,7 @@ impl CheckpointState {
         }
     }
 
-    /// Pauses, or until closed; then the turn is idle.
+    /// Waits for `pause`, or until the checkpointer is closed, and returns the turn to `Idle`.
     fn pause(&self, pause: Duration) {
         let is_open = |turn: &mut CheckpointTurn| *turn != CheckpointTurn::Closed;
         drop(self.changed.wait_timeout_while(self.turn(), pause, is_open));
@@ -299,8 +299,8 @@ struct CopiedState {
     at: Instant,
 }
 
-/// Waits until the log is to be copied, by its size or because the last copy is a while ago; returns
-/// which, or `None` if the checkpointer is closed.
+/// Waits until the log is to be copied. `Some(true)`: it is large, and the thread has the turn.
+/// `Some(false)`: the last copy is a while ago. `None`: the checkpointer is closed.
 fn wait_until_due(state: &CheckpointState, copied: &mut CopiedState) -> Option<bool> {
     loop {
         let is_idle = |turn: &mut CheckpointTurn| {

@@ -33,16 +33,16 @@ const SECRET_PATHS: [(&str, &[&str]); 17] = [
     ("maker.ifttt.com", &["trigger", "*", "with", "key"]),
 ];
 
-/// The parts of a URL: up to its host, and its path.
+/// The parts of a URL without its query: up to its host, and its path.
 fn split_url(url: &str) -> (&str, &str) {
     let start = url.find("://").map_or(url.len(), |scheme| scheme + 3);
     let path = url[start..].find('/').map_or(url.len(), |slash| start + slash);
     url.split_at(path)
 }
 
-/// The segments of a path, each with whether it is secret.
-fn path_segments<'p>(place: &str, path: &'p str) -> Vec<(&'p str, bool)> {
-    let authority = place.rsplit('/').next().unwrap_or_default();
+/// The segments of a path behind `base` (scheme and host), each with whether it is secret.
+fn path_segments<'p>(base: &str, path: &'p str) -> Vec<(&'p str, bool)> {
+    let authority = base.rsplit('/').next().unwrap_or_default();
     let authority = authority.rsplit('@').next().unwrap_or_default();
     let host = authority.split(':').next().unwrap_or_default().to_ascii_lowercase();
     let is_host = |known: &str| match known.starts_with('.') {
@@ -69,35 +69,36 @@ fn path_segments<'p>(place: &str, path: &'p str) -> Vec<(&'p str, bool)> {
         .collect()
 }
 
-fn mask_place(url: &str) -> String {
-    let (place, path) = split_url(url);
-    let masked = path_segments(place, path);
+/// Masks the path of a URL without a query.
+fn mask_path_of(url: &str) -> String {
+    let (base, path) = split_url(url);
+    let masked = path_segments(base, path);
     let masked = masked.iter().map(|(segment, is_secret)| if *is_secret { MASK } else { segment });
-    format!("{place}{}", masked.collect::<Vec<_>>().join("/"))
+    format!("{base}{}", masked.collect::<Vec<_>>().join("/"))
 }
 
 /// Masks the secrets in the path and the query of a URL.
 pub fn mask_url(url: &str) -> String {
     match url.split_once('?') {
-        Some((place, query)) => {
+        Some((url, query)) => {
             let query = form::mask_query(query, &SecretNames::builtin());
-            format!("{}?{query}", mask_place(place))
+            format!("{}?{query}", mask_path_of(url))
         }
-        None => mask_place(url),
+        None => mask_path_of(url),
     }
 }
 
 /// Replaces the masks in a path by the secrets of `stored`, if all other segments are the same.
-fn unmask_place(shown: &str, stored: &str) -> String {
-    let (place, path) = split_url(shown);
-    let (stored_place, stored_path) = split_url(stored);
-    let segments = path_segments(stored_place, stored_path);
+fn unmask_path_of(shown: &str, stored: &str) -> String {
+    let (base, path) = split_url(shown);
+    let (stored_base, stored_path) = split_url(stored);
+    let segments = path_segments(stored_base, stored_path);
     let written: Vec<&str> = path.split('/').collect();
     let is_same = |(written, (stored, is_secret)): (&&str, &(&str, bool))| {
         written == stored || *is_secret && is_mask(written)
     };
     if written.len() == segments.len() && written.iter().zip(&segments).all(is_same) {
-        return format!("{place}{stored_path}");
+        return format!("{base}{stored_path}");
     }
     shown.to_owned()
 }
@@ -106,27 +107,27 @@ fn unmask_place(shown: &str, stored: &str) -> String {
 ///
 /// In the query, for each name the first mask stands for the first secret. A mask without a secret stays.
 pub fn unmask_url(shown: &str, stored: &str) -> String {
-    let (shown_place, shown_query) = split_query(shown);
-    let (stored_place, stored_query) = split_query(stored);
-    let place = unmask_place(shown_place, stored_place);
+    let (shown, shown_query) = split_query(shown);
+    let (stored, stored_query) = split_query(stored);
+    let url = unmask_path_of(shown, stored);
     let (Some(query), Some(stored)) = (shown_query, stored_query) else {
-        return shown_query.map_or_else(|| place.clone(), |query| format!("{place}?{query}"));
+        return shown_query.map_or_else(|| url.clone(), |query| format!("{url}?{query}"));
     };
     let names = SecretNames::builtin();
     let mut secrets: Vec<_> =
         stored.split('&').filter_map(|pair| form::secret_pair(pair, &names)).collect();
-    let mut uncovered = |pair: &str| {
+    let mut unmasked = |pair: &str| {
         let (name, _) = pair.split_once('=').filter(|(_, value)| is_mask(value))?;
-        let decoded_text = decoded(name);
-        let under = secrets.iter().position(|(name, _)| decoded(name) == decoded_text)?;
-        Some(format!("{name}={}", secrets.remove(under).1))
+        let decoded_name = decoded(name);
+        let index = secrets.iter().position(|(name, _)| decoded(name) == decoded_name)?;
+        Some(format!("{name}={}", secrets.remove(index).1))
     };
-    let pairs = query.split('&').map(|pair| uncovered(pair).unwrap_or_else(|| pair.to_owned()));
-    format!("{place}?{}", pairs.collect::<Vec<_>>().join("&"))
+    let pairs = query.split('&').map(|pair| unmasked(pair).unwrap_or_else(|| pair.to_owned()));
+    format!("{url}?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
 fn split_query(url: &str) -> (&str, Option<&str>) {
-    url.split_once('?').map_or((url, None), |(place, query)| (place, Some(query)))
+    url.split_once('?').map_or((url, None), |(before, query)| (before, Some(query)))
 }
 
 /// Whether a path or a query contains a mask: as a segment, or alone or as a value.

@@ -86,7 +86,7 @@ pub struct EventDetailResponse {
     pub request: Option<RequestHeadResponse>,
     /// Oldest first.
     pub deliveries: Vec<DeliveryResponse>,
-    /// First sightings of duplicates, oldest first.
+    /// The first duplicates that were received, oldest first.
     pub duplicates: Vec<DuplicateResponse>,
     /// Timeline, oldest first.
     pub decisions: Vec<TimelineEntryResponse>,
@@ -119,7 +119,7 @@ pub struct RequestHeadResponse {
     pub headers: Vec<HeaderField>,
 }
 
-/// One sighting of a duplicate.
+/// One received duplicate of an event.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Duplicate")]
 pub struct DuplicateResponse {

@@ -1,6 +1,6 @@
 //! The list of all incoming requests: accepted, duplicate and refused.
 //!
-//! Nothing is stored for this list. It is merged from the events, the duplicate sightings and the
+//! Nothing is stored for this list. It is merged from the events, the duplicates and the
 //! sample of refused requests.
 
 use std::{fmt, str::FromStr};
@@ -83,10 +83,10 @@ pub struct AcceptedRequest {
     pub remote: Option<String>,
 }
 
-/// A duplicate sighting of a known event.
+/// A received duplicate of a known event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateRequest {
-    /// Row number, the cursor of the list of sightings.
+    /// Row number, the cursor of the list of duplicates.
     pub number: i64,
     pub event: EventId,
     pub source: SourceId,

@@ -50,7 +50,7 @@ pub fn build_timeline(detail: &EventDetail, name_of: NameOf<'_>) -> Vec<Timeline
             .map(|delivery_row| attempts_removed(delivery_row, &to(delivery_row.id))),
     );
     timeline.extend(detail.duplicates.iter().map(duplicate));
-    timeline.extend(uncounted_duplicates(detail));
+    timeline.extend(duplicate_total(detail));
     timeline.extend(detail.decisions.iter().map(|row| decision(row, &to)));
     timeline.sort_by_key(|entry| entry.at);
     timeline
@@ -227,8 +227,8 @@ fn duplicate(row: &DuplicateRow) -> TimelineEntry {
     }
 }
 
-/// Only the first sightings have rows; the count includes all.
-fn uncounted_duplicates(detail: &EventDetail) -> Option<TimelineEntry> {
+/// An entry with the count of all duplicates: only the first ones have a row, and so an entry.
+fn duplicate_total(detail: &EventDetail) -> Option<TimelineEntry> {
     let (all, at) = (detail.event.duplicates, detail.event.last_duplicate_at?);
     (all > detail.duplicates.len() as u64).then(|| TimelineEntry {
         at,

@@ -151,7 +151,7 @@ impl ReplayProgress {
         self.outcomes.get(&outcome).copied().unwrap_or_default()
     }
 
-    /// Left out, for whatever reason.
+    /// Skipped items, for any reason.
     pub fn skipped(&self) -> u64 {
         SkipReason::ALL.iter().map(|skip| self.count(ReplayItemOutcome::Skipped(*skip))).sum()
     }

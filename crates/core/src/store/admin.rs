@@ -206,7 +206,7 @@ pub trait AdminStore: Send + Sync {
         page: PageRequest<RequestId>,
     ) -> Result<Vec<RefusedRequest>, StoreError>;
 
-    /// All incoming requests, newest first. Duplicate sightings are in the order in which they were
+    /// All incoming requests, newest first. Duplicates are in the order in which they were
     /// written, which may differ slightly.
     async fn list_requests(
         &self,

@@ -65,7 +65,7 @@ pub struct DuplicateOf {
 #[async_trait]
 pub trait IngestStore: Send + Sync {
     /// Looks up in memory whether an event with this key and these bytes is stored, and counts the
-    /// duplicate sighting.
+    /// duplicate.
     ///
     /// Only knows committed events without a dead delivery. `None` proves nothing: call
     /// [`Self::admit`].
@@ -81,8 +81,8 @@ pub trait IngestStore: Send + Sync {
     ///
     /// - **Durable.** After `Ok` they survive a power cut.
     /// - **Atomic.** All of one request, or nothing of it.
-    /// - **Once.** An event whose key is known for its source, and not expired, writes only a
-    ///   duplicate sighting; the result names the original, which is durable too.
+    /// - **Once.** An event whose key is known for its source, and not expired, writes only
+    ///   a duplicate; the result names the original, which is durable too.
     /// - **No body is lost.** Another body under a known key is stored: as a new event with a key
     ///   conflict if the claim says so, otherwise with the original; and as a new event as well if the
     ///   original has no room for it, or was removed. From then on the key belongs to the new event, and

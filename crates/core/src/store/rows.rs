@@ -125,10 +125,10 @@ pub struct EventRow {
     pub deliveries: BTreeMap<DeliveryStatus, u64>,
 }
 
-/// A duplicate sighting of an event.
+/// A received duplicate of an event.
 #[derive(Clone, Debug)]
 pub struct DuplicateRow {
-    /// Number within the event, from 1. It never changes; of two sightings at almost the same time the
+    /// Number within the event, from 1. It never changes; of two duplicates received at almost the same time the
     /// later one may have the smaller number.
     pub n: u32,
     pub seen_at: Timestamp,
@@ -143,7 +143,7 @@ pub struct DuplicateRow {
     pub delivered_as: Option<EventId>,
 }
 
-/// A duplicate sighting with its event.
+/// A received duplicate with its event.
 #[derive(Clone, Debug)]
 pub struct DuplicateDetail {
     pub event: EventRow,
@@ -167,7 +167,7 @@ pub struct EventDetail {
     /// SHA-256 of the body.
     pub fingerprint: [u8; 32],
     pub deliveries: Vec<DeliveryRow>,
-    /// The first duplicate sightings, oldest first.
+    /// The first duplicates that were received, oldest first.
     pub duplicates: Vec<DuplicateRow>,
     pub verified_by: Option<String>,
     pub key_from: Option<String>,

@@ -13,7 +13,7 @@ use crate::{
 pub struct CachedCompletion {
     /// The epoch of the durable store in which it was committed.
     pub epoch: StoreEpoch,
-    /// What the asking request was about; `None` if it had no fingerprint.
+    /// Fingerprint of the request that was completed; `None` if it had none.
     pub fingerprint: Option<Fingerprint>,
     /// When the durable store forgets it.
     pub expires_at: Timestamp,

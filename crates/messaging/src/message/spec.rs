@@ -272,13 +272,22 @@ impl MessageSpec {
         });
         let others = [
             ("text", self.text.map(|text| text.checked().map(MessageContent::Text))),
-            ("location", self.location.map(|place| place.checked().map(MessageContent::Location))),
+            (
+                "location",
+                self.location.map(|location| location.checked().map(MessageContent::Location)),
+            ),
             (
                 "contact",
                 self.contact.map(|contacts| check_contacts(contacts).map(MessageContent::Contacts)),
             ),
-            ("reaction", self.reaction.map(|emoji| emoji.checked().map(MessageContent::Reaction))),
-            ("template", self.template.map(|text| text.checked().map(MessageContent::Template))),
+            (
+                "reaction",
+                self.reaction.map(|reaction| reaction.checked().map(MessageContent::Reaction)),
+            ),
+            (
+                "template",
+                self.template.map(|template| template.checked().map(MessageContent::Template)),
+            ),
         ];
         let mut contents =
             others.into_iter().chain(media).filter_map(|(name, one)| one.map(|one| (name, one)));

@@ -6,10 +6,10 @@
 //! The key is claimed and completed by the rules of `surehook-dedup`, with the response as its result.
 //!
 //! After a crash: before the claim is stored, nothing happened. After it, a retry finds the claim
-//! without a response and resumes its operation: it runs with the time and seed of the first try, so
-//! that it finds what was already created instead of creating it again. A client error changed nothing and releases its key,
-//! unless the request was resumed: its first run may have had effects. After a store error the effects
-//! are unknown, so the claim stays.
+//! without a response and resumes its operation: it runs with the time and seed of the first run, so
+//! that it finds what was already created instead of creating it again. A client error changed nothing
+//! and releases its key, unless the request was resumed: its first run may have had effects. After a
+//! store error the effects are unknown, so the claim stays.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -1,8 +1,8 @@
 //! The data folder: accessible to its owner only, locked by the process that writes.
 //!
 //! It contains other people's messages, so modes are set explicitly: 0700 for the folder and 0600 for
-//! the files, whatever the umask. Whatever is wider is tightened; if that is not allowed, the store is
-//! not opened.
+//! the files, whatever the umask. A mode that allows more is changed; if that is not permitted, the store
+//! is not opened.
 
 use std::{
     fs::{self, File, Permissions},

@@ -158,8 +158,10 @@ fn find_key_holder(
     let Some(on_conflict) = claim.on_conflict.filter(|_| has_other_body(event, holder)) else {
         return limit_expiry(tx, key, holder, claim.expires_at).map(KeyHolder::Original);
     };
-    let bytes = event.compared_fingerprint.map(|_| &event.payload.fingerprint);
-    for body in [Some(event.compared_fingerprint()), bytes].into_iter().flatten() {
+    // Each body accepted under the key is known by the key together with its fingerprint: of what the
+    // source compares or, if it compared bytes at that time, of the bytes.
+    let exact_bytes = event.compared_fingerprint.map(|_| &event.payload.fingerprint);
+    for body in [Some(event.compared_fingerprint()), exact_bytes].into_iter().flatten() {
         let with_body = key.with_body(ShortFingerprint::of(body).to_bytes());
         if let Some(original) = find_original_event(tx, with_body, claim.as_of)? {
             return limit_expiry(tx, with_body, original, claim.expires_at)

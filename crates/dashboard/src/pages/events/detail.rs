@@ -70,8 +70,8 @@ struct EventPage {
     idempotency_key: String,
     timeline: Vec<(Timestamp, TimelineLine)>,
     /// Duplicates, each with the time since the event.
-    sightings: Vec<(DuplicateResponse, String)>,
-    sightings_left: Option<String>,
+    listed_duplicates: Vec<(DuplicateResponse, String)>,
+    unlisted_duplicates: Option<String>,
     body: BodyView,
     has_masked_values: bool,
     cut_note: String,
@@ -134,7 +134,7 @@ pub(super) async fn event_page(
     let has_curl = !is_revealed && source != Some(OUTBOX);
     let curl = request.as_ref().zip(address.clone()).filter(|_| has_curl);
     let curl = curl.map(|(request, path)| curl_command(user, request, path, body.full_text()));
-    let sightings_left = event.duplicate_count > duplicates.len() as u64;
+    let unlisted_duplicates = event.duplicate_count > duplicates.len() as u64;
     let gap = |seen: &DuplicateResponse| seen.seen_at.since(event.received_at);
     let count = |status| deliveries.iter().filter(|other| other.status == status).count() as u64;
     let dead = deliveries.iter().filter(|delivery| delivery.status == DeliveryStatus::Dead);
@@ -151,9 +151,9 @@ pub(super) async fn event_page(
         idempotency_key: user.new_idempotency_key(),
         cards_left: (left > 0).then(|| lang.count(left as u64, t.delivery_more, t.deliveries_more)),
         timeline,
-        sightings_left: sightings_left
+        unlisted_duplicates: unlisted_duplicates
             .then(|| fill(t.duplicates_more, &[&lang.number(event.duplicate_count)])),
-        sightings: duplicates
+        listed_duplicates: duplicates
             .into_iter()
             .map(|seen| {
                 let gap = format_duration(lang, gap(&seen));

@@ -44,7 +44,7 @@ string_enum! {
     }
 }
 
-/// What stays the same over all tries of one piece of work.
+/// What stays the same over all attempts at one piece of work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Operation")]
 pub struct OperationResponse {

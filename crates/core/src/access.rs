@@ -14,7 +14,7 @@ pub type TokenHash = [u8; 32];
 /// The longest name of a token, in bytes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 100;
 
-/// Most namespaces of a token.
+/// Maximum number of namespaces of a token.
 pub const TOKEN_NAMESPACES_MAX: usize = 50;
 
 /// The name of the admin token that is set by the environment variable of the same name. At a start with

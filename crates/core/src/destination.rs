@@ -107,7 +107,7 @@ pub struct DestinationSpec {
     /// Circuit breaker after repeated failures, or `off`.
     #[serde(default, skip_serializing_if = "is_default_circuit")]
     pub circuit: CircuitSpec,
-    /// Pauses the destination after so many `config` failures in a row; 0 disables it.
+    /// Pauses the destination after this many `config` failures in a row; 0 disables it.
     #[serde(default = "default_pause_after")]
     pub pause_after_config_failures: u32,
     /// Timeout of one attempt. The default `30s` stands for the timeout of the kind, which is longer for

@@ -7,7 +7,7 @@
 //!   that does not complete its claim keeps it until its lease ends, also across a restart of the gateway.
 //! - The `Idempotency-Key` of **API requests** ([`api_key`]): the response is the result. Only this process
 //!   executes them, so their leases have no length: whatever is running is known in memory, and a claim
-//!   without a response never blocks a retry. A retry gets the operation of the first try, so what it
+//!   without a response never blocks a retry. A retry gets the operation of the first attempt, so what it
 //!   creates has the same ids and is created once.
 
 use std::{sync::Arc, time::Duration};
@@ -84,7 +84,7 @@ pub enum ServiceKeyError {
 /// Time and random seed of a request, the same for every retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotentRequest {
-    /// Time of the first try.
+    /// Time of the first attempt.
     pub at: Timestamp,
     pub seed: [u8; 16],
 }
@@ -319,7 +319,7 @@ pub trait IdempotencyStore: Send + Sync {
     async fn prune_claims(&self, as_of: Timestamp) -> Result<usize, StoreError>;
 }
 
-/// Most namespaces of [`IdempotencyStore::count_claims`].
+/// Maximum number of namespaces of [`IdempotencyStore::count_claims`].
 pub const NAMESPACES_LISTED_MAX: usize = 1000;
 
 #[cfg(test)]

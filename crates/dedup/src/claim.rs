@@ -21,7 +21,7 @@ pub const LEASE_MIN: Duration = Duration::from_millis(10);
 pub const LEASE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Longest time for which a key is remembered.
 pub const TTL_MAX: Duration = Duration::from_secs(400 * 24 * 3600);
-/// Most items of one [`claim_many`](crate::DedupLock::claim_many) or
+/// Maximum number of items of one [`claim_many`](crate::DedupLock::claim_many) or
 /// [`complete_many`](crate::DedupLock::complete_many).
 pub const BATCH_MAX: usize = 100;
 
@@ -233,7 +233,7 @@ pub struct ClaimGrant {
     pub is_resumed: bool,
 }
 
-/// What stays the same over all tries of one piece of work.
+/// What stays the same over all attempts at one piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimOperation {
     /// 16 random bytes.
@@ -243,7 +243,7 @@ pub struct ClaimOperation {
 }
 
 impl ClaimOperation {
-    /// An id for something that the work creates: the same for every try, so it is created once.
+    /// An id for something that the work creates: the same for every attempt, so it is created once.
     ///
     /// ```
     /// use surehook_dedup::{ClaimOperation, Timestamp};

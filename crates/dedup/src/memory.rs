@@ -28,17 +28,17 @@ use crate::{
     record::{ClaimRecord, RecordState, decide_claim},
 };
 
-/// Few threads meet in one of so many shards.
+/// Enough that two threads rarely need the same shard.
 const SHARDS: usize = 64;
-/// Each claim forgets so many expired records of its shard, so that they do not pile up.
+/// Expired records of its shard that each claim removes, so that they do not pile up.
 const PRUNED_PER_CLAIM: usize = 2;
 
 /// What a [`MemoryDedupLock`] may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Most keys.
+    /// Maximum number of keys.
     pub keys_max: usize,
-    /// Most bytes of all results together.
+    /// Maximum size of all results together, in bytes.
     pub result_bytes_max: usize,
 }
 

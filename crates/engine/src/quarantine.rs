@@ -32,7 +32,7 @@ use crate::{
     registry::SourceRuntime,
 };
 
-/// A request costs one unit of its allowance for each so many bytes.
+/// Size of a unit: a request costs one unit of its allowance for each started block of this size.
 const UNIT_BYTES: usize = 64 * 1024;
 /// Requests with credentials that an address may write to the quarantine of a source.
 const ADDRESS_RATE: AllowanceRate =
@@ -72,7 +72,7 @@ impl Default for QuarantineLimiter {
 }
 
 impl QuarantineLimiter {
-    /// Whether a request of so many bytes may be written now.
+    /// Whether a request of this many bytes may be written now.
     fn admit(
         &self,
         source: SourceId,

@@ -2,7 +2,7 @@
 //!
 //! The event is stored like any other before the wait begins, and its delivery takes the usual path.
 //! So whatever happens during the wait (the sender hangs up, the deadline passes, the process is
-//! killed), only the response is lost: the next try is a duplicate, and joins the same delivery.
+//! killed), only the response is lost: the sender's next request is a duplicate, and joins the same delivery.
 
 use std::{sync::Arc, time::Duration};
 
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// The result of a delivery in the store, if it changed after it had so many attempts.
+    /// The result of a delivery in the store, if it has changed since it had this many attempts.
     async fn find_result_after(
         &self,
         delivery: DeliveryId,

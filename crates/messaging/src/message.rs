@@ -20,7 +20,7 @@ use super::recipient::Recipient;
 pub const TEXT_CHARS_MAX: usize = 4096;
 /// Longest caption, in characters.
 pub const CAPTION_CHARS_MAX: usize = 1024;
-/// Most contacts in a message.
+/// Maximum number of contacts in a message.
 pub const CONTACTS_MAX: usize = 100;
 
 /// Reason for an uploaded file that was not replaced by a link before composing.

@@ -47,7 +47,7 @@ const NUMBER_DELETED: u64 = 33;
 /// What to do after an error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaErrorAction {
-    /// Retry, at most so many attempts in all, or by the retry policy.
+    /// Retry up to this many attempts in all, or by the retry policy.
     Retry(Option<u32>),
     /// Retry more slowly.
     Throttle,

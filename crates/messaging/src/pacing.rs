@@ -10,7 +10,7 @@ use surehook_retry::rate::{Gcra, Rate};
 
 use super::Recipient;
 
-/// Most recipients tracked for one number. At 1000 messages per second, 6000 are within their interval at
+/// Maximum number of recipients tracked for one phone number. At 1000 messages per second, 6000 are within their interval at
 /// the same time.
 const RECIPIENTS_MAX: usize = 16_384;
 /// Longest wait for a slot, unless the service asks for more.

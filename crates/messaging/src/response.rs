@@ -29,7 +29,7 @@ pub struct ChannelResponse {
     pub class: Option<FailureClass>,
     /// Minimum wait; `None` leaves it to the retry policy.
     pub backoff: Option<BackoffRequest>,
-    /// Most attempts in all; `None` leaves it to the retry policy.
+    /// Maximum number of attempts in all; `None` leaves it to the retry policy.
     pub attempts_max: Option<u32>,
     /// What else is affected, and is slowed or stopped with this message.
     pub scope: ErrorScope,

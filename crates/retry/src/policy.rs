@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::time::{HumanDuration, Timestamp};
 
-/// Most attempts that a policy may allow.
+/// Maximum number of attempts that a policy may allow.
 const ATTEMPTS_LIMIT: u32 = 1000;
 /// Longest delay that a policy may have, as in the settings: a thousand years.
 const DELAY_LIMIT: Duration = Duration::from_secs(365_000 * 86_400);

@@ -28,7 +28,7 @@ pub struct ArrivalSpec {
     pub over: HumanDuration,
     #[serde(default)]
     pub pattern: ArrivalPattern,
-    /// Events belong to one of so many customers.
+    /// Events belong to one of this many customers.
     #[serde(default = "default_customers")]
     pub customers: u32,
     /// Many at once, in order of time.

@@ -294,7 +294,7 @@ impl IncidentSpec {
     }
 }
 
-/// Accepts so many attempts as the capacity allows.
+/// Accepts as many attempts as the capacity allows.
 #[derive(Clone, Debug)]
 struct CapacityLimiter {
     spec: CapacitySpec,

@@ -54,7 +54,7 @@ pub struct AttemptsReport {
     pub distribution: Vec<AttemptCount>,
 }
 
-/// How many deliveries took so many attempts.
+/// How many deliveries took this many attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AttemptCount {
     pub attempts: u32,

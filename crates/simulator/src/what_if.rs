@@ -45,7 +45,7 @@ const HOLD_MIN: Duration = Duration::from_secs(900);
 const DEVIATION_MAX: f64 = 0.05;
 /// … nor one whose dead letters are.
 const DEAD_DEVIATION_MAX: f64 = 0.10;
-/// With so many more attempts, or so many fewer, the destination would have had another load.
+/// With this many more attempts, or fewer, the destination would have had another load.
 const LOAD_CHANGE_MIN: f64 = 0.2;
 
 /// A recorded history, and the settings to compare with.

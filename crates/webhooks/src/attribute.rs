@@ -50,7 +50,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap as _};
 use sha2::{Digest, Sha256};
 
-/// Most attributes of one event. Further ones are dropped.
+/// Maximum number of attributes of one event. Further ones are dropped.
 pub const ATTRIBUTES_MAX: usize = 16;
 /// Longest value. A longer one is dropped.
 pub const VALUE_BYTES_MAX: usize = 255;

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::secret::{Env, Secret, SecretError, SecretRef, digest_parts};
 
-/// Most words of a command, and most environment variables.
+/// Maximum number of words of a command, and maximum number of environment variables.
 pub const WORDS_MAX: usize = 64;
 
 /// Longest word of a command, in bytes.

@@ -17,7 +17,7 @@ use crate::{Claim, ClaimKey, ClaimRequest, ClaimUpdate, DedupLock, claim::BATCH_
 const THREADS: usize = 50;
 const ROUNDS: usize = 200;
 
-/// Runs `step(thread)` in so many threads, which start together.
+/// Runs `step(thread)` in this many threads, which start together.
 async fn run_threads<T, S, F>(threads: usize, step: S) -> Vec<T>
 where
     T: Send + 'static,

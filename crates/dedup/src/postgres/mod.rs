@@ -81,7 +81,7 @@ impl PostgresDedupConfig {
         Self { config, opener, connections, timeout, rng: Arc::new(ThreadRandom) }
     }
 
-    /// Most connections; 8 unless set.
+    /// Maximum number of connections. Default: 8.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;

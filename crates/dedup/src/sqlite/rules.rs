@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS surehook_dedup_epoch (
 ) STRICT;
 ";
 
-/// Most rows of one [`list`].
+/// Maximum number of rows of one [`list`].
 pub const LIST_MAX: usize = 1000;
 
 const IN_PROGRESS: i64 = 0;

@@ -17,7 +17,7 @@ use crate::DedupError;
 
 /// Steps that may wait; further callers wait to be queued.
 const QUEUE_MAX: usize = 4096;
-/// Most steps of one transaction.
+/// Maximum number of steps of one transaction.
 const STEPS_PER_COMMIT: usize = 1024;
 /// Number of expired keys that a transaction removes for each of its steps, so that they do not pile up.
 const PRUNED_PER_STEP: usize = 2;

@@ -13,7 +13,8 @@ use crate::{
 pub struct CachedCompletion {
     /// The epoch of the durable store in which it was committed.
     pub epoch: StoreEpoch,
-    /// Fingerprint of the request that was completed; `None` if it had none.
+    /// Fingerprint of the claim that the durable store answered with this completion. `None` if that claim
+    /// had none: the key may have one all the same.
     pub fingerprint: Option<Fingerprint>,
     /// When the durable store forgets it.
     pub expires_at: Timestamp,

@@ -26,7 +26,7 @@ use crate::{
 
 /// A prediction occupies a core for seconds and some memory for each delivery.
 static PERMIT: Semaphore = Semaphore::const_new(1);
-/// Deliveries of one prediction, the newest ones. Two predictions of so many take some seconds.
+/// Deliveries of one prediction, the newest ones. Two predictions of this many take some seconds.
 const DELIVERIES_MAX: usize = 200_000;
 /// Deliveries read at a time: other readers get their turn in between.
 const SLICE: usize = 1000;

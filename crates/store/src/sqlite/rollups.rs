@@ -163,7 +163,7 @@ fn add_to_buckets(connection: &Connection, pending: &PendingRollups) -> Result<(
     Ok(())
 }
 
-// Up to the first one beyond the limit, if there are so many.
+// Up to the first one beyond the limit, if there are more.
 const PRUNE_BUCKETS: &str = "
     DELETE FROM rollups
      WHERE width = ?1 AND kind = ?2 AND subject = ?3

@@ -27,7 +27,7 @@ use crate::{error::CliError, output};
 const DELIVERIES: u64 = 100_000;
 /// The arrivals per second unless `--arrival-rate` says otherwise.
 const ARRIVALS_PER_SECOND: u64 = 10;
-/// The ninety-ninth percentile of the response times is so many times their median, if not given.
+/// Default ratio of the p99 response time to the median.
 const P99_FACTOR: u32 = 10;
 /// The width of the longest bar of a histogram.
 const BAR_WIDTH: u64 = 40;

@@ -69,6 +69,7 @@ fn split_receipt(
         return None;
     }
     let instance = found.get("/instanceId|/instanceName");
+    // `-` stands for a missing sender.
     let sender = found.get("/data/Sender|-").unwrap_or_default();
     let mut room = SPLIT_BYTES_MAX;
     let mut parts = Vec::with_capacity(ids.0.len());

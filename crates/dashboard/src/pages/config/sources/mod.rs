@@ -12,6 +12,7 @@ use surehook_api::{
     ApiTransport as _, calls, events::EventResponse, requests::ReceivedRequestSummary,
     resources::SourceResponse,
 };
+use surehook_core::outbox::OUTBOX;
 use surehook_webhooks::provider;
 
 use self::fields::SourceResource;
@@ -35,13 +36,13 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .merge(editor::routes::<SourceResource>())
 }
 
-/// The built-in source of events that were sent through the API.
-const OUTBOX: &str = "outbox";
-
 struct SourceRow {
     source: SourceResponse,
+    /// Empty for the outbox.
     url: String,
+    /// Number of events of the last day.
     day: String,
+    /// Sparkline of the last day.
     line: String,
 }
 
@@ -98,6 +99,7 @@ struct SourcePage {
     facts: Vec<(&'static str, String)>,
     events: Vec<EventResponse>,
     refused: Vec<ReceivedRequestSummary>,
+    /// Label, count of the last day, and its sparkline.
     numbers: Vec<(&'static str, String, String)>,
 }
 

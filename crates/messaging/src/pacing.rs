@@ -89,8 +89,8 @@ struct RecipientState {
 impl RecipientState {
     /// When this state is no longer needed.
     fn expires_at(&self) -> Duration {
-        let rested_at = self.gcra.map(|gcra| gcra.rested_at()).unwrap_or_default();
-        rested_at.max(self.held_until).max(self.last_reserved.unwrap_or_default())
+        let refilled_at = self.gcra.map(|gcra| gcra.refilled_at()).unwrap_or_default();
+        refilled_at.max(self.held_until).max(self.last_reserved.unwrap_or_default())
     }
 
     /// The wait before the next message. Zero means now, and the message counts as sent.
@@ -99,13 +99,13 @@ impl RecipientState {
             return self.held_until - now;
         }
         let (Some(rule), Some(gcra)) = (rule, &mut self.gcra) else { return Duration::ZERO };
-        let rested_at = gcra.rested_at();
-        let is_rested = rested_at <= now + EARLY_TOLERANCE;
+        let refilled_at = gcra.refilled_at();
+        let is_refilled = refilled_at <= now + EARLY_TOLERANCE;
         let is_burst = now.saturating_sub(self.burst_start) < rule.burst_span;
-        if !(is_rested || is_burst) || gcra.next_free(now) > now {
-            return rested_at - now;
+        if !(is_refilled || is_burst) || gcra.next_free(now) > now {
+            return refilled_at - now;
         }
-        if is_rested {
+        if is_refilled {
             self.burst_start = now;
         }
         gcra.take(now);

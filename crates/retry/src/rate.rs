@@ -169,7 +169,7 @@ impl Gcra {
     }
 
     /// When the whole burst is available again.
-    pub fn rested_at(&self) -> Duration {
+    pub fn refilled_at(&self) -> Duration {
         self.next
     }
 

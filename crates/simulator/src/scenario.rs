@@ -15,7 +15,7 @@ use crate::{
     simulation::{ObservationSpec, Simulation, SimulationLane},
 };
 
-/// What is left open then is reported as unfinished.
+/// Deliveries that have not ended by then are reported as unfinished.
 const HORIZON: HumanDuration = HumanDuration::from_secs(60 * 86_400);
 /// After the end of an incident the load on the destination is watched for at least this long.
 const RECOVERY_MIN: Duration = Duration::from_secs(300);
@@ -162,7 +162,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// When destinations behave differently, in the order in which that ends.
+    /// The time spans of all incidents, ordered by their end.
     pub fn incidents(&self) -> Vec<TimeSpan> {
         let behaviors = self.destinations.iter().map(|destination| &destination.behavior);
         let incidents = behaviors.flat_map(|behavior| &behavior.incidents);

@@ -234,7 +234,7 @@ pub trait DeliveryStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<DueCallback>, StoreError>;
 
-    /// Ends a due callback, with a decision unless it was not requested. Ended before, nothing changes.
+    /// Ends a due callback, with a decision unless it was not requested. Changes nothing if it has ended already.
     async fn end_callback(
         &self,
         delivery: DeliveryId,

@@ -211,7 +211,7 @@ pub enum OpenError {
     /// The linked `SQLite` has a known bug that corrupts data.
     #[error("SQLite {0} has a known bug; 3.51.3 or newer is required")]
     OldSqlite(&'static str),
-    /// The database was removed, or its log is left alone.
+    /// The database was removed, or only its log is left.
     #[error("the database in {} is missing, although events were stored there", .0.display())]
     DatabaseMissing(PathBuf),
     /// Another database is in its place.

@@ -20,7 +20,7 @@ async fn send(gateway: &Gateway, key: &str, message: &Value) -> HttpResponse {
 }
 
 /// Waits until a message has this status.
-async fn message_is(gateway: &Gateway, id: &str, status: &str) -> Value {
+async fn wait_for_message(gateway: &Gateway, id: &str, status: &str) -> Value {
     eventually(WAIT_LIMIT, || async {
         let message = gateway.get(&format!("/messages/{id}")).await.expect(200).json();
         (message["status"] == status).then_some(message)
@@ -45,7 +45,7 @@ async fn webhook_message_is_sent_byte_for_byte_and_tracked() {
     assert_eq!(response["status"], "accepted");
     assert_eq!(response["destination"], "out");
     let id = text(&response, "id");
-    let message = message_is(&gateway, &id, "sent").await;
+    let message = wait_for_message(&gateway, &id, "sent").await;
     assert_eq!(message["delivery_id"], response["delivery_id"]);
     assert_eq!((&message["type"], &message["to"]), (&json!("order.paid"), &Value::Null));
     assert_eq!(message["delivery"]["status"], "succeeded");
@@ -71,12 +71,12 @@ async fn accepted_message_survives_kill() {
     gateway.kill9();
     gateway.restart().await;
     let id = text(&response, "id");
-    let held = message_is(&gateway, &id, "accepted").await;
+    let held = wait_for_message(&gateway, &id, "accepted").await;
     assert_eq!(held["delivery"]["status"], "held");
 
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
 
-    message_is(&gateway, &id, "sent").await;
+    wait_for_message(&gateway, &id, "sent").await;
     assert_eq!(sink.wait_for_requests(1).await[0].body, "[1,2]");
 }
 
@@ -97,7 +97,7 @@ async fn fifty_concurrent_requests_with_one_idempotency_key_send_one_message() {
         answers.into_iter().map(|response| response.expect(202).body).collect();
     assert_eq!(bodies.len(), 1, "{bodies:?}");
     let only: Value = serde_json::from_slice(bodies.iter().next().unwrap()).unwrap();
-    message_is(&gateway, &text(&only, "id"), "sent").await;
+    wait_for_message(&gateway, &text(&only, "id"), "sent").await;
     assert_eq!(gateway.list("/messages").await.len(), 1);
     assert_eq!(sink.count(), 1);
 }
@@ -108,7 +108,7 @@ async fn repeated_idempotency_key_after_kill_sends_nothing_again() {
     let mut gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let message = json!({ "destination": "out", "body": "hi" });
     let first = send(&gateway, "a", &message).await.expect(202);
-    message_is(&gateway, &text(&first.json(), "id"), "sent").await;
+    wait_for_message(&gateway, &text(&first.json(), "id"), "sent").await;
     gateway.kill9();
     gateway.restart().await;
 
@@ -116,7 +116,7 @@ async fn repeated_idempotency_key_after_kill_sends_nothing_again() {
 
     assert_eq!(again.body, first.body);
     let other = send(&gateway, "b", &message).await.expect(202).json();
-    message_is(&gateway, &text(&other, "id"), "sent").await;
+    wait_for_message(&gateway, &text(&other, "id"), "sent").await;
     assert_eq!(sink.count(), 2);
 }
 
@@ -201,7 +201,7 @@ async fn route_from_outbox_receives_every_message() {
     sink.wait_for_requests(1).await;
     let event = gateway.event(&id).await;
     assert_eq!(event["deliveries"].as_array().unwrap().len(), 2, "{event}");
-    message_is(&gateway, &id, "sent").await;
+    wait_for_message(&gateway, &id, "sent").await;
     assert_eq!(sink.count(), 1);
 }
 
@@ -212,11 +212,11 @@ async fn delayed_message_can_be_cancelled() {
     let message = json!({ "destination": "out", "body": {}, "delay": "1h" });
     let response = gateway.post("/messages", &message).await.expect(202).json();
     let (id, delivery) = (text(&response, "id"), text(&response, "delivery_id"));
-    message_is(&gateway, &id, "accepted").await;
+    wait_for_message(&gateway, &id, "accepted").await;
 
     gateway.post(&format!("/deliveries/{delivery}/cancel"), &json!({})).await.expect(200);
 
-    message_is(&gateway, &id, "cancelled").await;
+    wait_for_message(&gateway, &id, "cancelled").await;
     assert_eq!(sink.count(), 0);
 }
 
@@ -230,7 +230,7 @@ async fn messages_are_filtered_by_destination_and_status() {
     for (destination, status) in [("out", "sent"), ("out", "failed"), ("inbox", "sent")] {
         let message = json!({ "destination": destination, "body": {} });
         let response = gateway.post("/messages", &message).await.expect(202).json();
-        message_is(&gateway, &text(&response, "id"), status).await;
+        wait_for_message(&gateway, &text(&response, "id"), status).await;
         ids.push(text(&response, "id"));
     }
     let cases: [(&str, &[usize]); 6] = [
@@ -293,7 +293,7 @@ async fn concurrent_request_with_same_key_is_answered_409_after_wait() {
 
 /// Settings with a destination `wa` that sends through a fake Cloud API, and a source `meta` that receives
 /// its status updates.
-fn whatsapp(sink: &Sink) -> String {
+fn whatsapp_settings(sink: &Sink) -> String {
     let base = sink.url().replace("/hook", "/v23.0");
     format!(
         r#"
@@ -335,12 +335,12 @@ fn status_update(wamid: &str, state: &str, errors: &Value) -> String {
 #[tokio::test]
 async fn message_is_sent_through_channel_and_tracked_by_status_updates() {
     let sink = Sink::with_replies([accepted_reply("wamid.A")]).await;
-    let gateway = Gateway::start_with(&whatsapp(&sink)).await;
+    let gateway = Gateway::start_with(&whatsapp_settings(&sink)).await;
     let message = json!({ "destination": "wa", "to": "+55 (11) 98765-4321", "text": "hi" });
 
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
 
-    let sent = message_is(&gateway, &id, "sent").await;
+    let sent = wait_for_message(&gateway, &id, "sent").await;
     assert_eq!((&sent["type"], &sent["to"]), (&json!("text"), &json!("5511987654321")));
     assert_eq!(sent["message_id"], "wamid.A");
     assert_eq!(sent["statuses"], json!([]));
@@ -358,7 +358,7 @@ async fn message_is_sent_through_channel_and_tracked_by_status_updates() {
             .expect(200);
     }
 
-    let read = message_is(&gateway, &id, "read").await;
+    let read = wait_for_message(&gateway, &id, "read").await;
     let states: Vec<_> = read["statuses"].as_array().unwrap().iter().map(|s| &s["state"]).collect();
     assert_eq!(states, ["read", "delivered", "sent"]);
     for query in ["?to=551187654321", "?destination=wa", "?status=read"] {
@@ -380,10 +380,10 @@ async fn message_is_sent_through_channel_and_tracked_by_status_updates() {
 #[tokio::test]
 async fn failed_status_update_shows_error_of_message() {
     let sink = Sink::with_replies([accepted_reply("wamid.B")]).await;
-    let gateway = Gateway::start_with(&whatsapp(&sink)).await;
+    let gateway = Gateway::start_with(&whatsapp_settings(&sink)).await;
     let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
-    message_is(&gateway, &id, "sent").await;
+    wait_for_message(&gateway, &id, "sent").await;
     let errors = json!([{ "code": 131_026, "title": "Message undeliverable" }]);
 
     gateway
@@ -391,7 +391,7 @@ async fn failed_status_update_shows_error_of_message() {
         .await
         .expect(200);
 
-    let failed = message_is(&gateway, &id, "failed").await;
+    let failed = wait_for_message(&gateway, &id, "failed").await;
     let update = &failed["statuses"][0];
     assert_eq!((&update["error_code"], &update["state"]), (&json!("131026"), &json!("failed")));
     assert_eq!(update["error_title"], "Message undeliverable");
@@ -400,7 +400,7 @@ async fn failed_status_update_shows_error_of_message() {
 #[tokio::test]
 async fn message_unsupported_by_channel_is_rejected_and_not_stored() {
     let sink = Sink::with_replies([accepted_reply("wamid.A")]).await;
-    let gateway = Gateway::start_with(&whatsapp(&sink)).await;
+    let gateway = Gateway::start_with(&whatsapp_settings(&sink)).await;
     let cases = [
         (
             json!({ "to": "12345", "text": "hi" }),
@@ -425,7 +425,7 @@ async fn message_unsupported_by_channel_is_rejected_and_not_stored() {
 #[tokio::test]
 async fn cli_sends_every_message_type() {
     let sink = Sink::with_replies([accepted_reply("wamid.A")]).await;
-    let gateway = Gateway::start_with(&whatsapp(&sink)).await;
+    let gateway = Gateway::start_with(&whatsapp_settings(&sink)).await;
     let to = ["send", "wa", "--to", "5511987654321", "--wait"];
     let cases: [(&[&str], Value); 7] = [
         (&["--text", "hi"], json!({ "text": { "body": "hi", "preview_url": false } })),
@@ -510,11 +510,11 @@ async fn cli_send_with_idempotency_key_sends_webhook_once() {
 #[tokio::test]
 async fn status_update_settles_ambiguous_message() {
     let sink = Sink::with_replies([Reply::Close]).await;
-    let parked = format!("{}\nsending = {{ on_ambiguous = \"park\" }}\n", whatsapp(&sink));
+    let parked = format!("{}\nsending = {{ on_ambiguous = \"park\" }}\n", whatsapp_settings(&sink));
     let gateway = Gateway::start_with(&parked).await;
     let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
     let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
-    let failed = message_is(&gateway, &id, "failed").await;
+    let failed = wait_for_message(&gateway, &id, "failed").await;
     assert_eq!((&failed["reason"], &failed["message_id"]), (&json!("ambiguous"), &Value::Null));
     let sent: Value = serde_json::from_slice(&sink.requests()[0].body).unwrap();
     let mut update: Value =
@@ -524,5 +524,5 @@ async fn status_update_settles_ambiguous_message() {
 
     gateway.send_webhook("meta", &[], update.to_string()).await.expect(200);
 
-    message_is(&gateway, &id, "read").await;
+    wait_for_message(&gateway, &id, "read").await;
 }

@@ -20,7 +20,7 @@ pub(super) fn oldest_age(numbers: Option<&DestinationStatsResponse>, lang: Lang)
     age_text.unwrap_or_else(|| NO_VALUE.to_owned())
 }
 
-/// The most important state as a badge; `None` means invalid settings.
+/// The main state as a badge; `None` means invalid settings.
 pub(super) fn state_badge(state: Option<&DestinationState>, t: &DestinationTexts) -> Badge {
     let Some(state) = state else { return Badge::new("bad", "warn", t.unusable) };
     if state.pause.is_some() {
@@ -83,7 +83,7 @@ pub(super) struct DailyMeter {
     /// Values of the `<meter>`.
     pub(super) sent: u64,
     pub(super) high: u64,
-    pub(super) most: u64,
+    pub(super) max: u64,
 }
 
 pub(super) fn daily_meter(
@@ -95,7 +95,7 @@ pub(super) fn daily_meter(
     let (warn, stop) = (numbers.warn_at, numbers.stop_at);
     let (warn, stop) = (warn.map(NonZeroU64::get), stop.map(NonZeroU64::get));
     let text = match stop.or(warn) {
-        Some(most) => fill(t.sent_of, &[&lang.number(sent), &lang.number(most)]),
+        Some(max) => fill(t.sent_of, &[&lang.number(sent), &lang.number(max)]),
         None => lang.count(sent, t.sent_one, t.sent),
     };
     let is_full = stop.is_some_and(|stop| sent >= stop);
@@ -104,8 +104,8 @@ pub(super) fn daily_meter(
         (false, true) => Badge::new("warn", "warn", text),
         (false, false) => Badge::new("", "send", text),
     };
-    let most = stop.or(warn.map(|warn| warn * 2)).unwrap_or(sent).max(sent).max(1);
-    Some(DailyMeter { badge, sent, high: warn.unwrap_or(most), most })
+    let max = stop.or(warn.map(|warn| warn * 2)).unwrap_or(sent).max(sent).max(1);
+    Some(DailyMeter { badge, sent, high: warn.unwrap_or(max), max })
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
                 "name": "wa", "sent_today": sent, "warn_at": warn, "stop_at": stop, "warning_reached": over,
             });
             let meter = daily_meter(&serde_json::from_value(numbers).unwrap(), Lang::En, t);
-            assert_eq!(meter.map(|meter| (meter.badge.tone, meter.most)), expected);
+            assert_eq!(meter.map(|meter| (meter.badge.tone, meter.max)), expected);
         }
     }
 }

@@ -81,8 +81,8 @@ pub struct SourceSpec {
     /// Where to find the event type, in this order; by default the provider's rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kinds: Option<Vec<String>>,
-    /// What another body under a known dedup key is. When left out, a guessed key and one that the
-    /// signature does not cover accept it, any other makes it a duplicate.
+    /// How a request with a known dedup key but another body is treated. When left out, it is accepted
+    /// if the key is guessed or the signature does not cover it, and a duplicate otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_conflict: Option<ConflictPolicy>,
     /// How bodies under one dedup key are compared.
@@ -212,8 +212,8 @@ pub struct Source {
     pub verify_token: Option<Secret>,
     /// The URL before `/in/` that the provider calls.
     pub public_url: Option<PublicUrl>,
-    /// Whether the rules of [`Self::check_new`] do not hold for it yet, because it is older than they
-    /// are: then the `Host` header is trusted if the signature covers the URL and no URL is configured.
+    /// Whether it is older than the rules of [`Self::check_new`] and exempt from them until it is changed:
+    /// then the `Host` header is trusted if the signature covers the URL and no URL is configured.
     pub is_lenient: bool,
     /// Used where the provider has no key rule or the source replaces it.
     pub keys: KeyRules,
@@ -471,7 +471,7 @@ impl Source {
         }
     }
 
-    /// Sets whether it is older than the rules of [`Self::check_new`].
+    /// Sets whether it is exempt from the rules of [`Self::check_new`]; see [`Self::is_lenient`].
     #[must_use]
     pub fn with_leniency(self, is_lenient: bool) -> Self {
         Self { is_lenient, ..self }

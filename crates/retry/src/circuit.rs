@@ -237,8 +237,8 @@ pub struct Circuit {
 
 impl Circuit {
     /// Continues from the saved state.
-    pub fn new(kept: CircuitState, now: Timestamp) -> Self {
-        let phase = match kept {
+    pub fn new(saved: CircuitState, now: Timestamp) -> Self {
+        let phase = match saved {
             CircuitState::Closed => Phase::Closed { failures: 0 },
             CircuitState::Open { until, times } => Phase::Open { until, times },
             CircuitState::HalfOpen { times } => Phase::HalfOpen { times, is_probing: false },

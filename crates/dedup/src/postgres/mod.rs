@@ -41,8 +41,9 @@ use crate::{
 const CLAIMS_PER_PRUNE: usize = 128;
 /// Number of expired keys that are removed at a time: more than were added since the last time.
 const KEYS_PER_PRUNE: i64 = 512;
-/// Limit of statements for one claim. It is repeated if another transaction was quicker, which then made progress.
-const TRIES_MAX: usize = 20;
+/// Maximum number of statements for one claim. A statement is repeated if a concurrent transaction
+/// changed the key first; that transaction has made progress.
+const CLAIM_STATEMENTS_MAX: usize = 20;
 
 /// How a [`PostgresDedupLock`] connects.
 pub struct PostgresDedupConfig {
@@ -232,7 +233,7 @@ impl StepRunner {
     /// Claims distinct keys; answers in their order.
     async fn claim_distinct(&self, requests: &[&ClaimRequest]) -> Result<Vec<Claim>, DedupError> {
         let mut claims: Vec<Option<Claim>> = vec![None; requests.len()];
-        for _ in 0..TRIES_MAX {
+        for _ in 0..CLAIM_STATEMENTS_MAX {
             let undecided: Vec<usize> =
                 (0..requests.len()).filter(|index| claims[*index].is_none()).collect();
             if undecided.is_empty() {

@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 
 use crate::DedupError;
 
-/// A server that refused is not asked again for so long.
+/// A server that could not be reached is not tried again for this long.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 
 /// Where Redis is.
@@ -140,7 +140,7 @@ impl RedisLink {
     pub(crate) async fn run<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, DedupError> {
         let (number, mut channel) = self.channel().await?;
         let answer = self.limit(command.query_async(&mut channel)).await;
-        answer.map_err(|error| self.handle(number, &error))
+        answer.map_err(|error| self.handle_error(number, &error))
     }
 
     pub(super) async fn invoke<T: FromRedisValue>(
@@ -149,7 +149,7 @@ impl RedisLink {
     ) -> Result<T, DedupError> {
         let (number, mut channel) = self.channel().await?;
         let answer = self.limit(script.invoke_async(&mut channel)).await;
-        answer.map_err(|error| self.handle(number, &error))
+        answer.map_err(|error| self.handle_error(number, &error))
     }
 
     async fn limit<T>(&self, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
@@ -165,7 +165,7 @@ impl RedisLink {
         if let Some(channel) = self.open_channel() {
             return Ok(channel);
         }
-        // In a task of its own: a caller in a hurry goes away, and the connection is there for the next.
+        // In a task of its own: if the caller gives up, the connection is there for the next one.
         let link = self.clone();
         let connect = tokio::spawn(async move { link.connect().await });
         connect.await.map_err(|_| DedupError::Unavailable("the runtime is stopping".to_owned()))?
@@ -218,8 +218,9 @@ impl RedisLink {
         }
     }
 
-    /// Gives up a connection that is broken or leads to a server that is no longer the primary.
-    fn handle(&self, number: u64, error: &RedisError) -> DedupError {
+    /// Converts an error, and drops the connection with this number if it is broken or leads to a server
+    /// that is no longer the primary.
+    fn handle_error(&self, number: u64, error: &RedisError) -> DedupError {
         let is_over = error.is_io_error()
             || error.is_timeout()
             || error.is_unrecoverable_error()

@@ -119,9 +119,9 @@ fn unescape_characters(json: &str) -> String {
                 2
             }
             Some(b'u') => match decode_escape(rest) {
-                Some((character, long)) => {
+                Some((character, length)) => {
                     out.push(character);
-                    long
+                    length
                 }
                 None => 0,
             },
@@ -145,9 +145,9 @@ fn decode_escape(text: &str) -> Option<(char, usize)> {
     let first = unit(2)?;
     let is_pair = (0xd800..0xdc00).contains(&first) && text.get(6..8) == Some("\\u");
     let units = if is_pair { vec![first, unit(8)?] } else { vec![first] };
-    let long = if is_pair { 12 } else { 6 };
+    let length = if is_pair { 12 } else { 6 };
     let character = char::decode_utf16(units).next()?.ok()?;
-    (!character.is_ascii()).then_some((character, long))
+    (!character.is_ascii()).then_some((character, length))
 }
 
 #[cfg(test)]

@@ -23,8 +23,10 @@ struct DestinationRow {
     badge: Badge,
     meter: Option<DailyMeter>,
     oldest: String,
+    /// Deliveries that died during the last day.
     dead: u64,
     dead_shown: String,
+    /// Sparkline of the attempts of the last day.
     line: String,
 }
 

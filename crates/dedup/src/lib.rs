@@ -75,7 +75,7 @@
 //! | `sqlite` | `SqliteDedupLock`, and the rules as functions for your own transactions | power loss |
 //! | `postgres`, `postgres-rustls` | `PostgresDedupLock` | what the server survives |
 //! | `redis`, `redis-rustls` | `RedisDedupLock`: single, Sentinel or Cluster | what Redis does, see its module |
-//! | `two-tier` | `TwoTier`: memory or Redis in front of SQLite or PostgreSQL | what the durable tier does |
+//! | `two-tier` | `TwoTierDedupLock`: memory or Redis in front of SQLite or PostgreSQL | what the durable tier does |
 //!
 //! [`MessageDedupLock`] is the plain `SET NX EX` over any of them, for drop-in use, with its limits.
 
@@ -120,7 +120,7 @@ pub use self::sqlite::{SqliteDedupConfig, SqliteDedupLock};
 #[cfg(all(feature = "two-tier", feature = "redis"))]
 pub use self::two_tier::RedisFastTier;
 #[cfg(feature = "two-tier")]
-pub use self::two_tier::{FastTier, MemoryFastTier, TwoTier};
+pub use self::two_tier::{FastTier, MemoryFastTier, TwoTierDedupLock};
 pub use self::{
     claim::{
         Claim, ClaimGrant, ClaimKey, ClaimOperation, ClaimRequest, ClaimToken, ClaimUpdate,

@@ -10,8 +10,8 @@ use surehook_retry::rate::{Gcra, Rate};
 
 use super::Recipient;
 
-/// Maximum number of recipients tracked for one phone number. At 1000 messages per second, 6000 are within their interval at
-/// the same time.
+/// Maximum number of recipients tracked for one phone number. At 1000 messages per second, 6000 are
+/// within their interval at the same time.
 const RECIPIENTS_MAX: usize = 16_384;
 /// Longest wait for a slot, unless the service asks for more.
 const RESERVED_AHEAD_MAX: Duration = Duration::from_secs(3600);

@@ -5,48 +5,12 @@
 
 pub mod contact_address;
 
-impl JsonSchema for EventKind {
-    fn schema_name() -> Cow<'static, str> {
-        "EventKind".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "The event type, as the provider names it.",
-            "minLength": 1,
-            "maxLength": KIND_BYTES_MAX,
-            "examples": ["message", "payment_intent.succeeded"],
-        })
-    }
-}
-
-impl JsonSchema for Attributes {
-    fn schema_name() -> Cow<'static, str> {
-        "Attributes".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let values =
-            json_schema!({ "type": "array", "minItems": 1, "items": { "type": "string" } });
-        let names =
-            AttributeName::ALL.map(|name| (name.as_str().to_owned(), values.clone().to_value()));
-        json_schema!({
-            "type": "object",
-            "description": "Searchable attributes: names, each with its values.",
-            "properties": serde_json::Map::from_iter(names),
-            "additionalProperties": false,
-            "examples": [{ "message_id": ["wamid.A"], "phone": ["5511987654321"] }],
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap as _};
 use sha2::{Digest, Sha256};
 
@@ -346,5 +310,41 @@ impl Serialize for Attributes {
             map.serialize_entry(group[0].0.as_str(), &values)?;
         }
         map.end()
+    }
+}
+
+impl JsonSchema for EventKind {
+    fn schema_name() -> Cow<'static, str> {
+        "EventKind".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "The event type, as the provider names it.",
+            "minLength": 1,
+            "maxLength": KIND_BYTES_MAX,
+            "examples": ["message", "payment_intent.succeeded"],
+        })
+    }
+}
+
+impl JsonSchema for Attributes {
+    fn schema_name() -> Cow<'static, str> {
+        "Attributes".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let values =
+            json_schema!({ "type": "array", "minItems": 1, "items": { "type": "string" } });
+        let names =
+            AttributeName::ALL.map(|name| (name.as_str().to_owned(), values.clone().to_value()));
+        json_schema!({
+            "type": "object",
+            "description": "Searchable attributes: names, each with its values.",
+            "properties": serde_json::Map::from_iter(names),
+            "additionalProperties": false,
+            "examples": [{ "message_id": ["wamid.A"], "phone": ["5511987654321"] }],
+        })
     }
 }

@@ -128,8 +128,8 @@ pub struct EventRow {
 /// A received duplicate of an event.
 #[derive(Clone, Debug)]
 pub struct DuplicateRow {
-    /// Number within the event, from 1. It never changes; of two duplicates received at almost the same time the
-    /// later one may have the smaller number.
+    /// Number within the event, from 1. It never changes; of two duplicates received at almost the same
+    /// time the later one may have the smaller number.
     pub n: u32,
     pub seen_at: Timestamp,
     pub reason: DuplicateReason,

@@ -1,6 +1,6 @@
 //! A fast tier in front of a durable backend.
 //!
-//! The durable backend is the only judge: every claim is granted by it, and every step goes to it. The
+//! The durable backend alone decides: every claim is granted by it, and every step goes to it. The
 //! fast tier keeps completions that the durable one has committed, and only ever answers "completed".
 //!
 //! - An entry counts only if it has the current **epoch** of the durable store, has not expired, and fits
@@ -42,9 +42,9 @@ use crate::{
 
 /// How long a look-up in the fast tier may take.
 pub const LOOKUP_BUDGET: Duration = Duration::from_millis(5);
-/// How long a read epoch is believed: the longest time for which entries of a store count that is
-/// replaced by its backup while this process runs.
-pub const EPOCH_BELIEVED_FOR: Duration = Duration::from_secs(1);
+/// How long an epoch that was read is used before it is read again. If the durable store is replaced by
+/// its backup while this process runs, entries of the old store are used for at most this long.
+pub const EPOCH_MAX_AGE: Duration = Duration::from_secs(1);
 /// Completions that are being remembered; further ones are not.
 const STORES_MAX: usize = 64;
 
@@ -63,7 +63,7 @@ pub trait FastTier: Send + Sync + 'static {
     ) -> Result<(), DedupError>;
 }
 
-/// How often a [`TwoTier`] was answered by which tier, since its start.
+/// How often a [`TwoTierDedupLock`] was answered by which tier, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierCounts {
     /// Claims that the fast tier answered.
@@ -96,21 +96,21 @@ struct ReadEpoch {
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] {
-/// use surehook_dedup::{MemoryFastTier, SqliteDedupConfig, SqliteDedupLock, TwoTier};
+/// use surehook_dedup::{MemoryFastTier, SqliteDedupConfig, SqliteDedupLock, TwoTierDedupLock};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("dedup.db");
 /// let durable = SqliteDedupLock::open(SqliteDedupConfig::new(path))?;
-/// let lock = TwoTier::new(MemoryFastTier::new(64 * 1024 * 1024), durable);
+/// let lock = TwoTierDedupLock::new(MemoryFastTier::new(64 * 1024 * 1024), durable);
 /// # Ok(())
 /// # }
 /// # main().unwrap();
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct TwoTier<Fast, Durable> {
+pub struct TwoTierDedupLock<Fast, Durable> {
     fast: Arc<Fast>,
     durable: Durable,
     clock: Arc<dyn Clock>,
@@ -120,7 +120,7 @@ pub struct TwoTier<Fast, Durable> {
     counters: TierCounters,
 }
 
-impl<Fast: FastTier, Durable: DurableDedupLock> TwoTier<Fast, Durable> {
+impl<Fast: FastTier, Durable: DurableDedupLock> TwoTierDedupLock<Fast, Durable> {
     /// Puts a fast tier in front of a durable backend.
     pub fn new(fast: Fast, durable: Durable) -> Self {
         Self::with_clock(fast, durable, Arc::new(WallClock))
@@ -164,7 +164,7 @@ impl<Fast: FastTier, Durable: DurableDedupLock> TwoTier<Fast, Durable> {
     fn known_epoch(&self) -> Option<StoreEpoch> {
         let known = (*self.epoch.lock().unwrap_or_else(PoisonError::into_inner))?;
         let age = self.clock.elapsed().saturating_sub(known.at);
-        (age < EPOCH_BELIEVED_FOR).then_some(known.epoch)
+        (age < EPOCH_MAX_AGE).then_some(known.epoch)
     }
 
     fn set_epoch(&self, epoch: Option<ReadEpoch>) {
@@ -183,7 +183,7 @@ impl<Fast: FastTier, Durable: DurableDedupLock> TwoTier<Fast, Durable> {
         Some(epoch)
     }
 
-    /// What the fast tier knows, if it counts.
+    /// The completion that the fast tier has, if it is valid.
     async fn find_completed(&self, request: &ClaimRequest) -> Option<CompletedClaim> {
         let epoch = self.current_epoch().await?;
         let cached = self.look_up(&request.key).await?;
@@ -194,8 +194,8 @@ impl<Fast: FastTier, Durable: DurableDedupLock> TwoTier<Fast, Durable> {
             (Some(stored), Some(asked)) => stored == asked,
             (_, None) => true,
         };
-        let counts = cached.epoch == epoch && now < cached.expires_at && fits;
-        counts.then(|| CompletedClaim {
+        let is_valid = cached.epoch == epoch && now < cached.expires_at && fits;
+        is_valid.then(|| CompletedClaim {
             expires_in: cached.expires_at.since(now),
             ..cached.completed
         })
@@ -245,7 +245,7 @@ impl<Fast: FastTier, Durable: DurableDedupLock> TwoTier<Fast, Durable> {
         });
     }
 
-    /// A durable store that failed may come back as its own backup.
+    /// Forgets the epoch after a failure: the durable store may come back as its own backup.
     fn check_answer<T>(&self, answer: Result<T, DedupError>) -> Result<T, DedupError> {
         if matches!(answer, Err(DedupError::Unavailable(_))) {
             self.set_epoch(None);
@@ -258,7 +258,7 @@ impl<Fast: FastTier, Durable: DurableDedupLock> TwoTier<Fast, Durable> {
 const STORE_BUDGET: Duration = Duration::from_millis(100);
 
 #[async_trait]
-impl<Fast: FastTier, Durable: DurableDedupLock> DedupLock for TwoTier<Fast, Durable> {
+impl<Fast: FastTier, Durable: DurableDedupLock> DedupLock for TwoTierDedupLock<Fast, Durable> {
     async fn claim(&self, request: ClaimRequest) -> Result<Claim, DedupError> {
         request.check()?;
         if let Some(completed) = self.find_completed(&request).await {

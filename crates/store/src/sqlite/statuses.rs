@@ -140,7 +140,7 @@ const DELIVERY_BY_ID: &str =
     concat!("SELECT ", target_columns!(), " FROM deliveries d WHERE d.id = ?1");
 
 /// Applies an answer that came after its claim was lost: the message has arrived all the same, as a
-/// status would tell.
+/// status update would report.
 pub(super) fn apply_late_answer(
     tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
@@ -277,7 +277,7 @@ pub(super) fn apply_stored(tx: &mut WriteTransaction<'_, '_>) -> Result<()> {
     Ok(())
 }
 
-// `DeliveryTransition::Confirm` or `Refute`, depending on the values.
+// `DeliveryTransition::Confirm` or `ConfirmFailure`, depending on the values.
 const END_DELIVERY: &str = "
     UPDATE deliveries SET state = ?2, ended_at = ?3, reason = ?4, due_at = NULL WHERE id = ?1";
 // Not a state transition: it keeps waiting, for another time.

@@ -103,7 +103,7 @@ pub enum JqError {
     ManyOutputs,
     /// The result cannot be written as JSON, such as `nan`.
     #[error("the result of the transform is not JSON")]
-    ParseJsonInputError,
+    ResultNotJson,
     /// A bug in jaq.
     #[error("the filter failed with an internal error")]
     Internal,
@@ -121,7 +121,7 @@ impl JqError {
             Self::TooDeep => "too_deep",
             Self::LongOutput => "long_output",
             Self::ManyOutputs => "many_outputs",
-            Self::ParseJsonInputError => "result_not_json",
+            Self::ResultNotJson => "result_not_json",
             Self::Internal => "internal",
         }
     }
@@ -228,7 +228,7 @@ impl JqFilter {
         })?;
         // jaq has values that JSON lacks: byte strings, infinities, NaN.
         let is_json = |text: &String| serde_json::from_str::<IgnoredAny>(text).is_ok();
-        if text.as_ref().is_none_or(is_json) { Ok(text) } else { Err(JqError::ParseJsonInputError) }
+        if text.as_ref().is_none_or(is_json) { Ok(text) } else { Err(JqError::ResultNotJson) }
     }
 
     fn run_first<T>(

@@ -470,8 +470,8 @@ fn transform_without_single_json_output_fails() {
     for (text, error) in [
         (".a, .a", JqError::ManyOutputs),
         (".a[]", JqError::ManyOutputs),
-        ("nan", JqError::ParseJsonInputError),
-        ("[infinite]", JqError::ParseJsonInputError),
+        ("nan", JqError::ResultNotJson),
+        ("[infinite]", JqError::ResultNotJson),
         ("def f: f; f", JqError::TooMuchWork),
         ("[range(100000000)]", JqError::TooMuchWork),
         (".a, def f: f; f", JqError::TooMuchWork),

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use surehook_dedup::{
     Claim, ClaimKey, ClaimRequest, ClaimUpdate, CompletionRequest, DedupLock, DurableDedupLock,
     FastTier, Fingerprint, MemoryFastTier, RedisDedupConfig, RedisFastTier, SqliteDedupConfig,
-    SqliteDedupLock, TwoTier,
+    SqliteDedupLock, TwoTierDedupLock,
     conformance::{DedupHarness, SteppedClock, run_suite},
 };
 
@@ -15,7 +15,7 @@ use crate::sqlite::SqliteHarness;
 
 struct TwoTierHarness<F: FastTier> {
     sqlite: SqliteHarness,
-    lock: Arc<TwoTier<F, SqliteDedupLock>>,
+    lock: Arc<TwoTierDedupLock<F, SqliteDedupLock>>,
     /// Keeps the server running.
     _server: Option<TestRedis>,
 }
@@ -23,7 +23,7 @@ struct TwoTierHarness<F: FastTier> {
 impl<F: FastTier> TwoTierHarness<F> {
     fn new(fast: F, server: Option<TestRedis>) -> Self {
         let sqlite = SqliteHarness::open();
-        let lock = TwoTier::with_clock(fast, sqlite.lock.clone(), sqlite.clock.clone());
+        let lock = TwoTierDedupLock::with_clock(fast, sqlite.lock.clone(), sqlite.clock.clone());
         Self { sqlite, lock: Arc::new(lock), _server: server }
     }
 }
@@ -88,7 +88,10 @@ async fn complete(lock: &dyn DedupLock, name: &str, fingerprint: Option<Fingerpr
 }
 
 /// Claims until the fast tier answers.
-async fn wait_for_hit<F: FastTier>(lock: &TwoTier<F, SqliteDedupLock>, request: &ClaimRequest) {
+async fn wait_for_hit<F: FastTier>(
+    lock: &TwoTierDedupLock<F, SqliteDedupLock>,
+    request: &ClaimRequest,
+) {
     eventually("the fast tier answers", || async {
         let before = lock.counts().hits;
         assert!(matches!(lock.claim(request.clone()).await, Ok(Claim::Completed(_))));
@@ -141,7 +144,8 @@ async fn restored_store_with_a_new_epoch_ignores_what_redis_still_knows() {
         let rng = Arc::new(surehook_dedup::ThreadRandom);
         SqliteDedupLock::open(SqliteDedupConfig::new(path).sources(clock.clone(), rng)).unwrap()
     };
-    let in_front_of = |durable| TwoTier::with_clock(redis_tier(&server), durable, clock.clone());
+    let in_front_of =
+        |durable| TwoTierDedupLock::with_clock(redis_tier(&server), durable, clock.clone());
 
     let durable = open(&live);
     assert!(durable.epoch().await.is_ok());

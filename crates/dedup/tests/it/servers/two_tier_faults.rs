@@ -12,7 +12,7 @@ use std::{
 use rustix::process::Signal;
 use surehook_dedup::{
     Claim, ClaimRequest, ClaimUpdate, CompletionRequest, DedupLock, RedisDedupConfig,
-    RedisDedupLock, RedisFastTier, SqliteDedupConfig, SqliteDedupLock, TwoTier,
+    RedisDedupLock, RedisFastTier, SqliteDedupConfig, SqliteDedupLock, TwoTierDedupLock,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -26,7 +26,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const WORKERS: usize = 4;
 const KEYS_PER_WORKER: usize = 40;
 
-type Tiers = TwoTier<RedisFastTier, SqliteDedupLock>;
+type Tiers = TwoTierDedupLock<RedisFastTier, SqliteDedupLock>;
 
 /// Workers that claim and complete until they are stopped, and check every answer.
 struct CheckedLoad {
@@ -41,7 +41,7 @@ impl CheckedLoad {
         let folder = tempfile::tempdir().unwrap();
         let durable =
             SqliteDedupLock::open(SqliteDedupConfig::new(folder.path().join("dedup.db"))).unwrap();
-        let lock = Arc::new(TwoTier::new(RedisFastTier::new(config), durable));
+        let lock = Arc::new(TwoTierDedupLock::new(RedisFastTier::new(config), durable));
         let is_stopped = Arc::new(AtomicBool::new(false));
         let workers = (0..WORKERS)
             .map(|worker| {

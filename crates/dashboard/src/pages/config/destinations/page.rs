@@ -48,6 +48,7 @@ struct DestinationPage {
     is_running: bool,
     delete_dialog: DeleteDialog,
     path: String,
+    /// Label, value and a second line, which may be empty.
     tiles: Vec<(&'static str, String, String)>,
     last: Option<AttemptResponse>,
     takes_messages: bool,
@@ -146,7 +147,7 @@ async fn load_tiles(
         let duration = ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
         duration.map_or_else(|| NO_VALUE.to_owned(), |duration| format_duration(lang, duration))
     };
-    #[expect(clippy::cast_precision_loss, reason = "one digit after the point is resource")]
+    #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
     let success = match attempts {
         0 => NO_VALUE.to_owned(),
         _ => {

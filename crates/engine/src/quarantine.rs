@@ -41,10 +41,10 @@ const ADDRESS_RATE: AllowanceRate =
 const SOURCE_RATE: AllowanceRate =
     AllowanceRate { burst: 2000, one_every: Duration::from_millis(5) };
 /// Requests without credentials, which anyone can send, of one address.
-const STRANGER_ADDRESS_RATE: AllowanceRate =
+const UNAUTHENTICATED_ADDRESS_RATE: AllowanceRate =
     AllowanceRate { burst: 20, one_every: Duration::from_secs(2) };
 /// Requests without credentials of all addresses.
-const STRANGER_SOURCE_RATE: AllowanceRate =
+const UNAUTHENTICATED_SOURCE_RATE: AllowanceRate =
     AllowanceRate { burst: 100, one_every: Duration::from_millis(200) };
 /// Bounds on the tables of allowances.
 const ADDRESSES_MAX: usize = 10_000;
@@ -55,18 +55,18 @@ const SOURCES_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct QuarantineLimiter {
     addresses: AllowanceTable<(SourceId, IpAddr)>,
-    stranger_addresses: AllowanceTable<(SourceId, IpAddr)>,
+    unauthenticated_addresses: AllowanceTable<(SourceId, IpAddr)>,
     sources: AllowanceTable<SourceId>,
-    stranger_sources: AllowanceTable<SourceId>,
+    unauthenticated_sources: AllowanceTable<SourceId>,
 }
 
 impl Default for QuarantineLimiter {
     fn default() -> Self {
         Self {
             addresses: AllowanceTable::new(ADDRESSES_MAX),
-            stranger_addresses: AllowanceTable::new(ADDRESSES_MAX),
+            unauthenticated_addresses: AllowanceTable::new(ADDRESSES_MAX),
             sources: AllowanceTable::new(SOURCES_MAX),
-            stranger_sources: AllowanceTable::new(SOURCES_MAX),
+            unauthenticated_sources: AllowanceTable::new(SOURCES_MAX),
         }
     }
 }
@@ -84,8 +84,9 @@ impl QuarantineLimiter {
         let (addresses, address_rate, sources, source_rate) = if has_credentials {
             (&self.addresses, ADDRESS_RATE, &self.sources, SOURCE_RATE)
         } else {
-            let (addresses, sources) = (&self.stranger_addresses, &self.stranger_sources);
-            (addresses, STRANGER_ADDRESS_RATE, sources, STRANGER_SOURCE_RATE)
+            let (addresses, sources) =
+                (&self.unauthenticated_addresses, &self.unauthenticated_sources);
+            (addresses, UNAUTHENTICATED_ADDRESS_RATE, sources, UNAUTHENTICATED_SOURCE_RATE)
         };
         let cost = u32::try_from(bytes.div_ceil(UNIT_BYTES).max(1)).unwrap_or(u32::MAX);
         // The address first: what it may not do must not use up the allowance of all.
@@ -145,13 +146,13 @@ impl Engine {
             RefusalPolicy::Keep if error.is_unauthenticated() => return error,
             RefusalPolicy::Keep | RefusalPolicy::Quarantine => {}
         }
-        let (is_stranger, bytes) = (error.is_unauthenticated(), request.body.len());
+        let (is_unauthenticated, bytes) = (error.is_unauthenticated(), request.body.len());
         // Anyone can send such requests: they must cost little.
-        if is_stranger && bytes > UNAUTHENTICATED_BODY_MAX
+        if is_unauthenticated && bytes > UNAUTHENTICATED_BODY_MAX
             || !self.quarantine_limiter.admit(
                 source.id,
                 sender_address(&request.remote),
-                !is_stranger,
+                !is_unauthenticated,
                 bytes,
                 now,
             )

@@ -2,7 +2,8 @@
 //!
 //! The event is stored like any other before the wait begins, and its delivery takes the usual path.
 //! So whatever happens during the wait (the sender hangs up, the deadline passes, the process is
-//! killed), only the response is lost: the sender's next request is a duplicate, and joins the same delivery.
+//! killed), only the response is lost: the sender's next request is a duplicate, and joins the same
+//! delivery.
 
 use std::{sync::Arc, time::Duration};
 

@@ -231,19 +231,19 @@ impl Recorder {
     }
 
     pub(crate) fn note_cool_down(&mut self, now: Duration, until: Option<Duration>) {
-        let Some(until) = until.map(|until| self.hold_clock(until)) else { return };
+        let Some(until) = until.map(|until| self.clamp_to_arrivals(until)) else { return };
         self.cool_down += until.saturating_sub(now.max(self.cools_until));
         self.cools_until = self.cools_until.max(until);
     }
 
-    /// Holds count while events arrive: the last retries of the last events, days later, would count
-    /// more than everything else.
-    fn hold_clock(&self, now: Duration) -> Duration {
+    /// A time for the counts of holds, at most the end of the arrivals: the last retries of the last
+    /// events, days later, would count more than everything else.
+    fn clamp_to_arrivals(&self, now: Duration) -> Duration {
         now.min(self.observation.arrivals_end)
     }
 
     pub(crate) fn note_circuit(&mut self, now: Duration, state: CircuitState) {
-        self.circuit.note(self.hold_clock(now), state.is_holding());
+        self.circuit.note(self.clamp_to_arrivals(now), state.is_holding());
         if let CircuitState::Open { until, .. } = state
             && self.circuit_until != Some(until)
             && now < self.observation.arrivals_end
@@ -254,12 +254,12 @@ impl Recorder {
     }
 
     pub(crate) fn note_pause(&mut self, now: Duration, is_paused: bool) {
-        self.pause.note(self.hold_clock(now), is_paused);
+        self.pause.note(self.clamp_to_arrivals(now), is_paused);
     }
 
     /// The simulation is over.
     pub(crate) fn end(&mut self, now: Duration) {
-        let now = self.hold_clock(now);
+        let now = self.clamp_to_arrivals(now);
         self.circuit.note(now, false);
         self.pause.note(now, false);
     }

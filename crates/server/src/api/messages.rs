@@ -232,7 +232,7 @@ fn status_filter(row: &EventRow, delivery: &DeliveryRow) -> Option<AttributeFilt
     }
 }
 
-/// The destination of a message, which `Engine::send` stores as an attribute.
+/// The destination of a message, which `Engine::send_message` stores as an attribute.
 fn destination_of(row: &EventRow) -> Option<DestinationId> {
     let mut accounts = row.attributes.iter().filter(|(name, _)| *name == AttributeName::Account);
     accounts.find_map(|(_, value)| value.parse().ok())

@@ -116,7 +116,7 @@ fn write_copy(
     // The copy is used only once it is complete and synced, so it needs no journal.
     copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
     copy_pages(source, &mut copy, progress)?;
-    // From here on the copy goes its own way.
+    // From here on the copy has commits of its own, so its numbers belong to a new epoch.
     if commit_mark::read_position(&copy)?.is_some() {
         commit_mark::begin_epoch(&copy)?;
     }

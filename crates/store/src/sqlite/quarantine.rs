@@ -96,6 +96,8 @@ pub(super) fn sender_of(remote: &str) -> String {
     }
 }
 
+// A stranger is a request without credentials: `is_stranger` follows from its code. It never displaces
+// a request with credentials.
 const NEWEST: &str = "SELECT sender, is_stranger FROM quarantine WHERE id = ?1";
 
 // Two statements, so that each uses its index.

@@ -7,7 +7,7 @@
 //!
 //! The mark is written only after the commit is synced, so it is never ahead of the database. After
 //! a crash of the process it is exact; after a power failure it may be about a second behind, which
-//! refuses nothing. Numbers are compared within an epoch: a restored, repaired or copied database
+//! does not keep the store from opening. Numbers are compared within an epoch: a restored, repaired or copied database
 //! begins a new one.
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ pub(super) struct MarkFile {
 
 impl MarkFile {
     /// Syncs what was written since the last call. Not part of a commit: a mark that is behind
-    /// after a power failure refuses nothing.
+    /// after a power failure does not keep the store from opening.
     pub(super) fn sync(&self) {
         if self.is_unsynced.swap(false, Ordering::Relaxed)
             && let Err(error) = self.file.sync_data()
@@ -198,7 +198,7 @@ impl CommitMark {
         let offset = self.content.version % 2 * SLOT_DISTANCE;
         match self.file.file.write_all_at(&encode(self.content), offset) {
             Ok(()) => self.file.is_unsynced.store(true, Ordering::Relaxed),
-            // The commit itself is safe. A mark that is behind detects less and refuses nothing.
+            // The commit itself is safe. A mark that is behind only detects less.
             Err(error) if !self.has_failed => {
                 self.has_failed = true;
                 tracing::warn!(%error, "could not write the commit mark");

@@ -86,7 +86,7 @@ impl WhatIfForm {
                     ("base", &self.base),
                     ("max_delay", &self.max_delay),
                 ];
-                set("retry", given(&numbers));
+                set("retry", filled_fields(&numbers));
             }
             name => set("retry", json!(name)),
         }
@@ -95,7 +95,7 @@ impl WhatIfForm {
             "off" => set("circuit", json!("off")),
             _ => {
                 let fields = [("failures", &self.failures), ("open_for", &self.open_for)];
-                set("circuit", given(&fields));
+                set("circuit", filled_fields(&fields));
             }
         }
         set("rate", number_or_text(&self.rate));
@@ -131,9 +131,9 @@ impl WhatIfForm {
 }
 
 /// The fields that are not empty, as an object.
-fn given(fields: &[(&str, &String)]) -> Value {
-    let given = fields.iter().filter(|(_, text)| !text.trim().is_empty());
-    given.map(|(name, text)| ((*name).to_owned(), number_or_text(text))).collect()
+fn filled_fields(fields: &[(&str, &String)]) -> Value {
+    let filled = fields.iter().filter(|(_, text)| !text.trim().is_empty());
+    filled.map(|(name, text)| ((*name).to_owned(), number_or_text(text))).collect()
 }
 
 /// A field of a form as JSON; the API says what is wrong with it.
@@ -170,7 +170,8 @@ struct ResultChart {
     title: &'static str,
     /// Fewer are better.
     is_bad: bool,
-    most: u64,
+    /// The end of the scale.
+    max: u64,
     bars: Vec<ResultBar>,
 }
 
@@ -401,8 +402,8 @@ fn result_chart(
             ResultBar { name, value, text: lang.number(value) }
         })
         .collect();
-    let most = bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1);
-    ResultChart { title, is_bad: title == t.dead, most, bars }
+    let max = bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1);
+    ResultChart { title, is_bad: title == t.dead, max, bars }
 }
 
 /// A setting before and after the change.

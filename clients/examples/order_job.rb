@@ -17,7 +17,7 @@ class OrderJob
   def perform(message_id, order)
     SUREHOOK.once("orders", message_id, lease: LEASE) { |claim| create_order(claim, order) }
   rescue Surehook::InProgressError => busy
-    # Not `return`: if the other worker has crashed, this copy does the work after its lease.
+    # Not `return`: if the other worker has crashed, this worker does the work after its lease.
     self.class.perform_in(busy.retry_after, message_id, order)
   end
 

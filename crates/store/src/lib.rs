@@ -5,7 +5,9 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod sql;
 pub mod sqlite;
+mod steps;
 
 pub use sqlite::{
     OpenError, SqliteOptions, SqliteStore, backup, check_database, inspect, repair, restore,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use surehook_core::{event::DuplicateReason, store::StoreCounts};
+use surehook_core::store::StoreCounts;
 use surehook_types::{
     ids::{EventId, SourceId},
     time::Timestamp,
@@ -18,6 +18,7 @@ use surehook_types::{
 use surehook_webhooks::key::KeyDigest;
 
 use super::recent_keys::RecentKeyMap;
+pub(super) use crate::steps::duplicates::DuplicateSightings;
 
 /// The first bytes of a body's fingerprint: enough to tell bodies with the same key apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +44,6 @@ pub(super) struct KeyEntry {
     pub(super) event: EventId,
     pub(super) body: ShortFingerprint,
     pub(super) expires_at: Timestamp,
-}
-
-/// Duplicates of one event seen since the last write.
-#[derive(Clone, Debug, Default)]
-pub(super) struct DuplicateSightings {
-    pub(super) reason: DuplicateReason,
-    pub(super) source: Option<SourceId>,
-    pub(super) count: u64,
-    /// Of the first sightings only; see [`SIGHTING_TIMES_MAX`].
-    pub(super) times: Vec<Timestamp>,
-    pub(super) last: Timestamp,
 }
 
 /// Number of sightings between two writes whose times are stored; the count is always exact.

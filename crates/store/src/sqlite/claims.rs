@@ -1,7 +1,5 @@
 //! Claims, leases and settlements of deliveries.
 
-use std::time::Duration;
-
 use rusqlite::{Connection, Result, Row, params};
 use serde_json::json;
 use surehook_core::{
@@ -26,7 +24,7 @@ use super::{
     crash_outcomes, dead_letter_groups, decisions, delivery_bodies, ordering_queue,
     prepared::CachedStatements,
     rollups::SubjectSeq,
-    row::{blob, id, name, optional_time, payload, status, time},
+    row::{blob, duration_millis, id, name, optional_time, payload, status, time},
     sent_messages, statuses,
     writer::WriteTransaction,
 };
@@ -183,7 +181,8 @@ fn bury_damaged(
     dead_letter_groups::add_delivery(tx, delivery, destination, &cause, reason, now)?;
     ordering_queue::release_next(tx, delivery, now)?;
     callbacks::make_due(tx, delivery)?;
-    decisions::insert_for_delivery(tx, row.event, delivery, EventDecisionKind::Damaged, now)
+    decisions::insert_for_delivery(tx, row.event, delivery, EventDecisionKind::Damaged, now)?;
+    Ok(())
 }
 
 const NEXT_DUE: &str = "
@@ -195,7 +194,7 @@ pub(super) fn next_due(
     connection: &Connection,
     destination: DestinationId,
 ) -> Result<Option<Timestamp>> {
-    connection.read_one(NEXT_DUE, params![blob(destination)], |row| optional_time(row, 0))
+    connection.read_one(NEXT_DUE, params![blob(destination)], |row| Ok(optional_time(row, 0)?))
 }
 
 // `DeliveryTransition::Succeed`, `Retry` or `Bury`, depending on the values.
@@ -211,7 +210,7 @@ pub(super) fn settle(
     settlement: &Settlement,
 ) -> Result<SettleResult> {
     match settle_with_status(tx, settlement)? {
-        SettleResult::LeaseLost => statuses::apply_late_answer(tx, settlement),
+        SettleResult::LeaseLost => Ok(statuses::apply_late_answer(tx, settlement)?),
         result @ (SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(result),
     }
 }
@@ -340,11 +339,6 @@ fn insert_attempt(tx: &mut WriteTransaction<'_, '_>, settlement: &Settlement) ->
     Ok(())
 }
 
-/// A duration as it is stored.
-pub(super) fn duration_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX >> 1)
-}
-
 // `DeliveryTransition::Renew`
 const RENEW: &str = "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
 
@@ -377,7 +371,8 @@ pub(super) fn release(
             crash_outcomes::remove(tx, claim.delivery)?;
         }
     }
-    statuses::apply_stored(tx)
+    statuses::apply_stored(tx)?;
+    Ok(())
 }
 
 // `DeliveryTransition::Cancel`
@@ -396,7 +391,7 @@ pub(super) fn cancel_claimed(
     at: Timestamp,
 ) -> Result<bool> {
     let values = params![blob(claim.delivery), claim.token.0, at.as_millis()];
-    let Some(event) = tx.find_one(CANCEL_CLAIMED, values, |row| id(row, 0))? else {
+    let Some(event) = tx.find_one(CANCEL_CLAIMED, values, |row| Ok(id(row, 0)?))? else {
         return Ok(false);
     };
     crash_outcomes::remove(tx, claim.delivery)?;

@@ -7,9 +7,8 @@ use surehook_core::clock::{SavedClock, StoredClock};
 use surehook_types::{ids::DeliveryId, time::Timestamp};
 
 use super::{
-    claims::duration_millis,
     prepared::CachedStatements,
-    row::{blob, json, time, to_json},
+    row::{blob, duration_millis, json, time, to_json},
     writer::WriteTransaction,
 };
 
@@ -21,7 +20,7 @@ const NEWEST_EVENT: &str = "SELECT received_at FROM events ORDER BY id DESC LIMI
 pub(super) fn load(connection: &Connection) -> Result<StoredClock> {
     // A value that cannot be read is replaced by the next one.
     let saved = connection.find_one(SAVED, [], |row| Ok(json(row, 0).ok()))?.flatten();
-    let newest_event = connection.find_one(NEWEST_EVENT, [], |row| time(row, 0))?;
+    let newest_event = connection.find_one(NEWEST_EVENT, [], |row| Ok(time(row, 0)?))?;
     Ok(StoredClock { saved, newest_event })
 }
 

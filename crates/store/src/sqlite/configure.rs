@@ -100,7 +100,10 @@ fn put_destination(
     deleted_destinations::cancel_all(tx, id)?;
     put(tx, keys, SealedPlace::destination(blob(id)), &spec.name, spec, now)?;
     // Without ordering, nothing would ever release the held deliveries.
-    if spec.order.is_none() { ordering_queue::release_all(tx, id, now) } else { Ok(()) }
+    if spec.order.is_none() {
+        ordering_queue::release_all(tx, id, now)?;
+    }
+    Ok(())
 }
 
 // Routes refer to rows, not names, so they survive renames.
@@ -122,7 +125,7 @@ fn put_route(connection: &Connection, id: RouteId, spec: &RouteSpec, now: Timest
         spec.transform
     ];
     match connection.execute(PUT_ROUTE, values)? {
-        0 => Err(corrupt_value(0, "the route's source or destination does not exist")),
+        0 => Err(corrupt_value(0, "the route's source or destination does not exist").into()),
         _ => Ok(()),
     }
 }
@@ -155,5 +158,6 @@ fn delete_destination(
 ) -> Result<()> {
     let Some(seq) = delete(tx, "destination", id, now)? else { return Ok(()) };
     tx.execute("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
-    deleted_destinations::start_cancelling(tx, seq, now)
+    deleted_destinations::start_cancelling(tx, seq, now)?;
+    Ok(())
 }

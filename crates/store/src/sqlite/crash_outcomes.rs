@@ -22,7 +22,7 @@ use surehook_types::{
 use super::{
     claims, decisions,
     prepared::CachedStatements,
-    row::{blob, corrupt_value, id, next, optional_text, time},
+    row::{blob, corrupt_value, duration_millis, id, next, optional_text, time},
     writer::WriteTransaction,
 };
 
@@ -48,7 +48,7 @@ pub(super) fn record(
         blob(attempt.id),
         attempt.number,
         attempt.started_at.as_millis(),
-        claims::duration_millis(attempt.took),
+        duration_millis(attempt.took),
         attempt.failure.map(AttemptFailure::as_str),
         attempt.class.map(FailureClass::as_str),
         attempt.detail,

@@ -16,7 +16,7 @@ use super::{
     DATABASE, OpenError, SqliteStore,
     cache::StoreCache,
     clock, commit_mark, counts, folder,
-    read::ReadPool,
+    read_pool::ReadPool,
     schema::{self, MIGRATIONS, read_schema_version},
     sealing::{self, DataKeys},
     secret_key::{self, SecretKey, SecretKeyId},

@@ -1,4 +1,4 @@
-//! The saved state of lanes, and the displayed status of the deliveries they hold.
+//! The saved state of lanes.
 
 use std::collections::BTreeMap;
 
@@ -15,35 +15,7 @@ use super::{
     row::{corrupt_value, id, optional_text, optional_time, status, time},
     writer::WriteTransaction,
 };
-
-/// Whether the lane in row `lane_states l` holds its pending deliveries. Must agree with
-/// `SavedLaneState::is_holding`.
-macro_rules! is_holding {
-    () => {
-        "(l.paused_at IS NOT NULL OR l.circuit = 'open' OR l.circuit = 'half_open')"
-    };
-}
-
-/// Whether a delivery `d` is held by its lane.
-macro_rules! is_held_by_lane {
-    () => {
-        concat!(
-            "(d.due_at IS NOT NULL AND EXISTS (SELECT 1 FROM lane_states l
-               WHERE l.destination = d.destination AND ",
-            $crate::sqlite::lanes::is_holding!(),
-            "))"
-        )
-    };
-}
-
-/// The status with which a delivery `d` is displayed.
-macro_rules! displayed_status {
-    () => {
-        concat!("iif(", $crate::sqlite::lanes::is_held_by_lane!(), ", 'held', d.state)")
-    };
-}
-
-pub(super) use {displayed_status, is_held_by_lane, is_holding};
+use crate::steps::displayed_status::is_holding;
 
 const SAVE: &str = "
     INSERT OR REPLACE INTO lane_states
@@ -104,7 +76,7 @@ fn read_lane(row: &Row<'_>) -> Result<SavedLaneState> {
         "open" => CircuitState::Open { until: time(row, 6)?, times },
         "half_open" => CircuitState::HalfOpen { times },
         "ramp" => CircuitState::Ramp { times },
-        unknown => return Err(corrupt_value(4, unknown)),
+        unknown => return Err(corrupt_value(4, unknown).into()),
     };
     let rate = optional_text(row, 8, |rate| rate.parse().ok())?;
     let drain = rate.zip(optional_time(row, 9)?).map(|(rate, until)| BacklogDrain { rate, until });

@@ -9,60 +9,38 @@
 //! Every write goes through one queue and shares a transaction with the other queued writes (see
 //! `writer`). This makes an fsync per answer affordable, and no two writers can conflict.
 
-mod attempt_timing;
-mod awaited_statuses;
 mod backup;
 mod cache;
-mod callbacks;
 mod checkpoint;
 mod claims;
 mod clock;
 mod commit_mark;
 mod configure;
-mod counts;
+mod connection;
 mod crash_outcomes;
-mod dead_letter_groups;
-mod decisions;
-mod deleted_destinations;
-mod delivery_bodies;
-mod duplicates;
+mod dead_letter_functions;
+mod event_index;
 mod folder;
-mod history;
-mod idempotency;
 mod ingest;
 mod inspect;
-mod join_sender;
 mod key_index;
 mod lanes;
-mod list;
-mod list_events;
-mod list_requests;
-mod media;
-mod ordering_queue;
+mod message_store;
 mod prepared;
 mod prune;
-mod quarantine;
-mod read;
+mod read_pool;
 mod recent_keys;
-mod refused;
 mod repair;
-mod replay;
-mod replay_jobs;
-mod replay_selection;
+mod replay_store;
 mod rescue;
 mod reserve;
 mod restore;
-mod rollups;
 mod rotation;
-mod row;
 mod schema;
 mod sealing;
 mod search_terms;
 mod secret_key;
-mod sent_messages;
 mod start_check;
-mod statuses;
-mod tokens;
 mod writer;
 
 use std::{
@@ -108,6 +86,7 @@ use surehook_types::{
 };
 use surehook_webhooks::attribute::AttributeFilter;
 
+pub(crate) use self::sealing::{DataKeys, QuarantinedHead, SealedPlace};
 pub use self::{
     backup::{BackupError, DatabaseContents, backup, check_database},
     folder::create_private_file,
@@ -122,12 +101,23 @@ use self::{
     cache::StoreCache,
     checkpoint::Checkpointer,
     commit_mark::{CommitMark, MarkReading},
-    quarantine::QuarantineSources,
-    read::ReadPool,
+    event_index::SqliteEventIndex,
+    read_pool::ReadPool,
     reserve::SpaceReserve,
-    sealing::DataKeys,
     search_terms::EventTerms,
     writer::{WriteTransaction, Writer, WriterResources},
+};
+#[cfg(test)]
+pub(crate) use self::{connection::SqliteDialect, schema::query_plan};
+use crate::{
+    sql::SqlError,
+    steps::{
+        attempt_timing, awaited_statuses, callbacks, counts, dead_letter_groups, decisions,
+        deleted_destinations, delivery_bodies, duplicates, history, idempotency, join_sender, list,
+        list_events, list_requests, lookups, media, ordering_queue,
+        quarantine::{self, QuarantineSources},
+        refused, replay, rollups, row, sent_messages, statuses, tokens,
+    },
 };
 
 const DATABASE: &str = "surehook.db";
@@ -268,6 +258,12 @@ impl From<rusqlite::Error> for OpenError {
             }
             _ => Self::Sqlite(error),
         }
+    }
+}
+
+impl From<SqlError> for OpenError {
+    fn from(error: SqlError) -> Self {
+        rusqlite::Error::from(error).into()
     }
 }
 
@@ -572,7 +568,7 @@ impl QuarantineStore for SqliteStore {
 impl AdminStore for SqliteStore {
     async fn load_configuration(&self) -> Result<Configuration, StoreError> {
         let keys = Arc::clone(&self.data_keys);
-        self.readers.read(move |db| read::load_configuration(db, &keys)).await
+        self.readers.read(move |db| lookups::load_configuration(db, &keys)).await
     }
 
     async fn change(&self, changes: Vec<ConfigChange>, now: Timestamp) -> Result<(), StoreError> {
@@ -586,9 +582,11 @@ impl AdminStore for SqliteStore {
         page: PageRequest<EventId>,
     ) -> Result<ListPage<EventRow, EventId>, StoreError> {
         let recent_keys = self.cache.recent_keys();
-        self.readers
-            .read(move |db| list_events::list_events(db, recent_keys.as_ref(), &filter, page))
-            .await
+        let query = move |db: &Connection| {
+            let index = SqliteEventIndex { connection: db, recent_keys: recent_keys.as_ref() };
+            list_events::list_events(db, &index, &filter, page)
+        };
+        self.readers.read(query).await
     }
 
     async fn list_events_with_each(
@@ -596,15 +594,19 @@ impl AdminStore for SqliteStore {
         filters: Vec<AttributeFilter>,
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError> {
-        self.readers.read(move |db| list_events::list_with_each(db, &filters, limit)).await
+        let query = move |db: &Connection| {
+            let index = SqliteEventIndex { connection: db, recent_keys: None };
+            list_events::list_with_each(db, &index, &filters, limit)
+        };
+        self.readers.read(query).await
     }
 
     async fn find_event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
-        self.readers.read(move |db| read::find_event(db, id)).await
+        self.readers.read(move |db| lookups::find_event(db, id)).await
     }
 
     async fn find_event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
-        self.readers.read(move |db| read::find_event_row(db, id)).await
+        self.readers.read(move |db| lookups::find_event_row(db, id)).await
     }
 
     async fn find_duplicate(
@@ -615,7 +617,7 @@ impl AdminStore for SqliteStore {
     }
 
     async fn find_body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {
-        self.readers.read(move |db| read::find_payload(db, id)).await
+        self.readers.read(move |db| lookups::find_payload(db, id)).await
     }
 
     async fn list_dead_letter_groups(
@@ -650,7 +652,7 @@ impl AdminStore for SqliteStore {
     }
 
     async fn find_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {
-        self.readers.read(move |db| read::find_delivery(db, id)).await
+        self.readers.read(move |db| lookups::find_delivery(db, id)).await
     }
 
     async fn find_delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError> {
@@ -699,7 +701,7 @@ impl AdminStore for SqliteStore {
     }
 
     async fn cancel_for_deleted_destinations(&self) -> Result<bool, StoreError> {
-        self.writer.write(deleted_destinations::cancel_next_slice).await
+        self.writer.write(|tx| deleted_destinations::cancel_next_slice(tx)).await
     }
 
     async fn count_held(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError> {
@@ -714,7 +716,7 @@ impl AdminStore for SqliteStore {
         &self,
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError> {
-        self.readers.read(move |db| read::find_oldest_due(db, now)).await
+        self.readers.read(move |db| lookups::find_oldest_due(db, now)).await
     }
 
     fn health(&self) -> StoreHealth {
@@ -745,7 +747,7 @@ impl AdminStore for SqliteStore {
         let step = move |tx: &mut WriteTransaction<'_, '_>| {
             let pruned = prune::prune_slice(tx, events_kept, now)?;
             quarantine_sources.reload(tx.connection)?;
-            Ok(pruned)
+            Ok::<_, SqlError>(pruned)
         };
         self.writer.write(step).await
     }

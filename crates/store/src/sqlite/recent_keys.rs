@@ -135,7 +135,7 @@ impl RecentKeys {
             map: RecentKeyMap::default(),
             batch: Vec::new(),
             next_batch: 1,
-            namespaces_since: connection.find_one(NAMESPACES_SINCE, [], |row| time(row, 0))?,
+            namespaces_since: connection.find_one(NAMESPACES_SINCE, [], |row| Ok(time(row, 0)?))?,
             earliest_expiry: Timestamp::from_millis(0),
             merge: None,
             changes: KeyChanges::default(),

@@ -12,7 +12,7 @@ use surehook_types::ids::SourceId;
 use surehook_webhooks::key::{DedupKey, KeyDigest};
 use uuid::Uuid;
 
-use super::{OpenError, dead_letter_groups, key_index};
+use super::{OpenError, dead_letter_functions, key_index};
 
 /// All migrations in order. A released one is never edited.
 pub(super) const MIGRATIONS: &[&str] = &[
@@ -197,12 +197,12 @@ fn add_functions(connection: &Connection) -> Result<()> {
     connection.create_scalar_function("key_place", 1, flags, |call| {
         Ok(key_index::key_position(KeyDigest::from_bytes(call.get(0)?)))
     })?;
-    dead_letter_groups::add_functions(connection)
+    dead_letter_functions::add_functions(connection)
 }
 
 /// The query plan of a statement in an empty database.
 #[cfg(test)]
-pub(super) fn query_plan(sql: &str) -> Vec<String> {
+pub(crate) fn query_plan(sql: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let connection = open_writer(&folder.path().join("a.db")).unwrap();
     let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

@@ -50,22 +50,22 @@ const SEALED_FIELD: &str = "sealed";
 
 /// Where a sealed value belongs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SealedPlace {
+pub(crate) struct SealedPlace {
     pub(super) table: &'static str,
     pub(super) column: &'static str,
     pub(super) row: [u8; 16],
 }
 
 impl SealedPlace {
-    pub(super) fn source(row: [u8; 16]) -> Self {
+    pub(crate) fn source(row: [u8; 16]) -> Self {
         Self { table: "sources", column: "spec", row }
     }
 
-    pub(super) fn destination(row: [u8; 16]) -> Self {
+    pub(crate) fn destination(row: [u8; 16]) -> Self {
         Self { table: "destinations", column: "spec", row }
     }
 
-    pub(super) fn quarantined(row: [u8; 16]) -> Self {
+    pub(crate) fn quarantined(row: [u8; 16]) -> Self {
         Self { table: "quarantine", column: "headers", row }
     }
 
@@ -90,7 +90,7 @@ impl DataKey {
 }
 
 /// The keys that a database encrypts with.
-pub(super) struct DataKeys {
+pub(crate) struct DataKeys {
     current: DataKey,
 }
 
@@ -134,13 +134,13 @@ fn decrypt(key: &LessSafeKey, authenticated: &[u8], sealed: &[u8]) -> Option<Vec
 }
 
 impl DataKeys {
-    pub(super) fn seal(&self, place: SealedPlace, plain: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn seal(&self, place: SealedPlace, plain: &[u8]) -> Result<Vec<u8>> {
         let DataKey { id, key } = &self.current;
         let sealed = encrypt(key, &place.authenticated(*id), plain)?;
         Ok([&[FORMAT][..], id, &sealed].concat())
     }
 
-    pub(super) fn unseal(&self, place: SealedPlace, sealed: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn unseal(&self, place: SealedPlace, sealed: &[u8]) -> Result<Vec<u8>> {
         let DataKey { id, key } = &self.current;
         let plain = match sealed.split_first() {
             Some((&FORMAT, rest)) => rest
@@ -153,12 +153,12 @@ impl DataKeys {
             let what = format!(
                 "an encrypted value in {table}.{column} is damaged or belongs elsewhere; restore a backup"
             );
-            corrupt_value(0, &what)
+            corrupt_value(0, &what).into()
         })
     }
 
     /// A spec as it is stored: a JSON object with the sealed text and the fields that SQL reads.
-    pub(super) fn seal_spec(&self, place: SealedPlace, spec: &str) -> Result<String> {
+    pub(crate) fn seal_spec(&self, place: SealedPlace, spec: &str) -> Result<String> {
         let sealed = BASE64.encode(&self.seal(place, spec.as_bytes())?);
         let mut stored = Map::from_iter([(SEALED_FIELD.to_owned(), Value::String(sealed))]);
         if let Ok(Value::Object(mut fields)) = serde_json::from_str(spec) {
@@ -169,12 +169,12 @@ impl DataKeys {
     }
 
     /// The text of a stored spec. One that is not sealed is refused: someone else wrote it.
-    pub(super) fn unseal_spec(&self, place: SealedPlace, stored: &str) -> Result<String> {
+    pub(crate) fn unseal_spec(&self, place: SealedPlace, stored: &str) -> Result<String> {
         let stored: Option<Value> = serde_json::from_str(stored).ok();
         let sealed = stored.as_ref().and_then(|stored| stored[SEALED_FIELD].as_str());
         let sealed = sealed.and_then(|text| BASE64.decode(text.as_bytes()).ok());
         let plain = self.unseal(place, &sealed.unwrap_or_default())?;
-        String::from_utf8(plain).map_err(|_| corrupt_value(0, "a spec is not UTF-8"))
+        String::from_utf8(plain).map_err(|_| corrupt_value(0, "a spec is not UTF-8").into())
     }
 }
 
@@ -224,7 +224,7 @@ fn create_key(connection: &Connection, secret_key: &SecretKey, now: Timestamp) -
 
 impl DataKeys {
     /// Reads the data key of a database; `None` if it has none yet.
-    pub(super) fn load(
+    pub(crate) fn load(
         connection: &Connection,
         secret_key: &SecretKey,
     ) -> Result<Option<Self>, OpenError> {
@@ -242,7 +242,7 @@ impl DataKeys {
     }
 
     /// Reads the data key. The first time creates it and encrypts everything in the same transaction.
-    pub(super) fn open(
+    pub(crate) fn open(
         connection: &mut Connection,
         secret_key: &SecretKey,
         now: Timestamp,
@@ -259,7 +259,7 @@ impl DataKeys {
 
     /// Encrypts everything with a new data key under `new`. One transaction: after a crash the old or
     /// the new key opens the database.
-    pub(super) fn rotate(
+    pub(crate) fn rotate(
         self,
         connection: &mut Connection,
         new: &SecretKey,
@@ -269,7 +269,7 @@ impl DataKeys {
     }
 
     /// Removes what an earlier state left in the files: plain text, and values under earlier keys.
-    pub(super) fn remove_remains(&self, connection: &mut Connection) -> Result<()> {
+    pub(crate) fn remove_remains(&self, connection: &mut Connection) -> Result<()> {
         if has_plain_remains(connection)? {
             remove_plain_remains(connection, self)?;
         }
@@ -357,14 +357,14 @@ fn reseal_quarantine(
 /// The part of a quarantined request that has its credentials. They may be right: the request is kept
 /// until the source is configured with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct QuarantinedHead {
-    pub(super) path: String,
-    pub(super) query: Option<String>,
-    pub(super) headers: HeaderBlock,
+pub(crate) struct QuarantinedHead {
+    pub(crate) path: String,
+    pub(crate) query: Option<String>,
+    pub(crate) headers: HeaderBlock,
 }
 
 impl QuarantinedHead {
-    pub(super) fn seal(&self, keys: &DataKeys, id: [u8; 16]) -> Result<Vec<u8>> {
+    pub(crate) fn seal(&self, keys: &DataKeys, id: [u8; 16]) -> Result<Vec<u8>> {
         let length = |text: &str| u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
         let query = self.query.as_deref();
         let plain = [
@@ -378,9 +378,10 @@ impl QuarantinedHead {
         keys.seal(SealedPlace::quarantined(id), &plain.concat())
     }
 
-    pub(super) fn unseal(keys: &DataKeys, id: [u8; 16], sealed: &[u8]) -> Result<Self> {
+    pub(crate) fn unseal(keys: &DataKeys, id: [u8; 16], sealed: &[u8]) -> Result<Self> {
         let plain = keys.unseal(SealedPlace::quarantined(id), sealed)?;
-        Self::decode(&plain).ok_or_else(|| corrupt_value(0, "a quarantined request is incomplete"))
+        Self::decode(&plain)
+            .ok_or_else(|| corrupt_value(0, "a quarantined request is incomplete").into())
     }
 
     fn decode(plain: &[u8]) -> Option<Self> {

@@ -323,7 +323,7 @@ pub(super) fn find_events_with_term(
 ) -> Result<Vec<EventId>> {
     // Recent rows first: a term merged in the meantime is then found twice, not missed.
     let values = params![term.to_bytes(), range.top, range.bottom, limit];
-    let recent = connection.read_all(RECENT_WITH_TERM, values, |row| id(row, 0))?;
+    let recent = connection.read_all(RECENT_WITH_TERM, values, |row| Ok(id(row, 0)?))?;
     let mut events = [(term, recent)];
     search_segments(connection, &mut events, range, limit)?;
     let [(_, events)] = events;

@@ -16,7 +16,7 @@ use std::{
     collections::HashMap,
     fmt,
     fs::File,
-    ops::Deref,
+    ops::{ControlFlow, Deref},
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
@@ -24,8 +24,12 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode, Result};
+use surehook_dedup::{
+    Claim, ClaimKey, ClaimRequest, ClaimToken, ClaimUpdate, CompletionRequest, sqlite::rules,
+};
 use surehook_types::{
-    ids::{DestinationId, EventId, SourceId},
+    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    rng::Rng,
     store_error::StoreError,
     time::Timestamp,
 };
@@ -33,22 +37,29 @@ use surehook_webhooks::key::KeyDigest;
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    awaited_statuses,
-    cache::{DuplicateSightings, KeyEntry, StoreCache},
-    callbacks,
+    cache::{KeyEntry, StoreCache},
     checkpoint::{self, Checkpointer},
     claims,
     commit_mark::{CommitMark, STORE_NUMBER},
     configure,
-    counts::{self, CountChanges},
-    duplicates,
+    connection::{self, SqliteDialect},
+    crash_outcomes,
     prepared::PreparedStatements,
-    prune::PruneProgress,
+    prune::{self, PruneProgress},
     recent_keys::RecentKeys,
     rescue::FileWatch,
     reserve::SpaceReserve,
     search_terms::RecentTerms,
     secret_key::SecretKey,
+};
+use crate::{
+    sql::{self, SqlConnection, SqlParameter, SqlRow},
+    steps::{
+        PresenceHints, StepTransaction, awaited_statuses, callbacks,
+        counts::{self, CountChanges},
+        duplicates::{self, DuplicateSightings},
+        idempotency::ClaimRules,
+    },
 };
 
 /// Jobs in one transaction. More would make the first ones wait without saving much.
@@ -79,18 +90,6 @@ pub(super) struct WriteTransaction<'a, 'c> {
     cache_updates: &'a mut Vec<CacheUpdate>,
 }
 
-/// Whether the tables `wills`, `said`, `awaited` and `callbacks` may have rows. Gateways that send no
-/// messages never query them. A hint is set with the first row and stays set; after a rollback it may be
-/// set for an empty table, never unset for a filled one. Opening the store empties the first two tables.
-#[expect(clippy::struct_excessive_bools, reason = "one for each table")]
-#[derive(Debug, Default)]
-pub(super) struct PresenceHints {
-    pub(super) crash_outcomes: bool,
-    pub(super) stored_statuses: bool,
-    pub(super) awaited_statuses: bool,
-    pub(super) callbacks: bool,
-}
-
 /// A change to the cache, made only after the commit.
 enum CacheUpdate {
     InsertKey(KeyDigest, KeyEntry),
@@ -109,9 +108,114 @@ impl WriteTransaction<'_, '_> {
     pub(super) fn cache_key(&mut self, key: KeyDigest, entry: KeyEntry) {
         self.cache_updates.push(CacheUpdate::InsertKey(key, entry));
     }
+}
 
-    pub(super) fn uncache_key(&mut self, key: KeyDigest) {
+impl SqlConnection for WriteTransaction<'_, '_> {
+    type Dialect = SqliteDialect;
+
+    fn run(&self, sql: &str, values: &[&dyn SqlParameter]) -> sql::Result<usize> {
+        self.connection.run(sql, values)
+    }
+
+    fn read_while(
+        &self,
+        sql: &str,
+        values: &[&dyn SqlParameter],
+        read: impl FnMut(&dyn SqlRow) -> sql::Result<ControlFlow<()>>,
+    ) -> sql::Result<()> {
+        self.connection.read_while(sql, values, read)
+    }
+
+    /// The only transaction that writes sees one state.
+    fn read_snapshot<T>(&self, read: impl FnOnce(&Self) -> sql::Result<T>) -> sql::Result<T> {
+        read(self)
+    }
+}
+
+impl StepTransaction for WriteTransaction<'_, '_> {
+    fn run_prepared(
+        &mut self,
+        sql: &'static str,
+        values: &[&dyn SqlParameter],
+    ) -> sql::Result<usize> {
+        connection::debug_assert_portable(sql);
+        Ok(self.sql.get(sql)?.execute(connection::bind(values))?)
+    }
+
+    fn find_prepared<T>(
+        &mut self,
+        sql: &'static str,
+        values: &[&dyn SqlParameter],
+        read: impl FnOnce(&dyn SqlRow) -> sql::Result<T>,
+    ) -> sql::Result<Option<T>> {
+        connection::debug_assert_portable(sql);
+        let mut rows = self.sql.get(sql)?.query(connection::bind(values))?;
+        rows.next()?.map(|row| read(row)).transpose()
+    }
+
+    fn counts(&mut self) -> &mut CountChanges {
+        self.counts
+    }
+
+    fn hints(&self) -> &PresenceHints {
+        self.hints
+    }
+
+    fn hints_mut(&mut self) -> &mut PresenceHints {
+        self.hints
+    }
+
+    fn source_seq(&self, source: SourceId) -> sql::Result<Option<i64>> {
+        Ok(self.row_numbers.sources.get(&source).copied())
+    }
+
+    fn destination_seq(&self, destination: DestinationId) -> sql::Result<Option<i64>> {
+        Ok(self.row_numbers.destinations.get(&destination).copied())
+    }
+
+    fn defer_pruning(&mut self, event: EventId, now: Timestamp) -> sql::Result<()> {
+        Ok(prune::defer_if_passed(self, event, now)?)
+    }
+
+    fn remove_crash_outcome(&mut self, delivery: DeliveryId) -> sql::Result<()> {
+        Ok(crash_outcomes::remove(self, delivery)?)
+    }
+
+    fn uncache_key(&mut self, key: KeyDigest) {
         self.cache_updates.push(CacheUpdate::RemoveKey(key));
+    }
+}
+
+impl ClaimRules for WriteTransaction<'_, '_> {
+    fn claim(&self, request: &ClaimRequest, now: Timestamp, rng: &dyn Rng) -> sql::Result<Claim> {
+        Ok(rules::claim(self, request, now, rng)?)
+    }
+
+    fn extend(
+        &self,
+        key: &ClaimKey,
+        token: ClaimToken,
+        lease: Duration,
+        now: Timestamp,
+    ) -> sql::Result<ClaimUpdate> {
+        Ok(rules::extend(self, key, token, lease, now)?)
+    }
+
+    fn complete(&self, request: &CompletionRequest, now: Timestamp) -> sql::Result<ClaimUpdate> {
+        Ok(rules::complete(self, request, now)?)
+    }
+
+    fn release(
+        &self,
+        key: &ClaimKey,
+        token: ClaimToken,
+        now: Timestamp,
+    ) -> sql::Result<ClaimUpdate> {
+        Ok(rules::release(self, key, token, now)?)
+    }
+
+    fn prune(&self, now: Timestamp, max: usize) -> sql::Result<usize> {
+        Ok(rules::prune(self, now, max)?)
     }
 }
 
@@ -288,9 +392,10 @@ impl Writer {
     }
 
     /// Runs `step` in the next transaction; returns once that is committed.
-    pub(super) async fn write<T, F>(&self, step: F) -> Result<T, StoreError>
+    pub(super) async fn write<T, E, F>(&self, step: F) -> Result<T, StoreError>
     where
-        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T, E> + Send + 'static,
+        E: Into<rusqlite::Error>,
         T: Send + 'static,
     {
         self.enqueue(step, None)?.await.unwrap_or_else(|_| Err(self.closed_error()))
@@ -298,24 +403,27 @@ impl Writer {
 
     /// Like [`Self::write`] for what stores something new: fails with `Overloaded` when the queue is
     /// full, and with `Full` while the disk is.
-    pub(super) async fn write_bounded<T, F>(&self, step: F) -> Result<T, StoreError>
+    pub(super) async fn write_bounded<T, E, F>(&self, step: F) -> Result<T, StoreError>
     where
-        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T, E> + Send + 'static,
+        E: Into<rusqlite::Error>,
         T: Send + 'static,
     {
         self.enqueue(step, Some(self.queue_max))?.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
-    fn enqueue<T, F>(
+    fn enqueue<T, E, F>(
         &self,
-        step: F,
+        mut step: F,
         limit: Option<usize>,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
     where
-        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> Result<T, E> + Send + 'static,
+        E: Into<rusqlite::Error>,
         T: Send + 'static,
     {
         let (reply, result) = oneshot::channel();
+        let step = move |tx: &mut WriteTransaction<'_, '_>| step(tx).map_err(Into::into);
         let job = Box::new(StepJob { step, is_growth: limit.is_some(), value: None, reply });
         let mut state = self.queue.lock();
         if state.is_closed {

@@ -9,7 +9,8 @@ use surehook_types::time::Timestamp;
 
 use super::{
     super::{
-        DATABASE, SqliteOptions, SqliteStore, counts, recent_keys, sealing::DataKeys, secret_key,
+        DATABASE, SqliteOptions, SqliteStore, counts, dead_letter_groups, recent_keys,
+        sealing::DataKeys, secret_key,
     },
     *,
 };
@@ -156,7 +157,7 @@ fn sources_from_before_the_rules_for_new_ones_are_lenient_until_changed() {
     let secret_key = secret_key::find_or_create(folder.path(), None).unwrap();
     let keys = DataKeys::open(&mut migrated, &secret_key, Timestamp::default()).unwrap();
     let lenient = |connection: &Connection| {
-        super::super::read::load_configuration(connection, &keys).unwrap().past.lenient_sources
+        super::super::lookups::load_configuration(connection, &keys).unwrap().past.lenient_sources
     };
     assert_eq!(lenient(&migrated), [id].into());
 
@@ -189,7 +190,7 @@ fn events_from_before_attributes_have_no_terms() {
     );
 
     let id = surehook_types::ids::EventId::from_uuid(Uuid::nil());
-    let event = super::super::read::find_event(&migrated, id).unwrap().unwrap().event;
+    let event = super::super::lookups::find_event(&migrated, id).unwrap().unwrap().event;
     assert_eq!(event.key.as_deref(), Some("k"));
     assert!(event.kind.is_none() && event.attributes.is_empty());
     let terms = "SELECT (SELECT count(*) FROM term_blocks) + (SELECT count(*) FROM terms_fresh)";
@@ -220,7 +221,7 @@ fn delivery_from_before_message_ids_is_released_without_one() {
 
     let opened = open_reader(&folder.path().join(DATABASE)).unwrap();
     let id = surehook_types::ids::DeliveryId::from_uuid(Uuid::nil());
-    let row = super::super::read::find_delivery(&opened, id).unwrap().unwrap().delivery;
+    let row = super::super::lookups::find_delivery(&opened, id).unwrap().unwrap().delivery;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Pending, 0));
     assert_eq!((row.due_at, row.sent_id), (Some(Timestamp::from_millis(50)), None));
     assert_eq!(counts::load(&opened).unwrap().by_status[&DeliveryStatus::Pending], 1);

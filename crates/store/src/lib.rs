@@ -5,6 +5,7 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod sealing;
 mod sql;
 pub mod sqlite;
 mod steps;

@@ -86,7 +86,6 @@ use surehook_types::{
 };
 use surehook_webhooks::attribute::AttributeFilter;
 
-pub(crate) use self::sealing::{DataKeys, QuarantinedHead, SealedPlace};
 pub use self::{
     backup::{BackupError, DatabaseContents, backup, check_database},
     folder::create_private_file,
@@ -110,6 +109,7 @@ use self::{
 #[cfg(test)]
 pub(crate) use self::{connection::SqliteDialect, schema::query_plan};
 use crate::{
+    sealing::DataKeys,
     sql::SqlError,
     steps::{
         attempt_timing, awaited_statuses, callbacks, counts, dead_letter_groups, decisions,

@@ -25,8 +25,8 @@ use super::{
     },
 };
 use crate::{
+    sealing::{DataKeys, SealedPlace},
     sql::{Result, SqlConnection, SqlRow, params},
-    sqlite::{DataKeys, SealedPlace},
 };
 
 fn read_stored<K: IdKind, S: DeserializeOwned>(

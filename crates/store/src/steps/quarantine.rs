@@ -19,8 +19,8 @@ use surehook_types::{
 
 use super::row::{blob, id, time};
 use crate::{
+    sealing::{DataKeys, QuarantinedHead},
     sql::{Result, SqlConnection, SqlParameter, SqlRow, params},
-    sqlite::{DataKeys, QuarantinedHead},
 };
 
 const PER_SLICE: usize = 200;

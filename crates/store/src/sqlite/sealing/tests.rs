@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use serde_json::Value;
 use surehook_core::store::AdminStore as _;
 use surehook_webhooks::key::fingerprint;
 use tempfile::TempDir;
